@@ -1,0 +1,210 @@
+//! The contract between the faces (preload, mount, command line) and the engines.
+//!
+//! A face resolves paths and keeps the process's descriptor table; an engine keeps files. They meet
+//! in [`FileSystem`]. Everything here is machine-independent of where bytes live: no trait speaks of
+//! persistent memory, of one machine or of one tier.
+//!
+//! Errors are the kernel's `errno` values: a face hands them to the program as they are.
+//!
+//! The engine does *not* check permissions (it does keep owner, group and mode): the face does, in
+//! its path walk, because the face knows on whose behalf it acts (the process, or a FUSE request).
+
+mod types;
+
+pub use pmem::{UserIn, UserOut};
+pub use rustix::io::Errno;
+pub use types::*;
+
+/// What a contract call returns: a value or the `errno` that Linux would give.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+/// One mounted/attached file system, seen from one process. All methods may be called from any
+/// thread at any time; none keeps a lock after it has returned.
+///
+/// Names are single path components, 1 to 255 bytes, without `/` and NUL; never `.` or `..` in calls
+/// that change a directory. `ENAMETOOLONG` beyond 255.
+pub trait FileSystem: Send + Sync {
+    // ---- names -------------------------------------------------------------------------------
+
+    /// The root directory.
+    fn root(&self) -> Node;
+
+    /// The device number this file system reports in `st_dev`, and its statistics.
+    fn stat_fs(&self) -> Result<FsStat>;
+
+    /// Finds `name` in `dir`. `.` gives `dir`, `..` the parent (the root's is itself).
+    /// `ENOENT`, `ENOTDIR`, `ESTALE` (dir was removed and reused), `EIO`.
+    fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node>;
+
+    /// Attributes of a node. Size and times are the current ones, not the last durable ones.
+    fn attr(&self, node: Node) -> Result<Attr>;
+
+    /// Changes mode, owner, group and times in one atomic step (`ctime` moves with them).
+    fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()>;
+
+    /// Copies a symlink's target to `out`, up to its length; gives the target's whole length.
+    /// `EINVAL` if the node is not a symlink.
+    fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize>;
+
+    /// Makes a new node of any kind (file, directory, symlink, fifo, socket, device node) under
+    /// `name`. `EEXIST`, `ENOSPC`, `ENOTDIR`, `ENOENT` (dir itself was removed), `EROFS`.
+    fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node>;
+
+    /// Makes a regular file without a name (`O_TMPFILE`) and opens it. It may be linked later unless
+    /// `flags` holds `O_EXCL`.
+    fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc>;
+
+    /// Gives `node` another name. `EEXIST`, `EPERM` (a directory), `EMLINK`, `ENOENT` (its last name
+    /// is gone and it was not made by `O_TMPFILE`).
+    fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()>;
+
+    /// Takes a name from something that is not a directory (`EISDIR`). An open file lives on until
+    /// its last description is closed.
+    fn unlink(&self, dir: Node, name: &[u8]) -> Result<()>;
+
+    /// Removes an empty directory. `ENOTEMPTY`, `ENOTDIR`, `EBUSY` (the root).
+    fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()>;
+
+    /// `renameat2`: `flags` is 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE` (`EINVAL` otherwise).
+    fn rename(
+        &self,
+        from_dir: Node,
+        from: &[u8],
+        to_dir: Node,
+        to: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()>;
+
+    /// Calls `each` for the entries after position `cookie` (0 = from the start), `.` and `..` first,
+    /// in ascending order of their `cookie`s, until it gives `false` or all are told. Entry cookies
+    /// are stable: an entry that exists throughout is told exactly once whatever else changes.
+    fn read_dir(
+        &self,
+        dir: Node,
+        cookie: i64,
+        each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<()>;
+
+    /// Reads an extended attribute into `out`; gives its whole length. `ERANGE` when `out` is not
+    /// empty and too small, `ENODATA`.
+    fn get_xattr(&self, node: Node, name: &[u8], out: &mut [u8]) -> Result<usize>;
+
+    /// Sets an extended attribute. `flags`: 0, `XATTR_CREATE` (`EEXIST`), `XATTR_REPLACE`
+    /// (`ENODATA`). `ENOSPC`/`E2BIG` where all attributes of a node together exceed one block.
+    fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], flags: u32) -> Result<()>;
+
+    /// The NUL-terminated names, one after another, as `listxattr`; gives the whole length.
+    fn list_xattr(&self, node: Node, out: &mut [u8]) -> Result<usize>;
+
+    /// Removes an extended attribute. `ENODATA`.
+    fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()>;
+
+    // ---- open file descriptions ----------------------------------------------------------------
+
+    /// Opens a node: a new open file description, shared by whoever inherits it. `O_TRUNC`
+    /// truncates. Directories too (`EISDIR` if writing is asked for); `ELOOP` for a symlink unless
+    /// `O_PATH`. The face has checked permissions.
+    fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc>;
+
+    /// Drops this process's hold on a description. The face counts the descriptors (dup) inside the
+    /// process and calls this once, for the last of them. Record locks are dropped by the face
+    /// through [`FileSystem::release_locks`], as POSIX binds them to any close.
+    fn close(&self, desc: Desc) -> Result<()>;
+
+    /// Takes hold of a description that another process handed over (exec, `SCM_RIGHTS`); gives
+    /// `EBADF` if it no longer exists.
+    fn adopt(&self, desc: Desc) -> Result<()>;
+
+    /// The node and the current status flags of a description.
+    fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)>;
+
+    /// `F_SETFL`: changes `O_APPEND`, `O_NONBLOCK`, `O_NOATIME`, `O_DIRECT`, the rest is kept.
+    fn set_flags(&self, desc: Desc, flags: OpenFlags) -> Result<()>;
+
+    /// Reads at the description's position and moves it. The buffers are filled in order. On a
+    /// directory `EISDIR`; `EBADF` if not open for reading.
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>]) -> Result<usize>;
+
+    /// Writes at the description's position (at the end with `O_APPEND`) and moves it; all buffers
+    /// are one atomic write.
+    fn write(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize>;
+
+    /// Reads at `offset` (0 to `i64::MAX`); the position stays.
+    fn read_at(&self, desc: Desc, offset: u64, out: &mut [UserOut<'_>]) -> Result<usize>;
+
+    /// Writes at `offset`; the position stays. With `O_APPEND` it appends, as Linux does.
+    fn write_at(&self, desc: Desc, offset: u64, data: &[UserIn<'_>]) -> Result<usize>;
+
+    /// Moves the position: `SEEK_SET/CUR/END/DATA/HOLE`. `EINVAL`, `ENXIO`, `EOVERFLOW`. On a directory
+    /// the position is a `read_dir` cookie.
+    fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64>;
+
+    /// Makes what was written durable (`fsync`, `fdatasync`).
+    fn sync(&self, desc: Desc, data_only: bool) -> Result<()>;
+
+    /// Everything in the file system durable (`sync`, `syncfs`).
+    fn sync_all(&self) -> Result<()>;
+
+    /// Sets the size (`ftruncate`, `truncate`): `EINVAL` beyond `i64::MAX`, `EISDIR`, `EFBIG`, `ENOSPC`.
+    fn truncate(&self, node: Node, size: u64) -> Result<()>;
+
+    /// `fallocate`: the modes 0, `KEEP_SIZE`, `PUNCH_HOLE|KEEP_SIZE`, `ZERO_RANGE[|KEEP_SIZE]`,
+    /// `COLLAPSE_RANGE`, `INSERT_RANGE`; others `EOPNOTSUPP`.
+    fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()>;
+
+    /// Copies within the file system (`copy_file_range`); gives the bytes copied (short at the end of
+    /// the source). Ranges of the same file must not overlap (`EINVAL`).
+    fn copy_range(&self, from: Desc, from_offset: u64, to: Desc, to_offset: u64, length: u64)
+    -> Result<u64>;
+
+    /// Moves whole blocks between two files atomically without copying: afterwards `to` holds at
+    /// `to_offset` what `from` held at `from_offset`, and `from` has a hole there. Holes move as
+    /// holes; the size of `to` becomes as after a write of that range, that of `from` stays. `EINVAL`
+    /// where an offset or the length is not a multiple of 4096 (unless it ends at the end of `from`),
+    /// or where the ranges of one file overlap.
+    fn relink(&self, from: Desc, from_offset: u64, to: Desc, to_offset: u64, length: u64)
+    -> Result<()>;
+
+    /// The pieces of the region that hold `[offset, offset + length)` of the file, for `mmap`; holes
+    /// are filled first if `fill`. Offsets and lengths are multiples of 4096. The description must
+    /// be held until every mapping is gone (a face keeps a hold for it).
+    fn map(&self, desc: Desc, offset: u64, length: u64, fill: bool) -> Result<Vec<Piece>>;
+
+    /// The open file whose pages are mapped with [`FileSystem::map`], as a descriptor of this process
+    /// (of the region), and whether it may be mapped writable.
+    fn region_descriptor(&self) -> (i32, bool);
+
+    // ---- locks -----------------------------------------------------------------------------------
+
+    /// Sets, clears or tests a record lock. `wait`: block until granted (`EDEADLK`); otherwise `EAGAIN`.
+    fn record_lock(&self, desc: Desc, owner: LockOwner, lock: &RecordLock, wait: bool)
+    -> Result<()>;
+
+    /// `F_GETLK`: the first lock that would refuse `lock`, or `None`.
+    fn test_lock(&self, desc: Desc, owner: LockOwner, lock: &RecordLock)
+    -> Result<Option<RecordLock>>;
+
+    /// Drops all record locks that this process (as [`LockOwner::Process`]) holds on the node: POSIX
+    /// semantics of any `close`.
+    fn release_locks(&self, node: Node) -> Result<()>;
+
+    /// `flock`: bound to the description. `EWOULDBLOCK` without `wait`.
+    fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()>;
+
+    // ---- this process ------------------------------------------------------------------------------
+
+    /// Before `fork`: prepares a place for the child, which will hold every description in `held`.
+    fn fork_prepare(&self, held: &[Desc]) -> Result<ForkTicket>;
+    /// In the parent after `fork`; `child` is `None` if it failed.
+    fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>);
+    /// In the child, first thing (async-signal-safe: no allocation).
+    fn fork_child(&self, ticket: ForkTicket) -> Result<()>;
+
+    /// Before `exec`: makes this process's attachment survive it. Gives a token (an environment
+    /// value) for the engine's adopt function in the new image.
+    fn exec_prepare(&self) -> Result<String>;
+    /// `exec` failed: takes it back.
+    fn exec_failed(&self);
+    /// Detaches, orderly: every hold of this process is dropped. Further calls give `EBADF`.
+    fn detach(&self) -> Result<()>;
+}

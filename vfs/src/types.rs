@@ -1,0 +1,235 @@
+//! The values that pass through the contract.
+
+/// A file, directory or other object, named for as long as it exists. `generation` tells a reused
+/// inode from the one that was meant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct Node {
+    /// Inode number, as in `st_ino`.
+    pub ino: u64,
+    /// Changes whenever the inode is used for another object.
+    pub generation: u32,
+}
+
+/// A shared open file description: an index in its engine's table, and the entry's generation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Desc {
+    /// Index in the engine's table.
+    pub index: u32,
+    /// A stale description is refused with `EBADF`.
+    pub generation: u32,
+}
+
+/// What an inode is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Kind {
+    File,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    CharDevice,
+    BlockDevice,
+}
+
+impl Kind {
+    /// The `S_IFMT` bits.
+    pub const fn mode_bits(self) -> u32 {
+        match self {
+            Self::File => libc::S_IFREG,
+            Self::Directory => libc::S_IFDIR,
+            Self::Symlink => libc::S_IFLNK,
+            Self::Fifo => libc::S_IFIFO,
+            Self::Socket => libc::S_IFSOCK,
+            Self::CharDevice => libc::S_IFCHR,
+            Self::BlockDevice => libc::S_IFBLK,
+        }
+    }
+
+    /// From the `S_IFMT` bits of a mode; `None` for none of the seven.
+    pub const fn from_mode(mode: u32) -> Option<Self> {
+        Some(match mode & libc::S_IFMT {
+            libc::S_IFREG => Self::File,
+            libc::S_IFDIR => Self::Directory,
+            libc::S_IFLNK => Self::Symlink,
+            libc::S_IFIFO => Self::Fifo,
+            libc::S_IFSOCK => Self::Socket,
+            libc::S_IFCHR => Self::CharDevice,
+            libc::S_IFBLK => Self::BlockDevice,
+            _ => return None,
+        })
+    }
+
+    /// The `d_type` of a directory entry.
+    pub const fn d_type(self) -> u8 {
+        (self.mode_bits() >> 12) as u8
+    }
+}
+
+/// A point in time: nanoseconds since 1970-01-01 UTC (negative before; until the year 2262).
+pub type Nanos = i64;
+
+/// What `stat` tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct Attr {
+    pub node: Node,
+    pub kind: Kind,
+    /// The lower 12 bits: permissions, set-id, sticky.
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Units of 512 bytes.
+    pub blocks: u64,
+    pub atime: Nanos,
+    pub mtime: Nanos,
+    pub ctime: Nanos,
+    pub btime: Nanos,
+}
+
+/// A change of attributes; `None` leaves a field as it is.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct SetAttr {
+    /// The lower 12 bits.
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub atime: Option<Nanos>,
+    pub mtime: Option<Nanos>,
+}
+
+/// A node to be made.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct NewNode<'a> {
+    pub kind: Kind,
+    /// The lower 12 bits, umask already applied.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Device number of device nodes, else 0.
+    pub rdev: u64,
+    /// Target of a symlink (1 to 4095 bytes), else empty.
+    pub target: &'a [u8],
+}
+
+/// The `O_*` flags of an open file description, as Linux numbers them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpenFlags(pub i32);
+
+impl OpenFlags {
+    /// Whether the description may read.
+    pub const fn reads(self) -> bool {
+        !self.path_only() && self.0 & libc::O_ACCMODE != libc::O_WRONLY
+    }
+    /// Whether the description may write.
+    pub const fn writes(self) -> bool {
+        !self.path_only() && matches!(self.0 & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR)
+    }
+    /// Whether every write goes to the end.
+    pub const fn appends(self) -> bool {
+        self.0 & libc::O_APPEND != 0
+    }
+    /// `O_PATH`: a place in the tree, not a file to read or write.
+    pub const fn path_only(self) -> bool {
+        self.0 & libc::O_PATH != 0
+    }
+    /// Whether all bits of `mask` are set.
+    pub const fn has(self, mask: i32) -> bool {
+        self.0 & mask == mask
+    }
+}
+
+/// The flags of `renameat2`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RenameFlags(pub u32);
+
+/// One directory entry as told by `read_dir`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct DirEntry<'a> {
+    pub name: &'a [u8],
+    pub ino: u64,
+    pub kind: Kind,
+    /// `read_dir` from here goes on after this entry (`d_off`); positive.
+    pub cookie: i64,
+}
+
+/// Where `seek` starts from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Whence {
+    Set,
+    Current,
+    End,
+    Data,
+    Hole,
+}
+
+/// A piece of the region that holds a piece of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Offset in the file, bytes.
+    pub file_offset: u64,
+    /// Offset in the region, bytes; `None` for a hole that was not filled.
+    pub region_offset: Option<u64>,
+    /// Bytes, a multiple of 4096.
+    pub length: u64,
+}
+
+/// Statistics of a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct FsStat {
+    /// What `st_dev` says.
+    pub device: u64,
+    pub block_size: u64,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    /// Without the reserve.
+    pub blocks_available: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
+    pub fsid: u64,
+    pub read_only: bool,
+}
+
+/// The kind of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum LockKind {
+    Read,
+    Write,
+    Unlock,
+}
+
+/// Who holds a record lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockOwner {
+    /// The calling process (`F_SETLK`).
+    Process,
+    /// The open file description (`F_OFD_SETLK`).
+    Description,
+}
+
+/// A byte range and how it is locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordLock {
+    /// Shared, exclusive, or to be unlocked.
+    pub kind: LockKind,
+    /// First byte.
+    pub start: u64,
+    /// Last byte, inclusive; `u64::MAX` for "to the end, wherever it is".
+    pub end: u64,
+    /// The holder's process id in an answer (0 for an OFD lock's -1 is the face's affair).
+    pub pid: i32,
+}
+
+/// A place prepared for a child process: opaque to the face.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForkTicket(pub u64);
