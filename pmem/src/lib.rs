@@ -1,1 +1,39 @@
-//! Solera's pmem.
+//! The ground of Solera: regions of byte-addressable memory, and the only code that touches them.
+//!
+//! - [`Region`] maps a range of persistent (or emulated) memory and knows what a fence promises on it
+//!   ([`Class`]).
+//! - A store gives [`Dirty`], a flush makes it [`InFlight`], one fence turns many into [`Durable`];
+//!   commits take `&Durable`.
+//! - [`UserIn`] and [`UserOut`] are the program's buffers, valid or not. A fault on our side is
+//!   [`Fault::Region`] (`EIO`), on the caller's [`Fault::Caller`] (`EFAULT`); see
+//!   [`install_fault_handler`].
+//! - A [`Hook`] sees every store, flush and fence: [`trace`] records them for the crash explorer,
+//!   [`counts`] counts them.
+//! - [`Dispatch`] names the instructions in use.
+//!
+//! No other crate holds inline assembly or intrinsics. No function here calls what a preload library
+//! interposes: system calls go through rustix's raw backend.
+
+mod copy;
+mod copy_asm;
+pub mod counts;
+mod cpu;
+mod guard;
+mod hook;
+mod persist;
+mod region;
+mod shared;
+mod source;
+pub mod trace;
+mod user;
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("Solera runs on x86-64 Linux");
+
+pub use cpu::{CopyKind, Dispatch, FlushKind};
+pub use guard::{handle_fault, install_fault_handler};
+pub use hook::Hook;
+pub use persist::{Dirty, Durable, InFlight};
+pub use region::Region;
+pub use source::{Class, OpenError, OpenOptions};
+pub use user::{Fault, UserIn, UserOut};

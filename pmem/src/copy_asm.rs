@@ -1,0 +1,351 @@
+//! The assembly behind `copy.rs`: every bulk load and store of the region or of caller memory.
+//!
+//! All routines return 0, [`LOAD_FAULT`], or 2 for a fault of a store. They follow the C calling convention:
+//! `rdi` destination, `rsi` source, `rdx` length in bytes. Groups of loads and of stores are wrapped
+//! in `load!` and `store!`, which list them in the exception table with the landing pads `98` and
+//! `99` of `pads!`.
+
+use crate::guard::guarded;
+use std::arch::naked_asm;
+
+/// A load from the source faulted.
+pub const LOAD_FAULT: u32 = 1;
+
+macro_rules! load {
+    ($($instruction:expr),+ $(,)?) => {
+        concat!("2:\n", $($instruction, "\n",)+ "3:\n", guarded!("2b", "3b", "98f"))
+    };
+}
+
+macro_rules! store {
+    ($($instruction:expr),+ $(,)?) => {
+        concat!("2:\n", $($instruction, "\n",)+ "3:\n", guarded!("2b", "3b", "99f"))
+    };
+}
+
+/// The two landing pads; `$leave` restores vector state if the routine dirtied it.
+macro_rules! pads {
+    ($leave:literal) => {
+        concat!("98:\n", $leave, "\nmov eax, 1\nret\n", "99:\n", $leave, "\nmov eax, 2\nret\n")
+    };
+}
+
+/// Copies `rdx` bytes, any alignment, SSE2 only; best below 256 bytes. Loads of one step precede
+/// its stores, ends may overlap: bytes in the middle may be stored twice, with the same value.
+#[unsafe(naked)]
+pub unsafe extern "C" fn copy_small(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+    naked_asm!(
+        "cmp rdx, 16",
+        "jb 50f",
+        "cmp rdx, 32",
+        "ja 41f",
+        load!("movups xmm0, [rsi]", "movups xmm1, [rsi + rdx - 16]"),
+        store!("movups [rdi], xmm0", "movups [rdi + rdx - 16], xmm1"),
+        "xor eax, eax",
+        "ret",
+        "41:",
+        "cmp rdx, 64",
+        "ja 43f",
+        "42:",
+        load!(
+            "movups xmm0, [rsi]",
+            "movups xmm1, [rsi + 16]",
+            "movups xmm2, [rsi + rdx - 32]",
+            "movups xmm3, [rsi + rdx - 16]",
+        ),
+        store!(
+            "movups [rdi], xmm0",
+            "movups [rdi + 16], xmm1",
+            "movups [rdi + rdx - 32], xmm2",
+            "movups [rdi + rdx - 16], xmm3",
+        ),
+        "xor eax, eax",
+        "ret",
+        "43:",
+        load!(
+            "movups xmm0, [rsi]",
+            "movups xmm1, [rsi + 16]",
+            "movups xmm2, [rsi + 32]",
+            "movups xmm3, [rsi + 48]",
+        ),
+        store!(
+            "movups [rdi], xmm0",
+            "movups [rdi + 16], xmm1",
+            "movups [rdi + 32], xmm2",
+            "movups [rdi + 48], xmm3",
+        ),
+        "add rdi, 64",
+        "add rsi, 64",
+        "sub rdx, 64",
+        "cmp rdx, 64",
+        "ja 43b",
+        "cmp rdx, 32",
+        "ja 42b",
+        // 1 to 32 bytes are left and at least 64 precede them: one step that ends at the end.
+        load!("movups xmm0, [rsi + rdx - 32]", "movups xmm1, [rsi + rdx - 16]"),
+        store!("movups [rdi + rdx - 32], xmm0", "movups [rdi + rdx - 16], xmm1"),
+        "xor eax, eax",
+        "ret",
+        "50:",
+        "cmp rdx, 8",
+        "jb 51f",
+        load!("mov rax, [rsi]", "mov rcx, [rsi + rdx - 8]"),
+        store!("mov [rdi], rax", "mov [rdi + rdx - 8], rcx"),
+        "xor eax, eax",
+        "ret",
+        "51:",
+        "cmp rdx, 4",
+        "jb 52f",
+        load!("mov eax, [rsi]", "mov ecx, [rsi + rdx - 4]"),
+        store!("mov [rdi], eax", "mov [rdi + rdx - 4], ecx"),
+        "xor eax, eax",
+        "ret",
+        "52:",
+        "test rdx, rdx",
+        "jz 53f",
+        "mov r8, rdx",
+        "shr r8, 1",
+        load!(
+            "movzx eax, byte ptr [rsi]",
+            "movzx ecx, byte ptr [rsi + r8]",
+            "movzx r9d, byte ptr [rsi + rdx - 1]",
+        ),
+        store!("mov [rdi], al", "mov [rdi + r8], cl", "mov [rdi + rdx - 1], r9b"),
+        "53:",
+        "xor eax, eax",
+        "ret",
+        pads!(""),
+    )
+}
+
+/// Copies `rdx` bytes with cached stores such that each aligned 8-byte word that lies wholly inside
+/// the destination is stored by exactly one instruction, in ascending order.
+#[unsafe(naked)]
+pub unsafe extern "C" fn store_words(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+    naked_asm!(
+        "test dil, 7",
+        "jnz 60f",
+        "40:",
+        "cmp rdx, 128",
+        "jae 70f",
+        "41:",
+        "sub rdx, 32",
+        "jb 42f",
+        load!("mov rax, [rsi]", "mov rcx, [rsi + 8]", "mov r8, [rsi + 16]", "mov r9, [rsi + 24]",),
+        store!("mov [rdi], rax", "mov [rdi + 8], rcx", "mov [rdi + 16], r8", "mov [rdi + 24], r9",),
+        "add rsi, 32",
+        "add rdi, 32",
+        "jmp 41b",
+        "42:",
+        "add rdx, 32",
+        "43:",
+        "sub rdx, 8",
+        "jb 44f",
+        load!("mov rax, [rsi]"),
+        store!("mov [rdi], rax"),
+        "add rsi, 8",
+        "add rdi, 8",
+        "jmp 43b",
+        "44:",
+        "add rdx, 8",
+        "jz 46f",
+        "45:",
+        load!("movzx eax, byte ptr [rsi]"),
+        store!("mov [rdi], al"),
+        "inc rsi",
+        "inc rdi",
+        "dec rdx",
+        "jnz 45b",
+        "46:",
+        "xor eax, eax",
+        "ret",
+        // Bytes up to the first aligned word.
+        "60:",
+        "test rdx, rdx",
+        "jz 46b",
+        load!("movzx eax, byte ptr [rsi]"),
+        store!("mov [rdi], al"),
+        "inc rsi",
+        "inc rdi",
+        "dec rdx",
+        "test dil, 7",
+        "jnz 60b",
+        "jmp 40b",
+        // 128 bytes and more: aligned 16-byte stores, which never split a word.
+        "70:",
+        "test dil, 8",
+        "jz 71f",
+        load!("mov rax, [rsi]"),
+        store!("mov [rdi], rax"),
+        "add rsi, 8",
+        "add rdi, 8",
+        "sub rdx, 8",
+        "71:",
+        load!(
+            "movups xmm0, [rsi]",
+            "movups xmm1, [rsi + 16]",
+            "movups xmm2, [rsi + 32]",
+            "movups xmm3, [rsi + 48]",
+        ),
+        store!(
+            "movaps [rdi], xmm0",
+            "movaps [rdi + 16], xmm1",
+            "movaps [rdi + 32], xmm2",
+            "movaps [rdi + 48], xmm3",
+        ),
+        "add rsi, 64",
+        "add rdi, 64",
+        "sub rdx, 64",
+        "cmp rdx, 64",
+        "jae 71b",
+        "jmp 41b",
+        pads!(""),
+    )
+}
+
+/// Defines the bulk routines for one vector width.
+///
+/// `$copy`: cached copy, 256 bytes or more, any alignment. `$stream`: non-temporal copy to an
+/// aligned destination, a multiple of 64 bytes. `$zero`: non-temporal zeroes, the same.
+macro_rules! bulk {
+    (
+        $copy:ident, $stream:ident, $zero:ident, width $w:literal, twice $w2:literal,
+        thrice $w3:literal, four times $w4:literal, mask $mask:literal,
+        registers $r0:literal $r1:literal $r2:literal $r3:literal,
+        loads $ld:literal, stores $st:literal, streams $nt:literal,
+        clear $clear:literal, leave $leave:literal
+    ) => {
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $copy(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+            naked_asm!(
+                // One unaligned step, then up to the destination's alignment.
+                load!(concat!($ld, " ", $r0, ", [rsi]")),
+                store!(concat!($ld, " [rdi], ", $r0)),
+                "mov rax, rdi",
+                "neg rax",
+                concat!("and rax, ", $mask),
+                "add rdi, rax",
+                "add rsi, rax",
+                "sub rdx, rax",
+                concat!("sub rdx, ", $w4),
+                "jb 41f",
+                ".balign 32",
+                "40:",
+                load!(
+                    concat!($ld, " ", $r0, ", [rsi]"),
+                    concat!($ld, " ", $r1, ", [rsi + ", $w, "]"),
+                    concat!($ld, " ", $r2, ", [rsi + ", $w2, "]"),
+                    concat!($ld, " ", $r3, ", [rsi + ", $w3, "]"),
+                ),
+                store!(
+                    concat!($st, " [rdi], ", $r0),
+                    concat!($st, " [rdi + ", $w, "], ", $r1),
+                    concat!($st, " [rdi + ", $w2, "], ", $r2),
+                    concat!($st, " [rdi + ", $w3, "], ", $r3),
+                ),
+                concat!("add rsi, ", $w4),
+                concat!("add rdi, ", $w4),
+                concat!("sub rdx, ", $w4),
+                "jae 40b",
+                "41:",
+                concat!("add rdx, ", $w4),
+                "42:",
+                concat!("cmp rdx, ", $w),
+                "jb 43f",
+                load!(concat!($ld, " ", $r0, ", [rsi]")),
+                store!(concat!($st, " [rdi], ", $r0)),
+                concat!("add rsi, ", $w),
+                concat!("add rdi, ", $w),
+                concat!("sub rdx, ", $w),
+                "jmp 42b",
+                "43:",
+                // The rest by one unaligned step that ends at the end.
+                load!(concat!($ld, " ", $r0, ", [rsi + rdx - ", $w, "]")),
+                store!(concat!($ld, " [rdi + rdx - ", $w, "], ", $r0)),
+                $leave,
+                "xor eax, eax",
+                "ret",
+                pads!($leave),
+            )
+        }
+
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $stream(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+            naked_asm!(
+                concat!("sub rdx, ", $w4),
+                "jb 41f",
+                ".balign 32",
+                "40:",
+                load!(
+                    concat!($ld, " ", $r0, ", [rsi]"),
+                    concat!($ld, " ", $r1, ", [rsi + ", $w, "]"),
+                    concat!($ld, " ", $r2, ", [rsi + ", $w2, "]"),
+                    concat!($ld, " ", $r3, ", [rsi + ", $w3, "]"),
+                ),
+                store!(
+                    concat!($nt, " [rdi], ", $r0),
+                    concat!($nt, " [rdi + ", $w, "], ", $r1),
+                    concat!($nt, " [rdi + ", $w2, "], ", $r2),
+                    concat!($nt, " [rdi + ", $w3, "], ", $r3),
+                ),
+                concat!("add rsi, ", $w4),
+                concat!("add rdi, ", $w4),
+                concat!("sub rdx, ", $w4),
+                "jae 40b",
+                "41:",
+                concat!("add rdx, ", $w4),
+                "jz 43f",
+                "42:",
+                load!(concat!($ld, " ", $r0, ", [rsi]")),
+                store!(concat!($nt, " [rdi], ", $r0)),
+                concat!("add rsi, ", $w),
+                concat!("add rdi, ", $w),
+                concat!("sub rdx, ", $w),
+                "jnz 42b",
+                "43:",
+                $leave,
+                "xor eax, eax",
+                "ret",
+                pads!($leave),
+            )
+        }
+
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $zero(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+            naked_asm!(
+                $clear,
+                "test rdx, rdx",
+                "jz 43f",
+                "40:",
+                store!(concat!($nt, " [rdi], ", $r0)),
+                concat!("add rdi, ", $w),
+                concat!("sub rdx, ", $w),
+                "jnz 40b",
+                "43:",
+                $leave,
+                "xor eax, eax",
+                "ret",
+                pads!($leave),
+            )
+        }
+    };
+}
+
+bulk!(
+    copy_avx512, stream_avx512, zero_avx512, width "64", twice "128", thrice "192",
+    four times "256", mask "63", registers "zmm0" "zmm1" "zmm2" "zmm3",
+    loads "vmovdqu64", stores "vmovdqa64", streams "vmovntdq",
+    clear "vpxorq zmm0, zmm0, zmm0", leave "vzeroupper"
+);
+bulk!(
+    copy_avx2, stream_avx2, zero_avx2, width "32", twice "64", thrice "96",
+    four times "128", mask "31", registers "ymm0" "ymm1" "ymm2" "ymm3",
+    loads "vmovdqu", stores "vmovdqa", streams "vmovntdq",
+    clear "vpxor ymm0, ymm0, ymm0", leave "vzeroupper"
+);
+bulk!(
+    copy_sse2, stream_sse2, zero_sse2, width "16", twice "32", thrice "48",
+    four times "64", mask "15", registers "xmm0" "xmm1" "xmm2" "xmm3",
+    loads "movdqu", stores "movdqa", streams "movntdq",
+    clear "pxor xmm0, xmm0", leave ""
+);

@@ -1,0 +1,138 @@
+//! What this CPU can do, decided once by name: the flush instruction and the copy width.
+//!
+//! `SOLERA_FLUSH` (`clwb`, `clflushopt`, `clflush`) and `SOLERA_COPY` (`avx512`, `avx2`, `sse2`)
+//! force a choice for tests. A name that is unknown, or that this CPU lacks, is an error of
+//! whoever opens a region, never a silent fallback.
+
+use std::arch::x86_64::__cpuid_count;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// How a cache line is written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushKind {
+    /// Writes back, may keep the line cached.
+    Clwb,
+    /// Writes back and evicts; not ordered with other flushes.
+    Clflushopt,
+    /// Writes back and evicts, one after the other.
+    Clflush,
+    /// Nothing: the caches themselves are durable (class `byte`).
+    None,
+}
+
+/// The vector width of bulk copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyKind {
+    /// 64-byte registers.
+    Avx512,
+    /// 32-byte registers.
+    Avx2,
+    /// 16-byte registers, which every x86-64 CPU has.
+    Sse2,
+}
+
+impl fmt::Display for FlushKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            FlushKind::Clwb => "clwb",
+            FlushKind::Clflushopt => "clflushopt",
+            FlushKind::Clflush => "clflush",
+            FlushKind::None => "none",
+        })
+    }
+}
+
+impl fmt::Display for CopyKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            CopyKind::Avx512 => "avx512",
+            CopyKind::Avx2 => "avx2",
+            CopyKind::Sse2 => "sse2",
+        })
+    }
+}
+
+/// The instructions chosen for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dispatch {
+    /// How lines are flushed (a region of class `byte` uses [`FlushKind::None`] instead).
+    pub flush: FlushKind,
+    /// How wide bulk copies are.
+    pub copy: CopyKind,
+}
+
+/// Best first; the last one always works.
+const FLUSHES: [FlushKind; 3] = [FlushKind::Clwb, FlushKind::Clflushopt, FlushKind::Clflush];
+const COPIES: [CopyKind; 3] = [CopyKind::Avx512, CopyKind::Avx2, CopyKind::Sse2];
+
+impl FlushKind {
+    fn available(self) -> bool {
+        let features = __cpuid_count(7, 0).ebx;
+        match self {
+            FlushKind::Clwb => features & (1 << 24) != 0,
+            FlushKind::Clflushopt => features & (1 << 23) != 0,
+            FlushKind::Clflush | FlushKind::None => true,
+        }
+    }
+}
+
+impl CopyKind {
+    pub(crate) fn available(self) -> bool {
+        match self {
+            CopyKind::Avx512 => std::is_x86_feature_detected!("avx512f"),
+            CopyKind::Avx2 => std::is_x86_feature_detected!("avx2"),
+            CopyKind::Sse2 => true,
+        }
+    }
+}
+
+/// The first of `kinds` that is available, or the one that `word` asks for.
+fn choose<K: Copy + fmt::Display>(
+    variable: &str,
+    word: Option<&str>,
+    kinds: &[K],
+    available: impl Fn(K) -> bool,
+) -> Result<K, String> {
+    let names = || kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let Some(word) = word else {
+        let best = kinds.iter().copied().find(|kind| available(*kind));
+        return best.ok_or_else(|| format!("this CPU has none of {}", names()));
+    };
+    let Some(kind) = kinds.iter().copied().find(|kind| kind.to_string() == word) else {
+        return Err(format!("{variable}={word} is not one of {}", names()));
+    };
+    if available(kind) {
+        Ok(kind)
+    } else {
+        Err(format!("{variable}={word}: this CPU does not have it"))
+    }
+}
+
+impl Dispatch {
+    /// The choice for this CPU, with the environment's words if there are any.
+    pub fn choose(flush: Option<&str>, copy: Option<&str>) -> Result<Dispatch, String> {
+        Ok(Dispatch {
+            flush: choose("SOLERA_FLUSH", flush, &FLUSHES, FlushKind::available)?,
+            copy: choose("SOLERA_COPY", copy, &COPIES, CopyKind::available)?,
+        })
+    }
+
+    /// The choice of this process, made at the first call, or what is wrong with the environment.
+    pub fn of_process() -> Result<Dispatch, String> {
+        static CHOICE: OnceLock<Result<Dispatch, String>> = OnceLock::new();
+        CHOICE
+            .get_or_init(|| {
+                let word = |name| std::env::var_os(name).map(|w| w.to_string_lossy().into_owned());
+                let (flush, copy) = (word("SOLERA_FLUSH"), word("SOLERA_COPY"));
+                Dispatch::choose(flush.as_deref(), copy.as_deref())
+            })
+            .clone()
+    }
+}
+
+/// The copy width for callers without a region: the process's choice, or what always works.
+pub(crate) fn copy_kind() -> CopyKind {
+    static KIND: OnceLock<CopyKind> = OnceLock::new();
+    *KIND.get_or_init(|| Dispatch::of_process().map_or(CopyKind::Sse2, |dispatch| dispatch.copy))
+}

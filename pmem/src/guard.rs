@@ -1,0 +1,220 @@
+//! The fault guard: a load or store that hits a vanished page ends in an error, not in a signal.
+//!
+//! Every instruction of this crate that touches the region or the caller's memory is listed in the
+//! section `solera_extable`: three 32-bit distances (each relative to its own place) to the first
+//! byte of a guarded range of code, to the byte after it, and to the landing address. When SIGBUS or
+//! SIGSEGV stops a thread inside such a range, [`handle_fault`] moves its instruction pointer to the
+//! landing address, and the routine returns which side of the copy failed.
+//!
+//! The section is merged by the linker over all objects of one executable or shared library and is
+//! flagged `R` (retain), so that garbage collection of sections cannot drop it. The table belongs to
+//! one linked object: an executable and a preload library that both hold this crate have a table and
+//! a handler each, which chain.
+//!
+//! Nothing here locks or allocates: the handler is safe in any thread at any time. A program that
+//! has *blocked* SIGBUS or SIGSEGV is killed by the kernel at such a fault, as without us.
+
+use std::arch::{asm, naked_asm};
+use std::ffi::c_void;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Emits the table entry for the code between two local labels; used inside `asm!` templates.
+macro_rules! guarded {
+    ($first:literal, $end:literal, $landing:literal) => {
+        concat!(
+            ".pushsection solera_extable,\"aR\",@progbits\n",
+            ".balign 4\n",
+            ".long ",
+            $first,
+            " - .\n.long ",
+            $end,
+            " - .\n.long ",
+            $landing,
+            " - .\n",
+            ".popsection\n"
+        )
+    };
+}
+pub(crate) use guarded;
+
+/// One guarded range; every field is a distance from the field's own address.
+#[repr(C)]
+struct Entry {
+    first: i32,
+    end: i32,
+    landing: i32,
+}
+
+const _: () = assert!(size_of::<Entry>() == 12 && align_of::<Entry>() == 4);
+
+unsafe extern "C" {
+    static __start_solera_extable: Entry;
+    static __stop_solera_extable: Entry;
+}
+
+/// The address a table field points at.
+fn target(field: &i32) -> usize {
+    (std::ptr::from_ref(field) as usize).wrapping_add_signed(*field as isize)
+}
+
+/// The landing address for a fault at instruction `rip`, if that instruction is guarded.
+fn landing_for(rip: usize) -> Option<usize> {
+    let first = &raw const __start_solera_extable;
+    let end = &raw const __stop_solera_extable;
+    let count = (end as usize - first as usize) / size_of::<Entry>();
+    // SAFETY: the linker defines both symbols around the merged section, which holds only entries.
+    let table = unsafe { std::slice::from_raw_parts(first, count) };
+    table
+        .iter()
+        .find(|entry| (target(&entry.first)..target(&entry.end)).contains(&rip))
+        .map(|entry| target(&entry.landing))
+}
+
+/// Serves a SIGBUS or SIGSEGV if it came from a guarded instruction of this crate.
+///
+/// True: it did, and `context` now continues at the landing address. False: the signal is somebody
+/// else's (also one that was sent by `kill`), and nothing was changed.
+///
+/// # Safety
+///
+/// The arguments are those the kernel gave to an `SA_SIGINFO` handler, unchanged.
+pub unsafe fn handle_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) -> bool {
+    if signal != libc::SIGBUS && signal != libc::SIGSEGV {
+        return false;
+    }
+    // SAFETY: the caller passes what the kernel passed.
+    let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
+    if info.si_code <= 0 {
+        return false;
+    }
+    let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    match landing_for(*rip as usize) {
+        Some(landing) => {
+            *rip = landing as i64;
+            true
+        }
+        None => false,
+    }
+}
+
+/// The kernel's own layout of `struct sigaction` on x86-64 (libc's differs).
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+const SA_SIGINFO: u64 = 0x4;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_NODEFER: u64 = 0x4000_0000;
+
+/// The handler that was installed before ours, per signal, and its flags.
+struct Previous {
+    handler: AtomicUsize,
+    flags: AtomicUsize,
+}
+
+static PREVIOUS_BUS: Previous =
+    Previous { handler: AtomicUsize::new(0), flags: AtomicUsize::new(0) };
+static PREVIOUS_SEGV: Previous =
+    Previous { handler: AtomicUsize::new(0), flags: AtomicUsize::new(0) };
+
+/// `rt_sigaction` without libc, whose `sigaction` a preload library may interpose.
+fn raw_sigaction(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> i64 {
+    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
+    let old = old.map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    let result: i64;
+    // SAFETY: both pointers are null or valid; the kernel reads and writes whole `KernelAction`s.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_rt_sigaction => result,
+            in("rdi") i64::from(signal),
+            in("rsi") new,
+            in("rdx") old,
+            in("r10") size_of::<u64>(),
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Where the kernel returns to after a handler: the `rt_sigreturn` system call.
+#[unsafe(naked)]
+extern "C" fn restorer() {
+    naked_asm!("mov eax, 15", "syscall", "ud2")
+}
+
+const _: () = assert!(libc::SYS_rt_sigreturn == 15);
+
+extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel called us with these arguments.
+    if !unsafe { handle_fault(signal, info, context) } {
+        chain(signal, info, context);
+    }
+}
+
+/// Hands a fault that is not ours to whoever was installed before us.
+fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let previous = if signal == libc::SIGBUS { &PREVIOUS_BUS } else { &PREVIOUS_SEGV };
+    let handler = previous.handler.load(Ordering::Acquire);
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // A fault repeats when we return and then meets the default action; a signal that was
+        // sent (`kill`) is sent again by nobody, so it is raised once more for this thread.
+        let default = KernelAction {
+            handler: libc::SIG_DFL,
+            flags: SA_RESTORER,
+            restorer: restorer as *const () as usize,
+            mask: 0,
+        };
+        raw_sigaction(signal, Some(&default), None);
+        // SAFETY: the kernel gave us `info`.
+        if unsafe { (*info).si_code } <= 0 {
+            let signal = rustix::process::Signal::from_named_raw(signal);
+            if let Some(signal) = signal {
+                let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+            }
+        }
+        return;
+    }
+    if previous.flags.load(Ordering::Relaxed) as u64 & SA_SIGINFO != 0 {
+        // SAFETY: the previous owner installed this address as a three-argument handler.
+        let call: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
+            unsafe { std::mem::transmute(handler) };
+        call(signal, info, context);
+    } else {
+        // SAFETY: the previous owner installed this address as a one-argument handler.
+        let call: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
+        call(signal);
+    }
+}
+
+/// Installs [`handle_fault`] for SIGBUS and SIGSEGV, in front of the handlers that are there now.
+///
+/// Does so once a process; opening a region calls it. A face that owns the program's `sigaction`
+/// keeps its own handler in front and calls [`handle_fault`] first.
+pub fn install_fault_handler() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for (signal, previous) in [(libc::SIGBUS, &PREVIOUS_BUS), (libc::SIGSEGV, &PREVIOUS_SEGV)] {
+            let mut old = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+            raw_sigaction(signal, None, Some(&mut old));
+            previous.flags.store(old.flags as usize, Ordering::Relaxed);
+            previous.handler.store(old.handler, Ordering::Release);
+            let new = KernelAction {
+                handler: on_fault as *const () as usize,
+                flags: SA_SIGINFO | SA_RESTORER | SA_ONSTACK | SA_NODEFER,
+                restorer: restorer as *const () as usize,
+                mask: 0,
+            };
+            raw_sigaction(signal, Some(&new), None);
+        }
+    });
+}

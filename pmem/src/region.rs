@@ -1,0 +1,640 @@
+//! A mapped range of memory, and every load and store of it.
+//!
+//! Invariants: `base..base + len` is mapped as long as the region lives, and `len` only grows (the
+//! reserved address space behind it is mapped before the new length is published). The *file* may
+//! shrink under the mapping; then a guarded access faults and gives [`Fault::Region`]. No reference
+//! into the mapping is ever made: bytes are copied in and out, races allowed.
+//!
+//! Persistence order: a store is [`Dirty`]; `stream*` and `copy` are [`InFlight`] at once, because
+//! whole lines go around the cache and the partial lines at both ends are stored and flushed. The
+//! hook hears of an access before it happens.
+//!
+//! Locks: `growing` serialises [`Region::extend`]; nothing else locks.
+
+use crate::copy::{self, LINE};
+use crate::cpu::{Dispatch, FlushKind};
+use crate::guard::install_fault_handler;
+use crate::hook::Hook;
+use crate::persist::{Dirty, Durable, InFlight};
+use crate::source::{self, Class, OpenError, OpenOptions, Source};
+use crate::user::{self, Fault, UserIn, UserOut};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const PAGE: u64 = 4096;
+
+/// A mapped range of memory with its class and its instructions.
+pub struct Region {
+    base: *mut u8,
+    len: AtomicU64,
+    /// Address space from `base` on that is ours, mapped or reserved.
+    space: usize,
+    fd: Option<OwnedFd>,
+    path: Option<PathBuf>,
+    class: Class,
+    reason: String,
+    writable: bool,
+    map_flags: MapFlags,
+    dispatch: Dispatch,
+    hook: Option<Arc<dyn Hook>>,
+    growing: Mutex<()>,
+}
+
+// SAFETY: the pointer is to a mapping that lives as long as the region and is only accessed by
+// guarded copies that allow races.
+unsafe impl Send for Region {}
+// SAFETY: as above; the other fields are Sync.
+unsafe impl Sync for Region {}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Region")
+            .field("path", &self.path)
+            .field("len", &self.len())
+            .field("class", &self.class)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reserves `space` bytes of address space at a multiple of `align`.
+fn reserve_space(space: usize, align: usize) -> Result<*mut u8, Errno> {
+    let none = ProtFlags::empty();
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    let whole = space.checked_add(align).ok_or(Errno::NOMEM)?;
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, none, flags)? };
+    let lead = (start as usize).next_multiple_of(align) - start as usize;
+    let tail = whole - lead - space;
+    let base = start.cast::<u8>().wrapping_add(lead);
+    // SAFETY: both pieces belong to the mapping made above; nothing points into them.
+    unsafe {
+        if lead > 0 {
+            rustix::mm::munmap(start, lead)?;
+        }
+        if tail > 0 {
+            rustix::mm::munmap(base.wrapping_add(space).cast(), tail)?;
+        }
+    }
+    Ok(base)
+}
+
+/// Rounds up to whole pages.
+fn pages(len: u64) -> usize {
+    len.next_multiple_of(PAGE) as usize
+}
+
+impl Region {
+    /// Opens and maps an existing file or dax device.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Region, OpenError> {
+        let fd = source::open_path(path, options.write)?;
+        let source = source::probe(path, fd, options)?;
+        Region::map(Some(path), path, source, options)
+    }
+
+    /// Makes a (sparse) file of `size` bytes with the permissions `mode`, and opens it for writing.
+    /// `exclusive`: it must not exist yet. Otherwise an existing file is resized, and a dax device
+    /// must be large enough.
+    pub fn create(path: &Path, size: u64, mode: u32, exclusive: bool) -> Result<Region, OpenError> {
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        Region::create_with(path, size, mode, exclusive, &options)
+    }
+
+    /// As [`Region::create`], with options (`write` is implied).
+    pub fn create_with(
+        path: &Path,
+        size: u64,
+        mode: u32,
+        exclusive: bool,
+        options: &OpenOptions,
+    ) -> Result<Region, OpenError> {
+        let options = OpenOptions { write: true, ..options.clone() };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::from_raw_mode(mode)) {
+            Ok(fd) => Region::create_on(path, fd, size, &options).inspect_err(|_| {
+                // The file is ours and useless; that it cannot be removed would be no news.
+                let _ = rustix::fs::unlink(path);
+            }),
+            Err(Errno::EXIST) if !exclusive => {
+                let fd = source::open_path(path, true)?;
+                Region::create_on(path, fd, size, &options)
+            }
+            Err(Errno::EXIST) => Err(OpenError::new(
+                path,
+                Errno::EXIST,
+                "it exists already",
+                "choose another name, or allow it to be overwritten",
+            )),
+            Err(errno) => Err(source::explain_open(path, errno, true)),
+        }
+    }
+
+    fn create_on(
+        path: &Path,
+        fd: OwnedFd,
+        size: u64,
+        options: &OpenOptions,
+    ) -> Result<Region, OpenError> {
+        let mut source = source::probe(path, fd, options)?;
+        match rustix::fs::ftruncate(&source.fd, size) {
+            Ok(()) => source.len = size,
+            Err(Errno::INVAL) if source.len >= size && source.len > 0 => {}
+            Err(errno) => {
+                let found = format!("it cannot be made {size} bytes long: {errno}");
+                return Err(OpenError::new(path, errno, found, "choose another size or place"));
+            }
+        }
+        Region::map(Some(path), path, source, options)
+    }
+
+    /// A region of `len` zero bytes in memory that no other process can open by name.
+    pub fn anonymous(len: u64) -> Result<Region, OpenError> {
+        let path = Path::new("(anonymous memory)");
+        let fail = |errno: Errno| {
+            OpenError::new(path, errno, format!("{len} bytes: {errno}"), "try a smaller size")
+        };
+        let fd = rustix::fs::memfd_create("solera", MemfdFlags::CLOEXEC).map_err(fail)?;
+        rustix::fs::ftruncate(&fd, len).map_err(fail)?;
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        let source = source::probe(path, fd, &options)?;
+        Region::map(None, path, source, &options)
+    }
+
+    /// A private region that starts as `image`, for tests and the crash explorer.
+    ///
+    /// # Panics
+    ///
+    /// If the memory cannot be had, or the environment asks for unknown instructions.
+    #[must_use]
+    pub fn in_memory(image: impl AsRef<[u8]>, hook: Option<Arc<dyn Hook>>) -> Region {
+        let image = image.as_ref();
+        install_fault_handler();
+        let space = pages(image.len().max(1) as u64);
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                space,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let base = base.expect("memory for a private region").cast::<u8>();
+        let region = Region {
+            base,
+            len: AtomicU64::new(image.len() as u64),
+            space,
+            fd: None,
+            path: None,
+            class: Class::Volatile,
+            reason: "private memory".to_owned(),
+            writable: true,
+            map_flags: MapFlags::PRIVATE,
+            dispatch: Dispatch::of_process().expect("a usable SOLERA_FLUSH and SOLERA_COPY"),
+            hook,
+            growing: Mutex::new(()),
+        };
+        // SAFETY: the mapping made above is as long as the image.
+        let filled = unsafe { copy::copy(region.dispatch.copy, base, image.as_ptr(), image.len()) };
+        filled.expect("fresh memory is writable");
+        region
+    }
+
+    /// Maps what was found.
+    fn map(
+        path: Option<&Path>,
+        name: &Path,
+        source: Source,
+        options: &OpenOptions,
+    ) -> Result<Region, OpenError> {
+        let mut dispatch = Dispatch::of_process().map_err(|wrong| {
+            OpenError::new(name, Errno::INVAL, wrong, "set the variable to a name of this CPU")
+        })?;
+        if source.class == Class::Byte {
+            dispatch.flush = FlushKind::None;
+        }
+        if source.len == 0 {
+            let advice = "give it a size with `solera format --size`";
+            return Err(OpenError::new(name, Errno::INVAL, "it is empty", advice));
+        }
+        let fail = |errno: Errno| {
+            let found = format!("mapping {} bytes gave: {errno}", source.len);
+            OpenError::new(name, errno, found, "check limits on memory and address space")
+        };
+        install_fault_handler();
+        let space = source.len.checked_add(options.reserve).ok_or_else(|| fail(Errno::NOMEM))?;
+        let space = space.next_multiple_of(source.align as u64) as usize;
+        let base = reserve_space(space, source.align).map_err(fail)?;
+        let region = Region {
+            base,
+            len: AtomicU64::new(0),
+            space,
+            fd: Some(source.fd),
+            path: path.map(Path::to_owned),
+            class: source.class,
+            reason: source.reason,
+            writable: options.write,
+            map_flags: source.flags,
+            dispatch,
+            hook: None,
+            growing: Mutex::new(()),
+        };
+        region.map_tail(source.len).map_err(|errno| {
+            let found = format!("mapping {} bytes gave: {errno}", source.len);
+            OpenError::new(name, errno, found, "check limits on memory and address space")
+        })?;
+        Ok(region)
+    }
+
+    /// Maps the file from the current length to `new_len`, then publishes that.
+    fn map_tail(&self, new_len: u64) -> Result<(), Errno> {
+        let start = pages(self.len());
+        let end = pages(new_len);
+        let fd = self.fd.as_ref().ok_or(Errno::BADF)?;
+        if end > self.space {
+            return Err(Errno::NOMEM);
+        }
+        let write = if self.writable { ProtFlags::WRITE } else { ProtFlags::empty() };
+        if start < end {
+            let at = self.base.wrapping_add(start).cast::<c_void>();
+            let flags = self.map_flags | MapFlags::FIXED;
+            let prot = ProtFlags::READ | write;
+            // SAFETY: replaces reserved address space of this region that nobody has used.
+            unsafe { rustix::mm::mmap(at, end - start, prot, flags, fd, start as u64)? };
+            if self.class == Class::Volatile {
+                // SAFETY: a hint about the mapping made above; refused where it makes no sense.
+                let _ = unsafe {
+                    rustix::mm::madvise(at, end - start, rustix::mm::Advice::LinuxHugepage)
+                };
+            }
+        }
+        self.len.store(new_len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Maps what the file has grown by since, inside the reserved address space; gives the length,
+    /// the old one if it has not grown.
+    pub fn extend(&self) -> Result<u64, OpenError> {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(fd) = &self.fd else { return Ok(self.len()) };
+        let name = self.path.as_deref().unwrap_or(Path::new("(anonymous memory)"));
+        let fail = |errno: Errno| {
+            let (found, advice) = if errno == Errno::NOMEM {
+                ("it has outgrown the address space kept for it".to_owned(), "attach it anew")
+            } else {
+                (format!("mapping its new end gave: {errno}"), "attach it anew")
+            };
+            OpenError::new(name, errno, found, advice)
+        };
+        let size = rustix::fs::fstat(fd).map_err(fail)?.st_size as u64;
+        if size > self.len() {
+            self.map_tail(size).map_err(fail)?;
+        }
+        Ok(self.len())
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// True only for a private region made from an empty image.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What a fence promises here.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// How the class was found.
+    pub fn class_reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Treats the region as `class` from here on: for the crash explorer and for tests.
+    pub fn set_class(&mut self, class: Class) {
+        let flush = Dispatch::of_process().map_or(FlushKind::Clflush, |dispatch| dispatch.flush);
+        self.dispatch.flush = if class == Class::Byte { FlushKind::None } else { flush };
+        self.class = class;
+        "set by a test".clone_into(&mut self.reason);
+    }
+
+    /// The instructions in use on this region.
+    pub fn dispatch(&self) -> Dispatch {
+        self.dispatch
+    }
+
+    /// Opened for writing.
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The descriptor of the file or device; -1 if there is none.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The address of offset 0: for arithmetic on addresses only, never to be dereferenced.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Reports to `hook` from here on.
+    pub fn set_hook(&mut self, hook: Arc<dyn Hook>) {
+        self.hook = Some(hook);
+    }
+
+    #[inline]
+    pub(crate) fn hook(&self) -> Option<&dyn Hook> {
+        self.hook.as_deref()
+    }
+
+    /// The address of `off..off + len`, if that lies inside the region.
+    #[inline]
+    pub(crate) fn range(&self, off: u64, len: u64) -> Result<*mut u8, Fault> {
+        let size = self.len();
+        if off <= size && len <= size - off {
+            Ok(self.base.wrapping_add(off as usize))
+        } else {
+            Err(Fault::Region)
+        }
+    }
+
+    /// The address of the aligned 8-byte word at `off`.
+    #[inline]
+    pub(crate) fn word(&self, off: u64) -> Result<*mut u8, Fault> {
+        if off.is_multiple_of(8) { self.range(off, 8) } else { Err(Fault::Region) }
+    }
+
+    /// Loads the aligned word at `off` (acquire, never torn).
+    #[inline]
+    pub fn load64(&self, off: u64) -> Result<u64, Fault> {
+        let at = self.word(off)?;
+        // SAFETY: `at` is a word of the mapping.
+        unsafe { copy::load64(at) }.ok_or(Fault::Region)
+    }
+
+    /// Copies bytes out; what others store meanwhile may be seen in part.
+    #[inline]
+    pub fn read(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
+        let from = self.range(off, to.len() as u64)?;
+        // SAFETY: `to` is valid for its length; the source is guarded.
+        let copied = unsafe {
+            if to.len() == LINE as usize {
+                copy::copy64(to.as_mut_ptr(), from)
+            } else {
+                copy::copy(self.dispatch.copy, to.as_mut_ptr(), from, to.len())
+            }
+        };
+        copied.map_err(|_| Fault::Region)
+    }
+
+    /// Copies `len` bytes out to the caller; [`Fault::Caller`] also if `to` is shorter.
+    #[inline]
+    pub fn read_to(&self, off: u64, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
+        if len > to.len() {
+            return Err(Fault::Caller);
+        }
+        let from = self.range(off, len as u64)?;
+        // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
+        let copied = unsafe { copy::copy(self.dispatch.copy, to.start(), from, len) };
+        copied.map_err(user::region_to_caller)
+    }
+
+    /// Stores the aligned word at `off` (release) by one instruction.
+    #[track_caller]
+    #[inline]
+    pub fn store64(&self, off: u64, value: u64) -> Result<Dirty<'_>, Fault> {
+        let at = self.word(off)?;
+        if let Some(hook) = &self.hook {
+            hook.store(off, &value.to_le_bytes(), false, Location::caller());
+        }
+        // SAFETY: `at` is a word of the mapping.
+        if unsafe { copy::store64(at, value) } {
+            Ok(Dirty::new(self, off, 8))
+        } else {
+            Err(Fault::Region)
+        }
+    }
+
+    /// Stores bytes through the cache, each aligned 8-byte word inside them by one instruction, in
+    /// ascending order.
+    #[track_caller]
+    #[inline]
+    pub fn write(&self, off: u64, from: &[u8]) -> Result<Dirty<'_>, Fault> {
+        self.write_at(off, from, Location::caller())?;
+        Ok(Dirty::new(self, off, from.len() as u64))
+    }
+
+    #[inline]
+    fn write_at(&self, off: u64, from: &[u8], at: &'static Location<'static>) -> Result<(), Fault> {
+        let to = self.range(off, from.len() as u64)?;
+        if let Some(hook) = &self.hook {
+            hook.store(off, from, false, at);
+        }
+        // SAFETY: `to` is mapped for `from.len()` bytes.
+        unsafe { copy::store_words(to, from.as_ptr(), from.len()) }.map_err(|_| Fault::Region)
+    }
+
+    /// Stores bytes around the cache.
+    #[track_caller]
+    #[inline]
+    pub fn stream(&self, off: u64, from: &[u8]) -> Result<InFlight<'_>, Fault> {
+        // The source is Rust's own memory: only the region can fault.
+        self.stream_at(off, from.as_ptr(), from.len(), Location::caller())
+            .map_err(|_| Fault::Region)
+    }
+
+    /// Stores the caller's bytes around the cache. On [`Fault::Caller`] a part may be stored.
+    #[track_caller]
+    pub fn stream_from(&self, off: u64, from: &UserIn<'_>) -> Result<InFlight<'_>, Fault> {
+        let at = Location::caller();
+        if self.hook.is_some() {
+            let mut bytes = vec![0; from.len()];
+            from.read(&mut bytes)?;
+            return self.stream_at(off, bytes.as_ptr(), bytes.len(), at);
+        }
+        self.stream_at(off, from.start(), from.len(), at)
+    }
+
+    /// Copies inside the region, around the cache; the ranges do not overlap.
+    #[track_caller]
+    pub fn copy(&self, from: u64, to: u64, len: u64) -> Result<InFlight<'_>, Fault> {
+        let at = Location::caller();
+        let source = self.range(from, len)?;
+        if self.hook.is_some() {
+            let mut bytes = vec![0; len as usize];
+            self.read(from, &mut bytes)?;
+            return self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
+        }
+        self.stream_at(to, source, len as usize, at).map_err(|_| Fault::Region)
+    }
+
+    /// The three parts of `off..off + len`: up to a line, whole lines, the rest.
+    fn parts(off: u64, len: usize) -> (usize, usize, usize) {
+        let head = ((off.next_multiple_of(LINE) - off) as usize).min(len);
+        let tail = (len - head) % LINE as usize;
+        (head, len - head - tail, tail)
+    }
+
+    /// Streams from any memory; with a hook, `from` must be memory that cannot fault.
+    fn stream_at(
+        &self,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        at: &'static Location<'static>,
+    ) -> Result<InFlight<'_>, Fault> {
+        let to = self.range(off, len as u64)?;
+        let (head, body, tail) = Region::parts(off, len);
+        self.store_edge(off, from, head, at)?;
+        if body > 0 {
+            let from = from.wrapping_add(head);
+            if let Some(hook) = &self.hook {
+                // SAFETY: with a hook the source is a live slice, as said above.
+                let bytes = unsafe { std::slice::from_raw_parts(from, body) };
+                hook.store(off + head as u64, bytes, true, at);
+            }
+            let to = to.wrapping_add(head);
+            // SAFETY: `to` is mapped for all parts and aligned behind the head; both sides are
+            // guarded.
+            unsafe { copy::stream_lines(self.dispatch.copy, to, from, body) }
+                .map_err(user::caller_to_region)?;
+        }
+        let done = head + body;
+        self.store_edge(off + done as u64, from.wrapping_add(done), tail, at)?;
+        Ok(InFlight::new(self))
+    }
+
+    /// Stores less than a line through the cache and flushes it.
+    fn store_edge(
+        &self,
+        off: u64,
+        from: *const u8,
+        len: usize,
+        at: &'static Location<'static>,
+    ) -> Result<(), Fault> {
+        if len == 0 {
+            return Ok(());
+        }
+        let to = self.range(off, len as u64)?;
+        if let Some(hook) = &self.hook {
+            // SAFETY: with a hook the source is a live slice (see `stream_at`).
+            hook.store(off, unsafe { std::slice::from_raw_parts(from, len) }, false, at);
+        }
+        // SAFETY: `to` is mapped for `len` bytes; both sides are guarded.
+        unsafe { copy::store_words(to, from, len) }.map_err(user::caller_to_region)?;
+        self.flush_at(off, len as u64, at);
+        Ok(())
+    }
+
+    /// Zeroes bytes around the cache.
+    #[track_caller]
+    pub fn stream_zero(&self, off: u64, len: u64) -> Result<InFlight<'_>, Fault> {
+        static ZEROES: [u8; LINE as usize] = [0; LINE as usize];
+        let at = Location::caller();
+        let to = self.range(off, len)?;
+        let (head, body, tail) = Region::parts(off, len as usize);
+        self.store_edge(off, ZEROES.as_ptr(), head, at)?;
+        if body > 0 {
+            if let Some(hook) = &self.hook {
+                hook.store(off + head as u64, &vec![0; body], true, at);
+            }
+            // SAFETY: `to` is mapped for all parts and aligned behind the head.
+            unsafe { copy::zero_lines(self.dispatch.copy, to.wrapping_add(head), body) }
+                .map_err(|_| Fault::Region)?;
+        }
+        self.store_edge(off + (head + body) as u64, ZEROES.as_ptr(), tail, at)?;
+        Ok(InFlight::new(self))
+    }
+
+    /// Flushes the lines of a range, whoever stored them: recovery makes a dead process's stores
+    /// durable before it builds on them. Lines outside the region or on vanished pages are skipped.
+    #[track_caller]
+    pub fn flush(&self, off: u64, len: u64) -> InFlight<'_> {
+        self.flush_at(off, len, Location::caller());
+        InFlight::new(self)
+    }
+
+    /// An empty flight: where a token is due and nothing was stored.
+    pub fn nothing(&self) -> InFlight<'_> {
+        InFlight::new(self)
+    }
+
+    /// Stores a word that publishes what `after` proves durable.
+    #[track_caller]
+    #[inline]
+    pub fn commit64(&self, off: u64, value: u64, after: &Durable) -> Result<Dirty<'_>, Fault> {
+        let _ = after;
+        self.store64(off, value)
+    }
+
+    /// Stores bytes (a commit line) that publish what `after` proves durable.
+    #[track_caller]
+    #[inline]
+    pub fn commit_write(&self, off: u64, from: &[u8], after: &Durable) -> Result<Dirty<'_>, Fault> {
+        let _ = after;
+        self.write(off, from)
+    }
+
+    #[inline]
+    pub(crate) fn flush_at(&self, off: u64, len: u64, at: &'static Location<'static>) {
+        let end = off.saturating_add(len).min(self.len());
+        if self.dispatch.flush == FlushKind::None || off >= end {
+            return;
+        }
+        let mut line = off - off % LINE;
+        while line < end {
+            if let Some(hook) = &self.hook {
+                hook.flush(line, at);
+            }
+            let address = self.base.wrapping_add(line as usize);
+            line = if copy::flush_line(self.dispatch.flush, address) {
+                line + LINE
+            } else {
+                (line + 1).next_multiple_of(PAGE)
+            };
+        }
+    }
+
+    #[inline]
+    pub(crate) fn fence_at(&self, at: &'static Location<'static>) {
+        if let Some(hook) = &self.hook {
+            hook.fence(at);
+        }
+        copy::store_fence();
+    }
+
+    /// Writes the page cache of a plain file to its disk; nothing to do for any other class.
+    pub fn sync_file(&self) -> io::Result<()> {
+        if self.class == Class::Page && self.fd.is_some() {
+            let all = pages(self.len());
+            // SAFETY: the mapping of this region; msync changes no content.
+            unsafe { rustix::mm::msync(self.base.cast(), all, MsyncFlags::SYNC)? };
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: this address space is the region's own, and nothing points into it any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.space) };
+        debug_assert!(unmapped.is_ok(), "the region's own address space unmaps");
+    }
+}

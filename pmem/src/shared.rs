@@ -1,0 +1,145 @@
+//! Volatile words that processes share inside a region: the runtime's locks, counters and queues.
+//!
+//! They are guarded like everything else but never recorded as persistent: nothing here flushes, and
+//! a power cut forgets them. A hook hears of each change before it happens, as a point to die at.
+//! Words are 8 bytes, aligned; a futex is the low or high half of one.
+
+use crate::copy;
+use crate::region::Region;
+use crate::user::Fault;
+use rustix::io::Errno;
+use rustix::thread::futex;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+impl Region {
+    /// The address of the aligned word at `off`, which is about to change.
+    #[inline]
+    fn changing_word(&self, off: u64) -> Result<*mut u8, Fault> {
+        let at = self.word(off)?;
+        if let Some(hook) = self.hook() {
+            hook.shared(off);
+        }
+        Ok(at)
+    }
+
+    /// Loads a shared word (acquire).
+    #[inline]
+    pub fn shared_load(&self, off: u64) -> Result<u64, Fault> {
+        self.load64(off)
+    }
+
+    /// Stores a shared word (release).
+    #[inline]
+    pub fn shared_store(&self, off: u64, value: u64) -> Result<(), Fault> {
+        let at = self.changing_word(off)?;
+        // SAFETY: `at` is a word of the mapping.
+        if unsafe { copy::store64(at, value) } { Ok(()) } else { Err(Fault::Region) }
+    }
+
+    /// Replaces `old` by `new` (acquire and release): `Ok(old)`, or `Err` with what was found.
+    #[inline]
+    pub fn shared_cas(&self, off: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
+        let at = self.changing_word(off)?;
+        // SAFETY: `at` is a word of the mapping.
+        let found = unsafe { copy::cas64(at, old, new) }.ok_or(Fault::Region)?;
+        Ok(if found == old { Ok(found) } else { Err(found) })
+    }
+
+    /// Adds `delta`, wrapping; gives the value before.
+    #[inline]
+    pub fn shared_add(&self, off: u64, delta: u64) -> Result<u64, Fault> {
+        let at = self.changing_word(off)?;
+        // SAFETY: `at` is a word of the mapping.
+        unsafe { copy::add64(at, delta) }.ok_or(Fault::Region)
+    }
+
+    /// Exchanges the word for `value`; gives the value before.
+    #[inline]
+    pub fn shared_swap(&self, off: u64, value: u64) -> Result<u64, Fault> {
+        let at = self.changing_word(off)?;
+        // SAFETY: `at` is a word of the mapping.
+        unsafe { copy::swap64(at, value) }.ok_or(Fault::Region)
+    }
+
+    /// Sets the bits of `bits`; gives the value before.
+    #[inline]
+    pub fn shared_or(&self, off: u64, bits: u64) -> Result<u64, Fault> {
+        self.shared_update(off, |value| value | bits)
+    }
+
+    /// Keeps only the bits of `bits`; gives the value before.
+    #[inline]
+    pub fn shared_and(&self, off: u64, bits: u64) -> Result<u64, Fault> {
+        self.shared_update(off, |value| value & bits)
+    }
+
+    #[inline]
+    fn shared_update(&self, off: u64, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
+        let mut value = self.load64(off)?;
+        loop {
+            match self.shared_cas(off, value, change(value))? {
+                Ok(before) => return Ok(before),
+                Err(found) => value = found,
+            }
+        }
+    }
+
+    /// Zeroes volatile bytes.
+    pub fn shared_zero(&self, off: u64, len: u64) -> Result<(), Fault> {
+        static ZEROES: [u8; 4096] = [0; 4096];
+        self.range(off, len)?;
+        let mut done = 0;
+        while done < len {
+            let piece = (len - done).min(ZEROES.len() as u64);
+            self.shared_write(off + done, &ZEROES[..piece as usize])?;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Copies volatile bytes out.
+    #[inline]
+    pub fn shared_read(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
+        self.read(off, to)
+    }
+
+    /// Copies bytes in; each aligned 8-byte word by one store.
+    #[inline]
+    pub fn shared_write(&self, off: u64, from: &[u8]) -> Result<(), Fault> {
+        let at = self.range(off, from.len() as u64)?;
+        if let Some(hook) = self.hook() {
+            hook.shared(off);
+        }
+        // SAFETY: `at` is mapped for `from.len()` bytes.
+        unsafe { copy::store_words(at, from.as_ptr(), from.len()) }.map_err(|_| Fault::Region)
+    }
+
+    /// The 32-bit word at `off` as the futex calls want it. The reference only carries the address:
+    /// the kernel reads the word, and answers for a vanished page itself.
+    fn futex_word(&self, off: u64) -> Option<&AtomicU32> {
+        let at = self.range(off, 4).ok()?.cast::<u32>();
+        // SAFETY: aligned, inside the mapping, and only ever accessed atomically.
+        at.is_aligned().then(|| unsafe { AtomicU32::from_ptr(at) })
+    }
+
+    /// Sleeps while the 32-bit word at `off` is `expected`, at most `timeout`. False: time is up (or
+    /// there is no such word). True: woken, by whatever; look again.
+    pub fn futex_wait(&self, off: u64, expected: u32, timeout: Option<Duration>) -> bool {
+        let Some(word) = self.futex_word(off) else { return false };
+        let timeout = timeout.map(|time| futex::Timespec {
+            tv_sec: time.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        let waited = futex::wait(word, futex::Flags::empty(), expected, timeout.as_ref());
+        !matches!(waited, Err(Errno::TIMEDOUT | Errno::FAULT | Errno::INVAL))
+    }
+
+    /// Wakes up to `count` sleepers on the 32-bit word at `off`, in all processes.
+    pub fn futex_wake(&self, off: u64, count: u32) {
+        if let Some(word) = self.futex_word(off) {
+            // A word on a vanished page has no sleepers to wake.
+            let _ = futex::wake(word, futex::Flags::empty(), count);
+        }
+    }
+}

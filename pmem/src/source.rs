@@ -1,0 +1,281 @@
+//! Where a region's memory comes from, and what a fence promises on it.
+//!
+//! The class is detected, never guessed upward: `cache-line` needs a device-dax node or an accepted
+//! `MAP_SYNC`; `byte` needs every nvdimm region of the machine to say `cpu_cache`. `SOLERA_CLASS` or
+//! [`OpenOptions::force_class`] overrides what was found; the region says so in its reason.
+
+use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, fstatfs, open};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// What a fence promises on a region, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// eADR: a store is durable once a fence has passed; caches are flushed by the platform.
+    Byte,
+    /// ADR: a flushed or streamed line is durable once a fence has passed.
+    CacheLine,
+    /// Memory that outlives processes but not a reboot.
+    Volatile,
+    /// The page cache of a plain file: power loss may tear it between two `msync` calls.
+    Page,
+}
+
+const CLASSES: [Class; 4] = [Class::Byte, Class::CacheLine, Class::Volatile, Class::Page];
+
+impl fmt::Display for Class {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(match self {
+            Class::Byte => "byte",
+            Class::CacheLine => "cache-line",
+            Class::Volatile => "volatile",
+            Class::Page => "page",
+        })
+    }
+}
+
+impl std::str::FromStr for Class {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Class, String> {
+        let known = CLASSES.into_iter().find(|class| class.to_string() == word);
+        known.ok_or_else(|| format!("{word} is not one of byte, cache-line, volatile, page"))
+    }
+}
+
+/// How a region is to be opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Map for writing too; needs write permission.
+    pub write: bool,
+    /// Take this class whatever is detected. Goes before `SOLERA_CLASS`.
+    pub force_class: Option<Class>,
+    /// Accept a plain file ([`Class::Page`]), which may be torn by a power loss.
+    pub allow_page: bool,
+    /// Address space to keep behind the region for growth, in bytes.
+    pub reserve: u64,
+}
+
+/// Why a region cannot be opened: what was asked for, what was found, and what to do.
+#[derive(Debug)]
+pub struct OpenError {
+    path: PathBuf,
+    found: String,
+    advice: String,
+    errno: Errno,
+}
+
+impl OpenError {
+    pub(crate) fn new(
+        path: &Path,
+        errno: Errno,
+        found: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> OpenError {
+        OpenError { path: path.to_owned(), found: found.into(), advice: advice.into(), errno }
+    }
+
+    /// The error number nearest to this error, for faces that can hand out only a number.
+    pub fn errno(&self) -> Errno {
+        self.errno
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "cannot use {} as a region: {}; {}",
+            self.path.display(),
+            self.found,
+            self.advice
+        )
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// What a path turned out to be.
+pub(crate) struct Source {
+    pub fd: OwnedFd,
+    pub len: u64,
+    pub class: Class,
+    pub reason: String,
+    /// Flags every mapping of this source takes.
+    pub flags: MapFlags,
+    /// What the start of a mapping must be a multiple of.
+    pub align: usize,
+}
+
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+const RAMFS_MAGIC: i64 = 0x8584_58f6;
+const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+
+/// 2 MiB: mappings start on a huge page, so that the kernel can use huge pages.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// The first bytes of a small file, such as an attribute in sysfs.
+fn read_small(path: &str) -> Option<String> {
+    let fd = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut bytes = [0; 128];
+    let len = rustix::io::read(&fd, &mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..len]).trim().to_owned())
+}
+
+/// True if this machine has nvdimm regions and all of them are flushed by the platform at power loss,
+/// caches included.
+fn caches_are_durable() -> bool {
+    let nd = "/sys/bus/nd/devices";
+    let Ok(fd) = open(nd, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    else {
+        return false;
+    };
+    let Ok(entries) = Dir::read_from(&fd) else { return false };
+    let mut regions = 0;
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("region") {
+            let domain = read_small(&format!("{nd}/{name}/persistence_domain"));
+            if domain.as_deref() != Some("cpu_cache") {
+                return false;
+            }
+            regions += 1;
+        }
+    }
+    regions > 0
+}
+
+/// `byte` or `cache-line` for memory that is known to be mapped directly.
+fn direct_class(how: &str) -> (Class, String) {
+    if caches_are_durable() {
+        (Class::Byte, format!("{how}; every persistence_domain is cpu_cache"))
+    } else {
+        (Class::CacheLine, format!("{how}; caches are not durable"))
+    }
+}
+
+/// True if the kernel grants `MAP_SYNC` on this file.
+fn grants_map_sync(fd: BorrowedFd<'_>) -> bool {
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    // SAFETY: a fresh mapping that nobody touches.
+    let mapped = unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, flags, fd, 0) };
+    match mapped {
+        Ok(at) => {
+            // SAFETY: the mapping made above; nothing points into it.
+            let _ = unsafe { munmap(at, 4096) };
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// The class of a regular file, by its file system.
+fn file_class(fd: BorrowedFd<'_>) -> (Class, String, MapFlags) {
+    let magic = fstatfs(fd).map_or(0, |found| found.f_type);
+    let name = match magic {
+        TMPFS_MAGIC => "tmpfs or memfd",
+        RAMFS_MAGIC => "ramfs",
+        HUGETLBFS_MAGIC => "hugetlbfs",
+        _ if grants_map_sync(fd) => {
+            let (class, reason) = direct_class("MAP_SYNC granted");
+            return (class, reason, MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
+        }
+        _ => {
+            let reason = format!("a plain file without MAP_SYNC (file system {magic:#x})");
+            return (Class::Page, reason, MapFlags::SHARED);
+        }
+    };
+    (Class::Volatile, format!("{name}: memory that a reboot empties"), MapFlags::SHARED)
+}
+
+/// The class that the caller or the environment forces.
+fn forced(path: &Path, options: &OpenOptions) -> Result<Option<(Class, &'static str)>, OpenError> {
+    if let Some(class) = options.force_class {
+        return Ok(Some((class, "by request")));
+    }
+    let Some(word) = std::env::var_os("SOLERA_CLASS") else { return Ok(None) };
+    match word.to_string_lossy().parse() {
+        Ok(class) => Ok(Some((class, "by SOLERA_CLASS"))),
+        Err(wrong) => Err(OpenError::new(
+            path,
+            Errno::INVAL,
+            format!("SOLERA_CLASS={wrong}"),
+            "set it to one of these or unset it",
+        )),
+    }
+}
+
+/// What to say about a path that `open` refused.
+pub(crate) fn explain_open(path: &Path, errno: Errno, write: bool) -> OpenError {
+    let how = if write { "reading and writing" } else { "reading" };
+    let (found, advice) = match errno {
+        Errno::NOENT => ("there is no such file", "create it with `solera format`"),
+        Errno::ISDIR => ("it is a directory", "name a file or a device in it"),
+        Errno::NXIO => ("it has no device or reader behind it", "name a file or a dax device"),
+        Errno::ACCESS | Errno::PERM => {
+            let found = format!("no permission for {how}");
+            return OpenError::new(path, errno, found, "ask its owner, or change its mode");
+        }
+        Errno::ROFS => ("its file system is read-only", "remount it, or open it for reading"),
+        _ => {
+            let found = format!("opening it for {how} gave: {errno}");
+            return OpenError::new(path, errno, found, "check the path and the system's limits");
+        }
+    };
+    OpenError::new(path, errno, found, advice)
+}
+
+/// Opens a path without following it into something that blocks.
+pub(crate) fn open_path(path: &Path, write: bool) -> Result<OwnedFd, OpenError> {
+    let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    open(path, flags, Mode::empty()).map_err(|errno| explain_open(path, errno, write))
+}
+
+/// Finds out what an open file is and which class it has.
+pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<Source, OpenError> {
+    let fail = |errno, found: &str, advice: &str| Err(OpenError::new(path, errno, found, advice));
+    let stat = match fstat(&fd) {
+        Ok(stat) => stat,
+        Err(errno) => return fail(errno, "its kind cannot be read", "check the path"),
+    };
+    let (len, (mut class, mut reason, flags), align) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => (stat.st_size as u64, file_class(fd.as_fd()), HUGE_PAGE),
+        FileType::CharacterDevice => {
+            let sys = format!(
+                "/sys/dev/char/{}:{}",
+                rustix::fs::major(stat.st_rdev),
+                rustix::fs::minor(stat.st_rdev)
+            );
+            let number = |name| read_small(&format!("{sys}/{name}")).and_then(|n| n.parse().ok());
+            let (Some(len), Some(align)) = (number("size"), number("align")) else {
+                let advice = "name a /dev/daxX.Y made by `ndctl create-namespace -m devdax`";
+                return fail(Errno::NODEV, "it is a device, but not a dax device", advice);
+            };
+            let (class, reason) = direct_class("device-dax");
+            (len, (class, reason, MapFlags::SHARED), (align as usize).max(HUGE_PAGE))
+        }
+        FileType::Directory => {
+            return fail(Errno::ISDIR, "it is a directory", "name a file or a device in it");
+        }
+        FileType::BlockDevice => {
+            let advice = "use a file on a DAX mount of it, or reconfigure it as device-dax";
+            return fail(Errno::NODEV, "it is a block device", advice);
+        }
+        _ => return fail(Errno::NODEV, "it is no file", "name a file or a dax device"),
+    };
+    let mut allow_page = options.allow_page;
+    if let Some((wanted, by)) = forced(path, options)? {
+        reason = format!("forced {by}; found {class}: {reason}");
+        class = wanted;
+        allow_page = true;
+    }
+    if class == Class::Page && !allow_page {
+        let advice = "use tmpfs, a DAX mount or a dax device, or ask for class `page` by name";
+        return fail(Errno::OPNOTSUPP, &format!("{reason}, which a power loss may tear"), advice);
+    }
+    Ok(Source { fd, len, class, reason, flags, align })
+}

@@ -1,0 +1,216 @@
+//! Bytes in the program's memory: a source ([`UserIn`]) or a sink ([`UserOut`]) that may be invalid.
+//!
+//! A program may hand any address to `read` or `write`: unmapped, read-only, past the end of a file
+//! it mapped, or inside the region itself. So caller memory is never a Rust reference here; it is
+//! touched by guarded copies only, and a bad address is [`Fault::Caller`] (`EFAULT`).
+
+use crate::copy::{self, Side};
+use crate::cpu::copy_kind;
+use rustix::io::Errno;
+use std::marker::PhantomData;
+
+/// Which memory could not be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The region: an offset out of range, a poisoned or vanished page. `EIO`.
+    Region,
+    /// The caller's buffer. `EFAULT`.
+    Caller,
+}
+
+impl From<Fault> for Errno {
+    fn from(fault: Fault) -> Errno {
+        match fault {
+            Fault::Region => Errno::IO,
+            Fault::Caller => Errno::FAULT,
+        }
+    }
+}
+
+/// The page size of x86-64: the unit in which addresses can be bad.
+const PAGE: usize = 4096;
+
+/// The address of one byte of each page in `start..start + len`.
+fn page_probes(start: usize, len: usize) -> impl Iterator<Item = usize> {
+    let end = start.saturating_add(len);
+    let next_page = (start | (PAGE - 1)).saturating_add(1);
+    (start..end).take(1).chain((next_page..end).step_by(PAGE))
+}
+
+/// A source of bytes, maybe in the program's memory, maybe invalid.
+#[derive(Clone, Copy, Debug)]
+pub struct UserIn<'a> {
+    start: *const u8,
+    len: usize,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+impl<'a> UserIn<'a> {
+    /// A source in memory that Rust knows to be valid.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        UserIn { start: bytes.as_ptr(), len: bytes.len(), bytes: PhantomData }
+    }
+
+    /// A source at an address that the program gave.
+    ///
+    /// # Safety
+    ///
+    /// The address may be invalid. If it is mapped, it must be the caller's to read: the bytes are
+    /// read whoever else writes them meanwhile.
+    #[inline]
+    pub unsafe fn from_raw(start: *const u8, len: usize) -> UserIn<'static> {
+        UserIn { start, len, bytes: PhantomData }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The part of `len` bytes from `start` on, cut to what there is.
+    #[inline]
+    pub fn slice(&self, start: usize, len: usize) -> UserIn<'a> {
+        let start = start.min(self.len);
+        UserIn {
+            start: self.start.wrapping_add(start),
+            len: len.min(self.len - start),
+            bytes: PhantomData,
+        }
+    }
+
+    /// Reads a byte of each page, so that the pages are present before a lock is taken.
+    pub fn touch(&self) -> Result<(), Fault> {
+        for address in page_probes(self.start as usize, self.len) {
+            // SAFETY: a guarded read inside the caller's range.
+            if !unsafe { copy::touch_read(address as *const u8) } {
+                return Err(Fault::Caller);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the first bytes into `to`, filling it as far as there are any.
+    pub fn read(&self, to: &mut [u8]) -> Result<(), Fault> {
+        let len = to.len().min(self.len);
+        // SAFETY: `to` is valid for `len` bytes; the source is guarded.
+        let copied = unsafe { copy::copy(copy_kind(), to.as_mut_ptr(), self.start, len) };
+        copied.map_err(|_| Fault::Caller)
+    }
+
+    /// The address of the first byte.
+    pub(crate) fn start(&self) -> *const u8 {
+        self.start
+    }
+}
+
+/// A sink for bytes, maybe in the program's memory, maybe invalid.
+#[derive(Debug)]
+pub struct UserOut<'a> {
+    start: *mut u8,
+    len: usize,
+    bytes: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> UserOut<'a> {
+    /// A sink in memory that Rust knows to be valid.
+    #[inline]
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        UserOut { start: bytes.as_mut_ptr(), len: bytes.len(), bytes: PhantomData }
+    }
+
+    /// A sink at an address that the program gave.
+    ///
+    /// # Safety
+    ///
+    /// The address may be invalid. If it is mapped and writable, it must be the caller's to
+    /// overwrite.
+    #[inline]
+    pub unsafe fn from_raw(start: *mut u8, len: usize) -> UserOut<'static> {
+        UserOut { start, len, bytes: PhantomData }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The part of `len` bytes from `start` on, cut to what there is.
+    #[inline]
+    pub fn slice(&self, start: usize, len: usize) -> UserOut<'a> {
+        let start = start.min(self.len);
+        UserOut {
+            start: self.start.wrapping_add(start),
+            len: len.min(self.len - start),
+            bytes: PhantomData,
+        }
+    }
+
+    /// Makes a write fault on each page without changing a byte, so that the pages are present and
+    /// writable before a lock is taken.
+    pub fn touch(&self) -> Result<(), Fault> {
+        for address in page_probes(self.start as usize, self.len) {
+            // SAFETY: a guarded access inside the caller's range that changes nothing.
+            if !unsafe { copy::touch_write(address as *mut u8) } {
+                return Err(Fault::Caller);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies `from` to the start of the sink, as far as it fits.
+    pub fn write(&self, from: &[u8]) -> Result<(), Fault> {
+        let len = from.len().min(self.len);
+        // SAFETY: the sink is the caller's for `len` bytes; the copy is guarded.
+        let copied = unsafe { copy::copy(copy_kind(), self.start, from.as_ptr(), len) };
+        copied.map_err(|_| Fault::Caller)
+    }
+
+    /// Zeroes the first `len` bytes, as far as there are any.
+    pub fn zero(&self, len: usize) -> Result<(), Fault> {
+        static ZEROES: [u8; PAGE] = [0; PAGE];
+        let len = len.min(self.len);
+        for start in (0..len).step_by(PAGE) {
+            let piece = PAGE.min(len - start);
+            self.slice(start, piece).write(&ZEROES[..piece])?;
+        }
+        Ok(())
+    }
+
+    /// The address of the first byte.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+}
+
+/// Attributes a fault of a copy from the region to the caller.
+#[inline]
+pub(crate) fn region_to_caller(side: Side) -> Fault {
+    match side {
+        Side::Source => Fault::Region,
+        Side::Target => Fault::Caller,
+    }
+}
+
+/// Attributes a fault of a copy from the caller to the region.
+#[inline]
+pub(crate) fn caller_to_region(side: Side) -> Fault {
+    match side {
+        Side::Source => Fault::Caller,
+        Side::Target => Fault::Region,
+    }
+}
