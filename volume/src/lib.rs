@@ -1,1 +1,55 @@
-//! Solera's volume.
+//! The `volume` engine: a persistent-memory file system in user space, shared by many processes.
+//!
+//! After `WineFS` (Kadekodi, dissertation, chapter 5): aligned 2 MiB chunks that survive ageing, metadata
+//! contained in chunks of its own, fine-grained undo journals, atomic synchronous operations. Every
+//! process maps the volume and works on it directly; there is no server. `docs/design.md` argues the
+//! architecture, `docs/format.md` draws the medium.
+
+mod inode;
+mod journal;
+pub mod layout;
+mod lockword;
+mod op;
+mod runtime;
+mod volume;
+
+pub use volume::Volume;
+
+/// What calls of the contract return.
+pub(crate) type Result<T> = vfs::Result<T>;
+
+/// What a process wants its writes to be worth when power fails. In every mode a call that returned
+/// survives the death of any process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Overwrites durable at return, appends at `fsync`; metadata atomic.
+    Posix,
+    /// Everything durable at return; metadata atomic, data not.
+    Sync,
+    /// Everything durable at return and every call atomic.
+    #[default]
+    Strict,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Posix => "posix",
+            Self::Sync => "sync",
+            Self::Strict => "strict",
+        })
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "posix" => Ok(Self::Posix),
+            "sync" => Ok(Self::Sync),
+            "strict" => Ok(Self::Strict),
+            other => Err(format!("mode \"{other}\": posix, sync or strict is needed")),
+        }
+    }
+}

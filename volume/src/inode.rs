@@ -1,0 +1,382 @@
+//! Inodes: the identity line, the commit line, and the volatile lines that are the runtime's.
+//!
+//! Volatile words (valid in the epoch that the lock word names; initialised by whoever takes the lock
+//! first in an epoch, so a reader that finds another epoch takes the lock once):
+//!
+//! | word | what | written by |
+//! |---|---|---|
+//! | lock | a lock word | whoever takes it |
+//! | sequence | odd while the inode changes; never repeats, outlives reuse | lock holder |
+//! | size, mtime, ctime | the current ones (the commit line holds the last durable ones) | lock holder |
+//! | opens | references by open file descriptions; bit 63: being freed | anyone, by compare-and-swap |
+//! | flags | `LIVE_*` | lock holder |
+//!
+//! Readers take no lock: [`Volume::read_steadily`].
+
+use crate::Result;
+use crate::layout::{
+    COMMIT, Commit, EXTENT_INODES, HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity, LINE,
+    VOLATILE, checksum,
+};
+use crate::op::Op;
+use crate::volume::Volume;
+use pmem::{Dirty, Durable};
+use rustix::io::Errno;
+use vfs::{Attr, Kind, Node};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Volatile words, as offsets in the inode.
+const LOCK: u64 = VOLATILE;
+const SEQUENCE: u64 = LOCK + 8;
+const SIZE: u64 = SEQUENCE + 8;
+const MTIME: u64 = SIZE + 8;
+const CTIME: u64 = MTIME + 8;
+const OPENS: u64 = CTIME + 8;
+const FLAGS: u64 = OPENS + 8;
+/// First of the words free for writers' hints (second volatile line); lock holder only.
+pub(crate) const HINTS: u64 = VOLATILE + LINE;
+
+/// The inode is being freed: no more opens.
+const OPENS_DEAD: u64 = 1 << 63;
+/// Volatile flag: some process has mapped the file since its first open; blocks stay where they are.
+pub(crate) const LIVE_MAPPED: u64 = 1;
+/// Volatile flag: the current size or times are newer than the commit line.
+pub(crate) const LIVE_DIRTY: u64 = 2;
+/// Volatile flag: blocks may lie beyond the end (trim at last close).
+pub(crate) const LIVE_BEYOND: u64 = 4;
+/// Volatile flag: `ctime` was moved by a write, not by an attribute change.
+pub(crate) const LIVE_WRITTEN: u64 = 8;
+
+/// Retries of a lock-free read before it takes the lock.
+const RETRIES: u32 = 8;
+
+/// An inode number (byte offset / 512), known to lie in the pool and not to be an extent's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub(crate) struct Inode(pub(crate) u64);
+
+/// What is current about an inode, from its volatile line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Current {
+    pub(crate) size: u64,
+    pub(crate) mtime: i64,
+    pub(crate) ctime: i64,
+    pub(crate) flags: u64,
+}
+
+impl Inode {
+    pub(crate) fn offset(self) -> u64 {
+        self.0 * INODE
+    }
+
+    pub(crate) fn at(self, field: u64) -> u64 {
+        self.offset() + field
+    }
+
+    pub(crate) fn lock_offset(self) -> u64 {
+        self.at(LOCK)
+    }
+}
+
+impl Identity {
+    pub(crate) fn sealed(mut self, inode: Inode) -> Self {
+        self.tag = INODE_TAG;
+        self.crc = 0;
+        self.crc = checksum(inode.0, self.as_bytes());
+        self
+    }
+
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        Kind::from_mode(self.mode)
+    }
+}
+
+impl Commit {
+    pub(crate) fn sealed(mut self, inode: Inode, generation: u32) -> Self {
+        self.crc = 0;
+        self.crc = checksum(inode.0 ^ u64::from(generation) << 32, self.as_bytes());
+        self
+    }
+}
+
+impl Volume {
+    /// The inode of a number that came from outside (a dentry, a caller): `EIO` if it cannot be one.
+    pub(crate) fn inode(&self, ino: u64) -> Result<Inode> {
+        let offset = ino.checked_mul(INODE).ok_or(Errno::IO)?;
+        let inside = offset >= self.pool() && offset < self.size();
+        if inside && ino % EXTENT_INODES != 0 { Ok(Inode(ino)) } else { Err(Errno::IO) }
+    }
+
+    /// Reads and checks the identity line. `EIO` if it is damaged or free.
+    pub(crate) fn identity(&self, inode: Inode) -> Result<Identity> {
+        let mut bytes = [0; LINE as usize];
+        self.region.read(inode.at(IDENTITY), &mut bytes)?;
+        let identity = Identity::read_from_bytes(&bytes).map_err(|_| Errno::IO)?;
+        let good = identity.tag == INODE_TAG && identity.sealed(inode).crc == identity.crc;
+        if good && identity.kind().is_some() { Ok(identity) } else { Err(Errno::IO) }
+    }
+
+    /// The identity of a node: `ESTALE` if the inode is another object by now.
+    pub(crate) fn identity_of(&self, node: Node) -> Result<(Inode, Identity)> {
+        let inode = self.inode(node.ino).map_err(|_| Errno::STALE)?;
+        let identity = self.identity(inode)?;
+        if identity.generation == node.generation {
+            Ok((inode, identity))
+        } else {
+            Err(Errno::STALE)
+        }
+    }
+
+    /// Both slots of the commit line, checked; the index of the newer valid one. `EIO` if none is valid.
+    pub(crate) fn commit_line(&self, inode: Inode, generation: u32) -> Result<(Commit, usize)> {
+        let mut bytes = [0; LINE as usize];
+        self.region.read(inode.at(COMMIT), &mut bytes)?;
+        let slot = |at: usize| {
+            let commit = Commit::read_from_bytes(&bytes[at * 32..at * 32 + 32]).ok()?;
+            (commit.sealed(inode, generation).crc == commit.crc && commit.sequence != 0)
+                .then_some((commit, at))
+        };
+        match (slot(0), slot(1)) {
+            (Some(a), Some(b)) => {
+                let newer = b.0.sequence.wrapping_sub(a.0.sequence) as i32 > 0;
+                Ok(if newer { b } else { a })
+            }
+            (Some(one), None) | (None, Some(one)) => Ok(one),
+            (None, None) => Err(Errno::IO),
+        }
+    }
+
+    /// Writes the next commit slot over the older one: one line, atomic by its checksum. The sequence and
+    /// crc of `commit` are filled in.
+    pub(crate) fn store_commit(
+        &self,
+        inode: Inode,
+        generation: u32,
+        mut commit: Commit,
+        after: &Durable,
+    ) -> Result<Dirty<'_>> {
+        let (newest, at) = self.commit_line(inode, generation)?;
+        commit.sequence = match newest.sequence.wrapping_add(1) {
+            0 => 1,
+            next => next,
+        };
+        let commit = commit.sealed(inode, generation);
+        let offset = self.older_slot(inode, at);
+        Ok(self.region.commit_write(offset, commit.as_bytes(), after)?)
+    }
+
+    fn older_slot(&self, inode: Inode, newest: usize) -> u64 {
+        inode.at(COMMIT) + (1 - newest as u64) * 32
+    }
+
+    // ---- the volatile lines ---------------------------------------------------------------------
+
+    fn live(&self, inode: Inode, word: u64) -> Result<u64> {
+        Ok(self.volatile_map().shared_load(inode.at(word))?)
+    }
+
+    fn set_live(&self, inode: Inode, word: u64, value: u64) -> Result<()> {
+        Ok(self.volatile_map().shared_store(inode.at(word), value)?)
+    }
+
+    /// Initialises the volatile lines for this epoch; the caller has just taken the lock.
+    pub(crate) fn first_use(&self, inode: Inode) -> Result<()> {
+        self.set_live(inode, SEQUENCE, self.fresh_sequence()?)?;
+        self.set_live(inode, OPENS, 0)?;
+        self.set_live(inode, FLAGS, 0)?;
+        for word in 0..LINE / 8 {
+            self.set_live(inode, HINTS + word * 8, 0)?;
+        }
+        let identity = self.identity(inode);
+        let commit = identity.and_then(|id| Ok((id, self.commit_line(inode, id.generation)?.0)));
+        // A damaged inode keeps what its volatile lines say out of sight: every call checks it first.
+        let Ok((identity, commit)) = commit else { return Ok(()) };
+        self.set_live(inode, SIZE, commit.size)?;
+        self.set_live(inode, MTIME, commit.mtime as u64)?;
+        let written = commit.flags & crate::layout::COMMIT_WRITTEN != 0;
+        let ctime = if written { commit.mtime } else { identity.ctime };
+        self.set_live(inode, FLAGS, if written { LIVE_WRITTEN } else { 0 })?;
+        self.set_live(inode, CTIME, ctime as u64)
+    }
+
+    /// A sequence number that no inode had before in this epoch, even.
+    fn fresh_sequence(&self) -> Result<u64> {
+        Ok(self.rt.add(HEADER_SEQUENCE, 1)? << 32)
+    }
+
+    /// Prepares the volatile lines of an inode that this operation has just allocated: unlocked, never
+    /// seen. Nobody can reach it yet.
+    pub(crate) fn prepare_volatile(&self, inode: Inode) -> Result<()> {
+        self.first_use(inode)?;
+        self.set_live(inode, LOCK, u64::from(self.epoch) << 32)
+    }
+
+    fn ensure_used(&self, inode: Inode) -> Result<()> {
+        if (self.live(inode, LOCK)? >> 32) as u32 == self.epoch {
+            return Ok(());
+        }
+        let mut op = self.begin_any()?;
+        op.lock(&[inode])?;
+        op.end()
+    }
+
+    /// What is current about the inode.
+    pub(crate) fn current(&self, inode: Inode) -> Result<Current> {
+        self.ensure_used(inode)?;
+        Ok(Current {
+            size: self.live(inode, SIZE)?,
+            mtime: self.live(inode, MTIME)? as i64,
+            ctime: self.live(inode, CTIME)? as i64,
+            flags: self.live(inode, FLAGS)?,
+        })
+    }
+
+    /// Publishes what is current; lock holder only. Size last: bytes below it are there.
+    pub(crate) fn set_current(&self, inode: Inode, current: &Current) -> Result<()> {
+        self.set_live(inode, MTIME, current.mtime as u64)?;
+        self.set_live(inode, CTIME, current.ctime as u64)?;
+        self.set_live(inode, FLAGS, current.flags)?;
+        self.set_live(inode, SIZE, current.size)
+    }
+
+    /// A hint word of the writers (0 to 7); lock holder only.
+    pub(crate) fn hint(&self, inode: Inode, index: u64) -> Result<u64> {
+        debug_assert!(index < LINE / 8);
+        self.live(inode, HINTS + index * 8)
+    }
+
+    /// Sets a hint word; lock holder only.
+    pub(crate) fn set_hint(&self, inode: Inode, index: u64, value: u64) -> Result<()> {
+        debug_assert!(index < LINE / 8);
+        self.set_live(inode, HINTS + index * 8, value)
+    }
+
+    /// Makes the sequence number odd (1) or even (0), always moving it forward.
+    pub(crate) fn turn_sequence(&self, inode: Inode, parity: u64) -> Result<()> {
+        let now = self.live(inode, SEQUENCE)?;
+        if now & 1 != parity { self.set_live(inode, SEQUENCE, now + 1) } else { Ok(()) }
+    }
+
+    /// The lock's owner died inside an operation, now undone or done: readers may go on. Size and times
+    /// moved last, so they are right unless what was undone had committed more.
+    pub(crate) fn after_owner_died(&self, inode: Inode) -> Result<()> {
+        let now = self.live(inode, SEQUENCE)?;
+        self.set_live(inode, SEQUENCE, (now | 1) + 1)?;
+        if let Ok(identity) = self.identity(inode)
+            && let Ok((commit, _)) = self.commit_line(inode, identity.generation)
+            && self.live(inode, FLAGS)? & LIVE_DIRTY == 0
+        {
+            self.set_live(inode, SIZE, commit.size)?;
+        }
+        Ok(())
+    }
+
+    /// Runs `read` under a sequence number that did not move: what it saw belongs together. After
+    /// some retries it takes the lock. An error counts only if nothing moved. `ESTALE` if the node is
+    /// another object by now.
+    pub(crate) fn read_steadily<T>(
+        &self,
+        node: Node,
+        mut read: impl FnMut(Inode, &Identity) -> Result<T>,
+    ) -> Result<T> {
+        let inode = self.inode(node.ino).map_err(|_| Errno::STALE)?;
+        self.ensure_used(inode)?;
+        for _ in 0..RETRIES {
+            let before = self.live(inode, SEQUENCE)?;
+            if before & 1 == 0 {
+                let result = self.identity_of(node).and_then(|(_, id)| read(inode, &id));
+                if self.live(inode, SEQUENCE)? == before {
+                    return result;
+                }
+            }
+            std::hint::spin_loop();
+        }
+        let mut op = self.begin_any()?;
+        op.lock(&[inode])?;
+        let result = self.identity_of(node).and_then(|(_, id)| read(inode, &id));
+        op.end()?;
+        result
+    }
+
+    // ---- references of open file descriptions ------------------------------------------------------
+
+    /// Adds a reference; `ESTALE` if the inode is being freed.
+    pub(crate) fn add_open(&self, inode: Inode) -> Result<()> {
+        self.ensure_used(inode)?;
+        let map = self.volatile_map();
+        let mut opens = self.live(inode, OPENS)?;
+        loop {
+            if opens & OPENS_DEAD != 0 {
+                return Err(Errno::STALE);
+            }
+            match map.shared_cas(inode.at(OPENS), opens, opens + 1)? {
+                Ok(_) => return Ok(()),
+                Err(found) => opens = found,
+            }
+        }
+    }
+
+    /// Drops a reference; gives the number left.
+    pub(crate) fn drop_open(&self, inode: Inode) -> Result<u64> {
+        Ok(self.volatile_map().shared_add(inode.at(OPENS), u64::MAX)? - 1 & !OPENS_DEAD)
+    }
+
+    /// References now.
+    pub(crate) fn opens(&self, inode: Inode) -> Result<u64> {
+        self.ensure_used(inode)?;
+        Ok(self.live(inode, OPENS)? & !OPENS_DEAD)
+    }
+
+    /// If nobody has the inode open, closes it for opens for good and gives `true`: the caller frees it.
+    pub(crate) fn close_for_good(&self, inode: Inode) -> Result<bool> {
+        Ok(self.volatile_map().shared_cas(inode.at(OPENS), 0, OPENS_DEAD)?.is_ok())
+    }
+
+    /// After a death: the recoverer has counted the references anew.
+    pub(crate) fn set_opens(&self, inode: Inode, opens: u64) -> Result<()> {
+        self.ensure_used(inode)?;
+        self.set_live(inode, OPENS, opens)
+    }
+
+    // ---- attributes --------------------------------------------------------------------------------
+
+    /// What `stat` tells.
+    pub(crate) fn attributes(&self, node: Node) -> Result<Attr> {
+        self.read_steadily(node, |inode, identity| {
+            let kind = identity.kind().ok_or(Errno::IO)?;
+            let (commit, _) = self.commit_line(inode, identity.generation)?;
+            let current = self.current(inode)?;
+            let nlink = match kind {
+                Kind::Directory if identity.nlink > 0 => 2 + commit.aux,
+                _ => identity.nlink,
+            };
+            Ok(Attr {
+                node,
+                kind,
+                mode: identity.mode & 0o7777,
+                nlink,
+                uid: identity.uid,
+                gid: identity.gid,
+                rdev: libc::makedev(identity.rdev_major, identity.rdev_minor),
+                size: current.size,
+                blocks: self.count_blocks(inode, identity)? * 8,
+                atime: self.access_time(inode)?,
+                mtime: current.mtime,
+                ctime: current.ctime,
+                btime: identity.btime,
+            })
+        })
+    }
+}
+
+impl Op<'_> {
+    /// The undo images of the commit slot that [`Volume::store_commit`] will overwrite next.
+    pub(crate) fn undo_commit(&mut self, inode: Inode, generation: u32) -> Result<()> {
+        let (_, at) = self.volume.commit_line(inode, generation)?;
+        self.undo(self.volume.older_slot(inode, at), 32)
+    }
+
+    /// The undo image of the identity line.
+    pub(crate) fn undo_identity(&mut self, inode: Inode) -> Result<()> {
+        self.undo(inode.at(IDENTITY), LINE)
+    }
+}

@@ -1,0 +1,235 @@
+//! The undo journal: one transaction in one lane.
+//!
+//! Persistence order of a transaction:
+//!
+//! 1. an entry with the old bytes for everything that will change in place; flushed;
+//! 2. fence ([`Op::seal`]): the entries, and all new structures they make way for, are durable;
+//! 3. the changes in place, flushed; fence; 4. the lane's transaction number + 1; flushed; fence.
+//!
+//! A crash before 4 is durable leaves the number as it was: recovery restores the old bytes. After it
+//! the entries are void, because they carry the former number. Locks are held until 4 is durable, so
+//! no two open transactions ever cover the same byte, and lanes can be undone in any order.
+
+use crate::Result;
+use crate::layout::{
+    BLOCK, ENTRY_BLOCKS, ENTRY_BYTES, Entry, LANE, LANE_ENTRIES, LANES, LINE, checksum,
+};
+use crate::op::Op;
+use crate::volume::Volume;
+use pmem::{Durable, InFlight};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The header word: number in the low 48 bits, its check above.
+pub(crate) fn header_word(lane: u64, number: u64) -> u64 {
+    let number = number & 0xFFFF_FFFF_FFFF;
+    number | u64::from(checksum(lane, &number.to_le_bytes()) & 0xFFFF) << 48
+}
+
+/// The transaction number in a header word; `None` if its check fails.
+pub(crate) fn header_number(lane: u64, word: u64) -> Option<u64> {
+    let number = word & 0xFFFF_FFFF_FFFF;
+    (header_word(lane, number) == word).then_some(number)
+}
+
+/// Offset of a lane's header line in the region.
+pub(crate) fn lane_offset(lane: u64) -> u64 {
+    LANES + lane * LANE
+}
+
+impl Entry {
+    fn sealed(mut self, lane: u64) -> Self {
+        self.crc = 0;
+        self.crc = checksum(lane, self.as_bytes());
+        self
+    }
+
+    fn valid(self, lane: u64, number: u64) -> bool {
+        self.transaction == number as u32 && self.sealed(lane).crc == self.crc
+    }
+}
+
+/// What an open transaction has recorded so far: process-private, the medium has the rest.
+#[derive(Default)]
+pub(crate) struct Transaction {
+    entries: u64,
+    number: u64,
+    sealed: bool,
+}
+
+impl Transaction {
+    pub(crate) fn is_open(&self) -> bool {
+        self.entries > 0
+    }
+}
+
+impl Op<'_> {
+    /// Records the old bytes of `[offset, offset + length)` (metadata or short data; 48 bytes an entry).
+    /// `ENOSPC` if the lane is full: callers keep to what fits ([`Op::undo_room`]).
+    pub(crate) fn undo(&mut self, offset: u64, length: u64) -> Result<()> {
+        let mut done = 0;
+        while done < length {
+            let take = (length - done).min(ENTRY_BYTES as u64);
+            let mut image = [0; ENTRY_BYTES];
+            self.volume.region.read(offset + done, &mut image[..take as usize])?;
+            self.append_entry(offset + done, take as u16, image)?;
+            done += take;
+        }
+        Ok(())
+    }
+
+    /// Bytes that [`Op::undo`] can still take in one piece.
+    pub(crate) fn undo_room(&self) -> u64 {
+        (LANE_ENTRIES - self.transaction.entries) * ENTRY_BYTES as u64
+    }
+
+    /// Records the old bytes of a long range by copying them to journal blocks.
+    pub(crate) fn undo_blocks(&mut self, offset: u64, length: u64) -> Result<()> {
+        let volume = self.volume;
+        let extents = volume.allocate_metadata(self, length.div_ceil(BLOCK))?;
+        let mut done = 0;
+        for (block, blocks) in extents {
+            self.free_later(block, blocks);
+            let take = (blocks * BLOCK).min(length - done);
+            if take == 0 {
+                continue;
+            }
+            let pending = volume.region.copy(offset + done, block * BLOCK, take)?;
+            self.pend(pending);
+            let crc = volume.region_crc(offset + done, take)?;
+            let mut image = [0; ENTRY_BYTES];
+            image[..8].copy_from_slice(&take.to_le_bytes());
+            image[8..16].copy_from_slice(&(block * BLOCK).to_le_bytes());
+            image[16..24].copy_from_slice(&u64::from(crc).to_le_bytes());
+            self.append_entry(offset + done, ENTRY_BLOCKS, image)?;
+            done += take;
+        }
+        Ok(())
+    }
+
+    fn append_entry(&mut self, offset: u64, length: u16, image: [u8; ENTRY_BYTES]) -> Result<()> {
+        assert!(!self.transaction.sealed, "an undo entry after the seal protects nothing");
+        let region = &self.volume.region;
+        let lane = u64::from(self.index());
+        if self.transaction.entries == 0 {
+            let word = region.load64(lane_offset(lane))?;
+            self.transaction.number = header_number(lane, word).ok_or(Errno::IO)?;
+        }
+        if self.transaction.entries == LANE_ENTRIES {
+            return Err(Errno::NOSPC);
+        }
+        let entry = Entry {
+            transaction: self.transaction.number as u32,
+            crc: 0,
+            target: offset | u64::from(length) << 48,
+            image,
+        }
+        .sealed(lane);
+        self.transaction.entries += 1;
+        let at = lane_offset(lane) + self.transaction.entries * LINE;
+        let pending = region.write(at, entry.as_bytes())?.flush();
+        self.pend(pending);
+        Ok(())
+    }
+
+    /// PERSIST: the entries, and everything passed to [`Op::pend`] so far, are durable before the first
+    /// change in place. Gives the witness that commits demand.
+    pub(crate) fn seal(&mut self) -> Durable {
+        self.transaction.sealed = true;
+        self.fence()
+    }
+
+    /// Ends the transaction: `changes` are the changes in place.
+    pub(crate) fn commit(&mut self, changes: InFlight<'_>) -> Result<()> {
+        assert!(self.transaction.sealed && self.transaction.is_open());
+        // PERSIST: the changes must be durable before their undo images become void.
+        let durable = changes.fence();
+        self.next_number(&durable)
+    }
+
+    fn next_number(&mut self, durable: &Durable) -> Result<()> {
+        let lane = u64::from(self.index());
+        let word = header_word(lane, self.transaction.number + 1);
+        let pending = self.volume.region.commit64(lane_offset(lane), word, durable)?;
+        // PERSIST: the locks may be released only when the commit is durable.
+        let _ = pending.flush().fence();
+        self.transaction = Transaction::default();
+        Ok(())
+    }
+
+    /// Gives an open transaction up: the old bytes are put back.
+    pub(crate) fn roll_back(&mut self) -> Result<()> {
+        if !self.transaction.is_open() {
+            return Ok(());
+        }
+        self.volume.undo_lane(u64::from(self.index()))?;
+        self.transaction = Transaction::default();
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// Undoes the lane's open transaction, if any: recovery after a crash or a death, and roll-back.
+    /// Idempotent; a second crash in the middle of it is undone by the next call. Gives the number
+    /// of entries applied. `EIO` if the lane's header is damaged.
+    pub(crate) fn undo_lane(&self, lane: u64) -> Result<u64> {
+        let head = lane_offset(lane);
+        let number = header_number(lane, self.region.load64(head)?).ok_or(Errno::IO)?;
+        let mut applied = 0;
+        let mut pending = self.region.nothing();
+        for index in (1..=LANE_ENTRIES).rev() {
+            let mut bytes = [0; LINE as usize];
+            self.region.read(head + index * LINE, &mut bytes)?;
+            let Ok(entry) = Entry::read_from_bytes(&bytes) else { continue };
+            if !entry.valid(lane, number) {
+                continue;
+            }
+            pending = pending.and(self.put_back(&entry)?);
+            applied += 1;
+        }
+        if applied > 0 {
+            // PERSIST: the old bytes are durable before the entries become void.
+            let durable = pending.fence();
+            let word = header_word(lane, number + 1);
+            let _ = self.region.commit64(head, word, &durable)?.flush().fence();
+        } else {
+            // The dead one's commit may not have been flushed: survivors build on it now.
+            let _ = pending.and(self.region.flush(head, LINE)).fence();
+        }
+        Ok(applied)
+    }
+
+    fn put_back(&self, entry: &Entry) -> Result<InFlight<'_>> {
+        let target = entry.target & 0xFFFF_FFFF_FFFF;
+        let length = (entry.target >> 48) as u16;
+        if length != ENTRY_BLOCKS {
+            let bytes = entry.image.get(..usize::from(length)).ok_or(Errno::IO)?;
+            return Ok(self.region.write(target, bytes)?.flush());
+        }
+        let word = |at: usize| {
+            let bytes: [u8; 8] = entry.image[at..at + 8].try_into().unwrap_or_default();
+            u64::from_le_bytes(bytes)
+        };
+        let (length, source, crc) = (word(0), word(8), word(16));
+        // CRASH: an entry that became durable before its journal blocks were: then the seal's fence
+        // had not passed, nothing was changed in place yet, and there is nothing to put back.
+        if u64::from(self.region_crc(source, length)?) != crc {
+            return Ok(self.region.nothing());
+        }
+        Ok(self.region.copy(source, target, length)?)
+    }
+
+    /// crc32c of a range of the region.
+    pub(crate) fn region_crc(&self, offset: u64, length: u64) -> Result<u32> {
+        let mut crc = 0;
+        let mut buffer = [0; BLOCK as usize];
+        let mut done = 0;
+        while done < length {
+            let take = (length - done).min(BLOCK) as usize;
+            self.region.read(offset + done, &mut buffer[..take])?;
+            crc = crc32c::crc32c_append(crc, &buffer[..take]);
+            done += take as u64;
+        }
+        Ok(crc)
+    }
+}

@@ -1,0 +1,74 @@
+//! Lock words: owned, robust locks between threads and processes.
+//!
+//! A word is `epoch << 32 | waiters << 31 | owner` (see [`Owner`]); a word of another epoch counts as
+//! free. Taking one is a compare-and-swap; a waiter spins, then sleeps, and every 20 ms asks whether
+//! the owner's process is alive. Finding it dead it recovers it ([`Volume::recover_dead`]), which
+//! frees the word.
+
+use crate::Result;
+use crate::runtime::{Owner, WAITERS};
+use crate::volume::Volume;
+use pmem::Region;
+use std::time::Duration;
+
+/// Spins before a waiter sleeps: about 2 us.
+const SPINS: u32 = 200;
+/// How long a waiter sleeps before it asks whether the owner lives.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Takes the lock at `offset` of `map` for `owner`; gives the word that was found free (its epoch
+/// tells whether the structure behind it was used in this epoch).
+pub(crate) fn acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<u64> {
+    let mine = owner.word(volume.epoch);
+    let mut spins = 0;
+    loop {
+        let word = map.shared_load(offset)?;
+        let Some(holder) = Owner::of_word(word, volume.epoch) else {
+            // A free word of this epoch may carry the waiters' bit: keep it.
+            let keep = if (word >> 32) as u32 == volume.epoch { word & WAITERS } else { 0 };
+            if map.shared_cas(offset, word, mine | keep)?.is_ok() {
+                return Ok(word);
+            }
+            continue;
+        };
+        spins += 1;
+        if spins < SPINS {
+            std::hint::spin_loop();
+            continue;
+        }
+        if word & WAITERS == 0 && map.shared_cas(offset, word, word | WAITERS)?.is_err() {
+            continue;
+        }
+        let asleep = (word | WAITERS) as u32;
+        if !map.futex_wait(offset, asleep, Some(PATIENCE)) {
+            volume.bury_if_dead(holder)?;
+        }
+    }
+}
+
+/// Tries once; `false` if somebody holds it.
+pub(crate) fn try_acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<bool> {
+    let word = map.shared_load(offset)?;
+    if Owner::of_word(word, volume.epoch).is_some() {
+        return Ok(false);
+    }
+    let keep = if (word >> 32) as u32 == volume.epoch { word & WAITERS } else { 0 };
+    Ok(map.shared_cas(offset, word, owner.word(volume.epoch) | keep)?.is_ok())
+}
+
+/// Frees the lock if `owner` holds it, and wakes who waits.
+pub(crate) fn release(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<()> {
+    let free = u64::from(volume.epoch) << 32;
+    loop {
+        let word = map.shared_load(offset)?;
+        if Owner::of_word(word, volume.epoch) != Some(owner) {
+            return Ok(());
+        }
+        if map.shared_cas(offset, word, free)?.is_ok() {
+            if word & WAITERS != 0 {
+                map.futex_wake(offset, u32::MAX);
+            }
+            return Ok(());
+        }
+    }
+}

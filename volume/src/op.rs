@@ -1,0 +1,383 @@
+//! An operation: one modifying call in flight.
+//!
+//! It owns an *operation record* of the runtime and the lane of the same index. Its life:
+//!
+//! 1. **locking**: it takes all the locks it needs, inodes in ascending order. Nothing is changed or
+//!    allocated yet, so whoever finds a dead owner while waiting here may recover it.
+//! 2. **working** ([`Op::work`], which passes the gate): sequence numbers are odd; it allocates, writes,
+//!    commits. It waits for nothing that another process holds.
+//! 3. [`Op::end`]: sequence numbers even, blocks given up are freed, locks released, record freed.
+//!    Dropping an operation before that aborts it: its transaction is rolled back, what it
+//!    allocated is freed.
+//!
+//! Lock order: the rename lock, then inodes by number, then other runtime locks (descriptions, record
+//! locks). The record names every lock *before* it is taken and every lone commit word before it is stored,
+//! so a recoverer knows what to release and which lines to flush.
+
+use crate::inode::Inode;
+use crate::layout::{HEADER_GATE, HEADER_RENAME, INODE, LINE, VOLATILE};
+use crate::runtime::Owner;
+use crate::volume::Volume;
+use crate::{Result, journal::Transaction, lockword};
+use pmem::{Durable, InFlight};
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// Record word: the owner (a lock word).
+const RECORD_OWNER: u64 = 0;
+/// Record word: 0 while locking, 1 while working.
+const RECORD_PHASE: u64 = 8;
+/// Record words: addresses of the locks taken or being taken.
+const RECORD_LOCKS: u64 = 16;
+/// Locks an operation may hold.
+const LOCKS_MAX: usize = 12;
+/// Record words: lines of lone commit stores.
+const RECORD_NOTES: u64 = RECORD_LOCKS + LOCKS_MAX as u64 * 8;
+/// Notes kept.
+const NOTES_MAX: u64 = 16;
+const _: () = assert!(RECORD_NOTES + NOTES_MAX * 8 <= crate::layout::OP_RECORD);
+
+/// A lock's address: an offset in the runtime with this bit set, or one in the region.
+const IN_RUNTIME: u64 = 1 << 63;
+
+/// One modifying call in flight.
+pub(crate) struct Op<'v> {
+    pub(crate) volume: &'v Volume,
+    pub(crate) owner: Owner,
+    pub(crate) transaction: Transaction,
+    locks: SmallVec<[u64; 4]>,
+    /// Past the gate: the sequence numbers of the locked inodes are odd.
+    working: bool,
+    notes: u64,
+    pending: Option<InFlight<'v>>,
+    allocated: SmallVec<[(u64, u64); 4]>,
+    allocated_inodes: SmallVec<[u64; 1]>,
+    freed: SmallVec<[(u64, u64); 4]>,
+    freed_inodes: SmallVec<[u64; 1]>,
+    /// Unlinked by a step that is already durable: freed whatever comes.
+    settled: SmallVec<[(u64, u64); 4]>,
+    ended: bool,
+}
+
+/// What a dead operation left, for the recoverer.
+pub(crate) struct Remains {
+    pub(crate) working: bool,
+    pub(crate) locks: Vec<u64>,
+    pub(crate) notes: Vec<u64>,
+}
+
+impl Volume {
+    /// Starts an operation; waits while all records are in use.
+    pub(crate) fn begin(&self) -> Result<Op<'_>> {
+        self.check_writable()?;
+        self.begin_any()
+    }
+
+    /// As [`Volume::begin`], also on a read-only attachment (to take locks for reading).
+    pub(crate) fn begin_any(&self) -> Result<Op<'_>> {
+        let count = self.rt.layout.op_count as u32;
+        let first = rustix::thread::sched_getcpu() as u32 % count;
+        let mut rounds = 0;
+        loop {
+            for step in 0..count {
+                let index = (first + step) % count;
+                if let Some(op) = self.try_begin(index)? {
+                    return Ok(op);
+                }
+            }
+            rounds += 1;
+            if rounds % 8 == 0 {
+                self.bury_dead_operations()?;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn try_begin(&self, index: u32) -> Result<Option<Op<'_>>> {
+        let owner = Owner::new(index, self.slot(), self.slot_generation());
+        let record = self.rt.op(index);
+        let word = self.rt.load(record + RECORD_OWNER)?;
+        if Owner::of_word(word, self.epoch).is_some() {
+            return Ok(None);
+        }
+        if self.rt.cas(record + RECORD_OWNER, word, owner.word(self.epoch))?.is_err() {
+            return Ok(None);
+        }
+        Ok(Some(Op {
+            volume: self,
+            owner,
+            transaction: Transaction::default(),
+            locks: SmallVec::new(),
+            working: false,
+            notes: 0,
+            pending: None,
+            allocated: SmallVec::new(),
+            allocated_inodes: SmallVec::new(),
+            freed: SmallVec::new(),
+            freed_inodes: SmallVec::new(),
+            settled: SmallVec::new(),
+            ended: false,
+        }))
+    }
+
+    /// The owner of an operation record, if it is in use.
+    pub(crate) fn operation_owner(&self, index: u32) -> Result<Option<Owner>> {
+        Ok(Owner::of_word(self.rt.load(self.rt.op(index) + RECORD_OWNER)?, self.epoch))
+    }
+
+    /// Whether the operation is past its locking phase.
+    pub(crate) fn operation_works(&self, index: u32) -> Result<bool> {
+        Ok(self.rt.load(self.rt.op(index) + RECORD_PHASE)? != 0)
+    }
+
+    /// What the dead owner of a record left behind.
+    pub(crate) fn operation_remains(&self, index: u32) -> Result<Remains> {
+        let record = self.rt.op(index);
+        let words = |from: u64, count: u64| -> Result<Vec<u64>> {
+            let all = (0..count).map(|i| self.rt.load(record + from + i * 8));
+            let mut found = all.collect::<core::result::Result<Vec<_>, _>>()?;
+            found.retain(|&word| word != 0);
+            Ok(found)
+        };
+        Ok(Remains {
+            working: self.operation_works(index)?,
+            locks: words(RECORD_LOCKS, LOCKS_MAX as u64)?,
+            notes: words(RECORD_NOTES, NOTES_MAX)?,
+        })
+    }
+
+    /// Frees what the dead `owner` holds: the sequence numbers it left odd become even, its locks are
+    /// released, its record is free. The caller has undone its lane and flushed its lines.
+    pub(crate) fn release_remains(&self, owner: Owner, remains: &Remains) -> Result<()> {
+        for &lock in remains.locks.iter().rev() {
+            if let Some(inode) = self.lock_is_inode(lock) {
+                let (map, at) = self.lock_place(lock);
+                if Owner::of_word(map.shared_load(at)?, self.epoch) == Some(owner) {
+                    self.after_owner_died(inode)?;
+                }
+            }
+            let (map, at) = self.lock_place(lock);
+            lockword::release(self, map, at, owner)?;
+        }
+        self.clear_record(owner)
+    }
+
+    fn clear_record(&self, owner: Owner) -> Result<()> {
+        let record = self.rt.op(owner.op());
+        for at in (RECORD_PHASE..RECORD_NOTES + NOTES_MAX * 8).step_by(8) {
+            self.rt.store(record + at, 0)?;
+        }
+        self.rt.store(record + RECORD_OWNER, 0)?;
+        Ok(())
+    }
+
+    fn lock_place(&self, lock: u64) -> (&pmem::Region, u64) {
+        if lock & IN_RUNTIME == 0 {
+            (self.volatile_map(), lock)
+        } else {
+            let (map, base) = self.rt.place();
+            (map, base + (lock & !IN_RUNTIME))
+        }
+    }
+
+    fn lock_is_inode(&self, lock: u64) -> Option<Inode> {
+        (lock & IN_RUNTIME == 0).then(|| Inode((lock - VOLATILE) / INODE))
+    }
+}
+
+impl<'v> Op<'v> {
+    /// Index of the record and of the lane.
+    pub(crate) fn index(&self) -> u32 {
+        self.owner.op()
+    }
+
+    /// Takes the locks of all these inodes, in ascending order, each once.
+    pub(crate) fn lock(&mut self, inodes: &[Inode]) -> Result<()> {
+        let mut sorted: SmallVec<[Inode; 4]> = inodes.into();
+        sorted.sort_unstable_by_key(|inode| inode.0);
+        sorted.dedup();
+        for inode in sorted {
+            let found = self.take(inode.lock_offset())?;
+            if (found >> 32) as u32 != self.volume.epoch {
+                self.volume.first_use(inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the volume-wide lock for renames of directories; before any inode's.
+    pub(crate) fn lock_rename(&mut self) -> Result<()> {
+        self.take(HEADER_RENAME | IN_RUNTIME).map(drop)
+    }
+
+    /// Takes a lock word of the runtime (descriptions, record locks); after all inodes'.
+    pub(crate) fn lock_runtime(&mut self, offset: u64) -> Result<()> {
+        self.take(offset | IN_RUNTIME).map(drop)
+    }
+
+    fn take(&mut self, lock: u64) -> Result<u64> {
+        assert!(!self.working && self.locks.len() < LOCKS_MAX, "locks come first");
+        let at = self.volume.rt.op(self.index()) + RECORD_LOCKS + self.locks.len() as u64 * 8;
+        self.volume.rt.store(at, lock)?;
+        let (map, offset) = self.volume.lock_place(lock);
+        let found = lockword::acquire(self.volume, map, offset, self.owner)?;
+        self.locks.push(lock);
+        Ok(found)
+    }
+
+    /// Gives all locks back, still in the locking phase (a check under the locks failed: retry).
+    pub(crate) fn unlock(&mut self) -> Result<()> {
+        assert!(!self.working);
+        self.release_locks()
+    }
+
+    fn release_locks(&mut self) -> Result<()> {
+        while let Some(lock) = self.locks.pop() {
+            let (map, offset) = self.volume.lock_place(lock);
+            lockword::release(self.volume, map, offset, self.owner)?;
+            let at = self.volume.rt.op(self.index()) + RECORD_LOCKS + self.locks.len() as u64 * 8;
+            self.volume.rt.store(at, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the locking phase: passes the gate, and makes the sequence numbers of the locked inodes odd.
+    pub(crate) fn work(&mut self) -> Result<()> {
+        let rt = &self.volume.rt;
+        let phase = rt.op(self.index()) + RECORD_PHASE;
+        loop {
+            // A read-modify-write orders this store before the load of the gate.
+            rt.swap(phase, 1)?;
+            let gate = rt.load(HEADER_GATE)?;
+            match Owner::of_word(gate, self.volume.epoch) {
+                Some(holder) if holder != self.owner => {
+                    rt.store(phase, 0)?;
+                    if !rt.wait(HEADER_GATE, gate as u32, Duration::from_millis(20)) {
+                        self.volume.bury_if_dead(holder)?;
+                    }
+                }
+                _ => break,
+            }
+        }
+        self.working = true;
+        self.turn_sequences(1)
+    }
+
+    fn turn_sequences(&self, parity: u64) -> Result<()> {
+        for &lock in &self.locks {
+            if let Some(inode) = self.volume.lock_is_inode(lock) {
+                self.volume.turn_sequence(inode, parity)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds stores to what the next fence must cover.
+    pub(crate) fn pend(&mut self, stores: InFlight<'v>) {
+        self.pending = Some(match self.pending.take() {
+            Some(before) => before.and(stores),
+            None => stores,
+        });
+    }
+
+    /// One fence for everything pended.
+    pub(crate) fn fence(&mut self) -> Durable {
+        match self.pending.take() {
+            Some(pending) => pending.fence(),
+            None => self.volume.region.nothing().fence(),
+        }
+    }
+
+    /// Names a line that will be changed by a lone commit store (outside a transaction), so that a
+    /// recoverer flushes it if this process dies before it has.
+    pub(crate) fn note(&mut self, offset: u64) -> Result<()> {
+        let at = self.volume.rt.op(self.index()) + RECORD_NOTES + self.notes % NOTES_MAX * 8;
+        self.notes += 1;
+        Ok(self.volume.rt.store(at, offset / LINE * LINE)?)
+    }
+
+    /// Stores a lone commit word and makes it durable: the point at which the operation has happened.
+    pub(crate) fn commit_word(&mut self, offset: u64, value: u64, after: &Durable) -> Result<Durable> {
+        self.note(offset)?;
+        // PERSIST: what this word publishes is durable (the witness); the word itself must be before
+        // the locks go.
+        Ok(self.volume.region.commit64(offset, value, after)?.flush().fence())
+    }
+
+    /// The allocator tells what it gave to this operation.
+    pub(crate) fn record_allocated(&mut self, block: u64, blocks: u64) {
+        self.allocated.push((block, blocks));
+    }
+
+    /// The allocator tells that it gave an inode to this operation.
+    pub(crate) fn record_allocated_inode(&mut self, ino: u64) {
+        self.allocated_inodes.push(ino);
+    }
+
+    /// Blocks that the operation unlinks: freed at its end, when the unlinking is durable.
+    pub(crate) fn free_later(&mut self, block: u64, blocks: u64) {
+        self.freed.push((block, blocks));
+    }
+
+    /// An inode that the operation unlinks: freed at its end.
+    pub(crate) fn free_inode_later(&mut self, ino: u64) {
+        self.freed_inodes.push(ino);
+    }
+
+    /// A step of a longer operation is durable: what was allocated so far is in use, what was unlinked
+    /// is free, even if the operation is aborted later.
+    pub(crate) fn settle(&mut self) {
+        self.allocated.clear();
+        self.allocated_inodes.clear();
+        self.settled.append(&mut self.freed);
+    }
+
+    /// Ends the operation successfully. Everything it committed is durable.
+    pub(crate) fn end(mut self) -> Result<()> {
+        assert!(!self.transaction.is_open(), "a transaction is left open");
+        self.ended = true;
+        if self.pending.is_some() {
+            let _ = self.fence();
+        }
+        self.finish(true)
+    }
+
+    fn finish(&mut self, committed: bool) -> Result<()> {
+        let volume = self.volume;
+        if self.working {
+            self.turn_sequences(0)?;
+        }
+        let inodes = if committed { &self.freed_inodes } else { &self.allocated_inodes };
+        for &ino in inodes {
+            volume.release_inode(ino)?;
+        }
+        let blocks = if committed { &self.freed } else { &self.allocated };
+        for &(block, count) in blocks.iter().chain(&self.settled) {
+            volume.release_blocks(block, count)?;
+        }
+        self.release_locks()?;
+        let record = volume.rt.op(self.index());
+        for note in 0..self.notes.min(NOTES_MAX) {
+            volume.rt.store(record + RECORD_NOTES + note * 8, 0)?;
+        }
+        volume.rt.store(record + RECORD_PHASE, 0)?;
+        volume.rt.store(record + RECORD_OWNER, 0)?;
+        Ok(())
+    }
+}
+
+impl Drop for Op<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        // An abort: nothing was committed. If even that fails (the region vanished), the record stays
+        // taken and whoever recovers this process finds it.
+        if self.pending.is_some() {
+            let _ = self.fence();
+        }
+        if self.roll_back().is_ok() {
+            let _ = self.finish(false);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The runtime: volatile state shared by all processes, reached by offset.
+//!
+//! It lies in a reserved range of the region and is valid for one epoch. Arrays of fixed-layout words
+//! at computed offsets, no heap, no pointers. Every word says who writes it: lock words by whoever
+//! takes the lock, a process slot by its process, an operation record by its operation.
+
+use crate::layout::{CHUNK_RECORD, DESCRIPTION, LOCK_RECORD, OP_RECORD, PROCESS_SLOT, RuntimeLayout};
+use pmem::{Fault, Region};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The mapped runtime range.
+pub(crate) struct Runtime {
+    map: Arc<Region>,
+    base: u64,
+    pub(crate) layout: RuntimeLayout,
+}
+
+/// Identifies an operation of a thread of a process, as lock words name it: operation record + 1 (10
+/// bits), process slot (9 bits), the slot's generation (12 bits); bit 31 is the waiters' bit. Never 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner(pub(crate) u32);
+
+/// Set in a lock word while somebody sleeps on it.
+pub(crate) const WAITERS: u64 = 1 << 31;
+
+impl Owner {
+    pub(crate) fn new(op: u32, slot: u32, generation: u32) -> Self {
+        debug_assert!(op < 1023 && slot < 512);
+        Self((generation & 0xFFF) << 19 | slot << 10 | (op + 1))
+    }
+
+    /// The owner in a lock word, `None` if it is free or of another epoch.
+    pub(crate) fn of_word(word: u64, epoch: u32) -> Option<Self> {
+        let owner = (word & !WAITERS) as u32;
+        ((word >> 32) as u32 == epoch && owner != 0).then_some(Self(owner))
+    }
+
+    pub(crate) fn word(self, epoch: u32) -> u64 {
+        u64::from(epoch) << 32 | u64::from(self.0)
+    }
+
+    /// Index of the operation record.
+    pub(crate) fn op(self) -> u32 {
+        (self.0 & 0x3FF) - 1
+    }
+
+    /// The process slot.
+    pub(crate) fn slot(self) -> u32 {
+        self.0 >> 10 & 0x1FF
+    }
+
+    /// Low 12 bits of the slot's generation.
+    pub(crate) fn generation(self) -> u32 {
+        self.0 >> 19 & 0xFFF
+    }
+}
+
+impl Runtime {
+    pub(crate) fn new(map: Arc<Region>, base: u64, layout: RuntimeLayout) -> Self {
+        Self { map, base, layout }
+    }
+
+    pub(crate) fn process(&self, slot: u32) -> u64 {
+        self.layout.processes + u64::from(slot) * PROCESS_SLOT
+    }
+
+    pub(crate) fn op(&self, index: u32) -> u64 {
+        self.layout.ops + u64::from(index) * OP_RECORD
+    }
+
+    pub(crate) fn description(&self, index: u32) -> u64 {
+        self.layout.descriptions + u64::from(index) * DESCRIPTION
+    }
+
+    pub(crate) fn lock_record(&self, index: u32) -> u64 {
+        self.layout.locks + u64::from(index) * LOCK_RECORD
+    }
+
+    pub(crate) fn chunk(&self, chunk: u64) -> u64 {
+        debug_assert!(chunk < self.layout.chunk_count);
+        self.layout.chunks + chunk * CHUNK_RECORD
+    }
+
+    /// The region that holds the runtime, and the runtime's offset in it.
+    pub(crate) fn place(&self) -> (&Arc<Region>, u64) {
+        (&self.map, self.base)
+    }
+
+    pub(crate) fn load(&self, offset: u64) -> Result<u64, Fault> {
+        self.map.shared_load(self.base + offset)
+    }
+
+    pub(crate) fn store(&self, offset: u64, value: u64) -> Result<(), Fault> {
+        self.map.shared_store(self.base + offset, value)
+    }
+
+    /// Compare and swap; the inner error is the value found.
+    pub(crate) fn cas(&self, offset: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
+        self.map.shared_cas(self.base + offset, old, new)
+    }
+
+    pub(crate) fn add(&self, offset: u64, delta: u64) -> Result<u64, Fault> {
+        self.map.shared_add(self.base + offset, delta)
+    }
+
+    pub(crate) fn or(&self, offset: u64, bits: u64) -> Result<u64, Fault> {
+        self.map.shared_or(self.base + offset, bits)
+    }
+
+    pub(crate) fn and(&self, offset: u64, bits: u64) -> Result<u64, Fault> {
+        self.map.shared_and(self.base + offset, bits)
+    }
+
+    pub(crate) fn swap(&self, offset: u64, value: u64) -> Result<u64, Fault> {
+        self.map.shared_swap(self.base + offset, value)
+    }
+
+    /// Sleeps while the low half of the word is `expected`; `false` on timeout.
+    pub(crate) fn wait(&self, offset: u64, expected: u32, timeout: Duration) -> bool {
+        self.map.futex_wait(self.base + offset, expected, Some(timeout))
+    }
+
+    pub(crate) fn wake(&self, offset: u64) {
+        self.map.futex_wake(self.base + offset, u32::MAX);
+    }
+}

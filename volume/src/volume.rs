@@ -1,0 +1,132 @@
+//! A volume as one process sees it: the mapped region, the decoded superblock, the runtime, and this
+//! process's place in it.
+
+use crate::layout::{BLOCK, CHUNK, RuntimeLayout, Superblock};
+use crate::liveness::Liveness;
+use crate::runtime::Runtime;
+use crate::{Mode, Result};
+use pmem::Region;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A volume, attached by this process. Detached when dropped.
+pub struct Volume {
+    pub(crate) region: Arc<Region>,
+    pub(crate) rt: Runtime,
+    pub(crate) superblock: Superblock,
+    /// The first attach to which all volatile state belongs.
+    pub(crate) epoch: u32,
+    pub(crate) mode: Mode,
+    pub(crate) read_only: bool,
+    pub(crate) liveness: Liveness,
+    /// This process's slot; changes in a forked child.
+    slot: AtomicU32,
+    slot_generation: AtomicU32,
+    /// Bytes in use; grows.
+    size: AtomicU64,
+}
+
+impl Volume {
+    /// Puts the parts together; `liveness` holds the place `slot` already.
+    pub(crate) fn assemble(
+        region: Arc<Region>,
+        runtime: Option<Arc<Region>>,
+        superblock: Superblock,
+        epoch: u32,
+        mode: Mode,
+        read_only: bool,
+        liveness: Liveness,
+        slot: (u32, u32),
+    ) -> Self {
+        let layout = Self::runtime_layout(&superblock);
+        let rt = match runtime {
+            Some(map) => Runtime::new(map, 0, layout),
+            None => Runtime::new(Arc::clone(&region), superblock.runtime, layout),
+        };
+        Self {
+            region,
+            rt,
+            superblock,
+            epoch,
+            mode,
+            read_only,
+            liveness,
+            slot: AtomicU32::new(slot.0),
+            slot_generation: AtomicU32::new(slot.1),
+            size: AtomicU64::new(superblock.size),
+        }
+    }
+
+    pub(crate) fn runtime_layout(superblock: &Superblock) -> RuntimeLayout {
+        RuntimeLayout::new(
+            u64::from(superblock.lanes),
+            u64::from(superblock.tables),
+            superblock.chunks_max,
+        )
+    }
+
+    /// This process's slot.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot.load(Ordering::Relaxed)
+    }
+
+    /// The slot's generation.
+    pub(crate) fn slot_generation(&self) -> u32 {
+        self.slot_generation.load(Ordering::Relaxed)
+    }
+
+    /// A forked child has its own slot.
+    pub(crate) fn set_slot(&self, slot: u32, generation: u32) {
+        self.slot.store(slot, Ordering::Relaxed);
+        self.slot_generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// Bytes of the volume.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// The volume has grown (superblock written, region extended).
+    pub(crate) fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Relaxed);
+    }
+
+    /// Offset of the pool's first byte.
+    pub(crate) fn pool(&self) -> u64 {
+        self.superblock.pool
+    }
+
+    /// Chunks in the pool now.
+    pub(crate) fn chunks(&self) -> u64 {
+        (self.size() - self.pool()) / CHUNK
+    }
+
+    /// Whether a block number lies in the pool.
+    pub(crate) fn in_pool(&self, block: u64, blocks: u64) -> bool {
+        block.checked_add(blocks).is_some_and(|end| {
+            block >= self.pool() / BLOCK && end <= self.pool() / BLOCK + self.chunks() * (CHUNK / BLOCK)
+        })
+    }
+
+    /// The map that holds the inodes' volatile lines.
+    pub(crate) fn volatile_map(&self) -> &Region {
+        &self.region
+    }
+
+    /// `EROFS` on a read-only attachment.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// The mode this process attached with.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+/// Now, in nanoseconds since the epoch (the coarse clock: what the kernel's file systems use).
+pub(crate) fn now() -> i64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
