@@ -56,8 +56,7 @@ pub const STATE: u64 = SUPERBLOCK_B + BLOCK;
 pub const LANES: u64 = STATE + BLOCK;
 
 /// The superblock: what the volume is. Written at format and grow only.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Superblock {
     pub magic: u64,
@@ -100,8 +99,9 @@ pub struct Superblock {
 }
 
 /// One of the two slots of the state line; the newer valid one counts.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq, Default,
+)]
 #[repr(C)]
 pub struct State {
     /// Number of first attaches so far: what was volatile under another epoch is void.
@@ -120,8 +120,9 @@ pub struct State {
 pub const INODE_TAG: u16 = 0x4E49;
 
 /// The identity line of an inode: what changes rarely, and only in transactions.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq, Default,
+)]
 #[repr(C)]
 pub struct Identity {
     /// [`INODE_TAG`], or 0 in an inode that was never used.
@@ -153,8 +154,9 @@ pub const FLAG_KEEP: u16 = 1;
 pub const FLAG_LINKABLE: u16 = 2;
 
 /// One of the two slots of an inode's commit line; the newer valid one counts.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq, Default,
+)]
 #[repr(C)]
 pub struct Commit {
     /// Bytes; of a directory: number of entries.
@@ -199,8 +201,7 @@ pub const LANE_ENTRIES: u64 = LANE / LINE - 1;
 pub const ENTRY_BYTES: usize = 48;
 
 /// An entry of a lane.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Entry {
     /// The lane's transaction number (low half): an entry of another one is void.
@@ -231,8 +232,7 @@ pub const BUCKET_SLOT: u64 = BUCKET_HASHES + BUCKET_SLOTS as u64 * 8;
 pub const SLOT_NAME: usize = 44;
 
 /// The first line of a bucket.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BucketHeader {
     /// 56 occupancy bits, 8-bit check.
@@ -247,8 +247,7 @@ pub struct BucketHeader {
 }
 
 /// The first slot of a directory entry.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Slot {
     /// crc32c, seeded with the entry's hash word, of this slot with this field 0, then of the
@@ -273,8 +272,7 @@ pub const XATTR_MAGIC: u32 = 0x5254_4158;
 
 /// The head of a block of extended attributes; packed entries {name length u8, value length u16,
 /// name, value} follow.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct XattrHeader {
     pub magic: u32,

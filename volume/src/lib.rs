@@ -7,12 +7,13 @@
 
 mod inode;
 mod journal;
-pub mod layout;
+mod layout;
 mod lockword;
 mod op;
 mod runtime;
 mod volume;
 
+pub use layout::{BLOCK, CHUNK};
 pub use volume::Volume;
 
 /// What calls of the contract return.

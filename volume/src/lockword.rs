@@ -47,7 +47,12 @@ pub(crate) fn acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) 
 }
 
 /// Tries once; `false` if somebody holds it.
-pub(crate) fn try_acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<bool> {
+pub(crate) fn try_acquire(
+    volume: &Volume,
+    map: &Region,
+    offset: u64,
+    owner: Owner,
+) -> Result<bool> {
     let word = map.shared_load(offset)?;
     if Owner::of_word(word, volume.epoch).is_some() {
         return Ok(false);

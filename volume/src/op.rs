@@ -297,7 +297,12 @@ impl<'v> Op<'v> {
     }
 
     /// Stores a lone commit word and makes it durable: the point at which the operation has happened.
-    pub(crate) fn commit_word(&mut self, offset: u64, value: u64, after: &Durable) -> Result<Durable> {
+    pub(crate) fn commit_word(
+        &mut self,
+        offset: u64,
+        value: u64,
+        after: &Durable,
+    ) -> Result<Durable> {
         self.note(offset)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be before
         // the locks go.

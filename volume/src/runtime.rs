@@ -4,7 +4,9 @@
 //! at computed offsets, no heap, no pointers. Every word says who writes it: lock words by whoever
 //! takes the lock, a process slot by its process, an operation record by its operation.
 
-use crate::layout::{CHUNK_RECORD, DESCRIPTION, LOCK_RECORD, OP_RECORD, PROCESS_SLOT, RuntimeLayout};
+use crate::layout::{
+    CHUNK_RECORD, DESCRIPTION, LOCK_RECORD, OP_RECORD, PROCESS_SLOT, RuntimeLayout,
+};
 use pmem::{Fault, Region};
 use std::sync::Arc;
 use std::time::Duration;

@@ -105,7 +105,8 @@ impl Volume {
     /// Whether a block number lies in the pool.
     pub(crate) fn in_pool(&self, block: u64, blocks: u64) -> bool {
         block.checked_add(blocks).is_some_and(|end| {
-            block >= self.pool() / BLOCK && end <= self.pool() / BLOCK + self.chunks() * (CHUNK / BLOCK)
+            block >= self.pool() / BLOCK
+                && end <= self.pool() / BLOCK + self.chunks() * (CHUNK / BLOCK)
         })
     }
 
