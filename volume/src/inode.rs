@@ -1,7 +1,7 @@
 //! Inodes: the identity line, the commit line, and the volatile lines that are the runtime's.
 //!
-//! Volatile words (valid in the epoch that the lock word names; initialised by whoever takes the lock
-//! first in an epoch, so a reader that finds another epoch takes the lock once):
+//! Volatile words (valid in the epoch that `ready` names; initialised by whoever takes the lock first in
+//! an epoch, `ready` last, so a reader that finds another epoch takes the lock once):
 //!
 //! | word | what | written by |
 //! |---|---|---|
@@ -10,6 +10,7 @@
 //! | size, mtime, ctime | the current ones (the commit line holds the last durable ones) | lock holder |
 //! | opens | references by open file descriptions; bit 63: being freed | anyone, by compare-and-swap |
 //! | flags | `LIVE_*` | lock holder |
+//! | ready | the epoch for which the others are valid | lock holder |
 //!
 //! Readers take no lock: [`Volume::read_steadily`].
 
@@ -33,6 +34,8 @@ const MTIME: u64 = SIZE + 8;
 const CTIME: u64 = MTIME + 8;
 const OPENS: u64 = CTIME + 8;
 const FLAGS: u64 = OPENS + 8;
+const READY: u64 = FLAGS + 8;
+const _: () = assert!(READY + 8 == VOLATILE + LINE);
 /// First of the words free for writers' hints (second volatile line); lock holder only.
 pub(crate) const HINTS: u64 = VOLATILE + LINE;
 
@@ -178,8 +181,19 @@ impl Volume {
         Ok(self.volatile_map().shared_store(inode.at(word), value)?)
     }
 
+    /// Whether the volatile lines are initialised for this epoch.
+    pub(crate) fn is_ready(&self, inode: Inode) -> Result<bool> {
+        Ok(self.live(inode, READY)? == u64::from(self.epoch))
+    }
+
     /// Initialises the volatile lines for this epoch; the caller has just taken the lock.
     pub(crate) fn first_use(&self, inode: Inode) -> Result<()> {
+        self.set_live(inode, READY, 0)?;
+        self.initialise_live(inode)?;
+        self.set_live(inode, READY, u64::from(self.epoch))
+    }
+
+    fn initialise_live(&self, inode: Inode) -> Result<()> {
         self.set_live(inode, SEQUENCE, self.fresh_sequence()?)?;
         self.set_live(inode, OPENS, 0)?;
         self.set_live(inode, FLAGS, 0)?;
@@ -211,7 +225,7 @@ impl Volume {
     }
 
     fn ensure_used(&self, inode: Inode) -> Result<()> {
-        if (self.live(inode, LOCK)? >> 32) as u32 == self.epoch {
+        if self.is_ready(inode)? {
             return Ok(());
         }
         let mut op = self.begin_any()?;

@@ -16,9 +16,8 @@ const SPINS: u32 = 200;
 /// How long a waiter sleeps before it asks whether the owner lives.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Takes the lock at `offset` of `map` for `owner`; gives the word that was found free (its epoch
-/// tells whether the structure behind it was used in this epoch).
-pub(crate) fn acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<u64> {
+/// Takes the lock at `offset` of `map` for `owner`.
+pub(crate) fn acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<()> {
     let mine = owner.word(volume.epoch);
     let mut spins = 0;
     loop {
@@ -27,7 +26,7 @@ pub(crate) fn acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) 
             // A free word of this epoch may carry the waiters' bit: keep it.
             let keep = if (word >> 32) as u32 == volume.epoch { word & WAITERS } else { 0 };
             if map.shared_cas(offset, word, mine | keep)?.is_ok() {
-                return Ok(word);
+                return Ok(());
             }
             continue;
         };

@@ -197,8 +197,8 @@ impl<'v> Op<'v> {
         sorted.sort_unstable_by_key(|inode| inode.0);
         sorted.dedup();
         for inode in sorted {
-            let found = self.take(inode.lock_offset())?;
-            if (found >> 32) as u32 != self.volume.epoch {
+            self.take(inode.lock_offset())?;
+            if !self.volume.is_ready(inode)? {
                 self.volume.first_use(inode)?;
             }
         }
@@ -207,22 +207,22 @@ impl<'v> Op<'v> {
 
     /// Takes the volume-wide lock for renames of directories; before any inode's.
     pub(crate) fn lock_rename(&mut self) -> Result<()> {
-        self.take(HEADER_RENAME | IN_RUNTIME).map(drop)
+        self.take(HEADER_RENAME | IN_RUNTIME)
     }
 
     /// Takes a lock word of the runtime (descriptions, record locks); after all inodes'.
     pub(crate) fn lock_runtime(&mut self, offset: u64) -> Result<()> {
-        self.take(offset | IN_RUNTIME).map(drop)
+        self.take(offset | IN_RUNTIME)
     }
 
-    fn take(&mut self, lock: u64) -> Result<u64> {
+    fn take(&mut self, lock: u64) -> Result<()> {
         assert!(!self.working && self.locks.len() < LOCKS_MAX, "locks come first");
         let at = self.volume.rt.op(self.index()) + RECORD_LOCKS + self.locks.len() as u64 * 8;
         self.volume.rt.store(at, lock)?;
         let (map, offset) = self.volume.lock_place(lock);
-        let found = lockword::acquire(self.volume, map, offset, self.owner)?;
+        lockword::acquire(self.volume, map, offset, self.owner)?;
         self.locks.push(lock);
-        Ok(found)
+        Ok(())
     }
 
     /// Gives all locks back, still in the locking phase (a check under the locks failed: retry).
