@@ -12,6 +12,7 @@ mod lockword;
 mod op;
 mod runtime;
 mod volume;
+mod word;
 
 pub use layout::{BLOCK, CHUNK};
 pub use volume::Volume;
