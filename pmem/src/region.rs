@@ -207,6 +207,24 @@ impl Region {
         region
     }
 
+    /// A private, copy-on-write view of a file: what is stored here never reaches the file. For the
+    /// crash explorer, which continues one image in many ways.
+    pub fn private_view(file: OwnedFd) -> Result<Region, OpenError> {
+        let name = Path::new("(private view)");
+        let len = rustix::fs::fstat(&file)
+            .map_err(|errno| OpenError::new(name, errno, errno.to_string(), "open it for reading"))?
+            .st_size as u64;
+        let source = Source {
+            fd: file,
+            len,
+            class: Class::Volatile,
+            reason: "a private view".to_owned(),
+            flags: MapFlags::PRIVATE,
+            align: PAGE as usize,
+        };
+        Region::map(None, name, source, &OpenOptions { write: true, ..OpenOptions::default() })
+    }
+
     /// Maps what was found.
     fn map(
         path: Option<&Path>,
@@ -268,7 +286,7 @@ impl Region {
             let prot = ProtFlags::READ | write;
             // SAFETY: replaces reserved address space of this region that nobody has used.
             unsafe { rustix::mm::mmap(at, end - start, prot, flags, fd, start as u64)? };
-            if self.class == Class::Volatile {
+            if self.class == Class::Volatile && flags.contains(MapFlags::SHARED) {
                 // SAFETY: a hint about the mapping made above; refused where it makes no sense.
                 let _ = unsafe {
                     rustix::mm::madvise(at, end - start, rustix::mm::Advice::LinuxHugepage)
