@@ -6,7 +6,7 @@
 //! vanished memory is an error, not undefined behaviour.
 
 use crate::copy_asm::{self, LOAD_FAULT};
-use crate::cpu::{CopyKind, FlushKind};
+use crate::cpu::{CopyKind, Dispatch, FlushKind};
 use crate::guard::guarded;
 use std::arch::asm;
 
@@ -22,6 +22,10 @@ pub(crate) enum Side {
 
 /// From this length on the bulk routines beat `copy_small`; they need at least 64 bytes.
 const BULK: usize = 256;
+
+/// From this length on the string instruction beats vectors on memory that is not cached, where the
+/// CPU has a fast one (measured: 64 KiB uncached in 2.4 us instead of 2.9).
+const STRING: usize = 4096;
 
 fn outcome(code: u32) -> Result<(), Side> {
     match code {
@@ -213,7 +217,7 @@ pub(crate) unsafe fn copy64(to: *mut u8, from: *const u8) -> Result<(), Side> {
 /// A cached copy of any length and alignment.
 #[inline]
 pub(crate) unsafe fn copy(
-    kind: CopyKind,
+    dispatch: Dispatch,
     to: *mut u8,
     from: *const u8,
     len: usize,
@@ -222,8 +226,10 @@ pub(crate) unsafe fn copy(
     let code = unsafe {
         if len < BULK {
             copy_asm::copy_small(to, from, len)
+        } else if len >= STRING && dispatch.string_copy {
+            copy_asm::copy_string(to, from, len)
         } else {
-            match kind {
+            match dispatch.copy {
                 CopyKind::Avx512 => copy_asm::copy_avx512(to, from, len),
                 CopyKind::Avx2 => copy_asm::copy_avx2(to, from, len),
                 CopyKind::Sse2 => copy_asm::copy_sse2(to, from, len),
@@ -238,6 +244,14 @@ pub(crate) unsafe fn copy(
 pub(crate) unsafe fn store_words(to: *mut u8, from: *const u8, len: usize) -> Result<(), Side> {
     // SAFETY: the caller vouches for the target; the routine is guarded.
     outcome(unsafe { copy_asm::store_words(to, from, len) })
+}
+
+/// A non-temporal copy of whole words: `to` is word-aligned, `len` a multiple of 8. A partial line
+/// costs 100 ns with its fence, where a cached store and a flush cost 160.
+pub(crate) unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) -> Result<(), Side> {
+    debug_assert!((to as u64).is_multiple_of(8) && len.is_multiple_of(8));
+    // SAFETY: the caller vouches for the target; the routine is guarded.
+    outcome(unsafe { copy_asm::stream_words(to, from, len) })
 }
 
 /// A non-temporal copy of whole lines: `to` is line-aligned, `len` a multiple of a line.
@@ -311,4 +325,220 @@ pub(crate) fn flush_line(kind: FlushKind, line: *const u8) -> bool {
 pub(crate) fn store_fence() {
     // SAFETY: `sfence` has no operands and no effect but on ordering.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::install_fault_handler;
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+    type Routine = unsafe extern "C" fn(*mut u8, *const u8, usize) -> u32;
+
+    /// A routine with its demands: the shortest length, and the unit of target offset and length.
+    struct Case {
+        name: &'static str,
+        routine: Routine,
+        shortest: usize,
+        unit: usize,
+    }
+
+    fn cases() -> Vec<Case> {
+        let case = |name, routine: Routine, shortest, unit| Case { name, routine, shortest, unit };
+        let mut cases = vec![
+            case("small", copy_asm::copy_small, 0, 1),
+            case("words", copy_asm::store_words, 0, 1),
+            case("string", copy_asm::copy_string, 0, 1),
+            case("stream words", copy_asm::stream_words, 0, 8),
+            case("copy sse2", copy_asm::copy_sse2, 64, 1),
+            case("stream sse2", copy_asm::stream_sse2, 0, 64),
+        ];
+        if CopyKind::Avx2.available() {
+            cases.push(case("copy avx2", copy_asm::copy_avx2, 64, 1));
+            cases.push(case("stream avx2", copy_asm::stream_avx2, 0, 64));
+        }
+        if CopyKind::Avx512.available() {
+            cases.push(case("copy avx512", copy_asm::copy_avx512, 64, 1));
+            cases.push(case("stream avx512", copy_asm::stream_avx512, 0, 64));
+        }
+        cases
+    }
+
+    const LENGTHS_BIG: [usize; 14] =
+        [255, 256, 257, 319, 320, 511, 512, 1000, 1024, 4095, 4096, 4097, 8256, 70_016];
+
+    fn lengths(case: &Case) -> impl Iterator<Item = usize> {
+        let all = (0..=200).chain(LENGTHS_BIG);
+        let (shortest, unit) = (case.shortest, case.unit);
+        all.filter(move |len| *len >= shortest && len.is_multiple_of(unit))
+    }
+
+    /// A page-aligned mapping whose last page cannot be touched.
+    struct Fenced {
+        base: *mut u8,
+        pages: usize,
+    }
+
+    impl Fenced {
+        const PAGE: usize = 4096;
+
+        fn new(pages: usize) -> Fenced {
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            let null = std::ptr::null_mut();
+            let len = (pages + 1) * Self::PAGE;
+            // SAFETY: a fresh mapping, then the protection of its last page.
+            let base = unsafe { mmap_anonymous(null, len, prot, MapFlags::PRIVATE) }.unwrap();
+            let base = base.cast::<u8>();
+            let end = base.wrapping_add(pages * Self::PAGE).cast();
+            // SAFETY: as above.
+            unsafe { mprotect(end, Self::PAGE, MprotectFlags::empty()) }.unwrap();
+            Fenced { base, pages }
+        }
+
+        fn bytes(&mut self) -> &mut [u8] {
+            // SAFETY: mapped readable and writable up to the last page.
+            unsafe { std::slice::from_raw_parts_mut(self.base, self.pages * Self::PAGE) }
+        }
+    }
+
+    impl Drop for Fenced {
+        fn drop(&mut self) {
+            // SAFETY: the mapping made in `new`.
+            unsafe { munmap(self.base.cast(), (self.pages + 1) * Self::PAGE) }.unwrap();
+        }
+    }
+
+    fn pattern(bytes: &mut [u8]) {
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = (index * 31 + (index >> 8) * 7 + 1) as u8;
+        }
+    }
+
+    /// One copy, compared with `copy_from_slice`, bytes around the target included.
+    fn check(case: &Case, to: &mut Fenced, from: &mut Fenced, at: (usize, usize), len: usize) {
+        let (target, source) = at;
+        let expected = from.bytes()[source..source + len].to_vec();
+        let around = 64.max(target);
+        let to = &mut to.bytes()[..target + len + around];
+        to.fill(0xee);
+        // SAFETY: both ranges lie inside their mappings.
+        let code = unsafe {
+            (case.routine)(to.as_mut_ptr().add(target), from.bytes().as_ptr().add(source), len)
+        };
+        let what = format!("{}: target {target}, source {source}, len {len}", case.name);
+        assert_eq!(code, 0, "{what}");
+        assert!(to[target..target + len] == expected[..], "{what}");
+        let outside = to[..target].iter().chain(&to[target + len..]);
+        assert!(outside.copied().all(|byte| byte == 0xee), "{what}: wrote outside");
+    }
+
+    #[test]
+    fn every_routine_copies_every_length_at_every_alignment() {
+        let (mut to, mut from) = (Fenced::new(20), Fenced::new(20));
+        pattern(from.bytes());
+        for case in cases() {
+            for len in lengths(&case) {
+                for shift in 0..64 {
+                    let target = 64 + if case.unit == 1 { shift } else { 0 };
+                    check(&case, &mut to, &mut from, (target, (shift * 11 + len) % 64), len);
+                    check(&case, &mut to, &mut from, (64, shift), len);
+                }
+            }
+        }
+    }
+
+    /// The ends of both sides lie against memory that cannot be touched: nothing reads ahead.
+    #[test]
+    fn no_routine_touches_a_byte_beyond_the_end() {
+        install_fault_handler();
+        let (mut to, mut from) = (Fenced::new(20), Fenced::new(20));
+        let end = to.bytes().len();
+        for case in cases() {
+            for len in lengths(&case) {
+                // SAFETY: both ranges end where their mappings end.
+                let code = unsafe {
+                    let (to, from) = (to.bytes().as_mut_ptr(), from.bytes().as_ptr());
+                    (case.routine)(to.add(end - len), from.add(end - len), len)
+                };
+                assert_eq!(code, 0, "{} of {len}", case.name);
+            }
+        }
+    }
+
+    /// Either side runs into memory that cannot be touched, at every distance.
+    #[test]
+    fn a_fault_names_its_side() {
+        install_fault_handler();
+        let (mut to, mut from) = (Fenced::new(20), Fenced::new(20));
+        let end = to.bytes().len();
+        for case in cases() {
+            for len in lengths(&case).filter(|len| *len > 0) {
+                for within in (0..len.min(300)).step_by(case.unit) {
+                    // SAFETY: the guarded copy stops at the protected page.
+                    let (source, target) = unsafe {
+                        let (to, from) = (to.bytes().as_mut_ptr(), from.bytes().as_ptr());
+                        (
+                            (case.routine)(to, from.add(end - within), len),
+                            (case.routine)(to.add(end - within), from, len),
+                        )
+                    };
+                    let what = format!("{} of {len}, {within} bytes in", case.name);
+                    assert_eq!((source, target), (LOAD_FAULT, 2), "{what}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zeroes_reach_exactly_the_lines_asked_for() {
+        install_fault_handler();
+        let mut to = Fenced::new(2);
+        let end = to.bytes().len();
+        for kind in [CopyKind::Avx512, CopyKind::Avx2, CopyKind::Sse2] {
+            for lines in [0, 1, 2, 3, 5, 64].into_iter().filter(|_| kind.available()) {
+                to.bytes().fill(0xee);
+                // SAFETY: inside the mapping.
+                let zeroed = unsafe { zero_lines(kind, to.base.add(64), lines * 64) };
+                assert_eq!(zeroed, Ok(()));
+                let (zero, rest) = to.bytes()[64..].split_at(lines * 64);
+                assert!(zero.iter().all(|byte| *byte == 0), "{kind} {lines}");
+                assert!(rest.iter().all(|byte| *byte == 0xee), "{kind} {lines}");
+                // SAFETY: the guarded stores stop at the protected page.
+                let beyond = unsafe { zero_lines(kind, to.base.add(end - 64), 128) };
+                assert_eq!(beyond, Err(Side::Target), "{kind}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_line_is_copied_or_its_fault_attributed() {
+        install_fault_handler();
+        let (mut to, mut from) = (Fenced::new(1), Fenced::new(1));
+        pattern(from.bytes());
+        let end = to.bytes().len();
+        for shift in 0..64 {
+            // SAFETY: inside the mappings, or stopped by the guard.
+            unsafe {
+                assert_eq!(copy64(to.base, from.base.add(shift)), Ok(()));
+                assert_eq!(to.bytes()[..64], from.bytes()[shift..shift + 64]);
+                let short = end - shift;
+                assert_eq!(copy64(to.base, from.base.add(short)), Err(Side::Source));
+                assert_eq!(copy64(to.base.add(short), from.base), Err(Side::Target));
+            }
+        }
+    }
+
+    #[test]
+    fn every_flush_works_and_survives_a_missing_page() {
+        install_fault_handler();
+        let mut page = Fenced::new(1);
+        let beyond = page.bytes().as_ptr_range().end;
+        for kind in [FlushKind::Clwb, FlushKind::Clflushopt, FlushKind::Clflush] {
+            if kind.available() {
+                assert!(flush_line(kind, page.base), "{kind}");
+                assert!(!flush_line(kind, beyond), "{kind}");
+            }
+        }
+        store_fence();
+    }
 }

@@ -203,6 +203,48 @@ pub unsafe extern "C" fn store_words(_to: *mut u8, _from: *const u8, _len: usize
     )
 }
 
+/// Copies `rdx` bytes by the string instruction, any alignment; best for a page and more where the
+/// CPU says that it is fast (ERMS). Both sides share one instruction, so the landing pad finds out
+/// which one faulted by reading the source once more.
+#[unsafe(naked)]
+pub unsafe extern "C" fn copy_string(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+    naked_asm!(
+        "mov rcx, rdx",
+        "2:",
+        "rep movsb",
+        "3:",
+        guarded!("2b", "3b", "97f"),
+        "xor eax, eax",
+        "ret",
+        "97:",
+        load!("movzx eax, byte ptr [rsi]"),
+        "mov eax, 2",
+        "ret",
+        pads!(""),
+    )
+}
+
+/// Streams `rdx` bytes, a multiple of 8, to a destination aligned to 8: each word around the cache
+/// by one instruction.
+#[unsafe(naked)]
+pub unsafe extern "C" fn stream_words(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+    naked_asm!(
+        "test rdx, rdx",
+        "jz 41f",
+        "40:",
+        load!("mov rax, [rsi]"),
+        store!("movnti [rdi], rax"),
+        "add rsi, 8",
+        "add rdi, 8",
+        "sub rdx, 8",
+        "jnz 40b",
+        "41:",
+        "xor eax, eax",
+        "ret",
+        pads!(""),
+    )
+}
+
 /// Defines the bulk routines for one vector width.
 ///
 /// `$copy`: cached copy, 256 bytes or more, any alignment. `$stream`: non-temporal copy to an

@@ -60,6 +60,8 @@ pub struct Dispatch {
     pub flush: FlushKind,
     /// How wide bulk copies are.
     pub copy: CopyKind,
+    /// Long reads use `rep movsb`: the CPU has a fast one and no width was forced.
+    pub string_copy: bool,
 }
 
 /// Best first; the last one always works.
@@ -67,7 +69,7 @@ const FLUSHES: [FlushKind; 3] = [FlushKind::Clwb, FlushKind::Clflushopt, FlushKi
 const COPIES: [CopyKind; 3] = [CopyKind::Avx512, CopyKind::Avx2, CopyKind::Sse2];
 
 impl FlushKind {
-    fn available(self) -> bool {
+    pub(crate) fn available(self) -> bool {
         let features = __cpuid_count(7, 0).ebx;
         match self {
             FlushKind::Clwb => features & (1 << 24) != 0,
@@ -85,6 +87,11 @@ impl CopyKind {
             CopyKind::Sse2 => true,
         }
     }
+}
+
+/// CPUID's ERMS bit: `rep movsb` moves whole lines at a time.
+fn fast_string_copy() -> bool {
+    __cpuid_count(7, 0).ebx & (1 << 9) != 0
 }
 
 /// The first of `kinds` that is available, or the one that `word` asks for.
@@ -115,6 +122,7 @@ impl Dispatch {
         Ok(Dispatch {
             flush: choose("SOLERA_FLUSH", flush, &FLUSHES, FlushKind::available)?,
             copy: choose("SOLERA_COPY", copy, &COPIES, CopyKind::available)?,
+            string_copy: copy.is_none() && fast_string_copy(),
         })
     }
 
@@ -131,8 +139,43 @@ impl Dispatch {
     }
 }
 
-/// The copy width for callers without a region: the process's choice, or what always works.
-pub(crate) fn copy_kind() -> CopyKind {
-    static KIND: OnceLock<CopyKind> = OnceLock::new();
-    *KIND.get_or_init(|| Dispatch::of_process().map_or(CopyKind::Sse2, |dispatch| dispatch.copy))
+/// The instructions for callers without a region: the process's choice, or what always works.
+#[inline]
+pub(crate) fn dispatch() -> Dispatch {
+    static CHOICE: OnceLock<Dispatch> = OnceLock::new();
+    *CHOICE.get_or_init(|| {
+        Dispatch::of_process().unwrap_or(Dispatch {
+            flush: FlushKind::Clflush,
+            copy: CopyKind::Sse2,
+            string_copy: false,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_forces_the_choice() {
+        let forced = Dispatch::choose(Some("clflush"), Some("sse2")).unwrap();
+        assert_eq!((forced.flush, forced.copy), (FlushKind::Clflush, CopyKind::Sse2));
+        assert!(!forced.string_copy, "a forced width is used for long reads too");
+        let free = Dispatch::choose(None, None).unwrap();
+        assert!(free.flush.available() && free.copy.available());
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_known_ones() {
+        let wrong = Dispatch::choose(Some("clwbx"), None).unwrap_err();
+        assert_eq!(wrong, "SOLERA_FLUSH=clwbx is not one of clwb, clflushopt, clflush");
+        let wrong = Dispatch::choose(None, Some("")).unwrap_err();
+        assert_eq!(wrong, "SOLERA_COPY= is not one of avx512, avx2, sse2");
+    }
+
+    #[test]
+    fn what_the_cpu_lacks_is_refused() {
+        let lacking = choose("SOLERA_COPY", Some("avx2"), &COPIES, |kind| kind == CopyKind::Sse2);
+        assert_eq!(lacking.unwrap_err(), "SOLERA_COPY=avx2: this CPU does not have it");
+    }
 }

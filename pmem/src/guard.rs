@@ -166,8 +166,13 @@ fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     let previous = if signal == libc::SIGBUS { &PREVIOUS_BUS } else { &PREVIOUS_SEGV };
     let handler = previous.handler.load(Ordering::Acquire);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        // SAFETY: the kernel gave us `info`.
+        let sent = unsafe { (*info).si_code } <= 0;
+        if sent && handler == libc::SIG_IGN {
+            return;
+        }
         // A fault repeats when we return and then meets the default action; a signal that was
-        // sent (`kill`) is sent again by nobody, so it is raised once more for this thread.
+        // sent (`kill`) is sent again by nobody, so it is raised once more.
         let default = KernelAction {
             handler: libc::SIG_DFL,
             flags: SA_RESTORER,
@@ -175,12 +180,8 @@ fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
             mask: 0,
         };
         raw_sigaction(signal, Some(&default), None);
-        // SAFETY: the kernel gave us `info`.
-        if unsafe { (*info).si_code } <= 0 {
-            let signal = rustix::process::Signal::from_named_raw(signal);
-            if let Some(signal) = signal {
-                let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
-            }
+        if sent && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
         }
         return;
     }

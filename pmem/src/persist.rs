@@ -49,6 +49,7 @@ impl<'r> Dirty<'r> {
 
     /// One token for two stores of one neighbourhood: its flush writes back everything from the
     /// first byte of either to the last, each line once. Meant for stores that share lines.
+    #[expect(clippy::needless_pass_by_value, reason = "two tokens go in, one comes out")]
     #[inline]
     pub fn join(self, other: Dirty<'r>) -> Dirty<'r> {
         let end = (self.off + self.len).max(other.off + other.len);

@@ -12,7 +12,7 @@
 //! Locks: `growing` serialises [`Region::extend`]; nothing else locks.
 
 use crate::copy::{self, LINE};
-use crate::cpu::{Dispatch, FlushKind};
+use crate::cpu::{self, Dispatch, FlushKind};
 use crate::guard::install_fault_handler;
 use crate::hook::Hook;
 use crate::persist::{Dirty, Durable, InFlight};
@@ -202,7 +202,7 @@ impl Region {
             growing: Mutex::new(()),
         };
         // SAFETY: the mapping made above is as long as the image.
-        let filled = unsafe { copy::copy(region.dispatch.copy, base, image.as_ptr(), image.len()) };
+        let filled = unsafe { copy::copy(region.dispatch, base, image.as_ptr(), image.len()) };
         filled.expect("fresh memory is writable");
         region
     }
@@ -341,8 +341,8 @@ impl Region {
 
     /// Treats the region as `class` from here on: for the crash explorer and for tests.
     pub fn set_class(&mut self, class: Class) {
-        let flush = Dispatch::of_process().map_or(FlushKind::Clflush, |dispatch| dispatch.flush);
-        self.dispatch.flush = if class == Class::Byte { FlushKind::None } else { flush };
+        self.dispatch.flush =
+            if class == Class::Byte { FlushKind::None } else { cpu::dispatch().flush };
         self.class = class;
         "set by a test".clone_into(&mut self.reason);
     }
@@ -416,7 +416,7 @@ impl Region {
             if to.len() == LINE as usize {
                 copy::copy64(to.as_mut_ptr(), from)
             } else {
-                copy::copy(self.dispatch.copy, to.as_mut_ptr(), from, to.len())
+                copy::copy(self.dispatch, to.as_mut_ptr(), from, to.len())
             }
         };
         copied.map_err(|_| Fault::Region)
@@ -430,7 +430,7 @@ impl Region {
         }
         let from = self.range(off, len as u64)?;
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
-        let copied = unsafe { copy::copy(self.dispatch.copy, to.start(), from, len) };
+        let copied = unsafe { copy::copy(self.dispatch, to.start(), from, len) };
         copied.map_err(user::region_to_caller)
     }
 
@@ -539,7 +539,7 @@ impl Region {
         Ok(InFlight::new(self))
     }
 
-    /// Stores less than a line through the cache and flushes it.
+    /// Stores less than a line: whole words around the cache, anything else through it and flushed.
     fn store_edge(
         &self,
         off: u64,
@@ -551,14 +551,21 @@ impl Region {
             return Ok(());
         }
         let to = self.range(off, len as u64)?;
+        let words = off.is_multiple_of(8) && len.is_multiple_of(8);
         if let Some(hook) = &self.hook {
             // SAFETY: with a hook the source is a live slice (see `stream_at`).
-            hook.store(off, unsafe { std::slice::from_raw_parts(from, len) }, false, at);
+            hook.store(off, unsafe { std::slice::from_raw_parts(from, len) }, words, at);
         }
         // SAFETY: `to` is mapped for `len` bytes; both sides are guarded.
-        unsafe { copy::store_words(to, from, len) }.map_err(user::caller_to_region)?;
-        self.flush_at(off, len as u64, at);
-        Ok(())
+        unsafe {
+            if words {
+                copy::stream_words(to, from, len).map_err(user::caller_to_region)
+            } else {
+                copy::store_words(to, from, len).map_err(user::caller_to_region)?;
+                self.flush_at(off, len as u64, at);
+                Ok(())
+            }
+        }
     }
 
     /// Zeroes bytes around the cache.

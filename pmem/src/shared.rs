@@ -118,9 +118,11 @@ impl Region {
     /// The 32-bit word at `off` as the futex calls want it. The reference only carries the address:
     /// the kernel reads the word, and answers for a vanished page itself.
     fn futex_word(&self, off: u64) -> Option<&AtomicU32> {
-        let at = self.range(off, 4).ok()?.cast::<u32>();
+        let at = self.range(off, 4).ok()?;
+        #[expect(clippy::cast_ptr_alignment, reason = "the alignment is checked here")]
+        let word = at.cast::<u32>();
         // SAFETY: aligned, inside the mapping, and only ever accessed atomically.
-        at.is_aligned().then(|| unsafe { AtomicU32::from_ptr(at) })
+        word.is_aligned().then(|| unsafe { AtomicU32::from_ptr(word) })
     }
 
     /// Sleeps while the 32-bit word at `off` is `expected`, at most `timeout`. False: time is up (or

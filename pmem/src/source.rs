@@ -243,7 +243,12 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
         Err(errno) => return fail(errno, "its kind cannot be read", "check the path"),
     };
     let (len, (mut class, mut reason, flags), align) = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => (stat.st_size as u64, file_class(fd.as_fd()), HUGE_PAGE),
+        FileType::RegularFile => {
+            // The block size of hugetlbfs is its page size, 2 MiB or 1 GiB.
+            let huge = fstatfs(&fd).ok().filter(|found| found.f_type == HUGETLBFS_MAGIC);
+            let align = huge.map_or(HUGE_PAGE, |found| found.f_bsize as usize).max(HUGE_PAGE);
+            (stat.st_size as u64, file_class(fd.as_fd()), align)
+        }
         FileType::CharacterDevice => {
             let sys = format!(
                 "/sys/dev/char/{}:{}",

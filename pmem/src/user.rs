@@ -5,7 +5,7 @@
 //! touched by guarded copies only, and a bad address is [`Fault::Caller`] (`EFAULT`).
 
 use crate::copy::{self, Side};
-use crate::cpu::copy_kind;
+use crate::cpu::dispatch;
 use rustix::io::Errno;
 use std::marker::PhantomData;
 
@@ -77,6 +77,7 @@ impl<'a> UserIn<'a> {
 
     /// The part of `len` bytes from `start` on, cut to what there is.
     #[inline]
+    #[must_use]
     pub fn slice(&self, start: usize, len: usize) -> UserIn<'a> {
         let start = start.min(self.len);
         UserIn {
@@ -101,7 +102,7 @@ impl<'a> UserIn<'a> {
     pub fn read(&self, to: &mut [u8]) -> Result<(), Fault> {
         let len = to.len().min(self.len);
         // SAFETY: `to` is valid for `len` bytes; the source is guarded.
-        let copied = unsafe { copy::copy(copy_kind(), to.as_mut_ptr(), self.start, len) };
+        let copied = unsafe { copy::copy(dispatch(), to.as_mut_ptr(), self.start, len) };
         copied.map_err(|_| Fault::Caller)
     }
 
@@ -151,6 +152,7 @@ impl<'a> UserOut<'a> {
 
     /// The part of `len` bytes from `start` on, cut to what there is.
     #[inline]
+    #[must_use]
     pub fn slice(&self, start: usize, len: usize) -> UserOut<'a> {
         let start = start.min(self.len);
         UserOut {
@@ -176,7 +178,7 @@ impl<'a> UserOut<'a> {
     pub fn write(&self, from: &[u8]) -> Result<(), Fault> {
         let len = from.len().min(self.len);
         // SAFETY: the sink is the caller's for `len` bytes; the copy is guarded.
-        let copied = unsafe { copy::copy(copy_kind(), self.start, from.as_ptr(), len) };
+        let copied = unsafe { copy::copy(dispatch(), self.start, from.as_ptr(), len) };
         copied.map_err(|_| Fault::Caller)
     }
 
