@@ -10,7 +10,7 @@ srun tar -C "$AT" -czf "$AT/t.tar.gz" tree
 srun gzip -t "$AT/t.tar.gz"
 mkdir out; srun tar -C out -xzf "$AT/t.tar.gz"
 diff -r tree out/tree || fail "tree out"
-tar -cf plain.tar tree
+tar --format=posix -cf plain.tar tree
 srun mkdir "$AT/in"; srun tar -C "$AT/in" -xf plain.tar
 srun diff -r tree "$AT/in/tree" || fail "tree in"
 same "$(srun bash -c "cd $AT/in/tree && find . -printf '%p %y %m %n %T@\n' | sort | md5sum")" "$(cd tree && find . -printf '%p %y %m %n %T@\n' | sort | md5sum)" "attributes"
