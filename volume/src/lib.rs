@@ -5,7 +5,11 @@
 //! process maps the volume and works on it directly; there is no server. `docs/design.md` argues the
 //! architecture, `docs/format.md` draws the medium.
 
+mod alloc;
+mod chunk;
+mod free_map;
 mod inode;
+mod inode_slots;
 mod journal;
 mod layout;
 mod lockword;

@@ -1,0 +1,391 @@
+//! The block allocator: which blocks a request gets.
+//!
+//! After `WineFS`: whole aligned chunks are precious, holes are what small requests are for.
+//!
+//! - *Aligned* requests take whole free chunks for each full 2 MiB; the rest, and all other requests, fill
+//!   holes: right behind the block they shall follow; else in the fullest chunk with a run that is
+//!   long enough, first of the local group, then of the group with the most free blocks; else in several
+//!   runs, none shorter than 1/16 of the request. Only then a free chunk is broken; and only without
+//!   one, single blocks and the other kind's chunks are used.
+//! - Metadata has chunks of its own. Inode extents (see `inode_slots.rs`) grow in them from the end.
+//! - A reserve of about 1 % is kept from ordinary data and from inodes, so that overwrites, unlink and
+//!   truncate work on a full volume.
+//!
+//! No locks; see `chunk.rs` for what makes that safe. An operation that fails gets nothing: what it took so
+//! far is cleared again. What it got is told to the [`Op`], which clears it if it is aborted.
+
+use crate::Result;
+use crate::chunk::{Group, Kind, count_free, free_runs};
+use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
+use crate::op::Op;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+/// Runs of blocks {first block, number of blocks}; none crosses the border of a chunk.
+pub(crate) type Extents = SmallVec<[(u64, u64); 4]>;
+
+/// Chunk records that one search for the fullest chunk looks at in a group.
+const SEARCH_MAX: u64 = 4096;
+/// Attempts to claim what another process may be claiming too, before the search goes on elsewhere.
+const ATTEMPTS: u32 = 8;
+/// Blocks of the reserve on a volume too small for 1 % to be of use (but see [`Volume::reserve`]).
+const RESERVE_MIN: u64 = 2 * CHUNK_BLOCKS;
+
+/// What a request for data blocks wishes.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Want {
+    /// Whole chunks for each full 2 MiB, as long as there are any.
+    pub(crate) aligned: bool,
+    /// The block that the first one should follow.
+    pub(crate) near: Option<u64>,
+    /// May dip into the reserve: overwrites, unlink, truncate.
+    pub(crate) reserve: bool,
+}
+
+/// Where the pool's blocks are.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Space {
+    /// Blocks in use in data chunks.
+    pub(crate) data_blocks: u64,
+    /// Blocks in use in metadata chunks.
+    pub(crate) metadata_blocks: u64,
+    /// Free blocks in chunks that are partly in use.
+    pub(crate) hole_blocks: u64,
+    /// Chunks without a block in use.
+    pub(crate) free_chunks: u64,
+    /// Inodes in use.
+    pub(crate) inodes: u64,
+}
+
+impl Space {
+    /// All free blocks, the reserve included.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.hole_blocks + self.free_chunks * CHUNK_BLOCKS
+    }
+}
+
+impl Volume {
+    // ---- what is there ---------------------------------------------------------------------------
+
+    /// Free blocks, the reserve included; exact when nobody allocates or frees.
+    pub(crate) fn free_blocks(&self) -> Result<u64> {
+        self.group_sum(Group::Blocks)
+    }
+
+    /// Blocks that only overwrites, metadata and unlinking may take: about 1 %, at least two chunks, at
+    /// most a sixteenth.
+    pub(crate) fn reserve(&self) -> u64 {
+        let blocks = self.chunks() * CHUNK_BLOCKS;
+        (blocks / 100).max(RESERVE_MIN).min(blocks / 16)
+    }
+
+    /// Counts the pool's blocks by what they are used for. Exact when nobody allocates or frees.
+    pub(crate) fn free_space(&self) -> Result<Space> {
+        let mut space = Space { inodes: self.group_sum(Group::Inodes)?, ..Space::default() };
+        for chunk in 0..self.chunks() {
+            let free = count_free(&self.bitmap(chunk)?);
+            let used = CHUNK_BLOCKS - free;
+            match self.chunk_kind(chunk)? {
+                Kind::Metadata => space.metadata_blocks += used,
+                _ if used == 0 => space.free_chunks += 1,
+                _ => space.data_blocks += used,
+            }
+            if used > 0 {
+                space.hole_blocks += free;
+            }
+        }
+        Ok(space)
+    }
+
+    // ---- taking ----------------------------------------------------------------------------------
+
+    /// Takes exactly `blocks` blocks for file data; `ENOSPC`, and nothing is taken, if they cannot be had.
+    pub(crate) fn allocate_data(
+        &self,
+        op: &mut Op<'_>,
+        blocks: u64,
+        want: Want,
+    ) -> Result<Extents> {
+        let keep = if want.reserve { 0 } else { self.reserve() };
+        self.allocate(op, blocks, keep, |taken| self.take_data(blocks, want, taken))
+    }
+
+    /// Takes exactly `blocks` blocks for metadata, from the reserve too. `ENOSPC` as above.
+    pub(crate) fn allocate_metadata(&self, op: &mut Op<'_>, blocks: u64) -> Result<Extents> {
+        self.allocate(op, blocks, 0, |taken| self.take_all(blocks, Kind::Metadata, taken))
+    }
+
+    /// Runs `take`, which pushes what it takes, and clears that again unless it gives `true`.
+    fn allocate(
+        &self,
+        op: &mut Op<'_>,
+        blocks: u64,
+        keep: u64,
+        take: impl FnOnce(&mut Extents) -> Result<bool>,
+    ) -> Result<Extents> {
+        let mut taken = Extents::new();
+        if blocks == 0 {
+            return Ok(taken);
+        }
+        if self.free_blocks()? < blocks.checked_add(keep).ok_or(Errno::NOSPC)? {
+            return Err(Errno::NOSPC);
+        }
+        let result = take(&mut taken);
+        if matches!(result, Ok(true)) {
+            for &(block, count) in &taken {
+                op.record_allocated(block, count);
+            }
+            return Ok(taken);
+        }
+        for (block, count) in taken {
+            self.release_blocks(block, count)?;
+        }
+        result.and(Err(Errno::NOSPC))
+    }
+
+    fn take_data(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
+        let mut rest = blocks;
+        while want.aligned && rest >= CHUNK_BLOCKS {
+            let Some(chunk) = self.take_free_chunk(Kind::Data, 0, CHUNK_BLOCKS)? else { break };
+            taken.push((self.chunk_start(chunk), CHUNK_BLOCKS));
+            rest -= CHUNK_BLOCKS;
+        }
+        if let Some(near) = want.near
+            && rest > 0
+            && self.in_pool(near, 1)
+        {
+            rest -= self.take_behind(near, rest, taken)?;
+        }
+        self.take_all(rest, Kind::Data, taken)
+    }
+
+    /// Takes `blocks` blocks piece by piece; `false` if there are no more.
+    fn take_all(&self, blocks: u64, kind: Kind, taken: &mut Extents) -> Result<bool> {
+        let mut rest = blocks;
+        while rest > 0 {
+            let got = self.take_some(rest.min(CHUNK_BLOCKS), kind, taken)?;
+            if got == 0 {
+                return Ok(false);
+            }
+            rest -= got;
+        }
+        Ok(true)
+    }
+
+    /// Takes what is free right behind block `near`, at most `want` blocks; gives how many.
+    fn take_behind(&self, near: u64, want: u64, taken: &mut Extents) -> Result<u64> {
+        let (chunk, index) = self.chunk_of(near);
+        if index + 1 == CHUNK_BLOCKS || self.chunk_kind(chunk)? != Kind::Data {
+            return Ok(0);
+        }
+        let bits = self.bitmap(chunk)?;
+        let run = free_runs(&bits).find(|(first, length)| first + length > index + 1);
+        let Some((first, length)) = run.filter(|(first, _)| *first == index + 1) else {
+            return Ok(0);
+        };
+        let count = length.min(want);
+        if !self.claim(chunk, Kind::Data, first, count)? {
+            return Ok(0);
+        }
+        taken.push((near + 1, count));
+        Ok(count)
+    }
+
+    /// Takes 1 to `want` blocks (at most a chunk's), in the order of preference that the head of this
+    /// file tells; 0 if no block is free.
+    fn take_some(&self, want: u64, kind: Kind, taken: &mut Extents) -> Result<u64> {
+        let groups = self.groups_by_preference()?;
+        if want < CHUNK_BLOCKS {
+            for &group in &groups {
+                if let Some(run) = self.take_run(group, kind, want)? {
+                    taken.push(run);
+                    return Ok(want);
+                }
+            }
+        }
+        let got = self.gather(&groups, kind, want, (want / 16).max(1), taken)?;
+        if got > 0 {
+            return Ok(got);
+        }
+        if let Some(chunk) = self.take_free_chunk(kind, 0, want)? {
+            taken.push((self.chunk_start(chunk), want));
+            return Ok(want);
+        }
+        let got = self.gather(&groups, kind, want, 1, taken)?;
+        if got > 0 {
+            return Ok(got);
+        }
+        let other = if kind == Kind::Data { Kind::Metadata } else { Kind::Data };
+        self.gather(&groups, other, want, 1, taken)
+    }
+
+    /// The local group first, then the others, those with the most free blocks first.
+    pub(crate) fn groups_by_preference(&self) -> Result<SmallVec<[u64; 8]>> {
+        let local = self.local_group();
+        let mut others: SmallVec<[(u64, u64); 8]> = SmallVec::new();
+        for group in (0..self.groups()).filter(|group| *group != local) {
+            others.push((self.group_load(group, Group::Blocks)?, group));
+        }
+        others.sort_unstable_by(|a, b| b.cmp(a));
+        let mut groups = SmallVec::new();
+        groups.push(local);
+        groups.extend(others.into_iter().map(|(_, group)| group));
+        Ok(groups)
+    }
+
+    fn cursor(kind: Kind) -> Group {
+        if kind == Kind::Data { Group::DataCursor } else { Group::MetadataCursor }
+    }
+
+    /// The chunks of a group, from its cursor on and around.
+    pub(crate) fn from_cursor(
+        &self,
+        group: u64,
+        cursor: Group,
+    ) -> Result<impl Iterator<Item = u64> + use<>> {
+        let chunks = self.group_chunks(group);
+        let at = self.group_load(group, cursor)?;
+        let at = if chunks.contains(&at) { at } else { chunks.start };
+        Ok((at..chunks.end).chain(chunks.start..at))
+    }
+
+    /// Takes a run of exactly `want` blocks from the group's chunks that are broken for `kind`.
+    fn take_run(&self, group: u64, kind: Kind, want: u64) -> Result<Option<(u64, u64)>> {
+        let cursor = Self::cursor(kind);
+        let current = self.group_load(group, cursor)?;
+        if self.group_chunks(group).contains(&current)
+            && let Some(first) = self.claim_run(current, kind, want)?
+        {
+            return Ok(Some((self.chunk_start(current) + first, want)));
+        }
+        for _ in 0..ATTEMPTS {
+            let Some(chunk) = self.fullest(group, kind, want)? else { return Ok(None) };
+            if let Some(first) = self.claim_run(chunk, kind, want)? {
+                self.group_store(group, cursor, chunk)?;
+                return Ok(Some((self.chunk_start(chunk) + first, want)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The chunk with the fewest free blocks that has a run of `want`.
+    fn fullest(&self, group: u64, kind: Kind, want: u64) -> Result<Option<u64>> {
+        let (mut best, mut best_free) = (None, u64::MAX);
+        let chunks = self.from_cursor(group, Self::cursor(kind))?;
+        for chunk in chunks.take(SEARCH_MAX as usize) {
+            let free = self.chunk_free(chunk)?;
+            if free < want || free >= best_free || self.chunk_kind(chunk)? != kind {
+                continue;
+            }
+            if free_runs(&self.bitmap(chunk)?).any(|(_, length)| length >= want) {
+                (best, best_free) = (Some(chunk), free);
+            }
+        }
+        Ok(best)
+    }
+
+    /// Claims the first run of `want` free blocks in a chunk; gives its first block's index.
+    fn claim_run(&self, chunk: u64, kind: Kind, want: u64) -> Result<Option<u64>> {
+        for _ in 0..ATTEMPTS {
+            if self.chunk_kind(chunk)? != kind {
+                return Ok(None);
+            }
+            let bits = self.bitmap(chunk)?;
+            let run = free_runs(&bits).find(|(_, length)| *length >= want);
+            let Some((first, _)) = run else { return Ok(None) };
+            if self.claim(chunk, kind, first, want)? {
+                return Ok(Some(first));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes runs of at least `shortest` blocks, `want` blocks in sum if there are as many; gives how many.
+    fn gather(
+        &self,
+        groups: &[u64],
+        kind: Kind,
+        want: u64,
+        shortest: u64,
+        taken: &mut Extents,
+    ) -> Result<u64> {
+        let mut got = 0;
+        for &group in groups {
+            for chunk in self.from_cursor(group, Self::cursor(kind))? {
+                if self.chunk_kind(chunk)? != kind || self.chunk_free(chunk)? < shortest {
+                    continue;
+                }
+                let bits = self.bitmap(chunk)?;
+                for (first, length) in free_runs(&bits).filter(|(_, length)| *length >= shortest) {
+                    let count = length.min(want - got);
+                    if self.claim(chunk, kind, first, count)? {
+                        taken.push((self.chunk_start(chunk) + first, count));
+                        got += count;
+                    }
+                    if got == want {
+                        return Ok(got);
+                    }
+                }
+            }
+        }
+        Ok(got)
+    }
+
+    /// Breaks a free chunk for `kind` and takes its blocks `[first, first + count)`.
+    pub(crate) fn take_free_chunk(
+        &self,
+        kind: Kind,
+        first: u64,
+        count: u64,
+    ) -> Result<Option<u64>> {
+        if self.group_sum(Group::Chunks)? == 0 {
+            return Ok(None);
+        }
+        for group in self.groups_by_preference()? {
+            for chunk in self.from_cursor(group, Group::FreeCursor)? {
+                if self.chunk_kind(chunk)? == Kind::Free
+                    && self.claim_free(chunk, kind, first, count)?
+                {
+                    self.group_store(group, Group::FreeCursor, chunk)?;
+                    if count < CHUNK_BLOCKS {
+                        self.group_store(group, Self::cursor(kind), chunk)?;
+                    }
+                    return Ok(Some(chunk));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    // ---- giving back -----------------------------------------------------------------------------
+
+    /// Frees blocks. A chunk whose last block this was becomes a free one. `EIO` if they do not lie in
+    /// the pool.
+    pub(crate) fn release_blocks(&self, block: u64, blocks: u64) -> Result<()> {
+        if !self.in_pool(block, blocks) {
+            return Err(Errno::IO);
+        }
+        let (mut block, mut rest) = (block, blocks);
+        while rest > 0 {
+            let (chunk, index) = self.chunk_of(block);
+            let count = rest.min(CHUNK_BLOCKS - index);
+            self.clear(chunk, index, count)?;
+            block += count;
+            rest -= count;
+        }
+        Ok(())
+    }
+
+    /// Adds chunks to the pool that the volume has just grown by; the superblock has them already, the
+    /// caller keeps all others from growing meanwhile.
+    pub(crate) fn add_chunks(&self, chunks: std::ops::Range<u64>) -> Result<()> {
+        for chunk in chunks {
+            self.write_record(chunk, &[0; 8], Kind::Free, 0)?;
+            let group = self.group_of(chunk);
+            self.group_add(group, Group::Blocks, CHUNK / BLOCK)?;
+            self.group_add(group, Group::Chunks, 1)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! The inode allocator: slots in inode extents.
+//!
+//! An inode extent is 32 KiB, aligned: 64 slots, the first of which is no inode but the extent's header.
+//! Its first volatile word is the bitmap of the slots in use (bit 0, the header's own, is always set).
+//! Like all of the free map it is volatile: saved at an orderly detach, rebuilt after a crash.
+//!
+//! Whoever allocates in an extent or drops it holds its *busy* bit in the chunk record: a
+//! token, never waited for (there are other extents). Freeing a slot needs no token, since the slot itself
+//! keeps the extent alive until its bit is cleared. An extent without inodes gives its blocks back.
+
+use crate::Result;
+use crate::chunk::{Group, Kind, Mask, free_extent};
+use crate::inode::Inode;
+use crate::layout::{EXTENT_BLOCKS, EXTENT_INODES, INODE, VOLATILE};
+use crate::op::Op;
+use crate::volume::Volume;
+use rustix::io::Errno;
+
+/// Blocks' worth of an inode number.
+const INODES_PER_BLOCK: u64 = EXTENT_INODES / EXTENT_BLOCKS;
+/// The bitmap of an extent without inodes.
+const EMPTY: u64 = 1;
+
+/// An inode extent: its chunk and its number in the chunk.
+#[derive(Clone, Copy)]
+struct Extent {
+    chunk: u64,
+    index: u64,
+}
+
+impl Volume {
+    fn extent_first_block(&self, extent: Extent) -> u64 {
+        self.chunk_start(extent.chunk) + extent.index * EXTENT_BLOCKS
+    }
+
+    /// Offset in the region of an extent's bitmap of slots.
+    fn slots_offset(&self, extent: Extent) -> u64 {
+        self.extent_first_block(extent) * INODES_PER_BLOCK * INODE + VOLATILE
+    }
+
+    fn slots(&self, extent: Extent) -> Result<u64> {
+        Ok(self.region.shared_load(self.slots_offset(extent))?)
+    }
+
+    /// The bitmap of slots of the extent that is number `index` of the chunk.
+    pub(crate) fn extent_slots(&self, chunk: u64, index: u64) -> Result<u64> {
+        self.slots(Extent { chunk, index })
+    }
+
+    /// Where that bitmap lies in the region.
+    pub(crate) fn extent_slots_offset(&self, chunk: u64, index: u64) -> u64 {
+        self.slots_offset(Extent { chunk, index })
+    }
+
+    fn extent_of(&self, ino: u64) -> Result<(Extent, u64)> {
+        let (block, slot) = (ino / EXTENT_INODES * EXTENT_BLOCKS, ino % EXTENT_INODES);
+        if slot == 0 || !self.in_pool(block, EXTENT_BLOCKS) {
+            return Err(Errno::IO);
+        }
+        let (chunk, first) = self.chunk_of(block);
+        Ok((Extent { chunk, index: first / EXTENT_BLOCKS }, slot))
+    }
+
+    /// Whether the free map says that this inode is in use.
+    pub(crate) fn inode_in_use(&self, ino: u64) -> Result<bool> {
+        let Ok((extent, slot)) = self.extent_of(ino) else { return Ok(false) };
+        Ok(self.mask(extent.chunk, Mask::Extents)? >> extent.index & 1 != 0
+            && self.slots(extent)? >> slot & 1 != 0)
+    }
+
+    /// Takes a free inode. `ENOSPC` if there is none and no room for another extent.
+    pub(crate) fn allocate_inode(&self, op: &mut Op<'_>) -> Result<Inode> {
+        let ino = match self.take_slot()? {
+            Some(ino) => ino,
+            None => self.take_new_extent()?.ok_or(Errno::NOSPC)?,
+        };
+        op.record_allocated_inode(ino);
+        Ok(Inode(ino))
+    }
+
+    /// A slot of an extent that exists.
+    fn take_slot(&self) -> Result<Option<u64>> {
+        for group in self.groups_by_preference()? {
+            for chunk in self.from_cursor(group, Group::InodeCursor)? {
+                if let Some(ino) = self.take_slot_in(chunk)? {
+                    self.group_store(group, Group::InodeCursor, chunk)?;
+                    return Ok(Some(ino));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_slot_in(&self, chunk: u64) -> Result<Option<u64>> {
+        let mut candidates = self.mask(chunk, Mask::Extents)? & self.mask(chunk, Mask::Room)?;
+        candidates &= !self.mask(chunk, Mask::Busy)?;
+        while candidates != 0 {
+            let extent = Extent { chunk, index: u64::from(candidates.trailing_zeros()) };
+            candidates &= candidates - 1;
+            if !self.mask_set(chunk, Mask::Busy, extent.index)? {
+                continue;
+            }
+            // Only now is it certain that the extent is (still) one.
+            let alive = self.mask(chunk, Mask::Extents)? >> extent.index & 1 != 0;
+            let ino = if alive { self.take_slot_of(extent)? } else { None };
+            self.give_token_back(extent)?;
+            if ino.is_some() {
+                return Ok(ino);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a slot; the caller holds the extent's token.
+    fn take_slot_of(&self, extent: Extent) -> Result<Option<u64>> {
+        let offset = self.slots_offset(extent);
+        let mut slots = self.slots(extent)?;
+        while slots != u64::MAX {
+            let slot = u64::from(slots.trailing_ones());
+            match self.region.shared_cas(offset, slots, slots | 1 << slot)? {
+                Ok(_) => {
+                    self.group_add(self.group_of(extent.chunk), Group::Inodes, 1)?;
+                    let first = self.extent_first_block(extent) * INODES_PER_BLOCK;
+                    return Ok(Some(first + slot));
+                }
+                Err(found) => slots = found,
+            }
+        }
+        self.mask_clear(extent.chunk, Mask::Room, extent.index)?;
+        if self.slots(extent)? != u64::MAX {
+            self.mask_set(extent.chunk, Mask::Room, extent.index)?;
+        }
+        Ok(None)
+    }
+
+    /// Clears the busy bit; if the extent has become empty under it, drops the extent.
+    fn give_token_back(&self, extent: Extent) -> Result<()> {
+        self.mask_clear(extent.chunk, Mask::Busy, extent.index)?;
+        self.drop_if_empty(extent)
+    }
+
+    /// Drops an extent without inodes, unless somebody holds its token (who then does this).
+    fn drop_if_empty(&self, extent: Extent) -> Result<()> {
+        let chunk = extent.chunk;
+        loop {
+            if self.mask(chunk, Mask::Extents)? >> extent.index & 1 == 0
+                || self.slots(extent)? != EMPTY
+                || !self.mask_set(chunk, Mask::Busy, extent.index)?
+            {
+                return Ok(());
+            }
+            let alive = self.mask(chunk, Mask::Extents)? >> extent.index & 1 != 0;
+            if alive && self.slots(extent)? == EMPTY {
+                self.mask_clear(chunk, Mask::Room, extent.index)?;
+                self.mask_clear(chunk, Mask::Extents, extent.index)?;
+                self.mask_clear(chunk, Mask::Busy, extent.index)?;
+                return self.clear(chunk, extent.index * EXTENT_BLOCKS, EXTENT_BLOCKS);
+            }
+            self.mask_clear(chunk, Mask::Busy, extent.index)?;
+        }
+    }
+
+    /// Makes an extent and takes its first slot.
+    fn take_new_extent(&self) -> Result<Option<u64>> {
+        if self.free_blocks()? < EXTENT_BLOCKS + self.reserve() {
+            return Ok(None);
+        }
+        let Some(extent) = self.take_extent()? else { return Ok(None) };
+        let (chunk, index) = (extent.chunk, extent.index);
+        // The first slot is ours from the start and keeps the extent alive, so no token is needed.
+        let slot = 1;
+        self.region.shared_store(self.slots_offset(extent), EMPTY | 1 << slot)?;
+        self.mask_set(chunk, Mask::Room, index)?;
+        self.mask_set(chunk, Mask::Extents, index)?;
+        self.group_add(self.group_of(chunk), Group::Inodes, 1)?;
+        self.group_store(self.group_of(chunk), Group::InodeCursor, chunk)?;
+        Ok(Some(self.extent_first_block(extent) * INODES_PER_BLOCK + slot))
+    }
+
+    /// Eight aligned blocks: in a metadata chunk, in a chunk newly broken, or in a data chunk.
+    fn take_extent(&self) -> Result<Option<Extent>> {
+        let groups = self.groups_by_preference()?;
+        if let Some(extent) = self.take_extent_of(&groups, Kind::Metadata)? {
+            return Ok(Some(extent));
+        }
+        let index = EXTENT_INODES - 1;
+        let last = index * EXTENT_BLOCKS;
+        if let Some(chunk) = self.take_free_chunk(Kind::Metadata, last, EXTENT_BLOCKS)? {
+            return Ok(Some(Extent { chunk, index }));
+        }
+        self.take_extent_of(&groups, Kind::Data)
+    }
+
+    fn take_extent_of(&self, groups: &[u64], kind: Kind) -> Result<Option<Extent>> {
+        for &group in groups {
+            for chunk in self.from_cursor(group, Group::MetadataCursor)? {
+                if self.chunk_kind(chunk)? != kind || self.chunk_free(chunk)? < EXTENT_BLOCKS {
+                    continue;
+                }
+                while let Some(index) = free_extent(&self.bitmap(chunk)?) {
+                    if self.claim(chunk, kind, index * EXTENT_BLOCKS, EXTENT_BLOCKS)? {
+                        return Ok(Some(Extent { chunk, index }));
+                    }
+                    if self.chunk_kind(chunk)? != kind {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Frees an inode; the last one of an extent takes the extent along. `EIO` if it is not in use.
+    pub(crate) fn release_inode(&self, ino: u64) -> Result<()> {
+        if !self.inode_in_use(ino)? {
+            return Err(Errno::IO);
+        }
+        let (extent, slot) = self.extent_of(ino)?;
+        let before = self.region.shared_and(self.slots_offset(extent), !(1 << slot))?;
+        if before >> slot & 1 == 0 {
+            return Err(Errno::IO);
+        }
+        self.group_add(self.group_of(extent.chunk), Group::Inodes, u64::MAX)?;
+        self.mask_set(extent.chunk, Mask::Room, extent.index)?;
+        self.drop_if_empty(extent)
+    }
+}
