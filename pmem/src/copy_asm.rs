@@ -30,13 +30,48 @@ macro_rules! pads {
     };
 }
 
+/// Copies 0 to 15 bytes, any alignment.
+#[unsafe(naked)]
+unsafe extern "C" fn copy_tiny(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+    naked_asm!(
+        "cmp rdx, 8",
+        "jb 51f",
+        load!("mov rax, [rsi]", "mov rcx, [rsi + rdx - 8]"),
+        store!("mov [rdi], rax", "mov [rdi + rdx - 8], rcx"),
+        "xor eax, eax",
+        "ret",
+        "51:",
+        "cmp rdx, 4",
+        "jb 52f",
+        load!("mov eax, [rsi]", "mov ecx, [rsi + rdx - 4]"),
+        store!("mov [rdi], eax", "mov [rdi + rdx - 4], ecx"),
+        "xor eax, eax",
+        "ret",
+        "52:",
+        "test rdx, rdx",
+        "jz 53f",
+        "mov r8, rdx",
+        "shr r8, 1",
+        load!(
+            "movzx eax, byte ptr [rsi]",
+            "movzx ecx, byte ptr [rsi + r8]",
+            "movzx r9d, byte ptr [rsi + rdx - 1]",
+        ),
+        store!("mov [rdi], al", "mov [rdi + r8], cl", "mov [rdi + rdx - 1], r9b"),
+        "53:",
+        "xor eax, eax",
+        "ret",
+        pads!(""),
+    )
+}
+
 /// Copies `rdx` bytes, any alignment, SSE2 only; best below 256 bytes. Loads of one step precede
 /// its stores, ends may overlap: bytes in the middle may be stored twice, with the same value.
 #[unsafe(naked)]
 pub unsafe extern "C" fn copy_small(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
     naked_asm!(
         "cmp rdx, 16",
-        "jb 50f",
+        "jb {tiny}",
         "cmp rdx, 32",
         "ja 41f",
         load!("movups xmm0, [rsi]", "movups xmm1, [rsi + rdx - 16]"),
@@ -86,35 +121,8 @@ pub unsafe extern "C" fn copy_small(_to: *mut u8, _from: *const u8, _len: usize)
         store!("movups [rdi + rdx - 32], xmm0", "movups [rdi + rdx - 16], xmm1"),
         "xor eax, eax",
         "ret",
-        "50:",
-        "cmp rdx, 8",
-        "jb 51f",
-        load!("mov rax, [rsi]", "mov rcx, [rsi + rdx - 8]"),
-        store!("mov [rdi], rax", "mov [rdi + rdx - 8], rcx"),
-        "xor eax, eax",
-        "ret",
-        "51:",
-        "cmp rdx, 4",
-        "jb 52f",
-        load!("mov eax, [rsi]", "mov ecx, [rsi + rdx - 4]"),
-        store!("mov [rdi], eax", "mov [rdi + rdx - 4], ecx"),
-        "xor eax, eax",
-        "ret",
-        "52:",
-        "test rdx, rdx",
-        "jz 53f",
-        "mov r8, rdx",
-        "shr r8, 1",
-        load!(
-            "movzx eax, byte ptr [rsi]",
-            "movzx ecx, byte ptr [rsi + r8]",
-            "movzx r9d, byte ptr [rsi + rdx - 1]",
-        ),
-        store!("mov [rdi], al", "mov [rdi + r8], cl", "mov [rdi + rdx - 1], r9b"),
-        "53:",
-        "xor eax, eax",
-        "ret",
         pads!(""),
+        tiny = sym copy_tiny,
     )
 }
 
@@ -146,16 +154,10 @@ pub unsafe extern "C" fn store_words(_to: *mut u8, _from: *const u8, _len: usize
         "add rsi, 8",
         "add rdi, 8",
         "jmp 43b",
+        // Less than a word is left, so no whole word can be stored twice.
         "44:",
         "add rdx, 8",
-        "jz 46f",
-        "45:",
-        load!("movzx eax, byte ptr [rsi]"),
-        store!("mov [rdi], al"),
-        "inc rsi",
-        "inc rdi",
-        "dec rdx",
-        "jnz 45b",
+        "jmp {tiny}",
         "46:",
         "xor eax, eax",
         "ret",
@@ -200,6 +202,7 @@ pub unsafe extern "C" fn store_words(_to: *mut u8, _from: *const u8, _len: usize
         "jae 71b",
         "jmp 41b",
         pads!(""),
+        tiny = sym copy_tiny,
     )
 }
 

@@ -14,7 +14,7 @@
 //! Nothing here locks or allocates: the handler is safe in any thread at any time. A program that
 //! has *blocked* SIGBUS or SIGSEGV is killed by the kernel at such a fault, as without us.
 
-use std::arch::{asm, naked_asm};
+use std::arch::{asm, global_asm, naked_asm};
 use std::ffi::c_void;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,6 +47,9 @@ struct Entry {
 }
 
 const _: () = assert!(size_of::<Entry>() == 12 && align_of::<Entry>() == 4);
+
+// Each linked object must find its own table, whatever linker merged it.
+global_asm!(".hidden __start_solera_extable", ".hidden __stop_solera_extable");
 
 unsafe extern "C" {
     static __start_solera_extable: Entry;
@@ -124,26 +127,47 @@ static PREVIOUS_BUS: Previous =
 static PREVIOUS_SEGV: Previous =
     Previous { handler: AtomicUsize::new(0), flags: AtomicUsize::new(0) };
 
-/// `rt_sigaction` without libc, whose `sigaction` a preload library may interpose.
-fn raw_sigaction(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> i64 {
-    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
-    let old = old.map_or(std::ptr::null_mut(), std::ptr::from_mut);
+/// A system call without libc, whose wrappers a preload library may interpose.
+///
+/// # Safety
+///
+/// The arguments are what this system call demands.
+unsafe fn system_call(number: i64, arguments: [usize; 4]) -> i64 {
     let result: i64;
-    // SAFETY: both pointers are null or valid; the kernel reads and writes whole `KernelAction`s.
+    // SAFETY: the caller vouches for the arguments; the clobbers are those of `syscall`.
     unsafe {
         asm!(
             "syscall",
-            inlateout("rax") libc::SYS_rt_sigaction => result,
-            in("rdi") i64::from(signal),
-            in("rsi") new,
-            in("rdx") old,
-            in("r10") size_of::<u64>(),
+            inlateout("rax") number => result,
+            in("rdi") arguments[0],
+            in("rsi") arguments[1],
+            in("rdx") arguments[2],
+            in("r10") arguments[3],
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack),
         );
     }
     result
+}
+
+/// Gets the action for `signal` and, if there is a `new` one, sets it.
+fn exchange_action(signal: i32, new: Option<&KernelAction>) -> KernelAction {
+    let mut old = KernelAction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+    let new = new.map_or(0, |new| std::ptr::from_ref(new) as usize);
+    let arguments = [signal as usize, new, &raw mut old as usize, size_of::<u64>()];
+    // SAFETY: the kernel reads and writes whole `KernelAction`s with a mask of 8 bytes.
+    let failed = unsafe { system_call(libc::SYS_rt_sigaction, arguments) };
+    debug_assert_eq!(failed, 0, "these signals can be handled");
+    old
+}
+
+/// Sends `signal` to this very thread; it arrives before this returns, unless it is blocked.
+fn raise(signal: i32) {
+    let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
+    // SAFETY: plain numbers.
+    unsafe { system_call(libc::SYS_tgkill, [process, thread, signal as usize, 0]) };
 }
 
 /// Where the kernel returns to after a handler: the `rt_sigreturn` system call.
@@ -179,9 +203,9 @@ fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
             restorer: restorer as *const () as usize,
             mask: 0,
         };
-        raw_sigaction(signal, Some(&default), None);
-        if sent && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
-            let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+        exchange_action(signal, Some(&default));
+        if sent {
+            raise(signal);
         }
         return;
     }
@@ -205,8 +229,7 @@ pub fn install_fault_handler() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for (signal, previous) in [(libc::SIGBUS, &PREVIOUS_BUS), (libc::SIGSEGV, &PREVIOUS_SEGV)] {
-            let mut old = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
-            raw_sigaction(signal, None, Some(&mut old));
+            let old = exchange_action(signal, None);
             previous.flags.store(old.flags as usize, Ordering::Relaxed);
             previous.handler.store(old.handler, Ordering::Release);
             let new = KernelAction {
@@ -215,7 +238,7 @@ pub fn install_fault_handler() {
                 restorer: restorer as *const () as usize,
                 mask: 0,
             };
-            raw_sigaction(signal, Some(&new), None);
+            exchange_action(signal, Some(&new));
         }
     });
 }

@@ -35,5 +35,5 @@ pub use guard::{handle_fault, install_fault_handler};
 pub use hook::Hook;
 pub use persist::{Dirty, Durable, InFlight};
 pub use region::Region;
-pub use source::{Class, OpenError, OpenOptions};
+pub use source::{Class, OpenError, OpenOptions, high_descriptor};
 pub use user::{Fault, UserIn, UserOut};

@@ -254,7 +254,7 @@ impl Region {
             base,
             len: AtomicU64::new(0),
             space,
-            fd: Some(source.fd),
+            fd: Some(source::high_descriptor(source.fd)),
             path: path.map(Path::to_owned),
             class: source.class,
             reason: source.reason,
@@ -469,7 +469,8 @@ impl Region {
         unsafe { copy::store_words(to, from.as_ptr(), from.len()) }.map_err(|_| Fault::Region)
     }
 
-    /// Stores bytes around the cache.
+    /// Stores bytes around the cache. Streamed stores are *not* ordered with later ones: a fence must
+    /// come before anything tells another thread, by memory, that they are there.
     #[track_caller]
     #[inline]
     pub fn stream(&self, off: u64, from: &[u8]) -> Result<InFlight<'_>, Fault> {

@@ -127,8 +127,8 @@ fn read_small(path: &str) -> Option<String> {
 
 /// True if this machine has nvdimm regions and all of them are flushed by the platform at power loss,
 /// caches included.
-fn caches_are_durable() -> bool {
-    let nd = "/sys/bus/nd/devices";
+/// `nd` is the directory of nvdimm devices.
+fn caches_are_durable(nd: &str) -> bool {
     let Ok(fd) = open(nd, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     else {
         return false;
@@ -150,7 +150,7 @@ fn caches_are_durable() -> bool {
 
 /// `byte` or `cache-line` for memory that is known to be mapped directly.
 fn direct_class(how: &str) -> (Class, String) {
-    if caches_are_durable() {
+    if caches_are_durable("/sys/bus/nd/devices") {
         (Class::Byte, format!("{how}; every persistence_domain is cpu_cache"))
     } else {
         (Class::CacheLine, format!("{how}; caches are not durable"))
@@ -206,6 +206,13 @@ fn forced(path: &Path, options: &OpenOptions) -> Result<Option<(Class, &'static 
             "set it to one of these or unset it",
         )),
     }
+}
+
+/// Moves a descriptor out of the way of the program, which expects the lowest numbers for its own: to
+/// 1000 or above. Where the process's limit does not allow that, the descriptor stays as it is.
+#[must_use]
+pub fn high_descriptor(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, 1000).unwrap_or(fd)
 }
 
 /// What to say about a path that `open` refused.
@@ -283,4 +290,44 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
         return fail(Errno::OPNOTSUPP, &format!("{reason}, which a power loss may tear"), advice);
     }
     Ok(Source { fd, len, class, reason, flags, align })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of devices as sysfs shows it: names, and what their `persistence_domain` says.
+    fn devices(name: &str, entries: &[(&str, &str)]) -> PathBuf {
+        let root = PathBuf::from(format!("/dev/shm/solera-nd-{name}-{}", std::process::id()));
+        for (device, domain) in entries {
+            std::fs::create_dir_all(root.join(device)).unwrap();
+            std::fs::write(root.join(device).join("persistence_domain"), domain).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn caches_are_durable_only_if_every_region_says_so() {
+        let durable = |name, entries: &[(&str, &str)]| {
+            let root = devices(name, entries);
+            let durable = caches_are_durable(root.to_str().unwrap());
+            let _ = std::fs::remove_dir_all(root);
+            durable
+        };
+        let (caches, controller) = ("cpu_cache\n", "memory_controller\n");
+        assert!(durable("all", &[("region0", caches), ("region1", caches)]));
+        assert!(!durable("one", &[("region0", caches), ("region1", controller)]));
+        assert!(!durable("unknown", &[("region0", "\n")]));
+        assert!(!durable("no-region", &[("nmem0", caches)]));
+        assert!(!durable("absent", &[]));
+    }
+
+    #[test]
+    fn descriptors_move_up_and_close_on_exec() {
+        let fd = open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+        let high = high_descriptor(fd);
+        assert!(std::os::fd::AsRawFd::as_raw_fd(&high) >= 1000);
+        let flags = rustix::io::fcntl_getfd(&high).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    }
 }

@@ -77,6 +77,46 @@ fn a_region_cut_in_the_middle_of_a_copy_is_the_regions_fault() {
     assert_eq!(region.read(4096 - 64, &mut bytes), Ok(()));
 }
 
+/// The file shrinks and grows under readers and writers: each call ends, in success or in a fault.
+#[test]
+fn a_region_may_vanish_under_many_threads() {
+    let region = Region::anonymous(SIZE).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let faults = std::sync::atomic::AtomicU64::new(0);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (region, done, faults) = (&region, &done, &faults);
+            scope.spawn(move || {
+                let mut bytes = vec![0u8; 20_000];
+                for round in 0.. {
+                    let part = &mut bytes[..LENGTHS[round % LENGTHS.len()]];
+                    let off = ((round * 4099 + thread * 77) % 1_000_000) as u64;
+                    let result = match thread {
+                        0 => region.read(off, part),
+                        1 => fault(region.stream(off, part)),
+                        2 => fault(region.write(off, part)),
+                        _ => region.shared_add(off & !7, 1).map(drop),
+                    };
+                    assert_ne!(result, Err(Fault::Caller));
+                    faults.fetch_add(u64::from(result.is_err()), relaxed);
+                    if done.load(relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        for _ in 0..200 {
+            cut(&region, 0);
+            std::thread::yield_now();
+            cut(&region, SIZE);
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        done.store(true, relaxed);
+    });
+    assert!(faults.load(relaxed) > 0);
+}
+
 #[test]
 fn offsets_out_of_range_are_the_regions_fault() {
     let region = Region::anonymous(4096).unwrap();
