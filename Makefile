@@ -1,0 +1,44 @@
+# The few verbs of the project. Each target installs what it needs on Debian 12 with Rust, and can be
+# called by itself.
+
+CARGO ?= cargo
+
+.PHONY: help build demo test test-long lint deny bench setup clean
+
+help:
+	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
+	@echo 'make build      the command, the preload library: target/release'
+	@echo 'make test       formatting, lints, all tests: what must pass before anything is merged'
+	@echo 'make test-long  the same, with more states, more random operations, more repetitions'
+	@echo 'make lint       formatting and lints only'
+	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
+	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	$(CARGO) build --release --workspace
+
+demo: build
+	@scripts/demo.sh
+
+test: setup
+	@scripts/test.sh
+
+test-long: setup
+	@SOLERA_TEST_LONG=1 scripts/test.sh
+
+lint: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+
+deny: setup
+	@command -v cargo-deny > /dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check licenses bans sources
+
+bench: build
+	target/release/solera bench micro
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Everything that must pass, stage by stage; each stage's output is kept in target/test-logs. Goes on
+# after a failed stage, so that one run shows all that is wrong. The last line is
+# "N passed, N failed, N skipped"; the exit code is 0 only if nothing failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+logs=target/test-logs
+mkdir -p "$logs"
+passed=0 failed=0 skipped=0
+
+# Adds up "N passed; N failed; N ignored" of cargo and "N passed, N failed, N skipped" of scripts.
+add_up() {
+    awk '
+        function before(word,   found) {
+            if (!match($0, "[0-9]+ " word)) return 0
+            found = substr($0, RSTART, RLENGTH)
+            return found + 0
+        }
+        /^test result: / || /^[0-9]+ passed, [0-9]+ failed/ {
+            p += before("passed"); f += before("failed"); s += before("ignored") + before("skipped")
+        }
+        END { print p + 0, f + 0, s + 0 }' "$1"
+}
+
+# stage NAME COMMAND...: runs it; a stage that counts no tests is a test itself.
+stage() {
+    local name=$1 log="$logs/$1.log" begun=$SECONDS code p f s
+    shift
+    printf '== %s\n' "$name"
+    "$@" > "$log" 2>&1
+    code=$?
+    read -r p f s < <(add_up "$log")
+    [ $((p + f + s)) -gt 0 ] || p=$((code == 0))
+    # A stage that failed before its tests could fail (it did not build, say) counts as one failure.
+    [ "$code" -eq 0 ] || [ "$f" -gt 0 ] || f=1
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    if [ "$code" -eq 0 ]; then
+        printf '   ok: %d passed, %d skipped, %d s\n' "$p" "$s" $((SECONDS - begun))
+    else
+        printf '   FAILED: %d passed, %d failed, %d s; the end of %s:\n' \
+            "$p" "$f" $((SECONDS - begun)) "$log"
+        tail -n 60 "$log" | sed 's/^/   | /'
+    fi
+}
+
+skip() {
+    printf '== %s\n   skipped: %s\n' "$1" "$2"
+    skipped=$((skipped + 1))
+}
+
+stage format cargo fmt --all --check
+stage build cargo build --release --workspace
+stage lint cargo clippy --release --workspace --all-targets -- -D warnings
+if command -v cargo-deny > /dev/null; then
+    stage dependencies cargo deny --offline check licenses bans sources
+else
+    skip dependencies "cargo-deny is not installed (make deny installs and runs it)"
+fi
+# One profile for everything: what is tested is what is used, and it is built once.
+stage units cargo test --release --workspace --exclude solera-explorer
+stage explorer cargo test --release -p solera-explorer
+if [ -x tests/programs/run ]; then
+    stage programs tests/programs/run
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
