@@ -7,14 +7,22 @@
 
 mod alloc;
 mod chunk;
+mod close;
+mod edit;
+mod file;
+mod file_read;
+mod file_write;
 mod free_map;
 mod inode;
 mod inode_slots;
 mod journal;
 mod layout;
 mod lockword;
+mod map;
 mod op;
 mod runtime;
+mod seek;
+mod truncate;
 mod volume;
 mod word;
 

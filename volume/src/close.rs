@@ -1,0 +1,129 @@
+//! What is left to do when a file is synced, closed for the last time, or goes for good.
+//!
+//! Lazy state: times move in the volatile lines only, in posix mode the size too; `fsync` and the last
+//! close commit them. Blocks attached ahead of the end are cut off at the last close, unless
+//! `fallocate` asked for them. Bytes and words are durable before any of this runs, so committing is
+//! one slot and two fences. Locks: the inode's.
+
+use crate::Result;
+use crate::file::File;
+use crate::inode::{Inode, LIVE_BEYOND, LIVE_DIRTY, LIVE_MAPPED};
+use crate::layout::{BLOCK, FLAG_KEEP, Identity};
+use crate::map::{Map, MapItem, span};
+use crate::op::Op;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use vfs::{Kind, Node};
+
+impl Volume {
+    /// Makes what was written durable, sizes and times included. Everything but files is durable anyway.
+    pub(crate) fn sync_file(&self, node: Node) -> Result<()> {
+        let (inode, identity) = self.identity_of(node)?;
+        let file = identity.kind() == Some(Kind::File) && !self.read_only;
+        if file && self.current(inode)?.flags & LIVE_DIRTY != 0 {
+            let mut op = self.begin()?;
+            let file = op.work_on(node)?;
+            op.publish_size(&file.sizing(&file.current))?;
+            self.publish_current(&file, file.current, true, 0)?;
+            op.end()?;
+        }
+        self.region.sync_file().map_err(|_| Errno::IO)
+    }
+
+    /// The last description of a file that still has a name is closed: commits what is lazy, cuts off
+    /// what was attached ahead, forgets that it was mapped.
+    pub(crate) fn last_close(&self, inode: Inode) -> Result<()> {
+        let lazy = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED;
+        let identity = self.identity(inode)?;
+        if self.read_only || identity.kind() != Some(Kind::File) {
+            return Ok(());
+        }
+        if self.current(inode)?.flags & lazy == 0 {
+            return Ok(());
+        }
+        let node = Node { ino: inode.0, generation: identity.generation };
+        let mut op = self.begin()?;
+        let file = op.work_on(node)?;
+        if self.opens(inode)? > 0 {
+            // Somebody opened it meanwhile, and will close it.
+            return op.end();
+        }
+        let keep = file.identity.flags & FLAG_KEEP != 0;
+        let cuts = file.current.flags & (LIVE_BEYOND | LIVE_MAPPED) != 0 && !keep;
+        op.settle_lazy(&file, cuts)?;
+        op.end()
+    }
+
+    /// Cuts off what lies beyond the end of a file, as recovery finds it after an unclean end. `false`
+    /// if there was nothing.
+    pub(crate) fn trim_beyond(&self, inode: Inode) -> Result<bool> {
+        let identity = self.identity(inode)?;
+        if identity.kind() != Some(Kind::File) || identity.flags & FLAG_KEEP != 0 {
+            return Ok(false);
+        }
+        let (commit, _) = self.commit_line(inode, identity.generation)?;
+        let map = Map::new(self, inode, &identity);
+        if !map.holds_beyond(commit.size.div_ceil(BLOCK))? {
+            return Ok(false);
+        }
+        let mut op = self.begin()?;
+        let file = op.work_on(Node { ino: inode.0, generation: identity.generation })?;
+        op.settle_lazy(&file, true)?;
+        op.end()?;
+        Ok(true)
+    }
+
+    /// Gives all blocks of an inode back that nobody can reach any more: data, nodes, the target of a
+    /// symlink, the attributes. What is damaged is left to fsck. A directory's own blocks are not
+    /// told here.
+    pub(crate) fn free_contents(
+        &self,
+        op: &mut Op<'_>,
+        inode: Inode,
+        identity: &Identity,
+    ) -> Result<()> {
+        self.walk_map(inode, identity, &mut |item| {
+            match item {
+                MapItem::Node { block } | MapItem::Xattr { block } => op.free_later(block, 1),
+                MapItem::Data { block, blocks, .. } => op.free_later(block, blocks),
+                MapItem::Damaged { .. } => {}
+            }
+            Ok(())
+        })
+    }
+}
+
+impl<'v> Op<'v> {
+    /// Commits size and times, and cuts off what lies beyond the end if `cuts`.
+    fn settle_lazy(&mut self, file: &File<'v>, cuts: bool) -> Result<()> {
+        let mut delta = 0;
+        let mut current = file.current;
+        let cut = if cuts { Some(self.plan_cut(file, current.size)?) } else { None };
+        if current.flags & LIVE_DIRTY != 0 {
+            self.publish_size(&file.sizing(&current))?;
+        }
+        if let Some(cut) = cut {
+            // PERSIST: as in `truncate.rs`: behind a durable size, before the fence of [`Op::end`].
+            self.store_loose(&cut)?;
+            delta = cut.delta;
+        }
+        current.flags &= !(LIVE_BEYOND | LIVE_MAPPED);
+        self.volume.publish_current(file, current, true, delta)
+    }
+}
+
+impl Map<'_> {
+    /// Whether any block is attached from `logical` on.
+    fn holds_beyond(&self, logical: u64) -> Result<bool> {
+        let mut at = logical;
+        let end = span(self.root()?.1);
+        while at < end {
+            let run = self.run(at, end - at)?;
+            if !run.is_hole() {
+                return Ok(true);
+            }
+            at += run.blocks;
+        }
+        Ok(false)
+    }
+}

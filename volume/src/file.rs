@@ -1,0 +1,172 @@
+//! What all calls on a regular file share: finding it under its lock, its current size and times, and
+//! the bytes that a call brings along.
+//!
+//! Sizes: the volatile lines hold the *current* size, the commit line the *durable* one, which is never
+//! larger. Bytes below the current size are durable or, for a moment, fenced; what lies beyond it means
+//! nothing, and every increase of the size zeroes the gap first.
+
+use crate::Result;
+use crate::edit::Sizing;
+use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
+use crate::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
+use crate::map::Map;
+use crate::op::Op;
+use crate::volume::{Volume, now};
+use pmem::{InFlight, Region, UserIn};
+use rustix::io::Errno;
+use vfs::{Kind, Node};
+
+/// Largest number of bytes that one call moves, as in Linux.
+pub(crate) const CALL_MAX: u64 = 0x7FFF_F000;
+
+/// A regular file whose lock the operation holds.
+#[derive(Clone, Copy)]
+pub(crate) struct File<'v> {
+    pub(crate) inode: Inode,
+    pub(crate) identity: Identity,
+    pub(crate) current: Current,
+    pub(crate) map: Map<'v>,
+}
+
+impl File<'_> {
+    /// Some process has mapped it: its blocks stay where they are.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.current.flags & LIVE_MAPPED != 0
+    }
+
+    /// First block wholly beyond the end.
+    pub(crate) fn end_block(&self) -> u64 {
+        self.current.size.div_ceil(BLOCK)
+    }
+
+    /// The size and times as a commit slot says them.
+    pub(crate) fn sizing(&self, current: &Current) -> Sizing {
+        let written = current.flags & LIVE_WRITTEN != 0;
+        let flags = if written { COMMIT_WRITTEN } else { 0 };
+        let commit =
+            Commit { size: current.size, mtime: current.mtime, flags, ..Commit::default() };
+        Sizing { inode: self.inode, generation: self.identity.generation, commit }
+    }
+
+    /// What is current after the contents changed just now.
+    pub(crate) fn written(&self, size: u64) -> Current {
+        let now = now();
+        let flags = self.current.flags | LIVE_WRITTEN;
+        Current { size, mtime: now, ctime: now, flags }
+    }
+}
+
+impl Volume {
+    /// The size that a power cut would leave.
+    pub(crate) fn durable_size(&self, file: &File<'_>) -> Result<u64> {
+        if file.current.flags & LIVE_DIRTY == 0 {
+            return Ok(file.current.size);
+        }
+        Ok(self.commit_line(file.inode, file.identity.generation)?.0.size)
+    }
+
+    /// Publishes a file's new current state after a change; `committed`: the commit line says the same.
+    pub(crate) fn publish_current(
+        &self,
+        file: &File<'_>,
+        mut current: Current,
+        committed: bool,
+        delta: i64,
+    ) -> Result<()> {
+        if committed {
+            current.flags &= !LIVE_DIRTY;
+        } else {
+            current.flags |= LIVE_DIRTY;
+        }
+        self.adjust_blocks(file.inode, &file.identity, delta)?;
+        self.set_current(file.inode, &current)
+    }
+}
+
+impl<'v> Op<'v> {
+    /// The file of a node, to be called under its lock. `EISDIR` for a directory, `EINVAL` for anything else
+    /// that is not a regular file.
+    pub(crate) fn file(&self, node: Node) -> Result<File<'v>> {
+        let volume = self.volume;
+        let (inode, identity) = volume.identity_of(node)?;
+        expect_file(&identity)?;
+        let current = volume.current(inode)?;
+        let map = Map::new(volume, inode, &identity);
+        Ok(File { inode, identity, current, map })
+    }
+
+    /// Locks a node's file, and works on it from here on.
+    pub(crate) fn work_on(&mut self, node: Node) -> Result<File<'v>> {
+        let inode = self.volume.inode(node.ino).map_err(|_| Errno::STALE)?;
+        self.lock(&[inode])?;
+        let file = self.file(node)?;
+        self.work()?;
+        Ok(file)
+    }
+
+    /// Zeroes `[from, to)` where written blocks lie, in place; pended. For bytes beyond the end, and for
+    /// calls that need not be atomic.
+    pub(crate) fn zero_written(&mut self, map: Map<'v>, from: u64, to: u64) -> Result<()> {
+        let mut at = from;
+        while at < to {
+            let logical = at / BLOCK;
+            let run = map.run(logical, to.div_ceil(BLOCK) - logical)?;
+            let end = ((logical + run.blocks) * BLOCK).min(to);
+            if run.is_written() {
+                let offset = run.block * BLOCK + at % BLOCK;
+                let pending = self.volume.region.stream_zero(offset, end - at)?;
+                self.pend(pending);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// `EISDIR`, `EINVAL`, or nothing wrong.
+pub(crate) fn expect_file(identity: &Identity) -> Result<()> {
+    match identity.kind() {
+        Some(Kind::File) => Ok(()),
+        Some(Kind::Directory) => Err(Errno::ISDIR),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// The bytes of a write: the caller's buffers, one after the other, or zeros.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Caller(&'a [UserIn<'a>]),
+    Zero,
+}
+
+impl Source<'_> {
+    /// Streams `length` bytes from position `from` of the source to the region. `EFAULT` if the caller's
+    /// memory is not there; a part may be stored then.
+    pub(crate) fn stream<'r>(
+        &self,
+        region: &'r Region,
+        from: u64,
+        to: u64,
+        length: u64,
+    ) -> Result<InFlight<'r>> {
+        let Self::Caller(parts) = self else { return Ok(region.stream_zero(to, length)?) };
+        let mut flight = region.nothing();
+        let (mut skip, mut done) = (from, 0);
+        for part in *parts {
+            let size = part.len() as u64;
+            if skip >= size {
+                skip -= size;
+                continue;
+            }
+            let take = (size - skip).min(length - done);
+            let piece = part.slice(skip as usize, take as usize);
+            flight = flight.and(region.stream_from(to + done, &piece)?);
+            done += take;
+            skip = 0;
+            if done == length {
+                break;
+            }
+        }
+        Ok(flight)
+    }
+}

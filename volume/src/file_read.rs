@@ -1,0 +1,95 @@
+//! Reading files: without a lock, in pieces, straight into the caller's memory.
+//!
+//! A piece of at most 64 KiB is copied under a sequence number that did not move
+//! ([`Volume::read_steadily`]); what a retry overwrites had not been told to anybody. Persistence: only
+//! the access time is stored, lazily; it is never flushed by itself.
+
+use crate::Result;
+use crate::file::{CALL_MAX, expect_file};
+use crate::inode::Inode;
+use crate::layout::{ATIME, BLOCK};
+use crate::map::Map;
+use crate::volume::{Volume, now};
+use vfs::{Node, UserOut};
+
+/// Bytes copied under one sequence number.
+const PIECE: u64 = 64 << 10;
+/// An access time older than this moves even if nothing changed (relatime): a day, in ns.
+const ACCESS_AGE: i64 = 86_400_000_000_000;
+
+impl Volume {
+    /// Reads at `offset` into the buffers, in order; gives the bytes read, 0 at the end. Holes read as
+    /// zeros. `EISDIR`, `EINVAL` (not a regular file), `EFAULT` if nothing was read before.
+    pub(crate) fn read_file(
+        &self,
+        node: Node,
+        offset: u64,
+        out: &mut [UserOut<'_>],
+    ) -> Result<usize> {
+        let mut done = 0;
+        for buffer in out.iter() {
+            let mut filled = 0;
+            while filled < buffer.len() as u64 && done < CALL_MAX {
+                let want = PIECE.min(buffer.len() as u64 - filled).min(CALL_MAX - done);
+                let sink = buffer.slice(filled as usize, want as usize);
+                let read = match self.read_piece(node, offset + done, &sink) {
+                    Ok(0) => return self.read_done(node, done),
+                    Ok(read) => read,
+                    Err(error) if done == 0 => return Err(error),
+                    Err(_) => return self.read_done(node, done),
+                };
+                filled += read;
+                done += read;
+            }
+        }
+        self.read_done(node, done)
+    }
+
+    fn read_done(&self, node: Node, done: u64) -> Result<usize> {
+        if done > 0 && !self.read_only {
+            self.touch_access(Inode(node.ino))?;
+        }
+        Ok(done as usize)
+    }
+
+    fn read_piece(&self, node: Node, offset: u64, sink: &UserOut<'_>) -> Result<u64> {
+        self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            let size = self.current(inode)?.size;
+            let length = (sink.len() as u64).min(size.saturating_sub(offset));
+            let map = Map::new(self, inode, identity);
+            let mut done = 0;
+            while done < length {
+                let at = offset + done;
+                let logical = at / BLOCK;
+                let run = map.run(logical, (offset + length).div_ceil(BLOCK) - logical)?;
+                let take = ((logical + run.blocks) * BLOCK - at).min(length - done);
+                let piece = sink.slice(done as usize, take as usize);
+                if run.is_written() {
+                    let from = run.block * BLOCK + at % BLOCK;
+                    self.region.read_to(from, &piece, take as usize)?;
+                } else {
+                    piece.zero(take as usize)?;
+                }
+                done += take;
+            }
+            Ok(length)
+        })
+    }
+
+    /// The access time.
+    pub(crate) fn access_time(&self, inode: Inode) -> Result<i64> {
+        Ok(self.region.load64(inode.at(ATIME))? as i64)
+    }
+
+    /// Moves the access time as `relatime` does. The caller holds the inode open.
+    pub(crate) fn touch_access(&self, inode: Inode) -> Result<()> {
+        let (before, current, now) = (self.access_time(inode)?, self.current(inode)?, now());
+        let stale = before <= current.mtime || before <= current.ctime || now - before > ACCESS_AGE;
+        if stale && before != now {
+            // PERSIST: never flushed by itself; any value of this word is harmless.
+            let _ = self.region.store64(inode.at(ATIME), now as u64)?;
+        }
+        Ok(())
+    }
+}
