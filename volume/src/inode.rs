@@ -121,6 +121,9 @@ impl Volume {
     /// The identity of a node: `ESTALE` if the inode is another object by now.
     pub(crate) fn identity_of(&self, node: Node) -> Result<(Inode, Identity)> {
         let inode = self.inode(node.ino).map_err(|_| Errno::STALE)?;
+        if self.region.load64(inode.at(IDENTITY))? == 0 {
+            return Err(Errno::STALE);
+        }
         let identity = self.identity(inode)?;
         if identity.generation == node.generation {
             Ok((inode, identity))

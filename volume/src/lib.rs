@@ -6,25 +6,33 @@
 //! architecture, `docs/format.md` draws the medium.
 
 mod alloc;
+mod bucket;
 mod chunk;
 mod close;
+mod directory;
+mod dirhash;
+mod dirwalk;
 mod edit;
 mod file;
 mod file_read;
 mod file_write;
 mod free_map;
+mod held;
 mod inode;
 mod inode_slots;
 mod journal;
 mod layout;
 mod lockword;
 mod map;
+mod namespace;
+mod new_inode;
 mod op;
 mod runtime;
 mod seek;
 mod truncate;
 mod volume;
 mod word;
+mod xattr;
 
 pub use layout::{BLOCK, CHUNK};
 pub use volume::Volume;

@@ -345,8 +345,12 @@ impl Volume {
         }
     }
 
-    /// Data blocks that a file holds (`st_blocks`; nodes are not counted), or a long symlink.
+    /// Data blocks that a file holds (`st_blocks`; nodes are not counted), or a long symlink; of a
+    /// directory its nodes and buckets.
     pub(crate) fn count_blocks(&self, inode: Inode, identity: &Identity) -> Result<u64> {
+        if identity.kind() == Some(Kind::Directory) {
+            return self.directory_blocks(inode, identity);
+        }
         let hint = self.hint(inode, HINT_BLOCKS)?;
         if hint != 0 {
             return Ok(hint - 1);

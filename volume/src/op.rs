@@ -306,7 +306,9 @@ impl<'v> Op<'v> {
         self.note(offset)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be before
         // the locks go.
-        Ok(self.volume.region.commit64(offset, value, after)?.flush().fence())
+        let stored = self.volume.region.commit64(offset, value, after)?.flush();
+        self.pend(stored);
+        Ok(self.fence())
     }
 
     /// The allocator tells what it gave to this operation.

@@ -58,6 +58,11 @@ impl Word {
         low | key.check(low)
     }
 
+    /// The kind in a word that is not checked yet: where it decides about the position.
+    pub(crate) fn kind_of(stored: u64) -> u8 {
+        (stored >> BLOCK_BITS & 0xF) as u8
+    }
+
     /// Decodes a stored word: `None` for 0, `EIO` if its check fails.
     pub(crate) fn open(word: u64, key: Key) -> Result<Option<Self>> {
         if word == 0 {
@@ -69,7 +74,7 @@ impl Word {
         }
         Ok(Some(Self {
             block: low & ((1 << BLOCK_BITS) - 1),
-            kind: (low >> BLOCK_BITS & 0xF) as u8,
+            kind: Self::kind_of(low),
             unwritten: low & UNWRITTEN != 0,
         }))
     }

@@ -1,0 +1,385 @@
+//! Directory buckets: 4 KiB that hold up to 56 slots of entries.
+//!
+//! ```text
+//! line 0: occupancy word | magic, crc | owner       lines 1..8: 56 hash words      then 56 slots
+//! ```
+//!
+//! An entry takes one slot, or up to five consecutive ones for a long name; the hash word of its first
+//! slot is its key, those of its further slots are the checked 0. **Only the occupancy word says what
+//! exists**: adding or dropping entries is one store of it, and whatever lies in slots that it
+//! does not name is meaningless.
+//!
+//! A bucket is found under a [`Cell`], a range of keys. Entries outside that range are dead leftovers of a
+//! split that a crash kept from clearing them.
+//!
+//! Persistence order: slots and hash words first, a fence, then the occupancy word. So a slot may only be
+//! written when the *durable* occupancy word does not name it ([`Op::clear_dead`]).
+//!
+//! Locks: the directory's inode lock for every change; readers run under its sequence number.
+
+use crate::Result;
+use crate::dirhash::{KEY_BITS, checked, hash_of_key, unchecked};
+use crate::inode::Inode;
+use crate::layout::{
+    BLOCK, BUCKET_HASHES, BUCKET_MAGIC, BUCKET_OCCUPANCY, BUCKET_SLOT, BUCKET_SLOTS, BucketHeader,
+    LINE, NAME_MAX, SLOT, SLOT_NAME, Slot, checksum,
+};
+use crate::op::Op;
+use crate::volume::Volume;
+use crate::word::{Key, Word};
+use rustix::io::Errno;
+use vfs::{Kind, Node};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Bytes before the name in an entry.
+const ENTRY_HEAD: usize = SLOT as usize - SLOT_NAME;
+/// Slots of the longest name.
+const ENTRY_SLOTS_MAX: usize = slots_of(NAME_MAX);
+/// Bytes of the longest entry.
+const ENTRY_MAX: usize = ENTRY_SLOTS_MAX * SLOT as usize;
+/// Bytes of header and hash words.
+const HEAD: usize = BUCKET_SLOT as usize;
+/// All slots of an occupancy word.
+const ALL_SLOTS: u64 = (1 << BUCKET_SLOTS) - 1;
+
+/// Slots that an entry with a name of `length` bytes takes.
+pub(crate) const fn slots_of(length: usize) -> usize {
+    (ENTRY_HEAD + length).div_ceil(SLOT as usize)
+}
+
+/// A directory, as its buckets and nodes know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Dir {
+    pub(crate) inode: Inode,
+    pub(crate) generation: u32,
+}
+
+impl Dir {
+    /// The check key of the directory's word that covers `cell`.
+    pub(crate) fn key(self, cell: Cell) -> Key {
+        let position = cell.lo << 8 | u64::from(cell.depth);
+        Key { ino: self.inode.0, generation: self.generation, position }
+    }
+
+    /// The word that covers `cell` and names this block.
+    pub(crate) fn seal(self, cell: Cell, block: u64, kind: u8) -> u64 {
+        Word { block, kind, unwritten: false }.sealed(self.key(cell))
+    }
+}
+
+/// A range of keys: those that share their upper `depth` bits with `lo`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cell {
+    pub(crate) lo: u64,
+    pub(crate) depth: u32,
+}
+
+impl Cell {
+    /// The cell of `depth` bits that holds `key`.
+    pub(crate) fn of(key: u64, depth: u32) -> Self {
+        let below = KEY_BITS - depth;
+        Self { lo: key >> below << below, depth }
+    }
+
+    pub(crate) fn holds(self, key: u64) -> bool {
+        Self::of(key, self.depth).lo == self.lo
+    }
+
+    /// The last key.
+    pub(crate) fn last(self) -> u64 {
+        self.lo | ((1 << (KEY_BITS - self.depth)) - 1)
+    }
+
+    /// The first key behind the cell, if there is one.
+    pub(crate) fn next(self) -> Option<u64> {
+        let next = self.last() + 1;
+        (next >> KEY_BITS == 0).then_some(next)
+    }
+
+    /// The lower and the upper half.
+    pub(crate) fn halves(self) -> [Self; 2] {
+        let depth = self.depth + 1;
+        let upper = self.lo | 1 << (KEY_BITS - depth);
+        [Self { lo: self.lo, depth }, Self { lo: upper, depth }]
+    }
+}
+
+/// What a name leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Target {
+    pub(crate) node: Node,
+    pub(crate) kind: Kind,
+}
+
+/// An entry by value, checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) slot: usize,
+    pub(crate) key: u64,
+    pub(crate) target: Target,
+    length: usize,
+    bytes: [u8; ENTRY_MAX],
+}
+
+impl Entry {
+    /// An entry to be stored.
+    pub(crate) fn new(key: u64, name: &[u8], target: Target) -> Self {
+        let mut entry = Self { slot: 0, key, target, length: name.len(), bytes: [0; ENTRY_MAX] };
+        entry.bytes[ENTRY_HEAD..ENTRY_HEAD + name.len()].copy_from_slice(name);
+        entry.seal();
+        entry
+    }
+
+    /// The entry with another target: the bytes of its first slot, for a change in place.
+    pub(crate) fn retargeted(mut self, target: Target) -> [u8; SLOT as usize] {
+        self.target = target;
+        self.seal();
+        let mut slot = [0; SLOT as usize];
+        slot.copy_from_slice(&self.bytes[..SLOT as usize]);
+        slot
+    }
+
+    fn seal(&mut self) {
+        let mut slot = Slot {
+            crc: 0,
+            name_length: self.length as u8,
+            slots: self.slots() as u8,
+            kind: self.target.kind.d_type(),
+            reserved: 0,
+            ino: self.target.node.ino,
+            generation: self.target.node.generation,
+            name: [0; SLOT_NAME],
+        };
+        slot.name.copy_from_slice(&self.bytes[ENTRY_HEAD..SLOT as usize]);
+        self.bytes[..SLOT as usize].copy_from_slice(slot.as_bytes());
+        slot.crc = checksum(checked(self.key), &self.bytes[..self.used()]);
+        self.bytes[..SLOT as usize].copy_from_slice(slot.as_bytes());
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.bytes[ENTRY_HEAD..ENTRY_HEAD + self.length]
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        slots_of(self.length)
+    }
+
+    /// The occupancy bits of its slots.
+    pub(crate) fn mask(&self) -> u64 {
+        mask(self.slot, self.slots())
+    }
+
+    /// Bytes that its checksum covers.
+    fn used(&self) -> usize {
+        (ENTRY_HEAD + self.length).max(SLOT as usize)
+    }
+}
+
+fn mask(slot: usize, slots: usize) -> u64 {
+    ((1 << slots) - 1) << slot
+}
+
+/// The head of a bucket by value, checked but for its hash words.
+pub(crate) struct Bucket {
+    pub(crate) block: u64,
+    /// The slots in use.
+    pub(crate) occupancy: u64,
+    hashes: [u64; BUCKET_SLOTS],
+}
+
+/// Offset of a bucket's occupancy word.
+pub(crate) fn occupancy_at(block: u64) -> u64 {
+    block * BLOCK + BUCKET_OCCUPANCY
+}
+
+/// Offset of a slot.
+pub(crate) fn slot_at(block: u64, slot: usize) -> u64 {
+    block * BLOCK + BUCKET_SLOT + slot as u64 * SLOT
+}
+
+impl Bucket {
+    /// The occupied slots, ascending.
+    fn occupied(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.occupancy;
+        std::iter::from_fn(move || {
+            let slot = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (slot < BUCKET_SLOTS).then_some(slot)
+        })
+    }
+
+    /// The first slots of all entries with their keys, those of dead leftovers too. `EIO` for a
+    /// damaged hash word.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Result<(usize, u64)>> {
+        self.occupied().filter_map(|slot| match unchecked(self.hashes[slot]) {
+            Ok(0) => None,
+            Ok(key) => Some(Ok((slot, key))),
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    /// The slots of the entries whose keys lie in `cell`.
+    pub(crate) fn live(&self, cell: Cell) -> Result<u64> {
+        let mut live = 0;
+        let mut alive = false;
+        let mut next = usize::MAX;
+        for slot in self.occupied() {
+            match unchecked(self.hashes[slot])? {
+                0 if slot != next => return Err(Errno::IO),
+                0 => {}
+                key => alive = cell.holds(key),
+            }
+            live |= u64::from(alive) << slot;
+            next = slot + 1;
+        }
+        Ok(live)
+    }
+
+    /// The first of `slots` consecutive free slots.
+    pub(crate) fn room(&self, slots: usize) -> Option<usize> {
+        let mut starts = !self.occupancy & ALL_SLOTS;
+        for _ in 1..slots {
+            starts &= starts >> 1;
+        }
+        (starts != 0).then(|| starts.trailing_zeros() as usize)
+    }
+
+    /// The first slots of the entries with these 52 hash bits. When there is none, the checks of all
+    /// hash words are verified, so that a flipped bit is `EIO` and never "no such name".
+    pub(crate) fn candidates(&self, hash: u64) -> Result<u64> {
+        let mut found = 0;
+        for slot in self.occupied() {
+            if hash_of_key(self.hashes[slot]) == hash {
+                unchecked(self.hashes[slot])?;
+                found |= 1 << slot;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Verifies every hash word in use.
+    pub(crate) fn verify(&self) -> Result<()> {
+        self.occupied().try_for_each(|slot| unchecked(self.hashes[slot]).map(drop))
+    }
+
+    /// The key in a slot that is known to be in use; 0 for a further slot of an entry.
+    pub(crate) fn key(&self, slot: usize) -> Result<u64> {
+        unchecked(self.hashes[slot])
+    }
+}
+
+fn header(dir: Dir, occupancy: u64) -> BucketHeader {
+    let mut header = BucketHeader {
+        occupancy: 0,
+        magic: BUCKET_MAGIC,
+        crc: 0,
+        owner: dir.inode.0,
+        owner_generation: dir.generation,
+        reserved: [0; 9],
+    };
+    header.crc = checksum(0, header.as_bytes());
+    header.occupancy = checked(occupancy);
+    header
+}
+
+impl Volume {
+    /// Reads a bucket's head and checks its header and occupancy word.
+    pub(crate) fn read_bucket(&self, dir: Dir, block: u64) -> Result<Bucket> {
+        let mut bytes = [0; HEAD];
+        self.region.read(block * BLOCK, &mut bytes)?;
+        let (head, words) = bytes.split_at(BUCKET_HASHES as usize);
+        let found = BucketHeader::read_from_bytes(head).map_err(|_| Errno::IO)?;
+        let occupancy = unchecked(found.occupancy)?;
+        if found != header(dir, occupancy) {
+            return Err(Errno::IO);
+        }
+        let mut hashes = [0; BUCKET_SLOTS];
+        for (hash, word) in hashes.iter_mut().zip(words.chunks_exact(8)) {
+            *hash = u64::from_le_bytes(word.try_into().unwrap_or_default());
+        }
+        Ok(Bucket { block, occupancy, hashes })
+    }
+
+    /// Reads the entry whose first slot is `slot`, and checks it.
+    pub(crate) fn read_entry(&self, bucket: &Bucket, slot: usize) -> Result<Entry> {
+        let key = bucket.key(slot)?;
+        let mut bytes = [0; ENTRY_MAX];
+        let at = slot_at(bucket.block, slot);
+        self.region.read(at, &mut bytes[..SLOT as usize])?;
+        let head = Slot::read_from_bytes(&bytes[..SLOT as usize]).map_err(|_| Errno::IO)?;
+        let length = usize::from(head.name_length);
+        let slots = slots_of(length);
+        let kind = Kind::from_mode(u32::from(head.kind) << 12).ok_or(Errno::IO)?;
+        let fits = key != 0 && length > 0 && slot + slots <= BUCKET_SLOTS;
+        if !fits || usize::from(head.slots) != slots {
+            return Err(Errno::IO);
+        }
+        if slots > 1 {
+            self.region.read(at + SLOT, &mut bytes[SLOT as usize..slots * SLOT as usize])?;
+        }
+        let node = Node { ino: head.ino, generation: head.generation };
+        let entry = Entry { slot, key, target: Target { node, kind }, length, bytes };
+        bytes[..4].fill(0);
+        let whole = mask(slot, slots) & !bucket.occupancy == 0;
+        if whole && checksum(checked(key), &bytes[..entry.used()]) == head.crc {
+            Ok(entry)
+        } else {
+            Err(Errno::IO)
+        }
+    }
+}
+
+impl Op<'_> {
+    /// Stores an entry into free slots of a bucket; nothing names them yet. Gives their occupancy bits.
+    pub(crate) fn write_entry(&mut self, block: u64, slot: usize, entry: &Entry) -> Result<u64> {
+        let region = &self.volume.region;
+        let slots = entry.slots();
+        let mut hashes = [0; ENTRY_SLOTS_MAX * 8];
+        for index in 0..slots {
+            let word = checked(if index == 0 { entry.key } else { 0 });
+            hashes[index * 8..index * 8 + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let hash_at = block * BLOCK + BUCKET_HASHES + slot as u64 * 8;
+        let stored = region.write(hash_at, &hashes[..slots * 8])?.flush();
+        self.pend(stored);
+        let bytes = &entry.bytes[..slots * SLOT as usize];
+        let stored = region.write(slot_at(block, slot), bytes)?.flush();
+        self.pend(stored);
+        Ok(mask(slot, slots))
+    }
+
+    /// Writes a whole new bucket that holds `entries` (they fit); nothing points to it yet.
+    pub(crate) fn write_bucket(&mut self, dir: Dir, block: u64, entries: &[Entry]) -> Result<()> {
+        let mut image = [0; BLOCK as usize];
+        let mut slot = 0;
+        for entry in entries {
+            for index in 0..entry.slots() {
+                let word = checked(if index == 0 { entry.key } else { 0 });
+                let at = BUCKET_HASHES as usize + (slot + index) * 8;
+                image[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            let bytes = &entry.bytes[..entry.slots() * SLOT as usize];
+            let at = HEAD + slot * SLOT as usize;
+            image[at..at + bytes.len()].copy_from_slice(bytes);
+            slot += entry.slots();
+        }
+        image[..LINE as usize].copy_from_slice(header(dir, mask(0, slot)).as_bytes());
+        let used = HEAD + slot * SLOT as usize;
+        let stored = self.volume.region.stream(block * BLOCK, &image[..used])?;
+        self.pend(stored);
+        Ok(())
+    }
+
+    /// Drops dead leftovers from a bucket's occupancy word; gives the bucket as it is then.
+    pub(crate) fn clear_dead(&mut self, mut bucket: Bucket, cell: Cell) -> Result<Bucket> {
+        let live = bucket.live(cell)?;
+        if live != bucket.occupancy {
+            // PERSIST: durable before anything is stored into the slots that become free, and before
+            // the bucket's cell grows (the leftovers would come to life).
+            let durable = self.fence();
+            self.commit_word(occupancy_at(bucket.block), checked(live), &durable)?;
+            bucket.occupancy = live;
+        }
+        Ok(bucket)
+    }
+}

@@ -1,0 +1,556 @@
+//! Directories: extendible hashing in a tree of nodes, after the keys of `dirhash.rs`.
+//!
+//! The inode's root word is empty, or names a bucket, or a node of 512 words that the next nine bits of the
+//! key index. A bucket of local depth `l` stands in `2^(9-l)` equal consecutive words of its node;
+//! where a bucket of depth 9 overflows, a child node takes its place. A word's kind is the bucket's
+//! local depth, or [`NODE`]; its check is keyed by the [`Cell`] it covers.
+//!
+//! Invariants: a word changes in place only alone; where more than one word changes, the node is copied
+//! aside and the one word that points to it is stored. So every step below is one 8-byte store, and
+//! splitting and pruning never change which entries exist.
+//!
+//! Locks: changes need the directory's inode lock and a working operation; reads run under its sequence
+//! number ([`Volume::read_steadily`]) or its lock.
+
+use crate::Result;
+use crate::bucket::{Bucket, Cell, Dir, Entry, Target, occupancy_at, slots_of};
+use crate::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, unchecked};
+use crate::layout::{BLOCK, ROOT_WORD};
+use crate::op::Op;
+use crate::volume::Volume;
+use crate::word::Word;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+/// The kind of a word that names a node.
+pub(crate) const NODE: u8 = 15;
+/// Key bits that a node consumes.
+pub(crate) const NODE_BITS: u32 = 9;
+/// Words of a node.
+pub(crate) const NODE_WORDS: usize = 1 << NODE_BITS;
+/// Levels of nodes: a bucket at the very bottom covers four keys, whose entries always fit.
+pub(crate) const LEVELS_MAX: usize = (KEY_BITS / NODE_BITS) as usize;
+
+/// All keys.
+const ALL: Cell = Cell { lo: 0, depth: 0 };
+
+/// A word of a directory, decoded.
+pub(crate) struct DirWord {
+    pub(crate) block: u64,
+    pub(crate) kind: u8,
+    pub(crate) cell: Cell,
+}
+
+/// A word to be stored: the step that makes a change happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Store {
+    pub(crate) at: u64,
+    pub(crate) value: u64,
+}
+
+/// Where a key belongs.
+pub(crate) struct Place {
+    /// Blocks of the nodes passed, from the root down.
+    nodes: SmallVec<[u64; 3]>,
+    /// Block of the bucket, 0 if there is none.
+    pub(crate) bucket: u64,
+    /// What the bucket covers; without one: what the single empty word covers.
+    pub(crate) cell: Cell,
+}
+
+/// An entry that was looked for, and where it is.
+pub(crate) struct Hit {
+    pub(crate) entry: Entry,
+    pub(crate) bucket: Bucket,
+    pub(crate) cell: Cell,
+    /// Its bucket is the whole directory.
+    lone: bool,
+}
+
+/// What a search found.
+pub(crate) struct Search {
+    pub(crate) hit: Option<Hit>,
+    /// A key with the name's hash that no entry has; `None` if all are taken.
+    pub(crate) vacant: Option<u64>,
+}
+
+/// The cell of the word at which `key` leaves the `level`-th node (0: the root word).
+fn word_cell(key: u64, level: usize) -> Cell {
+    Cell::of(key, level as u32 * NODE_BITS)
+}
+
+/// Index in the node below `level` words, the root word included, at which `key` goes on.
+fn word_index(key: u64, level: usize) -> usize {
+    let below = KEY_BITS - level as u32 * NODE_BITS;
+    (key >> below) as usize & (NODE_WORDS - 1)
+}
+
+/// The cell of a word of that kind; `EIO` if no such word can stand there.
+fn cell_of_kind(key: u64, level: usize, kind: u8) -> Result<Cell> {
+    match (level, kind) {
+        (_, NODE) if level < LEVELS_MAX => Ok(word_cell(key, level)),
+        (0, 0) => Ok(word_cell(key, 0)),
+        (1.., 1..=9) => Ok(Cell::of(key, (level as u32 - 1) * NODE_BITS + u32::from(kind))),
+        _ => Err(Errno::IO),
+    }
+}
+
+impl Place {
+    /// Offset of the pointer that leads `key` out of `level` nodes: the root word, or a node's word.
+    fn pointer(&self, dir: Dir, key: u64, level: usize) -> u64 {
+        match level.checked_sub(1) {
+            None => dir.inode.at(ROOT_WORD),
+            Some(node) => self.nodes[node] * BLOCK + word_index(key, level) as u64 * 8,
+        }
+    }
+}
+
+impl Volume {
+    /// Decodes the word that `key` meets behind `level` nodes, and gives the cell it covers.
+    pub(crate) fn open_dir_word(
+        &self,
+        dir: Dir,
+        raw: u64,
+        key: u64,
+        level: usize,
+    ) -> Result<Option<DirWord>> {
+        if raw == 0 {
+            return Ok(None);
+        }
+        let cell = cell_of_kind(key, level, Word::kind_of(raw))?;
+        let word = self.open_word(raw, dir.key(cell))?;
+        Ok(word.map(|word| DirWord { block: word.block, kind: word.kind, cell }))
+    }
+
+    /// Finds the bucket to which `key` belongs.
+    pub(crate) fn locate(&self, dir: Dir, key: u64) -> Result<Place> {
+        let mut place = Place { nodes: SmallVec::new(), bucket: 0, cell: ALL };
+        loop {
+            let level = place.nodes.len();
+            let raw = self.region.load64(place.pointer(dir, key, level))?;
+            match self.open_dir_word(dir, raw, key, level)? {
+                None => place.cell = word_cell(key, level),
+                Some(word) if word.kind == NODE => {
+                    place.nodes.push(word.block);
+                    continue;
+                }
+                Some(word) => (place.bucket, place.cell) = (word.block, word.cell),
+            }
+            return Ok(place);
+        }
+    }
+
+    /// Looks for `name`, whose 52 hash bits are `hash`.
+    pub(crate) fn search(&self, dir: Dir, hash: u64, name: &[u8]) -> Result<Search> {
+        let first = hash << EXTRA_BITS;
+        let last = first + (EXTRAS - 1);
+        let mut taken = 0_u64;
+        let mut key = first;
+        loop {
+            let place = self.locate(dir, key)?;
+            if place.bucket != 0 {
+                let bucket = self.read_bucket(dir, place.bucket)?;
+                let mut candidates = bucket.candidates(hash)?;
+                while candidates != 0 {
+                    let slot = candidates.trailing_zeros() as usize;
+                    candidates &= candidates - 1;
+                    if !place.cell.holds(bucket.key(slot)?) {
+                        continue;
+                    }
+                    let entry = self.read_entry(&bucket, slot)?;
+                    if entry.name() == name {
+                        let lone = place.nodes.is_empty();
+                        let hit = Hit { entry, bucket, cell: place.cell, lone };
+                        return Ok(Search { hit: Some(hit), vacant: None });
+                    }
+                    taken |= 1 << (entry.key - first);
+                }
+                bucket.verify()?;
+            }
+            if place.cell.last() >= last {
+                let vacant = u64::from(taken.trailing_ones());
+                let vacant = (vacant < EXTRAS).then_some(first + vacant);
+                return Ok(Search { hit: None, vacant });
+            }
+            key = place.cell.last() + 1;
+        }
+    }
+
+    /// The entries of the cell that holds `key`, and the cell. Those with keys below `key` are left out.
+    pub(crate) fn entries_from(&self, dir: Dir, key: u64) -> Result<(Cell, Vec<Entry>)> {
+        let place = self.locate(dir, key)?;
+        if place.bucket == 0 {
+            return Ok((place.cell, Vec::new()));
+        }
+        let bucket = self.read_bucket(dir, place.bucket)?;
+        let mut entries = Vec::new();
+        for found in bucket.keys() {
+            let (slot, found) = found?;
+            if found >= key && place.cell.holds(found) {
+                entries.push(self.read_entry(&bucket, slot)?);
+            }
+        }
+        entries.sort_unstable_by_key(|entry| entry.key);
+        Ok((place.cell, entries))
+    }
+
+    /// Whether a directory has no entries.
+    pub(crate) fn is_empty_directory(&self, dir: Dir) -> Result<bool> {
+        let mut key = 0;
+        loop {
+            let place = self.locate(dir, key)?;
+            if place.bucket != 0 && self.read_bucket(dir, place.bucket)?.live(place.cell)? != 0 {
+                return Ok(false);
+            }
+            match place.cell.next() {
+                Some(next) => key = next,
+                None => return Ok(true),
+            }
+        }
+    }
+
+    /// Reads a node's words, each decoded and checked; `lo` is the first key that the node covers.
+    pub(crate) fn read_node(&self, dir: Dir, block: u64, lo: u64, level: usize) -> Result<Words> {
+        let mut bytes = [0; BLOCK as usize];
+        self.region.read(block * BLOCK, &mut bytes)?;
+        let mut words = Words { dir, lo, level, words: [None; NODE_WORDS] };
+        for (index, raw) in bytes.chunks_exact(8).enumerate() {
+            let raw = u64::from_le_bytes(raw.try_into().unwrap_or_default());
+            let key = words.key_of(index);
+            words.words[index] =
+                self.open_dir_word(dir, raw, key, level)?.map(|word| (word.block, word.kind));
+        }
+        Ok(words)
+    }
+}
+
+/// A node's words by value.
+pub(crate) struct Words {
+    dir: Dir,
+    lo: u64,
+    /// Nodes passed, this one included.
+    level: usize,
+    /// Block and kind.
+    words: [Option<(u64, u8)>; NODE_WORDS],
+}
+
+/// What a node amounts to.
+enum Summary {
+    Empty,
+    /// One bucket covers all of it.
+    Whole(u64),
+    Mixed,
+}
+
+impl Words {
+    fn key_of(&self, index: usize) -> u64 {
+        self.lo | (index as u64) << (KEY_BITS - self.level as u32 * NODE_BITS)
+    }
+
+    /// Distinct words with their first indices.
+    pub(crate) fn distinct(&self) -> impl Iterator<Item = (u64, u64, u8)> + '_ {
+        let mut index = 0;
+        std::iter::from_fn(move || {
+            while index < NODE_WORDS {
+                let at = index;
+                match self.words[at] {
+                    None => index += 1,
+                    Some((block, kind)) => {
+                        index += Self::span(kind);
+                        return Some((self.key_of(at), block, kind));
+                    }
+                }
+            }
+            None
+        })
+    }
+
+    /// Words that a word of this kind stands in.
+    fn span(kind: u8) -> usize {
+        if kind == NODE { 1 } else { NODE_WORDS >> kind }
+    }
+
+    /// Puts a bucket, or nothing, into the words of `cell`.
+    fn set(&mut self, cell: Cell, bucket: Option<u64>) {
+        let kind = cell.depth - (self.level as u32 - 1) * NODE_BITS;
+        let first = word_index(cell.lo, self.level);
+        let value = bucket.map(|block| (block, kind as u8));
+        self.words[first..first + (NODE_WORDS >> kind)].fill(value);
+    }
+
+    /// The largest cell around `key` without any word in it, less than the whole node.
+    fn empty_cell(&self, key: u64) -> Cell {
+        let index = word_index(key, self.level);
+        let mut kind = NODE_BITS;
+        while kind > 1 {
+            let size = NODE_WORDS >> (kind - 1);
+            let first = index / size * size;
+            if self.words[first..first + size].iter().any(Option::is_some) {
+                break;
+            }
+            kind -= 1;
+        }
+        Cell::of(key, (self.level as u32 - 1) * NODE_BITS + kind)
+    }
+
+    /// Lets each bucket whose neighbour is empty cover both. Gives the buckets that grew, with the
+    /// cells they had.
+    fn merge(&mut self) -> SmallVec<[(u64, Cell); 4]> {
+        let mut grown = SmallVec::new();
+        for kind in (1..=NODE_BITS as u8).rev() {
+            let size = NODE_WORDS >> kind;
+            for first in (0..NODE_WORDS).step_by(2 * size) {
+                let empty = |from: usize| self.words[from..from + size].iter().all(Option::is_none);
+                let bucket = |from: usize| match self.words[from] {
+                    Some((block, found)) if found == kind => Some(block),
+                    _ => None,
+                };
+                let pair = [(first, first + size), (first + size, first)];
+                let lonely = pair.into_iter().find_map(|(at, other)| {
+                    if empty(other) { bucket(at).map(|block| (at, block)) } else { None }
+                });
+                if let Some((at, block)) = lonely {
+                    let depth = (self.level as u32 - 1) * NODE_BITS + u32::from(kind);
+                    grown.push((block, Cell::of(self.key_of(at), depth)));
+                    self.words[first..first + 2 * size].fill(Some((block, kind - 1)));
+                }
+            }
+        }
+        grown
+    }
+
+    fn summary(&self) -> Summary {
+        match self.words[0] {
+            Some((block, 0)) => Summary::Whole(block),
+            None if self.words.iter().all(Option::is_none) => Summary::Empty,
+            _ => Summary::Mixed,
+        }
+    }
+
+    fn sealed(&self, index: usize) -> u64 {
+        let Some((block, kind)) = self.words[index] else { return 0 };
+        let key = self.key_of(index);
+        let depth = if kind == NODE { NODE_BITS } else { u32::from(kind) };
+        let cell = Cell::of(key, (self.level as u32 - 1) * NODE_BITS + depth);
+        self.dir.seal(cell, block, kind)
+    }
+
+    fn image(&self) -> [u8; BLOCK as usize] {
+        let mut image = [0; BLOCK as usize];
+        for (index, bytes) in image.chunks_exact_mut(8).enumerate() {
+            bytes.copy_from_slice(&self.sealed(index).to_le_bytes());
+        }
+        image
+    }
+}
+
+impl Op<'_> {
+    /// Takes one metadata block.
+    pub(crate) fn metadata_block(&mut self) -> Result<u64> {
+        let extents = self.volume.allocate_metadata(self, 1)?;
+        extents.first().map(|&(block, _)| block).ok_or(Errno::NOSPC)
+    }
+
+    /// Writes a node aside.
+    fn write_node(&mut self, words: &Words) -> Result<u64> {
+        let block = self.metadata_block()?;
+        let stored = self.volume.region.stream(block * BLOCK, &words.image())?;
+        self.pend(stored);
+        Ok(block)
+    }
+
+    /// Makes room for `slots` consecutive slots in the bucket of `key`, by splitting as often as needed.
+    /// Steps are durable one by one: call it before anything else is allocated or changed. `ENOSPC`.
+    pub(crate) fn make_room(&mut self, dir: Dir, key: u64, slots: usize) -> Result<()> {
+        loop {
+            let place = self.volume.locate(dir, key)?;
+            if place.bucket == 0 {
+                return Ok(());
+            }
+            let bucket = self.volume.read_bucket(dir, place.bucket)?;
+            let bucket = self.clear_dead(bucket, place.cell)?;
+            if bucket.room(slots).is_some() {
+                return Ok(());
+            }
+            self.split(dir, key, &place, bucket)?;
+        }
+    }
+
+    /// Splits a bucket: its upper half moves to a new one, unless a half is empty.
+    fn split(&mut self, dir: Dir, key: u64, place: &Place, bucket: Bucket) -> Result<()> {
+        let volume = self.volume;
+        let [lower, upper] = place.cell.halves();
+        let mut moved = Vec::new();
+        for found in bucket.keys() {
+            let (slot, found) = found?;
+            if upper.holds(found) {
+                moved.push(volume.read_entry(&bucket, slot)?);
+            }
+        }
+        let stays = bucket.live(lower)?;
+        let (low, high) = match (stays, moved.is_empty()) {
+            (_, true) => (Some(bucket.block), None),
+            (0, false) => (None, Some(bucket.block)),
+            (_, false) => {
+                let new = self.metadata_block()?;
+                self.write_bucket(dir, new, &moved)?;
+                (Some(bucket.block), Some(new))
+            }
+        };
+        let level = place.nodes.len();
+        let full = place.cell.depth == level as u32 * NODE_BITS;
+        let mut words = if full {
+            if level == LEVELS_MAX {
+                return Err(Errno::NOSPC);
+            }
+            Words { dir, lo: place.cell.lo, level: level + 1, words: [None; NODE_WORDS] }
+        } else {
+            let old = place.nodes[level - 1];
+            self.free_later(old, 1);
+            volume.read_node(dir, old, word_cell(key, level - 1).lo, level)?
+        };
+        words.set(lower, low);
+        words.set(upper, high);
+        let node = self.write_node(&words)?;
+        let store = self.pointer_store(dir, key, place, words.level - 1, node);
+        // PERSIST: the new bucket and the new node before the word that makes them count.
+        // CRASH: before the word, the old node and the old bucket stand as they were; after it, the
+        // old bucket's moved entries are dead by their keys.
+        let durable = self.fence();
+        self.commit_word(store.at, store.value, &durable)?;
+        self.settle();
+        let cell = if low == Some(bucket.block) { lower } else { upper };
+        self.clear_dead(bucket, cell).map(drop)
+    }
+
+    /// The store that lets the pointer behind `level` nodes name another node.
+    fn pointer_store(&self, dir: Dir, key: u64, place: &Place, level: usize, node: u64) -> Store {
+        let value = dir.seal(word_cell(key, level), node, NODE);
+        Store { at: place.pointer(dir, key, level), value }
+    }
+
+    /// Puts an entry aside, into free slots or a new bucket; the store that is returned makes it exist.
+    /// [`Op::make_room`] came before it, under the same lock.
+    pub(crate) fn insertion(
+        &mut self,
+        dir: Dir,
+        key: u64,
+        name: &[u8],
+        target: Target,
+    ) -> Result<Store> {
+        let volume = self.volume;
+        let entry = Entry::new(key, name, target);
+        let place = volume.locate(dir, key)?;
+        if place.bucket != 0 {
+            let bucket = volume.read_bucket(dir, place.bucket)?;
+            let slot = bucket.room(slots_of(name.len())).ok_or(Errno::NOSPC)?;
+            let mask = self.write_entry(bucket.block, slot, &entry)?;
+            let value = checked(bucket.occupancy | mask);
+            return Ok(Store { at: occupancy_at(bucket.block), value });
+        }
+        let block = self.metadata_block()?;
+        self.write_bucket(dir, block, &[entry])?;
+        let level = place.nodes.len();
+        let Some(&node) = place.nodes.last() else {
+            let value = dir.seal(place.cell, block, 0);
+            return Ok(Store { at: dir.inode.at(ROOT_WORD), value });
+        };
+        let mut words = volume.read_node(dir, node, word_cell(key, level - 1).lo, level)?;
+        let cell = words.empty_cell(key);
+        words.set(cell, Some(block));
+        if cell.depth == level as u32 * NODE_BITS {
+            let value = words.sealed(word_index(key, level));
+            return Ok(Store { at: place.pointer(dir, key, level), value });
+        }
+        let copy = self.write_node(&words)?;
+        self.free_later(node, 1);
+        Ok(self.pointer_store(dir, key, &place, level - 1, copy))
+    }
+
+    /// The store that takes an entry away. `with` is an insertion that happens together with it:
+    /// if both concern the same word, the store is for both, and replaces it.
+    pub(crate) fn removal(&mut self, dir: Dir, hit: &Hit, with: Option<Store>) -> Result<Store> {
+        let at = occupancy_at(hit.bucket.block);
+        let before = match with {
+            Some(store) if store.at == at => unchecked(store.value)?,
+            _ => hit.bucket.live(hit.cell)?,
+        };
+        let left = before & !hit.entry.mask();
+        if left == 0 && hit.lone {
+            self.free_later(hit.bucket.block, 1);
+            return Ok(Store { at: dir.inode.at(ROOT_WORD), value: 0 });
+        }
+        Ok(Store { at, value: checked(left) })
+    }
+
+    /// Takes the bucket of `key` out of the tree if it has become empty, and lets its neighbour cover its
+    /// keys. Which entries exist does not change; when there is no room for it, it is left undone.
+    pub(crate) fn prune(&mut self, dir: Dir, key: u64) -> Result<()> {
+        let volume = self.volume;
+        let place = volume.locate(dir, key)?;
+        if place.bucket == 0 || volume.read_bucket(dir, place.bucket)?.live(place.cell)? != 0 {
+            return Ok(());
+        }
+        let mut given_up: SmallVec<[u64; 4]> = SmallVec::from_slice(&[place.bucket]);
+        let mut replacement = None;
+        let mut cell = place.cell;
+        let mut level = place.nodes.len();
+        let store = loop {
+            if level == 0 {
+                let value = replacement.map_or(0, |block| dir.seal(ALL, block, 0));
+                break Store { at: dir.inode.at(ROOT_WORD), value };
+            }
+            let node = place.nodes[level - 1];
+            let mut words = volume.read_node(dir, node, word_cell(key, level - 1).lo, level)?;
+            words.set(cell, replacement);
+            for (block, cell) in words.merge() {
+                let bucket = volume.read_bucket(dir, block)?;
+                self.clear_dead(bucket, cell)?;
+            }
+            replacement = match words.summary() {
+                Summary::Empty => None,
+                Summary::Whole(block) => Some(block),
+                Summary::Mixed => {
+                    break self.replace_node(dir, key, &place, level, &words, &mut given_up)?;
+                }
+            };
+            given_up.push(node);
+            level -= 1;
+            cell = word_cell(key, level);
+        };
+        // PERSIST: a node copied aside before the word that makes it count.
+        let durable = self.fence();
+        self.commit_word(store.at, store.value, &durable)?;
+        for block in given_up {
+            self.free_later(block, 1);
+        }
+        Ok(())
+    }
+
+    /// The store that gives a node other words: in place if only one differs, else by a copy.
+    fn replace_node(
+        &mut self,
+        dir: Dir,
+        key: u64,
+        place: &Place,
+        level: usize,
+        words: &Words,
+        given_up: &mut SmallVec<[u64; 4]>,
+    ) -> Result<Store> {
+        let node = place.nodes[level - 1];
+        let mut differing = SmallVec::<[Store; 2]>::new();
+        for index in 0..NODE_WORDS {
+            let at = node * BLOCK + index as u64 * 8;
+            let value = words.sealed(index);
+            if self.volume.region.load64(at)? != value {
+                differing.push(Store { at, value });
+            }
+            if differing.len() == 2 {
+                let copy = self.write_node(words)?;
+                given_up.push(node);
+                return Ok(self.pointer_store(dir, key, place, level - 1, copy));
+            }
+        }
+        differing.first().copied().ok_or(Errno::IO)
+    }
+}

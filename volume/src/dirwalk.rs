@@ -1,0 +1,155 @@
+//! Walks over a whole directory for recovery, `fsck` and accounting: every node, bucket and entry, and
+//! every damaged place, which does not end the walk.
+//!
+//! The caller sees to it that the directory does not change: its lock, the gate, or an unattached volume.
+
+use crate::Result;
+use crate::bucket::{Cell, Dir, Target};
+use crate::directory::{DirWord, LEVELS_MAX, NODE, NODE_BITS, NODE_WORDS};
+use crate::inode::Inode;
+use crate::layout::{BLOCK, Identity, ROOT_WORD};
+use crate::op::Op;
+use crate::volume::Volume;
+
+/// What a walk meets.
+pub(crate) enum DirItem<'a> {
+    /// A metadata block: a node or a bucket.
+    Block(u64),
+    /// A name.
+    Entry { name: &'a [u8], target: Target },
+    /// A check failed at this offset of the region; what it hides is not told.
+    Damaged { at: u64, what: &'static str },
+}
+
+/// Receives the items; an error ends the walk.
+type Visitor<'a> = dyn FnMut(DirItem<'_>) -> Result<()> + 'a;
+
+impl Volume {
+    /// Tells every block, entry and damage of a directory.
+    pub(crate) fn walk_directory(
+        &self,
+        inode: Inode,
+        identity: &Identity,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<()> {
+        let dir = Dir { inode, generation: identity.generation };
+        self.walk_words(dir, &mut |word| {
+            visitor(match word {
+                Ok((word, _)) => DirItem::Block(word.block),
+                Err(at) => DirItem::Damaged { at, what: "a word of a directory" },
+            })?;
+            match word {
+                Ok((word, _)) if word.kind != NODE => {
+                    self.walk_bucket(dir, word.block, word.cell, visitor)
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// Number of blocks that a directory's nodes and buckets take. Damaged parts are not counted.
+    pub(crate) fn directory_blocks(&self, inode: Inode, identity: &Identity) -> Result<u64> {
+        let mut blocks = 0;
+        let dir = Dir { inode, generation: identity.generation };
+        self.walk_words(dir, &mut |word| {
+            blocks += u64::from(word.is_ok());
+            Ok(())
+        })?;
+        Ok(blocks)
+    }
+
+    /// Tells each distinct word with its offset, or the offset of a damaged one; parents first.
+    fn walk_words(
+        &self,
+        dir: Dir,
+        each: &mut dyn FnMut(std::result::Result<(&DirWord, u64), u64>) -> Result<()>,
+    ) -> Result<()> {
+        let root = dir.inode.at(ROOT_WORD);
+        let mut nodes: Vec<(u64, u64, usize)> = Vec::new();
+        match self.open_dir_word(dir, self.region.load64(root)?, 0, 0) {
+            Ok(None) => {}
+            Ok(Some(word)) => {
+                each(Ok((&word, root)))?;
+                if word.kind == NODE {
+                    nodes.push((word.block, 0, 1));
+                }
+            }
+            Err(_) => each(Err(root))?,
+        }
+        while let Some((block, lo, level)) = nodes.pop() {
+            let mut bytes = [0; BLOCK as usize];
+            if self.region.read(block * BLOCK, &mut bytes).is_err() {
+                each(Err(block * BLOCK))?;
+                continue;
+            }
+            let mut covered = None;
+            for (index, raw) in bytes.chunks_exact(8).enumerate() {
+                let raw = u64::from_le_bytes(raw.try_into().unwrap_or_default());
+                let at = block * BLOCK + index as u64 * 8;
+                let key =
+                    lo | (index as u64) << (crate::dirhash::KEY_BITS - level as u32 * NODE_BITS);
+                match self.open_dir_word(dir, raw, key, level) {
+                    Ok(None) => {}
+                    Ok(Some(word)) if covered == Some((word.block, word.cell)) => {}
+                    Ok(Some(word)) => {
+                        each(Ok((&word, at)))?;
+                        covered = Some((word.block, word.cell));
+                        if word.kind == NODE && level < LEVELS_MAX {
+                            nodes.push((word.block, key, level + 1));
+                        }
+                    }
+                    Err(_) => each(Err(at))?,
+                }
+            }
+            debug_assert!(bytes.len() == NODE_WORDS * 8);
+        }
+        Ok(())
+    }
+
+    fn walk_bucket(
+        &self,
+        dir: Dir,
+        block: u64,
+        cell: Cell,
+        visitor: &mut Visitor<'_>,
+    ) -> Result<()> {
+        let damaged = |what| DirItem::Damaged { at: block * BLOCK, what };
+        let Ok(bucket) = self.read_bucket(dir, block) else {
+            return visitor(damaged("a bucket's header or occupancy word"));
+        };
+        if bucket.live(cell).is_err() {
+            visitor(damaged("a bucket's hash words"))?;
+        }
+        for key in bucket.keys() {
+            let Ok((slot, key)) = key else { continue };
+            if !cell.holds(key) {
+                continue;
+            }
+            match self.read_entry(&bucket, slot) {
+                Ok(entry) if self.name_hash(entry.name()) == crate::dirhash::hash_of_key(key) => {
+                    visitor(DirItem::Entry { name: entry.name(), target: entry.target })?;
+                }
+                _ => visitor(DirItem::Damaged {
+                    at: crate::bucket::slot_at(block, slot),
+                    what: "a directory entry",
+                })?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Op<'_> {
+    /// Frees the blocks that an empty directory still holds: empty buckets and their nodes.
+    pub(crate) fn free_directory(&mut self, inode: Inode, identity: &Identity) -> Result<()> {
+        let dir = Dir { inode, generation: identity.generation };
+        let volume = self.volume;
+        volume.walk_words(dir, &mut |word| {
+            // What a damaged word hides stays allocated: a failed check frees nothing.
+            if let Ok((word, _)) = word {
+                self.free_later(word.block, 1);
+            }
+            Ok(())
+        })
+    }
+}

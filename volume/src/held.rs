@@ -1,0 +1,175 @@
+//! Inodes whose locks an operation holds, with what is to change about them.
+//!
+//! An operation reads them under their locks ([`Volume::held`]), changes the values, and commits them:
+//!
+//! - [`Op::commit_held`]: everything in one transaction;
+//! - [`Op::commit_lone`]: one word is the commit. The commit lines (times, a directory's number of entries)
+//!   go with it without a fence of their own; a crash may forget or foresee them, never tear them.
+//!
+//! What is current (the volatile lines) moves last, when the change is durable.
+
+use crate::Result;
+use crate::bucket::Dir;
+use crate::directory::Store;
+use crate::inode::{Current, Inode, LIVE_WRITTEN};
+use crate::layout::{COMMIT, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LINE, SLOT};
+use crate::op::Op;
+use crate::volume::{Volume, now};
+use rustix::io::Errno;
+use vfs::{Kind, Node};
+use zerocopy::IntoBytes;
+
+/// A slot of a directory entry to be changed in place: its offset and its new bytes.
+pub(crate) type SlotStore = (u64, [u8; SLOT as usize]);
+
+/// A locked inode.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) inode: Inode,
+    pub(crate) identity: Identity,
+    pub(crate) commit: Commit,
+    pub(crate) current: Current,
+    before: (Identity, Commit),
+}
+
+impl Held {
+    pub(crate) fn node(&self) -> Node {
+        Node { ino: self.inode.0, generation: self.identity.generation }
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.identity.kind() == Some(Kind::Directory)
+    }
+
+    /// As a directory: `ENOTDIR`.
+    pub(crate) fn directory(&self) -> Result<Dir> {
+        as_directory(self.inode, &self.identity)
+    }
+
+    /// A directory's contents change: entries and subdirectories come or go.
+    pub(crate) fn change_entries(&mut self, entries: i64, directories: i32) {
+        let time = now();
+        self.commit.size = self.commit.size.saturating_add_signed(entries);
+        self.commit.aux = self.commit.aux.saturating_add_signed(directories);
+        self.commit.mtime = time;
+        self.commit.flags |= COMMIT_WRITTEN;
+        self.current.size = self.commit.size;
+        self.current.mtime = time;
+        self.current.ctime = time;
+        self.current.flags |= LIVE_WRITTEN;
+    }
+
+    /// The identity changes: so does the change time.
+    pub(crate) fn touch(&mut self) {
+        let time = now();
+        self.identity.ctime = time;
+        self.commit.flags &= !COMMIT_WRITTEN;
+        self.current.ctime = time;
+        self.current.flags &= !LIVE_WRITTEN;
+    }
+}
+
+/// An inode as a directory: `ENOTDIR`.
+pub(crate) fn as_directory(inode: Inode, identity: &Identity) -> Result<Dir> {
+    match identity.kind() {
+        Some(Kind::Directory) => Ok(Dir { inode, generation: identity.generation }),
+        _ => Err(Errno::NOTDIR),
+    }
+}
+
+impl Volume {
+    /// The inode number of a node that a caller named.
+    pub(crate) fn inode_of(&self, node: Node) -> Result<Inode> {
+        self.inode(node.ino).map_err(|_| Errno::STALE)
+    }
+
+    /// Reads an inode whose lock the caller's operation holds.
+    pub(crate) fn held(&self, node: Node) -> Result<Held> {
+        let (inode, identity) = self.identity_of(node)?;
+        let (commit, _) = self.commit_line(inode, identity.generation)?;
+        let current = self.current(inode)?;
+        Ok(Held { inode, identity, commit, current, before: (identity, commit) })
+    }
+
+    /// Reads a locked directory in which names are to change: `ENOENT` if it was removed.
+    pub(crate) fn held_directory(&self, node: Node) -> Result<(Held, Dir)> {
+        let held = self.held(node)?;
+        let dir = held.directory()?;
+        if held.identity.nlink == 0 { Err(Errno::NOENT) } else { Ok((held, dir)) }
+    }
+}
+
+impl Op<'_> {
+    /// Commits all changes of the locked inodes, words and slots in one transaction.
+    pub(crate) fn commit_held(
+        &mut self,
+        held: &[Held],
+        words: &[Store],
+        slots: &[SlotStore],
+    ) -> Result<()> {
+        let volume = self.volume;
+        for word in words {
+            self.undo(word.at, 8)?;
+        }
+        for &(at, _) in slots {
+            self.undo(at, SLOT)?;
+        }
+        for one in held {
+            if one.identity != one.before.0 {
+                self.undo_identity(one.inode)?;
+            }
+            if one.commit != one.before.1 {
+                self.undo_commit(one.inode, one.identity.generation)?;
+            }
+        }
+        // PERSIST: the undo images, and all new structures that the words publish, are durable before
+        // anything changes in place.
+        // CRASH: until the lane's number moves, recovery puts everything back.
+        let durable = self.seal();
+        let mut changes = volume.region.nothing();
+        for word in words {
+            changes = changes.and(volume.region.store64(word.at, word.value)?.flush());
+        }
+        for (at, bytes) in slots {
+            changes = changes.and(volume.region.write(*at, bytes)?.flush());
+        }
+        for one in held {
+            if one.identity != one.before.0 {
+                let sealed = one.identity.sealed(one.inode);
+                let at = one.inode.at(IDENTITY);
+                changes = changes.and(volume.region.write(at, sealed.as_bytes())?.flush());
+            }
+            if one.commit != one.before.1 {
+                let generation = one.identity.generation;
+                let stored = volume.store_commit(one.inode, generation, one.commit, &durable)?;
+                changes = changes.and(stored.flush());
+            }
+        }
+        self.commit(changes)?;
+        self.publish_held(held)
+    }
+
+    /// Commits by one word; of the locked inodes only the commit lines may have changed.
+    pub(crate) fn commit_lone(&mut self, held: &[Held], store: Store) -> Result<()> {
+        let volume = self.volume;
+        // PERSIST: all new structures that the word publishes.
+        let durable = self.fence();
+        for one in held {
+            debug_assert!(one.identity == one.before.0, "an identity changes in transactions only");
+            if one.commit != one.before.1 {
+                self.note(one.inode.at(COMMIT))?;
+                let generation = one.identity.generation;
+                let stored = volume.store_commit(one.inode, generation, one.commit, &durable)?;
+                self.pend(stored.flush());
+            }
+        }
+        self.commit_word(store.at, store.value, &durable)?;
+        self.publish_held(held)
+    }
+
+    fn publish_held(&self, held: &[Held]) -> Result<()> {
+        held.iter().try_for_each(|one| self.volume.set_current(one.inode, &one.current))
+    }
+}
+
+const _: () = assert!(SLOT == LINE);

@@ -1,0 +1,314 @@
+//! Names: lookup, making and removing names, and the end of inodes without one.
+//!
+//! Each call finds its inodes without a lock, then locks them all at once (`op.rs`: ascending), then looks
+//! again: if a name means something else by now, it starts over. Renames have a file of their own.
+//!
+//! Persistence: making a file is one occupancy (or map) word after a fence for the inode and its entry;
+//! what changes more than one thing (directories, hard links, open files that lose their name) is
+//! a transaction. Splits and merges of buckets are steps of their own that change no name.
+//!
+//! An inode without a name and without an open description is freed by whoever wins
+//! [`Volume::close_for_good`]: the call that took the last name, or the last close.
+
+use crate::Result;
+use crate::bucket::{Dir, Target, slots_of};
+use crate::directory::Hit;
+use crate::dirhash::checked;
+use crate::held::{Held, as_directory};
+use crate::inode::Inode;
+use crate::layout::{FLAG_LINKABLE, IDENTITY, Identity, NAME_MAX};
+use crate::op::Op;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use vfs::{DirEntry, Kind, NewNode, Node};
+
+/// Names of a file, and subdirectories of a directory, at most.
+const LINKS_MAX: u32 = 1 << 31;
+/// `read_dir` positions after `.` and after `..`; those of entries are their keys, at least 16.
+const COOKIE_SELF: i64 = 1;
+const COOKIE_PARENT: i64 = 2;
+
+/// Checks a name that is to be made or removed.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        [] => Err(Errno::NOENT),
+        _ if name.len() > NAME_MAX => Err(Errno::NAMETOOLONG),
+        b"." | b".." => Err(Errno::INVAL),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
+        _ => Ok(()),
+    }
+}
+
+impl Volume {
+    /// Finds `name` in `dir`.
+    pub(crate) fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
+        self.lookup_target(dir, name).map(|target| target.node)
+    }
+
+    /// Finds `name` in `dir`, with the kind that the entry tells.
+    pub(crate) fn lookup_target(&self, dir: Node, name: &[u8]) -> Result<Target> {
+        if name.len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let hash = self.name_hash(name);
+        self.read_steadily(dir, |inode, identity| {
+            let at = as_directory(inode, identity)?;
+            let node = match name {
+                b"." => dir,
+                b".." => Node { ino: identity.parent, generation: identity.parent_generation },
+                _ => {
+                    let hit = self.search(at, hash, name)?.hit.ok_or(Errno::NOENT)?;
+                    return Ok(hit.entry.target);
+                }
+            };
+            Ok(Target { node, kind: Kind::Directory })
+        })
+    }
+
+    /// Tells the entries after `cookie`, `.` and `..` first, until `each` gives `false`. Every bucket is
+    /// read at one moment; between buckets the directory may change.
+    pub(crate) fn read_dir(
+        &self,
+        dir: Node,
+        cookie: i64,
+        each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let parent = self.read_steadily(dir, |inode, identity| {
+            as_directory(inode, identity)?;
+            if identity.nlink == 0 { Err(Errno::NOENT) } else { Ok(identity.parent) }
+        })?;
+        let dots: [(&[u8], u64, i64); 2] =
+            [(b".", dir.ino, COOKIE_SELF), (b"..", parent, COOKIE_PARENT)];
+        for (name, ino, position) in dots {
+            let entry = DirEntry { name, ino, kind: Kind::Directory, cookie: position };
+            if cookie < position && !each(&entry) {
+                return Ok(());
+            }
+        }
+        let mut key = cookie.max(COOKIE_PARENT) as u64 + 1;
+        loop {
+            let (cell, entries) = self.read_steadily(dir, |inode, identity| {
+                self.entries_from(as_directory(inode, identity)?, key)
+            })?;
+            for entry in &entries {
+                let told = DirEntry {
+                    name: entry.name(),
+                    ino: entry.target.node.ino,
+                    kind: entry.target.kind,
+                    cookie: entry.key as i64,
+                };
+                if !each(&told) {
+                    return Ok(());
+                }
+            }
+            match cell.next() {
+                Some(next) => key = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Makes a new node under `name`.
+    pub(crate) fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
+        check_name(name)?;
+        let directories = i32::from(new.kind == Kind::Directory);
+        let hash = self.name_hash(name);
+        let mut op = self.begin()?;
+        op.lock(&[self.inode_of(dir)?])?;
+        let (mut parent, at) = self.held_directory(dir)?;
+        let search = self.search(at, hash, name)?;
+        if search.hit.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let key = search.vacant.ok_or(Errno::NOSPC)?;
+        if directories > 0 && parent.commit.aux >= LINKS_MAX {
+            return Err(Errno::MLINK);
+        }
+        op.work()?;
+        op.make_room(at, key, slots_of(name.len()))?;
+        let node = op.new_inode(new, Some(dir))?;
+        let store = op.insertion(at, key, name, Target { node, kind: new.kind })?;
+        parent.change_entries(1, directories);
+        // CRASH: until the entry's word is durable, the new inode is not reachable, so not allocated.
+        if directories > 0 {
+            op.commit_held(&[parent], &[store], &[])?;
+        } else {
+            op.commit_lone(&[parent], store)?;
+        }
+        op.end()?;
+        Ok(node)
+    }
+
+    /// Gives `node` another name.
+    pub(crate) fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        let hash = self.name_hash(name);
+        let mut op = self.begin()?;
+        op.lock(&[self.inode_of(dir)?, self.inode_of(node)?])?;
+        let (mut parent, at) = self.held_directory(dir)?;
+        let search = self.search(at, hash, name)?;
+        if search.hit.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let key = search.vacant.ok_or(Errno::NOSPC)?;
+        let mut child = self.held(node)?;
+        if child.is_directory() {
+            return Err(Errno::PERM);
+        }
+        if child.identity.nlink == 0 && child.identity.flags & FLAG_LINKABLE == 0 {
+            return Err(Errno::NOENT);
+        }
+        if child.identity.nlink >= LINKS_MAX {
+            return Err(Errno::MLINK);
+        }
+        op.work()?;
+        op.make_room(at, key, slots_of(name.len()))?;
+        let kind = child.identity.kind().ok_or(Errno::IO)?;
+        let store = op.insertion(at, key, name, Target { node, kind })?;
+        child.identity.nlink += 1;
+        child.identity.flags &= !FLAG_LINKABLE;
+        child.touch();
+        parent.change_entries(1, 0);
+        op.commit_held(&[parent, child], &[store], &[])?;
+        op.end()
+    }
+
+    /// Finds `name` again under the locks: `None` if it does not mean `target` any more.
+    pub(crate) fn find_again(&self, dir: Dir, name: &[u8], target: Target) -> Result<Option<Hit>> {
+        let hit = self.search(dir, self.name_hash(name), name)?.hit;
+        Ok(hit.filter(|hit| hit.entry.target == target))
+    }
+
+    /// Reads a locked inode to which an entry leads: if it is another object, the entry is damaged.
+    pub(crate) fn held_target(&self, target: Target) -> Result<Held> {
+        let held = self.held(target.node).map_err(|_| Errno::IO)?;
+        if held.identity.kind() == Some(target.kind) { Ok(held) } else { Err(Errno::IO) }
+    }
+
+    /// Takes a name from something that is not a directory.
+    pub(crate) fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        loop {
+            let target = self.lookup_target(dir, name)?;
+            if target.kind == Kind::Directory {
+                return Err(Errno::ISDIR);
+            }
+            let mut op = self.begin()?;
+            op.lock(&[self.inode_of(dir)?, self.inode(target.node.ino)?])?;
+            let (parent, at) = self.held_directory(dir)?;
+            if let Some(hit) = self.find_again(at, name, target)? {
+                let child = self.held_target(target)?;
+                op.work()?;
+                op.unlink_locked(parent, child, &hit)?;
+                return op.end();
+            }
+        }
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        loop {
+            let target = self.lookup_target(dir, name)?;
+            if target.kind != Kind::Directory {
+                return Err(Errno::NOTDIR);
+            }
+            let mut op = self.begin()?;
+            op.lock(&[self.inode_of(dir)?, self.inode(target.node.ino)?])?;
+            let (mut parent, at) = self.held_directory(dir)?;
+            let Some(hit) = self.find_again(at, name, target)? else { continue };
+            let mut child = self.held_target(target)?;
+            if !self.is_empty_directory(child.directory()?)? {
+                return Err(Errno::NOTEMPTY);
+            }
+            op.work()?;
+            let store = op.removal(at, &hit, None)?;
+            parent.change_entries(-1, -1);
+            child.identity.nlink = 0;
+            child.touch();
+            op.commit_held(&[parent, child], &[store], &[])?;
+            op.drop_if_closed(&child)?;
+            op.prune_after(at, &hit, store.value)?;
+            return op.end();
+        }
+    }
+
+    /// Frees an inode whose last name is gone, if its last description is too: for the last close.
+    /// Nothing happens while it has a name, or if somebody else frees it.
+    pub(crate) fn drop_if_unlinked(&self, node: Node) -> Result<()> {
+        let inode = self.inode_of(node)?;
+        let mut op = self.begin()?;
+        op.lock(&[inode])?;
+        let held = match self.held(node) {
+            Err(Errno::STALE) => return Ok(()),
+            held => held?,
+        };
+        if held.identity.nlink == 0 {
+            op.work()?;
+            op.drop_if_closed(&held)?;
+        }
+        op.end()
+    }
+
+    /// Frees all that belongs to an inode without a name and without a description, and the inode
+    /// itself, at the end of `op`, which holds its lock and works.
+    pub(crate) fn drop_unlinked(
+        &self,
+        op: &mut Op<'_>,
+        inode: Inode,
+        identity: &Identity,
+    ) -> Result<()> {
+        if identity.kind() == Some(Kind::Directory) {
+            op.free_directory(inode, identity)?;
+        }
+        self.free_contents(op, inode, identity)?;
+        // CRASH: nothing reaches the inode any more, so this may become durable whenever it likes.
+        let _ = self.region.store64(inode.at(IDENTITY), 0)?.flush();
+        op.free_inode_later(inode.0);
+        Ok(())
+    }
+}
+
+impl Op<'_> {
+    /// Takes the entry at `hit` from the locked `parent`, and a name from the locked `child`.
+    fn unlink_locked(&mut self, mut parent: Held, mut child: Held, hit: &Hit) -> Result<()> {
+        let volume = self.volume;
+        let at = parent.directory()?;
+        let store = self.removal(at, hit, None)?;
+        parent.change_entries(-1, 0);
+        if child.identity.nlink <= 1 && volume.close_for_good(child.inode)? {
+            if let Err(error) = self.commit_lone(&[parent], store) {
+                volume.set_opens(child.inode, 0)?;
+                return Err(error);
+            }
+            volume.drop_unlinked(self, child.inode, &child.identity)?;
+        } else {
+            child.identity.nlink = child.identity.nlink.saturating_sub(1);
+            child.touch();
+            self.commit_held(&[parent, child], &[store], &[])?;
+            self.drop_if_closed(&child)?;
+        }
+        self.prune_after(at, hit, store.value)
+    }
+
+    /// Frees an inode of which nothing but open descriptions is left, if there are none.
+    pub(crate) fn drop_if_closed(&mut self, held: &Held) -> Result<()> {
+        let volume = self.volume;
+        if held.identity.nlink == 0 && volume.close_for_good(held.inode)? {
+            volume.drop_unlinked(self, held.inode, &held.identity)?;
+        }
+        Ok(())
+    }
+
+    /// Prunes the bucket of an entry that is gone, if its occupancy word `left` says that it is empty.
+    pub(crate) fn prune_after(&mut self, dir: Dir, hit: &Hit, left: u64) -> Result<()> {
+        if left != checked(0) {
+            return Ok(());
+        }
+        match self.prune(dir, hit.entry.key) {
+            // An empty bucket stays where it is: no room, or its neighbour is damaged.
+            Err(Errno::NOSPC | Errno::IO) => Ok(()),
+            other => other,
+        }
+    }
+}
