@@ -9,11 +9,15 @@
 //! The engine does *not* check permissions (it does keep owner, group and mode): the face does, in
 //! its path walk, because the face knows on whose behalf it acts (the process, or a FUSE request).
 
+pub mod cred;
 mod types;
+mod user;
+pub mod walk;
 
 pub use pmem::{UserIn, UserOut};
 pub use rustix::io::Errno;
 pub use types::*;
+pub use user::{Opened, User};
 
 /// What a contract call returns: a value or the `errno` that Linux would give.
 pub type Result<T> = core::result::Result<T, Errno>;
@@ -154,16 +158,28 @@ pub trait FileSystem: Send + Sync {
 
     /// Copies within the file system (`copy_file_range`); gives the bytes copied (short at the end of
     /// the source). Ranges of the same file must not overlap (`EINVAL`).
-    fn copy_range(&self, from: Desc, from_offset: u64, to: Desc, to_offset: u64, length: u64)
-    -> Result<u64>;
+    fn copy_range(
+        &self,
+        from: Desc,
+        from_offset: u64,
+        to: Desc,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64>;
 
     /// Moves whole blocks between two files atomically without copying: afterwards `to` holds at
     /// `to_offset` what `from` held at `from_offset`, and `from` has a hole there. Holes move as
     /// holes; the size of `to` becomes as after a write of that range, that of `from` stays. `EINVAL`
     /// where an offset or the length is not a multiple of 4096 (unless it ends at the end of `from`),
     /// or where the ranges of one file overlap.
-    fn relink(&self, from: Desc, from_offset: u64, to: Desc, to_offset: u64, length: u64)
-    -> Result<()>;
+    fn relink(
+        &self,
+        from: Desc,
+        from_offset: u64,
+        to: Desc,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<()>;
 
     /// The pieces of the region that hold `[offset, offset + length)` of the file, for `mmap`; holes
     /// are filled first if `fill`. Offsets and lengths are multiples of 4096. The description must
@@ -177,12 +193,21 @@ pub trait FileSystem: Send + Sync {
     // ---- locks -----------------------------------------------------------------------------------
 
     /// Sets, clears or tests a record lock. `wait`: block until granted (`EDEADLK`); otherwise `EAGAIN`.
-    fn record_lock(&self, desc: Desc, owner: LockOwner, lock: &RecordLock, wait: bool)
-    -> Result<()>;
+    fn record_lock(
+        &self,
+        desc: Desc,
+        owner: LockOwner,
+        lock: &RecordLock,
+        wait: bool,
+    ) -> Result<()>;
 
     /// `F_GETLK`: the first lock that would refuse `lock`, or `None`.
-    fn test_lock(&self, desc: Desc, owner: LockOwner, lock: &RecordLock)
-    -> Result<Option<RecordLock>>;
+    fn test_lock(
+        &self,
+        desc: Desc,
+        owner: LockOwner,
+        lock: &RecordLock,
+    ) -> Result<Option<RecordLock>>;
 
     /// Drops all record locks that this process (as [`LockOwner::Process`]) holds on the node: POSIX
     /// semantics of any `close`.

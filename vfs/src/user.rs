@@ -1,0 +1,319 @@
+//! What a user of the tree may do: the checks between a path and the engine's call.
+//!
+//! The engine changes what it is told to change; [`User`] decides first whether this one may, by the
+//! kernel's rules and with the kernel's errors, in the kernel's order (existence before permission
+//! before kind). Between the check and the call the tree may change; the engine's own checks
+//! (`EEXIST`, `ENOTDIR`, `ESTALE` ...) hold whatever happened in between.
+
+use crate::cred::{Cred, EXECUTE, READ, WRITE};
+use crate::walk::{Found, Last, Name, Place, Walk};
+use crate::{
+    Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, OpenFlags, RenameFlags, Result, SetAttr,
+};
+
+/// One who acts on a tree.
+#[derive(Clone, Copy)]
+pub struct User<'a> {
+    /// The tree and how it is walked.
+    pub walk: Walk<'a>,
+    /// Permission bits that new nodes do not get.
+    pub umask: u32,
+}
+
+/// What [`User::open`] led to.
+pub enum Opened {
+    /// An open file description.
+    Here(Desc),
+    /// The path went on through a symlink out of the tree: the kernel opens this absolute path.
+    Outside(Vec<u8>),
+}
+
+impl<'a> User<'a> {
+    const fn fs(&self) -> &'a dyn FileSystem {
+        self.walk.fs
+    }
+
+    const fn cred(&self) -> &'a Cred {
+        self.walk.cred
+    }
+
+    /// Opens what was found with `O_*` flags; creates it with `mode` if `O_CREAT` asks for it.
+    pub fn open(&self, found: &Found, flags: i32, mode: u32) -> Result<Opened> {
+        let open_flags = OpenFlags(flags);
+        if open_flags.has(libc::O_TMPFILE) {
+            return self.open_temporary(found, flags, mode).map(Opened::Here);
+        }
+        let Some(attr) = found.attr else {
+            if !open_flags.has(libc::O_CREAT) {
+                return Err(Errno::NOENT);
+            }
+            if found.slash {
+                return Err(Errno::ISDIR);
+            }
+            return self.open_new(found, flags, mode);
+        };
+        if open_flags.has(libc::O_CREAT | libc::O_EXCL) {
+            return Err(Errno::EXIST);
+        }
+        if found.slash && attr.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        self.open_node(&attr, flags).map(Opened::Here)
+    }
+
+    /// Opens a node that exists: the checks of kind and permission, then the engine.
+    pub fn open_node(&self, attr: &Attr, flags: i32) -> Result<Desc> {
+        let open_flags = OpenFlags(flags);
+        if open_flags.has(libc::O_DIRECTORY) && attr.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if open_flags.path_only() {
+            return self.fs().open(attr.node, open_flags);
+        }
+        match attr.kind {
+            Kind::Symlink => return Err(Errno::LOOP),
+            Kind::Socket | Kind::CharDevice | Kind::BlockDevice => return Err(Errno::NXIO),
+            Kind::Directory if open_flags.writes() || open_flags.has(libc::O_CREAT) => {
+                return Err(Errno::ISDIR);
+            }
+            _ => {}
+        }
+        let mut want = 0;
+        if open_flags.reads() {
+            want |= READ;
+        }
+        if open_flags.writes() || open_flags.has(libc::O_TRUNC) {
+            want |= WRITE;
+        }
+        self.cred().check(attr, want)?;
+        if open_flags.has(libc::O_NOATIME) && !self.cred().owns(attr) {
+            return Err(Errno::PERM);
+        }
+        self.fs().open(attr.node, open_flags)
+    }
+
+    /// Creates and opens a regular file. Another process may be faster: then theirs is opened, unless
+    /// `O_EXCL`.
+    fn open_new(&self, found: &Found, flags: i32, mode: u32) -> Result<Opened> {
+        let name = self.new_name(found)?;
+        let new = self.new_node(found.dir, Kind::File, mode)?;
+        let node = match self.fs().create(found.dir, name.as_bytes(), &new) {
+            Ok(node) => node,
+            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
+                let follow = flags & libc::O_NOFOLLOW == 0;
+                return match self.walk.walk(found.dir, name.as_bytes(), follow)? {
+                    Place::Inside(found) => {
+                        self.open_node(&found.existing()?, flags).map(Opened::Here)
+                    }
+                    Place::Outside(path) => Ok(Opened::Outside(path)),
+                };
+            }
+            Err(errno) => return Err(errno),
+        };
+        // A new file may be written by its maker whatever its mode says.
+        self.fs().open(node, OpenFlags(flags & !libc::O_TRUNC)).map(Opened::Here)
+    }
+
+    fn open_temporary(&self, found: &Found, flags: i32, mode: u32) -> Result<Desc> {
+        let dir = found.existing()?;
+        if dir.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if !OpenFlags(flags).writes() {
+            return Err(Errno::INVAL);
+        }
+        self.cred().check(&dir, WRITE | EXECUTE)?;
+        let new = self.new_node(dir.node, Kind::File, mode)?;
+        self.fs().create_temporary(dir.node, &new, OpenFlags(flags))
+    }
+
+    /// Makes a directory, fifo, socket, device node or empty file.
+    pub fn make(&self, found: &Found, kind: Kind, mode: u32, rdev: u64) -> Result<Node> {
+        if found.attr.is_some() {
+            return Err(Errno::EXIST);
+        }
+        if found.slash && kind != Kind::Directory {
+            return Err(Errno::NOENT);
+        }
+        if matches!(kind, Kind::CharDevice | Kind::BlockDevice) && !self.cred().privileged() {
+            return Err(Errno::PERM);
+        }
+        let name = self.new_name(found)?;
+        let new = NewNode { rdev, ..self.new_node(found.dir, kind, mode)? };
+        self.fs().create(found.dir, name.as_bytes(), &new)
+    }
+
+    /// Makes a symlink to `target`.
+    pub fn symlink(&self, found: &Found, target: &[u8]) -> Result<Node> {
+        if target.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        if found.attr.is_some() {
+            return Err(Errno::EXIST);
+        }
+        if found.slash {
+            return Err(Errno::NOENT);
+        }
+        let name = self.new_name(found)?;
+        let owner = self.new_node(found.dir, Kind::Symlink, 0o777)?;
+        let new = NewNode { mode: 0o777, target, ..owner };
+        self.fs().create(found.dir, name.as_bytes(), &new)
+    }
+
+    /// Gives `node` the name that was found free.
+    pub fn link(&self, node: Node, found: &Found) -> Result<()> {
+        if found.attr.is_some() {
+            return Err(Errno::EXIST);
+        }
+        if self.fs().attr(node)?.kind == Kind::Directory {
+            return Err(Errno::PERM);
+        }
+        if found.slash {
+            return Err(Errno::NOENT);
+        }
+        let name = self.new_name(found)?;
+        self.fs().link(node, found.dir, name.as_bytes())
+    }
+
+    /// `unlink`.
+    pub fn unlink(&self, found: &Found) -> Result<()> {
+        let Last::Name(name) = found.last else {
+            return Err(Errno::ISDIR);
+        };
+        let attr = found.existing()?;
+        self.cred().check_delete(&self.fs().attr(found.dir)?, &attr)?;
+        if attr.kind == Kind::Directory {
+            return Err(Errno::ISDIR);
+        }
+        self.fs().unlink(found.dir, name.as_bytes())
+    }
+
+    /// `rmdir`.
+    pub fn remove_dir(&self, found: &Found) -> Result<()> {
+        let name = match found.last {
+            Last::Name(name) => name,
+            Last::Directory { parent: true } => return Err(Errno::NOTEMPTY),
+            Last::Directory { parent: false } => {
+                let root = found.dir == self.fs().root();
+                return Err(if root { Errno::BUSY } else { Errno::INVAL });
+            }
+        };
+        let attr = found.attr.ok_or(Errno::NOENT)?;
+        self.cred().check_delete(&self.fs().attr(found.dir)?, &attr)?;
+        if attr.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        self.fs().remove_dir(found.dir, name.as_bytes())
+    }
+
+    /// `renameat2`.
+    pub fn rename(&self, from: &Found, to: &Found, flags: u32) -> Result<()> {
+        let (Last::Name(from_name), Last::Name(to_name)) = (from.last, to.last) else {
+            return Err(Errno::BUSY);
+        };
+        let moved = from.existing()?;
+        let exchange = flags & libc::RENAME_EXCHANGE != 0;
+        if flags & libc::RENAME_NOREPLACE != 0 && to.attr.is_some() {
+            return Err(if exchange { Errno::INVAL } else { Errno::EXIST });
+        }
+        if to.slash && moved.kind != Kind::Directory && !exchange {
+            return Err(Errno::NOTDIR);
+        }
+        let from_dir = self.fs().attr(from.dir)?;
+        let to_dir = self.fs().attr(to.dir)?;
+        self.cred().check_delete(&from_dir, &moved)?;
+        match &to.attr {
+            Some(replaced) => self.cred().check_delete(&to_dir, replaced)?,
+            None if exchange => return Err(Errno::NOENT),
+            None => self.cred().check(&to_dir, WRITE | EXECUTE)?,
+        }
+        // A directory that changes its parent gets its `..` rewritten.
+        if moved.kind == Kind::Directory && from.dir != to.dir {
+            self.cred().check(&moved, WRITE)?;
+        }
+        let (from_name, to_name) = (from_name.as_bytes(), to_name.as_bytes());
+        self.fs().rename(from.dir, from_name, to.dir, to_name, RenameFlags(flags))
+    }
+
+    /// `chmod`: only the owner; the set-group bit goes unless the owner is in the group.
+    pub fn change_mode(&self, node: Node, mode: u32) -> Result<()> {
+        let attr = self.fs().attr(node)?;
+        if !self.cred().owns(&attr) {
+            return Err(Errno::PERM);
+        }
+        let mut mode = mode & 0o7777;
+        if !self.cred().privileged() && !self.cred().in_group(attr.gid) {
+            mode &= !libc::S_ISGID;
+        }
+        self.fs().set_attr(node, &SetAttr { mode: Some(mode), ..SetAttr::default() })
+    }
+
+    /// `chown`; `None` keeps. Only root gives files away; an owner may choose among own groups. The
+    /// set-id bits of a file go.
+    pub fn change_owner(&self, node: Node, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let attr = self.fs().attr(node)?;
+        if !self.cred().privileged() {
+            let keeps = uid.is_none_or(|uid| uid == attr.uid);
+            let group = gid.is_none_or(|gid| gid == attr.gid || self.cred().in_group(gid));
+            if self.cred().uid != attr.uid || !keeps || !group {
+                return Err(Errno::PERM);
+            }
+        }
+        let mut mode = None;
+        if attr.kind != Kind::Directory && attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+            let group_runs = attr.mode & libc::S_IXGRP != 0;
+            let lost = if group_runs { libc::S_ISUID | libc::S_ISGID } else { libc::S_ISUID };
+            mode = Some(attr.mode & !lost);
+        }
+        self.fs().set_attr(node, &SetAttr { mode, uid, gid, ..SetAttr::default() })
+    }
+
+    /// `utimensat`: `now` says that both times become the present, which whoever may write may do.
+    pub fn change_times(&self, node: Node, change: &SetAttr, now: bool) -> Result<()> {
+        let attr = self.fs().attr(node)?;
+        if !self.cred().owns(&attr) {
+            if !now {
+                return Err(Errno::PERM);
+            }
+            self.cred().check(&attr, WRITE)?;
+        }
+        self.fs().set_attr(node, change)
+    }
+
+    /// `truncate` by path.
+    pub fn truncate(&self, attr: &Attr, size: u64) -> Result<()> {
+        match attr.kind {
+            Kind::Directory => return Err(Errno::ISDIR),
+            Kind::File => {}
+            _ => return Err(Errno::INVAL),
+        }
+        self.cred().check(attr, WRITE)?;
+        self.fs().truncate(attr.node, size)
+    }
+
+    /// The name to be made in a directory that this one may write to.
+    fn new_name(&self, found: &Found) -> Result<Name> {
+        let Last::Name(name) = found.last else {
+            return Err(Errno::EXIST);
+        };
+        self.cred().check(&self.fs().attr(found.dir)?, WRITE | EXECUTE)?;
+        Ok(name)
+    }
+
+    /// Owner, group and mode of a new node: a set-group directory passes its group on, and a new
+    /// directory in it the bit as well.
+    fn new_node(&self, dir: Node, kind: Kind, mode: u32) -> Result<NewNode<'static>> {
+        let parent = self.fs().attr(dir)?;
+        let mut mode = mode & 0o7777 & !self.umask;
+        let mut gid = self.cred().gid;
+        if parent.mode & libc::S_ISGID != 0 {
+            gid = parent.gid;
+            if kind == Kind::Directory {
+                mode |= libc::S_ISGID;
+            } else if !self.cred().privileged() && !self.cred().in_group(gid) {
+                mode &= !libc::S_ISGID;
+            }
+        }
+        Ok(NewNode { kind, mode, uid: self.cred().uid, gid, rdev: 0, target: b"" })
+    }
+}

@@ -1,0 +1,296 @@
+//! The path walk: from a text and a starting directory to a place in an engine's tree.
+//!
+//! Linux rules: `.` and `..` (`..` goes by the tree, not by the text), repeated slashes, symlinks in
+//! the middle always followed, at the end only if asked or if a slash follows; 40 symlinks at most
+//! (`ELOOP`); components of 255 bytes and paths of 4095 (`ENAMETOOLONG`); search permission in every
+//! directory that is passed.
+//!
+//! The tree appears under a *prefix* of the process's name space. `..` out of its root and absolute
+//! symlinks lead [`Place::Outside`]: the face hands the rest to the kernel. Absolute symlinks whose
+//! text begins with the prefix stay inside.
+//!
+//! No locks. The tree may change underneath: the walk then sees each step as it was when it took it.
+
+use std::borrow::Cow;
+
+use crate::cred::{Cred, EXECUTE};
+use crate::{Attr, Errno, FileSystem, Kind, Node, Result};
+
+/// Longest path, without the terminating NUL.
+pub const PATH_BYTES_MAX: usize = 4095;
+/// Longest name of a directory entry.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Most symlinks that one walk follows.
+pub const LINKS_MAX: u32 = 40;
+
+/// The last component of a path, by value.
+#[derive(Clone, Copy)]
+pub struct Name {
+    length: u8,
+    bytes: [u8; NAME_BYTES_MAX],
+}
+
+impl Name {
+    /// `ENAMETOOLONG` beyond 255 bytes.
+    pub fn new(name: &[u8]) -> Result<Self> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let mut bytes = [0; NAME_BYTES_MAX];
+        bytes[..name.len()].copy_from_slice(name);
+        Ok(Self { length: name.len() as u8, bytes })
+    }
+
+    /// The name's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// How a path ends: only a name can be created, removed or renamed.
+#[derive(Clone, Copy)]
+#[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
+pub enum Last {
+    /// A name in the directory.
+    Name(Name),
+    /// `.`, `..`, the root itself, or nothing at all.
+    Directory {
+        /// Whether it was written `..`.
+        parent: bool,
+    },
+}
+
+/// Where a path led inside the tree.
+#[derive(Clone, Copy)]
+pub struct Found {
+    /// The directory that holds (or would hold) the last component.
+    pub dir: Node,
+    /// The last component.
+    pub last: Last,
+    /// What is there; `None`: the name does not exist.
+    pub attr: Option<Attr>,
+    /// The path ended in a slash: it means a directory.
+    pub slash: bool,
+}
+
+impl Found {
+    /// What is there, or `ENOENT`; `ENOTDIR` where a slash followed something else.
+    pub fn existing(&self) -> Result<Attr> {
+        let attr = self.attr.ok_or(Errno::NOENT)?;
+        if self.slash && attr.kind != Kind::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        Ok(attr)
+    }
+}
+
+/// The end of a walk.
+#[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
+pub enum Place {
+    /// In the tree.
+    Inside(Found),
+    /// Elsewhere: an absolute path for the kernel.
+    Outside(Vec<u8>),
+}
+
+/// A walk's surroundings.
+#[derive(Clone, Copy)]
+pub struct Walk<'a> {
+    /// The tree.
+    pub fs: &'a dyn FileSystem,
+    /// Who walks.
+    pub cred: &'a Cred,
+    /// Where the root appears: an absolute normal path without a final slash.
+    pub prefix: &'a [u8],
+}
+
+#[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
+enum Run {
+    Done(Place),
+    /// Go on from this directory with this text.
+    Again(Node, Vec<u8>),
+}
+
+impl Walk<'_> {
+    /// Walks `path` from `start`. `follow`: also a symlink at the end. A leading slash is the root of
+    /// the tree. `ENOENT` for an empty path.
+    pub fn walk(&self, start: Node, path: &[u8], follow: bool) -> Result<Place> {
+        if path.is_empty() {
+            return Err(Errno::NOENT);
+        }
+        let mut dir = if path[0] == b'/' { self.fs.root() } else { start };
+        let mut text = Cow::Borrowed(path);
+        let mut links = 0;
+        loop {
+            if text.len() > PATH_BYTES_MAX {
+                return Err(Errno::NAMETOOLONG);
+            }
+            match self.run(dir, &text, follow)? {
+                Run::Done(place) => return Ok(place),
+                Run::Again(from, rest) => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(Errno::LOOP);
+                    }
+                    dir = from;
+                    text = Cow::Owned(rest);
+                }
+            }
+        }
+    }
+
+    /// Walks until the end of `text` or the first symlink to follow.
+    fn run(&self, start: Node, text: &[u8], follow: bool) -> Result<Run> {
+        let mut dir = self.fs.attr(start)?;
+        let mut at = 0;
+        loop {
+            at += text[at..].iter().take_while(|&&byte| byte == b'/').count();
+            let length = text[at..].iter().take_while(|&&byte| byte != b'/').count();
+            let name = &text[at..at + length];
+            at += length;
+            let rest = &text[at..];
+            let more = rest.iter().any(|&byte| byte != b'/');
+            if dir.kind != Kind::Directory {
+                return Err(Errno::NOTDIR);
+            }
+            if name.is_empty() || name == b"." || name == b".." {
+                let parent = name == b"..";
+                if parent && dir.node == self.fs.root() {
+                    return Ok(Run::Done(Place::Outside(self.above(rest))));
+                }
+                if !name.is_empty() {
+                    self.cred.check(&dir, EXECUTE)?;
+                }
+                if parent {
+                    dir = self.fs.attr(self.fs.lookup(dir.node, b"..")?)?;
+                }
+                if more {
+                    continue;
+                }
+                let last = Last::Directory { parent };
+                let found = Found { dir: dir.node, last, attr: Some(dir), slash: false };
+                return Ok(Run::Done(Place::Inside(found)));
+            }
+            if name.len() > NAME_BYTES_MAX {
+                return Err(Errno::NAMETOOLONG);
+            }
+            self.cred.check(&dir, EXECUTE)?;
+            let attr = match self.fs.lookup(dir.node, name) {
+                Ok(node) => Some(self.fs.attr(node)?),
+                Err(Errno::NOENT) if !more => None,
+                Err(errno) => return Err(errno),
+            };
+            if let Some(link) = attr.filter(|attr| attr.kind == Kind::Symlink)
+                && (more || follow || !rest.is_empty())
+            {
+                return self.follow(dir.node, link.node, rest);
+            }
+            if let (Some(next), true) = (attr, more) {
+                dir = next;
+                continue;
+            }
+            let last = Last::Name(Name::new(name)?);
+            let found = Found { dir: dir.node, last, attr, slash: !rest.is_empty() };
+            return Ok(Run::Done(Place::Inside(found)));
+        }
+    }
+
+    fn follow(&self, dir: Node, link: Node, rest: &[u8]) -> Result<Run> {
+        let mut target = vec![0; PATH_BYTES_MAX + 1];
+        let length = self.fs.read_link(link, &mut target)?;
+        if length == 0 {
+            return Err(Errno::NOENT);
+        }
+        target.truncate(length);
+        target.extend_from_slice(rest);
+        if target[0] != b'/' {
+            return Ok(Run::Again(dir, target));
+        }
+        match strip_prefix(self.prefix, &target) {
+            Some(inside) => {
+                // An empty rest is the root itself.
+                let text = if inside.is_empty() { b".".to_vec() } else { inside.to_vec() };
+                Ok(Run::Again(self.fs.root(), text))
+            }
+            None => Ok(Run::Done(Place::Outside(target))),
+        }
+    }
+
+    /// The path above the root, followed by `rest`.
+    fn above(&self, rest: &[u8]) -> Vec<u8> {
+        let cut = self.prefix.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        let mut path = self.prefix[..cut].to_vec();
+        path.extend_from_slice(rest);
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        path
+    }
+
+    /// The absolute path by which a directory is reached now: upwards by `..`, each name searched
+    /// for in its parent. `ENOENT` if it was removed.
+    pub fn path_of(&self, dir: Node) -> Result<Vec<u8>> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut node = dir;
+        while node != self.fs.root() {
+            let parent = self.fs.lookup(node, b"..")?;
+            let mut name = None;
+            self.fs.read_dir(parent, 0, &mut |entry| {
+                let dots = entry.name == b"." || entry.name == b"..";
+                if entry.ino == node.ino && !dots {
+                    name = Some(entry.name.to_vec());
+                }
+                name.is_none()
+            })?;
+            names.push(name.ok_or(Errno::NOENT)?);
+            node = parent;
+        }
+        let mut path = self.prefix.to_vec();
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        Ok(path)
+    }
+}
+
+/// What follows `prefix` in an absolute `path`, compared component by component after `.`, `..` and
+/// repeated slashes outside the prefix have been resolved by text alone; `None` if the path never
+/// reaches the prefix. What follows is as written.
+pub fn strip_prefix<'a>(prefix: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    if prefix == b"/" || prefix.is_empty() {
+        return path.starts_with(b"/").then_some(path);
+    }
+    // The usual case: written exactly as the prefix is.
+    if let Some(rest) = path.strip_prefix(prefix)
+        && (rest.is_empty() || rest[0] == b'/')
+    {
+        return Some(rest);
+    }
+    // Components of the prefix matched so far, and components beyond the last match.
+    let (mut matched, mut astray, mut at) = (0_usize, 0_usize, 0);
+    let wanted = prefix.split(|&byte| byte == b'/').count() - 1;
+    while at < path.len() {
+        at += path[at..].iter().take_while(|&&byte| byte == b'/').count();
+        let length = path[at..].iter().take_while(|&&byte| byte != b'/').count();
+        let name = &path[at..at + length];
+        at += length;
+        match name {
+            b"" | b"." => {}
+            b".." if astray > 0 => astray -= 1,
+            b".." => matched = matched.saturating_sub(1),
+            _ => {
+                let next = prefix.split(|&byte| byte == b'/').nth(matched + 1);
+                if astray == 0 && next == Some(name) {
+                    matched += 1;
+                } else {
+                    astray += 1;
+                }
+            }
+        }
+        if astray == 0 && matched == wanted {
+            return Some(&path[at..]);
+        }
+    }
+    None
+}
