@@ -15,7 +15,7 @@
 //! far is cleared again. What it got is told to the [`Op`], which clears it if it is aborted.
 
 use crate::Result;
-use crate::chunk::{Group, Kind, count_free, free_runs};
+use crate::chunk::{Group, Kind, RUN_BITS, count_free, free_runs, longest_run};
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::op::Op;
 use crate::volume::Volume;
@@ -260,7 +260,16 @@ impl Volume {
             return Ok(Some((self.chunk_start(current) + first, want)));
         }
         for _ in 0..ATTEMPTS {
-            let Some(chunk) = self.fullest(group, kind, want)? else { return Ok(None) };
+            let seen = self.group_longest(group)?;
+            if kind == Kind::Data && seen & RUN_BITS < want {
+                return Ok(None);
+            }
+            let Some(chunk) = self.fullest(group, kind, want)? else {
+                if kind == Kind::Data && self.group_chunks(group).count() as u64 <= SEARCH_MAX {
+                    self.no_run_of(group, want, seen)?;
+                }
+                return Ok(None);
+            };
             if let Some(first) = self.claim_run(chunk, kind, want)? {
                 self.group_store(group, cursor, chunk)?;
                 return Ok(Some((self.chunk_start(chunk) + first, want)));
@@ -274,12 +283,18 @@ impl Volume {
         let (mut best, mut best_free) = (None, u64::MAX);
         let chunks = self.from_cursor(group, Self::cursor(kind))?;
         for chunk in chunks.take(SEARCH_MAX as usize) {
+            if self.chunk_longest(chunk)? < want {
+                continue;
+            }
             let free = self.chunk_free(chunk)?;
             if free < want || free >= best_free || self.chunk_kind(chunk)? != kind {
                 continue;
             }
-            if free_runs(&self.bitmap(chunk)?).any(|(_, length)| length >= want) {
+            let longest = longest_run(&self.bitmap(chunk)?);
+            if longest >= want {
                 (best, best_free) = (Some(chunk), free);
+            } else {
+                self.set_chunk_longest(chunk, longest)?;
             }
         }
         Ok(best)
@@ -293,7 +308,10 @@ impl Volume {
             }
             let bits = self.bitmap(chunk)?;
             let run = free_runs(&bits).find(|(_, length)| *length >= want);
-            let Some((first, _)) = run else { return Ok(None) };
+            let Some((first, _)) = run else {
+                self.set_chunk_longest(chunk, longest_run(&bits))?;
+                return Ok(None);
+            };
             if self.claim(chunk, kind, first, want)? {
                 return Ok(Some(first));
             }

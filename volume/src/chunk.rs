@@ -8,6 +8,7 @@
 //! | 10 | room: extents that may have a free slot (a hint) | anyone |
 //! | 11 | busy: the bit is a token; who has set it may allocate in, make or drop that extent | its holder |
 //! | 12 | free blocks (a hint, exact when nobody allocates) | anyone, by addition |
+//! | 13 | longest run of free blocks (a hint, rarely too low) | who clears bits, or looked in vain |
 //!
 //! No locks. The bitmap alone decides who owns a block; the rest is policy. Invariants, when nothing is
 //! in flight: kind is free exactly if the bitmap is empty; the counters equal the bitmaps. Whoever claims
@@ -35,6 +36,10 @@ const EXTENTS: u64 = KIND + 8;
 const ROOM: u64 = EXTENTS + 8;
 const BUSY: u64 = ROOM + 8;
 const FREE: u64 = BUSY + 8;
+const LONGEST: u64 = FREE + 8;
+
+/// The bits of a group's [`Group::Longest`] that hold the length.
+pub(crate) const RUN_BITS: u64 = 0xFFFF;
 
 /// What a chunk's blocks are for. Policy only: on a full volume metadata may lie in data chunks and
 /// data in metadata chunks.
@@ -67,6 +72,9 @@ pub(crate) enum Group {
     FreeCursor = 40,
     /// Chunk from which inodes are served.
     InodeCursor = 48,
+    /// Longest run of free blocks in the group's data chunks (low 16 bits; a hint, rarely too low),
+    /// below the number of times that one may have appeared.
+    Longest = 56,
 }
 
 /// The masks of a chunk's inode extents.
@@ -108,6 +116,24 @@ pub(crate) fn free_runs(bits: &Bitmap) -> impl Iterator<Item = (u64, u64)> {
 /// Number of clear bits.
 pub(crate) fn count_free(bits: &Bitmap) -> u64 {
     bits.iter().map(|word| u64::from(word.count_zeros())).sum()
+}
+
+/// Length of the longest run of clear bits.
+pub(crate) fn longest_run(bits: &Bitmap) -> u64 {
+    free_runs(bits).map(|(_, length)| length).max().unwrap_or(0)
+}
+
+/// Length of the run of clear bits around the clear bit `at`.
+fn run_around(bits: &Bitmap, at: u64) -> u64 {
+    let mut word = at as usize / 64;
+    let mut below = bits[word] & ((1 << (at % 64)) - 1);
+    while below == 0 && word > 0 {
+        word -= 1;
+        below = bits[word];
+    }
+    let start =
+        if below == 0 { 0 } else { word as u64 * 64 + 64 - u64::from(below.leading_zeros()) };
+    next_bit(bits, at, 0).max(start) - start
 }
 
 /// The last aligned group of 8 free blocks: inode extents grow from a chunk's end, single blocks from its
@@ -222,6 +248,43 @@ impl Volume {
         Ok(self.rt.load(self.rt.chunk(chunk) + FREE)?)
     }
 
+    /// Length of the longest run of free blocks, as far as known.
+    pub(crate) fn chunk_longest(&self, chunk: u64) -> Result<u64> {
+        Ok(self.rt.load(self.rt.chunk(chunk) + LONGEST)?)
+    }
+
+    pub(crate) fn set_chunk_longest(&self, chunk: u64, length: u64) -> Result<()> {
+        Ok(self.rt.store(self.rt.chunk(chunk) + LONGEST, length)?)
+    }
+
+    /// The word that tells the longest run of free blocks in a group's data chunks: see
+    /// [`Volume::no_run_of`].
+    pub(crate) fn group_longest(&self, group: u64) -> Result<u64> {
+        self.group_load(group, Group::Longest)
+    }
+
+    /// Every chunk of the group was searched in vain for a run of `want`, since `group_longest` gave
+    /// `seen`. Remembered, unless a run may have appeared meanwhile.
+    pub(crate) fn no_run_of(&self, group: u64, want: u64, seen: u64) -> Result<()> {
+        let less = seen & !RUN_BITS | (want - 1);
+        let _ = self.rt.cas(Self::group_word(group, Group::Longest), seen, less)?;
+        Ok(())
+    }
+
+    /// Blocks were freed in a data chunk: a run may have appeared.
+    fn run_appeared(&self, chunk: u64, length: u64) -> Result<()> {
+        let at = Self::group_word(self.group_of(chunk), Group::Longest);
+        let mut word = self.rt.load(at)?;
+        loop {
+            let longest = (word & RUN_BITS).max(length);
+            let next = (word & !RUN_BITS).wrapping_add(RUN_BITS + 1) | longest;
+            match self.rt.cas(at, word, next)? {
+                Ok(_) => return Ok(()),
+                Err(found) => word = found,
+            }
+        }
+    }
+
     pub(crate) fn mask(&self, chunk: u64, mask: Mask) -> Result<u64> {
         Ok(self.rt.load(self.rt.chunk(chunk) + mask as u64)?)
     }
@@ -252,6 +315,7 @@ impl Volume {
         self.rt.store(record + EXTENTS, extents)?;
         self.rt.store(record + ROOM, extents)?;
         self.rt.store(record + BUSY, 0)?;
+        self.rt.store(record + LONGEST, longest_run(bits))?;
         Ok(self.rt.store(record + FREE, count_free(bits))?)
     }
 
@@ -329,7 +393,10 @@ impl Volume {
         }
         self.group_add(self.group_of(chunk), Group::Chunks, u64::MAX)?;
         let claimed = self.claim(chunk, kind, first, count)?;
-        if !claimed {
+        if claimed {
+            self.set_chunk_longest(chunk, CHUNK_BLOCKS)?;
+            self.run_appeared(chunk, CHUNK_BLOCKS - count)?;
+        } else {
             self.retire_if_empty(chunk)?;
         }
         Ok(claimed)
@@ -339,10 +406,14 @@ impl Volume {
     pub(crate) fn clear(&self, chunk: u64, first: u64, count: u64) -> Result<()> {
         let (cleared, emptied) = self.clear_bits(chunk, first, count)?;
         self.account(chunk, cleared)?;
+        let length = run_around(&self.bitmap(chunk)?, first);
+        if length > self.chunk_longest(chunk)? {
+            self.set_chunk_longest(chunk, length)?;
+        }
         if emptied {
             self.retire_if_empty(chunk)?;
         }
-        Ok(())
+        self.run_appeared(chunk, length)
     }
 
     /// Makes a chunk without blocks in use a free one. Every clearing of bits is followed by a call of
@@ -368,5 +439,39 @@ impl Volume {
                 return self.set_chunk_kind(chunk, Kind::Free);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_cross_words() {
+        let mut bits = [0; BITMAP_WORDS];
+        assert_eq!(free_runs(&bits).collect::<Vec<_>>(), [(0, 512)]);
+        assert_eq!(run_around(&bits, 77), 512);
+        bits[0] = 1 << 60;
+        bits[2] = 1;
+        bits[7] = 1 << 63;
+        assert_eq!(free_runs(&bits).collect::<Vec<_>>(), [(0, 60), (61, 67), (129, 382)]);
+        assert_eq!((run_around(&bits, 0), run_around(&bits, 59)), (60, 60));
+        assert_eq!((run_around(&bits, 61), run_around(&bits, 100)), (67, 67));
+        assert_eq!((run_around(&bits, 129), run_around(&bits, 510)), (382, 382));
+        assert_eq!(longest_run(&bits), 382);
+        assert_eq!(count_free(&bits), 509);
+        assert_eq!(free_runs(&[u64::MAX; BITMAP_WORDS]).next(), None);
+    }
+
+    #[test]
+    fn masks_cover_exactly_the_range() {
+        assert_eq!(word_mask(0, 0, 512), u64::MAX);
+        assert_eq!(word_mask(0, 60, 10), 0xF << 60);
+        assert_eq!(word_mask(1, 60, 10), 0x3F);
+        assert_eq!(free_extent(&[0; BITMAP_WORDS]), Some(63));
+        let mut bits = [u64::MAX; BITMAP_WORDS];
+        bits[3] = !0xFF00;
+        assert_eq!(free_extent(&bits), Some(25));
+        assert_eq!(free_extent(&[1 << 7 | 1 << 15 | 0x0101_0101_0101_0101; 8]), None);
     }
 }

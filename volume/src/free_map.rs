@@ -8,7 +8,7 @@
 //! Callers are alone: the last to detach, or the first to attach.
 
 use crate::Result;
-use crate::chunk::{Group, Kind, Mask, count_free};
+use crate::chunk::{Group, Kind, Mask, RUN_BITS, count_free};
 use crate::layout::{CHUNK_RECORD, LINE};
 use crate::volume::Volume;
 
@@ -93,6 +93,7 @@ impl Volume {
         self.group_store(group, Group::Inodes, inodes)?;
         let cursors =
             [Group::DataCursor, Group::MetadataCursor, Group::FreeCursor, Group::InodeCursor];
+        self.group_store(group, Group::Longest, RUN_BITS)?;
         for cursor in cursors {
             self.group_store(group, cursor, self.group_chunks(group).start)?;
         }
