@@ -24,9 +24,11 @@ mod journal;
 mod layout;
 mod lockword;
 mod map;
+mod mark;
 mod namespace;
 mod new_inode;
 mod op;
+mod recovery;
 mod runtime;
 mod seek;
 mod truncate;
@@ -35,6 +37,7 @@ mod word;
 mod xattr;
 
 pub use layout::{BLOCK, CHUNK};
+pub use mark::FsckFault;
 pub use volume::Volume;
 
 /// What calls of the contract return.

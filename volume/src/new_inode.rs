@@ -30,28 +30,36 @@ impl Volume {
 
     /// Copies a symlink's target to `out`, up to its length; gives the target's whole length.
     pub(crate) fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize> {
-        self.read_steadily(node, |inode, identity| {
-            if identity.kind() != Some(Kind::Symlink) {
-                return Err(Errno::INVAL);
-            }
-            let (commit, _) = self.commit_line(inode, identity.generation)?;
-            let length = commit.size as usize;
-            if length == 0 || length > TARGET_MAX {
-                return Err(Errno::IO);
-            }
-            let mut target = [0; TARGET_MAX];
-            let at = match self.symlink_block(inode, identity)? {
-                Some(block) => block * BLOCK,
-                None => inode.at(WORDS),
-            };
-            self.region.read(at, &mut target[..length])?;
-            if crc32c::crc32c(&target[..length]) != commit.aux {
-                return Err(Errno::IO);
-            }
-            let copied = length.min(out.len());
-            out[..copied].copy_from_slice(&target[..copied]);
-            Ok(length)
-        })
+        self.read_steadily(node, |inode, identity| self.read_target(inode, identity, out))
+    }
+
+    /// As [`Volume::read_link`], for a caller that has seen to it that the inode does not change.
+    pub(crate) fn read_target(
+        &self,
+        inode: Inode,
+        identity: &Identity,
+        out: &mut [u8],
+    ) -> Result<usize> {
+        if identity.kind() != Some(Kind::Symlink) {
+            return Err(Errno::INVAL);
+        }
+        let (commit, _) = self.commit_line(inode, identity.generation)?;
+        let length = commit.size as usize;
+        if length == 0 || length > TARGET_MAX {
+            return Err(Errno::IO);
+        }
+        let mut target = [0; TARGET_MAX];
+        let at = match self.symlink_block(inode, identity)? {
+            Some(block) => block * BLOCK,
+            None => inode.at(WORDS),
+        };
+        self.region.read(at, &mut target[..length])?;
+        if crc32c::crc32c(&target[..length]) != commit.aux {
+            return Err(Errno::IO);
+        }
+        let copied = length.min(out.len());
+        out[..copied].copy_from_slice(&target[..copied]);
+        Ok(length)
     }
 
     /// The block of a symlink's long target; `None` if the target is in the inode.
