@@ -104,6 +104,7 @@ impl<'v> Op<'v> {
         }
         if let Some(cut) = cut {
             // PERSIST: as in `truncate.rs`: behind a durable size, before the fence of [`Op::end`].
+            self.keep_allocated();
             self.store_loose(&cut)?;
             delta = cut.delta;
         }

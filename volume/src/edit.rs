@@ -229,8 +229,8 @@ impl Editor<'_, '_> {
                 continue;
             }
             // A whole chunk in place of the first one: a leaf of the tree.
-            let first = change.leaf(0).filter(|_| change.covers(0, CHUNK_BLOCKS));
-            let whole = first.is_some_and(|word| word.block % CHUNK_BLOCKS == 0);
+            let whole = change.covers(0, CHUNK_BLOCKS)
+                && change.leaf(0).is_some_and(|word| word.block % CHUNK_BLOCKS == 0);
             for logical in change.logical..change.end().min(DIRECT) {
                 self.direct_word(change, logical, whole, &mut tree)?;
             }

@@ -7,7 +7,7 @@
 
 use crate::Result;
 use crate::edit::Sizing;
-use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
+use crate::inode::{Current, HINT_DIRTY_SINCE, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
 use crate::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
 use crate::map::Map;
 use crate::op::Op;
@@ -75,7 +75,9 @@ impl Volume {
     ) -> Result<()> {
         if committed {
             current.flags &= !LIVE_DIRTY;
-        } else {
+        } else if file.current.flags & LIVE_DIRTY == 0 {
+            let (commit, _) = self.commit_line(file.inode, file.identity.generation)?;
+            self.set_hint(file.inode, HINT_DIRTY_SINCE, u64::from(commit.sequence))?;
             current.flags |= LIVE_DIRTY;
         }
         self.adjust_blocks(file.inode, &file.identity, delta)?;

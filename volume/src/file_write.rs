@@ -23,7 +23,7 @@
 //!
 //! Locks: the inode's.
 
-use crate::edit::{Change, Changes, Target, Words};
+use crate::edit::{Change, Changes, Sizing, Target, Words};
 use crate::file::{CALL_MAX, File, Source};
 use crate::inode::LIVE_BEYOND;
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, SIZE_MAX};
@@ -327,10 +327,11 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
                 logical += blocks;
             }
         };
-        let (mut up, mut down) =
-            (first.next_multiple_of(CHUNK_BLOCKS), last / CHUNK_BLOCKS * CHUNK_BLOCKS);
-        if up >= down {
-            (up, down) = if first % CHUNK_BLOCKS == 0 { (first, first) } else { (last, last) };
+        let mut up = first.next_multiple_of(CHUNK_BLOCKS);
+        let mut down = last / CHUNK_BLOCKS * CHUNK_BLOCKS;
+        if up > down {
+            // No chunk begins inside.
+            (up, down) = (last, last);
         }
         let near = match old {
             None if first > 0 => self.block_before(first)?,
@@ -365,7 +366,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     fn grow(&mut self, logical: u64) -> Result<Option<u64>> {
         let volume = self.op.volume;
         let end = self.file.current.size;
-        let appends = logical * BLOCK >= end && end >= CHUNK && logical % CHUNK_BLOCKS == 0;
+        let start = logical * BLOCK;
+        let appends = start >= CHUNK && start % CHUNK == 0 && (end..end + CHUNK).contains(&start);
         let plenty = || Ok::<_, Errno>(volume.free_blocks()? > volume.chunks() * CHUNK_BLOCKS / 8);
         if !appends || !plenty()? {
             return Ok(None);
@@ -399,38 +401,40 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         }
         let commits = volume.mode != Mode::Posix && end > volume.durable_size(&self.file)?;
         let sizing = commits.then(|| self.file.sizing(&next));
-        let delta = if self.strict && !(self.visible.is_empty() && self.in_place.is_empty()) {
-            self.visible.append(&mut self.beyond);
-            let words = self.op.plan_edit(self.file.map, &self.visible)?;
-            if self.in_place.is_empty() {
-                self.op.publish(&[&words], sizing.as_slice())?;
-            } else {
-                self.transact(&words, sizing.as_slice())?;
-            }
-            words.delta
+        let ordered = !self.visible.is_empty();
+        self.visible.append(&mut self.beyond);
+        let words = self.op.plan_edit(self.file.map, &self.visible)?;
+        if !self.in_place.is_empty() {
+            self.transact(&words, sizing.as_slice())?;
+        } else if self.strict && ordered {
+            self.op.publish(&[&words], sizing.as_slice())?;
         } else {
-            let ordered = !self.visible.is_empty();
-            self.visible.append(&mut self.beyond);
-            let words = self.op.plan_edit(self.file.map, &self.visible)?;
-            if ordered && !words.fresh {
-                // PERSIST: the bytes before the visible words that lead to them.
+            self.one_by_one(&words, ordered, sizing.as_ref())?;
+        }
+        volume.publish_current(&self.file, next, commits, words.delta)
+    }
+
+    /// Words one by one, then the size. `ordered`: some of the words are visible.
+    fn one_by_one(&mut self, words: &Words, ordered: bool, size: Option<&Sizing>) -> Result<()> {
+        if ordered && !words.fresh {
+            // PERSIST: the bytes before the visible words that lead to them.
+            let _ = self.op.fence();
+        }
+        // CRASH: any subset of the words is right: each visible one leads to durable bytes, the others
+        // lie beyond the end. So what was allocated is in use, even if this call fails from here on.
+        self.op.keep_allocated();
+        self.op.store_loose(words)?;
+        match size {
+            Some(size) => self.op.publish_size(size),
+            None => {
                 let _ = self.op.fence();
+                Ok(())
             }
-            // CRASH: any subset of the words is right: each visible one leads to durable bytes, the others
-            // lie beyond the end. So what was allocated is in use, even if this call fails from here on.
-            self.op.settle();
-            self.op.store_loose(&words)?;
-            match &sizing {
-                Some(sizing) => self.op.publish_size(sizing)?,
-                None => drop(self.op.fence()),
-            }
-            words.delta
-        };
-        volume.publish_current(&self.file, next, commits, delta)
+        }
     }
 
     /// Bytes in place, words and size in one transaction.
-    fn transact(&mut self, words: &Words, sizes: &[crate::edit::Sizing]) -> Result<()> {
+    fn transact(&mut self, words: &Words, sizes: &[Sizing]) -> Result<()> {
         let region = &self.op.volume.region;
         for data in &self.in_place {
             if data.length <= SMALL {

@@ -39,6 +39,10 @@ const _: () = assert!(READY + 8 == VOLATILE + LINE);
 /// First of the words free for writers' hints (second volatile line); lock holder only.
 pub(crate) const HINTS: u64 = VOLATILE + LINE;
 
+/// Hint word: sequence of the commit slot beside which a file became [`LIVE_DIRTY`]. A newer slot says
+/// that a dead operation had committed.
+pub(crate) const HINT_DIRTY_SINCE: u64 = 1;
+
 /// The inode is being freed: no more opens.
 const OPENS_DEAD: u64 = 1 << 63;
 /// Volatile flag: some process has mapped the file since its first open; blocks stay where they are.
@@ -273,18 +277,27 @@ impl Volume {
         if now & 1 != parity { self.set_live(inode, SEQUENCE, now + 1) } else { Ok(()) }
     }
 
-    /// The lock's owner died inside an operation, now undone or done: readers may go on. Size and times
-    /// moved last, so they are right unless what was undone had committed more.
+    /// The lock's owner died inside an operation, now undone or done: readers may go on. If it had
+    /// committed a size or times, those count; else what was current before.
     pub(crate) fn after_owner_died(&self, inode: Inode) -> Result<()> {
-        let now = self.live(inode, SEQUENCE)?;
-        self.set_live(inode, SEQUENCE, (now | 1) + 1)?;
+        let mut flags = self.live(inode, FLAGS)? | LIVE_BEYOND;
         if let Ok(identity) = self.identity(inode)
             && let Ok((commit, _)) = self.commit_line(inode, identity.generation)
-            && self.live(inode, FLAGS)? & LIVE_DIRTY == 0
+            && (flags & LIVE_DIRTY == 0
+                || self.hint(inode, HINT_DIRTY_SINCE)? != u64::from(commit.sequence))
         {
             self.set_live(inode, SIZE, commit.size)?;
+            self.set_live(inode, MTIME, commit.mtime as u64)?;
+            flags &= !LIVE_DIRTY;
         }
-        Ok(())
+        self.set_live(inode, FLAGS, flags)?;
+        for word in 0..LINE / 8 {
+            if word != HINT_DIRTY_SINCE {
+                self.set_live(inode, HINTS + word * 8, 0)?;
+            }
+        }
+        let now = self.live(inode, SEQUENCE)?;
+        self.set_live(inode, SEQUENCE, (now | 1) + 1)
     }
 
     /// Runs `read` under a sequence number that did not move: what it saw belongs together. After

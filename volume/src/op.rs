@@ -331,6 +331,12 @@ impl<'v> Op<'v> {
         self.freed_inodes.push(ino);
     }
 
+    /// What was allocated so far is about to be reachable: it stays in use even if the operation is
+    /// aborted.
+    pub(crate) fn keep_allocated(&mut self) {
+        self.allocated.clear();
+    }
+
     /// A step of a longer operation is durable: what was allocated so far is in use, what was unlinked
     /// is free, even if the operation is aborted later.
     pub(crate) fn settle(&mut self) {

@@ -52,6 +52,7 @@ impl Volume {
             op.publish_size(&file.sizing(&next))?;
             // PERSIST: the words lie beyond a size that is durable: any subset of them is right. The fence
             // of [`Op::end`] stands before their blocks are given to anybody else.
+            op.keep_allocated();
             op.store_loose(&cut)?;
             delta = cut.delta;
             next.flags &= !LIVE_BEYOND;
