@@ -6,6 +6,7 @@
 //! architecture, `docs/format.md` draws the medium.
 
 mod alloc;
+mod attributes;
 mod bucket;
 mod chunk;
 mod close;
@@ -29,6 +30,7 @@ mod namespace;
 mod new_inode;
 mod op;
 mod recovery;
+mod rename;
 mod runtime;
 mod seek;
 mod truncate;
