@@ -8,13 +8,14 @@
 //! | lock | a lock word | whoever takes it |
 //! | sequence | odd while the inode changes; never repeats, outlives reuse | lock holder |
 //! | size, mtime, ctime | the current ones (the commit line holds the last durable ones) | lock holder |
-//! | opens | references by open file descriptions; bit 63: being freed | anyone, by compare-and-swap |
+//! | opens | references by open file descriptions and who changed them last; bit 63: being freed | anyone, by compare-and-swap |
 //! | flags | `LIVE_*` | lock holder |
 //! | ready | the epoch for which the others are valid | lock holder |
 //!
 //! Readers take no lock: [`Volume::read_steadily`].
 
 use crate::Result;
+use crate::description::Maker;
 use crate::layout::{
     COMMIT, Commit, EXTENT_INODES, HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity, LINE,
     VOLATILE, checksum,
@@ -45,6 +46,9 @@ pub(crate) const HINT_DIRTY_SINCE: u64 = 1;
 
 /// The inode is being freed: no more opens.
 const OPENS_DEAD: u64 = 1 << 63;
+/// The number of references; above it the [`Maker`] of the last change.
+const OPENS_COUNT: u64 = (1 << OPENS_BITS) - 1;
+const OPENS_BITS: u32 = 20;
 /// Volatile flag: some process has mapped the file since its first open; blocks stay where they are.
 pub(crate) const LIVE_MAPPED: u64 = 1;
 /// Volatile flag: the current size or times are newer than the commit line.
@@ -280,8 +284,6 @@ impl Volume {
     /// The lock's owner died inside an operation, now undone or done: readers may go on. If it had
     /// committed a size or times, those count; else what was current before.
     pub(crate) fn after_owner_died(&self, inode: Inode) -> Result<()> {
-        // It may have closed the inode for good and died before it took the last name.
-        let _ = self.volatile_map().shared_cas(inode.at(OPENS), OPENS_DEAD, 0)?;
         let mut flags = self.live(inode, FLAGS)? | LIVE_BEYOND;
         if let Ok(identity) = self.identity(inode)
             && let Ok((commit, _)) = self.commit_line(inode, identity.generation)
@@ -293,6 +295,11 @@ impl Volume {
             flags &= !LIVE_DIRTY;
         }
         self.set_live(inode, FLAGS, flags)?;
+        // It was about to be freed. If it still has its name, it stays; if not, the sweep finds out.
+        let named = self.identity(inode).is_ok_and(|identity| identity.nlink > 0);
+        if named && self.live(inode, OPENS)? & OPENS_DEAD != 0 {
+            self.allow_opens(inode)?;
+        }
         for word in 0..LINE / 8 {
             if word != HINT_DIRTY_SINCE {
                 self.set_live(inode, HINTS + word * 8, 0)?;
@@ -331,42 +338,71 @@ impl Volume {
 
     // ---- references of open file descriptions ------------------------------------------------------
 
-    /// Adds a reference; `ESTALE` if the inode is being freed.
-    pub(crate) fn add_open(&self, inode: Inode) -> Result<()> {
+    /// Adds the reference of the description that `maker` names; `ESTALE` if the inode is being freed.
+    pub(crate) fn add_open(&self, inode: Inode, maker: Maker) -> Result<()> {
         self.ensure_used(inode)?;
-        let map = self.volatile_map();
+        self.change_opens(inode, maker, 1).map(drop)
+    }
+
+    /// Drops the reference of the description that `maker` names; gives the number left.
+    pub(crate) fn drop_open(&self, inode: Inode, maker: Maker) -> Result<u64> {
+        self.change_opens(inode, maker, OPENS_COUNT)
+    }
+
+    fn change_opens(&self, inode: Inode, maker: Maker, delta: u64) -> Result<u64> {
         let mut opens = self.live(inode, OPENS)?;
         loop {
             if opens & OPENS_DEAD != 0 {
                 return Err(Errno::STALE);
             }
-            match map.shared_cas(inode.at(OPENS), opens, opens + 1)? {
-                Ok(_) => return Ok(()),
+            // The last change's description must say so itself before its name is overwritten.
+            self.confirm(Maker((opens & !OPENS_DEAD) >> OPENS_BITS))?;
+            let count = opens.wrapping_add(delta) & OPENS_COUNT;
+            let next = maker.0 << OPENS_BITS | count;
+            match self.volatile_map().shared_cas(inode.at(OPENS), opens, next)? {
+                Ok(_) => return Ok(count),
                 Err(found) => opens = found,
             }
         }
     }
 
-    /// Drops a reference; gives the number left.
-    pub(crate) fn drop_open(&self, inode: Inode) -> Result<u64> {
-        Ok(self.volatile_map().shared_add(inode.at(OPENS), u64::MAX)? - 1 & !OPENS_DEAD)
+    /// The description that changed the references last.
+    pub(crate) fn last_maker(&self, inode: Inode) -> Result<Maker> {
+        self.ensure_used(inode)?;
+        Ok(Maker((self.live(inode, OPENS)? & !OPENS_DEAD) >> OPENS_BITS))
     }
 
     /// References now.
     pub(crate) fn opens(&self, inode: Inode) -> Result<u64> {
         self.ensure_used(inode)?;
-        Ok(self.live(inode, OPENS)? & !OPENS_DEAD)
+        Ok(self.live(inode, OPENS)? & OPENS_COUNT)
     }
 
-    /// If nobody has the inode open, closes it for opens for good and gives `true`: the caller frees it.
+    /// If nobody has the inode open, closes it for opens for good and gives `true`: the caller, who
+    /// is working on it, frees it.
     pub(crate) fn close_for_good(&self, inode: Inode) -> Result<bool> {
-        Ok(self.volatile_map().shared_cas(inode.at(OPENS), 0, OPENS_DEAD)?.is_ok())
+        let mut opens = self.live(inode, OPENS)?;
+        loop {
+            if opens & (OPENS_DEAD | OPENS_COUNT) != 0 {
+                return Ok(false);
+            }
+            self.confirm(Maker(opens >> OPENS_BITS))?;
+            match self.volatile_map().shared_cas(inode.at(OPENS), opens, OPENS_DEAD)? {
+                Ok(_) => return Ok(true),
+                Err(found) => opens = found,
+            }
+        }
     }
 
-    /// After a death: the recoverer has counted the references anew.
-    pub(crate) fn set_opens(&self, inode: Inode, opens: u64) -> Result<()> {
+    /// The object stays after all: it may be opened again. Lock holder only.
+    pub(crate) fn allow_opens(&self, inode: Inode) -> Result<()> {
+        self.set_live(inode, OPENS, 0)
+    }
+
+    /// Whether the inode is closed for opens for good.
+    pub(crate) fn is_freed(&self, inode: Inode) -> Result<bool> {
         self.ensure_used(inode)?;
-        self.set_live(inode, OPENS, opens)
+        Ok(self.live(inode, OPENS)? & OPENS_DEAD != 0)
     }
 
     // ---- attributes --------------------------------------------------------------------------------

@@ -309,6 +309,12 @@ pub const RUNTIME_HEADER: u64 = BLOCK;
 pub const HEADER_FORMAT: u64 = 0;
 /// Header word: the epoch for which the runtime is valid.
 pub const HEADER_EPOCH: u64 = 8;
+/// Header word: the epoch in which damage was found, after which nothing is changed any more.
+pub const HEADER_DAMAGED: u64 = 16;
+/// Header word: the epoch, while a sweep is due that some recoverer has begun.
+pub const HEADER_SWEEP: u64 = 24;
+/// Header word: bytes of the volume; attachments that find it larger than they know map the rest.
+pub const HEADER_SIZE: u64 = 32;
 /// Header word: the gate (an owner word; see `op.rs`).
 pub const HEADER_GATE: u64 = 64;
 /// Header word: the lock for renames of directories across directories (a lock word).

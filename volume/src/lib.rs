@@ -6,14 +6,17 @@
 //! architecture, `docs/format.md` draws the medium.
 
 mod alloc;
-mod attributes;
+mod attach;
 mod bucket;
 mod chunk;
 mod close;
+mod death;
+mod description;
 mod directory;
 mod dirhash;
 mod dirwalk;
 mod edit;
+mod error;
 mod file;
 mod file_read;
 mod file_write;
@@ -23,23 +26,30 @@ mod inode;
 mod inode_slots;
 mod journal;
 mod layout;
+mod liveness;
 mod lockword;
 mod map;
 mod mark;
 mod namespace;
 mod new_inode;
 mod op;
+mod process;
+mod record_lock;
 mod recovery;
-mod rename;
 mod runtime;
 mod seek;
+mod superblock;
 mod truncate;
 mod volume;
 mod word;
 mod xattr;
 
+pub use attach::{AttachOptions, attach, attach_region, format, resume};
+pub use error::{ErrorKind, VolumeError};
 pub use layout::{BLOCK, CHUNK};
 pub use mark::FsckFault;
+pub use process::Attached;
+pub use superblock::{FormatOptions, format_region};
 pub use volume::Volume;
 
 /// What calls of the contract return.

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use vfs::{DirEntry, Kind, NewNode, Node};
 
 /// Names of a file, and subdirectories of a directory, at most.
-pub(crate) const LINKS_MAX: u32 = 1 << 31;
+const LINKS_MAX: u32 = 1 << 31;
 /// `read_dir` positions after `.` and after `..`; those of entries are their keys, at least 16.
 const COOKIE_SELF: i64 = 1;
 const COOKIE_PARENT: i64 = 2;
@@ -126,7 +126,7 @@ impl Volume {
         }
         op.work()?;
         op.make_room(at, key, slots_of(name.len()))?;
-        let node = op.new_inode(new, dir)?;
+        let node = op.new_inode(new, Some(dir))?;
         let store = op.insertion(at, key, name, Target { node, kind: new.kind })?;
         parent.change_entries(1, directories);
         // CRASH: until the entry's word is durable, the new inode is not reachable, so not allocated.
@@ -278,7 +278,7 @@ impl Op<'_> {
         parent.change_entries(-1, 0);
         if child.identity.nlink <= 1 && volume.close_for_good(child.inode)? {
             if let Err(error) = self.commit_lone(&[parent], store) {
-                volume.set_opens(child.inode, 0)?;
+                volume.allow_opens(child.inode)?;
                 return Err(error);
             }
             volume.drop_unlinked(self, child.inode, &child.identity)?;

@@ -3,6 +3,7 @@
 
 use crate::layout::{BLOCK, CHUNK, RuntimeLayout, Superblock};
 use crate::liveness::Liveness;
+use crate::process::Local;
 use crate::runtime::Runtime;
 use crate::{Mode, Result};
 use pmem::Region;
@@ -25,36 +26,37 @@ pub struct Volume {
     slot_generation: AtomicU32,
     /// Bytes in use; grows.
     size: AtomicU64,
+    /// What only this process knows.
+    pub(crate) local: Local,
+}
+
+/// What an attachment is made of.
+pub(crate) struct Parts {
+    pub(crate) region: Arc<Region>,
+    pub(crate) superblock: Superblock,
+    pub(crate) epoch: u32,
+    pub(crate) mode: Mode,
+    pub(crate) read_only: bool,
+    pub(crate) liveness: Liveness,
 }
 
 impl Volume {
-    /// Puts the parts together; `liveness` holds the place `slot` already.
-    pub(crate) fn assemble(
-        region: Arc<Region>,
-        runtime: Option<Arc<Region>>,
-        superblock: Superblock,
-        epoch: u32,
-        mode: Mode,
-        read_only: bool,
-        liveness: Liveness,
-        slot: (u32, u32),
-    ) -> Self {
-        let layout = Self::runtime_layout(&superblock);
-        let rt = match runtime {
-            Some(map) => Runtime::new(map, 0, layout),
-            None => Runtime::new(Arc::clone(&region), superblock.runtime, layout),
-        };
+    /// Puts the parts together; the slot is still to be taken.
+    pub(crate) fn assemble(parts: Parts) -> Self {
+        let layout = Self::runtime_layout(&parts.superblock);
+        let rt = Runtime::new(Arc::clone(&parts.region), parts.superblock.runtime, layout);
         Self {
-            region,
             rt,
-            superblock,
-            epoch,
-            mode,
-            read_only,
-            liveness,
-            slot: AtomicU32::new(slot.0),
-            slot_generation: AtomicU32::new(slot.1),
-            size: AtomicU64::new(superblock.size),
+            size: AtomicU64::new(parts.superblock.size),
+            region: parts.region,
+            superblock: parts.superblock,
+            epoch: parts.epoch,
+            mode: parts.mode,
+            read_only: parts.read_only,
+            liveness: parts.liveness,
+            slot: AtomicU32::new(u32::MAX),
+            slot_generation: AtomicU32::new(0),
+            local: Local::default(),
         }
     }
 
@@ -115,9 +117,9 @@ impl Volume {
         &self.region
     }
 
-    /// `EROFS` on a read-only attachment.
+    /// `EROFS` on a read-only attachment, and on any when damage was found.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.read_only { Err(Errno::ROFS) } else { Ok(()) }
+        if self.read_only || self.damaged()? { Err(Errno::ROFS) } else { Ok(()) }
     }
 
     /// The mode this process attached with.

@@ -1,0 +1,552 @@
+//! Coming and going: format, attach, detach, and attachments that cross an exec.
+//!
+//! Order of a *first* attach (nobody holds a slot's byte), under the attach lock:
+//!
+//! 1. a torn superblock copy is repaired; the state block says the next epoch, dirty. Before that
+//!    fence nothing is changed; after it every volatile word of an earlier epoch is void;
+//! 2. the runtime's header and operation records are cleared (all else is tagged by epoch);
+//! 3. a slot is taken; now this process can run operations;
+//! 4. if the volume was clean and its saved free map proves true, that is all. Otherwise the lanes
+//!    are undone and the free map is rebuilt from what the root reaches.
+//!
+//! CRASH: at any point the next first attach starts again at 1: it finds the state dirty.
+//!
+//! A later attach finds the runtime of this epoch, takes a slot, and recovers the slots of the dead. The
+//! last detach saves the free map and then says clean.
+
+use crate::Mode;
+use crate::error::{ErrorKind, VolumeError};
+use crate::layout::{
+    GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SIZE,
+    OP_RECORD, RuntimeLayout, Superblock,
+};
+use crate::liveness::{
+    self, AttachGuard, Liveness, REGION_READERS, REGION_WRITERS, leave_region, region_held,
+    share_region,
+};
+use crate::process::{SLOT_LIVE, SlotState};
+use crate::superblock::{self, FormatOptions, format_region};
+use crate::volume::{Parts, Volume};
+use pmem::{Class, OpenOptions, Region};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Address space kept for growth at most.
+const RESERVE_MAX: u64 = 16 << 40;
+/// How often an anchor directory that vanishes while it is being opened is tried again.
+const TRIES: u32 = 8;
+
+/// How a volume is to be attached.
+#[derive(Clone, Debug, Default)]
+pub struct AttachOptions {
+    /// What this process's writes are worth when power fails.
+    pub mode: Mode,
+    /// Change nothing: every modifying call gives `EROFS`.
+    pub read_only: bool,
+    /// Take this class whatever is detected; `page` must be asked for so.
+    pub class: Option<Class>,
+}
+
+/// Makes a volume at `path`: a new file, or an existing file or device that holds nothing yet (or
+/// anything, with `force`; never a volume in use).
+pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
+    let exists = rustix::fs::stat(path).is_ok();
+    let open = OpenOptions { write: true, force_class: options.class, ..OpenOptions::default() };
+    let fail = |error| VolumeError::region("format", path, &error);
+    if !exists {
+        let Some(size) = options.size else {
+            let found = "it does not exist, and no size is given";
+            let advice = "give a --size";
+            return Err(VolumeError::new(ErrorKind::Invalid, "format", path, found, advice));
+        };
+        let region =
+            Region::create_with(path, size, options.permissions, true, &open).map_err(fail)?;
+        return format_new(path, &region, options).inspect_err(|_| {
+            // The file is this call's own and useless; that it cannot be removed would be no news.
+            let _ = rustix::fs::unlink(path);
+        });
+    }
+    let empty = rustix::fs::stat(path).is_ok_and(|stat| stat.st_size == 0 && stat.st_rdev == 0);
+    if !empty {
+        let region = Region::open(path, &open).map_err(fail)?;
+        check_overwrite(path, &region, options)?;
+    }
+    let region = match options.size {
+        Some(size) => Region::create_with(path, size, options.permissions, false, &open),
+        None => Region::open(path, &open),
+    };
+    format_new(path, &region.map_err(fail)?, options)
+}
+
+/// Refuses to overwrite what somebody may still want.
+fn check_overwrite(
+    path: &Path,
+    region: &Region,
+    options: &FormatOptions,
+) -> Result<(), VolumeError> {
+    let system = |errno| VolumeError::system("format", path, "looking at what is there", errno);
+    let held = |at| region_held(region.fd(), at).map_err(system);
+    if held(REGION_WRITERS)? || held(REGION_READERS)? {
+        let found = "it is a volume in use";
+        let advice = "end the programs that use it (`solera detach` lists them)";
+        return Err(VolumeError::new(ErrorKind::InUse, "format", path, found, advice));
+    }
+    if options.force {
+        return Ok(());
+    }
+    let mut start = [0; 8192];
+    let length = region.len().min(start.len() as u64) as usize;
+    region.read(0, &mut start[..length]).map_err(|fault| system(fault.into()))?;
+    let found = if superblock::looks_like_volume(region) {
+        "it holds a volume already"
+    } else if start.iter().any(|&byte| byte != 0) {
+        "it holds other data"
+    } else {
+        return Ok(());
+    };
+    let advice = "choose another place, or say --force to destroy what is there";
+    Err(VolumeError::new(ErrorKind::Exists, "format", path, found, advice))
+}
+
+/// Writes the volume, then attaches it once: what cannot be attached is not called made.
+fn format_new(path: &Path, region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
+    format_region(region, options)?;
+    let attach_options = AttachOptions { class: options.class, ..AttachOptions::default() };
+    let volume = attach(path, &attach_options)?;
+    volume
+        .leave()
+        .map_err(|errno| VolumeError::system("format", path, "leaving the new volume", errno))
+}
+
+/// Attaches the volume in a region that no other process sees: for tests and the crash explorer.
+pub fn attach_region(region: Region, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
+    let path = region.path().unwrap_or(Path::new("(memory)")).to_owned();
+    let found = superblock::read(&region, &path, "attach")?;
+    let attempt = Attempt { path: &path, options, read_only: options.read_only };
+    attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
+}
+
+/// Attaches the volume at `path`, beside whoever has attached it already.
+pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
+    let reserve = rustix::fs::stat(path)
+        .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
+    let mut open =
+        OpenOptions { write: true, force_class: options.class, reserve, ..OpenOptions::default() };
+    let region = match Region::open(path, &open) {
+        Err(error) if error.errno() == Errno::NOMEM => {
+            open.reserve = 0;
+            Region::open(path, &open)
+        }
+        Err(error) if options.read_only && no_permission(error.errno()) => {
+            return attach_private(path, options);
+        }
+        result => result,
+    };
+    let region = Arc::new(region.map_err(|error| VolumeError::region("attach", path, &error))?);
+    let path = &real_path(region.fd(), path);
+    let first_look = superblock::read(&region, path, "attach")?;
+    let unknown = superblock::read_only_features(&first_look.superblock);
+    if unknown != 0 && !options.read_only {
+        let found = format!("it has features ({unknown:#x}) that this build can only read past");
+        let advice = "attach it read-only, or use a newer release";
+        return Err(VolumeError::new(ErrorKind::Unsupported, "attach", path, found, advice));
+    }
+    let attempt = Attempt { path, options, read_only: options.read_only };
+    let system = |what: &str, errno| VolumeError::system("attach", path, what, errno);
+    let directory = liveness::anchor_path(region.fd(), path, &first_look.superblock.uuid())
+        .map_err(|errno| system("its kind", errno))?;
+    for _ in 0..TRIES {
+        let liveness = Liveness::open("attach", path, &directory, region.fd())?;
+        let guard = match liveness.lock_attach() {
+            Ok(guard) => guard,
+            Err(Errno::STALE) => continue,
+            Err(errno) => return Err(system("the lock of its anchor directory", errno)),
+        };
+        return attempt.locked(&region, liveness, &guard).map(Arc::new);
+    }
+    Err(liveness::gone("attach", path, &directory))
+}
+
+fn no_permission(errno: Errno) -> bool {
+    matches!(errno, Errno::ACCESS | Errno::PERM | Errno::ROFS)
+}
+
+/// The path without symlinks, as the kernel sees it; all who attach must agree on the anchor.
+fn real_path(fd: RawFd, path: &Path) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new());
+    if let Ok(found) = link {
+        let found = PathBuf::from(std::ffi::OsString::from_vec(found.into_bytes()));
+        if found.is_absolute() && rustix::fs::stat(&found).is_ok() {
+            return found;
+        }
+    }
+    if path.is_absolute() {
+        return path.to_owned();
+    }
+    let cwd = rustix::process::getcwd(Vec::new()).map(std::ffi::CString::into_bytes);
+    PathBuf::from(std::ffi::OsString::from_vec(cwd.unwrap_or_default())).join(path)
+}
+
+/// A read-only attachment without permission to write: a private view of a clean volume that nobody
+/// has attached for writing, and nobody will while it lives.
+fn attach_private(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
+    let system = |what: &str, errno| VolumeError::system("attach", path, what, errno);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+        .map_err(|errno| system("opening it for reading", errno))?;
+    let region =
+        Region::private_view(fd).map_err(|error| VolumeError::region("attach", path, &error))?;
+    share_region(region.fd(), REGION_READERS).map_err(|errno| system("locking it", errno))?;
+    if region_held(region.fd(), REGION_WRITERS).map_err(|errno| system("its locks", errno))? {
+        let found = "it is attached by others, and reading beside them needs write permission";
+        let advice = "wait until they have detached, or get write permission";
+        return Err(
+            VolumeError::new(ErrorKind::InUse, "attach", path, found, advice).with(Errno::ACCESS)
+        );
+    }
+    let found = superblock::read(&region, path, "attach")?;
+    let attempt = Attempt { path, options, read_only: true };
+    attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
+}
+
+/// One call of attach.
+struct Attempt<'a> {
+    path: &'a Path,
+    options: &'a AttachOptions,
+    read_only: bool,
+}
+
+impl Attempt<'_> {
+    fn system(&self, what: &str, errno: Errno) -> VolumeError {
+        VolumeError::system("attach", self.path, what, errno)
+    }
+
+    fn fail(&self, kind: ErrorKind, found: impl Into<String>, advice: &str) -> VolumeError {
+        VolumeError::new(kind, "attach", self.path, found, advice)
+    }
+
+    /// Under the attach lock: the first one, or one more.
+    fn locked(
+        &self,
+        region: &Arc<Region>,
+        liveness: Liveness,
+        _guard: &AttachGuard,
+    ) -> Result<Volume, VolumeError> {
+        let found = superblock::read(region, self.path, "attach")?;
+        let others = liveness.anyone_but(None).map_err(|errno| self.system("its locks", errno))?;
+        let held = |at| region_held(region.fd(), at).map_err(|e| self.system("its locks", e));
+        if others.is_none() && held(REGION_WRITERS)? {
+            let directory = liveness.directory().unwrap_or(self.path).to_owned();
+            return Err(liveness::gone("attach", self.path, &directory));
+        }
+        if others.is_none() && held(REGION_READERS)? {
+            let found = "read-only attachments are reading it as it lies";
+            return Err(self.fail(ErrorKind::InUse, found, "wait until they have detached"));
+        }
+        share_region(region.fd(), REGION_WRITERS)
+            .map_err(|errno| self.system("locking it", errno))?;
+        match others {
+            None => self.first(Arc::clone(region), &found, liveness),
+            Some(_) => self.join(Arc::clone(region), found.superblock, liveness),
+        }
+    }
+
+    fn first(
+        &self,
+        region: Arc<Region>,
+        found: &superblock::Found,
+        liveness: Liveness,
+    ) -> Result<Volume, VolumeError> {
+        let state = superblock::read_state(&region).map(|(state, _)| state);
+        let clean = state.is_ok_and(|state| state.clean == 1);
+        if self.read_only && !clean {
+            let advice = "attach it for writing once, which recovers it, or run `solera fsck`";
+            return Err(self.fail(ErrorKind::Damaged, "it was not left in order", advice));
+        }
+        let epoch = match state {
+            Ok(state) => state.epoch.wrapping_add(1).max(1),
+            // Both slots are damaged: any number that was hardly used before will do.
+            Err(_) => {
+                let mut bytes = [0; 4];
+                superblock::random(&mut bytes).map_err(|e| self.system("random bytes", e))?;
+                u32::from_le_bytes(bytes) | 1 << 30
+            }
+        };
+        let volume = Volume::assemble(Parts {
+            region,
+            superblock: found.superblock,
+            epoch,
+            mode: self.options.mode,
+            read_only: self.read_only,
+            liveness,
+        });
+        let step = |result: Result<(), Errno>, what: &str| result.map_err(|e| self.system(what, e));
+        step(superblock::repair(&volume.region, found), "repairing its superblock")?;
+        step(superblock::write_state(&volume.region, epoch, false, 0), "marking it in use")?;
+        step(volume.clear_runtime(), "clearing its runtime")?;
+        step(volume.enter(), "taking a process slot")?;
+        let saved = state.map_or(0, |state| state.free_map_crc);
+        if !(clean && volume.load_free_map(saved).map_err(|e| self.system("its free map", e))?) {
+            step(volume.recover_all(), "recovering it")?;
+        }
+        volume.local.attached.store(true, Ordering::Release);
+        Ok(volume)
+    }
+
+    fn join(
+        &self,
+        region: Arc<Region>,
+        superblock: Superblock,
+        liveness: Liveness,
+    ) -> Result<Volume, VolumeError> {
+        let state = superblock::read_state(&region);
+        let (state, _) = state.map_err(|errno| self.system("its state", errno))?;
+        let epoch = state.epoch;
+        let parts = Parts {
+            region,
+            superblock,
+            epoch,
+            mode: self.options.mode,
+            read_only: self.read_only,
+            liveness,
+        };
+        let volume = Volume::assemble(parts);
+        let word =
+            |at| volume.rt.load(at).map_err(|fault| self.system("its runtime", fault.into()));
+        let same_build = word(HEADER_FORMAT)? == RuntimeLayout::format();
+        if !same_build || word(HEADER_EPOCH)? != u64::from(epoch) || state.clean == 1 {
+            let others = volume.liveness.others().unwrap_or_default();
+            let pids: Vec<_> = others.iter().map(|(_, pid)| pid.to_string()).collect();
+            let found = format!(
+                "processes of another build of Solera use it (process {})",
+                if pids.is_empty() { "unknown".to_owned() } else { pids.join(", ") }
+            );
+            let advice = "let them end (their detach leaves the volume in order), then try again";
+            return Err(self.fail(ErrorKind::InUse, found, advice));
+        }
+        volume.enter().map_err(|errno| self.system("taking a process slot", errno))?;
+        volume.bury_the_dead().map_err(|errno| self.system("recovering dead processes", errno))?;
+        volume.local.attached.store(true, Ordering::Release);
+        Ok(volume)
+    }
+}
+
+impl Volume {
+    /// Clears what is not tagged by epoch, and says for which epoch and build the runtime is. The counters
+    /// of the free map stay: they are saved with it.
+    fn clear_runtime(&self) -> Result<(), Errno> {
+        let (map, base) = self.rt.place();
+        map.shared_zero(base, HEADER_FREE)?;
+        map.shared_zero(base + self.rt.layout.ops, self.rt.layout.op_count * OP_RECORD)?;
+        self.rt.store(HEADER_SIZE, self.size())?;
+        self.rt.store(HEADER_EPOCH, u64::from(self.epoch))?;
+        Ok(self.rt.store(HEADER_FORMAT, RuntimeLayout::format())?)
+    }
+
+    /// Takes a process slot.
+    fn enter(&self) -> Result<(), Errno> {
+        let (slot, generation) = self.take_process_slot()?;
+        self.set_slot(slot, generation);
+        Ok(())
+    }
+
+    /// The volume was not left in order: undoes all lanes and rebuilds the free map. Damage makes this
+    /// a read-only attachment; nothing is freed then.
+    fn recover_all(&self) -> Result<(), Errno> {
+        match self.recover() {
+            Err(Errno::IO) => self.mark_damaged(),
+            result => result.map(drop),
+        }
+    }
+
+    /// From now on nobody changes anything in this epoch.
+    pub(crate) fn mark_damaged(&self) -> Result<(), Errno> {
+        Ok(self.rt.store(HEADER_DAMAGED, u64::from(self.epoch))?)
+    }
+
+    /// Whether damage was found in this epoch.
+    pub(crate) fn damaged(&self) -> Result<bool, Errno> {
+        Ok(self.rt.load(HEADER_DAMAGED)? == u64::from(self.epoch))
+    }
+
+    /// Where hand-over descriptors are opened: a directory that all who attach agree on.
+    pub fn anchor(&self) -> Option<&Path> {
+        self.liveness.directory()
+    }
+
+    /// Descriptors of this process that belong to the attachment (-1: none): nobody else may close them.
+    pub fn internal_descriptors(&self) -> [RawFd; 2] {
+        [self.region.fd(), self.liveness.descriptor()]
+    }
+
+    /// Detaches: drops every hold of this process. The last one to leave saves the free map and says
+    /// clean. `EBUSY` if a thread is still inside a call: then the attachment ends with the process.
+    pub(crate) fn leave(&self) -> Result<(), Errno> {
+        if !self.local.attached.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.wait_for_own_operations()?;
+        self.drop_all_holds()?;
+        let guard = self.liveness.lock_attach();
+        let last = self.liveness.anyone_but(Some(self.slot()))?.is_none();
+        if last && guard.is_ok() {
+            self.bury_the_dead()?;
+            if self.is_alone()? && !self.damaged()? && !self.sweep_demanded()? {
+                let crc = self.save_free_map()?;
+                self.region
+                    .sync_file()
+                    .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+                superblock::write_state(&self.region, self.epoch, true, crc)?;
+            }
+        }
+        let mine = SlotState { state: SLOT_LIVE, generation: self.slot_generation() };
+        self.free_slot(self.slot(), mine)?;
+        self.liveness.release(self.slot())?;
+        if self.anchor().is_some() {
+            leave_region(self.region.fd(), REGION_WRITERS)?;
+        }
+        self.set_slot(u32::MAX, 0);
+        Ok(())
+    }
+
+    /// Waits a little until no thread of this process is inside an operation.
+    fn wait_for_own_operations(&self) -> Result<(), Errno> {
+        for _ in 0..1000 {
+            let mut busy = false;
+            for index in 0..self.rt.layout.op_count as u32 {
+                let owner = self.operation_owner(index)?;
+                busy |= owner.is_some_and(|owner| {
+                    owner.slot() == self.slot()
+                        && owner.generation() == self.slot_generation() & 0xFFF
+                });
+            }
+            if !busy {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Err(Errno::BUSY)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if !self.local.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {
+            // Attached in part, or detached: the slot, if it is still this process's, is nobody's now.
+            let _ = self.liveness.release(self.slot());
+        }
+        // Whatever stands in the way now, the next one to attach finds this process gone.
+        let _ = self.leave();
+    }
+}
+
+// ---- across exec --------------------------------------------------------------------------------
+
+impl Volume {
+    /// Makes the attachment survive an exec; gives the token for [`resume`].
+    pub(crate) fn prepare_exec(&self) -> Result<String, Errno> {
+        let path = self.region.path().map(|path| real_path(self.region.fd(), path));
+        let path = path.ok_or(Errno::OPNOTSUPP)?;
+        let path = path.to_str().ok_or(Errno::INVAL)?;
+        self.liveness.survive_exec(true)?;
+        Ok(format!(
+            "1:{}:{}:{}:{}:{}:{}:{path}",
+            self.liveness.descriptor(),
+            self.slot(),
+            self.slot_generation(),
+            self.epoch,
+            self.mode,
+            u8::from(self.read_only),
+        ))
+    }
+
+    /// The exec failed: as before.
+    pub(crate) fn undo_exec(&self) {
+        // Setting a flag of an open descriptor cannot fail.
+        let _ = self.liveness.survive_exec(false);
+    }
+}
+
+/// A token, taken apart.
+struct Token<'a> {
+    live: RawFd,
+    slot: u32,
+    generation: u32,
+    epoch: u32,
+    mode: Mode,
+    read_only: bool,
+    path: &'a Path,
+}
+
+impl<'a> Token<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.splitn(8, ':');
+        if parts.next()? != "1" {
+            return None;
+        }
+        Some(Self {
+            live: parts.next()?.parse().ok()?,
+            slot: parts.next()?.parse().ok()?,
+            generation: parts.next()?.parse().ok()?,
+            epoch: parts.next()?.parse().ok()?,
+            mode: parts.next()?.parse().ok()?,
+            read_only: parts.next()? == "1",
+            path: Path::new(parts.next()?),
+        })
+    }
+}
+
+/// Takes over, in a new program image, the attachment that the old one prepared with `exec_prepare`:
+/// same slot, same descriptions, same locks.
+pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
+    let stale = |path: &Path, found: &str| {
+        let advice = "start the program anew with `solera run`";
+        VolumeError::new(ErrorKind::Invalid, "take over", path, found, advice)
+    };
+    let Some(token) = Token::parse(token) else {
+        return Err(stale(Path::new("an attachment"), "the token is not one"));
+    };
+    let path = token.path;
+    let system = |what: &str, errno| VolumeError::system("take over", path, what, errno);
+    let reserve = rustix::fs::stat(path)
+        .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
+    // Whatever class it has, the user has agreed to it at the first attach.
+    let open = OpenOptions { write: true, allow_page: true, reserve, ..OpenOptions::default() };
+    let region = Region::open(path, &open)
+        .map_err(|error| VolumeError::region("take over", path, &error))?;
+    let found = superblock::read(&region, path, "take over")?;
+    let directory = liveness::anchor_path(region.fd(), path, &found.superblock.uuid())
+        .map_err(|errno| system("its kind", errno))?;
+    let liveness = Liveness::inherit(token.live, &directory, token.slot)
+        .map_err(|errno| system("the inherited liveness descriptor", errno))?;
+    share_region(region.fd(), REGION_WRITERS).map_err(|errno| system("locking it", errno))?;
+    let volume = Volume::assemble(Parts {
+        region: Arc::new(region),
+        superblock: found.superblock,
+        epoch: token.epoch,
+        mode: token.mode,
+        read_only: token.read_only,
+        liveness,
+    });
+    let word = |at| volume.rt.load(at).map_err(|fault| system("its runtime", fault.into()));
+    if word(HEADER_FORMAT)? != RuntimeLayout::format()
+        || word(HEADER_EPOCH)? != u64::from(token.epoch)
+    {
+        return Err(stale(path, "the volume's runtime is another one by now"));
+    }
+    let mine = SlotState { state: SLOT_LIVE, generation: token.generation };
+    if volume.slot_state(token.slot).map_err(|errno| system("its slot", errno))? != mine {
+        return Err(stale(path, "the slot of the old image was given up"));
+    }
+    volume.set_slot(token.slot, token.generation);
+    // Threads of the old image ended inside their calls.
+    volume.bury_own_operations().map_err(|errno| system("recovering its calls", errno))?;
+    volume.local.attached.store(true, Ordering::Release);
+    Ok(Arc::new(volume))
+}

@@ -1,0 +1,337 @@
+//! When a process dies: its operations are undone or kept whole, its locks and holds are given back.
+//!
+//! A burial has two parts. The first runs wherever a death is found, also under the locks of an
+//! operation that is still in its locking phase, so it takes no inode lock:
+//!
+//! 1. the slot's byte is held and its recoverer word says who buries (threads of one process);
+//! 2. the *gate* is closed: nobody passes from locking to working. The dead one's lanes are undone,
+//!    the lines of its lone commits flushed, its locks released. If it was working: all live
+//!    operations come to rest, and the free map is rebuilt from what can be reached;
+//! 3. its record locks and its position locks are dropped; the slot is *dying*.
+//!
+//! The second part ([`Volume::finish_burials`]) drops the descriptions it held, which may free files, so
+//! it runs at the start of the next call of this process. Then the slot is free.
+//!
+//! Who dies while burying is buried himself, and whoever does that finds the slot of the first one
+//! still unburied; the sweep that he had begun is marked in the runtime's header.
+//!
+//! Locks: slot byte, then gate. While the gate is held nothing else is waited for, except that
+//! working operations end, which wait for nothing.
+
+use crate::Result;
+use crate::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
+use crate::process::{RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState};
+use crate::runtime::{Owner, WAITERS};
+use crate::volume::{Volume, now};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long an embryo outlives its parent before it counts as dead: a child that has just been forked
+/// needs microseconds to say that it is there.
+const EMBRYO_NS: i64 = 1_000_000_000;
+/// How long to sleep while others end their calls.
+const NAP: Duration = Duration::from_micros(50);
+/// Naps between two looks at who is alive.
+const NAPS: u32 = 200;
+
+impl Volume {
+    // ---- finding the dead -------------------------------------------------------------------------
+
+    /// Recovers the owner's process if it is dead. Afterwards its locks are free.
+    pub(crate) fn bury_if_dead(&self, owner: Owner) -> Result<()> {
+        let slot = owner.slot();
+        let state = self.slot_state(slot)?;
+        if state.generation & 0xFFF == owner.generation() && self.is_dead(slot, state)? {
+            self.bury(slot, state)?;
+        }
+        Ok(())
+    }
+
+    /// Recovers the processes of all operations whose owners are dead: all records are in use.
+    pub(crate) fn bury_dead_operations(&self) -> Result<()> {
+        for index in 0..self.rt.layout.op_count as u32 {
+            if let Some(owner) = self.operation_owner(index)? {
+                self.bury_if_dead(owner)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Recovers every dead process, both parts. The caller holds no lock.
+    pub(crate) fn bury_the_dead(&self) -> Result<()> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            let state = self.slot_state(slot)?;
+            if state.state != SLOT_FREE && self.is_dead(slot, state)? {
+                self.bury(slot, state)?;
+            }
+        }
+        self.finish_burials()
+    }
+
+    /// Whether all slots but this process's are free.
+    pub(crate) fn is_alone(&self) -> Result<bool> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            if slot != self.slot() && self.slot_state(slot)?.state != SLOT_FREE {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_dead(&self, slot: u32, state: SlotState) -> Result<bool> {
+        match state.state {
+            SLOT_LIVE | SLOT_DYING => Ok(!self.liveness.alive(slot)?),
+            SLOT_EMBRYO => self.is_dead_embryo(slot),
+            _ => Ok(false),
+        }
+    }
+
+    /// A child that was prepared and never came. Its parent waits for it in `fork`, so only a
+    /// parent that died can leave one behind.
+    fn is_dead_embryo(&self, slot: u32) -> Result<bool> {
+        let Some(parent) = self.slot_parent(slot)? else { return Ok(false) };
+        let state = self.slot_state(parent.slot())?;
+        let same = state.generation & 0xFFF == parent.generation() && state.state == SLOT_LIVE;
+        if same && self.liveness.alive(parent.slot())? {
+            return Ok(false);
+        }
+        Ok(now() - self.slot_since(slot)? as i64 > EMBRYO_NS && !self.liveness.alive(slot)?)
+    }
+
+    /// Whether an operation's owner is dead. A slot that has a recoverer is dead though its byte is held.
+    fn is_dead_owner(&self, owner: Owner, old_image: bool) -> Result<bool> {
+        let slot = owner.slot();
+        if slot == self.slot() && owner.generation() == self.slot_generation() & 0xFFF {
+            return Ok(old_image);
+        }
+        let state = self.slot_state(slot)?;
+        if state.generation & 0xFFF != owner.generation() || state.state == SLOT_FREE {
+            return Ok(false);
+        }
+        let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
+        Ok(Owner::of_word(recoverer, self.epoch).is_some() || self.is_dead(slot, state)?)
+    }
+
+    // ---- the first part -----------------------------------------------------------------------------
+
+    /// The first part of a burial, unless somebody else is at it.
+    fn bury(&self, slot: u32, state: SlotState) -> Result<()> {
+        if !self.liveness.hold(slot, false)? {
+            return Ok(());
+        }
+        let at = self.rt.process(slot) + RECOVERER;
+        let found = self.rt.load(at)?;
+        if let Some(other) = Owner::of_word(found, self.epoch)
+            && (other == self.own() || self.liveness.is_own(other.slot()))
+        {
+            // Another thread of this process is at it. The byte is the process's: it stays held.
+            std::thread::sleep(NAP);
+            return Ok(());
+        }
+        // Whoever else stands there has died, or the byte would not have been free.
+        if self.rt.cas(at, found, self.own().word(self.epoch))?.is_err() {
+            return Ok(());
+        }
+        if self.slot_state(slot)? != state {
+            return self.end_burial(slot);
+        }
+        self.recover_operations(false)?;
+        self.free_chain_locks(slot, state.generation)?;
+        self.drop_process_locks(slot, state.generation)?;
+        self.drop_position_locks(slot, state.generation)?;
+        self.turn_slot(slot, state, SlotState { state: SLOT_DYING, ..state })?;
+        self.local.remains.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn end_burial(&self, slot: u32) -> Result<()> {
+        self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
+        self.liveness.release(slot)
+    }
+
+    /// The second part of all burials that this process has begun. The caller holds no lock.
+    #[cold]
+    pub(crate) fn finish_burials(&self) -> Result<()> {
+        while self.local.remains.swap(false, Ordering::Acquire) {
+            for slot in 0..PROCESS_SLOTS as u32 {
+                let state = self.slot_state(slot)?;
+                let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
+                let ours = Owner::of_word(recoverer, self.epoch) == Some(self.own());
+                if state.state == SLOT_DYING && ours {
+                    self.drop_holds_of(slot)?;
+                    self.free_slot(slot, state)?;
+                    self.end_burial(slot)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// After an exec: what threads of the old image were doing is undone or finished.
+    pub(crate) fn bury_own_operations(&self) -> Result<()> {
+        let (slot, generation) = (self.slot(), self.slot_generation());
+        self.recover_operations(true)?;
+        self.free_chain_locks(slot, generation)?;
+        self.drop_position_locks(slot, generation)?;
+        self.settle_unfinished(slot)
+    }
+
+    // ---- operations of the dead ---------------------------------------------------------------------
+
+    /// Undoes or keeps whole the operations of dead processes (`old_image`: of this one, before its
+    /// exec, too), and sweeps if one of them was past its locking phase.
+    fn recover_operations(&self, old_image: bool) -> Result<()> {
+        let mut any = self.sweep_demanded()?;
+        for index in 0..self.rt.layout.op_count as u32 {
+            if let Some(owner) = self.operation_owner(index)? {
+                any |= self.is_dead_owner(owner, old_image)?;
+            }
+        }
+        let gate = Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch);
+        if let Some(holder) = gate {
+            any |= self.is_dead_owner(holder, old_image)?;
+        }
+        if !any {
+            return Ok(());
+        }
+        self.close_gate(old_image)?;
+        let result = self.recover_behind_gate(old_image);
+        if result.is_err() {
+            self.mark_damaged()?;
+        }
+        self.open_gate()
+    }
+
+    /// Closes the gate for this process; takes it over from a dead recoverer.
+    fn close_gate(&self, old_image: bool) -> Result<()> {
+        let mine = self.own().word(self.epoch);
+        let mut old_image = old_image;
+        loop {
+            let word = self.rt.load(HEADER_GATE)?;
+            let free = match Owner::of_word(word, self.epoch) {
+                None => true,
+                Some(holder) => self.is_dead_owner(holder, old_image)?,
+            };
+            if free && self.rt.cas(HEADER_GATE, word, mine)?.is_ok() {
+                return Ok(());
+            }
+            if !free {
+                self.rt.wait(HEADER_GATE, word as u32, Duration::from_millis(20));
+            }
+            // From here on this process's name in the gate may be another thread's of this image.
+            old_image = false;
+        }
+    }
+
+    fn open_gate(&self) -> Result<()> {
+        let word = self.rt.load(HEADER_GATE)? & !WAITERS;
+        if word == self.own().word(self.epoch) {
+            self.rt.store(HEADER_GATE, u64::from(self.epoch) << 32)?;
+        }
+        self.rt.wake(HEADER_GATE);
+        Ok(())
+    }
+
+    fn recover_behind_gate(&self, old_image: bool) -> Result<()> {
+        for index in 0..self.rt.layout.op_count as u32 {
+            if let Some(owner) = self.operation_owner(index)?
+                && self.is_dead_owner(owner, old_image)?
+            {
+                self.recover_operation(owner)?;
+            }
+        }
+        if !self.sweep_demanded()? {
+            return Ok(());
+        }
+        self.wait_for_quiet()?;
+        let roots = self.nameless_roots()?;
+        self.rebuild(&roots)?;
+        Ok(self.rt.store(HEADER_SWEEP, 0)?)
+    }
+
+    /// Undoes a dead operation's transaction, makes durable what it may have committed, and frees what
+    /// it holds.
+    fn recover_operation(&self, owner: Owner) -> Result<()> {
+        let index = owner.op();
+        let remains = self.operation_remains(index)?;
+        if remains.working {
+            // Before the record goes: if this process dies too, the sweep is still due.
+            self.demand_sweep()?;
+        }
+        self.undo_lane(u64::from(index))?;
+        let mut pending = self.region.nothing();
+        for &line in &remains.notes {
+            pending = pending.and(self.region.flush(line, LINE));
+        }
+        // PERSIST: survivors will build on what the dead one committed, so it is durable before its
+        // locks are free.
+        let _ = pending.fence();
+        self.release_remains(owner, &remains)
+    }
+
+    /// Waits until no operation is working; those that wait at the gate do not count.
+    fn wait_for_quiet(&self) -> Result<()> {
+        for index in 0..self.rt.layout.op_count as u32 {
+            let mut naps = 0;
+            while let Some(owner) = self.operation_owner(index)?
+                && self.operation_works(index)?
+            {
+                naps += 1;
+                std::thread::sleep(NAP);
+                if naps % NAPS == 0 && self.is_dead_owner(owner, false)? {
+                    self.recover_operation(owner)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks are lost until the next sweep: after the next death, or at the next attach.
+    pub(crate) fn demand_sweep(&self) -> Result<()> {
+        Ok(self.rt.store(HEADER_SWEEP, u64::from(self.epoch))?)
+    }
+
+    /// Whether a sweep is due.
+    pub(crate) fn sweep_demanded(&self) -> Result<bool> {
+        Ok(self.rt.load(HEADER_SWEEP)? == u64::from(self.epoch))
+    }
+
+    // ---- fork ---------------------------------------------------------------------------------------
+
+    /// Waits until the child has taken its slot, or has ended without. Otherwise a parent that detaches
+    /// at once would be the last one, though its child is about to come.
+    pub(crate) fn wait_for_child(&self, slot: u32, embryo: SlotState, child: u32) -> Result<()> {
+        let options = rustix::process::WaitIdOptions::EXITED
+            | rustix::process::WaitIdOptions::NOHANG
+            | rustix::process::WaitIdOptions::NOWAIT;
+        let pid = rustix::process::Pid::from_raw(child as i32).ok_or(Errno::INVAL)?;
+        for nap in 0..40_000_u32 {
+            if self.slot_state(slot)? != embryo {
+                return Ok(());
+            }
+            let ended = nap % NAPS == NAPS - 1
+                && !matches!(
+                    rustix::process::waitid(rustix::process::WaitId::Pid(pid), options),
+                    Ok(None)
+                );
+            if ended {
+                return self.drop_embryo(slot, embryo);
+            }
+            std::thread::sleep(NAP);
+        }
+        // Stopped by a debugger, perhaps. It will come, or be found when this process ends.
+        Ok(())
+    }
+
+    /// The child will not come: its holds are taken back.
+    pub(crate) fn drop_embryo(&self, slot: u32, embryo: SlotState) -> Result<()> {
+        let dying = SlotState { state: SLOT_DYING, ..embryo };
+        if self.liveness.hold(slot, false)? && self.turn_slot(slot, embryo, dying)? {
+            self.drop_holds_of(slot)?;
+            self.free_slot(slot, dying)?;
+            self.liveness.release(slot)?;
+        }
+        Ok(())
+    }
+}

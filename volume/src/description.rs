@@ -1,0 +1,569 @@
+//! Open file descriptions: the table, shared by all processes, of what is open.
+//!
+//! | word | what | written by |
+//! |---|---|---|
+//! | state | epoch, generation, slot, phase | see below, by compare-and-swap |
+//! | ino; generation and kind | the node | who claims it |
+//! | flags | `O_*` | anyone who holds it |
+//! | position | bit 63: a write is in flight | anyone, by compare-and-swap; the lock's holder |
+//! | lock | a lock word of a process: writes move the position one after another | writers |
+//! | holders | a bit a process slot | that process; a parent for its child; a recoverer |
+//!
+//! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's `opens`
+//! word is taken in *claimed* and given back in *dropping*. The `opens` word names the description
+//! that changed it last and how (a [`Maker`]); before anybody changes it again he moves that description
+//! to its next phase ([`Volume::confirm`]). So whatever process dies where: a description is counted
+//! exactly if its phase says so or the inode's word names it.
+//!
+//! A description without holders is dropped by whoever sees that first; a dead process's holds are
+//! taken back by its recoverer.
+
+use crate::Result;
+use crate::inode::Inode;
+use crate::lockword;
+use crate::process::process_owner;
+use crate::runtime::Owner;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use vfs::{Desc, Kind, Node, OpenFlags};
+
+const STATE: u64 = 0;
+const INO: u64 = 8;
+const NODE: u64 = 16;
+const FLAGS: u64 = 24;
+const POSITION: u64 = 32;
+const LOCK: u64 = 40;
+const HOLDERS: u64 = 64;
+/// Words of the holders' bitmap.
+const HOLDER_WORDS: u64 = crate::layout::PROCESS_SLOTS / 64;
+
+/// Position bit: a write holds the description's lock.
+const MOVING: u64 = 1 << 63;
+
+/// The access mode and what `open` decided for good.
+const KEPT_FLAGS: i32 = !(libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT);
+/// Flags that only `open` itself uses.
+const OPEN_ONLY: i32 =
+    libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
+
+/// Where a description is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Phase {
+    Free = 0,
+    Claimed = 1,
+    Open = 2,
+    Dropping = 3,
+    Dropped = 4,
+}
+
+/// A description's state word, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DescState {
+    pub(crate) phase: Phase,
+    /// Who claimed it, or who drops it.
+    pub(crate) slot: u32,
+    /// 20 bits.
+    pub(crate) generation: u32,
+}
+
+impl DescState {
+    fn of_word(word: u64, epoch: u32) -> Self {
+        let phase = match word & 7 {
+            _ if (word >> 32) as u32 != epoch => Phase::Free,
+            1 => Phase::Claimed,
+            2 => Phase::Open,
+            3 => Phase::Dropping,
+            4 => Phase::Dropped,
+            _ => Phase::Free,
+        };
+        Self { phase, slot: (word >> 3 & 0x1FF) as u32, generation: (word >> 12 & 0xF_FFFF) as u32 }
+    }
+
+    fn word(self, epoch: u32) -> u64 {
+        u64::from(epoch) << 32
+            | u64::from(self.generation) << 12
+            | u64::from(self.slot) << 3
+            | self.phase as u64
+    }
+}
+
+/// Who changed an inode's `opens` word last: index + 1 (20 bits), generation (20 bits), and whether
+/// it took (0) or gave back (1) a reference. 0: nobody that still matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Maker(pub(crate) u64);
+
+impl Maker {
+    fn new(desc: Desc, drops: bool) -> Self {
+        let index = u64::from(desc.index + 1) & 0xF_FFFF;
+        Self(u64::from(drops) << 40 | u64::from(desc.generation & 0xF_FFFF) << 20 | index)
+    }
+
+    fn desc(self) -> Option<(Desc, bool)> {
+        let index = (self.0 & 0xF_FFFF) as u32;
+        let generation = (self.0 >> 20 & 0xF_FFFF) as u32;
+        (index != 0).then(|| (Desc { index: index - 1, generation }, self.0 >> 40 & 1 != 0))
+    }
+}
+
+/// What is behind a description.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) node: Node,
+    pub(crate) kind: Kind,
+    pub(crate) flags: OpenFlags,
+}
+
+/// While it lives, this process moves the position of the description: one write at a time.
+pub(crate) struct Moving<'v> {
+    volume: &'v Volume,
+    at: u64,
+    owner: Owner,
+    /// The position at the start.
+    pub(crate) position: u64,
+}
+
+impl Moving<'_> {
+    /// The write is done: the position it leaves.
+    pub(crate) fn finish(mut self, position: u64) {
+        self.position = position;
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        // If the runtime has vanished, every other call fails too.
+        let _ = self.volume.rt.store(self.at + POSITION, self.position & !MOVING);
+        let (map, base) = self.volume.rt.place();
+        let _ = lockword::release(self.volume, map, base + self.at + LOCK, self.owner);
+    }
+}
+
+impl Volume {
+    fn desc_state(&self, index: u32) -> Result<DescState> {
+        let word = self.rt.load(self.rt.description(index) + STATE)?;
+        Ok(DescState::of_word(word, self.epoch))
+    }
+
+    /// Moves a description's state; `false` if it was another by then.
+    fn turn_desc(&self, index: u32, from: DescState, to: DescState) -> Result<bool> {
+        let at = self.rt.description(index) + STATE;
+        let word = self.rt.load(at)?;
+        if DescState::of_word(word, self.epoch) != from {
+            return Ok(false);
+        }
+        Ok(self.rt.cas(at, word, to.word(self.epoch))?.is_ok())
+    }
+
+    // ---- opening ---------------------------------------------------------------------------------
+
+    /// Opens a node of which nothing is known but its name.
+    pub(crate) fn open_node(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
+        let kind = self.attributes(node)?.kind;
+        match kind {
+            Kind::Symlink if !flags.path_only() => return Err(Errno::LOOP),
+            Kind::Directory if flags.writes() || flags.has(libc::O_CREAT) => {
+                return Err(Errno::ISDIR);
+            }
+            Kind::File | Kind::Directory | Kind::Symlink => {}
+            // Fifos, sockets and device nodes are kept here, their data is the kernel's affair.
+            _ if !flags.path_only() => return Err(Errno::NXIO),
+            _ => {}
+        }
+        let truncate = kind == Kind::File && flags.has(libc::O_TRUNC) && !flags.path_only();
+        if flags.writes() || truncate {
+            self.check_writable()?;
+        }
+        let desc = self.open_description(node, kind, flags)?;
+        if truncate && let Err(errno) = self.truncate_file(node, 0) {
+            self.close_description(desc)?;
+            return Err(errno);
+        }
+        Ok(desc)
+    }
+
+    /// Makes a description of a node. `ENFILE` if the table is full, `ESTALE`.
+    pub(crate) fn open_description(
+        &self,
+        node: Node,
+        kind: Kind,
+        flags: OpenFlags,
+    ) -> Result<Desc> {
+        let inode = self.inode(node.ino)?;
+        let (desc, claimed) = self.claim_description()?;
+        let at = self.rt.description(desc.index);
+        self.rt.store(at + INO, node.ino)?;
+        self.rt.store(at + NODE, u64::from(node.generation) | u64::from(kind.d_type()) << 32)?;
+        self.rt.store(at + FLAGS, (flags.0 & !OPEN_ONLY) as u32 as u64)?;
+        self.rt.store(at + POSITION, 0)?;
+        self.rt.store(at + LOCK, 0)?;
+        let counted = self.add_open(inode, Maker::new(desc, false));
+        // The inode may have become another object before the reference was there; not after.
+        let same = counted.and_then(|()| self.identity_of(node).map(drop));
+        // Somebody may have confirmed it already.
+        self.turn_desc(desc.index, claimed, DescState { phase: Phase::Open, ..claimed })?;
+        match (counted, same) {
+            (Ok(()), Ok(())) => Ok(desc),
+            (Ok(()), Err(errno)) => {
+                self.close_description(desc)?;
+                Err(errno)
+            }
+            (Err(errno), _) => {
+                self.free_description(desc)?;
+                Err(errno)
+            }
+        }
+    }
+
+    /// Finds a free entry and makes it this process's.
+    fn claim_description(&self) -> Result<(Desc, DescState)> {
+        let count = self.rt.layout.description_count as u32;
+        let hint = &self.local.next_description;
+        let start = hint.load(Ordering::Relaxed).wrapping_add(self.slot() * 64);
+        for step in 0..count {
+            let index = start.wrapping_add(step) % count;
+            let free = self.desc_state(index)?;
+            if free.phase != Phase::Free {
+                continue;
+            }
+            let generation = (free.generation + 1) & 0xF_FFFF;
+            let mine = DescState { phase: Phase::Claimed, slot: self.slot(), generation };
+            if !self.turn_desc(index, free, mine)? {
+                continue;
+            }
+            let holders = self.rt.description(index) + HOLDERS;
+            for word in 0..HOLDER_WORDS {
+                self.rt.store(holders + word * 8, 0)?;
+            }
+            self.hold(index, self.slot(), true)?;
+            hint.store(index.wrapping_sub(self.slot() * 64), Ordering::Relaxed);
+            return Ok((Desc { index, generation }, mine));
+        }
+        Err(Errno::NFILE)
+    }
+
+    /// Puts an entry back whose reference is given back (or was never taken).
+    fn free_description(&self, desc: Desc) -> Result<()> {
+        self.hold(desc.index, self.slot(), false)?;
+        let state = self.desc_state(desc.index)?;
+        let free = DescState { phase: Phase::Free, ..state };
+        self.turn_desc(desc.index, state, free)?;
+        self.local
+            .next_description
+            .store(desc.index.wrapping_sub(self.slot() * 64), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sets or clears a process slot's hold; gives whether it held before.
+    fn hold(&self, index: u32, slot: u32, hold: bool) -> Result<bool> {
+        let at = self.rt.description(index) + HOLDERS + u64::from(slot / 64) * 8;
+        let bit = 1 << (slot % 64);
+        let before = if hold { self.rt.or(at, bit)? } else { self.rt.and(at, !bit)? };
+        Ok(before & bit != 0)
+    }
+
+    fn holds(&self, index: u32, slot: u32) -> Result<bool> {
+        let at = self.rt.description(index) + HOLDERS + u64::from(slot / 64) * 8;
+        Ok(self.rt.load(at)? >> (slot % 64) & 1 != 0)
+    }
+
+    fn is_held(&self, index: u32) -> Result<bool> {
+        let at = self.rt.description(index) + HOLDERS;
+        for word in 0..HOLDER_WORDS {
+            if self.rt.load(at + word * 8)? != 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The slots of the processes that hold a description.
+    pub(crate) fn holders(&self, index: u32) -> Result<Vec<u32>> {
+        let at = self.rt.description(index) + HOLDERS;
+        let mut found = Vec::new();
+        for word in 0..HOLDER_WORDS {
+            let bits = self.rt.load(at + word * 8)?;
+            let set = (0..64).filter(|bit| bits >> bit & 1 != 0);
+            found.extend(set.map(|bit| word as u32 * 64 + bit));
+        }
+        Ok(found)
+    }
+
+    // ---- using -----------------------------------------------------------------------------------
+
+    /// What is behind a description that is open; `EBADF` otherwise.
+    #[inline]
+    pub(crate) fn opened(&self, desc: Desc) -> Result<Opened> {
+        if u64::from(desc.index) >= self.rt.layout.description_count {
+            return Err(Errno::BADF);
+        }
+        let state = self.desc_state(desc.index)?;
+        if state.phase != Phase::Open || state.generation != desc.generation {
+            return Err(Errno::BADF);
+        }
+        let at = self.rt.description(desc.index);
+        let node = self.rt.load(at + NODE)?;
+        Ok(Opened {
+            node: Node { ino: self.rt.load(at + INO)?, generation: node as u32 },
+            kind: Kind::from_mode(((node >> 32) as u32) << 12).ok_or(Errno::IO)?,
+            flags: OpenFlags(self.rt.load(at + FLAGS)? as i32),
+        })
+    }
+
+    /// The description of data that may be read or written: `EBADF`, `EISDIR`, `EINVAL`.
+    #[inline]
+    pub(crate) fn opened_data(&self, desc: Desc, write: bool) -> Result<Opened> {
+        let opened = self.opened(desc)?;
+        let allowed = if write { opened.flags.writes() } else { opened.flags.reads() };
+        match opened.kind {
+            _ if !allowed => Err(Errno::BADF),
+            Kind::File => Ok(opened),
+            Kind::Directory => Err(Errno::ISDIR),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// `F_SETFL`.
+    pub(crate) fn change_flags(&self, desc: Desc, flags: OpenFlags) -> Result<()> {
+        let opened = self.opened(desc)?;
+        let at = self.rt.description(desc.index) + FLAGS;
+        let flags = opened.flags.0 & KEPT_FLAGS | flags.0 & !KEPT_FLAGS;
+        Ok(self.rt.store(at, flags as u32 as u64)?)
+    }
+
+    /// The position; waits for a write that moves it.
+    #[inline]
+    pub(crate) fn position(&self, desc: Desc) -> Result<u64> {
+        let at = self.rt.description(desc.index) + POSITION;
+        let position = self.rt.load(at)?;
+        if position & MOVING == 0 {
+            return Ok(position);
+        }
+        Ok(self.move_position(desc)?.position)
+    }
+
+    /// Moves the position unless somebody else has moved it from `from`.
+    #[inline]
+    pub(crate) fn advance(&self, desc: Desc, from: u64, to: u64) -> Result<bool> {
+        let at = self.rt.description(desc.index) + POSITION;
+        Ok(from == to || self.rt.cas(at, from, to)?.is_ok())
+    }
+
+    /// Waits for its turn to write at the position.
+    #[inline]
+    pub(crate) fn move_position(&self, desc: Desc) -> Result<Moving<'_>> {
+        let at = self.rt.description(desc.index);
+        let (map, base) = self.rt.place();
+        let owner = self.own();
+        lockword::acquire(self, map, base + at + LOCK, owner)?;
+        let position = self.rt.or(at + POSITION, MOVING)? & !MOVING;
+        Ok(Moving { volume: self, at, owner, position })
+    }
+
+    // ---- closing ---------------------------------------------------------------------------------
+
+    /// Takes hold of a description that somebody else holds too.
+    pub(crate) fn adopt_description(&self, desc: Desc) -> Result<()> {
+        self.opened(desc)?;
+        self.share_description(desc, self.slot())
+    }
+
+    /// Lets a process slot hold a description.
+    pub(crate) fn share_description(&self, desc: Desc, slot: u32) -> Result<()> {
+        let held = self.hold(desc.index, slot, true)?;
+        // Its last other holder may be dropping it; he looks for holders after he has said so.
+        if self.opened(desc).is_ok() {
+            return Ok(());
+        }
+        if !held {
+            self.hold(desc.index, slot, false)?;
+        }
+        Err(Errno::BADF)
+    }
+
+    /// Drops this process's hold.
+    pub(crate) fn close_description(&self, desc: Desc) -> Result<()> {
+        self.opened(desc)?;
+        if !self.hold(desc.index, self.slot(), false)? {
+            return Err(Errno::BADF);
+        }
+        if self.is_held(desc.index)? { Ok(()) } else { self.drop_description(desc) }
+    }
+
+    /// Drops a description that nobody holds, unless somebody else does already.
+    fn drop_description(&self, desc: Desc) -> Result<()> {
+        let state = self.desc_state(desc.index)?;
+        if state.phase != Phase::Open || state.generation != desc.generation {
+            return Ok(());
+        }
+        let dropping = DescState { phase: Phase::Dropping, slot: self.slot(), ..state };
+        if !self.turn_desc(desc.index, state, dropping)? {
+            return Ok(());
+        }
+        if self.is_held(desc.index)? {
+            // Somebody took hold in between.
+            self.turn_desc(desc.index, dropping, state)?;
+            return if self.is_held(desc.index)? { Ok(()) } else { self.drop_description(desc) };
+        }
+        self.finish_dropping(desc)
+    }
+
+    /// The rest of a drop, from phase dropping (or, after a death, dropped) on.
+    fn finish_dropping(&self, desc: Desc) -> Result<()> {
+        let at = self.rt.description(desc.index);
+        let node =
+            Node { ino: self.rt.load(at + INO)?, generation: self.rt.load(at + NODE)? as u32 };
+        let inode = self.inode(node.ino)?;
+        self.drop_description_locks(desc, node.ino)?;
+        let state = self.desc_state(desc.index)?;
+        let left = if state.phase == Phase::Dropping {
+            let left = self.drop_open(inode, Maker::new(desc, true))?;
+            self.turn_desc(desc.index, state, DescState { phase: Phase::Dropped, ..state })?;
+            left
+        } else {
+            self.opens(inode)?
+        };
+        let finished = if left == 0 { self.finish_inode(node) } else { Ok(()) };
+        self.free_description(desc)?;
+        finished
+    }
+
+    /// Nobody has the node open any more: what waited for that is done now.
+    fn finish_inode(&self, node: Node) -> Result<()> {
+        let Ok((inode, identity)) = self.identity_of(node) else { return Ok(()) };
+        if self.check_writable().is_err() {
+            // A reader must not change the medium; if the file has no name, a sweep frees it later.
+            return if identity.nlink == 0 { self.demand_sweep() } else { Ok(()) };
+        }
+        if identity.nlink == 0 { self.drop_if_unlinked(node) } else { self.last_close(inode) }
+    }
+
+    /// Moves the description that an `opens` word names to the phase that this implies; before that
+    /// word is changed.
+    pub(crate) fn confirm(&self, maker: Maker) -> Result<()> {
+        let Some((desc, drops)) = maker.desc() else { return Ok(()) };
+        if u64::from(desc.index) >= self.rt.layout.description_count {
+            return Ok(());
+        }
+        let state = self.desc_state(desc.index)?;
+        let next = match state.phase {
+            Phase::Claimed if !drops => Phase::Open,
+            Phase::Dropping if drops => Phase::Dropped,
+            _ => return Ok(()),
+        };
+        if state.generation == desc.generation {
+            self.turn_desc(desc.index, state, DescState { phase: next, ..state })?;
+        }
+        Ok(())
+    }
+
+    // ---- after a death, and at the end -----------------------------------------------------------
+
+    /// Drops every hold of a slot, and finishes what its process had begun with descriptions. The slot is
+    /// dead or this process's own; its process opens and closes nothing meanwhile.
+    pub(crate) fn drop_holds_of(&self, slot: u32) -> Result<()> {
+        self.settle_unfinished(slot)?;
+        for index in 0..self.rt.layout.description_count as u32 {
+            let state = self.desc_state(index)?;
+            if state.phase != Phase::Open {
+                continue;
+            }
+            self.hold(index, slot, false)?;
+            // Its last holder may have died between giving it up and dropping it. Or he lives and is
+            // about to drop it: one of us will.
+            if !self.is_held(index)? {
+                self.drop_description(Desc { index, generation: state.generation })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes the opens and closes that a dead process (or this one's old image) had begun.
+    pub(crate) fn settle_unfinished(&self, slot: u32) -> Result<()> {
+        for index in 0..self.rt.layout.description_count as u32 {
+            let state = self.desc_state(index)?;
+            let desc = Desc { index, generation: state.generation };
+            match state.phase {
+                Phase::Free | Phase::Open => {}
+                _ if state.slot != slot => {}
+                Phase::Claimed => self.settle_claim(desc, state)?,
+                Phase::Dropping | Phase::Dropped => self.settle_drop(desc, state)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A dead process had claimed the entry: counted or not?
+    fn settle_claim(&self, desc: Desc, state: DescState) -> Result<()> {
+        let ino = self.rt.load(self.rt.description(desc.index) + INO)?;
+        if let Ok(inode) = self.inode(ino)
+            && self.last_maker(inode)? == Maker::new(desc, false)
+        {
+            self.confirm(Maker::new(desc, false))?;
+        }
+        self.hold(desc.index, state.slot, false)?;
+        if self.desc_state(desc.index)?.phase == Phase::Open {
+            return self.drop_description(desc);
+        }
+        let free = DescState { phase: Phase::Free, ..state };
+        self.turn_desc(desc.index, state, free).map(drop)
+    }
+
+    /// A dead process was dropping the entry: it becomes ours to drop.
+    fn settle_drop(&self, desc: Desc, state: DescState) -> Result<()> {
+        let ino = self.rt.load(self.rt.description(desc.index) + INO)?;
+        if let Ok(inode) = self.inode(ino)
+            && self.last_maker(inode)? == Maker::new(desc, true)
+        {
+            self.confirm(Maker::new(desc, true))?;
+        }
+        let state = DescState { phase: self.desc_state(desc.index)?.phase, ..state };
+        let mine = DescState { slot: self.slot(), ..state };
+        if self.turn_desc(desc.index, state, mine)? { self.finish_dropping(desc) } else { Ok(()) }
+    }
+
+    /// Drops every hold of this process.
+    pub(crate) fn drop_all_holds(&self) -> Result<()> {
+        self.drop_process_locks(self.slot(), self.slot_generation())?;
+        self.drop_holds_of(self.slot())
+    }
+
+    /// Frees the position locks that a dead process held.
+    pub(crate) fn drop_position_locks(&self, slot: u32, generation: u32) -> Result<()> {
+        let owner = process_owner(slot, generation);
+        let (map, base) = self.rt.place();
+        for index in 0..self.rt.layout.description_count as u32 {
+            let at = self.rt.description(index);
+            if Owner::of_word(self.rt.load(at + LOCK)?, self.epoch) == Some(owner) {
+                // The write has moved nothing that counts: it did not return.
+                self.rt.and(at + POSITION, !MOVING)?;
+                lockword::release(self, map, base + at + LOCK, owner)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Inodes without a name that stay as long as somebody has them open (or is about to free them):
+    /// roots of a sweep besides the root directory.
+    pub(crate) fn nameless_roots(&self) -> Result<Vec<Inode>> {
+        let mut roots = Vec::new();
+        for index in 0..self.rt.layout.description_count as u32 {
+            if self.desc_state(index)?.phase == Phase::Free {
+                continue;
+            }
+            let at = self.rt.description(index);
+            let node =
+                Node { ino: self.rt.load(at + INO)?, generation: self.rt.load(at + NODE)? as u32 };
+            if let Ok((inode, identity)) = self.identity_of(node)
+                && identity.nlink == 0
+                && !self.is_freed(inode)?
+            {
+                roots.push(inode);
+            }
+        }
+        roots.sort_unstable_by_key(|inode| inode.0);
+        roots.dedup();
+        Ok(roots)
+    }
+}

@@ -1,0 +1,414 @@
+//! Who is alive: kernel locks on the bytes of a liveness file, a byte a process slot.
+//!
+//! The file lies in the *anchor directory* beside the volume (`NAME.solera/`; for a device under
+//! `/run/solera/UUID/`). It holds no data. A process holds a POSIX lock on its slot's byte, which the
+//! kernel drops with the process, whatever ends it, and which neither fork nor dup copies. Rules that
+//! follow from what POSIX locks are:
+//!
+//! - closing *any* descriptor of the file drops all locks of the process: so a process opens it once
+//!   ([`FILES`]), and closes it under the registry's lock, when nothing of it is attached;
+//! - one's own byte always reads as free: so slots of this process are remembered here, not asked for;
+//! - threads do not exclude each other: where they must, there is a mutex besides.
+//!
+//! One byte more ([`ATTACH_BYTE`]) serialises attach and detach. On the region itself lie OFD locks:
+//! [`REGION_WRITERS`] is held shared by every attachment, so that no second runtime can come up when
+//! the anchor directory was deleted; [`REGION_READERS`] by private read-only attachments.
+
+use crate::error::{ErrorKind, VolumeError};
+use crate::layout::PROCESS_SLOTS;
+use rustix::fs::{FileType, Mode, OFlags, fstat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Byte of the liveness file that whoever attaches or detaches holds.
+const ATTACH_BYTE: i64 = 4096;
+/// Byte of the region, far beyond any data, that attachments hold shared.
+pub(crate) const REGION_WRITERS: i64 = 1 << 62;
+/// Byte of the region that private read-only attachments hold shared.
+pub(crate) const REGION_READERS: i64 = REGION_WRITERS + 1;
+
+/// Where internal descriptors go, out of the program's way; lower where the limit is lower.
+const HIGH: [i32; 3] = [900, 200, 64];
+
+/// The liveness files this process has open.
+static FILES: Mutex<Vec<Arc<LiveFile>>> = Mutex::new(Vec::new());
+
+struct LiveFile {
+    fd: OwnedFd,
+    device: u64,
+    ino: u64,
+    directory: PathBuf,
+    /// The process to which `own` belongs: a forked child starts with none.
+    pid: AtomicU32,
+    /// Slots of this process.
+    own: [AtomicU64; (PROCESS_SLOTS / 64) as usize],
+}
+
+/// This process's view of who is alive on a volume.
+pub(crate) struct Liveness {
+    /// `None`: a private region, which has no other process.
+    file: Option<Arc<LiveFile>>,
+}
+
+/// The process of which a thread attaches or detaches; another one's value (a forked child sees its
+/// parent's) counts as free.
+static ATTACHING: AtomicU32 = AtomicU32::new(0);
+
+/// While it lives, no other process or thread attaches or detaches.
+pub(crate) struct AttachGuard {
+    file: Option<Arc<LiveFile>>,
+}
+
+impl AttachGuard {
+    /// Keeps the other threads out.
+    fn new() -> Self {
+        let me = own_pid();
+        loop {
+            let found = ATTACHING.load(Ordering::Relaxed);
+            let order = (Ordering::Acquire, Ordering::Relaxed);
+            if found != me && ATTACHING.compare_exchange(found, me, order.0, order.1).is_ok() {
+                return Self { file: None };
+            }
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+    }
+}
+
+impl Drop for AttachGuard {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            // Unlocking a byte of an open file cannot fail.
+            let _ = set_lock(file.fd.as_raw_fd(), libc::F_SETLK, libc::F_UNLCK, ATTACH_BYTE);
+        }
+        ATTACHING.store(0, Ordering::Release);
+    }
+}
+
+/// `fcntl` with a lock. Through `syscall`, which no preload library interposes; `errno` is the
+/// program's and stays as it was.
+fn fcntl_lock(fd: RawFd, command: i32, lock: &mut libc::flock) -> Result<(), Errno> {
+    // SAFETY: errno's address is valid; `lock` is a valid flock for these commands.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let result = libc::syscall(libc::SYS_fcntl, fd, command, std::ptr::from_mut(lock));
+        let after = std::mem::replace(&mut *errno, before);
+        if result < 0 { Err(Errno::from_raw_os_error(after)) } else { Ok(()) }
+    }
+}
+
+fn flock(kind: i32, start: i64, length: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: start,
+        l_len: length,
+        l_pid: 0,
+    }
+}
+
+fn set_lock(fd: RawFd, command: i32, kind: i32, at: i64) -> Result<(), Errno> {
+    loop {
+        match fcntl_lock(fd, command, &mut flock(kind, at, 1)) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// The process (0 if it is not visible from here) that refuses a write lock on the range.
+fn holder(fd: RawFd, command: i32, start: i64, length: i64) -> Result<Option<u32>, Errno> {
+    let mut lock = flock(libc::F_WRLCK, start, length);
+    fcntl_lock(fd, command, &mut lock)?;
+    let free = i32::from(lock.l_type) == libc::F_UNLCK;
+    Ok((!free).then(|| u32::try_from(lock.l_pid).unwrap_or(0)))
+}
+
+/// Holds a byte of the region shared, as long as the region's descriptor is open.
+pub(crate) fn share_region(fd: RawFd, at: i64) -> Result<(), Errno> {
+    set_lock(fd, libc::F_OFD_SETLK, libc::F_RDLCK, at)
+}
+
+/// Gives it back.
+pub(crate) fn leave_region(fd: RawFd, at: i64) -> Result<(), Errno> {
+    set_lock(fd, libc::F_OFD_SETLK, libc::F_UNLCK, at)
+}
+
+/// Whether any other open description of the region holds the byte.
+pub(crate) fn region_held(fd: RawFd, at: i64) -> Result<bool, Errno> {
+    Ok(holder(fd, libc::F_OFD_GETLK, at, 1)?.is_some())
+}
+
+/// Moves a descriptor to a high number, close-on-exec.
+fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    let high = HIGH.iter().find_map(|&least| rustix::io::fcntl_dupfd_cloexec(&fd, least).ok());
+    high.unwrap_or(fd)
+}
+
+/// Where the anchor directory of a volume is.
+pub(crate) fn anchor_path(region: RawFd, path: &Path, uuid: &str) -> Result<PathBuf, Errno> {
+    // SAFETY: the region's descriptor is open as long as the region.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(region) };
+    if FileType::from_raw_mode(fstat(fd)?.st_mode) == FileType::CharacterDevice {
+        return Ok(Path::new("/run/solera").join(uuid));
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".solera");
+    Ok(name.into())
+}
+
+/// Makes the directory and the file in it, as open to others as the region is, and opens the file.
+fn open_file(directory: &Path, region: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: the region's descriptor is open as long as the region.
+    let region = fstat(unsafe { std::os::fd::BorrowedFd::borrow_raw(region) })?;
+    let shared = region.st_mode & 0o666;
+    // Who may read and write the region may enter; the owner always.
+    let enter = [0o600, 0o060, 0o006].iter().filter(|&&both| shared & both == both);
+    let bits = enter.fold(0o700, |bits, both| bits | both | (both & 0o444) >> 2);
+    if let Some(parent) = directory.parent()
+        && parent == Path::new("/run/solera")
+    {
+        match rustix::fs::mkdir(parent, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let own = |fd: &OwnedFd, mode: u32| {
+        rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
+        let owner = rustix::process::Uid::from_raw(region.st_uid);
+        let group = rustix::process::Gid::from_raw(region.st_gid);
+        match rustix::fs::fchown(fd, Some(owner), Some(group)) {
+            // Only root can give files away; others make it for themselves.
+            Ok(()) | Err(Errno::PERM) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    };
+    let made = rustix::fs::mkdir(directory, Mode::from_raw_mode(bits));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match made {
+        Ok(()) => own(&rustix::fs::open(directory, flags, Mode::empty())?, bits)?,
+        Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
+    let name = directory.join("live");
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = Mode::from_raw_mode(bits & 0o666);
+    match rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
+        Ok(fd) => {
+            own(&fd, bits & 0o666)?;
+            Ok(fd)
+        }
+        Err(Errno::EXIST) => rustix::fs::open(&name, flags, Mode::empty()),
+        Err(errno) => Err(errno),
+    }
+}
+
+impl LiveFile {
+    fn new(fd: OwnedFd, directory: &Path) -> Result<Self, Errno> {
+        let stat = fstat(&fd)?;
+        Ok(Self {
+            fd,
+            device: stat.st_dev,
+            ino: stat.st_ino,
+            directory: directory.to_owned(),
+            pid: AtomicU32::new(own_pid()),
+            own: Default::default(),
+        })
+    }
+
+    /// Whether the anchor's file is still this one.
+    fn in_place(&self) -> bool {
+        rustix::fs::stat(self.directory.join("live"))
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.ino))
+    }
+
+    fn owns(&self, slot: u32) -> bool {
+        self.pid.load(Ordering::Relaxed) == own_pid()
+            && self.own[slot as usize / 64].load(Ordering::Relaxed) >> (slot % 64) & 1 != 0
+    }
+
+    fn set_own(&self, slot: u32, own: bool) {
+        if self.pid.swap(own_pid(), Ordering::Relaxed) != own_pid() {
+            self.own.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        let (word, bit) = (&self.own[slot as usize / 64], 1 << (slot % 64));
+        if own {
+            word.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The calling process, asked from the kernel each time: it changes with fork.
+pub(crate) fn own_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+fn files() -> MutexGuard<'static, Vec<Arc<LiveFile>>> {
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Liveness {
+    /// For a region that no other process sees.
+    pub(crate) fn private() -> Self {
+        Self { file: None }
+    }
+
+    /// Opens (and makes, if need be) the anchor of the volume at `path`.
+    pub(crate) fn open(
+        asked: &'static str,
+        path: &Path,
+        directory: &Path,
+        region: RawFd,
+    ) -> Result<Self, VolumeError> {
+        let mut files = files();
+        if let Some(file) = files.iter().find(|file| file.directory == directory) {
+            if file.in_place() {
+                return Ok(Self { file: Some(Arc::clone(file)) });
+            }
+            return Err(gone(asked, path, directory));
+        }
+        let fail = |errno| {
+            let what = format!("its anchor directory {}", directory.display());
+            VolumeError::system(asked, path, &what, errno)
+        };
+        // The low descriptor is closed before this process has any lock on the file.
+        let fd = open_file(directory, region).map(out_of_the_way).map_err(fail)?;
+        let file = Arc::new(LiveFile::new(fd, directory).map_err(fail)?);
+        files.push(Arc::clone(&file));
+        Ok(Self { file: Some(file) })
+    }
+
+    /// Takes over the descriptor that survived an exec, with the lock on `slot`.
+    pub(crate) fn inherit(fd: RawFd, directory: &Path, slot: u32) -> Result<Self, Errno> {
+        // SAFETY: the token names a descriptor that exec_prepare kept open for this process and that
+        // nothing else in the new image owns; a wrong one fails the comparison below.
+        let fd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+        rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
+        let file = Arc::new(LiveFile::new(fd, directory)?);
+        if !file.in_place() {
+            // Not ours to close.
+            std::mem::forget(file);
+            return Err(Errno::STALE);
+        }
+        file.set_own(slot, true);
+        files().push(Arc::clone(&file));
+        Ok(Self { file: Some(file) })
+    }
+
+    /// Waits until no other process or thread attaches or detaches. `ESTALE` if the anchor directory
+    /// was removed meanwhile.
+    pub(crate) fn lock_attach(&self) -> Result<AttachGuard, Errno> {
+        let mut guard = AttachGuard::new();
+        let Some(file) = &self.file else { return Ok(guard) };
+        set_lock(file.fd.as_raw_fd(), libc::F_SETLKW, libc::F_WRLCK, ATTACH_BYTE)?;
+        guard.file = Some(Arc::clone(file));
+        if file.in_place() { Ok(guard) } else { Err(Errno::STALE) }
+    }
+
+    /// Takes a slot's byte: as this process's own (`own`), or to recover a dead one's. `false`: another
+    /// process holds it.
+    pub(crate) fn hold(&self, slot: u32, own: bool) -> Result<bool, Errno> {
+        let Some(file) = &self.file else { return Ok(true) };
+        if own && file.owns(slot) {
+            return Ok(false);
+        }
+        let fd = file.fd.as_raw_fd();
+        match set_lock(fd, libc::F_SETLK, libc::F_WRLCK, i64::from(slot)) {
+            Ok(()) => {
+                if own {
+                    file.set_own(slot, true);
+                }
+                Ok(true)
+            }
+            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Gives a slot's byte back.
+    pub(crate) fn release(&self, slot: u32) -> Result<(), Errno> {
+        let Some(file) = &self.file else { return Ok(()) };
+        file.set_own(slot, false);
+        set_lock(file.fd.as_raw_fd(), libc::F_SETLK, libc::F_UNLCK, i64::from(slot))
+    }
+
+    /// Whether a process, this one or another, holds the slot's byte.
+    pub(crate) fn alive(&self, slot: u32) -> Result<bool, Errno> {
+        let Some(file) = &self.file else { return Ok(true) };
+        let fd = file.fd.as_fd().as_raw_fd();
+        Ok(file.owns(slot) || holder(fd, libc::F_GETLK, i64::from(slot), 1)?.is_some())
+    }
+
+    /// Whether a slot is one of this process's own.
+    pub(crate) fn is_own(&self, slot: u32) -> bool {
+        self.file.as_ref().is_none_or(|file| file.owns(slot))
+    }
+
+    /// Slots held by anybody but `slot`: the first one's process, 0 if that is not visible.
+    pub(crate) fn anyone_but(&self, slot: Option<u32>) -> Result<Option<u32>, Errno> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let others = (0..PROCESS_SLOTS as u32).any(|own| Some(own) != slot && file.owns(own));
+        if others {
+            return Ok(Some(own_pid()));
+        }
+        holder(file.fd.as_raw_fd(), libc::F_GETLK, 0, PROCESS_SLOTS as i64)
+    }
+
+    /// Slots and processes of everybody else who is attached, whatever their build.
+    pub(crate) fn others(&self) -> Result<Vec<(u32, u32)>, Errno> {
+        let Some(file) = &self.file else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for slot in 0..PROCESS_SLOTS as u32 {
+            if let Some(pid) = holder(file.fd.as_raw_fd(), libc::F_GETLK, i64::from(slot), 1)? {
+                found.push((slot, pid));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The anchor directory.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.file.as_ref().map(|file| file.directory.as_path())
+    }
+
+    /// The liveness file's descriptor, -1 if there is none.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.file.as_ref().map_or(-1, |file| file.fd.as_raw_fd())
+    }
+
+    /// Whether the descriptor, with its locks, survives an exec.
+    pub(crate) fn survive_exec(&self, survive: bool) -> Result<(), Errno> {
+        let Some(file) = &self.file else { return Err(Errno::OPNOTSUPP) };
+        let flags = rustix::io::FdFlags::CLOEXEC;
+        let flags = if survive { rustix::io::FdFlags::empty() } else { flags };
+        rustix::io::fcntl_setfd(&file.fd, flags)
+    }
+}
+
+impl Drop for Liveness {
+    fn drop(&mut self) {
+        let Some(file) = self.file.take() else { return };
+        let mut files = files();
+        // The registry and this one: nothing of this volume is attached by this process any more.
+        // (Guards are gone before their liveness is: only they and this hold it.)
+        if Arc::strong_count(&file) == 2 {
+            files.retain(|other| !Arc::ptr_eq(other, &file));
+        }
+        drop(file);
+    }
+}
+
+/// The anchor directory was removed under a live attachment.
+pub(crate) fn gone(asked: &'static str, path: &Path, directory: &Path) -> VolumeError {
+    let found = format!(
+        "it is in use, but its anchor directory {} was removed or replaced",
+        directory.display()
+    );
+    let advice = "end the programs that use it, then try again";
+    VolumeError::new(ErrorKind::InUse, asked, path, found, advice)
+}

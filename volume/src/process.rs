@@ -1,0 +1,199 @@
+//! Process slots: who is attached.
+//!
+//! | word | what | written by |
+//! |---|---|---|
+//! | state | epoch, generation, `SLOT_*` | see below, by compare-and-swap |
+//! | pid, since, mode | of the process, for people | the process, or its parent |
+//! | parent | slot owner that prepared an embryo | the parent |
+//! | recoverer | slot owner that recovers it | the recoverer |
+//! | blocked | slot owner for whose record lock it waits | the process |
+//!
+//! free -> live (its process, holding the byte) -> free, generation + 1 (its process, or the recoverer
+//! that holds the byte). free -> embryo (the parent, before fork) -> live (the child) or dying. live -> dying (its
+//! recoverer) -> free.
+
+use crate::Result;
+use crate::layout::PROCESS_SLOTS;
+use crate::liveness::own_pid;
+use crate::runtime::Owner;
+use crate::volume::{Volume, now};
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+const STATE: u64 = 0;
+const PID: u64 = 8;
+const SINCE: u64 = 16;
+const MODE: u64 = 24;
+const PARENT: u64 = 32;
+/// Slot word: who recovers it.
+pub(crate) const RECOVERER: u64 = 40;
+/// Slot word: for whom its process waits.
+pub(crate) const BLOCKED: u64 = 48;
+
+/// Nobody's.
+pub(crate) const SLOT_FREE: u64 = 0;
+/// A process holds its byte, or has died.
+pub(crate) const SLOT_LIVE: u64 = 1;
+/// Prepared by a parent for a child that has not come yet.
+pub(crate) const SLOT_EMBRYO: u64 = 2;
+
+/// Its process is dead and its operations are recovered; its holds are still to be dropped.
+pub(crate) const SLOT_DYING: u64 = 3;
+
+/// Operation index of an owner that is a process as such, outside operations: in the locks of
+/// descriptions and of record-lock chains.
+pub(crate) const NO_OPERATION: u32 = 1022;
+
+/// What a process knows of its own attachment; a forked child inherits a copy.
+#[derive(Default)]
+pub(crate) struct Local {
+    /// Fully attached; otherwise calls give `EBADF`.
+    pub(crate) attached: AtomicBool,
+    /// It has set record locks of its own, so closing may have to drop some.
+    pub(crate) has_locked: AtomicBool,
+    /// It has recovered a process whose descriptions are still to be dropped.
+    pub(crate) remains: AtomicBool,
+    /// Where it looks for a free description first.
+    pub(crate) next_description: AtomicU32,
+    /// Where it looks for a free record lock first.
+    pub(crate) next_lock: AtomicU32,
+}
+
+/// A slot's state word, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlotState {
+    pub(crate) state: u64,
+    /// 24 bits; owners carry the low 12.
+    pub(crate) generation: u32,
+}
+
+impl SlotState {
+    fn of_word(word: u64, epoch: u32) -> Self {
+        if (word >> 32) as u32 != epoch {
+            return Self { state: SLOT_FREE, generation: 0 };
+        }
+        Self { state: word & 0xFF, generation: (word >> 8 & 0xFF_FFFF) as u32 }
+    }
+
+    fn word(self, epoch: u32) -> u64 {
+        u64::from(epoch) << 32 | u64::from(self.generation & 0xFF_FFFF) << 8 | self.state
+    }
+}
+
+/// A process that is attached, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attached {
+    /// Process id as it sees itself; another in another container.
+    pub pid: u32,
+    /// Its slot.
+    pub slot: u32,
+    /// When it attached, ns since 1970.
+    pub since: u64,
+}
+
+/// A process as an owner of locks outside operations.
+pub(crate) fn process_owner(slot: u32, generation: u32) -> Owner {
+    Owner::new(NO_OPERATION, slot, generation)
+}
+
+impl Volume {
+    /// This process as an owner outside operations.
+    pub(crate) fn own(&self) -> Owner {
+        process_owner(self.slot(), self.slot_generation())
+    }
+
+    pub(crate) fn slot_state(&self, slot: u32) -> Result<SlotState> {
+        Ok(SlotState::of_word(self.rt.load(self.rt.process(slot) + STATE)?, self.epoch))
+    }
+
+    /// Moves a slot from one state to another; `false` if it was in a third.
+    pub(crate) fn turn_slot(&self, slot: u32, from: SlotState, to: SlotState) -> Result<bool> {
+        let at = self.rt.process(slot) + STATE;
+        let word = self.rt.load(at)?;
+        if SlotState::of_word(word, self.epoch) != from {
+            return Ok(false);
+        }
+        Ok(self.rt.cas(at, word, to.word(self.epoch))?.is_ok())
+    }
+
+    /// Takes a free slot for this process, with its byte. `EUSERS` if all are in use.
+    pub(crate) fn take_process_slot(&self) -> Result<(u32, u32)> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            let found = self.slot_state(slot)?;
+            if found.state != SLOT_FREE || !self.liveness.hold(slot, true)? {
+                continue;
+            }
+            let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;
+            let mine = SlotState { state: SLOT_LIVE, generation };
+            if self.turn_slot(slot, found, mine)? {
+                self.describe_slot(slot, own_pid(), None)?;
+                return Ok((slot, generation));
+            }
+            self.liveness.release(slot)?;
+        }
+        Err(Errno::USERS)
+    }
+
+    /// Takes a free slot for a child to come. `EUSERS`.
+    pub(crate) fn take_embryo(&self) -> Result<(u32, u32)> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            let found = self.slot_state(slot)?;
+            // A byte that is held belongs to a recoverer about to let go.
+            if found.state != SLOT_FREE || self.liveness.alive(slot)? {
+                continue;
+            }
+            let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;
+            if self.turn_slot(slot, found, SlotState { state: SLOT_EMBRYO, generation })? {
+                self.describe_slot(slot, 0, Some(self.own()))?;
+                return Ok((slot, generation));
+            }
+        }
+        Err(Errno::USERS)
+    }
+
+    fn describe_slot(&self, slot: u32, pid: u32, parent: Option<Owner>) -> Result<()> {
+        let at = self.rt.process(slot);
+        self.rt.store(at + PID, u64::from(pid))?;
+        self.rt.store(at + SINCE, now() as u64)?;
+        self.rt.store(at + MODE, self.mode as u64 | u64::from(self.read_only) << 8)?;
+        self.rt.store(at + PARENT, parent.map_or(0, |owner| owner.word(self.epoch)))?;
+        Ok(self.rt.store(at + BLOCKED, 0)?)
+    }
+
+    /// Says which process a slot is for.
+    pub(crate) fn set_slot_pid(&self, slot: u32, pid: u32) -> Result<()> {
+        Ok(self.rt.store(self.rt.process(slot) + PID, u64::from(pid))?)
+    }
+
+    /// The process of a slot, as it sees itself.
+    pub(crate) fn slot_pid(&self, slot: u32) -> Result<u32> {
+        Ok(self.rt.load(self.rt.process(slot) + PID)? as u32)
+    }
+
+    /// The parent of an embryo.
+    pub(crate) fn slot_parent(&self, slot: u32) -> Result<Option<Owner>> {
+        Ok(Owner::of_word(self.rt.load(self.rt.process(slot) + PARENT)?, self.epoch))
+    }
+
+    /// When the slot was taken, ns since 1970.
+    pub(crate) fn slot_since(&self, slot: u32) -> Result<u64> {
+        Ok(self.rt.load(self.rt.process(slot) + SINCE)?)
+    }
+
+    /// Frees a slot whose byte this process holds, or an embryo's.
+    pub(crate) fn free_slot(&self, slot: u32, from: SlotState) -> Result<bool> {
+        self.turn_slot(slot, from, SlotState { state: SLOT_FREE, ..from })
+    }
+
+    /// Everybody who is attached now.
+    pub(crate) fn attached(&self) -> Result<Vec<Attached>> {
+        let mut found = Vec::new();
+        for slot in 0..PROCESS_SLOTS as u32 {
+            if self.slot_state(slot)?.state == SLOT_LIVE && self.liveness.alive(slot)? {
+                let since = self.slot_since(slot)?;
+                found.push(Attached { pid: self.slot_pid(slot)?, slot, since });
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,392 @@
+//! Superblocks and the state line: what the volume is, and whether it was left in order.
+//!
+//! Two copies of the superblock; the newer valid one counts. A change (grow) writes B, then A, each
+//! durable before the next, so one copy is whole at any time; a torn copy is repaired at the next
+//! attach for writing. Format writes both last: a torn format is no volume.
+//!
+//! The state line holds two [`State`] slots that alternate like an inode's commit line. It says dirty
+//! before the first change of an epoch and clean after the last orderly detach.
+
+use crate::error::{ErrorKind, VolumeError};
+use crate::inode::Inode;
+use crate::journal::{header_word, lane_offset};
+use crate::layout::{
+    BLOCK, CHUNK, COMMIT, COMPAT_KNOWN, Commit, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR, IDENTITY,
+    INCOMPAT_KNOWN, INODE, INODE_EXTENT, Identity, LANE, LANES, LINE, MAGIC, RO_COMPAT_KNOWN,
+    STATE, SUPERBLOCK_A, SUPERBLOCK_B, State, Superblock, VERSION, VOLUME_MIN, checksum,
+};
+use crate::volume::{Volume, now};
+use pmem::Region;
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::path::Path;
+use zerocopy::{FromBytes, IntoBytes};
+
+const _: () = assert!(COMPAT_KNOWN == 0, "unknown compat bits are ignored: nothing to check");
+
+/// How a volume is to be made.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// Bytes; `None`: as long as the file or device is.
+    pub size: Option<u64>,
+    /// Allocation groups; `None`: by the number of CPUs.
+    pub groups: Option<u32>,
+    /// A name for people, up to 64 bytes of UTF-8.
+    pub label: String,
+    /// Overwrite a volume, or whatever else is there.
+    pub force: bool,
+    /// Permissions of a file that is made.
+    pub permissions: u32,
+    /// Take this class whatever is detected; `page` must be asked for so.
+    pub class: Option<pmem::Class>,
+}
+
+impl Default for FormatOptions {
+    fn default() -> Self {
+        Self {
+            size: None,
+            groups: None,
+            label: String::new(),
+            force: false,
+            permissions: 0o600,
+            class: None,
+        }
+    }
+}
+
+/// Both copies as they were found.
+pub(crate) struct Found {
+    /// The one that counts.
+    pub(crate) superblock: Superblock,
+    /// Offsets of copies that are torn or behind.
+    pub(crate) stale: Option<u64>,
+}
+
+impl Superblock {
+    fn sealed(mut self) -> Self {
+        self.crc = 0;
+        self.crc = checksum(0, self.as_bytes());
+        self
+    }
+
+    /// The label as text.
+    pub(crate) fn label(&self) -> String {
+        let end = self.label.iter().position(|&byte| byte == 0).unwrap_or(self.label.len());
+        String::from_utf8_lossy(&self.label[..end]).into_owned()
+    }
+
+    /// The UUID in its usual notation.
+    pub(crate) fn uuid(&self) -> String {
+        let hex: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+        parts.join("-")
+    }
+
+    /// Whether the numbers fit each other; they are checksummed, so this guards against builds that
+    /// wrote nonsense, not against bad memory.
+    fn consistent(&self) -> bool {
+        let layout = Volume::runtime_layout(self);
+        let pool_bytes = self.chunks.checked_mul(CHUNK).and_then(|n| n.checked_add(self.pool));
+        self.lanes > 0
+            && self.lanes < 1000
+            && (1..=GROUPS_MAX).contains(&u64::from(self.groups))
+            && self.runtime == LANES + u64::from(self.lanes) * LANE
+            && self.runtime_length == layout.length
+            && self.runtime + self.runtime_length <= self.pool
+            && self.pool.is_multiple_of(CHUNK)
+            && self.chunks > 0
+            && self.chunks <= self.chunks_max
+            && pool_bytes == Some(self.size)
+    }
+}
+
+/// Reads one copy: `None` if it is no valid superblock of any version.
+fn read_copy(region: &Region, at: u64) -> Result<Option<Superblock>, Errno> {
+    let mut bytes = [0; size_of::<Superblock>()];
+    if region.len() < at + BLOCK {
+        return Ok(None);
+    }
+    region.read(at, &mut bytes)?;
+    let found = Superblock::read_from_bytes(&bytes).map_err(|_| Errno::IO)?;
+    Ok((found.magic == MAGIC && found.sealed().crc == found.crc).then_some(found))
+}
+
+/// Whether the magic number stands at either place, valid or not.
+pub(crate) fn looks_like_volume(region: &Region) -> bool {
+    [SUPERBLOCK_A, SUPERBLOCK_B].iter().any(|&at| region.load64(at) == Ok(MAGIC))
+}
+
+/// Reads and checks both copies. `asked` is the verb of the error message.
+pub(crate) fn read(
+    region: &Region,
+    path: &Path,
+    asked: &'static str,
+) -> Result<Found, VolumeError> {
+    let fault = |errno| VolumeError::system(asked, path, "reading the superblocks", errno);
+    let a = read_copy(region, SUPERBLOCK_A).map_err(fault)?;
+    let b = read_copy(region, SUPERBLOCK_B).map_err(fault)?;
+    let (superblock, stale) = match (a, b) {
+        (Some(a), Some(b)) if a == b => (a, None),
+        (Some(a), Some(b)) if b.sequence.wrapping_sub(a.sequence) as i32 > 0 => {
+            (b, Some(SUPERBLOCK_A))
+        }
+        (Some(a), _) => (a, Some(SUPERBLOCK_B)),
+        (None, Some(b)) => (b, Some(SUPERBLOCK_A)),
+        (None, None) if looks_like_volume(region) => {
+            let found = "both copies of its superblock are damaged";
+            let advice = "restore it from a copy; the data itself may be whole";
+            return Err(VolumeError::new(ErrorKind::Damaged, asked, path, found, advice));
+        }
+        (None, None) => {
+            let found = "it holds no Solera volume";
+            let advice = "make one with `solera format`";
+            return Err(VolumeError::new(ErrorKind::NotAVolume, asked, path, found, advice));
+        }
+    };
+    check(&superblock, region, path, asked)?;
+    Ok(Found { superblock, stale })
+}
+
+/// Whether this build may attach such a volume, and whether the region holds all of it.
+fn check(
+    superblock: &Superblock,
+    region: &Region,
+    path: &Path,
+    asked: &'static str,
+) -> Result<(), VolumeError> {
+    let fail =
+        |kind, found: String, advice: &str| Err(VolumeError::new(kind, asked, path, found, advice));
+    if superblock.version != VERSION {
+        let found = format!(
+            "its format has version {}; this build knows version {VERSION}",
+            superblock.version
+        );
+        return fail(ErrorKind::Unsupported, found, "use the release that made it");
+    }
+    let unknown = superblock.incompat & !INCOMPAT_KNOWN;
+    if unknown != 0 {
+        let found = format!("it needs features that this build does not know ({unknown:#x})");
+        return fail(ErrorKind::Unsupported, found, "use a newer release");
+    }
+    if !superblock.consistent() {
+        let found = "the numbers in its superblock contradict each other".to_owned();
+        return fail(ErrorKind::Damaged, found, "check it with `solera fsck`");
+    }
+    if superblock.size > region.len() {
+        let found =
+            format!("the volume has {} bytes, its region only {}", superblock.size, region.len());
+        return fail(ErrorKind::Truncated, found, "put the missing end back (`truncate --size`)");
+    }
+    Ok(())
+}
+
+/// Features that allow this build to read the volume but not to change it.
+pub(crate) fn read_only_features(superblock: &Superblock) -> u32 {
+    superblock.ro_compat & !RO_COMPAT_KNOWN
+}
+
+/// Writes one copy and makes it durable.
+fn write_copy(region: &Region, at: u64, superblock: &Superblock) -> Result<(), Errno> {
+    // PERSIST: the other copy is valid; this one is whole before anything goes on.
+    let _ = region.write(at, superblock.sealed().as_bytes())?.flush().fence();
+    Ok(())
+}
+
+/// Puts a torn copy right.
+pub(crate) fn repair(region: &Region, found: &Found) -> Result<(), Errno> {
+    found.stale.map_or(Ok(()), |at| write_copy(region, at, &found.superblock))
+}
+
+/// Replaces the superblock: B, then A.
+/// CRASH: between the two the newer copy counts if it is whole, else the older; both are volumes.
+pub(crate) fn replace(region: &Region, mut superblock: Superblock) -> Result<Superblock, Errno> {
+    superblock.sequence = superblock.sequence.wrapping_add(1);
+    let superblock = superblock.sealed();
+    write_copy(region, SUPERBLOCK_B, &superblock)?;
+    write_copy(region, SUPERBLOCK_A, &superblock)?;
+    Ok(superblock)
+}
+
+// ---- the state line -----------------------------------------------------------------------------
+
+impl State {
+    fn sealed(mut self) -> Self {
+        self.crc = 0;
+        self.crc = checksum(STATE, self.as_bytes());
+        self
+    }
+}
+
+/// The newer valid slot and its index; `EIO` if neither is valid.
+pub(crate) fn read_state(region: &Region) -> Result<(State, u64), Errno> {
+    let mut bytes = [0; LINE as usize];
+    region.read(STATE, &mut bytes)?;
+    let slot = |at: usize| {
+        let state = State::read_from_bytes(&bytes[at * 32..at * 32 + 32]).ok()?;
+        (state.sequence != 0 && state.sealed().crc == state.crc).then_some((state, at as u64))
+    };
+    match (slot(0), slot(1)) {
+        (Some(a), Some(b)) => {
+            let newer = b.0.sequence.wrapping_sub(a.0.sequence) as i32 > 0;
+            Ok(if newer { b } else { a })
+        }
+        (Some(one), None) | (None, Some(one)) => Ok(one),
+        (None, None) => Err(Errno::IO),
+    }
+}
+
+/// Writes the next state over the older slot, durably.
+pub(crate) fn write_state(
+    region: &Region,
+    epoch: u32,
+    clean: bool,
+    free_map_crc: u32,
+) -> Result<(), Errno> {
+    // With both slots damaged recovery proves everything anew: any sequence may start again.
+    let (newest, at) = read_state(region).unwrap_or((State::default(), 1));
+    let state = State {
+        epoch,
+        clean: u32::from(clean),
+        free_map_crc,
+        reserved: [0; 3],
+        sequence: newest.sequence.wrapping_add(1).max(1),
+        crc: 0,
+    }
+    .sealed();
+    // PERSIST: one line; the other slot stays valid until this one is.
+    let _ = region.write(STATE + (1 - at) * 32, state.as_bytes())?.flush().fence();
+    Ok(())
+}
+
+// ---- format -------------------------------------------------------------------------------------
+
+/// Fills `bytes` with random ones.
+pub(crate) fn random(bytes: &mut [u8]) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += getrandom(&mut bytes[done..], GetRandomFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn random_word() -> Result<u64, Errno> {
+    let mut bytes = [0; 8];
+    random(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Plans the layout of a volume in a region of `size` bytes.
+fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, VolumeError> {
+    let invalid = |found: String, advice: &str| {
+        Err(VolumeError::new(ErrorKind::Invalid, "format", path, found, advice))
+    };
+    if size < VOLUME_MIN {
+        let found = format!("{size} bytes are too few; a volume needs {VOLUME_MIN}");
+        return invalid(found, "give a larger --size");
+    }
+    if options.label.len() > 64 || options.label.contains('\0') {
+        return invalid("the label is longer than 64 bytes".into(), "choose a shorter one");
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let lanes = (size / (4 << 20)).clamp(16, (2 * cpus).clamp(64, 512));
+    let tables = (size / (256 << 10)).clamp(1024, 65536);
+    let chunks_max = (size / CHUNK).saturating_mul(GROWTH_FACTOR);
+    let runtime = LANES + lanes * LANE;
+    let layout = crate::layout::RuntimeLayout::new(lanes, tables, chunks_max);
+    let pool = (runtime + layout.length).next_multiple_of(CHUNK);
+    let chunks = size.saturating_sub(pool) / CHUNK;
+    if chunks < 2 {
+        return invalid(format!("{size} bytes leave no room for data"), "give a larger --size");
+    }
+    let most = GROUPS_MAX.min(chunks);
+    let groups = u64::from(options.groups.unwrap_or((cpus.min(chunks / 8)).clamp(1, most) as u32));
+    if groups == 0 || groups > most {
+        return invalid(format!("{groups} groups: 1 to {most} are possible"), "choose others");
+    }
+    let fail = |errno| VolumeError::system("format", path, "asking for random bytes", errno);
+    let mut uuid = [0; 16];
+    random(&mut uuid).map_err(fail)?;
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    let mut label = [0; 64];
+    label[..options.label.len()].copy_from_slice(options.label.as_bytes());
+    Ok(Superblock {
+        magic: MAGIC,
+        version: VERSION,
+        crc: 0,
+        compat: 0,
+        incompat: 0,
+        ro_compat: 0,
+        sequence: 1,
+        uuid,
+        label,
+        size: pool + chunks * CHUNK,
+        lanes: lanes as u32,
+        groups: groups as u32,
+        runtime,
+        runtime_length: layout.length,
+        pool,
+        chunks,
+        chunks_max,
+        root: pool / INODE + 1,
+        hash_key: [random_word().map_err(fail)?, random_word().map_err(fail)?],
+        created: now() as u64,
+        root_generation: random_word().map_err(fail)? as u32 | 1,
+        tables: tables as u32,
+    })
+}
+
+/// Makes a volume of the whole region; what was there is lost.
+pub fn format_region(region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
+    let path = region.path().unwrap_or(Path::new("(memory)"));
+    let superblock = plan(region.len(), path, options)?;
+    write_volume(region, &superblock)
+        .map_err(|errno| VolumeError::system("format", path, "writing the volume", errno))
+}
+
+fn write_volume(region: &Region, superblock: &Superblock) -> Result<(), Errno> {
+    // PERSIST: an old volume is no volume any more before the first of its structures is overwritten.
+    let gone =
+        region.stream_zero(SUPERBLOCK_A, BLOCK)?.and(region.stream_zero(SUPERBLOCK_B, BLOCK)?);
+    let _ = gone.fence();
+    // State, lanes and runtime: no word of another life may look like one of this.
+    let mut pending = region.stream_zero(STATE, superblock.pool - STATE)?;
+    for lane in 0..u64::from(superblock.lanes) {
+        let word = header_word(lane, 1);
+        pending = pending.and(region.store64(lane_offset(lane), word)?.flush());
+    }
+    pending = pending.and(region.stream_zero(superblock.pool, INODE_EXTENT)?);
+    pending = pending.and(write_root(region, superblock)?);
+    let _ = pending.fence();
+    write_state(region, 0, false, 0)?;
+    // PERSIST: everything a superblock promises is durable before the first one is.
+    write_copy(region, SUPERBLOCK_B, superblock)?;
+    write_copy(region, SUPERBLOCK_A, superblock)?;
+    region.sync_file().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// The root directory: the first inode of the first extent, empty.
+fn write_root<'r>(
+    region: &'r Region,
+    superblock: &Superblock,
+) -> Result<pmem::InFlight<'r>, Errno> {
+    let root = Inode(superblock.root);
+    debug_assert!(!root.0.is_multiple_of(EXTENT_INODES));
+    let time = superblock.created as i64;
+    let identity = Identity {
+        generation: superblock.root_generation,
+        mode: libc::S_IFDIR | 0o755,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        nlink: 1,
+        parent: root.0,
+        parent_generation: superblock.root_generation,
+        btime: time,
+        ctime: time,
+        ..Identity::default()
+    };
+    let commit = Commit { mtime: time, sequence: 1, ..Commit::default() };
+    let commit = commit.sealed(root, superblock.root_generation);
+    let line = region.write(root.at(IDENTITY), identity.sealed(root).as_bytes())?;
+    Ok(line.join(region.write(root.at(COMMIT), commit.as_bytes())?).flush())
+}
