@@ -85,7 +85,9 @@ impl Volume {
     /// Moves the access time as `relatime` does. The caller holds the inode open.
     pub(crate) fn touch_access(&self, inode: Inode) -> Result<()> {
         let (before, current, now) = (self.access_time(inode)?, self.current(inode)?, now());
-        let stale = before <= current.mtime || before <= current.ctime || now - before > ACCESS_AGE;
+        let stale = before <= current.mtime
+            || before <= current.ctime
+            || now.saturating_sub(before) > ACCESS_AGE;
         if stale && before != now {
             // PERSIST: never flushed by itself; any value of this word is harmless.
             let _ = self.region.store64(inode.at(ATIME), now as u64)?;

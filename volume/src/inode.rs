@@ -284,6 +284,8 @@ impl Volume {
     /// The lock's owner died inside an operation, now undone or done: readers may go on. If it had
     /// committed a size or times, those count; else what was current before.
     pub(crate) fn after_owner_died(&self, inode: Inode) -> Result<()> {
+        // It may have closed the inode for good and died before it took the last name.
+        let _ = self.volatile_map().shared_cas(inode.at(OPENS), OPENS_DEAD, 0)?;
         let mut flags = self.live(inode, FLAGS)? | LIVE_BEYOND;
         if let Ok(identity) = self.identity(inode)
             && let Ok((commit, _)) = self.commit_line(inode, identity.generation)

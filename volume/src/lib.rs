@@ -7,6 +7,7 @@
 
 mod alloc;
 mod attach;
+mod attributes;
 mod bucket;
 mod chunk;
 mod close;
@@ -36,6 +37,7 @@ mod op;
 mod process;
 mod record_lock;
 mod recovery;
+mod rename;
 mod runtime;
 mod seek;
 mod superblock;

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use vfs::{DirEntry, Kind, NewNode, Node};
 
 /// Names of a file, and subdirectories of a directory, at most.
-const LINKS_MAX: u32 = 1 << 31;
+pub(crate) const LINKS_MAX: u32 = 1 << 31;
 /// `read_dir` positions after `.` and after `..`; those of entries are their keys, at least 16.
 const COOKIE_SELF: i64 = 1;
 const COOKIE_PARENT: i64 = 2;
@@ -126,7 +126,7 @@ impl Volume {
         }
         op.work()?;
         op.make_room(at, key, slots_of(name.len()))?;
-        let node = op.new_inode(new, Some(dir))?;
+        let node = op.new_inode(new, dir)?;
         let store = op.insertion(at, key, name, Target { node, kind: new.kind })?;
         parent.change_entries(1, directories);
         // CRASH: until the entry's word is durable, the new inode is not reachable, so not allocated.

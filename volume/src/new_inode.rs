@@ -88,30 +88,43 @@ fn check_new(new: &NewNode<'_>) -> Result<()> {
 }
 
 impl Op<'_> {
-    /// Takes and fills an inode that nothing reaches yet. With a `parent` it will get one name; without,
-    /// it has none (`O_TMPFILE`) and may be linked later. Its lines are pended: a fence must come
-    /// before anything leads to it.
-    pub(crate) fn new_inode(&mut self, new: &NewNode<'_>, parent: Option<Node>) -> Result<Node> {
+    /// Takes and fills an inode that nothing reaches yet and that will get a name in `parent`. Its lines
+    /// are pended: a fence must come before anything leads to it.
+    pub(crate) fn new_inode(&mut self, new: &NewNode<'_>, parent: Node) -> Result<Node> {
+        let mut identity = Identity { nlink: 1, ..Identity::default() };
+        if new.kind == Kind::Directory {
+            identity.parent = parent.ino;
+            identity.parent_generation = parent.generation;
+        }
+        self.fill_inode(new, identity)
+    }
+
+    /// Takes and fills an inode without a name (`O_TMPFILE`); it may be linked later if `linkable`. The
+    /// operation must open it before it ends: what nobody reaches or holds open is swept away.
+    pub(crate) fn new_unnamed_inode(&mut self, new: &NewNode<'_>, linkable: bool) -> Result<Node> {
+        let flags = if linkable { FLAG_LINKABLE } else { 0 };
+        let node = self.fill_inode(new, Identity { flags, ..Identity::default() })?;
+        // PERSIST: the inode before anything is written to the file.
+        self.fence();
+        Ok(node)
+    }
+
+    fn fill_inode(&mut self, new: &NewNode<'_>, identity: Identity) -> Result<Node> {
         check_new(new)?;
         let volume = self.volume;
         let inode = volume.allocate_inode(self)?;
         let generation = volume.fresh_generation()?;
         let time = now();
-        let up = parent.filter(|_| new.kind == Kind::Directory);
         let identity = Identity {
             generation,
             mode: new.kind.mode_bits() | new.mode & 0o7777,
             uid: new.uid,
             gid: new.gid,
-            nlink: u32::from(parent.is_some()),
-            flags: if parent.is_none() { FLAG_LINKABLE } else { 0 },
             rdev_major: libc::major(new.rdev),
             rdev_minor: libc::minor(new.rdev),
-            parent: up.map_or(0, |node| node.ino),
-            parent_generation: up.map_or(0, |node| node.generation),
             btime: time,
             ctime: time,
-            ..Identity::default()
+            ..identity
         };
         let mut commit =
             Commit { mtime: time, flags: COMMIT_WRITTEN, sequence: 1, ..Commit::default() };

@@ -1,0 +1,286 @@
+//! Renames: one transaction over all entries, directories and inodes concerned.
+//!
+//! Where the new name exists, its entry is changed in place (so a rename over a file needs no room, even
+//! on a full volume); else a new entry is put aside and its word published. The old entry's
+//! occupancy word goes in the same transaction.
+//!
+//! Lock order: the volume-wide rename lock if a directory changes its parent, so that nobody else moves
+//! one meanwhile and the check that none lands inside itself holds; then the inodes.
+
+use crate::Result;
+use crate::bucket::{Dir, Target, slot_at, slots_of};
+use crate::directory::{Hit, Search, Store};
+use crate::held::{Held, SlotStore};
+use crate::inode::Inode;
+use crate::namespace::{LINKS_MAX, check_name};
+use crate::op::Op;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use vfs::{Kind, Node, RenameFlags};
+
+/// Reads of a directory's parent that may meet a change before it counts as damaged.
+const RETRIES: u32 = 10_000;
+
+/// What was asked for, and what the names meant before the locks.
+struct Request<'a> {
+    from_dir: Node,
+    from: &'a [u8],
+    to_dir: Node,
+    to: &'a [u8],
+    exchange: bool,
+    source: Target,
+    target: Option<Target>,
+}
+
+/// The locked inodes, each once.
+#[derive(Default)]
+struct Party(SmallVec<[Held; 4]>);
+
+impl Party {
+    fn join(&mut self, held: Held) {
+        if self.0.iter().all(|one| one.inode != held.inode) {
+            self.0.push(held);
+        }
+    }
+
+    fn get(&mut self, node: Node) -> Result<&mut Held> {
+        self.0.iter_mut().find(|one| one.inode == Inode(node.ino)).ok_or(Errno::IO)
+    }
+}
+
+/// What was found under the locks.
+struct Found {
+    party: Party,
+    from_at: Dir,
+    to_at: Dir,
+    source_hit: Hit,
+    target_search: Search,
+}
+
+impl Request<'_> {
+    fn source_is_dir(&self) -> bool {
+        self.source.kind == Kind::Directory
+    }
+
+    fn target_is_dir(&self) -> bool {
+        self.target.is_some_and(|target| target.kind == Kind::Directory)
+    }
+
+    /// Whether a directory changes its parent.
+    fn moves_directory(&self) -> bool {
+        let any = self.source_is_dir() || self.exchange && self.target_is_dir();
+        any && self.from_dir != self.to_dir
+    }
+
+    /// Checks what the kinds allow.
+    fn check_kinds(&self) -> Result<()> {
+        match (self.target, self.source_is_dir(), self.target_is_dir()) {
+            (Some(_), true, false) if !self.exchange => Err(Errno::NOTDIR),
+            (Some(_), false, true) if !self.exchange => Err(Errno::ISDIR),
+            (None, ..) if self.exchange => Err(Errno::NOENT),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Volume {
+    /// Renames, replaces or exchanges (`renameat2`).
+    pub(crate) fn rename(
+        &self,
+        from_dir: Node,
+        from: &[u8],
+        to_dir: Node,
+        to: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let exchange = flags.0 & libc::RENAME_EXCHANGE != 0;
+        let noreplace = flags.0 & libc::RENAME_NOREPLACE != 0;
+        let unknown = flags.0 & !(libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0;
+        if unknown || exchange && noreplace {
+            return Err(Errno::INVAL);
+        }
+        check_name(from)?;
+        check_name(to)?;
+        loop {
+            let source = self.lookup_target(from_dir, from)?;
+            let target = match self.lookup_target(to_dir, to) {
+                Err(Errno::NOENT) => None,
+                found => Some(found?),
+            };
+            if noreplace && target.is_some() {
+                return Err(Errno::EXIST);
+            }
+            let request = Request { from_dir, from, to_dir, to, exchange, source, target };
+            request.check_kinds()?;
+            if target.is_some_and(|target| target.node == source.node) {
+                return Ok(());
+            }
+            if self.try_rename(&request)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Renames unless a name means something else under the locks: then `false`.
+    fn try_rename(&self, request: &Request<'_>) -> Result<bool> {
+        let mut op = self.begin()?;
+        if request.moves_directory() {
+            op.lock_rename()?;
+            if request.source_is_dir() {
+                self.check_outside(request.to_dir, request.source.node)?;
+            }
+            if let Some(target) = request.target.filter(|_| request.exchange) {
+                self.check_outside(request.from_dir, target.node)?;
+            }
+        }
+        let mut inodes: SmallVec<[Inode; 4]> = SmallVec::new();
+        inodes.push(self.inode_of(request.from_dir)?);
+        inodes.push(self.inode_of(request.to_dir)?);
+        inodes.push(self.inode(request.source.node.ino)?);
+        if let Some(target) = request.target {
+            inodes.push(self.inode(target.node.ino)?);
+        }
+        op.lock(&inodes)?;
+        let Some(found) = self.find_for_rename(request)? else { return Ok(false) };
+        op.work()?;
+        match (request.target, request.exchange) {
+            (Some(target), true) => op.exchange(request, target, found)?,
+            (target, _) => op.move_name(request, target, found)?,
+        }
+        op.end()?;
+        Ok(true)
+    }
+
+    /// `EINVAL` if the directory `dir` is `top` or lies in it. The rename lock is held.
+    fn check_outside(&self, dir: Node, top: Node) -> Result<()> {
+        let mut at = dir;
+        loop {
+            if at.ino == top.ino {
+                return Err(Errno::INVAL);
+            }
+            let parent = self.stable_parent(at)?;
+            if parent == at {
+                return Ok(());
+            }
+            at = parent;
+        }
+    }
+
+    /// A directory's parent. It changes only under the rename lock, which the caller holds, but the line it
+    /// is in may be changing.
+    fn stable_parent(&self, dir: Node) -> Result<Node> {
+        for _ in 0..RETRIES {
+            match self.identity_of(dir) {
+                Ok((_, id)) => {
+                    return Ok(Node { ino: id.parent, generation: id.parent_generation });
+                }
+                Err(Errno::STALE) => return Err(Errno::NOENT),
+                Err(_) => std::hint::spin_loop(),
+            }
+        }
+        Err(Errno::IO)
+    }
+
+    /// Reads everything again under the locks; `None` if a name means something else by now.
+    fn find_for_rename(&self, request: &Request<'_>) -> Result<Option<Found>> {
+        let (from_held, from_at) = self.held_directory(request.from_dir)?;
+        let (to_held, to_at) = self.held_directory(request.to_dir)?;
+        let source_hit = self.find_again(from_at, request.from, request.source)?;
+        let target_search = self.search(to_at, self.name_hash(request.to), request.to)?;
+        let meant = target_search.hit.as_ref().map(|hit| hit.entry.target);
+        let Some(source_hit) = source_hit.filter(|_| meant == request.target) else {
+            return Ok(None);
+        };
+        let mut party = Party::default();
+        party.join(from_held);
+        party.join(to_held);
+        party.join(self.held_target(request.source)?);
+        if let Some(target) = request.target {
+            let held = self.held_target(target)?;
+            let replaced = held.is_directory() && !request.exchange;
+            if replaced && !self.is_empty_directory(held.directory()?)? {
+                return Err(Errno::NOTEMPTY);
+            }
+            party.join(held);
+        }
+        let arrives = request.moves_directory() && request.source_is_dir();
+        if arrives && !request.target_is_dir() && to_held.commit.aux >= LINKS_MAX {
+            return Err(Errno::MLINK);
+        }
+        Ok(Some(Found { party, from_at, to_at, source_hit, target_search }))
+    }
+}
+
+/// The change that lets the entry at `hit` lead to another target.
+fn retarget(hit: &Hit, target: Target) -> SlotStore {
+    (slot_at(hit.bucket.block, hit.entry.slot), hit.entry.retargeted(target))
+}
+
+/// Gives a moved inode its new parent, if it is a directory.
+fn settle_in(party: &mut Party, moved: Node, parent: Node) -> Result<()> {
+    let held = party.get(moved)?;
+    held.touch();
+    if held.is_directory() {
+        held.identity.parent = parent.ino;
+        held.identity.parent_generation = parent.generation;
+    }
+    Ok(())
+}
+
+impl Op<'_> {
+    fn move_name(
+        &mut self,
+        request: &Request<'_>,
+        target: Option<Target>,
+        found: Found,
+    ) -> Result<()> {
+        let volume = self.volume;
+        let Found { mut party, from_at, to_at, mut source_hit, target_search } = found;
+        let mut words: SmallVec<[Store; 2]> = SmallVec::new();
+        let mut slots: SmallVec<[SlotStore; 1]> = SmallVec::new();
+        if let Some(hit) = &target_search.hit {
+            slots.push(retarget(hit, request.source));
+        } else {
+            let key = target_search.vacant.ok_or(Errno::NOSPC)?;
+            self.make_room(to_at, key, slots_of(request.to.len()))?;
+            // Making room may have moved the old entry to another bucket.
+            let again = volume.find_again(from_at, request.from, request.source)?;
+            source_hit = again.ok_or(Errno::IO)?;
+            words.push(self.insertion(to_at, key, request.to, request.source)?);
+        }
+        let removal = self.removal(from_at, &source_hit, words.first().copied())?;
+        words.retain(|word| word.at != removal.at);
+        words.push(removal);
+
+        let directories = i32::from(request.source_is_dir());
+        let replaced = i32::from(request.target_is_dir());
+        let gained = i64::from(target.is_none());
+        party.get(request.from_dir)?.change_entries(-1, -directories);
+        party.get(request.to_dir)?.change_entries(gained, directories - replaced);
+        settle_in(&mut party, request.source.node, request.to_dir)?;
+        if let Some(target) = target {
+            let held = party.get(target.node)?;
+            let left = held.identity.nlink.saturating_sub(1);
+            held.identity.nlink = if held.is_directory() { 0 } else { left };
+            held.touch();
+        }
+        self.commit_held(&party.0, &words, &slots)?;
+        if let Some(target) = target {
+            self.drop_if_closed(party.get(target.node)?)?;
+        }
+        self.prune_after(from_at, &source_hit, removal.value)
+    }
+
+    fn exchange(&mut self, request: &Request<'_>, target: Target, found: Found) -> Result<()> {
+        let Found { mut party, source_hit, target_search, .. } = found;
+        let target_hit = target_search.hit.ok_or(Errno::IO)?;
+        let slots = [retarget(&source_hit, target), retarget(&target_hit, request.source)];
+        let gained = i32::from(request.source_is_dir()) - i32::from(request.target_is_dir());
+        party.get(request.from_dir)?.change_entries(0, -gained);
+        party.get(request.to_dir)?.change_entries(0, gained);
+        settle_in(&mut party, request.source.node, request.to_dir)?;
+        settle_in(&mut party, target.node, request.from_dir)?;
+        self.commit_held(&party.0, &[], &slots)
+    }
+}
