@@ -145,7 +145,12 @@ impl Region {
         let mut source = source::probe(path, fd, options)?;
         match rustix::fs::ftruncate(&source.fd, size) {
             Ok(()) => source.len = size,
-            Err(Errno::INVAL) if source.len >= size && source.len > 0 => {}
+            // A device has the size it has.
+            Err(Errno::INVAL) if source.device && size <= source.len => {}
+            Err(errno) if source.device => {
+                let found = format!("the device has {} bytes, not {size}", source.len);
+                return Err(OpenError::new(path, errno, found, "ask for no more than it has"));
+            }
             Err(errno) => {
                 let found = format!("it cannot be made {size} bytes long: {errno}");
                 return Err(OpenError::new(path, errno, found, "choose another size or place"));
@@ -217,6 +222,7 @@ impl Region {
         let source = Source {
             fd: file,
             len,
+            device: false,
             class: Class::Volatile,
             reason: "a private view".to_owned(),
             flags: MapFlags::PRIVATE,

@@ -102,6 +102,8 @@ impl std::error::Error for OpenError {}
 pub(crate) struct Source {
     pub fd: OwnedFd,
     pub len: u64,
+    /// A dax device, whose size is given.
+    pub device: bool,
     pub class: Class,
     pub reason: String,
     /// Flags every mapping of this source takes.
@@ -289,7 +291,8 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
         let advice = "use tmpfs, a DAX mount or a dax device, or ask for class `page` by name";
         return fail(Errno::OPNOTSUPP, &format!("{reason}, which a power loss may tear"), advice);
     }
-    Ok(Source { fd, len, class, reason, flags, align })
+    let device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    Ok(Source { fd, len, device, class, reason, flags, align })
 }
 
 #[cfg(test)]
@@ -320,6 +323,17 @@ mod tests {
         assert!(!durable("unknown", &[("region0", "\n")]));
         assert!(!durable("no-region", &[("nmem0", caches)]));
         assert!(!durable("absent", &[]));
+    }
+
+    #[test]
+    fn a_refused_open_says_what_was_asked_for() {
+        let said = |errno, write| explain_open(Path::new("v"), errno, write).to_string();
+        let denied = "cannot use v as a region: no permission for reading and writing; \
+                      ask its owner, or change its mode";
+        assert_eq!(said(Errno::ACCESS, true), denied);
+        assert!(said(Errno::PERM, false).contains("no permission for reading;"));
+        assert!(said(Errno::ROFS, true).contains("read-only"));
+        assert!(said(Errno::MFILE, true).contains("for reading and writing gave: "));
     }
 
     #[test]
