@@ -126,85 +126,99 @@ pub unsafe extern "C" fn copy_small(_to: *mut u8, _from: *const u8, _len: usize)
     )
 }
 
-/// Copies `rdx` bytes with cached stores such that each aligned 8-byte word that lies wholly inside
-/// the destination is stored by exactly one instruction, in ascending order.
-#[unsafe(naked)]
-pub unsafe extern "C" fn store_words(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
-    naked_asm!(
-        "test dil, 7",
-        "jnz 60f",
-        "40:",
-        "cmp rdx, 128",
-        "jae 70f",
-        "41:",
-        "sub rdx, 32",
-        "jb 42f",
-        load!("mov rax, [rsi]", "mov rcx, [rsi + 8]", "mov r8, [rsi + 16]", "mov r9, [rsi + 24]",),
-        store!("mov [rdi], rax", "mov [rdi + 8], rcx", "mov [rdi + 16], r8", "mov [rdi + 24], r9",),
-        "add rsi, 32",
-        "add rdi, 32",
-        "jmp 41b",
-        "42:",
-        "add rdx, 32",
-        "43:",
-        "sub rdx, 8",
-        "jb 44f",
-        load!("mov rax, [rsi]"),
-        store!("mov [rdi], rax"),
-        "add rsi, 8",
-        "add rdi, 8",
-        "jmp 43b",
-        // Less than a word is left, so no whole word can be stored twice.
-        "44:",
-        "add rdx, 8",
-        "jmp {tiny}",
-        "46:",
-        "xor eax, eax",
-        "ret",
-        // Bytes up to the first aligned word.
-        "60:",
-        "test rdx, rdx",
-        "jz 46b",
-        load!("movzx eax, byte ptr [rsi]"),
-        store!("mov [rdi], al"),
-        "inc rsi",
-        "inc rdi",
-        "dec rdx",
-        "test dil, 7",
-        "jnz 60b",
-        "jmp 40b",
-        // 128 bytes and more: aligned 16-byte stores, which never split a word.
-        "70:",
-        "test dil, 8",
-        "jz 71f",
-        load!("mov rax, [rsi]"),
-        store!("mov [rdi], rax"),
-        "add rsi, 8",
-        "add rdi, 8",
-        "sub rdx, 8",
-        "71:",
-        load!(
-            "movups xmm0, [rsi]",
-            "movups xmm1, [rsi + 16]",
-            "movups xmm2, [rsi + 32]",
-            "movups xmm3, [rsi + 48]",
-        ),
-        store!(
-            "movaps [rdi], xmm0",
-            "movaps [rdi + 16], xmm1",
-            "movaps [rdi + 32], xmm2",
-            "movaps [rdi + 48], xmm3",
-        ),
-        "add rsi, 64",
-        "add rdi, 64",
-        "sub rdx, 64",
-        "cmp rdx, 64",
-        "jae 71b",
-        "jmp 41b",
-        pads!(""),
-        tiny = sym copy_tiny,
-    )
+/// Defines a cached copy in which one side is accessed by whole words: each aligned 8-byte word that
+/// lies wholly inside that side is accessed by exactly one instruction, in ascending order.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident, aligned $low:literal, loads $ld:literal, stores $st:literal) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name(_to: *mut u8, _from: *const u8, _len: usize) -> u32 {
+            naked_asm!(
+                concat!("test ", $low, ", 7"),
+                "jnz 60f",
+                "40:",
+                "cmp rdx, 128",
+                "jae 70f",
+                "41:",
+                "sub rdx, 32",
+                "jb 42f",
+                load!("mov rax, [rsi]", "mov rcx, [rsi + 8]", "mov r8, [rsi + 16]", "mov r9, [rsi + 24]",),
+                store!("mov [rdi], rax", "mov [rdi + 8], rcx", "mov [rdi + 16], r8", "mov [rdi + 24], r9",),
+                "add rsi, 32",
+                "add rdi, 32",
+                "jmp 41b",
+                "42:",
+                "add rdx, 32",
+                "43:",
+                "sub rdx, 8",
+                "jb 44f",
+                load!("mov rax, [rsi]"),
+                store!("mov [rdi], rax"),
+                "add rsi, 8",
+                "add rdi, 8",
+                "jmp 43b",
+                // Less than a word is left, so no whole word can be stored twice.
+                "44:",
+                "add rdx, 8",
+                "jmp {tiny}",
+                "46:",
+                "xor eax, eax",
+                "ret",
+                // Bytes up to the first aligned word.
+                "60:",
+                "test rdx, rdx",
+                "jz 46b",
+                load!("movzx eax, byte ptr [rsi]"),
+                store!("mov [rdi], al"),
+                "inc rsi",
+                "inc rdi",
+                "dec rdx",
+                concat!("test ", $low, ", 7"),
+                "jnz 60b",
+                "jmp 40b",
+                // 128 bytes and more: aligned 16-byte stores, which never split a word.
+                "70:",
+                concat!("test ", $low, ", 8"),
+                "jz 71f",
+                load!("mov rax, [rsi]"),
+                store!("mov [rdi], rax"),
+                "add rsi, 8",
+                "add rdi, 8",
+                "sub rdx, 8",
+                "71:",
+                load!(
+                    concat!($ld, " xmm0, [rsi]"),
+                    concat!($ld, " xmm1, [rsi + 16]"),
+                    concat!($ld, " xmm2, [rsi + 32]"),
+                    concat!($ld, " xmm3, [rsi + 48]"),
+                ),
+                store!(
+                    concat!($st, " [rdi], xmm0"),
+                    concat!($st, " [rdi + 16], xmm1"),
+                    concat!($st, " [rdi + 32], xmm2"),
+                    concat!($st, " [rdi + 48], xmm3"),
+                ),
+                "add rsi, 64",
+                "add rdi, 64",
+                "sub rdx, 64",
+                "cmp rdx, 64",
+                "jae 71b",
+                "jmp 41b",
+                pads!(""),
+                tiny = sym copy_tiny,
+            )
+        }
+    };
 }
+
+words!(
+    /// Copies `rdx` bytes; the destination is stored by whole words.
+    store_words, aligned "dil", loads "movups", stores "movaps"
+);
+words!(
+    /// Copies `rdx` bytes; the source is loaded by whole words.
+    load_words, aligned "sil", loads "movaps", stores "movups"
+);
 
 /// Copies `rdx` bytes by the string instruction, any alignment; best for a page and more where the
 /// CPU says that it is fast (ERMS). Both sides share one instruction, so the landing pad finds out

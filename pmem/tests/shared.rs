@@ -68,6 +68,39 @@ fn additions_of_many_threads_are_all_there() {
     assert_eq!(region.shared_load(64), Ok(4 * 20_000 * 3));
 }
 
+/// Checked words are read by the line or the block while others store them: half of an old word and
+/// half of a new one would look like damage.
+#[test]
+fn no_word_is_torn_whatever_the_readers_alignment() {
+    const LEN: usize = 4096 + 64;
+    let region = Region::anonymous(8192).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for byte in (0..=255u8).cycle() {
+                for word in 0..LEN as u64 / 8 {
+                    let value = u64::from_ne_bytes([byte; 8]);
+                    let _ = region.store64(word * 8, value).unwrap();
+                }
+                if done.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        let mut buffer = vec![0u8; LEN + 64];
+        let torn = (0..1_000_000).find(|round| {
+            let len = [64, 72, 100, 200, 256, 300, 513, 4096][round % 8];
+            let (shift, off) = (round / 8 % 17, round / 136 % 5 * 3);
+            let target = &mut buffer[shift..shift + len];
+            region.read(off as u64, target).unwrap();
+            let mut words = target[off.next_multiple_of(8) - off..].chunks_exact(8);
+            words.any(|word| word.iter().any(|byte| *byte != word[0]))
+        });
+        done.store(true, Relaxed);
+        assert_eq!(torn, None, "the round that saw a torn word");
+    });
+}
+
 #[test]
 fn a_futex_wakes_its_sleeper_and_times_out_without() {
     let region = Region::anonymous(4096).unwrap();
