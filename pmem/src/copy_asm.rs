@@ -142,8 +142,18 @@ macro_rules! words {
                 "41:",
                 "sub rdx, 32",
                 "jb 42f",
-                load!("mov rax, [rsi]", "mov rcx, [rsi + 8]", "mov r8, [rsi + 16]", "mov r9, [rsi + 24]",),
-                store!("mov [rdi], rax", "mov [rdi + 8], rcx", "mov [rdi + 16], r8", "mov [rdi + 24], r9",),
+                load!(
+                    "mov rax, [rsi]",
+                    "mov rcx, [rsi + 8]",
+                    "mov r8, [rsi + 16]",
+                    "mov r9, [rsi + 24]",
+                ),
+                store!(
+                    "mov [rdi], rax",
+                    "mov [rdi + 8], rcx",
+                    "mov [rdi + 16], r8",
+                    "mov [rdi + 24], r9",
+                ),
                 "add rsi, 32",
                 "add rdi, 32",
                 "jmp 41b",
@@ -176,7 +186,7 @@ macro_rules! words {
                 concat!("test ", $low, ", 7"),
                 "jnz 60b",
                 "jmp 40b",
-                // 128 bytes and more: aligned 16-byte stores, which never split a word.
+                // 128 bytes and more: 16-byte accesses, aligned there, which never split a word.
                 "70:",
                 concat!("test ", $low, ", 8"),
                 "jz 71f",
