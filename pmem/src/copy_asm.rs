@@ -1,9 +1,9 @@
 //! The assembly behind `copy.rs`: every bulk load and store of the region or of caller memory.
 //!
-//! All routines return 0, [`LOAD_FAULT`], or 2 for a fault of a store. They follow the C calling convention:
-//! `rdi` destination, `rsi` source, `rdx` length in bytes. Groups of loads and of stores are wrapped
-//! in `load!` and `store!`, which list them in the exception table with the landing pads `98` and
-//! `99` of `pads!`.
+//! All routines return 0, [`LOAD_FAULT`], or 2 for a fault of a store. They follow the C calling
+//! convention: `rdi` destination, `rsi` source, `rdx` length in bytes. Groups of loads and of
+//! stores are wrapped in `load!` and `store!`, which list them in the exception table with the
+//! landing pads `98` and `99` of `pads!`.
 
 use crate::guard::guarded;
 use std::arch::naked_asm;
@@ -126,8 +126,8 @@ pub unsafe extern "C" fn copy_small(_to: *mut u8, _from: *const u8, _len: usize)
     )
 }
 
-/// Defines a cached copy in which one side is accessed by whole words: each aligned 8-byte word that
-/// lies wholly inside that side is accessed by exactly one instruction, in ascending order.
+/// Defines a cached copy in which one side is accessed by whole words: each aligned 8-byte word
+/// that lies wholly inside that side is accessed by exactly one instruction, in ascending order.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, aligned $low:literal, loads $ld:literal, stores $st:literal) => {
         $(#[$doc])*
@@ -140,25 +140,15 @@ macro_rules! words {
                 "cmp rdx, 128",
                 "jae 70f",
                 "41:",
-                "sub rdx, 32",
+                "sub rdx, 16",
                 "jb 42f",
-                load!(
-                    "mov rax, [rsi]",
-                    "mov rcx, [rsi + 8]",
-                    "mov r8, [rsi + 16]",
-                    "mov r9, [rsi + 24]",
-                ),
-                store!(
-                    "mov [rdi], rax",
-                    "mov [rdi + 8], rcx",
-                    "mov [rdi + 16], r8",
-                    "mov [rdi + 24], r9",
-                ),
-                "add rsi, 32",
-                "add rdi, 32",
+                load!("mov rax, [rsi]", "mov rcx, [rsi + 8]"),
+                store!("mov [rdi], rax", "mov [rdi + 8], rcx"),
+                "add rsi, 16",
+                "add rdi, 16",
                 "jmp 41b",
                 "42:",
-                "add rdx, 32",
+                "add rdx, 16",
                 "43:",
                 "sub rdx, 8",
                 "jb 44f",

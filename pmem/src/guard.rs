@@ -2,14 +2,14 @@
 //!
 //! Every instruction of this crate that touches the region or the caller's memory is listed in the
 //! section `solera_extable`: three 32-bit distances (each relative to its own place) to the first
-//! byte of a guarded range of code, to the byte after it, and to the landing address. When SIGBUS or
-//! SIGSEGV stops a thread inside such a range, [`handle_fault`] moves its instruction pointer to the
-//! landing address, and the routine returns which side of the copy failed.
+//! byte of a guarded range of code, to the byte after it, and to the landing address. When SIGBUS
+//! or SIGSEGV stops a thread inside such a range, [`handle_fault`] moves its instruction pointer to
+//! the landing address, and the routine returns which side of the copy failed.
 //!
 //! The section is merged by the linker over all objects of one executable or shared library and is
-//! flagged `R` (retain), so that garbage collection of sections cannot drop it. The table belongs to
-//! one linked object: an executable and a preload library that both hold this crate have a table and
-//! a handler each, which chain.
+//! flagged `R` (retain), so that garbage collection of sections cannot drop it. The table belongs
+//! to one linked object: an executable and a preload library that both hold this crate have a table
+//! and a handler each, which chain.
 //!
 //! Nothing here locks or allocates: the handler is safe in any thread at any time. A program that
 //! has *blocked* SIGBUS or SIGSEGV is killed by the kernel at such a fault, as without us.

@@ -1,7 +1,7 @@
 //! The ground of Solera: regions of byte-addressable memory, and the only code that touches them.
 //!
-//! - [`Region`] maps a range of persistent (or emulated) memory and knows what a fence promises on it
-//!   ([`Class`]).
+//! - [`Region`] maps a range of persistent (or emulated) memory and knows what a fence promises
+//!   there ([`Class`]).
 //! - A store gives [`Dirty`], a flush makes it [`InFlight`], one fence turns many into [`Durable`];
 //!   commits take `&Durable`.
 //! - [`UserIn`] and [`UserOut`] are the program's buffers, valid or not. A fault on our side is
@@ -11,8 +11,8 @@
 //!   [`counts`] counts them.
 //! - [`Dispatch`] names the instructions in use.
 //!
-//! No other crate holds inline assembly or intrinsics. No function here calls what a preload library
-//! interposes: system calls go through rustix's raw backend.
+//! No other crate holds inline assembly or intrinsics. No function here calls what a preload
+//! library interposes: system calls go through rustix's raw backend.
 
 mod copy;
 mod copy_asm;

@@ -5,9 +5,9 @@
 //!   stream, copy    ----------------------->  ^
 //! ```
 //!
-//! A commit ([`Region::commit64`], [`Region::commit_write`]) takes `&Durable`, and only a fence makes
-//! one: what a commit publishes cannot be forgotten in a cache. The types prove that *a* fence
-//! stands between; that it covers the right stores is what the crash explorer proves.
+//! A commit ([`Region::commit64`], [`Region::commit_write`]) takes `&Durable`, and only a fence
+//! makes one: what a commit publishes cannot be forgotten in a cache. The types prove that *a*
+//! fence stands between; that it covers the right stores is what the crash explorer proves.
 
 use crate::region::Region;
 use std::panic::Location;

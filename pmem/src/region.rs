@@ -413,8 +413,8 @@ impl Region {
         unsafe { copy::load64(at) }.ok_or(Fault::Region)
     }
 
-    /// Copies bytes out; what others store meanwhile may be seen in part, but no aligned 8-byte word
-    /// inside is torn.
+    /// Copies bytes out; what others store meanwhile may be seen in part, but no aligned 8-byte
+    /// word inside is torn.
     #[inline]
     pub fn read(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
         let from = self.range(off, to.len() as u64)?;
@@ -429,7 +429,8 @@ impl Region {
         copied.map_err(|_| Fault::Region)
     }
 
-    /// Copies `len` bytes out to the caller, in the fastest way (words may be torn); [`Fault::Caller`] also if `to` is shorter.
+    /// Copies `len` bytes out to the caller, in the fastest way (words may be torn);
+    /// [`Fault::Caller`] also if `to` is shorter.
     #[inline]
     pub fn read_to(&self, off: u64, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
         if len > to.len() {
@@ -476,8 +477,8 @@ impl Region {
         unsafe { copy::store_words(to, from.as_ptr(), from.len()) }.map_err(|_| Fault::Region)
     }
 
-    /// Stores bytes around the cache. Streamed stores are *not* ordered with later ones: a fence must
-    /// come before anything tells another thread, by memory, that they are there.
+    /// Stores bytes around the cache. Streamed stores are *not* ordered with later ones: a fence
+    /// must come before anything tells another thread, by memory, that they are there.
     #[track_caller]
     #[inline]
     pub fn stream(&self, off: u64, from: &[u8]) -> Result<InFlight<'_>, Fault> {

@@ -1,8 +1,8 @@
 //! Volatile words that processes share inside a region: the runtime's locks, counters and queues.
 //!
-//! They are guarded like everything else but never recorded as persistent: nothing here flushes, and
-//! a power cut forgets them. A hook hears of each change before it happens, as a point to die at.
-//! Words are 8 bytes, aligned; a futex is the low or high half of one.
+//! They are guarded like everything else but never recorded as persistent: nothing here flushes,
+//! and a power cut forgets them. A hook hears of each change before it happens, as a point to die
+//! at. Words are 8 bytes, aligned; a futex is the low or high half of one.
 
 use crate::copy;
 use crate::region::Region;
@@ -125,8 +125,8 @@ impl Region {
         word.is_aligned().then(|| unsafe { AtomicU32::from_ptr(word) })
     }
 
-    /// Sleeps while the 32-bit word at `off` is `expected`, at most `timeout`. False: time is up (or
-    /// there is no such word). True: woken, by whatever; look again.
+    /// Sleeps while the 32-bit word at `off` is `expected`, at most `timeout`. False: time is up
+    /// (or there is no such word). True: woken, by whatever; look again.
     pub fn futex_wait(&self, off: u64, expected: u32, timeout: Option<Duration>) -> bool {
         let Some(word) = self.futex_word(off) else { return false };
         let timeout = timeout.map(|time| futex::Timespec {

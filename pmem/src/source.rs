@@ -1,8 +1,8 @@
 //! Where a region's memory comes from, and what a fence promises on it.
 //!
 //! The class is detected, never guessed upward: `cache-line` needs a device-dax node or an accepted
-//! `MAP_SYNC`; `byte` needs every nvdimm region of the machine to say `cpu_cache`. `SOLERA_CLASS` or
-//! [`OpenOptions::force_class`] overrides what was found; the region says so in its reason.
+//! `MAP_SYNC`; `byte` needs every nvdimm region of the machine to say `cpu_cache`. `SOLERA_CLASS`
+//! or [`OpenOptions::force_class`] overrides what was found; the region says so in its reason.
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, fstatfs, open};
 use rustix::io::Errno;
@@ -127,8 +127,8 @@ fn read_small(path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..len]).trim().to_owned())
 }
 
-/// True if this machine has nvdimm regions and all of them are flushed by the platform at power loss,
-/// caches included.
+/// True if this machine has nvdimm regions and all of them are flushed by the platform at power
+/// loss, caches included.
 /// `nd` is the directory of nvdimm devices.
 fn caches_are_durable(nd: &str) -> bool {
     let Ok(fd) = open(nd, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -210,8 +210,8 @@ fn forced(path: &Path, options: &OpenOptions) -> Result<Option<(Class, &'static 
     }
 }
 
-/// Moves a descriptor out of the way of the program, which expects the lowest numbers for its own: to
-/// 1000 or above. Where the process's limit does not allow that, the descriptor stays as it is.
+/// Moves a descriptor out of the way of the program, which expects the lowest numbers for its own:
+/// to 1000 or above. Where the process's limit does not allow that, the descriptor stays as it is.
 #[must_use]
 pub fn high_descriptor(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, 1000).unwrap_or(fd)

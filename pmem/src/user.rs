@@ -1,4 +1,5 @@
-//! Bytes in the program's memory: a source ([`UserIn`]) or a sink ([`UserOut`]) that may be invalid.
+//! Bytes in the program's memory: a source ([`UserIn`]) or a sink ([`UserOut`]) that may be
+//! invalid.
 //!
 //! A program may hand any address to `read` or `write`: unmapped, read-only, past the end of a file
 //! it mapped, or inside the region itself. So caller memory is never a Rust reference here; it is

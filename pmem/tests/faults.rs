@@ -1,5 +1,5 @@
-//! What happens when memory is not there: the region's fault (`EIO`) and the caller's (`EFAULT`) are
-//! told apart, and nothing crashes.
+//! What happens when memory is not there: the region's fault (`EIO`) and the caller's (`EFAULT`)
+//! are told apart, and nothing crashes.
 
 use pmem::{Fault, OpenOptions, Region, UserIn, UserOut};
 use rustix::io::Errno;

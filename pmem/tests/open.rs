@@ -1,4 +1,5 @@
-//! Opening: where regions come from, which class they get, and what is said when they cannot be had.
+//! Opening: where regions come from, which class they get, and what is said when they cannot be
+//! had.
 
 use pmem::{Class, CopyKind, FlushKind, OpenOptions, Region};
 use std::path::{Path, PathBuf};
