@@ -27,7 +27,7 @@ use crate::liveness::{
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::superblock::{self, FormatOptions, format_region};
 use crate::volume::{Parts, Volume};
-use pmem::{Class, OpenOptions, Region};
+use pmem::{Class, Hook, OpenOptions, Region};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::os::fd::RawFd;
@@ -42,7 +42,7 @@ const RESERVE_MAX: u64 = 16 << 40;
 const TRIES: u32 = 8;
 
 /// How a volume is to be attached.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct AttachOptions {
     /// What this process's writes are worth when power fails.
     pub mode: Mode,
@@ -50,6 +50,18 @@ pub struct AttachOptions {
     pub read_only: bool,
     /// Take this class whatever is detected; `page` must be asked for so.
     pub class: Option<Class>,
+    /// Hears of everything that this process stores: for tests that count, trace, or die.
+    pub hook: Option<Arc<dyn Hook>>,
+}
+
+impl std::fmt::Debug for AttachOptions {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("AttachOptions")
+            .field("mode", &self.mode)
+            .field("read_only", &self.read_only)
+            .field("class", &self.class)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Makes a volume at `path`: a new file, or an existing file or device that holds nothing yet (or
@@ -147,7 +159,11 @@ pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, Volum
         }
         result => result,
     };
-    let region = Arc::new(region.map_err(|error| VolumeError::region("attach", path, &error))?);
+    let mut region = region.map_err(|error| VolumeError::region("attach", path, &error))?;
+    if let Some(hook) = &options.hook {
+        region.set_hook(Arc::clone(hook));
+    }
+    let region = Arc::new(region);
     let path = &real_path(region.fd(), path);
     let first_look = superblock::read(&region, path, "attach")?;
     let unknown = superblock::read_only_features(&first_look.superblock);

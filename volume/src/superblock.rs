@@ -39,6 +39,8 @@ pub struct FormatOptions {
     pub permissions: u32,
     /// Take this class whatever is detected; `page` must be asked for so.
     pub class: Option<pmem::Class>,
+    /// Draw identity, hash key and generation from this number: the same volume again, for tests.
+    pub seed: Option<u64>,
 }
 
 impl Default for FormatOptions {
@@ -50,6 +52,7 @@ impl Default for FormatOptions {
             force: false,
             permissions: 0o600,
             class: None,
+            seed: None,
         }
     }
 }
@@ -269,10 +272,19 @@ pub(crate) fn random(bytes: &mut [u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-fn random_word() -> Result<u64, Errno> {
-    let mut bytes = [0; 8];
-    random(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
+/// Words by which a volume differs from any other; the same again for the same seed.
+fn identity_words(seed: Option<u64>) -> Result<[u64; 5], Errno> {
+    let mut words = [0; 5];
+    match seed {
+        None => random(words.as_mut_bytes())?,
+        Some(seed) => {
+            for (word, index) in words.iter_mut().zip(0_u64..) {
+                let draw = |half: u64| checksum(seed, &(index * 2 + half).to_le_bytes());
+                *word = u64::from(draw(0)) << 32 | u64::from(draw(1));
+            }
+        }
+    }
+    Ok(words)
 }
 
 /// Plans the layout of a volume in a region of `size` bytes.
@@ -304,8 +316,9 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
         return invalid(format!("{groups} groups: 1 to {most} are possible"), "choose others");
     }
     let fail = |errno| VolumeError::system("format", path, "asking for random bytes", errno);
+    let words = identity_words(options.seed).map_err(fail)?;
     let mut uuid = [0; 16];
-    random(&mut uuid).map_err(fail)?;
+    uuid.copy_from_slice(words[..2].as_bytes());
     uuid[6] = uuid[6] & 0x0F | 0x40;
     uuid[8] = uuid[8] & 0x3F | 0x80;
     let mut label = [0; 64];
@@ -329,9 +342,9 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
         chunks,
         chunks_max,
         root: pool / INODE + 1,
-        hash_key: [random_word().map_err(fail)?, random_word().map_err(fail)?],
+        hash_key: [words[2], words[3]],
         created: now() as u64,
-        root_generation: random_word().map_err(fail)? as u32 | 1,
+        root_generation: words[4] as u32 | 1,
         tables: tables as u32,
     })
 }
