@@ -73,6 +73,11 @@ impl Volume {
         self.group_sum(Group::Blocks)
     }
 
+    /// Inodes in use; exact when nobody creates or removes any.
+    pub(crate) fn inodes_used(&self) -> Result<u64> {
+        self.group_sum(Group::Inodes)
+    }
+
     /// Blocks that only overwrites, metadata and unlinking may take: about 1 %, at least two chunks, at
     /// most a sixteenth.
     pub(crate) fn reserve(&self) -> u64 {

@@ -413,6 +413,7 @@ impl Volume {
         let last = self.liveness.anyone_but(Some(self.slot()))?.is_none();
         if last && guard.is_ok() {
             self.bury_the_dead()?;
+            self.refresh_size()?;
             if self.is_alone()? && !self.damaged()? && !self.sweep_demanded()? {
                 let crc = self.save_free_map()?;
                 self.region

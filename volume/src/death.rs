@@ -245,6 +245,7 @@ impl Volume {
             return Ok(());
         }
         self.wait_for_quiet()?;
+        self.refresh_size()?;
         let roots = self.nameless_roots()?;
         self.rebuild(&roots)?;
         Ok(self.rt.store(HEADER_SWEEP, 0)?)

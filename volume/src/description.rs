@@ -544,6 +544,19 @@ impl Volume {
         Ok(())
     }
 
+    /// Calls `each` for every file that anybody has open.
+    pub(crate) fn each_open_file(&self, each: &mut dyn FnMut(Node) -> Result<()>) -> Result<()> {
+        for index in 0..self.rt.layout.description_count as u32 {
+            let generation = self.desc_state(index)?.generation;
+            if let Ok(opened) = self.opened(Desc { index, generation })
+                && opened.kind == Kind::File
+            {
+                each(opened.node)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Inodes without a name that stay as long as somebody has them open (or is about to free them):
     /// roots of a sweep besides the root directory.
     pub(crate) fn nameless_roots(&self) -> Result<Vec<Inode>> {

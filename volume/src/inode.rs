@@ -113,7 +113,7 @@ impl Volume {
     /// The inode of a number that came from outside (a dentry, a caller): `EIO` if it cannot be one.
     pub(crate) fn inode(&self, ino: u64) -> Result<Inode> {
         let offset = ino.checked_mul(INODE).ok_or(Errno::IO)?;
-        let inside = offset >= self.pool() && offset < self.size();
+        let inside = offset >= self.pool() && offset < u64::MAX && self.reaches(offset + 1);
         if inside && ino % EXTENT_INODES != 0 { Ok(Inode(ino)) } else { Err(Errno::IO) }
     }
 

@@ -108,7 +108,7 @@ impl Volume {
     pub(crate) fn in_pool(&self, block: u64, blocks: u64) -> bool {
         block.checked_add(blocks).is_some_and(|end| {
             block >= self.pool() / BLOCK
-                && end <= self.pool() / BLOCK + self.chunks() * (CHUNK / BLOCK)
+                && end.checked_mul(BLOCK).is_some_and(|end| self.reaches(end))
         })
     }
 

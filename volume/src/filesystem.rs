@@ -1,0 +1,433 @@
+//! The contract, as a volume keeps it: each call delegated to the module whose subject it is.
+//!
+//! What every call has in common stands here: it is refused when this process has detached, and it
+//! first finishes the burials that this process has begun (`death.rs`). What belongs to descriptions
+//! stands here too: positions, access modes, and what `O_SYNC` asks for.
+
+use crate::Result;
+use crate::file_write::Position;
+use crate::layout::{BLOCK, CHUNK_BLOCKS, HEADER_SIZE};
+use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
+use crate::volume::Volume;
+use crate::{Mode, liveness};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use vfs::{
+    Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, NewNode, Node,
+    OpenFlags, Piece, RecordLock, RenameFlags, SetAttr, UserIn, UserOut, Whence,
+};
+
+impl Volume {
+    /// What every call begins with.
+    #[inline]
+    fn call(&self) -> Result<&Self> {
+        if !self.local.attached.load(Ordering::Relaxed) {
+            return Err(Errno::BADF);
+        }
+        if self.local.remains.load(Ordering::Relaxed) {
+            self.finish_burials()?;
+        }
+        if self.rt.load(HEADER_SIZE)? != self.size() {
+            self.refresh_size()?;
+        }
+        Ok(self)
+    }
+
+    /// The root directory's node.
+    pub(crate) fn root_node(&self) -> Node {
+        Node { ino: self.superblock.root, generation: self.superblock.root_generation }
+    }
+
+    /// What `st_dev` says: the same in every process, hardly another file system's.
+    fn device(&self) -> u64 {
+        let [a, b, c, ..] = self.superblock.uuid;
+        libc::makedev(0x500 | u32::from(a), u32::from(b) << 8 | u32::from(c))
+    }
+
+    fn write_through(&self, node: Node, flags: OpenFlags) -> Result<()> {
+        // In the other modes what was written is durable already.
+        let wanted = flags.0 & libc::O_DSYNC != 0;
+        if wanted && self.mode == Mode::Posix { self.sync_file(node) } else { Ok(()) }
+    }
+
+    fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
+        let generation = (ticket.0 >> 32) as u32;
+        (ticket.0 as u32, SlotState { state: SLOT_EMBRYO, generation })
+    }
+
+    fn make_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
+        let parent = self.attributes(dir)?;
+        match parent.kind {
+            Kind::Directory if parent.nlink == 0 => return Err(Errno::NOENT),
+            Kind::Directory if new.kind == Kind::File => {}
+            Kind::Directory => return Err(Errno::INVAL),
+            _ => return Err(Errno::NOTDIR),
+        }
+        let mut op = self.begin()?;
+        op.work()?;
+        let node = op.new_unnamed_inode(new, flags.0 & libc::O_EXCL == 0)?;
+        let desc = self.open_description(node, new.kind, flags)?;
+        op.end()?;
+        Ok(desc)
+    }
+
+    fn place_of_seek(&self, desc: Desc, now: u64, offset: i64, whence: Whence) -> Result<u64> {
+        let opened = self.opened(desc)?;
+        if opened.flags.path_only() {
+            return Err(Errno::BADF);
+        }
+        let directory = opened.kind == Kind::Directory;
+        let base = match whence {
+            Whence::Set => 0,
+            Whence::Current => now as i64,
+            _ if directory => return Err(Errno::INVAL),
+            Whence::End => self.attributes(opened.node)?.size as i64,
+            Whence::Data | Whence::Hole => {
+                let from = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+                return if whence == Whence::Data {
+                    self.seek_data(opened.node, from)
+                } else {
+                    self.seek_hole(opened.node, from)
+                };
+            }
+        };
+        let place = base.checked_add(offset).ok_or(Errno::OVERFLOW)?;
+        u64::try_from(place).map_err(|_| Errno::INVAL)
+    }
+}
+
+impl FileSystem for Volume {
+    fn root(&self) -> Node {
+        self.root_node()
+    }
+
+    fn stat_fs(&self) -> Result<FsStat> {
+        self.call()?;
+        let free = self.free_blocks()?;
+        let [a, b, c, d, e, f, g, h, ..] = self.superblock.uuid;
+        let inodes_free = free / 8 * 63;
+        Ok(FsStat {
+            device: self.device(),
+            block_size: BLOCK,
+            blocks: self.chunks() * CHUNK_BLOCKS,
+            blocks_free: free,
+            blocks_available: free.saturating_sub(self.reserve()),
+            inodes: self.inodes_used()? + inodes_free,
+            inodes_free,
+            fsid: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            read_only: self.check_writable().is_err(),
+        })
+    }
+
+    fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
+        Volume::lookup(self.call()?, dir, name)
+    }
+
+    fn attr(&self, node: Node) -> Result<Attr> {
+        self.call()?.attributes(node)
+    }
+
+    fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
+        Volume::set_attr(self.call()?, node, change)
+    }
+
+    fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize> {
+        Volume::read_link(self.call()?, node, out)
+    }
+
+    fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
+        Volume::create(self.call()?, dir, name, new)
+    }
+
+    fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
+        self.call()?.make_temporary(dir, new, flags)
+    }
+
+    fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
+        Volume::link(self.call()?, node, dir, name)
+    }
+
+    fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+        Volume::unlink(self.call()?, dir, name)
+    }
+
+    fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
+        Volume::remove_dir(self.call()?, dir, name)
+    }
+
+    fn rename(
+        &self,
+        from_dir: Node,
+        from: &[u8],
+        to_dir: Node,
+        to: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        Volume::rename(self.call()?, from_dir, from, to_dir, to, flags)
+    }
+
+    fn read_dir(
+        &self,
+        dir: Node,
+        cookie: i64,
+        each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        Volume::read_dir(self.call()?, dir, cookie, each)
+    }
+
+    fn get_xattr(&self, node: Node, name: &[u8], out: &mut [u8]) -> Result<usize> {
+        Volume::get_xattr(self.call()?, node, name, out)
+    }
+
+    fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        Volume::set_xattr(self.call()?, node, name, value, flags)
+    }
+
+    fn list_xattr(&self, node: Node, out: &mut [u8]) -> Result<usize> {
+        Volume::list_xattr(self.call()?, node, out)
+    }
+
+    fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
+        Volume::remove_xattr(self.call()?, node, name)
+    }
+
+    fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
+        self.call()?.open_node(node, flags)
+    }
+
+    fn close(&self, desc: Desc) -> Result<()> {
+        self.call()?.close_description(desc)
+    }
+
+    fn adopt(&self, desc: Desc) -> Result<()> {
+        self.call()?.adopt_description(desc)
+    }
+
+    fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)> {
+        let opened = self.call()?.opened(desc)?;
+        Ok((opened.node, opened.flags))
+    }
+
+    fn set_flags(&self, desc: Desc, flags: OpenFlags) -> Result<()> {
+        self.call()?.change_flags(desc, flags)
+    }
+
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>]) -> Result<usize> {
+        let opened = self.call()?.opened_data(desc, false)?;
+        loop {
+            // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
+            let position = self.position(desc)?;
+            let read = self.read_file(opened.node, position, out)?;
+            if self.advance(desc, position, position + read as u64)? {
+                return Ok(read);
+            }
+        }
+    }
+
+    fn write(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
+        let opened = self.call()?.opened_data(desc, true)?;
+        let moving = self.move_position(desc)?;
+        let place = match opened.flags.appends() {
+            true => Position::End,
+            false => Position::At(moving.position),
+        };
+        let (written, position) = self.write_file(opened.node, place, data)?;
+        if written > 0 {
+            moving.finish(position);
+        }
+        self.write_through(opened.node, opened.flags)?;
+        Ok(written)
+    }
+
+    fn read_at(&self, desc: Desc, offset: u64, out: &mut [UserOut<'_>]) -> Result<usize> {
+        let opened = self.call()?.opened_data(desc, false)?;
+        if offset > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        self.read_file(opened.node, offset, out)
+    }
+
+    fn write_at(&self, desc: Desc, offset: u64, data: &[UserIn<'_>]) -> Result<usize> {
+        let opened = self.call()?.opened_data(desc, true)?;
+        if offset > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        let place = match opened.flags.appends() {
+            true => Position::End,
+            false => Position::At(offset),
+        };
+        let (written, _) = self.write_file(opened.node, place, data)?;
+        self.write_through(opened.node, opened.flags)?;
+        Ok(written)
+    }
+
+    fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64> {
+        self.call()?;
+        loop {
+            self.opened(desc)?;
+            let before = self.position(desc)?;
+            let place = self.place_of_seek(desc, before, offset, whence)?;
+            if self.advance(desc, before, place)? {
+                return Ok(place);
+            }
+        }
+    }
+
+    fn sync(&self, desc: Desc, _data_only: bool) -> Result<()> {
+        let opened = self.call()?.opened(desc)?;
+        if opened.flags.path_only() {
+            return Err(Errno::BADF);
+        }
+        // The size decides which data is reachable, so fdatasync commits it too.
+        self.sync_file(opened.node)
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        // Metadata is durable at return in every mode; sizes and times of open files may be lazy.
+        self.call()?.each_open_file(&mut |node| match self.sync_file(node) {
+            Err(Errno::STALE) => Ok(()),
+            result => result,
+        })
+    }
+
+    fn truncate(&self, node: Node, size: u64) -> Result<()> {
+        self.call()?.truncate_file(node, size)
+    }
+
+    fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
+        let opened = self.call()?.opened_data(desc, true)?;
+        let _ = (opened.node, mode, offset, length);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn copy_range(
+        &self,
+        from: Desc,
+        from_offset: u64,
+        to: Desc,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let source = self.call()?.opened_data(from, false)?;
+        let target = self.opened_data(to, true)?;
+        if target.flags.appends() {
+            return Err(Errno::BADF);
+        }
+        let _ = (source.node, from_offset, to_offset, length);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn relink(
+        &self,
+        from: Desc,
+        from_offset: u64,
+        to: Desc,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let source = self.call()?.opened_data(from, true)?;
+        let target = self.opened_data(to, true)?;
+        let _ = (source.node, from_offset, target.node, to_offset, length);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn map(&self, desc: Desc, offset: u64, length: u64, fill: bool) -> Result<Vec<Piece>> {
+        let opened = self.call()?.opened(desc)?;
+        if opened.kind != Kind::File || opened.flags.path_only() {
+            return Err(Errno::NODEV);
+        }
+        let _ = (opened.node, offset, length, fill);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn region_descriptor(&self) -> (i32, bool) {
+        (self.region.fd(), self.region.writable() && self.check_writable().is_ok())
+    }
+
+    fn record_lock(
+        &self,
+        desc: Desc,
+        owner: LockOwner,
+        lock: &RecordLock,
+        wait: bool,
+    ) -> Result<()> {
+        self.call()?.set_record_lock(desc, owner, lock, wait)
+    }
+
+    fn test_lock(
+        &self,
+        desc: Desc,
+        owner: LockOwner,
+        lock: &RecordLock,
+    ) -> Result<Option<RecordLock>> {
+        self.call()?.test_record_lock(desc, owner, lock)
+    }
+
+    fn release_locks(&self, node: Node) -> Result<()> {
+        self.call()?.release_process_locks(node)
+    }
+
+    fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
+        self.call()?.set_flock(desc, kind, wait)
+    }
+
+    fn fork_prepare(&self, held: &[Desc]) -> Result<ForkTicket> {
+        self.call()?;
+        if self.anchor().is_none() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let (slot, generation) = self.take_embryo()?;
+        for &desc in held {
+            if let Err(errno) = self.share_description(desc, slot) {
+                self.drop_embryo(slot, SlotState { state: SLOT_EMBRYO, generation })?;
+                return Err(errno);
+            }
+        }
+        Ok(ForkTicket(u64::from(generation) << 32 | u64::from(slot)))
+    }
+
+    fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>) {
+        let (slot, embryo) = Self::slot_of_ticket(ticket);
+        // If the runtime has vanished, every other call fails too.
+        let _ = match child {
+            Some(pid) => {
+                self.set_slot_pid(slot, pid).and_then(|()| self.wait_for_child(slot, embryo, pid))
+            }
+            None => self.drop_embryo(slot, embryo),
+        };
+    }
+
+    fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
+        let (slot, embryo) = Self::slot_of_ticket(ticket);
+        // Until the new slot is taken nothing here is this process's.
+        self.local.attached.store(false, Ordering::Relaxed);
+        self.local.remains.store(false, Ordering::Relaxed);
+        self.local.has_locked.store(false, Ordering::Relaxed);
+        self.set_slot(u32::MAX, 0);
+        while !self.liveness.hold(slot, true)? {
+            // A recoverer looks at it; it will find that the slot is not dead.
+            std::hint::spin_loop();
+        }
+        self.set_slot_pid(slot, liveness::own_pid())?;
+        let live = SlotState { state: SLOT_LIVE, ..embryo };
+        if !self.turn_slot(slot, embryo, live)? {
+            self.liveness.release(slot)?;
+            return Err(Errno::STALE);
+        }
+        self.set_slot(slot, embryo.generation);
+        self.local.attached.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn exec_prepare(&self) -> Result<String> {
+        self.call()?.prepare_exec()
+    }
+
+    fn exec_failed(&self) {
+        self.undo_exec();
+    }
+
+    fn detach(&self) -> Result<()> {
+        self.leave()
+    }
+}
