@@ -228,9 +228,12 @@ impl Editor<'_, '_> {
                 tree.push(*change);
                 continue;
             }
-            // A whole chunk in place of the first one: a leaf of the tree.
+            // The whole first chunk is the tree's affair.
             let whole = change.covers(0, CHUNK_BLOCKS)
-                && change.leaf(0).is_some_and(|word| word.block % CHUNK_BLOCKS == 0);
+                && match change.leaf(0) {
+                    Some(word) => word.block % CHUNK_BLOCKS == 0,
+                    None => self.no_direct()?,
+                };
             for logical in change.logical..change.end().min(DIRECT) {
                 self.direct_word(change, logical, whole, &mut tree)?;
             }
@@ -247,6 +250,13 @@ impl Editor<'_, '_> {
             }
         }
         Ok(tree)
+    }
+
+    /// Whether all direct words are empty.
+    fn no_direct(&self) -> Result<bool> {
+        let mut words = [0_u64; DIRECT as usize];
+        self.op.volume.region.read(self.map.direct_at(0), words.as_mut_bytes())?;
+        Ok(words.iter().all(|&word| word == 0))
     }
 
     /// One block among the first: its direct word changes, or the tree's if that is the one in use.

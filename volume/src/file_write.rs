@@ -83,14 +83,18 @@ struct Piece<'s> {
 /// A change of contents in the making: bytes are on their way, words are planned, nothing visible has
 /// changed yet in strict mode.
 pub(crate) struct Writer<'o, 'v, 's> {
-    op: &'o mut Op<'v>,
-    file: File<'v>,
+    pub(crate) op: &'o mut Op<'v>,
+    pub(crate) file: File<'v>,
     strict: bool,
     care: Care,
     visible: Changes,
     beyond: Changes,
     in_place: SmallVec<[InPlace<'s>; 2]>,
-    /// Blocks were attached ahead of the end.
+    /// Where the file will end at least: bytes below are right, whoever puts them there.
+    pub(crate) reach: u64,
+    /// Appends may attach blocks ahead of the end.
+    grows: bool,
+    /// They did.
     ahead: bool,
 }
 
@@ -152,6 +156,7 @@ impl Volume {
             length = length.min(STEP - offset % STEP);
         }
         let mut writer = Writer::new(&mut op, file, care);
+        writer.grows = true;
         writer.gap(offset)?;
         writer.put(source, from, offset, length)?;
         writer.finish(offset + length)?;
@@ -164,8 +169,19 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     pub(crate) fn new(op: &'o mut Op<'v>, file: File<'v>, care: Care) -> Self {
         let strict = op.volume.mode == Mode::Strict;
         let (visible, beyond) = (Changes::new(), Changes::new());
-        let in_place = SmallVec::new();
-        Self { op, file, strict, care, visible, beyond, in_place, ahead: false }
+        let (in_place, reach) = (SmallVec::new(), file.current.size);
+        Self {
+            op,
+            file,
+            strict,
+            care,
+            visible,
+            beyond,
+            in_place,
+            reach,
+            grows: false,
+            ahead: false,
+        }
     }
 
     /// Zeroes what lies between the end and `offset`, if the write starts behind the end.
@@ -272,7 +288,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let place = |at: u64| (run.block - (logical - first)) * BLOCK + (at - first * BLOCK);
         self.zero(place(first * BLOCK), at - first * BLOCK)?;
         self.stream(source, from, place(at), to - at)?;
-        let tail = (last * BLOCK).min(self.file.current.size).saturating_sub(to);
+        let tail = (last * BLOCK).min(self.reach).saturating_sub(to);
         self.zero(place(to), tail)?;
         let to = Target::Mark { unwritten: false };
         self.change(Change { logical: first, blocks: last - first, to, frees: true });
@@ -294,7 +310,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             let (from, to) = (piece.at.clamp(start, end), piece.to.clamp(start, end));
             self.stream(piece.source, piece.from + (from - piece.at), place(from), to - from)?;
             // Behind the end nothing needs to be right.
-            let tail = end.min(self.file.current.size).max(to);
+            let tail = end.min(self.reach).max(to);
             for (from, to) in [(start, from), (to, tail)] {
                 match old {
                     Some(old) if from < to => {
@@ -313,7 +329,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     }
 
     /// Fresh blocks for `first..last`: {logical, block, blocks}, whole chunks where whole chunks fit.
-    fn allocate(
+    pub(crate) fn allocate(
         &mut self,
         first: u64,
         last: u64,
@@ -344,8 +360,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         place(up, &volume.allocate_data(self.op, down - up, aligned)?);
         if down < last {
             let tail = match old {
-                None => self.grow(down)?,
-                Some(_) => None,
+                None if self.grows => self.grow(down)?,
+                _ => None,
             };
             match tail {
                 Some(chunk) => place(down, &[(chunk, CHUNK_BLOCKS)]),
