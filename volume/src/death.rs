@@ -19,6 +19,7 @@
 //! working operations end, which wait for nothing.
 
 use crate::Result;
+use crate::inode::Inode;
 use crate::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
 use crate::process::{RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState};
 use crate::runtime::{Owner, WAITERS};
@@ -286,6 +287,16 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Runs `look` while no operation of any process is under way: nothing changes meanwhile. It is told
+    /// the open inodes without a name; it must not take locks, whose holders may wait for its end.
+    pub(crate) fn in_quiet<T>(&self, look: impl FnOnce(&[Inode]) -> Result<T>) -> Result<T> {
+        self.close_gate(false)?;
+        let roots = self.wait_for_quiet().and_then(|()| self.nameless_roots());
+        let result = roots.and_then(|roots| look(&roots));
+        self.open_gate()?;
+        result
     }
 
     /// Blocks are lost until the next sweep: after the next death, or at the next attach.

@@ -109,6 +109,11 @@ impl Commit {
     }
 }
 
+/// The sequence number after `sequence`; 0 is none.
+fn next_sequence(sequence: u32) -> u32 {
+    sequence.wrapping_add(1).max(1)
+}
+
 impl Volume {
     /// The inode of a number that came from outside (a dentry, a caller): `EIO` if it cannot be one.
     pub(crate) fn inode(&self, ino: u64) -> Result<Inode> {
@@ -140,22 +145,35 @@ impl Volume {
         }
     }
 
-    /// Both slots of the commit line, checked; the index of the newer valid one. `EIO` if none is valid.
+    /// The newer valid slot of the commit line, and its index. `EIO` if there is none, or if the newest
+    /// one is damaged: an older size must not pass for the current one.
+    ///
+    /// CRASH: a slot that was being written is told from a damaged one by its sequence, which is stored
+    /// last: it still is the one before the other slot's.
     pub(crate) fn commit_line(&self, inode: Inode, generation: u32) -> Result<(Commit, usize)> {
         let mut bytes = [0; LINE as usize];
         self.region.read(inode.at(COMMIT), &mut bytes)?;
-        let slot = |at: usize| {
-            let commit = Commit::read_from_bytes(&bytes[at * 32..at * 32 + 32]).ok()?;
-            (commit.sealed(inode, generation).crc == commit.crc && commit.sequence != 0)
-                .then_some((commit, at))
-        };
-        match (slot(0), slot(1)) {
-            (Some(a), Some(b)) => {
-                let newer = b.0.sequence.wrapping_sub(a.0.sequence) as i32 > 0;
-                Ok(if newer { b } else { a })
+        let slot =
+            |at: usize| Commit::read_from_bytes(&bytes[at * 32..at * 32 + 32]).unwrap_or_default();
+        let slots = [slot(0), slot(1)];
+        let good = slots.map(|commit| {
+            commit.sequence != 0 && commit.sealed(inode, generation).crc == commit.crc
+        });
+        let at = match good {
+            [true, true] => {
+                let ahead = slots[1].sequence.wrapping_sub(slots[0].sequence) as i32;
+                return Ok(if ahead > 0 { (slots[1], 1) } else { (slots[0], 0) });
             }
-            (Some(one), None) | (None, Some(one)) => Ok(one),
-            (None, None) => Err(Errno::IO),
+            [false, false] => return Err(Errno::IO),
+            [_, second] => usize::from(second),
+        };
+        let (valid, other) = (slots[at], slots[1 - at]);
+        let torn = other.sequence == 0 || next_sequence(other.sequence) == valid.sequence;
+        let newer = Commit { sequence: next_sequence(valid.sequence), ..other };
+        if torn && newer.sealed(inode, generation).crc != other.crc {
+            Ok((valid, at))
+        } else {
+            Err(Errno::IO)
         }
     }
 
@@ -169,10 +187,7 @@ impl Volume {
         after: &Durable,
     ) -> Result<Dirty<'_>> {
         let (newest, at) = self.commit_line(inode, generation)?;
-        commit.sequence = match newest.sequence.wrapping_add(1) {
-            0 => 1,
-            next => next,
-        };
+        commit.sequence = next_sequence(newest.sequence);
         let commit = commit.sealed(inode, generation);
         let offset = self.older_slot(inode, at);
         Ok(self.region.commit_write(offset, commit.as_bytes(), after)?)

@@ -14,7 +14,7 @@
 
 use crate::Result;
 use crate::layout::PROCESS_SLOTS;
-use crate::liveness::own_pid;
+use crate::liveness::{Liveness, own_pid};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
@@ -187,9 +187,14 @@ impl Volume {
 
     /// Everybody who is attached now.
     pub(crate) fn attached(&self) -> Result<Vec<Attached>> {
+        self.attached_by(&self.liveness)
+    }
+
+    /// As [`Volume::attached`], asked of a volume that this process only looks at.
+    pub(crate) fn attached_by(&self, liveness: &Liveness) -> Result<Vec<Attached>> {
         let mut found = Vec::new();
         for slot in 0..PROCESS_SLOTS as u32 {
-            if self.slot_state(slot)?.state == SLOT_LIVE && self.liveness.alive(slot)? {
+            if self.slot_state(slot)?.state == SLOT_LIVE && liveness.alive(slot)? {
                 let since = self.slot_since(slot)?;
                 found.push(Attached { pid: self.slot_pid(slot)?, slot, since });
             }

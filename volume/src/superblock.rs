@@ -220,22 +220,27 @@ impl State {
     }
 }
 
-/// The newer valid slot and its index; `EIO` if neither is valid.
+/// The newer valid slot and its index; `EIO` if neither is valid, or if the newest one is damaged (one
+/// that was being written still has the sequence before the other one's, which is stored last).
 pub(crate) fn read_state(region: &Region) -> Result<(State, u64), Errno> {
     let mut bytes = [0; LINE as usize];
     region.read(STATE, &mut bytes)?;
-    let slot = |at: usize| {
-        let state = State::read_from_bytes(&bytes[at * 32..at * 32 + 32]).ok()?;
-        (state.sequence != 0 && state.sealed().crc == state.crc).then_some((state, at as u64))
-    };
-    match (slot(0), slot(1)) {
-        (Some(a), Some(b)) => {
-            let newer = b.0.sequence.wrapping_sub(a.0.sequence) as i32 > 0;
-            Ok(if newer { b } else { a })
+    let slot =
+        |at: usize| State::read_from_bytes(&bytes[at * 32..at * 32 + 32]).unwrap_or_default();
+    let slots = [slot(0), slot(1)];
+    let good = slots.map(|state| state.sequence != 0 && state.sealed().crc == state.crc);
+    let at = match good {
+        [true, true] => {
+            let newer = slots[1].sequence.wrapping_sub(slots[0].sequence) as i32 > 0;
+            return Ok(if newer { (slots[1], 1) } else { (slots[0], 0) });
         }
-        (Some(one), None) | (None, Some(one)) => Ok(one),
-        (None, None) => Err(Errno::IO),
-    }
+        [false, false] => return Err(Errno::IO),
+        [_, second] => usize::from(second),
+    };
+    let (valid, other) = (slots[at], slots[1 - at]);
+    let torn = other.sequence == 0 || other.sequence.wrapping_add(1) == valid.sequence;
+    let newer = State { sequence: valid.sequence.wrapping_add(1), ..other };
+    if torn && newer.sealed().crc != other.crc { Ok((valid, at as u64)) } else { Err(Errno::IO) }
 }
 
 /// Writes the next state over the older slot, durably.

@@ -1,0 +1,461 @@
+//! The check: what a volume says about itself against what can be reached.
+//!
+//! Nothing is ever written. A volume that nobody has attached is checked in a private view: after an
+//! unclean end the lanes are undone there first, as recovery would, since a transaction in the middle is
+//! no fault. A volume in use is checked by one more attachment, with the gate closed, so that all
+//! calls of all processes wait meanwhile.
+//!
+//! Two parts: the mark (every structure on the way from the root, see `mark.rs`), and the comparison of
+//! what was marked with the free map. Behind a damaged structure nothing is marked; then blocks that
+//! seem to leak say nothing, and are not told.
+
+use crate::Result;
+use crate::attach::{AttachOptions, attach};
+use crate::chunk::{Mask, count_free};
+use crate::error::VolumeError;
+use crate::free_map::bits_of;
+use crate::layout::{EXTENT_BLOCKS, EXTENT_INODES, LINE, STATE, SUPERBLOCK_A, State, checksum};
+use crate::mark::{Counts, FsckFault, Mark, difference};
+use crate::view::View;
+use crate::volume::Volume;
+use std::path::Path;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// How to check.
+#[derive(Clone, Debug)]
+pub struct FsckOptions {
+    /// Faults to report at most; the rest is only counted.
+    pub faults_max: usize,
+}
+
+impl Default for FsckOptions {
+    fn default() -> Self {
+        Self { faults_max: 1000 }
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct FsckReport {
+    /// What is wrong; empty on a sound volume.
+    pub faults: Vec<FsckFault>,
+    /// Faults found but not listed.
+    pub faults_omitted: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Directories, the root included.
+    pub directories: u64,
+    /// Symlinks and special files.
+    pub others: u64,
+    /// Bytes of file data that are reachable.
+    pub data_bytes: u64,
+    /// Bytes of metadata that are reachable.
+    pub metadata_bytes: u64,
+}
+
+impl FsckReport {
+    fn new(mut faults: Vec<FsckFault>, counts: &Counts, options: &FsckOptions) -> Self {
+        let omitted = faults.len().saturating_sub(options.faults_max);
+        faults.truncate(options.faults_max);
+        Self {
+            faults,
+            faults_omitted: omitted as u64,
+            files: counts.files,
+            directories: counts.directories,
+            others: counts.others,
+            data_bytes: counts.data_blocks * crate::BLOCK,
+            metadata_bytes: counts.metadata_blocks * crate::BLOCK,
+        }
+    }
+}
+
+/// Checks the volume at `path` without changing it. `progress` hears directories done and known. An
+/// error means that it could not be checked.
+pub fn fsck(
+    path: &Path,
+    options: &FsckOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> std::result::Result<FsckReport, VolumeError> {
+    let view = View::open("check", path)?;
+    let system = |errno| VolumeError::system("check", path, "reading it", errno);
+    if !view.in_use {
+        let (faults, counts) = check_view(&view, progress).map_err(system)?;
+        return Ok(FsckReport::new(faults, &counts, options));
+    }
+    let faults = check_fixed(&view).map_err(system)?;
+    drop(view);
+    let volume = attach(path, &AttachOptions { read_only: true, ..AttachOptions::default() })?;
+    let checked = volume.in_quiet(|extra_roots| {
+        let mut mark = Mark::new(&volume, true);
+        mark.faults = faults;
+        mark.run(extra_roots, progress);
+        compare(&volume, &mut mark)?;
+        Ok((mark.faults, mark.counts))
+    });
+    let (faults, counts) = checked.map_err(system)?;
+    Ok(FsckReport::new(faults, &counts, options))
+}
+
+/// Checks a volume that nobody has attached.
+pub(crate) fn check_view(
+    view: &View,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(Vec<FsckFault>, Counts)> {
+    let volume = &view.volume;
+    let mut faults = check_fixed(view)?;
+    for lane in view.undo_lanes() {
+        faults.push(FsckFault {
+            code: "lane-header",
+            place: format!("lane {lane}"),
+            meaning: "its transaction number is damaged: an open transaction cannot be undone"
+                .into(),
+        });
+    }
+    // A saved map that is not what was saved is not looked at any further: it is rebuilt at attach.
+    let mut saved = false;
+    if view.is_clean() {
+        let crc = view.state.map_or(0, |state| state.free_map_crc);
+        saved = volume.load_free_map(crc)?;
+        if !saved {
+            faults.push(FsckFault {
+                code: "free-map",
+                place: "the saved free map".into(),
+                meaning: "it fails its checksum; the next attach rebuilds it".into(),
+            });
+        }
+    }
+    let mut mark = Mark::new(volume, true);
+    mark.faults = faults;
+    mark.run(&[], progress);
+    if saved {
+        compare(volume, &mut mark)?;
+    }
+    Ok((mark.faults, mark.counts))
+}
+
+/// The superblocks and the state line.
+fn check_fixed(view: &View) -> Result<Vec<FsckFault>> {
+    let mut faults = Vec::new();
+    if let Some(at) = view.found.stale {
+        faults.push(FsckFault {
+            code: "superblock-copy",
+            place: (if at == SUPERBLOCK_A { "superblock A" } else { "superblock B" }).into(),
+            meaning: "this copy is damaged or behind; the next attach for writing repairs it"
+                .into(),
+        });
+    }
+    if view.state.is_err() {
+        faults.push(FsckFault {
+            code: "state",
+            place: "the state block".into(),
+            meaning: "both slots are damaged; the next attach recovers the volume".into(),
+        });
+    } else if view.is_clean() {
+        // Only an orderly end says that no slot can have been torn.
+        let mut bytes = [0; LINE as usize];
+        view.volume.region.read(STATE, &mut bytes)?;
+        for slot in 0..2 {
+            if damaged_slot(&bytes[slot * 32..slot * 32 + 32]) {
+                faults.push(FsckFault {
+                    code: "state-slot",
+                    place: format!("slot {slot} of the state block"),
+                    meaning: "it is damaged; the other one counts".into(),
+                });
+            }
+        }
+    }
+    Ok(faults)
+}
+
+fn damaged_slot(bytes: &[u8]) -> bool {
+    let Ok(state) = State::read_from_bytes(bytes) else { return true };
+    let crc = checksum(STATE, State { crc: 0, ..state }.as_bytes());
+    bytes.iter().any(|byte| *byte != 0) && crc != state.crc
+}
+
+/// Compares what was marked with the free map.
+fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
+    let complete = mark.faults.iter().all(|fault| HARMLESS.contains(&fault.code));
+    let mut free = 0;
+    for chunk in 0..volume.chunks() {
+        let bits = volume.bitmap(chunk)?;
+        free += count_free(&bits);
+        let marked = mark.chunks[chunk as usize].bits;
+        tell(
+            volume,
+            mark,
+            chunk,
+            &difference(&marked, &bits),
+            ("block-not-allocated", "in use, but free in the free map"),
+        );
+        if complete {
+            tell(
+                volume,
+                mark,
+                chunk,
+                &difference(&bits, &marked),
+                ("block-leaked", "allocated, but not reachable from anywhere"),
+            );
+        }
+        compare_inodes(volume, mark, chunk, complete)?;
+    }
+    if volume.free_blocks()? != free {
+        let meaning = format!("{} blocks are counted as free, {free} are", volume.free_blocks()?);
+        mark.faults.push(FsckFault { code: "free-count", place: "the free map".into(), meaning });
+    }
+    Ok(())
+}
+
+/// Faults that leave the mark complete.
+const HARMLESS: [&str; 7] = [
+    "superblock-copy",
+    "state",
+    "state-slot",
+    "link-count",
+    "subdirectory-count",
+    "directory-parent",
+    "entry-kind",
+];
+
+fn tell(
+    volume: &Volume,
+    mark: &mut Mark<'_>,
+    chunk: u64,
+    runs: &[(u64, u64)],
+    (code, meaning): (&'static str, &str),
+) {
+    for &(first, count) in runs {
+        let block = volume.chunk_start(chunk) + first;
+        let place = match count {
+            1 => format!("block {block}"),
+            _ => format!("blocks {block} to {}", block + count - 1),
+        };
+        mark.faults.push(FsckFault { code, place, meaning: meaning.into() });
+    }
+}
+
+/// Compares the inodes of a chunk's extents.
+fn compare_inodes(volume: &Volume, mark: &mut Mark<'_>, chunk: u64, complete: bool) -> Result<()> {
+    let marked = mark.chunks[chunk as usize].extents;
+    let mapped = volume.mask(chunk, Mask::Extents)?;
+    for index in bits_of(marked | mapped) {
+        let block = volume.chunk_start(chunk) + index * EXTENT_BLOCKS;
+        let first = block / EXTENT_BLOCKS * EXTENT_INODES;
+        let reached = mark.slots.get(&block).copied().unwrap_or(0);
+        let is_extent = mapped >> index & 1 != 0;
+        let allocated = if is_extent { volume.extent_slots(chunk, index)? } else { 0 };
+        for slot in bits_of(reached & !allocated) {
+            mark.faults.push(FsckFault {
+                code: "inode-not-allocated",
+                place: format!("inode {}", first + slot),
+                meaning: "in use, but free in the free map".into(),
+            });
+        }
+        for slot in bits_of(allocated & !reached & !1).take_while(|_| complete) {
+            mark.faults.push(FsckFault {
+                code: "inode-leaked",
+                place: format!("inode {}", first + slot),
+                meaning: "allocated, but not reachable from anywhere".into(),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Mode;
+    use crate::attach::attach_region;
+    use crate::inode::Inode;
+    use crate::journal::lane_offset;
+    use crate::layout::{
+        BLOCK, COMMIT, DIRECT, IDENTITY, INODE, ROOT_WORD, SUPERBLOCK_B, Superblock, WORDS,
+        XATTR_WORD,
+    };
+    use crate::superblock;
+    use crate::testing::{image, root, volume};
+    use pmem::{Region, UserIn};
+    use rustix::io::Errno;
+    use std::sync::Arc;
+    use vfs::{Kind, NewNode, Node};
+
+    fn new(kind: Kind, target: &[u8]) -> NewNode<'_> {
+        NewNode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target }
+    }
+
+    fn write(volume: &Volume, node: Node, offset: u64, length: usize) {
+        let bytes = vec![0x5A; length];
+        let parts = [UserIn::new(&bytes)];
+        let at = crate::file_write::Position::At(offset);
+        assert_eq!(volume.write_file(node, at, &parts).unwrap().0, length);
+    }
+
+    /// The nodes of a small tree with one of everything.
+    struct Tree {
+        sparse: Node,
+        named: Node,
+        crowded: Node,
+        target: Node,
+    }
+
+    fn populate(volume: &Volume) -> Tree {
+        let root = root(volume);
+        let file =
+            |dir, name: &str| volume.create(dir, name.as_bytes(), &new(Kind::File, b"")).unwrap();
+        write(volume, file(root, "small"), 0, 100);
+        write(volume, file(root, "large"), 0, 5 << 20);
+        let sparse = file(root, "sparse");
+        write(volume, sparse, 1 << 40, 5000);
+        write(volume, sparse, 4096, 5000);
+        let named = file(root, "named");
+        volume.link(named, root, b"another name").unwrap();
+        volume.set_xattr(named, b"user.colour", b"amber", 0).unwrap();
+        let long = "long/".repeat(100);
+        volume.create(root, b"short link", &new(Kind::Symlink, b"named")).unwrap();
+        let target =
+            volume.create(root, b"long link", &new(Kind::Symlink, long.as_bytes())).unwrap();
+        volume.create(root, b"pipe", &new(Kind::Fifo, b"")).unwrap();
+        let crowded = volume.create(root, b"crowded", &new(Kind::Directory, b"")).unwrap();
+        for index in 0..300 {
+            write(volume, file(crowded, &format!("file number {index} of many")), 0, index);
+        }
+        let inner = volume.create(crowded, b"inner", &new(Kind::Directory, b"")).unwrap();
+        file(inner, &"n".repeat(255));
+        Tree { sparse, named, crowded, target }
+    }
+
+    /// A volume with a tree in it, orderly detached.
+    fn detached() -> (Arc<Region>, Tree) {
+        let volume = volume(Mode::Strict, 16);
+        let tree = populate(&volume);
+        volume.leave().unwrap();
+        (Arc::new(image(&volume)), tree)
+    }
+
+    fn check(region: &Arc<Region>) -> Vec<FsckFault> {
+        let found = superblock::read(region, Path::new("(test)"), "check").unwrap();
+        let view = View::of_region(Arc::clone(region), found, false);
+        check_view(&view, &mut |_, _| {}).unwrap().0
+    }
+
+    #[test]
+    fn a_sound_volume_has_no_faults() {
+        let (region, _) = detached();
+        assert_eq!(check(&region), []);
+        let found = superblock::read(&region, Path::new("(test)"), "check").unwrap();
+        let view = View::of_region(Arc::clone(&region), found, false);
+        let (_, counts) = check_view(&view, &mut |_, _| {}).unwrap();
+        assert_eq!((counts.files, counts.directories, counts.others), (305, 3, 3));
+    }
+
+    #[test]
+    fn a_volume_in_use_or_crashed_has_no_faults() {
+        let volume = volume(Mode::Strict, 16);
+        populate(&volume);
+        assert_eq!(check(&Arc::new(image(&volume))), []);
+        let found = volume.in_quiet(|roots| {
+            let mut mark = Mark::new(&volume, true);
+            mark.run(roots, &mut |_, _| {});
+            compare(&volume, &mut mark)?;
+            Ok(mark.faults)
+        });
+        assert_eq!(found.unwrap(), []);
+    }
+
+    /// Places in which every bit counts: {what, offset, length}.
+    fn places(region: &Arc<Region>, tree: &Tree) -> Vec<(&'static str, u64, u64)> {
+        let found = superblock::read(region, Path::new("(test)"), "check").unwrap();
+        let view = View::of_region(Arc::clone(region), found, false);
+        let volume = &view.volume;
+        let at = |node: Node, field| Inode(node.ino).at(field);
+        let word = |at: u64| (region.load64(at).unwrap() & ((1 << 40) - 1)) * BLOCK;
+        let newest = |node: Node| {
+            let (_, slot) = volume.commit_line(Inode(node.ino), node.generation).unwrap();
+            at(node, COMMIT) + slot as u64 * 32
+        };
+        let (_, state) = superblock::read_state(region).unwrap();
+        let mut places = vec![
+            ("identity of a file", at(tree.sparse, IDENTITY), LINE),
+            ("identity of a directory", at(tree.crowded, IDENTITY), LINE),
+            ("commit line of a file", newest(tree.sparse), 32),
+            ("commit line of a directory", newest(tree.crowded), 32),
+            ("direct word", at(tree.sparse, WORDS + 8), 8),
+            ("root word of a file", at(tree.sparse, ROOT_WORD), 8),
+            ("root word of a directory", at(tree.crowded, ROOT_WORD), 8),
+            ("word of attributes", at(tree.named, XATTR_WORD), 8),
+            ("attributes", word(at(tree.named, XATTR_WORD)), 24 + 8),
+            ("word of a long target", at(tree.target, WORDS), 8),
+            ("long target", word(at(tree.target, WORDS)), 500),
+            ("superblock A", SUPERBLOCK_A, size_of::<Superblock>() as u64),
+            ("superblock B", SUPERBLOCK_B, size_of::<Superblock>() as u64),
+            ("state", STATE + state * 32, 32),
+            ("lane header", lane_offset(3), 8),
+        ];
+        let node = word(at(tree.sparse, ROOT_WORD));
+        let used = (0..512).find(|index| region.load64(node + index * 8).unwrap() != 0);
+        places.push(("word of a map node", node + used.unwrap() * 8, 8));
+        let node = word(at(tree.crowded, ROOT_WORD));
+        places.push(("word of a directory node", node, 8));
+        let bucket = word(node);
+        places.push(("head of a bucket", bucket, 36));
+        let occupied = region.load64(bucket).unwrap();
+        for slot in bits_of(occupied & ((1 << 56) - 1)).take(2) {
+            places.push(("hash word", bucket + LINE + slot * 8, 8));
+            places.push(("slot", bucket + LINE + 56 * 8 + slot * 64, 64));
+        }
+        let record = volume.superblock.runtime + volume.rt.chunk(0);
+        places.push(("saved free map", record, LINE));
+        places.push(("saved slots", volume.extent_slots_offset(0, 0), 8));
+        assert!(DIRECT * 8 < 500, "the long target is not in the inode");
+        places
+    }
+
+    #[test]
+    fn a_flipped_bit_in_any_structure_is_named() {
+        let (region, tree) = detached();
+        for (what, offset, length) in places(&region, &tree) {
+            for bit in 0..length * 8 {
+                let at = (offset + bit / 8) / 8 * 8;
+                let flip = 1 << ((offset + bit / 8) % 8 * 8 + bit % 8);
+                let before = region.load64(at).unwrap();
+                let _ = region.store64(at, before ^ flip).unwrap();
+                let faults = check(&region);
+                assert!(!faults.is_empty(), "{what}: bit {bit} was not noticed");
+                let _ = region.store64(at, before).unwrap();
+            }
+        }
+        assert_eq!(check(&region), []);
+    }
+
+    #[test]
+    fn damage_after_a_crash_makes_the_volume_read_only() {
+        let volume = volume(Mode::Strict, 16);
+        let tree = populate(&volume);
+        let region = image(&volume);
+        let at = Inode(tree.sparse.ino).at(IDENTITY) + 8;
+        let before = region.load64(at).unwrap();
+        let _ = region.store64(at, before ^ 1 << 20).unwrap().flush();
+        let again = attach_region(region, &AttachOptions::default()).unwrap();
+        assert_eq!(again.attributes(tree.sparse), Err(Errno::IO));
+        assert_eq!(again.attributes(tree.named).unwrap().nlink, 2);
+        let file = new(Kind::File, b"");
+        assert_eq!(again.create(root(&again), b"new", &file), Err(Errno::ROFS));
+    }
+
+    #[test]
+    fn counts_and_links_are_compared() {
+        let (region, tree) = detached();
+        let inode = Inode(tree.named.ino);
+        let found = superblock::read(&region, Path::new("(test)"), "check").unwrap();
+        let view = View::of_region(Arc::clone(&region), found, false);
+        let mut identity = view.volume.identity(inode).unwrap();
+        identity.nlink = 3;
+        let bytes = identity.sealed(inode);
+        let _ = region.write(inode.at(IDENTITY), bytes.as_bytes()).unwrap();
+        let faults = check(&region);
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert_eq!(faults[0].code, "link-count");
+        assert_eq!(inode.offset() % INODE, 0);
+    }
+}

@@ -1,0 +1,131 @@
+//! What a volume is and how its space is used.
+//!
+//! Four numbers add up to the volume's size: data, holes (free blocks in chunks that are partly in use),
+//! whole free chunks, and metadata, to which everything before the pool belongs. They are counted from
+//! the free map: the live one of a volume in use, the saved one after an orderly end, and one
+//! rebuilt in a private view after a crash. Nothing is written.
+
+use crate::Result;
+use crate::alloc::Space;
+use crate::error::VolumeError;
+use crate::layout::{BLOCK, CHUNK};
+use crate::liveness::{Liveness, anchor_path};
+use crate::process::Attached;
+use crate::view::View;
+use crate::volume::Volume;
+use pmem::{OpenOptions, Region};
+use std::path::Path;
+
+/// A volume, for people and for scripts.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// The name given at format.
+    pub label: String,
+    /// Its unique number.
+    pub uuid: String,
+    /// Version of the format.
+    pub version: u32,
+    /// Allocation groups.
+    pub groups: u32,
+    /// The last one to detach left it in order, and nobody has attached it since.
+    pub clean: bool,
+    /// Bytes of the volume: the sum of the next four.
+    pub size_bytes: u64,
+    /// In use for file contents.
+    pub data_bytes: u64,
+    /// Free, in chunks that are partly in use.
+    pub hole_bytes: u64,
+    /// Free, in whole chunks of 2 MiB: what becomes huge pages.
+    pub free_aligned_bytes: u64,
+    /// In use for everything else: superblocks, lanes, runtime, inodes, directories, map nodes.
+    pub metadata_bytes: u64,
+    /// Holes and whole chunks together.
+    pub free_bytes: u64,
+    /// Files, directories and all other objects.
+    pub inodes_used: u64,
+    /// What a fence promises on this memory.
+    pub class: String,
+    /// How that was found.
+    pub class_reason: String,
+    /// The flush instruction in use.
+    pub flush: String,
+    /// The copy instructions in use.
+    pub copy: String,
+    /// The processes that have attached it.
+    pub attached: Vec<Attached>,
+}
+
+/// Tells what the volume at `path` is, without attaching it.
+pub fn info(path: &Path) -> std::result::Result<Info, VolumeError> {
+    let view = View::open("look at", path)?;
+    let system = |what: &str, errno| VolumeError::system("look at", path, what, errno);
+    let space = space_of(&view).map_err(|errno| system("counting its space", errno))?;
+    let attached = if view.in_use { who_is_attached(&view, path)? } else { Vec::new() };
+    let options = OpenOptions { allow_page: true, ..OpenOptions::default() };
+    let region =
+        Region::open(path, &options).map_err(|e| VolumeError::region("look at", path, &e))?;
+    Ok(describe(&view.volume, &region, space, attached, view.is_clean()))
+}
+
+impl Volume {
+    /// Tells what this volume is.
+    pub fn info(&self) -> Result<Info> {
+        Ok(describe(self, &self.region, self.free_space()?, self.attached()?, false))
+    }
+}
+
+/// The space as the free map tells; without a true one, as a mark in the view tells.
+fn space_of(view: &View) -> Result<Space> {
+    let volume = &view.volume;
+    if view.in_use {
+        return volume.free_space();
+    }
+    let crc = view.state.map_or(0, |state| state.free_map_crc);
+    if !(view.is_clean() && volume.load_free_map(crc)?) {
+        // Whether lanes or structures are damaged is fsck's to tell; here the rest is counted.
+        view.undo_lanes();
+        volume.rebuild_regardless()?;
+    }
+    volume.free_space()
+}
+
+fn who_is_attached(view: &View, path: &Path) -> std::result::Result<Vec<Attached>, VolumeError> {
+    let system = |what: &str, errno| VolumeError::system("look at", path, what, errno);
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let (region, uuid) = (view.volume.region.fd(), view.found.superblock.uuid());
+    let directory = anchor_path(region, &path, &uuid).map_err(|e| system("its kind", e))?;
+    let liveness = Liveness::open("look at", &path, &directory, region)?;
+    view.volume.attached_by(&liveness).map_err(|errno| system("its process slots", errno))
+}
+
+fn describe(
+    volume: &Volume,
+    region: &Region,
+    space: Space,
+    attached: Vec<Attached>,
+    clean: bool,
+) -> Info {
+    let dispatch = region.dispatch();
+    let fixed = volume.pool();
+    let hole_bytes = space.hole_blocks * BLOCK;
+    let free_aligned_bytes = space.free_chunks * CHUNK;
+    Info {
+        label: volume.superblock.label(),
+        uuid: volume.superblock.uuid(),
+        version: volume.superblock.version,
+        groups: volume.superblock.groups,
+        clean,
+        size_bytes: fixed + volume.chunks() * CHUNK,
+        data_bytes: space.data_blocks * BLOCK,
+        hole_bytes,
+        free_aligned_bytes,
+        metadata_bytes: fixed + space.metadata_blocks * BLOCK,
+        free_bytes: hole_bytes + free_aligned_bytes,
+        inodes_used: space.inodes,
+        class: region.class().to_string(),
+        class_reason: region.class_reason().to_owned(),
+        flush: format!("{:?}", dispatch.flush).to_lowercase(),
+        copy: format!("{:?}", dispatch.copy).to_lowercase(),
+        attached,
+    }
+}

@@ -1,0 +1,60 @@
+//! What unit tests share: volumes in memory, something in them, repeatable randomness.
+
+use crate::Mode;
+use crate::attach::{AttachOptions, attach_region};
+use crate::layout::CHUNK;
+use crate::superblock::{FormatOptions, format_region};
+use crate::volume::Volume;
+use pmem::Region;
+use std::sync::Arc;
+use vfs::Node;
+
+/// A formatted region in private memory, for a pool of `chunks` chunks (at least 7).
+pub(crate) fn region(chunks: u64, groups: u32) -> Region {
+    let region = Region::in_memory(vec![0; ((chunks + 1) * CHUNK) as usize], None);
+    let options = FormatOptions { groups: Some(groups), ..FormatOptions::default() };
+    format_region(&region, &options).unwrap();
+    region
+}
+
+/// An attached volume in private memory with a pool of `chunks` chunks.
+pub(crate) fn volume(mode: Mode, chunks: u64) -> Arc<Volume> {
+    let options = AttachOptions { mode, ..AttachOptions::default() };
+    let volume = attach_region(region(chunks, 2), &options).unwrap();
+    assert_eq!(volume.chunks(), chunks);
+    volume
+}
+
+/// A copy of the region as it is now: what a crash leaves if all caches were written back.
+pub(crate) fn image(volume: &Volume) -> Region {
+    let mut bytes = vec![0; volume.region.len() as usize];
+    volume.region.read(0, &mut bytes).unwrap();
+    Region::in_memory(bytes, None)
+}
+
+/// The root directory.
+pub(crate) fn root(volume: &Volume) -> Node {
+    let superblock = volume.superblock;
+    Node { ino: superblock.root, generation: superblock.root_generation }
+}
+
+/// A small generator (xorshift64*): the same seed gives the same run.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
+    }
+
+    /// A number below `limit` (> 0).
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
