@@ -22,6 +22,8 @@ mod error;
 mod fallocate;
 mod file;
 mod file_read;
+#[cfg(test)]
+mod file_tests;
 mod file_write;
 mod filesystem;
 mod free_map;

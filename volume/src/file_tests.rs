@@ -1,0 +1,436 @@
+//! Files against a model: random calls, every mode, contents and sizes compared after each, blocks
+//! counted at the end.
+
+use crate::Mode;
+use crate::file_write::Position;
+use crate::inode::Inode;
+use crate::layout::{BLOCK, CHUNK, COMMIT, Commit, IDENTITY, Identity};
+use crate::map::MapItem;
+use crate::testing::{Random, volume};
+use crate::volume::Volume;
+use std::collections::BTreeSet;
+use vfs::{Errno, Node, UserIn, UserOut};
+use zerocopy::IntoBytes;
+
+/// Makes a file that no directory names.
+fn new_file(volume: &Volume) -> Node {
+    let mut op = volume.begin().unwrap();
+    op.work().unwrap();
+    let inode = volume.allocate_inode(&mut op).unwrap();
+    let zero = volume.region.stream_zero(inode.offset(), 256).unwrap();
+    op.pend(zero);
+    let identity =
+        Identity { generation: 7, mode: libc::S_IFREG | 0o644, nlink: 1, ..Identity::default() };
+    let identity = identity.sealed(inode);
+    let commit = Commit { sequence: 1, ..Commit::default() }.sealed(inode, 7);
+    for (at, bytes) in [(IDENTITY, identity.as_bytes()), (COMMIT, commit.as_bytes())] {
+        let stored = volume.region.write(inode.at(at), bytes).unwrap().flush();
+        op.pend(stored);
+    }
+    volume.prepare_volatile(inode).unwrap();
+    op.end().unwrap();
+    Node { ino: inode.0, generation: 7 }
+}
+
+fn write(volume: &Volume, node: Node, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+    let (left, right) = data.split_at(data.len() / 3);
+    let parts = [UserIn::new(left), UserIn::new(right)];
+    volume.write_file(node, Position::At(offset), &parts).map(|done| done.0)
+}
+
+fn read(volume: &Volume, node: Node, offset: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0xEE; length];
+    let done = volume.read_file(node, offset, &mut [UserOut::new(&mut bytes)]).unwrap();
+    bytes.truncate(done);
+    bytes
+}
+
+/// All blocks that the file holds, each once.
+fn blocks(volume: &Volume, node: Node) -> BTreeSet<u64> {
+    let (inode, identity) = volume.identity_of(node).unwrap();
+    let mut all = BTreeSet::new();
+    let mut data = 0;
+    let mut add =
+        |block, count| (block..block + count).for_each(|block| assert!(all.insert(block)));
+    volume
+        .walk_map(inode, &identity, &mut |item| {
+            match item {
+                MapItem::Node { block } | MapItem::Xattr { block } => add(block, 1),
+                MapItem::Data { block, blocks, .. } => {
+                    add(block, blocks);
+                    data += blocks;
+                }
+                MapItem::Damaged { at, logical } => panic!("damage at {at}, block {logical}"),
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(volume.count_blocks(inode, &identity).unwrap(), data);
+    all
+}
+
+/// Nothing leaks: what is not free is what the files hold, and the one extent of inodes.
+fn check_space(volume: &Volume, files: &[Node], free_before: u64) {
+    let held: usize = files.iter().map(|&node| blocks(volume, node).len()).sum();
+    assert_eq!(volume.free_blocks().unwrap() + held as u64, free_before);
+}
+
+/// A file and what it should hold.
+struct Model {
+    node: Node,
+    bytes: Vec<u8>,
+}
+
+impl Model {
+    fn write(&mut self, offset: usize, data: &[u8]) {
+        if self.bytes.len() < offset + data.len() {
+            self.bytes.resize(offset + data.len(), 0);
+        }
+        self.bytes[offset..offset + data.len()].copy_from_slice(data);
+    }
+
+    fn check(&self, volume: &Volume) {
+        let found = read(volume, self.node, 0, self.bytes.len() + 100);
+        assert_eq!(found.len(), self.bytes.len());
+        if let Some(at) = (0..found.len()).find(|&at| found[at] != self.bytes[at]) {
+            panic!("byte {at} is {} instead of {}", found[at], self.bytes[at]);
+        }
+    }
+}
+
+fn pick_offset(random: &mut Random, limit: u64) -> u64 {
+    match random.below(4) {
+        0 => random.below(limit),
+        1 => random.below(limit / BLOCK) * BLOCK,
+        2 => random.below(limit.min(64 << 10)),
+        _ => limit.saturating_sub(random.below(3 * BLOCK)),
+    }
+}
+
+fn pick_length(random: &mut Random) -> u64 {
+    match random.below(8) {
+        0 => random.below(64) + 1,
+        1 | 2 => random.below(2000) + 1,
+        3 => BLOCK * (1 + random.below(3)),
+        4 => random.below(300 << 10) + 1,
+        5 => random.below(3 << 20) + 1,
+        _ => random.below(5 * BLOCK) + 1,
+    }
+}
+
+fn random_bytes(random: &mut Random, length: u64) -> Vec<u8> {
+    let seed = random.next() as u8;
+    (0..length).map(|at| seed.wrapping_add((at % 251) as u8) | 1).collect()
+}
+
+fn random_step(volume: &Volume, model: &mut Model, random: &mut Random) {
+    let limit = 9 << 20;
+    let size = model.bytes.len() as u64;
+    match random.below(21) {
+        0..=9 => {
+            let offset = pick_offset(random, size.max(BLOCK));
+            let length = pick_length(random).min(limit - offset.min(limit - 1));
+            let data = random_bytes(random, length);
+            assert_eq!(write(volume, model.node, offset, &data), Ok(data.len()));
+            model.write(offset as usize, &data);
+        }
+        10..=13 => {
+            let length = pick_length(random).min((limit + 1).saturating_sub(size).max(1));
+            let data = random_bytes(random, length);
+            let parts = [UserIn::new(&data)];
+            let done = volume.write_file(model.node, Position::End, &parts).unwrap();
+            assert_eq!(done, (data.len(), size + length));
+            model.write(size as usize, &data);
+        }
+        14 => {
+            let offset = size + random.below(2 << 20);
+            let data = random_bytes(random, 100);
+            assert_eq!(write(volume, model.node, offset, &data), Ok(100));
+            model.write(offset as usize, &data);
+        }
+        15 | 16 => {
+            let new = match random.below(3) {
+                0 => size + random.below(3 << 20),
+                1 => size.saturating_sub(random.below(2 * BLOCK)),
+                _ => random.below(size + 1),
+            };
+            volume.truncate_file(model.node, new).unwrap();
+            model.bytes.resize(new as usize, 0);
+        }
+        17 => random_allocate(volume, model, random),
+        18 => volume.sync_file(model.node).unwrap(),
+        _ => volume.last_close(Inode(model.node.ino)).unwrap(),
+    }
+}
+
+fn random_allocate(volume: &Volume, model: &mut Model, random: &mut Random) {
+    let size = model.bytes.len() as u64;
+    let modes = [
+        0,
+        libc::FALLOC_FL_KEEP_SIZE,
+        libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+        libc::FALLOC_FL_ZERO_RANGE,
+        libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+        libc::FALLOC_FL_COLLAPSE_RANGE,
+        libc::FALLOC_FL_INSERT_RANGE,
+    ];
+    let mode = modes[random.below(7) as usize];
+    let mut offset = pick_offset(random, size.max(BLOCK));
+    let mut length = pick_length(random).min((12 << 20) - offset.min(11 << 20));
+    if mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0 {
+        offset = offset / BLOCK * BLOCK;
+        length = length.next_multiple_of(BLOCK).min(1 << 20);
+    }
+    let end = offset + length;
+    let result = volume.allocate_file(model.node, mode as u32, offset, length);
+    let (from, to) = (offset as usize, end as usize);
+    let inside = from.min(model.bytes.len())..to.min(model.bytes.len());
+    match mode {
+        libc::FALLOC_FL_COLLAPSE_RANGE if end >= size => {
+            assert_eq!(result, Err(Errno::INVAL));
+            return;
+        }
+        libc::FALLOC_FL_COLLAPSE_RANGE => drop(model.bytes.drain(from..to)),
+        libc::FALLOC_FL_INSERT_RANGE if offset >= size => {
+            assert_eq!(result, Err(Errno::INVAL));
+            return;
+        }
+        libc::FALLOC_FL_INSERT_RANGE => {
+            drop(model.bytes.splice(from..from, std::iter::repeat_n(0, length as usize)));
+        }
+        libc::FALLOC_FL_ZERO_RANGE => {
+            model.bytes[inside].fill(0);
+            model.bytes.resize(size.max(end) as usize, 0);
+        }
+        0 => model.bytes.resize(size.max(end) as usize, 0),
+        libc::FALLOC_FL_KEEP_SIZE => {}
+        _ => model.bytes[inside].fill(0),
+    }
+    assert_eq!(result, Ok(()), "mode {mode} at {offset} for {length}");
+}
+
+/// Moves or copies a range between two files.
+fn random_relink(volume: &Volume, files: &mut [Model], random: &mut Random) {
+    let (one, two) = (random.below(2) as usize, random.below(2) as usize);
+    let size = files[one].bytes.len() as u64;
+    let copies = random.below(3) == 0;
+    let mut from = pick_offset(random, size.max(BLOCK));
+    let mut to = pick_offset(random, files[two].bytes.len().max(4096) as u64);
+    let mut length = pick_length(random).min(1 << 20);
+    if !copies {
+        from = from / BLOCK * BLOCK;
+        to = to / BLOCK * BLOCK;
+        length = length.next_multiple_of(BLOCK);
+        if random.below(3) == 0 && size > from {
+            length = size - from;
+        }
+    }
+    let overlap = one == two && from < to + length && to < from + length;
+    let range = from as usize..(from + length) as usize;
+    let mut bytes = files[one].bytes.clone();
+    bytes.truncate(range.end);
+    if copies {
+        let done = volume.copy_file(files[one].node, from, files[two].node, to, length);
+        if overlap {
+            assert_eq!(done, Err(Errno::INVAL));
+            return;
+        }
+        let bytes = &bytes[range.start.min(bytes.len())..];
+        assert_eq!(done, Ok(bytes.len() as u64));
+        if !bytes.is_empty() {
+            files[two].write(to as usize, bytes);
+        }
+        return;
+    }
+    let done = volume.relink_file(files[one].node, from, files[two].node, to, length);
+    if overlap {
+        assert_eq!(done, Err(Errno::INVAL));
+        return;
+    }
+    assert_eq!(done, Ok(()), "{from} to {to}, {length} bytes");
+    bytes.resize(range.end, 0);
+    let inside = range.start.min(size as usize)..range.end.min(size as usize);
+    files[one].bytes[inside].fill(0);
+    files[two].write(to as usize, &bytes[range.start..]);
+}
+
+fn random_run(mode: Mode, seed: u64, steps: u32) {
+    let mut random = Random::new(seed);
+    let volume = volume(mode, 64);
+    let mut files: Vec<Model> =
+        (0..2).map(|_| Model { node: new_file(&volume), bytes: Vec::new() }).collect();
+    let free = volume.free_blocks().unwrap();
+    for step in 0..steps {
+        let which = random.below(2) as usize;
+        if random.below(12) == 0 {
+            random_relink(&volume, &mut files, &mut random);
+            files.iter().for_each(|file| file.check(&volume));
+        } else {
+            random_step(&volume, &mut files[which], &mut random);
+            files[which].check(&volume);
+        }
+        if step % 16 == 0 {
+            let nodes: Vec<Node> = files.iter().map(|file| file.node).collect();
+            check_space(&volume, &nodes, free);
+        }
+    }
+    for file in &files {
+        volume.last_close(Inode(file.node.ino)).unwrap();
+        file.check(&volume);
+        let size = volume.commit_line(Inode(file.node.ino), 7).unwrap().0.size;
+        assert_eq!(size, file.bytes.len() as u64, "an orderly close commits the size");
+        volume.truncate_file(file.node, 0).unwrap();
+        assert!(blocks(&volume, file.node).is_empty());
+    }
+    assert_eq!(volume.free_blocks().unwrap(), free);
+}
+
+#[test]
+fn random_calls_in_strict_mode() {
+    (1..5).for_each(|seed| random_run(Mode::Strict, seed, 150));
+}
+
+#[test]
+fn random_calls_in_sync_mode() {
+    (11..14).for_each(|seed| random_run(Mode::Sync, seed, 150));
+}
+
+#[test]
+fn random_calls_in_posix_mode() {
+    (21..24).for_each(|seed| random_run(Mode::Posix, seed, 150));
+}
+
+#[test]
+fn sparse_files_reach_the_largest_size() {
+    let volume = volume(Mode::Strict, 16);
+    let node = new_file(&volume);
+    let free = volume.free_blocks().unwrap();
+    let last = i64::MAX as u64 - 3;
+    assert_eq!(write(&volume, node, last, b"abcdef"), Ok(3), "cut at the largest size");
+    assert_eq!(write(&volume, node, i64::MAX as u64, b"x"), Err(Errno::FBIG));
+    assert_eq!(read(&volume, node, last - 2, 100), b"\0\0abc");
+    assert_eq!(volume.seek_data(node, 5), Ok(last / BLOCK * BLOCK));
+    assert_eq!(volume.seek_hole(node, last), Ok(i64::MAX as u64));
+    assert_eq!(volume.seek_data(node, i64::MAX as u64), Err(Errno::NXIO));
+    assert_eq!(write(&volume, node, 5, b"y"), Ok(1));
+    assert_eq!(volume.seek_hole(node, 0), Ok(BLOCK));
+    check_space(&volume, &[node], free);
+    assert_eq!(volume.truncate_file(node, i64::MAX as u64 + 1), Err(Errno::INVAL));
+    volume.truncate_file(node, 0).unwrap();
+    assert_eq!(volume.free_blocks().unwrap(), free);
+}
+
+#[test]
+fn a_full_volume_refuses_and_changes_nothing() {
+    for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
+        let volume = volume(mode, 8);
+        let node = new_file(&volume);
+        let free = volume.free_blocks().unwrap();
+        let data = vec![7; CHUNK as usize];
+        let mut size = 0;
+        let error = loop {
+            match write(&volume, node, size, &data) {
+                Ok(done) => size += done as u64,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, Errno::NOSPC);
+        check_space(&volume, &[node], free);
+        assert_eq!(read(&volume, node, size - 5, 100), [7; 5]);
+        // Overwrites and truncation still work.
+        assert_eq!(write(&volume, node, 5000, &[8; 5000]), Ok(5000));
+        assert_eq!(read(&volume, node, 4999, 5002)[..2], [7, 8]);
+        volume.truncate_file(node, 4097).unwrap();
+        volume.truncate_file(node, 0).unwrap();
+        assert_eq!(volume.free_blocks().unwrap(), free);
+    }
+}
+
+#[test]
+fn a_bad_buffer_changes_nothing() {
+    let volume = volume(Mode::Strict, 8);
+    let node = new_file(&volume);
+    let data = vec![5; 100_000];
+    assert_eq!(write(&volume, node, 0, &data), Ok(100_000));
+    let free = volume.free_blocks().unwrap();
+    // SAFETY: the address is never mapped; the copy is guarded.
+    let bad = unsafe { UserIn::from_raw(std::ptr::without_provenance(64), 9000) };
+    for offset in [10, 50_000, 99_999, 200_000] {
+        let parts = [UserIn::new(&data[..5000]), bad];
+        let result = volume.write_file(node, Position::At(offset), &parts);
+        assert_eq!(result, Err(Errno::FAULT));
+    }
+    assert_eq!(read(&volume, node, 0, 200_000), data);
+    assert_eq!(volume.free_blocks().unwrap(), free);
+}
+
+#[test]
+fn big_files_get_whole_chunks() {
+    let volume = volume(Mode::Strict, 32);
+    let node = new_file(&volume);
+    for _ in 0..(5 << 20) / 10_000 {
+        let data = [9; 10_000];
+        volume.write_file(node, Position::End, &[UserIn::new(&data)]).unwrap();
+    }
+    let (inode, identity) = volume.identity_of(node).unwrap();
+    let map = crate::map::Map::new(&volume, inode, &identity);
+    let run = map.run(600, 1).unwrap();
+    assert!(run.huge, "appends past 2 MiB go to whole chunks");
+    volume.last_close(inode).unwrap();
+    let size = 5_240_000_u64;
+    let data = blocks(&volume, node).len() as u64;
+    assert!(data < size.div_ceil(BLOCK) + 8, "what was attached ahead is cut off");
+}
+
+#[test]
+fn a_mapped_file_keeps_its_blocks() {
+    for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
+        let volume = volume(mode, 32);
+        let mut file = Model { node: new_file(&volume), bytes: Vec::new() };
+        let free = volume.free_blocks().unwrap();
+        let mut random = Random::new(3);
+        for offset in [0, 40_000, 3 << 20] {
+            let data = random_bytes(&mut random, 10_000);
+            write(&volume, file.node, offset, &data).unwrap();
+            file.write(offset as usize, &data);
+        }
+        let size = file.bytes.len() as u64;
+        let length = size.next_multiple_of(BLOCK) + 2 * BLOCK;
+        let pieces = volume.map_pieces(file.node, 0, length, true).unwrap();
+        let total: u64 = pieces.iter().map(|piece| piece.length).sum();
+        assert_eq!(total, length);
+        assert_eq!(pieces.last().unwrap().region_offset, None, "beyond the end");
+        file.check(&volume);
+        for step in 0..40 {
+            let offset = random.below(size);
+            let length = pick_length(&mut random).min(size - offset).max(1);
+            let data = random_bytes(&mut random, length);
+            match step % 4 {
+                0 => {
+                    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                    volume.allocate_file(file.node, mode as u32, offset, length).unwrap();
+                    file.bytes[offset as usize..(offset + length) as usize].fill(0);
+                }
+                1 => {
+                    volume.truncate_file(file.node, offset).unwrap();
+                    volume.truncate_file(file.node, size).unwrap();
+                    file.bytes[offset as usize..].fill(0);
+                }
+                _ => {
+                    write(&volume, file.node, offset, &data).unwrap();
+                    file.write(offset as usize, &data);
+                }
+            }
+            file.check(&volume);
+            let now = volume.map_pieces(file.node, 0, total, false).unwrap();
+            assert_eq!(now, pieces, "step {step} moved a block");
+        }
+        let collapse = libc::FALLOC_FL_COLLAPSE_RANGE as u32;
+        assert_eq!(volume.allocate_file(file.node, collapse, 0, BLOCK), Err(Errno::BUSY));
+        volume.truncate_file(file.node, 5).unwrap();
+        assert!(blocks(&volume, file.node).len() > 700);
+        volume.last_close(Inode(file.node.ino)).unwrap();
+        assert_eq!(blocks(&volume, file.node).len(), 1);
+        check_space(&volume, &[file.node], free);
+    }
+}
