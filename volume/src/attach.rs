@@ -188,6 +188,18 @@ pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, Volum
     Err(liveness::gone("attach", path, &directory))
 }
 
+/// Recovers what dead processes left on the volume at `path`; gives the processes that have it attached. If
+/// nobody has, it is left in order.
+pub fn detach_dead(path: &Path) -> Result<Vec<u32>, VolumeError> {
+    let volume = attach(path, &AttachOptions::default())?;
+    let system = |what: &str, errno| VolumeError::system("detach", path, what, errno);
+    let attached = volume.attached().map_err(|errno| system("its process slots", errno))?;
+    let others = attached.iter().filter(|other| other.slot != volume.slot());
+    let pids = others.map(|other| other.pid).collect();
+    volume.leave().map_err(|errno| system("leaving it", errno))?;
+    Ok(pids)
+}
+
 fn no_permission(errno: Errno) -> bool {
     matches!(errno, Errno::ACCESS | Errno::PERM | Errno::ROFS)
 }

@@ -60,7 +60,7 @@ mod volume;
 mod word;
 mod xattr;
 
-pub use attach::{AttachOptions, attach, attach_region, format, resume};
+pub use attach::{AttachOptions, attach, attach_region, detach_dead, format, resume};
 pub use error::{ErrorKind, VolumeError};
 pub use fsck::{FsckOptions, FsckReport, fsck};
 pub use info::{Info, info};

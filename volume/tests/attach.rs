@@ -1,74 +1,32 @@
 //! Coming and going: what several processes, clean and unclean ends, and bad input do to a volume.
 
+mod common;
+
+use common::{Place, SIZE, child, get, put, role};
 use rustix::io::Errno;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn, UserOut};
-use volume::{AttachOptions, ErrorKind, FormatOptions, Volume, attach, attach_region, format};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::time::{Duration, Instant};
+use vfs::{FileSystem, OpenFlags};
+use volume::{AttachOptions, ErrorKind, FormatOptions, attach, detach_dead, format};
 
-const SIZE: u64 = 64 << 20;
+/// Offset of the runtime's offset in the superblock (`docs/format.md`).
+const RUNTIME_FIELD: u64 = 128;
+/// Bytes of the superblock that its checksum covers.
+const SUPERBLOCK_LENGTH: usize = 208;
 
-/// A volume of its own for a test, removed afterwards.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Self {
-        let base = std::env::var_os("SOLERA_TEST_DIR").map_or("/dev/shm".into(), PathBuf::from);
-        let path = base.join(format!("solera-test-{}-{name}", std::process::id()));
-        let place = Self(path);
-        place.clear();
-        place
-    }
-
-    fn formatted(name: &str) -> Self {
-        let place = Self::new(name);
-        let options = FormatOptions { size: Some(SIZE), ..FormatOptions::default() };
-        format(&place.0, &options).expect("a new volume");
-        place
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn attach(&self) -> Arc<Volume> {
-        attach(&self.0, &AttachOptions::default()).expect("attached")
-    }
-
-    fn clear(&self) {
-        let _ = std::fs::remove_file(&self.0);
-        let mut anchor = self.0.clone().into_os_string();
-        anchor.push(".solera");
-        let _ = std::fs::remove_dir_all(anchor);
-    }
+/// Gives a superblock that a test has changed a checksum that fits.
+fn seal_superblock(block: &mut [u8]) {
+    block[12..16].fill(0);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&[0; 8]), &block[..SUPERBLOCK_LENGTH]);
+    block[12..16].copy_from_slice(&crc.to_le_bytes());
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.clear();
-    }
+fn read_only() -> AttachOptions {
+    AttachOptions { read_only: true, ..AttachOptions::default() }
 }
 
-fn new_file() -> NewNode<'static> {
-    NewNode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: &[] }
-}
-
-fn put(volume: &Volume, name: &str, bytes: &[u8]) -> Node {
-    let node = volume.create(volume.root(), name.as_bytes(), &new_file()).expect("created");
-    let desc = volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
-    assert_eq!(volume.write(desc, &[UserIn::new(bytes)]), Ok(bytes.len()));
-    volume.close(desc).expect("closed");
-    node
-}
-
-fn get(volume: &Volume, name: &str) -> Result<Vec<u8>, Errno> {
-    let node = volume.lookup(volume.root(), name.as_bytes())?;
-    let desc = volume.open(node, OpenFlags(libc::O_RDONLY))?;
-    let mut bytes = vec![0; volume.attr(node)?.size as usize];
-    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)])?;
-    volume.close(desc)?;
-    assert_eq!(read, bytes.len());
-    Ok(bytes)
+fn free_blocks(volume: &volume::Volume) -> u64 {
+    volume.stat_fs().expect("statistics").blocks_free
 }
 
 #[test]
@@ -76,8 +34,301 @@ fn what_was_written_is_there_after_an_orderly_detach() {
     let place = Place::formatted("orderly");
     let volume = place.attach();
     put(&volume, "a", b"hello");
+    let free = free_blocks(&volume);
     volume.detach().expect("detached");
     assert_eq!(volume.attr(volume.root()), Err(Errno::BADF));
     let volume = place.attach();
     assert_eq!(get(&volume, "a").expect("read"), b"hello");
+    assert_eq!(free_blocks(&volume), free);
+}
+
+#[test]
+fn two_attachments_of_one_process_share_what_they_do() {
+    let place = Place::formatted("twice");
+    let (first, second) = (place.attach(), place.attach());
+    put(&first, "a", b"one");
+    assert_eq!(get(&second, "a").expect("read"), b"one");
+    first.detach().expect("detached");
+    put(&second, "b", b"two");
+    assert_eq!(get(&second, "b").expect("read"), b"two");
+    second.detach().expect("detached");
+    assert_eq!(get(&place.attach(), "b").expect("read"), b"two");
+}
+
+#[test]
+fn eight_processes_attach_at_once_and_all_their_files_are_there() {
+    if role("eight") {
+        let place = Place::of_parent();
+        let volume = place.attach();
+        for index in 0..50 {
+            let name = format!("{}-{index}", std::process::id());
+            put(&volume, &name, name.as_bytes());
+        }
+        return;
+    }
+    let place = Place::formatted("eight");
+    let name = "eight_processes_attach_at_once_and_all_their_files_are_there";
+    let mut children: Vec<_> = (0..8).map(|_| child(name, "eight", &place)).collect();
+    let volume = place.attach();
+    for process in &mut children {
+        assert!(process.wait().expect("waited").success());
+    }
+    for process in &children {
+        for index in 0..50 {
+            let name = format!("{}-{index}", process.id());
+            assert_eq!(get(&volume, &name).expect("read"), name.as_bytes());
+        }
+    }
+    drop(volume);
+    assert_eq!(detach_dead(place.path()).expect("detached"), Vec::<u32>::new());
+}
+
+#[test]
+fn a_killed_holder_of_an_unlinked_file_gives_its_space_back() {
+    if role("holder") {
+        let volume = Place::of_parent().attach();
+        let node = put(&volume, "doomed", &vec![7; 3 << 20]);
+        volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
+        volume.unlink(volume.root(), b"doomed").expect("unlinked");
+        put(&volume, "ready", b"");
+        std::thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    let place = Place::formatted("holder");
+    let survivor = place.attach();
+    put(&survivor, "before", b"");
+    let free = free_blocks(&survivor);
+    let name = "a_killed_holder_of_an_unlinked_file_gives_its_space_back";
+    let mut holder = child(name, "holder", &place);
+    while survivor.lookup(survivor.root(), b"ready").is_err() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(free_blocks(&survivor) + 512 < free, "the file is held");
+    holder.kill().expect("killed");
+    holder.wait().expect("waited");
+    survivor.unlink(survivor.root(), b"ready").expect("unlinked");
+    // Whoever attaches looks for the dead.
+    let pids = detach_dead(place.path()).expect("recovered");
+    assert_eq!(pids, [std::process::id()]);
+    assert_eq!(free_blocks(&survivor), free);
+}
+
+#[test]
+fn the_last_one_killed_leaves_a_volume_that_recovers() {
+    if role("last") {
+        let volume = Place::of_parent().attach();
+        put(&volume, "kept", b"kept");
+        let node = put(&volume, "doomed", &vec![7; 3 << 20]);
+        volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
+        volume.unlink(volume.root(), b"doomed").expect("unlinked");
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+            .expect("killed");
+    }
+    let place = Place::formatted("last");
+    let volume = place.attach();
+    put(&volume, "kept", b"");
+    volume.unlink(volume.root(), b"kept").expect("unlinked");
+    let free = free_blocks(&volume);
+    drop(volume);
+    let name = "the_last_one_killed_leaves_a_volume_that_recovers";
+    assert!(!child(name, "last", &place).wait().expect("waited").success());
+    let refused = attach(place.path(), &read_only()).err().expect("an unclean volume");
+    assert_eq!(refused.kind(), ErrorKind::Damaged);
+    let volume = place.attach();
+    assert_eq!(get(&volume, "kept").expect("read"), b"kept");
+    volume.unlink(volume.root(), b"kept").expect("unlinked");
+    assert_eq!(free_blocks(&volume), free);
+}
+
+#[test]
+fn a_read_only_attachment_reads_and_changes_nothing() {
+    let place = Place::formatted("read-only");
+    let writer = place.attach();
+    let node = put(&writer, "a", b"hello");
+    let reader = attach(place.path(), &read_only()).expect("beside a writer");
+    assert_eq!(get(&reader, "a").expect("read"), b"hello");
+    assert_eq!(reader.open(node, OpenFlags(libc::O_RDWR)), Err(Errno::ROFS));
+    assert_eq!(reader.unlink(reader.root(), b"a"), Err(Errno::ROFS));
+    assert_eq!(reader.truncate(node, 0), Err(Errno::ROFS));
+    writer.detach().expect("detached");
+    assert_eq!(get(&reader, "a").expect("read"), b"hello");
+    reader.detach().expect("detached");
+    let alone = attach(place.path(), &read_only()).expect("alone");
+    assert_eq!(get(&alone, "a").expect("read"), b"hello");
+}
+
+#[test]
+fn a_reader_without_write_permission_sees_a_clean_volume_only_alone() {
+    if role("reader") {
+        // Root may write whatever the mode says.
+        if rustix::process::geteuid().is_root() {
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            rustix::thread::set_thread_uid(nobody).expect("another user");
+        }
+        let place = Place::of_parent();
+        let reader = attach(place.path(), &read_only()).expect("attached");
+        assert_eq!(get(&reader, "a").expect("read"), b"hello");
+        return;
+    }
+    let place = Place::formatted("reader");
+    let volume = place.attach();
+    put(&volume, "a", b"hello");
+    let mode = std::fs::Permissions::from_mode(0o444);
+    std::fs::set_permissions(place.path(), mode).expect("permissions");
+    let name = "a_reader_without_write_permission_sees_a_clean_volume_only_alone";
+    assert!(!child(name, "reader", &place).wait().expect("waited").success());
+    volume.detach().expect("detached");
+    assert!(child(name, "reader", &place).wait().expect("waited").success());
+}
+
+#[test]
+fn a_removed_anchor_directory_does_not_bring_up_a_second_runtime() {
+    if role("anchor") {
+        let error = attach(Place::of_parent().path(), &AttachOptions::default()).err();
+        let error = error.expect("refused");
+        assert_eq!(error.kind(), ErrorKind::InUse);
+        assert!(error.to_string().contains("anchor directory"), "{error}");
+        return;
+    }
+    let place = Place::formatted("anchor");
+    let volume = place.attach();
+    std::fs::remove_dir_all(place.anchor()).expect("removed");
+    let name = "a_removed_anchor_directory_does_not_bring_up_a_second_runtime";
+    assert!(child(name, "anchor", &place).wait().expect("waited").success());
+    put(&volume, "a", b"hello");
+    volume.detach().expect("detached");
+    drop(volume);
+    // Nobody is attached: the next one makes it anew.
+    let volume = place.attach();
+    assert_eq!(get(&volume, "a").expect("read"), b"hello");
+}
+
+#[test]
+fn a_build_with_another_runtime_is_refused_and_told_who_holds_it() {
+    if role("other-build") {
+        let error = attach(Place::of_parent().path(), &AttachOptions::default()).err();
+        let error = error.expect("refused");
+        assert_eq!(error.kind(), ErrorKind::InUse);
+        let parent = std::os::unix::process::parent_id().to_string();
+        assert!(error.to_string().contains(&parent), "{error}");
+        return;
+    }
+    let place = Place::formatted("other-build");
+    let volume = place.attach();
+    let file = std::fs::File::options().read(true).write(true).open(place.path()).expect("opened");
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, RUNTIME_FIELD).expect("read");
+    let runtime = u64::from_le_bytes(word);
+    file.read_exact_at(&mut word, runtime).expect("read");
+    file.write_all_at(&(u64::from_le_bytes(word) + 1).to_le_bytes(), runtime).expect("written");
+    let name = "a_build_with_another_runtime_is_refused_and_told_who_holds_it";
+    assert!(child(name, "other-build", &place).wait().expect("waited").success());
+    volume.detach().expect("detached");
+    // Drained: the next one makes the runtime its own.
+    assert!(place.attach().attr(volume.root()).is_ok());
+}
+
+#[test]
+fn bad_input_gets_a_clear_error() {
+    let place = Place::new("bad");
+    let kind = |place: &Place| attach(place.path(), &AttachOptions::default()).err().map(|e| e.kind());
+    assert_eq!(kind(&place), Some(ErrorKind::Region), "no such file");
+    std::fs::write(place.path(), vec![1; 1 << 20]).expect("written");
+    assert_eq!(kind(&place), Some(ErrorKind::NotAVolume));
+    let options = FormatOptions { size: Some(SIZE), ..FormatOptions::default() };
+    let refused = format(place.path(), &options).expect_err("other data is there");
+    assert_eq!(refused.kind(), ErrorKind::Exists);
+    let forced = FormatOptions { force: true, ..options.clone() };
+    format(place.path(), &forced).expect("forced");
+    let refused = format(place.path(), &options).expect_err("a volume is there");
+    assert_eq!(refused.kind(), ErrorKind::Exists);
+    let volume = place.attach();
+    let refused = format(place.path(), &forced).expect_err("a volume in use");
+    assert_eq!(refused.kind(), ErrorKind::InUse);
+    drop(volume);
+    let file = std::fs::File::options().read(true).write(true).open(place.path()).expect("opened");
+    file.set_len(SIZE - 4096 * 600).expect("cut");
+    assert_eq!(kind(&place), Some(ErrorKind::Truncated));
+    file.set_len(SIZE).expect("restored");
+    let tiny = FormatOptions { size: Some(1 << 20), force: true, ..FormatOptions::default() };
+    let refused = format(place.path(), &tiny).expect_err("too small");
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_torn_superblock_copy_is_served_by_the_other_and_repaired() {
+    let place = Place::formatted("torn");
+    put(&place.attach(), "a", b"hello");
+    let file = std::fs::File::options().read(true).write(true).open(place.path()).expect("opened");
+    for copy in [0, 4096] {
+        file.write_all_at(&[0xFF; 64], copy + 16).expect("torn");
+        let volume = place.attach();
+        assert_eq!(get(&volume, "a").expect("read"), b"hello");
+    }
+    file.write_all_at(&[0xFF; 64], 16).expect("torn");
+    file.write_all_at(&[0xFF; 64], 4096 + 16).expect("torn");
+    let error = attach(place.path(), &AttachOptions::default()).err().expect("refused");
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+}
+
+#[test]
+fn versions_and_features_that_are_not_known_are_refused() {
+    let place = Place::formatted("features");
+    let file = std::fs::File::options().read(true).write(true).open(place.path()).expect("opened");
+    let mut good = vec![0; 8192];
+    file.read_exact_at(&mut good, 0).expect("read");
+    let try_with = |at: usize, value: u32, read_only: bool| {
+        let mut bytes = good.clone();
+        for copy in [0, 4096] {
+            let block = &mut bytes[copy..copy + 4096];
+            block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            seal_superblock(block);
+        }
+        file.write_all_at(&bytes, 0).expect("written");
+        let options = AttachOptions { read_only, ..AttachOptions::default() };
+        let error = attach(place.path(), &options).err().map(|error| error.kind());
+        file.write_all_at(&good, 0).expect("restored");
+        error
+    };
+    assert_eq!(try_with(8, 2, false), Some(ErrorKind::Unsupported), "version");
+    assert_eq!(try_with(16, 1, false), None, "a compatible feature");
+    assert_eq!(try_with(20, 1, false), Some(ErrorKind::Unsupported), "an incompatible feature");
+    assert_eq!(try_with(24, 1, false), Some(ErrorKind::Unsupported), "a feature for readers only");
+    assert_eq!(try_with(24, 1, true), None, "a feature for readers only");
+}
+
+#[test]
+fn a_volume_grows_under_those_who_use_it() {
+    let place = Place::formatted("grow");
+    let (first, second) = (place.attach(), place.attach());
+    let free = free_blocks(&second);
+    first.grow(2 * SIZE).expect("grown");
+    assert_eq!(free_blocks(&second), free + SIZE / 4096);
+    let bytes = vec![9; SIZE as usize + (8 << 20)];
+    put(&first, "big", &bytes);
+    assert!(get(&second, "big").expect("read") == bytes);
+    assert!(first.grow(SIZE).is_err(), "it does not shrink");
+    assert!(first.grow(SIZE * 1000).is_err(), "there is a limit");
+    drop((first, second));
+    let volume = place.attach();
+    assert!(get(&volume, "big").expect("read") == bytes);
+}
+
+#[test]
+fn attaching_costs_less_than_a_millisecond() {
+    let place = Place::new("cost");
+    let options = FormatOptions { size: Some(4 << 30), ..FormatOptions::default() };
+    format(place.path(), &options).expect("a new volume");
+    let mut times: Vec<Duration> = (0..20)
+        .map(|_| {
+            let start = Instant::now();
+            let volume = place.attach();
+            let time = start.elapsed();
+            drop(volume);
+            time
+        })
+        .collect();
+    times.sort();
+    eprintln!("attach: median {:?}, worst {:?}", times[10], times[19]);
+    assert!(times[10] < Duration::from_millis(5), "{times:?}");
 }
