@@ -231,7 +231,8 @@ fn a_build_with_another_runtime_is_refused_and_told_who_holds_it() {
 #[test]
 fn bad_input_gets_a_clear_error() {
     let place = Place::new("bad");
-    let kind = |place: &Place| attach(place.path(), &AttachOptions::default()).err().map(|e| e.kind());
+    let kind =
+        |place: &Place| attach(place.path(), &AttachOptions::default()).err().map(|e| e.kind());
     assert_eq!(kind(&place), Some(ErrorKind::Region), "no such file");
     std::fs::write(place.path(), vec![1; 1 << 20]).expect("written");
     assert_eq!(kind(&place), Some(ErrorKind::NotAVolume));
