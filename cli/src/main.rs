@@ -1,1 +1,65 @@
-fn main() {}
+//! `solera`: makes, inspects and serves volumes from the command line.
+//!
+//! Exit codes: 0 done, 1 failed, 2 a wrong command line. `fsck` and `run` have their own, which
+//! their `--help` tells. What is reported goes to standard output, what failed to standard error:
+//! what was asked, what was found, what to do.
+
+mod args;
+mod bench;
+mod commands;
+mod failure;
+mod output;
+mod place;
+mod size;
+mod tree;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{BenchCommand, Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // If the message cannot be printed there is nobody to tell it to.
+            let _ = error.print();
+            return ExitCode::from(usage_code(error.exit_code()));
+        }
+    };
+    let outcome = match &cli.command {
+        Command::Format(args) => commands::format::run(args),
+        Command::Info(args) => commands::info::run(args),
+        Command::Run(args) => commands::run::run(args),
+        Command::Ls(args) => commands::ls::run(args),
+        Command::Cat(args) => commands::cat::run(args),
+        Command::Cp(args) => commands::cp::run(args),
+        Command::Df(args) => commands::df::run(args),
+        Command::Fsck(args) => commands::fsck::run(args),
+        Command::Grow(args) => commands::grow::run(args),
+        Command::Trim(args) => commands::trim::run(args),
+        Command::Detach(args) => commands::detach::run(args),
+        Command::Bench(args) => match &args.command {
+            BenchCommand::Micro(args) => bench::micro(args),
+            BenchCommand::Worker(args) => bench::worker(args),
+        },
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("solera: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// `run` answers a wrong command line with 125, since 2 may be its program's own code.
+fn usage_code(code: i32) -> u8 {
+    let runs = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+    match code {
+        0 => 0,
+        _ if runs => commands::run::CODE_OWN_FAILURE,
+        _ => 2,
+    }
+}

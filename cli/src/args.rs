@@ -1,0 +1,345 @@
+//! The command line: every subcommand, its options, and the help that teaches them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::size;
+
+/// Storage for byte-addressable memory: volumes that unmodified programs run on.
+#[derive(Parser)]
+#[command(name = "solera", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Two commands from nothing to a program on a volume:
+  solera format --size 4G /dev/shm/v.pm
+  solera run --volume /dev/shm/v.pm --at /pm -- sqlite3 /pm/my.db
+
+Each command has its own --help with examples.";
+
+#[derive(Subcommand)]
+pub enum Command {
+    Format(FormatArgs),
+    Info(InfoArgs),
+    Run(RunArgs),
+    Ls(LsArgs),
+    Cat(CatArgs),
+    Cp(CpArgs),
+    Df(DfArgs),
+    Fsck(FsckArgs),
+    Grow(GrowArgs),
+    Trim(TrimArgs),
+    Detach(DetachArgs),
+    Bench(BenchArgs),
+}
+
+/// Make a volume in a file or on a device.
+///
+/// The file is created if it does not exist. On a tmpfs (/dev/shm) it survives the end of every
+/// process but not a reboot; on a DAX file system or a /dev/dax device it is durable. `solera info`
+/// says which it is, and why.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera format --size 4G /dev/shm/v.pm             a volume in memory
+  solera format --size 64G --label db /mnt/dax/v.pm a file on a DAX mount
+  solera format /dev/dax0.0                         a whole device
+  solera format --size 4G --force /dev/shm/v.pm     again, and forget what it held")]
+pub struct FormatArgs {
+    /// Size of the volume: bytes, or with K, M, G, T. May be left out for a device, and for a file
+    /// that has its size already.
+    #[arg(long, value_parser = size::parse)]
+    pub size: Option<u64>,
+    /// How many allocation groups (default: by size and CPUs).
+    #[arg(long)]
+    pub groups: Option<u32>,
+    /// A name for people, shown by `info`.
+    #[arg(long, default_value = "")]
+    pub label: String,
+    /// Permissions of a file that is created. Whoever may write the file may change all that is in
+    /// it: 600 for one user, 660 for a group.
+    #[arg(long, default_value = "600", value_parser = permissions)]
+    pub permissions: u32,
+    /// Overwrite what is there, even a volume.
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The file or device.
+    pub path: PathBuf,
+}
+
+/// Show what a volume is and how its space is used.
+#[derive(Args)]
+#[command(after_help = "\
+size = data + holes + free aligned + metadata, to the byte. \"holes\" are free 4 KiB blocks in 2 MiB
+chunks that are partly used; \"free aligned\" are whole free 2 MiB chunks, good for huge pages.
+
+Examples:
+  solera info /dev/shm/v.pm
+  solera info --json /dev/shm/v.pm | jq .free_bytes")]
+pub struct InfoArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}
+
+/// Run a program that sees the volume under a path.
+///
+/// The program is not changed in any way: the volume appears to it, and to every program it starts,
+/// as the directory given by --at, which need not exist.
+#[derive(Args)]
+#[command(after_help = "\
+Modes (what holds after a power cut; after the end of a process everything holds, always):
+  posix   overwrites are durable at once, appends at fsync
+  sync    every call is durable when it returns
+  strict  and all of it or nothing: each call is atomic
+
+Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run, 127
+if it was not found.
+
+Examples:
+  solera run --volume v.pm --at /pm -- sqlite3 /pm/my.db
+  solera run --volume v.pm --at /pm -- bash          a shell; everything it starts sees /pm
+  solera run --volume v.pm --at /pm --report -- tar xf a.tar -C /pm
+                                                     what was left to the kernel, and why")]
+pub struct RunArgs {
+    /// The volume's file or device.
+    #[arg(long)]
+    pub volume: PathBuf,
+    /// The path under which the program sees the volume: absolute; nothing, or an empty directory.
+    #[arg(long, value_name = "PREFIX")]
+    pub at: PathBuf,
+    /// What a write promises: posix, sync or strict.
+    #[arg(long, default_value = "strict", value_parser = ["posix", "sync", "strict"])]
+    pub mode: String,
+    /// When the program has ended, say which calls were left to the kernel and why: on standard
+    /// error, or in FILE.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "")]
+    pub report: Option<PathBuf>,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub program: Vec<OsString>,
+}
+
+/// List a directory of a volume.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera ls /dev/shm/v.pm              the root
+  solera ls -l /dev/shm/v.pm:/logs")]
+pub struct LsArgs {
+    /// Kind, permissions, links, owner, size and time of each.
+    #[arg(short = 'l')]
+    pub long: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// VOLUME or VOLUME:/path.
+    #[arg(value_name = "VOLUME[:/PATH]")]
+    pub place: OsString,
+}
+
+/// Write files of a volume to standard output.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  solera cat /dev/shm/v.pm:/logs/today | grep error")]
+pub struct CatArgs {
+    /// Files, each as VOLUME:/path.
+    #[arg(required = true, value_name = "VOLUME:/PATH")]
+    pub places: Vec<OsString>,
+}
+
+/// Copy files into, out of and between volumes.
+///
+/// Permissions, times and holes are kept; the owner is who copies.
+#[derive(Args)]
+#[command(after_help = "\
+A place on a volume is VOLUME:/path. A local file whose name looks like one is taken as local if it
+exists.
+
+Examples:
+  solera cp notes.txt /dev/shm/v.pm:/              in
+  solera cp /dev/shm/v.pm:/notes.txt .             out
+  solera cp -r src /dev/shm/v.pm:/backup           a directory with all that is in it")]
+pub struct CpArgs {
+    /// Copy directories with all that is in them.
+    #[arg(short = 'r', long)]
+    pub recursive: bool,
+    /// What to copy, then where to: an existing directory, or a new name.
+    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
+    pub places: Vec<OsString>,
+}
+
+/// Show the free space of volumes.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  solera df /dev/shm/*.pm")]
+pub struct DfArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volumes' files or devices.
+    #[arg(required = true)]
+    pub volumes: Vec<PathBuf>,
+}
+
+/// Check every structure of a volume; changes nothing.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0 clean, 1 faults were found, 2 it could not be checked.
+
+Example:
+  solera fsck --json /dev/shm/v.pm | jq '.faults[].place'")]
+pub struct FsckArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}
+
+/// Make a volume larger, while programs go on using it.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera grow --size 8G /dev/shm/v.pm     to 8 GiB
+  solera grow --size +2G /dev/shm/v.pm    by 2 GiB")]
+pub struct GrowArgs {
+    /// The new size, or with a + before it how much more.
+    #[arg(long, value_parser = new_size)]
+    pub size: NewSize,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}
+
+/// Give the memory of free chunks back to the machine.
+///
+/// Chunks of 2 MiB that hold nothing are punched out of the volume's file; they come back when they
+/// are written again.
+#[derive(Args)]
+pub struct TrimArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file.
+    pub volume: PathBuf,
+}
+
+/// Clean up after processes that were killed, and say who still uses the volume.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0 if nobody is attached any more (the volume is then marked clean), 1 if somebody is.")]
+pub struct DetachArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}
+
+/// Measure.
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+#[derive(Subcommand)]
+pub enum BenchCommand {
+    Micro(MicroArgs),
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+}
+
+/// Single calls on a volume, on tmpfs, and the memory's own limit, side by side.
+///
+/// A volume is made for the run and touched beforehand, on a tmpfs with huge pages that is mounted
+/// for the run (this needs root; otherwise /dev/shm serves, and the table says so). Peers take turns,
+/// call by call, so that a noisy machine is noisy for all of them.
+#[derive(Args)]
+#[command(after_help = "\
+\"limit\" is what the memory itself takes for the same bytes in the same pattern: a streaming copy and a
+fence for writes, a plain copy for reads.
+
+Examples:
+  solera bench micro
+  solera bench micro --mode posix --repeat 9 --json
+  solera bench micro --counts            fences and flushed lines of each call, not times")]
+pub struct MicroArgs {
+    /// What a write promises on the volume: posix, sync or strict.
+    #[arg(long, default_value = "strict", value_parser = ["posix", "sync", "strict"])]
+    pub mode: String,
+    /// Bytes that the reads and overwrites range over.
+    #[arg(long, default_value = "256M", value_parser = size::parse)]
+    pub size: u64,
+    /// How many times each row is measured; the median counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..1000))]
+    pub repeat: u32,
+    /// Count stores, fences and flushed lines instead of time.
+    #[arg(long)]
+    pub counts: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One peer of `bench micro`: takes the names of rows from standard input.
+#[derive(Args)]
+pub struct WorkerArgs {
+    /// Bytes of the file that is read and overwritten.
+    #[arg(long)]
+    pub size: u64,
+    /// Measure the memory itself, through a region, not a file system.
+    #[arg(long)]
+    pub memory: bool,
+    /// The directory to work in, or the region's file.
+    pub place: PathBuf,
+}
+
+/// The size that `grow` is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NewSize {
+    /// Bytes in all.
+    To(u64),
+    /// Bytes more.
+    By(u64),
+}
+
+fn new_size(text: &str) -> Result<NewSize, String> {
+    match text.strip_prefix('+') {
+        Some(more) => size::parse(more).map(NewSize::By),
+        None => size::parse(text).map(NewSize::To),
+    }
+}
+
+fn permissions(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err(format!("`{text}` is not a set of permissions: give an octal number such as 660")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,81 @@
+//! `solera bench micro`: single calls on a volume beside tmpfs and the memory's own limit.
+//!
+//! One worker process per peer stays alive for the whole run and measures one row at a time when it
+//! is told to; the peers take turns row by row, so that a noisy machine is noisy for all of them. The
+//! worker of the volume runs under the preload library and calls the same libc functions as the
+//! workers of tmpfs: what is timed is what a program would see.
+
+mod calls;
+mod counts;
+mod ground;
+mod memory;
+mod peer;
+mod report;
+mod row;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::MicroArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Progress};
+
+use ground::Ground;
+use peer::Peer;
+use row::Row;
+
+pub use worker::run as worker;
+
+/// Measures all rows and prints the table.
+pub fn micro(args: &MicroArgs) -> Outcome {
+    if args.size < row::SIZE_MIN || !args.size.is_multiple_of(row::SIZE_MIN) {
+        return Err(Failure::new(
+            format!("measure over {} bytes", args.size),
+            "the size is no multiple of 2 MiB",
+            "give for example --size 256M",
+        )
+        .code(2));
+    }
+    if args.counts {
+        let rows = counts::measure(args)?;
+        return counts::print(&rows, args.json).map(|()| 0);
+    }
+    // Workers of this process group die of the same signal; what was mounted or made is removed on
+    // the way out, so the signal must not end this process at once.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::new("watch for signals", error, ""))?;
+    }
+    let mut progress = Progress::new("measuring");
+    let ground = Ground::make(args.size)?;
+    let mut peers = Peer::start_all(&ground, args)?;
+    // Round 0 warms caches, page tables and the host's memory; it does not count.
+    let rounds = args.repeat + 1;
+    let total = u64::from(rounds) * Row::ALL.len() as u64;
+    for round in 0..rounds {
+        for (index, row) in Row::ALL.iter().enumerate() {
+            for peer in &mut peers {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Failure::new("measure", "interrupted", "").code(130));
+                }
+                let time = peer.measure(*row)?;
+                if round > 0 {
+                    peer.keep(*row, time);
+                }
+            }
+            progress.update(u64::from(round) * Row::ALL.len() as u64 + index as u64 + 1, total);
+        }
+    }
+    drop(progress);
+    let results = report::Results::new(&peers, &ground, args);
+    if args.json {
+        output::emit_json(&results.to_json())?;
+    } else {
+        output::emit(results.to_text().as_bytes())?;
+    }
+    Ok(0)
+}

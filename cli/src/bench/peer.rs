@@ -1,0 +1,123 @@
+//! A peer of the table: its worker process and what it measured.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use volume::FormatOptions;
+
+use crate::args::MicroArgs;
+use crate::bench::ground::Ground;
+use crate::bench::row::Row;
+use crate::commands::run::{environment, find_library};
+use crate::failure::Failure;
+
+/// Which part of the table a peer plays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    Volume,
+    Tmpfs,
+    Limit,
+}
+
+/// A worker process, with its times in nanoseconds per call.
+pub struct Peer {
+    pub name: &'static str,
+    pub part: Part,
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    times: BTreeMap<Row, Vec<f64>>,
+}
+
+impl Peer {
+    /// Starts the volume's worker first, then the others.
+    pub fn start_all(ground: &Ground, args: &MicroArgs) -> Result<Vec<Self>, Failure> {
+        let options = FormatOptions { force: true, permissions: 0o600, ..FormatOptions::default() };
+        volume::format(&ground.region, &options)?;
+        // A prefix that exists nowhere else, since nothing else is there.
+        let at = PathBuf::from(format!("/solera-bench-{}", std::process::id()));
+        let mut command = worker(args, &at, false)?;
+        environment(&mut command, &ground.region, &at, &args.mode, &find_library()?);
+        let mut peers = vec![Self::start("solera", Part::Volume, command)?];
+        for tmpfs in &ground.tmpfs {
+            peers.push(Self::start(tmpfs.name, Part::Tmpfs, worker(args, &tmpfs.dir, false)?)?);
+        }
+        let memory = worker(args, &ground.memory, true)?;
+        peers.push(Self::start("limit", Part::Limit, memory)?);
+        Ok(peers)
+    }
+
+    fn start(name: &'static str, part: Part, mut command: Command) -> Result<Self, Failure> {
+        let failed = |error| Failure::new(format!("start the worker for {name}"), error, "");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(std::io::ErrorKind::BrokenPipe.into()));
+        };
+        let output = BufReader::new(output);
+        let mut peer = Self { name, part, child, input, output, times: BTreeMap::new() };
+        match peer.answer()?.as_str() {
+            "ready" => Ok(peer),
+            other => Err(Failure::new(format!("start {name}"), format!("it says `{other}`"), "")),
+        }
+    }
+
+    /// Nanoseconds per call of one run; `None` where the peer has nothing to measure.
+    pub fn measure(&mut self, row: Row) -> Result<Option<f64>, Failure> {
+        if self.part == Part::Limit && row.bytes() == 0 {
+            return Ok(None);
+        }
+        writeln!(self.input, "{}", row.name()).map_err(|error| self.lost(&error))?;
+        let text = self.answer()?;
+        text.parse().map(Some).map_err(|_| {
+            Failure::new(format!("measure {}", self.name), format!("it says `{text}`"), "")
+        })
+    }
+
+    /// Remembers a time.
+    pub fn keep(&mut self, row: Row, time: Option<f64>) {
+        self.times.entry(row).or_default().extend(time);
+    }
+
+    /// The times of a row, in the order in which they were taken.
+    pub fn times(&self, row: Row) -> &[f64] {
+        self.times.get(&row).map_or(&[], Vec::as_slice)
+    }
+
+    fn answer(&mut self) -> Result<String, Failure> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err(self.lost(&std::io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(self.lost(&error)),
+        }
+    }
+
+    fn lost(&self, error: &std::io::Error) -> Failure {
+        let asked = format!("measure {}", self.name);
+        Failure::new(asked, format!("its worker ended ({error})"), "see what it said above")
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // The worker holds nothing that outlives it; it may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// This program again, as a worker.
+fn worker(args: &MicroArgs, place: &Path, memory: bool) -> Result<Command, Failure> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::new("find this program", error, "is /proc mounted?"))?;
+    let mut command = Command::new(own);
+    command.args(["bench", "worker", "--size", &args.size.to_string()]);
+    if memory {
+        command.arg("--memory");
+    }
+    command.arg(place);
+    Ok(command)
+}

@@ -1,0 +1,15 @@
+//! The subcommands, one file each, each with a `run` that gives the exit code.
+
+pub mod cat;
+pub mod cp;
+pub mod detach;
+pub mod df;
+pub mod format;
+pub mod fsck;
+pub mod grow;
+pub mod info;
+pub mod ls;
+pub mod run;
+pub mod trim;
+
+mod program;

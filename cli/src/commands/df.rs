@@ -1,0 +1,50 @@
+//! `solera df`.
+
+use serde_json::{Value, json};
+
+use crate::args::DfArgs;
+use crate::commands::info::percent;
+use crate::failure::Outcome;
+use crate::output;
+use crate::size;
+
+/// One line per volume; goes on after a volume that cannot be read, and fails at the end.
+pub fn run(args: &DfArgs) -> Outcome {
+    let mut rows = Vec::new();
+    let mut values: Vec<Value> = Vec::new();
+    let mut code = 0;
+    for path in &args.volumes {
+        let info = match volume::info(path) {
+            Ok(info) => info,
+            Err(error) => {
+                eprintln!("solera: {error}");
+                code = 1;
+                continue;
+            }
+        };
+        let used = info.size_bytes - info.free_bytes;
+        rows.push(vec![
+            path.display().to_string(),
+            size::show(info.size_bytes),
+            size::show(used),
+            size::show(info.free_bytes),
+            format!("{:.0} %", percent(used, info.size_bytes)),
+            format!("{:.0} %", percent(info.free_aligned_bytes, info.free_bytes)),
+        ]);
+        values.push(json!({
+            "volume": path.to_string_lossy(),
+            "label": info.label,
+            "size_bytes": info.size_bytes,
+            "used_bytes": used,
+            "free_bytes": info.free_bytes,
+            "free_aligned_bytes": info.free_aligned_bytes,
+        }));
+    }
+    if args.json {
+        output::emit_json(&Value::Array(values))?;
+    } else if !rows.is_empty() {
+        let head = ["volume", "size", "used", "free", "used", "free in huge pages"];
+        output::emit(output::table(&head, &rows).as_bytes())?;
+    }
+    Ok(code)
+}

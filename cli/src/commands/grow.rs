@@ -1,0 +1,31 @@
+//! `solera grow`.
+
+use serde_json::json;
+
+use crate::args::{GrowArgs, NewSize};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::size;
+use crate::tree::VolumeTree;
+
+/// Makes the volume larger; others may have it attached meanwhile.
+pub fn run(args: &GrowArgs) -> Outcome {
+    let tree = VolumeTree::attach(&args.volume)?;
+    let asked = format!("grow {}", args.volume.display());
+    let info = || tree.volume().info().map_err(|errno| Failure::errno(&asked, errno));
+    let before = info()?.size_bytes;
+    let wanted = match args.size {
+        NewSize::To(bytes) => bytes,
+        NewSize::By(more) => before.saturating_add(more),
+    };
+    tree.volume().grow(wanted)?;
+    let after = info()?.size_bytes;
+    if args.json {
+        output::emit_json(&json!({ "size_bytes_before": before, "size_bytes": after }))?;
+    } else {
+        let path = args.volume.display();
+        let text = format!("{path}: grown from {} to {}\n", size::show(before), size::show(after));
+        output::emit(text.as_bytes())?;
+    }
+    Ok(0)
+}

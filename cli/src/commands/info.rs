@@ -1,0 +1,84 @@
+//! `solera info`, and the JSON form of what it tells, which `format` and `df` share.
+
+use serde_json::{Value, json};
+use volume::Info;
+
+use crate::args::InfoArgs;
+use crate::failure::Outcome;
+use crate::output;
+use crate::size;
+
+/// Prints what the volume is and how its space is used.
+pub fn run(args: &InfoArgs) -> Outcome {
+    let info = volume::info(&args.volume)?;
+    if args.json {
+        output::emit_json(&to_json(&info))?;
+    } else {
+        output::emit(to_text(&info).as_bytes())?;
+    }
+    Ok(0)
+}
+
+/// All of it, for programs. Names are stable: fields are added, never renamed.
+pub fn to_json(info: &Info) -> Value {
+    let attached: Vec<Value> = info
+        .attached
+        .iter()
+        .map(|process| json!({ "pid": process.pid, "slot": process.slot }))
+        .collect();
+    json!({
+        "label": info.label,
+        "uuid": info.uuid,
+        "version": info.version,
+        "clean": info.clean,
+        "groups": info.groups,
+        "size_bytes": info.size_bytes,
+        "data_bytes": info.data_bytes,
+        "hole_bytes": info.hole_bytes,
+        "free_aligned_bytes": info.free_aligned_bytes,
+        "metadata_bytes": info.metadata_bytes,
+        "free_bytes": info.free_bytes,
+        "inodes_used": info.inodes_used,
+        "class": info.class,
+        "class_reason": info.class_reason,
+        "flush": info.flush,
+        "copy": info.copy,
+        "attached": attached,
+    })
+}
+
+fn to_text(info: &Info) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        text.push_str(&output::heading(&format!("{name:<14}")));
+        text.push_str(&value);
+        text.push('\n');
+    };
+    if !info.label.is_empty() {
+        line("label", info.label.clone());
+    }
+    line("uuid", info.uuid.to_string());
+    line("format", format!("version {}, {} groups", info.version, info.groups));
+    line("class", format!("{}: {}", info.class, info.class_reason));
+    line("instructions", format!("flush {}, copy {}", info.flush, info.copy));
+    line("state", if info.clean { "clean" } else { "in use, or not ended orderly" }.to_owned());
+    line("size", size::show(info.size_bytes));
+    line("  data", share(info.data_bytes, info.size_bytes));
+    line("  holes", share(info.hole_bytes, info.size_bytes));
+    line("  free aligned", share(info.free_aligned_bytes, info.size_bytes));
+    line("  metadata", share(info.metadata_bytes, info.size_bytes));
+    line("free", size::show(info.free_bytes));
+    line("inodes used", info.inodes_used.to_string());
+    let pids: Vec<String> = info.attached.iter().map(|process| process.pid.to_string()).collect();
+    line("attached", if pids.is_empty() { "nobody".to_owned() } else { pids.join(", ") });
+    text
+}
+
+fn share(part: u64, whole: u64) -> String {
+    format!("{:<10} {:5.1} %", size::show(part), percent(part, whole))
+}
+
+/// `part` of `whole` in percent; 0 of nothing is 0.
+pub fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}

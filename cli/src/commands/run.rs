@@ -1,0 +1,273 @@
+//! `solera run`: starts a program with the preload library, which attaches the volume inside it.
+//!
+//! The command itself attaches nothing. Without `--report` it *becomes* the program (exec), so that
+//! signals, exit codes and job control are the program's own; with it, it waits, passes signals on
+//! and prints afterwards what was left to the kernel.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Component, Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+
+use crate::args::RunArgs;
+use crate::commands::program::{self, Refusal};
+use crate::failure::{Failure, Outcome};
+use crate::output;
+
+/// `solera run` itself failed, as with `env` and `nohup`.
+pub const CODE_OWN_FAILURE: u8 = 125;
+const CODE_NOT_RUNNABLE: u8 = 126;
+const CODE_NOT_FOUND: u8 = 127;
+
+const LIBRARY: &str = "libsolera_preload.so";
+
+/// Runs the program; returns only if that failed or a report was asked for.
+pub fn run(args: &RunArgs) -> Outcome {
+    start(args).map_err(|failure| match failure.exit_code() {
+        1 => failure.code(CODE_OWN_FAILURE),
+        _ => failure,
+    })
+}
+
+fn start(args: &RunArgs) -> Outcome {
+    let [name, arguments @ ..] = args.program.as_slice() else { return Ok(CODE_OWN_FAILURE) };
+    let asked = format!("run {}", name.to_string_lossy());
+    let path = program::find(name)
+        .and_then(|path| program::check(&path).map(|()| path))
+        .map_err(|refusal| refused(&asked, refusal))?;
+    let volume = check_volume(&args.volume)?;
+    let at = check_prefix(&args.at)?;
+    let library = find_library()?;
+    let mut command = Command::new(&path);
+    command.arg0(name).args(arguments);
+    environment(&mut command, &volume, &at, &args.mode, &library);
+    match &args.report {
+        None => Err(not_started(&asked, &command.exec())),
+        Some(target) => run_and_report(&asked, &mut command, target),
+    }
+}
+
+/// Sets what the preload library reads at its start.
+pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, library: &Path) {
+    let mut preload = OsString::from(library);
+    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
+        // A `solera run` inside another one replaces its library rather than loading it twice.
+        if !other.is_empty() && !other.ends_with(LIBRARY.as_bytes()) {
+            preload.push(":");
+            preload.push(OsStr::from_bytes(other));
+        }
+    }
+    command
+        .env("LD_PRELOAD", preload)
+        .env("SOLERA_VOLUME", volume)
+        .env("SOLERA_AT", at)
+        .env("SOLERA_MODE", mode)
+        .env_remove("SOLERA_RESUME")
+        .env_remove("SOLERA_REPORT");
+}
+
+fn refused(asked: &str, refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::NotFound => {
+            Failure::new(asked, "there is no such program", "give its path, or check PATH")
+                .code(CODE_NOT_FOUND)
+        }
+        Refusal::NotRunnable(found) => Failure::new(asked, found, "").code(CODE_NOT_RUNNABLE),
+        Refusal::NotServed(found) => Failure::new(
+            asked,
+            found,
+            "use a dynamically linked program, or `solera cp` the files in and out",
+        ),
+    }
+}
+
+fn not_started(asked: &str, error: &io::Error) -> Failure {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => CODE_NOT_FOUND,
+        _ => CODE_NOT_RUNNABLE,
+    };
+    Failure::new(asked, error, "").code(code)
+}
+
+/// The volume's absolute path. That it is a volume, and which, is found out by who attaches it.
+fn check_volume(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize().map_err(|error| {
+        Failure::new(
+            format!("find the volume {}", path.display()),
+            error,
+            "check the path, or make a volume with `solera format`",
+        )
+    })
+}
+
+/// The prefix, absolute and without `.`, `..` and doubled slashes.
+fn check_prefix(at: &Path) -> Result<PathBuf, Failure> {
+    let asked = format!("show the volume at {}", at.display());
+    if !at.is_absolute() {
+        return Err(Failure::new(asked, "the path is relative", "give an absolute path: --at /pm"));
+    }
+    let mut prefix = PathBuf::from("/");
+    for component in at.components() {
+        match component {
+            Component::Normal(name) => prefix.push(name),
+            Component::ParentDir => {
+                prefix.pop();
+            }
+            _ => {}
+        }
+    }
+    if prefix == Path::new("/") {
+        return Err(Failure::new(asked, "the volume cannot be the root directory", "give --at /pm"));
+    }
+    let found = match fs::symlink_metadata(&prefix) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(prefix),
+        Err(error) => error.to_string(),
+        Ok(meta) if !meta.is_dir() => "there is something that is not a directory".to_owned(),
+        Ok(_) => match fs::read_dir(&prefix).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => return Ok(prefix),
+            Ok(false) => "there is a directory with files in it, which would be hidden".to_owned(),
+            Err(error) => error.to_string(),
+        },
+    };
+    Err(Failure::new(asked, found, "choose a path where nothing is, or an empty directory"))
+}
+
+/// The preload library: `SOLERA_PRELOAD`, or beside this program, or in `../lib` from it.
+pub fn find_library() -> Result<PathBuf, Failure> {
+    let mut places = Vec::new();
+    if let Some(path) = std::env::var_os("SOLERA_PRELOAD") {
+        places.push(PathBuf::from(path));
+    } else if let Ok(own) = std::env::current_exe()
+        && let Some(dir) = own.parent()
+    {
+        places.extend([dir.join(LIBRARY), dir.join("../lib").join(LIBRARY)]);
+    }
+    if let Some(found) = places.iter().find_map(|place| place.canonicalize().ok()) {
+        // ld.so splits LD_PRELOAD at these, and knows no way to quote them.
+        return match found.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
+            false => Ok(found),
+            true => Err(Failure::new(
+                format!("preload {}", found.display()),
+                "the loader takes no path with a space or a colon in it",
+                "install solera elsewhere, or set SOLERA_PRELOAD to a copy of the library",
+            )),
+        };
+    }
+    let tried: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    Err(Failure::new(
+        format!("find the preload library {LIBRARY}"),
+        format!("it is not at {}", tried.join(" nor at ")),
+        "build it (cargo build --release), or set SOLERA_PRELOAD to its path",
+    ))
+}
+
+fn run_and_report(asked: &str, command: &mut Command, target: &Path) -> Outcome {
+    let failed = |error: io::Error| Failure::new("keep a report", error, "");
+    let record = temporary_file().map_err(failed)?;
+    command.env("SOLERA_REPORT", &record);
+    let ended = wait_for(command);
+    let text = fs::read(&record).map(|lines| report_text(&lines));
+    let removed = fs::remove_file(&record);
+    let status = ended.map_err(|error| not_started(asked, &error))?;
+    let text = text.and_then(|text| removed.map(|()| text)).map_err(failed)?;
+    if target.as_os_str().is_empty() {
+        eprint!("{text}");
+    } else {
+        fs::write(target, text).map_err(failed)?;
+    }
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Ok(u8::try_from(code.unwrap_or(CODE_OWN_FAILURE.into())).unwrap_or(CODE_OWN_FAILURE))
+}
+
+/// A new empty file for the processes to append to.
+fn temporary_file() -> io::Result<PathBuf> {
+    let mut template = std::env::temp_dir().into_os_string().into_vec();
+    template.extend_from_slice(b"/solera-report.XXXXXX\0");
+    // SAFETY: `template` is a writable, NUL-terminated buffer that mkstemp changes in place.
+    let fd = unsafe { libc::mkstemp(template.as_mut_ptr().cast()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: mkstemp gave this descriptor to us alone; it is closed here and used no more.
+    unsafe { libc::close(fd) };
+    template.pop();
+    Ok(PathBuf::from(OsString::from_vec(template)))
+}
+
+/// Starts the program and waits for it, passing signals on. What the terminal sends to the whole
+/// foreground group (SIGINT, SIGQUIT) is only survived here: the program has got it already.
+fn wait_for(command: &mut Command) -> io::Result<ExitStatus> {
+    let passed_on = [SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+    let survived = [SIGINT, SIGQUIT, SIGWINCH];
+    let mut signals = Signals::new(passed_on.into_iter().chain(survived))?;
+    let handle = signals.handle();
+    let mut child = command.spawn()?;
+    let pid = Pid::from_child(&child);
+    let status = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for signal in signals.forever().filter(|signal| passed_on.contains(signal)) {
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    // A program that ended just now needs no signal any more.
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        });
+        let status = child.wait();
+        handle.close();
+        status
+    });
+    status
+}
+
+/// Sums up the lines `count reason function` that each process has appended.
+fn report_text(lines: &[u8]) -> String {
+    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for line in String::from_utf8_lossy(lines).lines() {
+        let mut words = line.split_whitespace();
+        let (Some(count), Some(function)) = (words.next(), words.next_back()) else { continue };
+        let reason: Vec<&str> = words.collect();
+        let key = (reason.join(" "), function.to_owned());
+        *counts.entry(key).or_default() += count.parse::<u64>().unwrap_or(0);
+    }
+    if counts.is_empty() {
+        return "solera: every call on the volume was served\n".to_owned();
+    }
+    let rows: Vec<Vec<String>> = counts
+        .into_iter()
+        .map(|((reason, function), count)| vec![reason, function, count.to_string()])
+        .collect();
+    let table = output::table(&["left to the kernel because", "function", "calls"], &rows);
+    format!("solera: some calls were not served by the volume\n{table}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check_prefix, report_text};
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn prefixes_are_normalised_or_refused() {
+        let check = |path: &str| check_prefix(Path::new(path));
+        assert_eq!(check("/no-such/./a//b/../c/").ok(), Some(PathBuf::from("/no-such/a/c")));
+        for wrong in ["pm", "./pm", "/", "/..", "/etc", "/etc/passwd", "/etc/passwd/x"] {
+            assert!(check(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reports_add_up() {
+        let text = report_text(b"2 no such thing ioctl\n3 no such thing ioctl\n1 static execve\n");
+        assert!(text.contains("no such thing"), "{text}");
+        assert!(text.lines().any(|line| line.ends_with(" 5")), "{text}");
+        assert!(report_text(b"").contains("every call"));
+    }
+}

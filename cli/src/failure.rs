@@ -1,0 +1,68 @@
+//! Why a command failed: what was asked, what was found, what to do about it, and the exit code.
+
+use std::fmt;
+
+use rustix::io::Errno;
+use volume::VolumeError;
+
+/// What a command gives: its exit code, or a failure.
+pub type Outcome = Result<u8, Failure>;
+
+/// A failure that ends the command. It is printed once, in `main`.
+#[derive(Debug)]
+pub struct Failure {
+    text: String,
+    code: u8,
+}
+
+impl Failure {
+    /// A failure with all three parts. `advice` may be empty where nothing can be advised.
+    pub fn new(asked: impl fmt::Display, found: impl fmt::Display, advice: &str) -> Self {
+        let mut text = format!("{asked}: {found}");
+        if !advice.is_empty() {
+            text.push_str("\n  do: ");
+            text.push_str(advice);
+        }
+        Self { text, code: 1 }
+    }
+
+    /// The same failure with another exit code than 1.
+    pub fn code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        self.code
+    }
+
+    /// A system call or a call of the contract failed on `subject`.
+    pub fn errno(asked: impl fmt::Display, errno: Errno) -> Self {
+        let advice = match errno {
+            Errno::NOSPC => "make room (`solera df` shows it), or `solera grow` the volume",
+            Errno::IO => "check the volume with `solera fsck`",
+            Errno::ACCESS | Errno::PERM => "run as the owner, or change the permissions",
+            _ => "",
+        };
+        Self::new(asked, describe(errno), advice)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Self {
+        Self { text: error.to_string(), code: 1 }
+    }
+}
+
+/// The text of an errno without Rust's "(os error N)".
+pub fn describe(errno: Errno) -> String {
+    let text = std::io::Error::from(errno).to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}

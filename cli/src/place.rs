@@ -1,0 +1,97 @@
+//! `VOLUME:/path`: how a command line names a place on a volume.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A file-system object named on the command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// A path of the kernel's.
+    Local(PathBuf),
+    /// A path on a volume; it begins with `/`.
+    OnVolume {
+        /// The volume's region file or device.
+        volume: PathBuf,
+        /// From the volume's root.
+        path: Vec<u8>,
+    },
+}
+
+impl Place {
+    /// What exists under the whole text is local. Otherwise the text is split at its first `:/`, or
+    /// at a `:` that ends it (the root); without either it is local.
+    pub fn parse(text: &OsStr) -> Self {
+        let local = || Self::Local(PathBuf::from(text));
+        if Path::new(text).symlink_metadata().is_ok() {
+            return local();
+        }
+        let bytes = text.as_bytes();
+        let split = bytes.windows(2).position(|two| two == b":/");
+        match split.or_else(|| bytes.strip_suffix(b":").map(<[u8]>::len)) {
+            Some(at) if at > 0 => Self::OnVolume {
+                volume: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
+                path: if at + 1 < bytes.len() { bytes[at + 1..].to_vec() } else { b"/".to_vec() },
+            },
+            _ => local(),
+        }
+    }
+
+    /// As [`Place::parse`], but a text without a path means the root of the volume of that name.
+    pub fn on_volume(text: &OsStr) -> (PathBuf, Vec<u8>) {
+        match Self::parse(text) {
+            Self::Local(volume) => (volume, b"/".to_vec()),
+            Self::OnVolume { volume, path } => (volume, path),
+        }
+    }
+}
+
+/// The last component of a path, without trailing slashes; empty for a root.
+pub fn base_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    &path[start..end]
+}
+
+/// `dir/name`.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, slash, name].concat()
+}
+
+/// A path for messages.
+pub fn display(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, base_name, join};
+    use std::ffi::OsStr;
+    use std::path::PathBuf;
+
+    fn on_volume(volume: &str, path: &str) -> Place {
+        Place::OnVolume { volume: PathBuf::from(volume), path: path.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn splits_volume_from_path() {
+        let parse = |text: &str| Place::parse(OsStr::new(text));
+        assert_eq!(parse("v.pm:/a/b"), on_volume("v.pm", "/a/b"));
+        assert_eq!(parse("/no/v.pm:"), on_volume("/no/v.pm", "/"));
+        assert_eq!(parse("v.pm:/a:/b"), on_volume("v.pm", "/a:/b"));
+        assert_eq!(parse("no/such"), Place::Local("no/such".into()));
+        assert_eq!(parse("time 12:30"), Place::Local("time 12:30".into()));
+        assert_eq!(parse(":/a"), Place::Local(":/a".into()));
+        assert_eq!(parse("/"), Place::Local("/".into()));
+    }
+
+    #[test]
+    fn takes_paths_apart_and_together() {
+        assert_eq!(base_name(b"/a/b//"), b"b");
+        assert_eq!(base_name(b"b"), b"b");
+        assert_eq!(base_name(b"//"), b"");
+        assert_eq!(join(b"/", b"x"), b"/x");
+        assert_eq!(join(b"/a", b"x"), b"/a/x");
+    }
+}

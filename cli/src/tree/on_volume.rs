@@ -1,0 +1,217 @@
+//! A volume's side of [`Tree`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfs::{
+    Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, UserIn, UserOut, Whence,
+};
+use volume::{AttachOptions, Volume, VolumeError};
+
+use super::{Meta, Open, Tree};
+
+/// An attached volume; detached when it is dropped.
+pub struct VolumeTree(Arc<Volume>);
+
+impl VolumeTree {
+    /// Symlinks followed in one path before `ELOOP`, as Linux does.
+    const LINKS_MAX: usize = 40;
+
+    /// Attaches for reading and writing.
+    pub fn attach(path: &Path) -> Result<Self, VolumeError> {
+        Ok(Self(volume::attach(path, &AttachOptions::default())?))
+    }
+
+    /// Attaches for reading: like anybody else where the region may be written, and read-only where
+    /// it may not.
+    pub fn attach_to_read(path: &Path) -> Result<Self, VolumeError> {
+        Self::attach(path).or_else(|error| match error.errno() {
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+                let options = AttachOptions { read_only: true, ..AttachOptions::default() };
+                Ok(Self(volume::attach(path, &options)?))
+            }
+            _ => Err(error),
+        })
+    }
+
+    /// The volume itself.
+    pub fn volume(&self) -> &Volume {
+        &self.0
+    }
+
+    /// The directory in which the last component of `path` lies, and that component (`.` for `/`).
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Node, &'p [u8]), Errno> {
+        let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let path = &path[..end];
+        let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let dir = self.walk(self.0.root(), &path[..split], true, &mut 0)?;
+        Ok((dir, if split == end { b"." } else { &path[split..] }))
+    }
+
+    fn walk(&self, from: Node, path: &[u8], follow: bool, links: &mut usize)
+    -> Result<Node, Errno> {
+        let mut at = if path.starts_with(b"/") { self.0.root() } else { from };
+        let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            let next = self.0.lookup(at, name)?;
+            let last = names.peek().is_none() && !path.ends_with(b"/");
+            if self.0.attr(next)?.kind == Kind::Symlink && (follow || !last) {
+                *links += 1;
+                if *links > Self::LINKS_MAX {
+                    return Err(Errno::LOOP);
+                }
+                let target = self.read_target(next)?;
+                at = self.walk(at, &target, true, links)?;
+            } else {
+                at = next;
+            }
+        }
+        Ok(at)
+    }
+
+    fn find(&self, path: &[u8], follow: bool) -> Result<Node, Errno> {
+        self.walk(self.0.root(), path, follow, &mut 0)
+    }
+
+    fn read_target(&self, link: Node) -> Result<Vec<u8>, Errno> {
+        let mut target = vec![0; 4096];
+        let length = self.0.read_link(link, &mut target)?;
+        target.truncate(length);
+        Ok(target)
+    }
+
+    fn make(&self, path: &[u8], kind: Kind, mode: u32, rdev: u64, target: &[u8])
+    -> Result<Node, Errno> {
+        let (dir, name) = self.parent(path)?;
+        let (uid, gid) =
+            (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        self.0.create(dir, name, &NewNode { kind, mode, uid, gid, rdev, target })
+    }
+
+    fn file(&self, node: Node, flags: i32) -> Result<Box<dyn Open + '_>, Errno> {
+        Ok(Box::new(VolumeFile { desc: self.0.open(node, OpenFlags(flags))?, volume: &self.0 }))
+    }
+}
+
+impl Drop for VolumeTree {
+    fn drop(&mut self) {
+        // What detach cannot do now, the next attacher does.
+        let _ = self.0.detach();
+    }
+}
+
+impl Tree for VolumeTree {
+    fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno> {
+        Ok(meta_of(&self.0.attr(self.find(path, follow)?)?))
+    }
+
+    fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, Errno> {
+        let mut names = Vec::new();
+        self.0.read_dir(self.find(path, true)?, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                names.push(entry.name.to_vec());
+            }
+            true
+        })?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn link_target(&self, path: &[u8]) -> Result<Vec<u8>, Errno> {
+        self.read_target(self.find(path, false)?)
+    }
+
+    fn make_dir(&self, path: &[u8]) -> Result<(), Errno> {
+        self.make(path, Kind::Directory, 0o700, 0, b"").map(drop)
+    }
+
+    fn make_symlink(&self, path: &[u8], target: &[u8]) -> Result<(), Errno> {
+        self.make(path, Kind::Symlink, 0o777, 0, target).map(drop)
+    }
+
+    fn make_node(&self, path: &[u8], meta: &Meta) -> Result<(), Errno> {
+        self.make(path, meta.kind, meta.mode, meta.rdev, b"").map(drop)
+    }
+
+    fn open(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Errno> {
+        self.file(self.find(path, true)?, libc::O_RDONLY)
+    }
+
+    fn create(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Errno> {
+        let node = match self.find(path, true) {
+            Err(Errno::NOENT) => self.make(path, Kind::File, 0o600, 0, b"")?,
+            found => found?,
+        };
+        self.file(node, libc::O_RDWR | libc::O_TRUNC)
+    }
+
+    fn finish(&self, path: &[u8], meta: &Meta) -> Result<(), Errno> {
+        let mode = (meta.kind != Kind::Symlink).then_some(meta.mode);
+        let (atime, mtime) = (Some(meta.atime), Some(meta.mtime));
+        let change = SetAttr { mode, atime, mtime, ..SetAttr::default() };
+        self.0.set_attr(self.find(path, false)?, &change)
+    }
+}
+
+struct VolumeFile<'v> {
+    volume: &'v Volume,
+    desc: Desc,
+}
+
+impl Open for VolumeFile<'_> {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, Errno> {
+        self.volume.read_at(self.desc, offset, &mut [UserOut::new(out)])
+    }
+
+    fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<(), Errno> {
+        while !data.is_empty() {
+            let written = self.volume.write_at(self.desc, offset, &[UserIn::new(data)])?;
+            data = &data[written..];
+            offset += written as u64;
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Errno> {
+        match self.volume.seek(self.desc, offset as i64, Whence::Data) {
+            Ok(start) => {
+                Ok(Some((start, self.volume.seek(self.desc, start as i64, Whence::Hole)?)))
+            }
+            Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn close_at(&self, size: u64) -> Result<(), Errno> {
+        let (node, _) = self.volume.describe(self.desc)?;
+        if self.volume.attr(node)?.size != size {
+            self.volume.truncate(node, size)?;
+        }
+        self.volume.sync(self.desc, false)
+    }
+}
+
+impl Drop for VolumeFile<'_> {
+    fn drop(&mut self) {
+        // The description was only read or is synced: closing it loses nothing.
+        let _ = self.volume.close(self.desc);
+    }
+}
+
+fn meta_of(attr: &Attr) -> Meta {
+    Meta {
+        kind: attr.kind,
+        mode: attr.mode,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        device: 0,
+        ino: attr.node.ino,
+        size: attr.size,
+        allocated: attr.blocks * 512,
+        atime: attr.atime,
+        mtime: attr.mtime,
+    }
+}
