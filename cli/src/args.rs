@@ -144,7 +144,7 @@ pub struct LsArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// VOLUME or VOLUME:/path.
+    /// `VOLUME` or `VOLUME:/path`.
     #[arg(value_name = "VOLUME[:/PATH]")]
     pub place: OsString,
 }
@@ -155,7 +155,7 @@ pub struct LsArgs {
 Example:
   solera cat /dev/shm/v.pm:/logs/today | grep error")]
 pub struct CatArgs {
-    /// Files, each as VOLUME:/path.
+    /// Files, each as `VOLUME:/path`.
     #[arg(required = true, value_name = "VOLUME:/PATH")]
     pub places: Vec<OsString>,
 }

@@ -18,9 +18,9 @@ pub struct Failure {
 impl Failure {
     /// A failure with all three parts. `advice` may be empty where nothing can be advised.
     pub fn new(asked: impl fmt::Display, found: impl fmt::Display, advice: &str) -> Self {
-        let mut text = format!("{asked}: {found}");
+        let mut text = format!("cannot {asked}: {found}");
         if !advice.is_empty() {
-            text.push_str("\n  do: ");
+            text.push_str("; ");
             text.push_str(advice);
         }
         Self { text, code: 1 }

@@ -46,13 +46,13 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         }
     }
     let line = |cells: &[String]| {
-        let mut text = String::new();
-        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            match column {
-                0 => text.push_str(&format!("{cell:<width$}")),
-                _ => text.push_str(&format!("  {cell:>width$}")),
-            }
-        }
+        let columns = cells.iter().zip(&widths).enumerate();
+        let text: String = columns
+            .map(|(column, (cell, width))| match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("  {cell:>width$}"),
+            })
+            .collect();
         text.trim_end().to_owned()
     };
     let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();

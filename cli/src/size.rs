@@ -11,16 +11,15 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let suffix = text[digits.len()..].to_ascii_uppercase();
     let number: u64 = digits.parse().map_err(|_| expected(text))?;
     let unit = suffix.strip_suffix("IB").or_else(|| suffix.strip_suffix('B')).unwrap_or(&suffix);
-    let shift = match unit {
-        "" => 0,
-        _ => {
-            let place = UNITS.iter().position(|(letter, _)| unit == letter.to_string());
-            10 * (place.ok_or_else(|| expected(text))? as u32 + 1)
-        }
+    let place = UNITS.iter().position(|(letter, _)| unit == letter.to_string());
+    let shift = match place {
+        Some(place) => 10 * (place as u32 + 1),
+        None if unit.is_empty() => 0,
+        None => return Err(expected(text)),
     };
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| format!("`{text}` is more than 16 EiB, the largest number of bytes there is"))
+    number.checked_mul(1 << shift).ok_or_else(|| {
+        format!("`{text}` is more than 16 EiB, the largest number of bytes there is")
+    })
 }
 
 fn expected(text: &str) -> String {
@@ -59,7 +58,8 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_size() {
-        for text in ["", "G", "-1", "4X", "1.5G", "4 G", "4GG", "99999999T", "20000000000000000000"] {
+        for text in ["", "G", "-1", "4X", "1.5G", "4 G", "4GG", "99999999T", "20000000000000000000"]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
     }

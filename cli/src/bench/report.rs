@@ -60,9 +60,8 @@ impl Results {
                         (cell.name.to_owned(), times)
                     })
                     .collect();
-                let ratios: serde_json::Map<String, Value> = ratios(cells)
-                    .map(|(name, ratio)| (name.to_owned(), ratio.into()))
-                    .collect();
+                let ratios: serde_json::Map<String, Value> =
+                    ratios(cells).map(|(name, ratio)| (name.to_owned(), ratio.into())).collect();
                 json!({
                     "row": row.name(), "calls": row.calls(self.size),
                     "peers": peers, "ratios": ratios,

@@ -80,11 +80,9 @@ impl Trees {
                 let path = path.as_os_str().as_bytes().to_vec();
                 Located { tree: &KernelTree, path, volume: None }
             }
-            Place::OnVolume { volume, path } => Located {
-                tree: &self.0[volume],
-                path: path.clone(),
-                volume: Some(volume.clone()),
-            },
+            Place::OnVolume { volume, path } => {
+                Located { tree: &self.0[volume], path: path.clone(), volume: Some(volume.clone()) }
+            }
         }
     }
 }

@@ -43,16 +43,15 @@ fn to_json(report: &FsckReport) -> Value {
 }
 
 fn to_text(report: &FsckReport) -> String {
-    let mut text = String::new();
-    for fault in &report.faults {
-        text.push_str(&format!("{} at {}: {}\n", fault.code, fault.place, fault.meaning));
-    }
+    let faults = report.faults.iter();
+    let lines =
+        faults.map(|fault| format!("{} at {}: {}\n", fault.code, fault.place, fault.meaning));
     let verdict = match report.faults.len() {
         0 => "clean".to_owned(),
         1 => "1 fault".to_owned(),
         count => format!("{count} faults"),
     };
     let (files, directories) = (report.files, report.directories);
-    text.push_str(&format!("{files} files, {directories} directories: {verdict}\n"));
-    text
+    let summary = format!("{files} files, {directories} directories: {verdict}\n");
+    lines.chain([summary]).collect()
 }

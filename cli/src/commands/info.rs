@@ -57,7 +57,7 @@ fn to_text(info: &Info) -> String {
     if !info.label.is_empty() {
         line("label", info.label.clone());
     }
-    line("uuid", info.uuid.to_string());
+    line("uuid", info.uuid.clone());
     line("format", format!("version {}, {} groups", info.version, info.groups));
     line("class", format!("{}: {}", info.class, info.class_reason));
     line("instructions", format!("flush {}, copy {}", info.flush, info.copy));

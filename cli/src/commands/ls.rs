@@ -22,8 +22,8 @@ struct Line {
 pub fn run(args: &LsArgs) -> Outcome {
     let (volume, path) = Place::on_volume(&args.place);
     let tree = VolumeTree::attach_to_read(&volume)?;
-    let lines =
-        collect(&tree, &path).map_err(|errno| Failure::errno(format!("list {}", display(&path)), errno))?;
+    let lines = collect(&tree, &path)
+        .map_err(|errno| Failure::errno(format!("list {}", display(&path)), errno))?;
     if args.json {
         output::emit_json(&lines.iter().map(to_json).collect())?;
     } else if args.long {

@@ -14,11 +14,11 @@ use rustix::fs::{Access, access};
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No such program (127).
-    NotFound,
+    Missing,
     /// There, but the kernel would not run it (126).
-    NotRunnable(String),
+    Unrunnable(String),
     /// It would run, but without seeing the volume (125).
-    NotServed(String),
+    Unserved(String),
 }
 
 /// Interpreters of interpreters that the kernel follows.
@@ -33,10 +33,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf, Refusal> {
     let runnable = |candidate: &PathBuf| {
         candidate.is_file() && access(candidate.as_path(), Access::EXEC_OK).is_ok()
     };
-    std::env::split_paths(&path)
-        .map(|dir| dir.join(name))
-        .find(runnable)
-        .ok_or(Refusal::NotFound)
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(runnable).ok_or(Refusal::Missing)
 }
 
 /// Checks that the loader will preload a library into the program, following `#!` lines.
@@ -46,51 +43,54 @@ pub fn check(path: &Path) -> Result<(), Refusal> {
 
 fn check_deep(path: &Path, depth: u32) -> Result<(), Refusal> {
     let cannot_read = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Refusal::NotFound,
-        _ => Refusal::NotRunnable(format!("it cannot be read: {error}")),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Refusal::Missing,
+        _ => Refusal::Unrunnable(format!("it cannot be read: {error}")),
     };
     let meta = path.metadata().map_err(cannot_read)?;
     if !meta.is_file() {
-        return Err(Refusal::NotRunnable("it is not a file".into()));
+        return Err(Refusal::Unrunnable("it is not a file".into()));
     }
     if access(path, Access::EXEC_OK).is_err() {
-        return Err(Refusal::NotRunnable("it is not executable".into()));
+        return Err(Refusal::Unrunnable("it is not executable".into()));
     }
     if let Some(reason) = gains_privileges(path, &meta) {
-        return Err(Refusal::NotServed(reason));
+        return Err(Refusal::Unserved(reason));
     }
     let mut file = File::open(path).map_err(cannot_read)?;
     let mut head = Vec::new();
     file.by_ref().take(4096).read_to_end(&mut head).map_err(cannot_read)?;
     if let Some(line) = head.strip_prefix(b"#!") {
         let interpreter = script_interpreter(line)
-            .ok_or_else(|| Refusal::NotRunnable("its #! line names no interpreter".into()))?;
+            .ok_or_else(|| Refusal::Unrunnable("its #! line names no interpreter".into()))?;
         if depth == 0 {
-            return Err(Refusal::NotRunnable("its interpreters are scripts without end".into()));
+            return Err(Refusal::Unrunnable("its interpreters are scripts without end".into()));
         }
         return check_deep(interpreter, depth - 1).map_err(|refusal| match refusal {
-            Refusal::NotFound => Refusal::NotRunnable(format!(
-                "its interpreter {} is missing",
-                interpreter.display()
-            )),
-            Refusal::NotServed(reason) => {
-                Refusal::NotServed(format!("its interpreter {}: {reason}", interpreter.display()))
+            Refusal::Missing => {
+                Refusal::Unrunnable(format!("its interpreter {} is missing", interpreter.display()))
             }
-            other @ Refusal::NotRunnable(_) => other,
+            Refusal::Unserved(reason) => {
+                Refusal::Unserved(format!("its interpreter {}: {reason}", interpreter.display()))
+            }
+            other @ Refusal::Unrunnable(_) => other,
         });
     }
     check_elf(&mut file, &head)
 }
 
-/// Set-id programs and those with file capabilities ignore LD_PRELOAD when they gain something.
+/// Set-id programs and those with file capabilities ignore `LD_PRELOAD` when they gain something.
 fn gains_privileges(path: &Path, meta: &std::fs::Metadata) -> Option<String> {
     let mode = meta.permissions().mode();
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     if mode & 0o4000 != 0 && meta.uid() != uid {
-        return Some("it is set-user-id, and the loader preloads nothing into such programs".into());
+        return Some(
+            "it is set-user-id, and the loader preloads nothing into such programs".into(),
+        );
     }
     if mode & 0o2010 == 0o2010 && meta.gid() != gid {
-        return Some("it is set-group-id, and the loader preloads nothing into such programs".into());
+        return Some(
+            "it is set-group-id, and the loader preloads nothing into such programs".into(),
+        );
     }
     let mut value = [0_u8; 64];
     let capabilities = rustix::fs::getxattr(path, "security.capability", &mut value[..]);
@@ -116,21 +116,21 @@ fn check_elf(file: &mut File, head: &[u8]) -> Result<(), Refusal> {
         part.iter().rev().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
     };
     if !head.starts_with(b"\x7fELF") {
-        return Err(Refusal::NotRunnable("it is neither a program nor a script with #!".into()));
+        return Err(Refusal::Unrunnable("it is neither a program nor a script with #!".into()));
     }
     if head.get(4) != Some(&CLASS_64) || field(head, 18, 2) != MACHINE_X86_64 {
-        return Err(Refusal::NotServed("it is not a 64-bit x86 program".into()));
+        return Err(Refusal::Unserved("it is not a 64-bit x86 program".into()));
     }
     let (offset, size, count) = (field(head, 32, 8), field(head, 54, 2), field(head, 56, 2));
     let mut table = vec![0; size as usize * count as usize];
     let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(&mut table));
     if read.is_err() || size < 56 {
-        return Err(Refusal::NotRunnable("its ELF header is damaged".into()));
+        return Err(Refusal::Unrunnable("its ELF header is damaged".into()));
     }
     if table.chunks_exact(size as usize).any(|header| field(header, 0, 4) == PT_INTERP) {
         return Ok(());
     }
-    Err(Refusal::NotServed("it is statically linked, so that nothing can be preloaded".into()))
+    Err(Refusal::Unserved("it is statically linked, so that nothing can be preloaded".into()))
 }
 
 #[cfg(test)]
@@ -142,16 +142,16 @@ mod tests {
     #[test]
     fn finds_in_path_and_by_path() {
         assert!(find(OsStr::new("sh")).is_ok_and(|path| path.ends_with("sh")));
-        assert_eq!(find(OsStr::new("no-such-program-anywhere")), Err(Refusal::NotFound));
+        assert_eq!(find(OsStr::new("no-such-program-anywhere")), Err(Refusal::Missing));
         assert_eq!(find(OsStr::new("./x")).as_deref(), Ok(Path::new("./x")));
     }
 
     #[test]
     fn tells_programs_from_the_rest() {
         assert_eq!(check(Path::new("/bin/sh")), Ok(()));
-        assert_eq!(check(Path::new("/no/such")), Err(Refusal::NotFound));
-        assert!(matches!(check(Path::new("/etc/passwd")), Err(Refusal::NotRunnable(_))));
-        assert!(matches!(check(Path::new("/etc")), Err(Refusal::NotRunnable(_))));
+        assert_eq!(check(Path::new("/no/such")), Err(Refusal::Missing));
+        assert!(matches!(check(Path::new("/etc/passwd")), Err(Refusal::Unrunnable(_))));
+        assert!(matches!(check(Path::new("/etc")), Err(Refusal::Unrunnable(_))));
     }
 
     #[test]

@@ -77,12 +77,12 @@ pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, 
 
 fn refused(asked: &str, refusal: Refusal) -> Failure {
     match refusal {
-        Refusal::NotFound => {
+        Refusal::Missing => {
             Failure::new(asked, "there is no such program", "give its path, or check PATH")
                 .code(CODE_NOT_FOUND)
         }
-        Refusal::NotRunnable(found) => Failure::new(asked, found, "").code(CODE_NOT_RUNNABLE),
-        Refusal::NotServed(found) => Failure::new(
+        Refusal::Unrunnable(found) => Failure::new(asked, found, "").code(CODE_NOT_RUNNABLE),
+        Refusal::Unserved(found) => Failure::new(
             asked,
             found,
             "use a dynamically linked program, or `solera cp` the files in and out",
@@ -126,7 +126,11 @@ fn check_prefix(at: &Path) -> Result<PathBuf, Failure> {
         }
     }
     if prefix == Path::new("/") {
-        return Err(Failure::new(asked, "the volume cannot be the root directory", "give --at /pm"));
+        return Err(Failure::new(
+            asked,
+            "the volume cannot be the root directory",
+            "give --at /pm",
+        ));
     }
     let found = match fs::symlink_metadata(&prefix) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(prefix),
@@ -153,14 +157,14 @@ pub fn find_library() -> Result<PathBuf, Failure> {
     }
     if let Some(found) = places.iter().find_map(|place| place.canonicalize().ok()) {
         // ld.so splits LD_PRELOAD at these, and knows no way to quote them.
-        return match found.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
-            false => Ok(found),
-            true => Err(Failure::new(
-                format!("preload {}", found.display()),
-                "the loader takes no path with a space or a colon in it",
-                "install solera elsewhere, or set SOLERA_PRELOAD to a copy of the library",
-            )),
-        };
+        if !found.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
+            return Ok(found);
+        }
+        return Err(Failure::new(
+            format!("preload {}", found.display()),
+            "the loader takes no path with a space or a colon in it",
+            "install solera elsewhere, or set SOLERA_PRELOAD to a copy of the library",
+        ));
     }
     let tried: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
     Err(Failure::new(
@@ -212,7 +216,7 @@ fn wait_for(command: &mut Command) -> io::Result<ExitStatus> {
     let handle = signals.handle();
     let mut child = command.spawn()?;
     let pid = Pid::from_child(&child);
-    let status = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         scope.spawn(|| {
             for signal in signals.forever().filter(|signal| passed_on.contains(signal)) {
                 if let Some(signal) = Signal::from_named_raw(signal) {
@@ -224,8 +228,7 @@ fn wait_for(command: &mut Command) -> io::Result<ExitStatus> {
         let status = child.wait();
         handle.close();
         status
-    });
-    status
+    })
 }
 
 /// Sums up the lines `count reason function` that each process has appended.

@@ -73,8 +73,10 @@ impl Tree for KernelTree {
         if meta.kind != Kind::Symlink {
             fs::chmod(path, Mode::from_raw_mode(meta.mode))?;
         }
-        let times =
-            Timestamps { last_access: timespec(meta.atime), last_modification: timespec(meta.mtime) };
+        let times = Timestamps {
+            last_access: timespec(meta.atime),
+            last_modification: timespec(meta.mtime),
+        };
         fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
     }
 }
@@ -113,8 +115,5 @@ fn nanos(seconds: i64, nanoseconds: u64) -> Nanos {
 }
 
 fn timespec(time: Nanos) -> Timespec {
-    Timespec {
-        tv_sec: time.div_euclid(1_000_000_000),
-        tv_nsec: time.rem_euclid(1_000_000_000),
-    }
+    Timespec { tv_sec: time.div_euclid(1_000_000_000), tv_nsec: time.rem_euclid(1_000_000_000) }
 }

@@ -49,8 +49,13 @@ impl VolumeTree {
         Ok((dir, if split == end { b"." } else { &path[split..] }))
     }
 
-    fn walk(&self, from: Node, path: &[u8], follow: bool, links: &mut usize)
-    -> Result<Node, Errno> {
+    fn walk(
+        &self,
+        from: Node,
+        path: &[u8],
+        follow: bool,
+        links: &mut usize,
+    ) -> Result<Node, Errno> {
         let mut at = if path.starts_with(b"/") { self.0.root() } else { from };
         let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).peekable();
         while let Some(name) = names.next() {
@@ -81,11 +86,16 @@ impl VolumeTree {
         Ok(target)
     }
 
-    fn make(&self, path: &[u8], kind: Kind, mode: u32, rdev: u64, target: &[u8])
-    -> Result<Node, Errno> {
+    fn make(
+        &self,
+        path: &[u8],
+        kind: Kind,
+        mode: u32,
+        rdev: u64,
+        target: &[u8],
+    ) -> Result<Node, Errno> {
         let (dir, name) = self.parent(path)?;
-        let (uid, gid) =
-            (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         self.0.create(dir, name, &NewNode { kind, mode, uid, gid, rdev, target })
     }
 
