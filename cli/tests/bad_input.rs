@@ -1,0 +1,212 @@
+//! What is no volume, or a damaged one: each time a clear error, the right exit code, nothing lost.
+//!
+//! Deeper damage (a bit in every structure) is the engine's own test; here it is what people meet.
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use support::{Place, shell, solera};
+
+/// Every command that takes a volume, and the code with which it refuses.
+fn refuse_all(volume: &str, at: &str, words: &[&str]) {
+    for command in ["info", "df", "ls", "trim", "detach"] {
+        solera([command, volume]).refused(1, words);
+    }
+    solera(["cat", &format!("{volume}:/x")]).refused(1, words);
+    solera(["cp", "/etc/hostname", &format!("{volume}:/x")]).refused(1, words);
+    solera(["grow", "--size", "+64M", volume]).refused(1, words);
+    solera(["fsck", volume]).refused(2, words);
+    solera(["run", "--volume", volume, "--at", at, "--", "true"]).refused(125, words);
+}
+
+/// Where the superblock's copies and fields lie: `docs/format.md`.
+const COPIES: [u64; 2] = [0, 4096];
+const SUPERBLOCK_BYTES: usize = 208;
+const VERSION: usize = 8;
+const CHECKSUM: usize = 12;
+const INCOMPATIBLE: usize = 20;
+const READ_ONLY_COMPATIBLE: usize = 24;
+
+/// Changes a field of both copies, with a right checksum.
+fn set_field(volume: &str, field: usize, value: u32) {
+    let file = OpenOptions::new().read(true).write(true).open(volume).expect("it opens");
+    for copy in COPIES {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        file.read_exact_at(&mut bytes, copy).expect("it is read");
+        bytes[field..field + 4].copy_from_slice(&value.to_le_bytes());
+        bytes[CHECKSUM..CHECKSUM + 4].fill(0);
+        let checksum = crc32c::crc32c(&bytes);
+        bytes[CHECKSUM..CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+        file.write_all_at(&bytes, copy).expect("it is written");
+    }
+}
+
+fn damage(volume: &str, offset: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(volume).expect("it opens");
+    file.write_all_at(bytes, offset).expect("it is written");
+}
+
+/// A volume with a file in it.
+fn with_a_file(place: &Place) -> String {
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    shell(&volume, &at, &format!("echo kept > {at}/file")).ok();
+    volume
+}
+
+#[test]
+fn no_volume() {
+    let place = Place::new();
+    refuse_all(&place.text("missing"), &place.prefix(), &["missing"]);
+}
+
+#[test]
+fn a_directory() {
+    let place = Place::new();
+    fs::create_dir(place.path("dir")).expect("made");
+    refuse_all(&place.text("dir"), &place.prefix(), &["dir"]);
+    solera(["format", "--force", &place.text("dir")]).refused(1, &["dir"]);
+}
+
+#[test]
+fn not_a_volume() {
+    let place = Place::new();
+    fs::write(place.path("empty"), "").expect("written");
+    refuse_all(&place.text("empty"), &place.prefix(), &["empty"]);
+    fs::write(place.path("zeros"), vec![0; 32 << 20]).expect("written");
+    refuse_all(&place.text("zeros"), &place.prefix(), &["zeros", "format"]);
+    fs::write(place.path("noise"), vec![0xE5; 32 << 20]).expect("written");
+    refuse_all(&place.text("noise"), &place.prefix(), &["noise"]);
+}
+
+#[test]
+fn a_version_of_the_future() {
+    let place = Place::new();
+    let volume = with_a_file(&place);
+    set_field(&volume, VERSION, 77);
+    refuse_all(&volume, &place.prefix(), &["version", "77"]);
+}
+
+#[test]
+fn unknown_features() {
+    let place = Place::new();
+    let volume = with_a_file(&place);
+    set_field(&volume, INCOMPATIBLE, 0x8000);
+    refuse_all(&volume, &place.prefix(), &["feature"]);
+    set_field(&volume, INCOMPATIBLE, 0);
+    // Read-only features: it may be looked at.
+    set_field(&volume, READ_ONLY_COMPATIBLE, 0x8000);
+    assert_eq!(solera(["cat", &format!("{volume}:/file")]).ok(), "kept\n");
+    solera(["cp", "/etc/hostname", &format!("{volume}:/x")]).ended_with(1);
+    set_field(&volume, READ_ONLY_COMPATIBLE, 0);
+    solera(["fsck", &volume]).ok();
+}
+
+#[test]
+fn a_region_that_lost_its_end() {
+    let place = Place::new();
+    let volume = with_a_file(&place);
+    let file = OpenOptions::new().write(true).open(&volume).expect("it opens");
+    file.set_len(40 << 20).expect("it is cut");
+    refuse_all(&volume, &place.prefix(), &["v.pm"]);
+    file.set_len(64 << 20).expect("it is extended");
+    drop(file);
+    assert_eq!(solera(["cat", &format!("{volume}:/file")]).ok(), "kept\n");
+}
+
+#[test]
+fn a_torn_superblock_has_a_second_copy() {
+    let place = Place::new();
+    let volume = with_a_file(&place);
+    for copy in COPIES {
+        let mut saved = vec![0; 4096];
+        let file = OpenOptions::new().read(true).write(true).open(&volume).expect("it opens");
+        file.read_exact_at(&mut saved, copy).expect("it is read");
+        damage(&volume, copy, &[0xFF; 64]);
+        assert_eq!(solera(["cat", &format!("{volume}:/file")]).ok(), "kept\n");
+        let checked = solera(["fsck", &volume]).ended_with(1);
+        assert!(checked.out.contains("superblock"), "{}", checked.out);
+        file.write_all_at(&saved, copy).expect("it is written");
+        solera(["fsck", &volume]).ok();
+    }
+    for copy in COPIES {
+        damage(&volume, copy, &[0xFF; 64]);
+    }
+    refuse_all(&volume, &place.prefix(), &["v.pm"]);
+}
+
+#[test]
+fn sizes_that_cannot_be() {
+    let place = Place::new();
+    let volume = place.text("v.pm");
+    for size in ["0", "1", "4095", "1M"] {
+        solera(["format", "--size", size, &volume]).refused(1, &["v.pm"]);
+        assert!(!place.path("v.pm").exists(), "a failed format of {size} leaves a file");
+    }
+    solera(["format", &volume]).refused(1, &["size"]);
+    // Odd sizes are served; what is no whole chunk is not used.
+    solera(["format", "--size", "70000001", &volume]).ok();
+    let info = solera(["info", "--json", &volume]).json();
+    let sum: u64 = ["data_bytes", "hole_bytes", "free_aligned_bytes", "metadata_bytes"]
+        .iter()
+        .map(|name| info[name].as_u64().expect("a number"))
+        .sum();
+    assert_eq!(info["size_bytes"], sum);
+    solera(["fsck", &volume]).ok();
+}
+
+#[test]
+fn a_full_volume_can_be_emptied() {
+    let place = Place::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    let free = || {
+        let info = solera(["info", "--json", &volume]).json();
+        info["free_bytes"].as_u64().expect("a number")
+    };
+    shell(&volume, &at, &format!("echo 1 > {at}/small")).ok();
+    let before = free();
+    let full = shell(&volume, &at, &format!("cat /dev/zero > {at}/large")).ended_with(1);
+    assert!(full.err.contains("No space left on device"), "{}", full.err);
+    let line = format!("echo 2 | dd of={at}/small conv=notrunc status=none && cat {at}/small");
+    assert_eq!(shell(&volume, &at, &line).ok(), "2\n");
+    shell(&volume, &at, &format!("truncate -s 4096 {at}/large && rm {at}/large")).ok();
+    solera(["fsck", &volume]).ok();
+    assert_eq!(free(), before);
+}
+
+#[test]
+fn names_that_are_too_long() {
+    let place = Place::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    let (longest, longer) = ("n".repeat(255), "n".repeat(256));
+    shell(&volume, &at, &format!("echo > {at}/{longest}")).ok();
+    let failed = shell(&volume, &at, &format!("echo > {at}/{longer}")).ended_with(2);
+    assert!(failed.err.contains("File name too long"), "{}", failed.err);
+    assert_eq!(solera(["ls", &volume]).ok(), format!("{longest}\n"));
+}
+
+#[test]
+fn a_region_that_may_not_be_read() {
+    let place = Place::new();
+    let volume = with_a_file(&place);
+    // Root may read everything: give up root in a child where there is such a thing as `setpriv`.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    fs::set_permissions(&volume, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("set");
+    let program = env!("CARGO_BIN_EXE_solera");
+    let ran = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", program, "info", &volume])
+        .output()
+        .expect("setpriv runs");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    // The build directory itself may be out of the other user's reach.
+    if ran.status.code() != Some(126) && ran.status.code() != Some(127) {
+        assert_eq!(ran.status.code(), Some(1), "{said}");
+        assert!(
+            said.starts_with("solera: ") && said.to_lowercase().contains("permission"),
+            "{said}"
+        );
+    }
+}

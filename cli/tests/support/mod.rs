@@ -1,0 +1,123 @@
+//! What the tests of the command share: a place in memory, and ways to run `solera`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A directory in memory that goes when the test ends.
+pub struct Place(PathBuf);
+
+impl Place {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = PathBuf::from(format!("/dev/shm/solera-cli-{}-{number}", std::process::id()));
+        fs::create_dir(&dir).expect("/dev/shm takes a directory");
+        Self(dir)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A path as text.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_str().expect("our own names are UTF-8").to_owned()
+    }
+
+    /// A path at which nothing is, for `--at`.
+    pub fn prefix(&self) -> String {
+        self.text("prefix")
+    }
+
+    /// A new volume.
+    pub fn volume(&self, size: &str) -> String {
+        let path = self.text("v.pm");
+        solera(["format", "--size", size, &path]).ok();
+        path
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a command did.
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+    what: String,
+}
+
+impl Ran {
+    fn new(what: String, output: &Output) -> Self {
+        let status = output.status;
+        Self {
+            code: status.code().unwrap_or_else(|| 1000 + status.signal().unwrap_or(0)),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+            what,
+        }
+    }
+
+    /// It ended with 0; gives what it printed.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        self.ended_with(0).out
+    }
+
+    /// It printed JSON.
+    #[track_caller]
+    pub fn json(self) -> serde_json::Value {
+        let text = self.ok();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"))
+    }
+
+    #[track_caller]
+    pub fn ended_with(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{}\nstdout: {}\nstderr: {}", self.what, self.out, self.err);
+        self
+    }
+
+    /// It failed with this code, and said why in one or two lines that contain these words.
+    #[track_caller]
+    pub fn refused(self, code: i32, words: &[&str]) {
+        let ran = self.ended_with(code);
+        let first = ran.err.lines().next().unwrap_or_default();
+        assert!(first.starts_with("solera: "), "{}\nstderr: {}", ran.what, ran.err);
+        for word in words {
+            assert!(ran.err.contains(word), "{}: `{word}` is not in: {}", ran.what, ran.err);
+        }
+        assert!(ran.err.lines().count() <= 3, "{}: too long: {}", ran.what, ran.err);
+        assert!(!ran.err.contains("panicked"), "{}: {}", ran.what, ran.err);
+    }
+}
+
+/// The command itself.
+pub fn command() -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_solera"));
+    let library = program.with_file_name("libsolera_preload.so");
+    assert!(library.exists(), "{} is missing: cargo build it first", library.display());
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).env_remove("LD_PRELOAD");
+    command
+}
+
+/// Runs `solera` with these arguments.
+pub fn solera<I: IntoIterator<Item = A>, A: AsRef<OsStr>>(arguments: I) -> Ran {
+    let mut command = command();
+    command.args(arguments);
+    let what = format!("{command:?}");
+    Ran::new(what, &command.output().expect("solera starts"))
+}
+
+/// `solera run` of a shell command line on a volume.
+pub fn shell(volume: &str, at: &str, line: &str) -> Ran {
+    solera(["run", "--volume", volume, "--at", at, "--", "sh", "-c", line])
+}
