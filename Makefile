@@ -31,6 +31,7 @@ test-long: setup
 
 lint: setup
 	$(CARGO) fmt --all --check
+	scripts/style.sh
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 deny: setup

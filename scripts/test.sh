@@ -50,6 +50,7 @@ skip() {
 }
 
 stage format cargo fmt --all --check
+stage style scripts/style.sh
 stage build cargo build --release --workspace
 stage lint cargo clippy --release --workspace --all-targets -- -D warnings
 if command -v cargo-deny > /dev/null; then

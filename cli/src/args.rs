@@ -269,12 +269,12 @@ pub enum BenchCommand {
 /// Single calls on a volume, on tmpfs, and the memory's own limit, side by side.
 ///
 /// A volume is made for the run and touched beforehand, on a tmpfs with huge pages that is mounted
-/// for the run (this needs root; otherwise /dev/shm serves, and the table says so). Peers take turns,
-/// call by call, so that a noisy machine is noisy for all of them.
+/// for the run (this needs root; otherwise /dev/shm serves, and the table says so). Peers take
+/// turns, row by row, so that a noisy machine is noisy for all of them.
 #[derive(Args)]
 #[command(after_help = "\
-\"limit\" is what the memory itself takes for the same bytes in the same pattern: a streaming copy and a
-fence for writes, a plain copy for reads.
+\"limit\" is what the memory itself takes for the same bytes in the same pattern: a streaming copy
+and a fence for writes, a plain copy for reads.
 
 Examples:
   solera bench micro
