@@ -65,6 +65,10 @@ pub struct FormatArgs {
     /// it: 600 for one user, 660 for a group.
     #[arg(long, default_value = "600", value_parser = permissions)]
     pub permissions: u32,
+    /// Take the memory for this class whatever it is: byte, cache-line, volatile or page. `page` lets
+    /// a plain file serve, which a power cut may tear.
+    #[arg(long)]
+    pub class: Option<pmem::Class>,
     /// Overwrite what is there, even a volume.
     #[arg(long)]
     pub force: bool,

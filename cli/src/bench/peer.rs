@@ -34,7 +34,7 @@ pub struct Peer {
 impl Peer {
     /// Starts the volume's worker first, then the others.
     pub fn start_all(ground: &Ground, args: &MicroArgs) -> Result<Vec<Self>, Failure> {
-        let options = FormatOptions { force: true, permissions: 0o600, ..FormatOptions::default() };
+        let options = FormatOptions { force: true, ..FormatOptions::default() };
         volume::format(&ground.region, &options)?;
         // A prefix that exists nowhere else, since nothing else is there.
         let at = PathBuf::from(format!("/solera-bench-{}", std::process::id()));

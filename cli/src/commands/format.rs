@@ -14,6 +14,7 @@ pub fn run(args: &FormatArgs) -> Outcome {
         label: args.label.clone(),
         force: args.force,
         permissions: args.permissions,
+        class: args.class,
     };
     let made = volume::format(&args.path, &options)?;
     if args.json {
