@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vfs::cred::Cred;
+use vfs::walk::{Found, Last, Place, Walk};
 use vfs::{
     Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, UserIn, UserOut, Whence,
 };
@@ -15,9 +17,6 @@ use super::{Meta, Open, Tree};
 pub struct VolumeTree(Arc<Volume>);
 
 impl VolumeTree {
-    /// Symlinks followed in one path before `ELOOP`, as Linux does.
-    const LINKS_MAX: usize = 40;
-
     /// Attaches for reading and writing.
     pub fn attach(path: &Path) -> Result<Self, VolumeError> {
         Ok(Self(volume::attach(path, &AttachOptions::default())?))
@@ -40,43 +39,18 @@ impl VolumeTree {
         &self.0
     }
 
-    /// The directory in which the last component of `path` lies, and that component (`.` for `/`).
-    fn parent<'p>(&self, path: &'p [u8]) -> Result<(Node, &'p [u8]), Errno> {
-        let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-        let path = &path[..end];
-        let split = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-        let dir = self.walk(self.0.root(), &path[..split], true, &mut 0)?;
-        Ok((dir, if split == end { b"." } else { &path[split..] }))
-    }
-
-    fn walk(
-        &self,
-        from: Node,
-        path: &[u8],
-        follow: bool,
-        links: &mut usize,
-    ) -> Result<Node, Errno> {
-        let mut at = if path.starts_with(b"/") { self.0.root() } else { from };
-        let mut names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).peekable();
-        while let Some(name) = names.next() {
-            let next = self.0.lookup(at, name)?;
-            let last = names.peek().is_none() && !path.ends_with(b"/");
-            if self.0.attr(next)?.kind == Kind::Symlink && (follow || !last) {
-                *links += 1;
-                if *links > Self::LINKS_MAX {
-                    return Err(Errno::LOOP);
-                }
-                let target = self.read_target(next)?;
-                at = self.walk(at, &target, true, links)?;
-            } else {
-                at = next;
-            }
+    /// The end of a path. An absolute symlink means the volume's own root, wherever it is shown.
+    fn walk(&self, path: &[u8], follow: bool) -> Result<Found, Errno> {
+        let root = Cred::default();
+        let walk = Walk { fs: &*self.0, cred: &root, prefix: b"" };
+        match walk.walk(self.0.root(), path, follow)? {
+            Place::Inside(found) => Ok(found),
+            Place::Outside(_) => Err(Errno::XDEV),
         }
-        Ok(at)
     }
 
     fn find(&self, path: &[u8], follow: bool) -> Result<Node, Errno> {
-        self.walk(self.0.root(), path, follow, &mut 0)
+        Ok(self.walk(path, follow)?.existing()?.node)
     }
 
     fn read_target(&self, link: Node) -> Result<Vec<u8>, Errno> {
@@ -94,9 +68,10 @@ impl VolumeTree {
         rdev: u64,
         target: &[u8],
     ) -> Result<Node, Errno> {
-        let (dir, name) = self.parent(path)?;
+        let found = self.walk(path, false)?;
+        let Last::Name(name) = found.last else { return Err(Errno::EXIST) };
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        self.0.create(dir, name, &NewNode { kind, mode, uid, gid, rdev, target })
+        self.0.create(found.dir, name.as_bytes(), &NewNode { kind, mode, uid, gid, rdev, target })
     }
 
     fn file(&self, node: Node, flags: i32) -> Result<Box<dyn Open + '_>, Errno> {
