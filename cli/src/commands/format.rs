@@ -16,7 +16,8 @@ pub fn run(args: &FormatArgs) -> Outcome {
         permissions: args.permissions,
         class: args.class,
     };
-    let made = volume::format(&args.path, &options)?;
+    volume::format(&args.path, &options)?;
+    let made = volume::info(&args.path)?;
     if args.json {
         output::emit_json(&info::to_json(&made))?;
     } else {

@@ -37,8 +37,12 @@ fn to_json(report: &FsckReport) -> Value {
     json!({
         "clean": faults.is_empty(),
         "faults": faults,
+        "faults_omitted": report.faults_omitted,
         "files": report.files,
         "directories": report.directories,
+        "others": report.others,
+        "data_bytes": report.data_bytes,
+        "metadata_bytes": report.metadata_bytes,
     })
 }
 
@@ -46,12 +50,14 @@ fn to_text(report: &FsckReport) -> String {
     let faults = report.faults.iter();
     let lines =
         faults.map(|fault| format!("{} at {}: {}\n", fault.code, fault.place, fault.meaning));
-    let verdict = match report.faults.len() {
+    let count = report.faults.len() as u64 + report.faults_omitted;
+    let verdict = match count {
         0 => "clean".to_owned(),
         1 => "1 fault".to_owned(),
-        count => format!("{count} faults"),
+        _ if report.faults_omitted > 0 => format!("{count} faults, the first are listed"),
+        _ => format!("{count} faults"),
     };
-    let (files, directories) = (report.files, report.directories);
-    let summary = format!("{files} files, {directories} directories: {verdict}\n");
+    let FsckReport { files, directories, others, .. } = report;
+    let summary = format!("{files} files, {directories} directories, {others} others: {verdict}\n");
     lines.chain([summary]).collect()
 }

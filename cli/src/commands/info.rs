@@ -24,7 +24,7 @@ pub fn to_json(info: &Info) -> Value {
     let attached: Vec<Value> = info
         .attached
         .iter()
-        .map(|process| json!({ "pid": process.pid, "slot": process.slot }))
+        .map(|process| json!({ "pid": process.pid, "since_ns": process.since }))
         .collect();
     json!({
         "label": info.label,

@@ -23,10 +23,10 @@ impl VolumeTree {
     }
 
     /// Attaches for reading: like anybody else where the region may be written, and read-only where
-    /// it may not.
+    /// it may not, or where the volume has features that only allow so much.
     pub fn attach_to_read(path: &Path) -> Result<Self, VolumeError> {
         Self::attach(path).or_else(|error| match error.errno() {
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+            Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => {
                 let options = AttachOptions { read_only: true, ..AttachOptions::default() };
                 Ok(Self(volume::attach(path, &options)?))
             }
