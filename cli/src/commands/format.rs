@@ -15,6 +15,7 @@ pub fn run(args: &FormatArgs) -> Outcome {
         force: args.force,
         permissions: args.permissions,
         class: args.class,
+        ..volume::FormatOptions::default()
     };
     volume::format(&args.path, &options)?;
     let made = volume::info(&args.path)?;
