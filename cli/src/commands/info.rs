@@ -50,7 +50,7 @@ pub fn to_json(info: &Info) -> Value {
 fn to_text(info: &Info) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
-        text.push_str(&output::heading(&format!("{name:<14}")));
+        text.push_str(&output::heading(&format!("{name:<16}")));
         text.push_str(&value);
         text.push('\n');
     };
