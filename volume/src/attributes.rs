@@ -1,4 +1,5 @@
-//! Changes of attributes: one transaction over the identity line, the commit line and the access time.
+//! Changes of attributes: one transaction over the identity line, the commit line and the access
+//! time.
 
 use crate::Result;
 use crate::directory::Store;

@@ -4,16 +4,16 @@
 //! line 0: occupancy word | magic, crc | owner       lines 1..8: 56 hash words      then 56 slots
 //! ```
 //!
-//! An entry takes one slot, or up to five consecutive ones for a long name; the hash word of its first
-//! slot is its key, those of its further slots are the checked 0. **Only the occupancy word says what
-//! exists**: adding or dropping entries is one store of it, and whatever lies in slots that it
-//! does not name is meaningless.
+//! An entry takes one slot, or up to five consecutive ones for a long name; the hash word of its
+//! first slot is its key, those of its further slots are the checked 0. **Only the occupancy word
+//! says what exists**: adding or dropping entries is one store of it, and whatever lies in slots
+//! that it does not name is meaningless.
 //!
-//! A bucket is found under a [`Cell`], a range of keys. Entries outside that range are dead leftovers of a
-//! split that a crash kept from clearing them.
+//! A bucket is found under a [`Cell`], a range of keys. Entries outside that range are dead
+//! leftovers of a split that a crash kept from clearing them.
 //!
-//! Persistence order: slots and hash words first, a fence, then the occupancy word. So a slot may only be
-//! written when the *durable* occupancy word does not name it ([`Op::clear_dead`]).
+//! Persistence order: slots and hash words first, a fence, then the occupancy word. So a slot may
+//! only be written when the *durable* occupancy word does not name it ([`Op::clear_dead`]).
 //!
 //! Locks: the directory's inode lock for every change; readers run under its sequence number.
 
@@ -244,8 +244,8 @@ impl Bucket {
         (starts != 0).then(|| starts.trailing_zeros() as usize)
     }
 
-    /// The first slots of the entries with these 52 hash bits. When there is none, the checks of all
-    /// hash words are verified, so that a flipped bit is `EIO` and never "no such name".
+    /// The first slots of the entries with these 52 hash bits. Who does not find his name among
+    /// them calls [`Bucket::verify`], so that a flipped bit is `EIO` and never "no such name".
     pub(crate) fn candidates(&self, hash: u64) -> Result<u64> {
         let mut found = 0;
         for slot in self.occupied() {
@@ -330,7 +330,8 @@ impl Volume {
 }
 
 impl Op<'_> {
-    /// Stores an entry into free slots of a bucket; nothing names them yet. Gives their occupancy bits.
+    /// Stores an entry into free slots of a bucket; nothing names them yet. Gives their occupancy
+    /// bits.
     pub(crate) fn write_entry(&mut self, block: u64, slot: usize, entry: &Entry) -> Result<u64> {
         let region = &self.volume.region;
         let slots = entry.slots();
@@ -374,8 +375,8 @@ impl Op<'_> {
     pub(crate) fn clear_dead(&mut self, mut bucket: Bucket, cell: Cell) -> Result<Bucket> {
         let live = bucket.live(cell)?;
         if live != bucket.occupancy {
-            // PERSIST: durable before anything is stored into the slots that become free, and before
-            // the bucket's cell grows (the leftovers would come to life).
+            // PERSIST: durable before anything is stored into the slots that become free, and
+            // before the bucket's cell grows (the leftovers would come to life).
             let durable = self.fence();
             self.commit_word(occupancy_at(bucket.block), checked(live), &durable)?;
             bucket.occupancy = live;

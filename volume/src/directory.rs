@@ -1,16 +1,16 @@
 //! Directories: extendible hashing in a tree of nodes, after the keys of `dirhash.rs`.
 //!
-//! The inode's root word is empty, or names a bucket, or a node of 512 words that the next nine bits of the
-//! key index. A bucket of local depth `l` stands in `2^(9-l)` equal consecutive words of its node;
-//! where a bucket of depth 9 overflows, a child node takes its place. A word's kind is the bucket's
-//! local depth, or [`NODE`]; its check is keyed by the [`Cell`] it covers.
+//! The inode's root word is empty, or names a bucket, or a node of 512 words that the next nine
+//! bits of the key index. A bucket of local depth `l` stands in `2^(9-l)` equal consecutive words
+//! of its node; where a bucket of depth 9 overflows, a child node takes its place. A word's kind is
+//! the bucket's local depth, or [`NODE`]; its check is keyed by the [`Cell`] it covers.
 //!
-//! Invariants: a word changes in place only alone; where more than one word changes, the node is copied
-//! aside and the one word that points to it is stored. So every step below is one 8-byte store, and
-//! splitting and pruning never change which entries exist.
+//! Invariants: a word changes in place only alone; where more than one word changes, the node is
+//! copied aside and the one word that points to it is stored. So every step below is one 8-byte
+//! store, and splitting and pruning never change which entries exist.
 //!
-//! Locks: changes need the directory's inode lock and a working operation; reads run under its sequence
-//! number ([`Volume::read_steadily`]) or its lock.
+//! Locks: changes need the directory's inode lock and a working operation; reads run under its
+//! sequence number ([`Volume::read_steadily`]) or its lock.
 
 use crate::Result;
 use crate::bucket::{Bucket, Cell, Dir, Entry, Target, occupancy_at, slots_of};
@@ -96,7 +96,8 @@ fn cell_of_kind(key: u64, level: usize, kind: u8) -> Result<Cell> {
 }
 
 impl Place {
-    /// Offset of the pointer that leads `key` out of `level` nodes: the root word, or a node's word.
+    /// Offset of the pointer that leads `key` out of `level` nodes: the root word, or a node's
+    /// word.
     fn pointer(&self, dir: Dir, key: u64, level: usize) -> u64 {
         match level.checked_sub(1) {
             None => dir.inode.at(ROOT_WORD),
@@ -176,7 +177,8 @@ impl Volume {
         }
     }
 
-    /// The entries of the cell that holds `key`, and the cell. Those with keys below `key` are left out.
+    /// The entries of the cell that holds `key`, and the cell. Those with keys below `key` are left
+    /// out.
     pub(crate) fn entries_from(&self, dir: Dir, key: u64) -> Result<(Cell, Vec<Entry>)> {
         let place = self.locate(dir, key)?;
         if place.bucket == 0 {
@@ -245,29 +247,6 @@ enum Summary {
 impl Words {
     fn key_of(&self, index: usize) -> u64 {
         self.lo | (index as u64) << (KEY_BITS - self.level as u32 * NODE_BITS)
-    }
-
-    /// Distinct words with their first indices.
-    pub(crate) fn distinct(&self) -> impl Iterator<Item = (u64, u64, u8)> + '_ {
-        let mut index = 0;
-        std::iter::from_fn(move || {
-            while index < NODE_WORDS {
-                let at = index;
-                match self.words[at] {
-                    None => index += 1,
-                    Some((block, kind)) => {
-                        index += Self::span(kind);
-                        return Some((self.key_of(at), block, kind));
-                    }
-                }
-            }
-            None
-        })
-    }
-
-    /// Words that a word of this kind stands in.
-    fn span(kind: u8) -> usize {
-        if kind == NODE { 1 } else { NODE_WORDS >> kind }
     }
 
     /// Puts a bucket, or nothing, into the words of `cell`.
@@ -359,8 +338,9 @@ impl Op<'_> {
         Ok(block)
     }
 
-    /// Makes room for `slots` consecutive slots in the bucket of `key`, by splitting as often as needed.
-    /// Steps are durable one by one: call it before anything else is allocated or changed. `ENOSPC`.
+    /// Makes room for `slots` consecutive slots in the bucket of `key`, by splitting as often as
+    /// needed. Steps are durable one by one: call it before anything else is allocated or changed.
+    /// `ENOSPC`.
     pub(crate) fn make_room(&mut self, dir: Dir, key: u64, slots: usize) -> Result<()> {
         loop {
             let place = self.volume.locate(dir, key)?;
@@ -429,8 +409,8 @@ impl Op<'_> {
         Store { at: place.pointer(dir, key, level), value }
     }
 
-    /// Puts an entry aside, into free slots or a new bucket; the store that is returned makes it exist.
-    /// [`Op::make_room`] came before it, under the same lock.
+    /// Puts an entry aside, into free slots or a new bucket; the store that is returned makes it
+    /// exist. [`Op::make_room`] came before it, under the same lock.
     pub(crate) fn insertion(
         &mut self,
         dir: Dir,
@@ -483,8 +463,9 @@ impl Op<'_> {
         Ok(Store { at, value: checked(left) })
     }
 
-    /// Takes the bucket of `key` out of the tree if it has become empty, and lets its neighbour cover its
-    /// keys. Which entries exist does not change; when there is no room for it, it is left undone.
+    /// Takes the bucket of `key` out of the tree if it has become empty, and lets its neighbour
+    /// cover its keys. Which entries exist does not change; when there is no room for it, it is
+    /// left undone.
     pub(crate) fn prune(&mut self, dir: Dir, key: u64) -> Result<()> {
         let volume = self.volume;
         let place = volume.locate(dir, key)?;

@@ -1,12 +1,13 @@
 //! Keys of directory entries, and the checked words of buckets.
 //!
-//! A name's *key* has 56 bits: 52 of a keyed hash, and a 4-bit disambiguator that makes it unique in
-//! its directory. The keyed hash keeps an adversary from filling one bucket on purpose. Keys are at
-//! least 16, so they serve as `read_dir` positions beside those of `.` and `..`.
+//! A name's *key* has 56 bits: 52 of a keyed hash, and a 4-bit disambiguator that makes it unique
+//! in its directory. The keyed hash keeps an adversary from filling one bucket on purpose. Keys are
+//! at least 16, so they serve as `read_dir` positions beside those of `.` and `..`.
 //!
-//! Hash words and occupancy words hold 56 bits and, above them, an 8-bit check, because they change by
-//! one store and no block checksum can cover them. Any single flipped bit is found: the check is the
-//! upper byte of a product with [`MIX`], none of whose eight-bit windows is all zeros or all ones.
+//! Hash words and occupancy words hold 56 bits and, above them, an 8-bit check, because they change
+//! by one store and no block checksum can cover them. Any single flipped bit is found: the check is
+//! the upper byte of a product with [`MIX`], none of whose eight-bit windows is all zeros or all
+//! ones.
 
 use crate::Result;
 use crate::volume::Volume;

@@ -1,7 +1,8 @@
-//! Walks over a whole directory for recovery, `fsck` and accounting: every node, bucket and entry, and
-//! every damaged place, which does not end the walk.
+//! Walks over a whole directory for recovery, `fsck` and accounting: every node, bucket and entry,
+//! and every damaged place, which does not end the walk.
 //!
-//! The caller sees to it that the directory does not change: its lock, the gate, or an unattached volume.
+//! The caller sees to it that the directory does not change: its lock, the gate, or an unattached
+//! volume.
 
 use crate::Result;
 use crate::bucket::{Cell, Dir, Target};

@@ -1,10 +1,12 @@
 //! Inodes whose locks an operation holds, with what is to change about them.
 //!
-//! An operation reads them under their locks ([`Volume::held`]), changes the values, and commits them:
+//! An operation reads them under their locks ([`Volume::held`]), changes the values, and commits
+//! them:
 //!
 //! - [`Op::commit_held`]: everything in one transaction;
-//! - [`Op::commit_lone`]: one word is the commit. The commit lines (times, a directory's number of entries)
-//!   go with it without a fence of their own; a crash may forget or foresee them, never tear them.
+//! - [`Op::commit_lone`]: one word is the commit. The commit lines (times, a directory's number of
+//!   entries) go with it without a fence of their own; a crash may forget or foresee them, never
+//!   tear them.
 //!
 //! What is current (the volatile lines) moves last, when the change is durable.
 
@@ -93,7 +95,10 @@ impl Volume {
 
     /// Reads a locked directory in which names are to change: `ENOENT` if it was removed.
     pub(crate) fn held_directory(&self, node: Node) -> Result<(Held, Dir)> {
-        let held = self.held(node)?;
+        let held = match self.held(node) {
+            Err(Errno::STALE) => return Err(Errno::NOENT),
+            held => held?,
+        };
         let dir = held.directory()?;
         if held.identity.nlink == 0 { Err(Errno::NOENT) } else { Ok((held, dir)) }
     }
@@ -122,8 +127,8 @@ impl Op<'_> {
                 self.undo_commit(one.inode, one.identity.generation)?;
             }
         }
-        // PERSIST: the undo images, and all new structures that the words publish, are durable before
-        // anything changes in place.
+        // PERSIST: the undo images, and all new structures that the words publish, are durable
+        // before anything changes in place.
         // CRASH: until the lane's number moves, recovery puts everything back.
         let durable = self.seal();
         let mut changes = volume.region.nothing();

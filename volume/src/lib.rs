@@ -15,6 +15,8 @@ mod copy;
 mod death;
 mod description;
 mod directory;
+#[cfg(test)]
+mod directory_tests;
 mod dirhash;
 mod dirwalk;
 mod edit;
@@ -41,6 +43,8 @@ mod map;
 mod mapping;
 mod mark;
 mod namespace;
+#[cfg(test)]
+mod namespace_tests;
 mod new_inode;
 mod op;
 mod process;

@@ -1,11 +1,12 @@
 //! Names: lookup, making and removing names, and the end of inodes without one.
 //!
-//! Each call finds its inodes without a lock, then locks them all at once (`op.rs`: ascending), then looks
-//! again: if a name means something else by now, it starts over. Renames have a file of their own.
+//! Each call finds its inodes without a lock, then locks them all at once (`op.rs`: ascending),
+//! then looks again: if a name means something else by now, it starts over. Renames have a file of
+//! their own.
 //!
-//! Persistence: making a file is one occupancy (or map) word after a fence for the inode and its entry;
-//! what changes more than one thing (directories, hard links, open files that lose their name) is
-//! a transaction. Splits and merges of buckets are steps of their own that change no name.
+//! Persistence: making a file is one occupancy (or map) word after a fence for the inode and its
+//! entry; what changes more than one thing (directories, hard links, open files that lose their
+//! name) is a transaction. Splits and merges of buckets are steps of their own that change no name.
 //!
 //! An inode without a name and without an open description is freed by whoever wins
 //! [`Volume::close_for_good`]: the call that took the last name, or the last close.
@@ -65,8 +66,8 @@ impl Volume {
         })
     }
 
-    /// Tells the entries after `cookie`, `.` and `..` first, until `each` gives `false`. Every bucket is
-    /// read at one moment; between buckets the directory may change.
+    /// Tells the entries after `cookie`, `.` and `..` first, until `each` gives `false`. Every
+    /// bucket is read at one moment; between buckets the directory may change.
     pub(crate) fn read_dir(
         &self,
         dir: Node,
@@ -129,7 +130,8 @@ impl Volume {
         let node = op.new_inode(new, dir)?;
         let store = op.insertion(at, key, name, Target { node, kind: new.kind })?;
         parent.change_entries(1, directories);
-        // CRASH: until the entry's word is durable, the new inode is not reachable, so not allocated.
+        // CRASH: until the entry's word is durable, the new inode is not reachable, so not
+        // allocated.
         if directories > 0 {
             op.commit_held(&[parent], &[store], &[])?;
         } else {
@@ -300,7 +302,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Prunes the bucket of an entry that is gone, if its occupancy word `left` says that it is empty.
+    /// Prunes the bucket of an entry that is gone, if its occupancy word `left` says that it is
+    /// empty.
     pub(crate) fn prune_after(&mut self, dir: Dir, hit: &Hit, left: u64) -> Result<()> {
         if left != checked(0) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! New inodes, and the targets of symlinks.
 //!
-//! A symlink's target of up to 96 bytes lies where a file has its direct map words; a longer one in one
-//! metadata block that the first of those words names. Its checksum is in the commit line.
+//! A symlink's target of up to 96 bytes lies where a file has its direct map words; a longer one in
+//! one metadata block that the first of those words names. Its checksum is in the commit line.
 
 use crate::Result;
 use crate::inode::Inode;
@@ -88,8 +88,8 @@ fn check_new(new: &NewNode<'_>) -> Result<()> {
 }
 
 impl Op<'_> {
-    /// Takes and fills an inode that nothing reaches yet and that will get a name in `parent`. Its lines
-    /// are pended: a fence must come before anything leads to it.
+    /// Takes and fills an inode that nothing reaches yet and that will get a name in `parent`. Its
+    /// lines are pended: a fence must come before anything leads to it.
     pub(crate) fn new_inode(&mut self, new: &NewNode<'_>, parent: Node) -> Result<Node> {
         let mut identity = Identity { nlink: 1, ..Identity::default() };
         if new.kind == Kind::Directory {
@@ -99,8 +99,8 @@ impl Op<'_> {
         self.fill_inode(new, identity)
     }
 
-    /// Takes and fills an inode without a name (`O_TMPFILE`); it may be linked later if `linkable`. The
-    /// operation must open it before it ends: what nobody reaches or holds open is swept away.
+    /// Takes and fills an inode without a name (`O_TMPFILE`); it may be linked later if `linkable`.
+    /// The operation must open it before it ends: what nobody reaches or holds open is swept away.
     pub(crate) fn new_unnamed_inode(&mut self, new: &NewNode<'_>, linkable: bool) -> Result<Node> {
         let flags = if linkable { FLAG_LINKABLE } else { 0 };
         let node = self.fill_inode(new, Identity { flags, ..Identity::default() })?;
@@ -144,7 +144,8 @@ impl Op<'_> {
         Ok(Node { ino: inode.0, generation })
     }
 
-    /// Puts a symlink's target into the inode's `words`, or into a block that the first of them names.
+    /// Puts a symlink's target into the inode's `words`, or into a block that the first of them
+    /// names.
     fn store_target(
         &mut self,
         inode: Inode,

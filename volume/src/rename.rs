@@ -1,11 +1,11 @@
 //! Renames: one transaction over all entries, directories and inodes concerned.
 //!
-//! Where the new name exists, its entry is changed in place (so a rename over a file needs no room, even
-//! on a full volume); else a new entry is put aside and its word published. The old entry's
+//! Where the new name exists, its entry is changed in place (so a rename over a file needs no room,
+//! even on a full volume); else a new entry is put aside and its word published. The old entry's
 //! occupancy word goes in the same transaction.
 //!
-//! Lock order: the volume-wide rename lock if a directory changes its parent, so that nobody else moves
-//! one meanwhile and the check that none lands inside itself holds; then the inodes.
+//! Lock order: the volume-wide rename lock if a directory changes its parent, so that nobody else
+//! moves one meanwhile and the check that none lands inside itself holds; then the inodes.
 
 use crate::Result;
 use crate::bucket::{Dir, Target, slot_at, slots_of};
@@ -167,8 +167,8 @@ impl Volume {
         }
     }
 
-    /// A directory's parent. It changes only under the rename lock, which the caller holds, but the line it
-    /// is in may be changing.
+    /// A directory's parent. It changes only under the rename lock, which the caller holds, but the
+    /// line it is in may be changing.
     fn stable_parent(&self, dir: Node) -> Result<Node> {
         for _ in 0..RETRIES {
             match self.identity_of(dir) {

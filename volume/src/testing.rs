@@ -7,7 +7,7 @@ use crate::superblock::{FormatOptions, format_region};
 use crate::volume::Volume;
 use pmem::Region;
 use std::sync::Arc;
-use vfs::Node;
+use vfs::{Kind, NewNode, Node};
 
 /// A formatted region in private memory, for a pool of `chunks` chunks (at least 7).
 pub(crate) fn region(chunks: u64, groups: u32) -> Region {
@@ -36,6 +36,28 @@ pub(crate) fn image(volume: &Volume) -> Region {
 pub(crate) fn root(volume: &Volume) -> Node {
     let superblock = volume.superblock;
     Node { ino: superblock.root, generation: superblock.root_generation }
+}
+
+/// An empty volume and its root.
+pub(crate) fn fresh() -> (Arc<Volume>, Node) {
+    let volume = volume(Mode::Strict, 16);
+    let root = root(&volume);
+    (volume, root)
+}
+
+/// A node to be made.
+pub(crate) fn new_node(kind: Kind, mode: u32) -> NewNode<'static> {
+    NewNode { kind, mode, uid: 1000, gid: 1000, rdev: 0, target: b"" }
+}
+
+/// A file to be made.
+pub(crate) fn file() -> NewNode<'static> {
+    new_node(Kind::File, 0o644)
+}
+
+/// A directory to be made.
+pub(crate) fn directory() -> NewNode<'static> {
+    new_node(Kind::Directory, 0o755)
 }
 
 /// A small generator (xorshift64*): the same seed gives the same run.

@@ -1,8 +1,8 @@
 //! Map words: the 8-byte pointers in inodes, map nodes and directory nodes.
 //!
-//! A word changes by one store, so no block checksum can cover it: it carries its own check, keyed by
-//! the inode, its generation and the word's position, so that a flipped bit or a word of another place
-//! is found before it is followed. 0 is "nothing here".
+//! A word changes by one store, so no block checksum can cover it: it carries its own check, keyed
+//! by the inode, its generation and the word's position, so that a flipped bit or a word of another
+//! place is found before it is followed. 0 is "nothing here".
 //!
 //! ```text
 //! | check 48..64 | 0 45..48 | unwritten 44 | kind 40..44 | block number 0..40 |

@@ -1,8 +1,8 @@
 //! Extended attributes: one metadata block a node, replaced as a whole.
 //!
 //! The inode's word names a block {header, packed entries {name length u8, value length u16, name,
-//! value}}. A change builds a new block aside and swaps the word in a transaction with the change time; the
-//! old block is freed after it. Readers check the block's checksum.
+//! value}}. A change builds a new block aside and swaps the word in a transaction with the change
+//! time; the old block is freed after it. Readers check the block's checksum.
 
 use crate::Result;
 use crate::directory::Store;
@@ -201,7 +201,8 @@ fn header(inode: Inode, identity: &Identity, packed: &[u8]) -> XattrHeader {
     header
 }
 
-/// Copies an answer out: `ERANGE` if there is room for some of it only; without room, only its length.
+/// Copies an answer out: `ERANGE` if there is room for some of it only; without room, only its
+/// length.
 fn deliver(answer: &[u8], out: &mut [u8]) -> Result<usize> {
     if !out.is_empty() {
         out.get_mut(..answer.len()).ok_or(Errno::RANGE)?.copy_from_slice(answer);
