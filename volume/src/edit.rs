@@ -231,7 +231,7 @@ impl Editor<'_, '_> {
             // The whole first chunk is the tree's affair.
             let whole = change.covers(0, CHUNK_BLOCKS)
                 && match change.leaf(0) {
-                    Some(word) => word.block % CHUNK_BLOCKS == 0,
+                    Some(word) => word.block.is_multiple_of(CHUNK_BLOCKS),
                     None => self.no_direct()?,
                 };
             for logical in change.logical..change.end().min(DIRECT) {
@@ -379,7 +379,7 @@ impl Editor<'_, '_> {
             }
             Target::Leaf { unwritten, .. } if cover == 1 => {
                 let Some(leaf) = change.leaf(base) else { return Ok(None) };
-                if leaf.block % CHUNK_BLOCKS != 0 {
+                if !leaf.block.is_multiple_of(CHUNK_BLOCKS) {
                     return Ok(None);
                 }
                 self.drop_subtree(stored, own, base, change.frees)?;

@@ -89,7 +89,7 @@ impl Volume {
     }
 }
 
-impl<'s> Writer<'_, '_, 's> {
+impl Writer<'_, '_, '_> {
     /// Puts unwritten blocks into the holes between two blocks.
     fn fill_holes(&mut self, first: u64, last: u64) -> Result<()> {
         let mut at = first;
@@ -193,7 +193,7 @@ impl<'v> Op<'v> {
     fn shift(&mut self, file: File<'v>, offset: u64, end: u64, insert: bool) -> Result<()> {
         let size = file.current.size;
         let length = end - offset;
-        if offset % BLOCK != 0 || length % BLOCK != 0 {
+        if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) {
             return Err(Errno::INVAL);
         }
         if insert && offset >= size || !insert && end >= size {
@@ -216,10 +216,10 @@ impl<'v> Op<'v> {
         let mut changes = Vec::new();
         if insert {
             changes.push(moved_hole(offset, length));
-            self.move_runs(&file, offset, last, offset + length, &mut changes)?;
+            Self::move_runs(&file, offset, last, offset + length, &mut changes)?;
         } else {
             self.free_runs(&file, offset, offset + length)?;
-            self.move_runs(&file, offset + length, last, offset, &mut changes)?;
+            Self::move_runs(&file, offset + length, last, offset, &mut changes)?;
             changes.push(moved_hole(last - length, length));
         }
         let words = self.plan_edit(file.map, &changes)?;
@@ -243,7 +243,6 @@ impl<'v> Op<'v> {
 
     /// Plans that what stands at `first..last` shall stand from `to` on.
     pub(crate) fn move_runs(
-        &self,
         file: &File<'v>,
         first: u64,
         last: u64,

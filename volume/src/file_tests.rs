@@ -264,7 +264,9 @@ fn random_run(mode: Mode, seed: u64, steps: u32) {
         let which = random.below(2) as usize;
         if random.below(12) == 0 {
             random_relink(&volume, &mut files, &mut random);
-            files.iter().for_each(|file| file.check(&volume));
+            for file in &files {
+                file.check(&volume);
+            }
         } else {
             random_step(&volume, &mut files[which], &mut random);
             files[which].check(&volume);
@@ -389,7 +391,7 @@ fn a_mapped_file_keeps_its_blocks() {
         let mut file = Model { node: new_file(&volume), bytes: Vec::new() };
         let free = volume.free_blocks().unwrap();
         let mut random = Random::new(3);
-        for offset in [0, 40_000, 3 << 20] {
+        for offset in [0, 40_000, 3_u64 << 20] {
             let data = random_bytes(&mut random, 10_000);
             write(&volume, file.node, offset, &data).unwrap();
             file.write(offset as usize, &data);

@@ -383,7 +383,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let volume = self.op.volume;
         let end = self.file.current.size;
         let start = logical * BLOCK;
-        let appends = start >= CHUNK && start % CHUNK == 0 && (end..end + CHUNK).contains(&start);
+        let appends =
+            start >= CHUNK && start.is_multiple_of(CHUNK) && (end..end + CHUNK).contains(&start);
         let plenty = || Ok::<_, Errno>(volume.free_blocks()? > volume.chunks() * CHUNK_BLOCKS / 8);
         if !appends || !plenty()? {
             return Ok(None);
@@ -395,7 +396,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let want = Want { aligned: true, near: None, reserve: false };
         let extents = volume.allocate_data(self.op, CHUNK_BLOCKS, want)?;
         match extents[..] {
-            [(block, CHUNK_BLOCKS)] if block % CHUNK_BLOCKS == 0 => {
+            [(block, CHUNK_BLOCKS)] if block.is_multiple_of(CHUNK_BLOCKS) => {
                 self.ahead = true;
                 Ok(Some(block))
             }
@@ -440,13 +441,11 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         // lie beyond the end. So what was allocated is in use, even if this call fails from here on.
         self.op.keep_allocated();
         self.op.store_loose(words)?;
-        match size {
-            Some(size) => self.op.publish_size(size),
-            None => {
-                let _ = self.op.fence();
-                Ok(())
-            }
+        if let Some(size) = size {
+            return self.op.publish_size(size);
         }
+        let _ = self.op.fence();
+        Ok(())
     }
 
     /// Bytes in place, words and size in one transaction.

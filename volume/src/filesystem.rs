@@ -296,8 +296,8 @@ impl FileSystem for Volume {
 
     fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
         let opened = self.call()?.opened_data(desc, true)?;
-        let _ = (opened.node, mode, offset, length);
-        Err(Errno::OPNOTSUPP)
+        self.allocate_file(opened.node, mode, offset, length)?;
+        self.write_through(opened.node, opened.flags)
     }
 
     fn copy_range(
@@ -313,8 +313,9 @@ impl FileSystem for Volume {
         if target.flags.appends() {
             return Err(Errno::BADF);
         }
-        let _ = (source.node, from_offset, to_offset, length);
-        Err(Errno::OPNOTSUPP)
+        let done = self.copy_file(source.node, from_offset, target.node, to_offset, length)?;
+        self.write_through(target.node, target.flags)?;
+        Ok(done)
     }
 
     fn relink(
@@ -327,8 +328,7 @@ impl FileSystem for Volume {
     ) -> Result<()> {
         let source = self.call()?.opened_data(from, true)?;
         let target = self.opened_data(to, true)?;
-        let _ = (source.node, from_offset, target.node, to_offset, length);
-        Err(Errno::OPNOTSUPP)
+        self.relink_file(source.node, from_offset, target.node, to_offset, length)
     }
 
     fn map(&self, desc: Desc, offset: u64, length: u64, fill: bool) -> Result<Vec<Piece>> {
@@ -336,8 +336,7 @@ impl FileSystem for Volume {
         if opened.kind != Kind::File || opened.flags.path_only() {
             return Err(Errno::NODEV);
         }
-        let _ = (opened.node, offset, length, fill);
-        Err(Errno::OPNOTSUPP)
+        self.map_pieces(opened.node, offset, length, fill)
     }
 
     fn region_descriptor(&self) -> (i32, bool) {

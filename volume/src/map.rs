@@ -120,7 +120,7 @@ impl<'v> Map<'v> {
     /// blocks outside the pool.
     pub(crate) fn open(&self, position: u64, cover: u32, stored: u64) -> Result<Option<Word>> {
         let Some(word) = Word::open(stored, self.key(position))? else { return Ok(None) };
-        let huge = word.kind == KIND_HUGE && cover == 1 && word.block % CHUNK_BLOCKS == 0;
+        let huge = word.kind == KIND_HUGE && cover == 1 && word.block.is_multiple_of(CHUNK_BLOCKS);
         let right = huge || u32::from(word.kind) == cover && (cover == 0 || !word.unwritten);
         let blocks = if huge { CHUNK_BLOCKS } else { 1 };
         if right && self.volume.in_pool(word.block, blocks) {

@@ -32,7 +32,7 @@ impl Volume {
         fill: bool,
     ) -> Result<Vec<Piece>> {
         let end = offset.checked_add(length).ok_or(Errno::OVERFLOW)?;
-        if offset % BLOCK != 0 || length % BLOCK != 0 || length == 0 {
+        if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) || length == 0 {
             return Err(Errno::INVAL);
         }
         let mut op = self.begin()?;

@@ -49,7 +49,7 @@ impl Volume {
     ) -> Result<()> {
         let from_end = from_offset.checked_add(length).ok_or(Errno::INVAL)?;
         let to_end = to_offset.checked_add(length).ok_or(Errno::FBIG)?;
-        if from_offset % BLOCK != 0 || to_offset % BLOCK != 0 {
+        if !from_offset.is_multiple_of(BLOCK) || !to_offset.is_multiple_of(BLOCK) {
             return Err(Errno::INVAL);
         }
         if to_end > SIZE_MAX {
@@ -61,7 +61,7 @@ impl Volume {
         op.lock(&[from_inode, to_inode])?;
         let (from, to) = (op.file(from)?, op.file(to)?);
         let size = from.current.size;
-        if from_end > SIZE_MAX || length % BLOCK != 0 && from_end != size {
+        if from_end > SIZE_MAX || !length.is_multiple_of(BLOCK) && from_end != size {
             return Err(Errno::INVAL);
         }
         if from_inode == to_inode && from_offset < to_end && to_offset < from_end {
@@ -74,7 +74,7 @@ impl Volume {
             return op.end();
         }
         op.work()?;
-        let keeps_rest = length % BLOCK != 0 && to.current.size > to_end;
+        let keeps_rest = !length.is_multiple_of(BLOCK) && to.current.size > to_end;
         let (source, target) = (from_offset / BLOCK, to_offset / BLOCK);
         let blocks = if keeps_rest { length / BLOCK } else { length.div_ceil(BLOCK) };
         let rest = if keeps_rest { length % BLOCK } else { 0 };
@@ -95,7 +95,7 @@ impl<'v> Op<'v> {
         self.zero_written(to.map, to.current.size, target * BLOCK)?;
         let mut away = vec![moved_hole(*source, *blocks)];
         let mut here = Vec::new();
-        self.move_runs(from, *source, source + blocks, *target, &mut here)?;
+        Self::move_runs(from, *source, source + blocks, *target, &mut here)?;
         for change in &mut here {
             change.frees = true;
         }
@@ -107,12 +107,8 @@ impl<'v> Op<'v> {
         let grows = moving.end > self.volume.durable_size(to)?;
         let size = grows.then(|| to.sizing(&next));
         if from.inode == to.inode {
-            if source < target {
-                away.append(&mut here)
-            } else {
-                here.append(&mut away)
-            }
-            let all = if away.is_empty() { here } else { away };
+            let (mut all, behind) = if source < target { (away, here) } else { (here, away) };
+            all.extend(behind);
             let words = self.plan_edit(to.map, &all)?;
             self.publish(&[&words], size.as_slice())?;
             return self.volume.publish_current(to, next, grows, words.delta);

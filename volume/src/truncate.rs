@@ -74,7 +74,7 @@ impl<'v> Op<'v> {
             frees: true,
         };
         let run = file.map.run(first, 1)?;
-        if run.huge && first % CHUNK_BLOCKS != 0 && self.volume.free_blocks()? == 0 {
+        if run.huge && !first.is_multiple_of(CHUNK_BLOCKS) && self.volume.free_blocks()? == 0 {
             return self.plan_edit(file.map, &[from(first.next_multiple_of(CHUNK_BLOCKS))]);
         }
         self.plan_edit(file.map, &[from(first)])
