@@ -244,7 +244,7 @@ impl Volume {
     }
 
     /// The chunks of a group, from its cursor on and around.
-    pub(crate) fn from_cursor(
+    pub(crate) fn chunks_around(
         &self,
         group: u64,
         cursor: Group,
@@ -286,7 +286,7 @@ impl Volume {
     /// The chunk with the fewest free blocks that has a run of `want`.
     fn fullest(&self, group: u64, kind: Kind, want: u64) -> Result<Option<u64>> {
         let (mut best, mut best_free) = (None, u64::MAX);
-        let chunks = self.from_cursor(group, Self::cursor(kind))?;
+        let chunks = self.chunks_around(group, Self::cursor(kind))?;
         for chunk in chunks.take(SEARCH_MAX as usize) {
             if self.chunk_longest(chunk)? < want {
                 continue;
@@ -335,7 +335,7 @@ impl Volume {
     ) -> Result<u64> {
         let mut got = 0;
         for &group in groups {
-            for chunk in self.from_cursor(group, Self::cursor(kind))? {
+            for chunk in self.chunks_around(group, Self::cursor(kind))? {
                 if self.chunk_kind(chunk)? != kind || self.chunk_free(chunk)? < shortest {
                     continue;
                 }
@@ -366,7 +366,7 @@ impl Volume {
             return Ok(None);
         }
         for group in self.groups_by_preference()? {
-            for chunk in self.from_cursor(group, Group::FreeCursor)? {
+            for chunk in self.chunks_around(group, Group::FreeCursor)? {
                 if self.chunk_kind(chunk)? == Kind::Free
                     && self.claim_free(chunk, kind, first, count)?
                 {
@@ -520,7 +520,12 @@ mod tests {
         let pool = volume.pool() / BLOCK;
         let whole = |extent: &&(u64, u64)| extent.1 == CHUNK_BLOCKS;
         assert_eq!(extents.iter().filter(whole).count(), 3);
-        assert!(extents.iter().filter(whole).all(|(block, _)| (block - pool) % CHUNK_BLOCKS == 0));
+        assert!(
+            extents
+                .iter()
+                .filter(whole)
+                .all(|(block, _)| (block - pool).is_multiple_of(CHUNK_BLOCKS))
+        );
         assert_eq!(check_sums(&volume).free_chunks, space.free_chunks - 3, "the tail fills a hole");
     }
 

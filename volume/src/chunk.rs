@@ -140,7 +140,9 @@ fn run_around(bits: &Bitmap, at: u64) -> u64 {
 /// start, so that they stay out of each other's way.
 pub(crate) fn free_extent(bits: &Bitmap) -> Option<u64> {
     let extents = CHUNK_BLOCKS / EXTENT_BLOCKS;
-    (0..extents).rev().find(|extent| bits[*extent as usize / 8] >> (extent % 8 * 8) & 0xFF == 0)
+    (0..extents)
+        .rev()
+        .find(|extent| (bits[*extent as usize / 8] >> (extent % 8 * 8)).trailing_zeros() >= 8)
 }
 
 /// The bits of word `word` that belong to `[first, first + count)`.

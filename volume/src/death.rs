@@ -247,7 +247,9 @@ impl Volume {
         }
         self.wait_for_quiet()?;
         self.refresh_size()?;
-        let roots = self.nameless_roots()?;
+        let mut roots = self.nameless_roots()?;
+        // Whoever waits at the gate has looked at its inodes already, and will go on with them.
+        roots.extend(self.inodes_of_operations()?);
         self.rebuild(&roots)?;
         Ok(self.rt.store(HEADER_SWEEP, 0)?)
     }
@@ -294,7 +296,10 @@ impl Volume {
     pub(crate) fn in_quiet<T>(&self, look: impl FnOnce(&[Inode]) -> Result<T>) -> Result<T> {
         self.close_gate(false)?;
         let roots = self.wait_for_quiet().and_then(|()| self.nameless_roots());
-        let result = roots.and_then(|roots| look(&roots));
+        let result = roots.and_then(|roots| {
+            self.refresh_size()?;
+            look(&roots)
+        });
         self.open_gate()?;
         result
     }

@@ -46,11 +46,19 @@ impl Volume {
         let grown = Superblock { size, chunks, ..found.superblock };
         superblock::replace(&self.region, grown)
             .map_err(|errno| system("writing its superblock", errno))?;
+        self.publish_size_of_volume(size).map_err(|errno| system("adding the new space", errno))
+    }
+
+    /// Adds the new chunks to the free map and tells the others. An operation, so that no rebuild after a
+    /// death runs meanwhile, and that one follows if this process dies in the middle.
+    fn publish_size_of_volume(&self, size: u64) -> Result<()> {
+        let mut op = self.begin()?;
+        op.work()?;
         let before = self.chunks();
         self.set_size(size);
-        self.add_chunks(before..chunks)
-            .and_then(|()| Ok(self.rt.store(HEADER_SIZE, size)?))
-            .map_err(|errno| system("adding the new space", errno))
+        self.add_chunks(before..self.chunks())?;
+        self.rt.store(HEADER_SIZE, size)?;
+        op.end()
     }
 
     /// Makes the region's file at least `size` bytes long, and maps it.

@@ -107,8 +107,6 @@ fn describe(
 ) -> Info {
     let dispatch = region.dispatch();
     let fixed = volume.pool();
-    let hole_bytes = space.hole_blocks * BLOCK;
-    let free_aligned_bytes = space.free_chunks * CHUNK;
     Info {
         label: volume.superblock.label(),
         uuid: volume.superblock.uuid(),
@@ -117,10 +115,10 @@ fn describe(
         clean,
         size_bytes: fixed + volume.chunks() * CHUNK,
         data_bytes: space.data_blocks * BLOCK,
-        hole_bytes,
-        free_aligned_bytes,
+        hole_bytes: space.hole_blocks * BLOCK,
+        free_aligned_bytes: space.free_chunks * CHUNK,
         metadata_bytes: fixed + space.metadata_blocks * BLOCK,
-        free_bytes: hole_bytes + free_aligned_bytes,
+        free_bytes: space.free_blocks() * BLOCK,
         inodes_used: space.inodes,
         class: region.class().to_string(),
         class_reason: region.class_reason().to_owned(),

@@ -81,7 +81,7 @@ impl Volume {
     /// A slot of an extent that exists.
     fn take_slot(&self) -> Result<Option<u64>> {
         for group in self.groups_by_preference()? {
-            for chunk in self.from_cursor(group, Group::InodeCursor)? {
+            for chunk in self.chunks_around(group, Group::InodeCursor)? {
                 if let Some(ino) = self.take_slot_in(chunk)? {
                     self.group_store(group, Group::InodeCursor, chunk)?;
                     return Ok(Some(ino));
@@ -193,7 +193,7 @@ impl Volume {
 
     fn take_extent_of(&self, groups: &[u64], kind: Kind) -> Result<Option<Extent>> {
         for &group in groups {
-            for chunk in self.from_cursor(group, Group::MetadataCursor)? {
+            for chunk in self.chunks_around(group, Group::MetadataCursor)? {
                 if self.chunk_kind(chunk)? != kind || self.chunk_free(chunk)? < EXTENT_BLOCKS {
                     continue;
                 }

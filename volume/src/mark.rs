@@ -9,7 +9,6 @@
 //! Nobody changes anything meanwhile: the caller is the first to attach, keeps the gate closed, or
 //! works on a private copy.
 
-use crate::Result;
 use crate::bucket::Target;
 use crate::chunk::Bitmap;
 use crate::dirwalk::DirItem;
@@ -104,16 +103,24 @@ impl<'v> Mark<'v> {
     /// that are open). `progress` hears the number of directories done and known.
     pub(crate) fn run(&mut self, extra_roots: &[Inode], progress: &mut dyn FnMut(u64, u64)) {
         self.visit_root();
+        let mut next = self.visit_directories(0, progress);
+        // After everything that has a name: some of these may have one.
         for &inode in extra_roots {
             self.visit_nameless(inode);
+            next = self.visit_directories(next, progress);
         }
-        let mut next = 0;
+        self.check_names();
+    }
+
+    /// Visits the directories found so far, from number `next` on, and those found in them.
+    fn visit_directories(&mut self, next: usize, progress: &mut dyn FnMut(u64, u64)) -> usize {
+        let mut next = next;
         while next < self.directories.len() {
             self.visit_directory(next);
             next += 1;
             progress(next as u64, self.directories.len() as u64);
         }
-        self.check_names();
+        next
     }
 
     // ---- messages ----------------------------------------------------------------------------------
@@ -223,10 +230,11 @@ impl<'v> Mark<'v> {
         if !self.mark_inode(inode, &place) {
             return;
         }
+        self.visit_contents(inode, &identity, &place);
         if identity.kind() == Some(Kind::Directory) {
+            let name = b"(a removed directory)".as_slice().into();
             self.counts.directories += 1;
-        } else {
-            self.visit_contents(inode, &identity, &place);
+            self.directories.push(Place { inode, identity, parent: 0, name });
         }
     }
 

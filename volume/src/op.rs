@@ -20,6 +20,7 @@ use crate::runtime::Owner;
 use crate::volume::Volume;
 use crate::{Result, journal::Transaction, lockword};
 use pmem::{Durable, InFlight};
+use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::time::Duration;
 
@@ -162,6 +163,19 @@ impl Volume {
         self.clear_record(owner)
     }
 
+    /// The inodes that operations hold or wait for: not to be freed by a sweep while they wait at the gate.
+    pub(crate) fn inodes_of_operations(&self) -> Result<Vec<Inode>> {
+        let mut inodes = Vec::new();
+        for index in 0..self.rt.layout.op_count as u32 {
+            if self.operation_owner(index)?.is_some() {
+                let locks = self.operation_remains(index)?.locks;
+                inodes.extend(locks.iter().filter_map(|lock| self.lock_is_inode(*lock)));
+            }
+        }
+        inodes.retain(|inode| self.identity(*inode).is_ok());
+        Ok(inodes)
+    }
+
     fn clear_record(&self, owner: Owner) -> Result<()> {
         let record = self.rt.op(owner.op());
         for at in (RECORD_PHASE..RECORD_NOTES + NOTES_MAX * 8).step_by(8) {
@@ -197,6 +211,10 @@ impl<'v> Op<'v> {
         sorted.sort_unstable_by_key(|inode| inode.0);
         sorted.dedup();
         for inode in sorted {
+            // A name that was found a moment ago may be gone, and what was its inode a file's block by now.
+            if !self.volume.inode_in_use(inode.0)? && !self.volume.damaged()? {
+                return Err(Errno::STALE);
+            }
             self.take(inode.lock_offset())?;
             if !self.volume.is_ready(inode)? {
                 self.volume.first_use(inode)?;
