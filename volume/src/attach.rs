@@ -297,14 +297,13 @@ impl Attempt<'_> {
             let advice = "attach it for writing once, which recovers it, or run `solera fsck`";
             return Err(self.fail(ErrorKind::Damaged, "it was not left in order", advice));
         }
-        let epoch = match state {
-            Ok(state) => state.epoch.wrapping_add(1).max(1),
+        let epoch = if let Ok(state) = state {
+            state.epoch.wrapping_add(1).max(1)
+        } else {
             // Both slots are damaged: any number that was hardly used before will do.
-            Err(_) => {
-                let mut bytes = [0; 4];
-                superblock::random(&mut bytes).map_err(|e| self.system("random bytes", e))?;
-                u32::from_le_bytes(bytes) | 1 << 30
-            }
+            let mut bytes = [0; 4];
+            superblock::random(&mut bytes).map_err(|e| self.system("random bytes", e))?;
+            u32::from_le_bytes(bytes) | 1 << 30
         };
         let volume = Volume::assemble(Parts {
             region,

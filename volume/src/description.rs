@@ -195,7 +195,7 @@ impl Volume {
         let at = self.rt.description(desc.index);
         self.rt.store(at + INO, node.ino)?;
         self.rt.store(at + NODE, u64::from(node.generation) | u64::from(kind.d_type()) << 32)?;
-        self.rt.store(at + FLAGS, (flags.0 & !OPEN_ONLY) as u32 as u64)?;
+        self.rt.store(at + FLAGS, u64::from((flags.0 & !OPEN_ONLY) as u32))?;
         self.rt.store(at + POSITION, 0)?;
         self.rt.store(at + LOCK, 0)?;
         let counted = self.add_open(inode, Maker::new(desc, false));
@@ -263,11 +263,6 @@ impl Volume {
         Ok(before & bit != 0)
     }
 
-    fn holds(&self, index: u32, slot: u32) -> Result<bool> {
-        let at = self.rt.description(index) + HOLDERS + u64::from(slot / 64) * 8;
-        Ok(self.rt.load(at)? >> (slot % 64) & 1 != 0)
-    }
-
     fn is_held(&self, index: u32) -> Result<bool> {
         let at = self.rt.description(index) + HOLDERS;
         for word in 0..HOLDER_WORDS {
@@ -329,7 +324,7 @@ impl Volume {
         let opened = self.opened(desc)?;
         let at = self.rt.description(desc.index) + FLAGS;
         let flags = opened.flags.0 & KEPT_FLAGS | flags.0 & !KEPT_FLAGS;
-        Ok(self.rt.store(at, flags as u32 as u64)?)
+        Ok(self.rt.store(at, u64::from(flags as u32))?)
     }
 
     /// The position; waits for a write that moves it.

@@ -227,10 +227,8 @@ impl FileSystem for Volume {
     fn write(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
         let opened = self.call()?.opened_data(desc, true)?;
         let moving = self.move_position(desc)?;
-        let place = match opened.flags.appends() {
-            true => Position::End,
-            false => Position::At(moving.position),
-        };
+        let appends = opened.flags.appends();
+        let place = if appends { Position::End } else { Position::At(moving.position) };
         let (written, position) = self.write_file(opened.node, place, data)?;
         if written > 0 {
             moving.finish(position);
@@ -252,10 +250,8 @@ impl FileSystem for Volume {
         if offset > i64::MAX as u64 {
             return Err(Errno::INVAL);
         }
-        let place = match opened.flags.appends() {
-            true => Position::End,
-            false => Position::At(offset),
-        };
+        let appends = opened.flags.appends();
+        let place = if appends { Position::End } else { Position::At(offset) };
         let (written, _) = self.write_file(opened.node, place, data)?;
         self.write_through(opened.node, opened.flags)?;
         Ok(written)

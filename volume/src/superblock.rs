@@ -80,7 +80,7 @@ impl Superblock {
 
     /// The UUID in its usual notation.
     pub(crate) fn uuid(&self) -> String {
-        let hex: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = format!("{:032x}", u128::from_be_bytes(self.uuid));
         let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
         parts.join("-")
     }

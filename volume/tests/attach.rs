@@ -91,7 +91,7 @@ fn a_killed_holder_of_an_unlinked_file_gives_its_space_back() {
         volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
         volume.unlink(volume.root(), b"doomed").expect("unlinked");
         put(&volume, "ready", b"");
-        std::thread::sleep(Duration::from_secs(60));
+        std::thread::sleep(Duration::from_mins(1));
         return;
     }
     let place = Place::formatted("holder");
