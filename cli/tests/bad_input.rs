@@ -51,8 +51,9 @@ fn damage(volume: &str, offset: u64, bytes: &[u8]) {
 
 /// A volume with a file in it.
 fn with_a_file(place: &Place) -> String {
-    let (volume, at) = (place.volume("64M"), place.prefix());
-    shell(&volume, &at, &format!("echo kept > {at}/file")).ok();
+    let volume = place.volume("64M");
+    fs::write(place.path("source"), "kept\n").expect("written");
+    solera(["cp", &place.text("source"), &format!("{volume}:/file")]).ok();
     volume
 }
 
