@@ -128,7 +128,7 @@ pub struct RunArgs {
     /// When the program has ended, say which calls were left to the kernel and why: on standard
     /// error, or in FILE.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
-          default_missing_value = "")]
+          default_missing_value = "-")]
     pub report: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]

@@ -118,10 +118,16 @@ impl Region {
         let options = OpenOptions { write: true, ..options.clone() };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::from_raw_mode(mode)) {
-            Ok(fd) => Region::create_on(path, fd, size, &options).inspect_err(|_| {
-                // The file is ours and useless; that it cannot be removed would be no news.
-                let _ = rustix::fs::unlink(path);
-            }),
+            Ok(fd) => {
+                // The permissions that were asked for, whatever the umask takes from new files.
+                let made = rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))
+                    .map_err(|errno| source::explain_open(path, errno, true))
+                    .and_then(|()| Region::create_on(path, fd, size, &options));
+                made.inspect_err(|_| {
+                    // The file is ours and useless; that it cannot be removed would be no news.
+                    let _ = rustix::fs::unlink(path);
+                })
+            }
             Err(Errno::EXIST) if !exclusive => {
                 let fd = source::open_path(path, true)?;
                 Region::create_on(path, fd, size, &options)

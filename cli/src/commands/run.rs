@@ -183,7 +183,7 @@ fn run_and_report(asked: &str, command: &mut Command, target: &Path) -> Outcome 
     let removed = fs::remove_file(&record);
     let status = ended.map_err(|error| not_started(asked, &error))?;
     let text = text.and_then(|text| removed.map(|()| text)).map_err(failed)?;
-    if target.as_os_str().is_empty() {
+    if target == Path::new("-") {
         eprint!("{text}");
     } else {
         fs::write(target, text).map_err(failed)?;
