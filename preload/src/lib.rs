@@ -1,1 +1,40 @@
-//! Solera's preload.
+//! `libsolera_preload.so`: unmodified programs on a volume.
+//!
+//! The dynamic linker loads this library before glibc (`LD_PRELOAD`), so that its functions stand for
+//! glibc's of the same names. Calls that concern the volume are served in the process itself; all
+//! others go on to glibc.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `init` | attaching, taking over after an exec |
+//! | `entry` | the way in: who serves a call, `errno`, the program's pointers |
+//! | `process`, `lifecycle`, `cwd` | what the kernel keeps for a process |
+//! | `paths` | whose a path is |
+//! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
+//! | `open`, `rw`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
+//! | `stdio`, `temp`, `tree`, `spawn`, `exec`, `variadic` | what glibc does inside itself |
+//! | `report` | what was not served, and why |
+
+mod attrs;
+mod cwd;
+mod dir;
+mod entry;
+mod exec;
+mod fcntl;
+mod fdtable;
+mod handover;
+mod init;
+mod lifecycle;
+mod mapping;
+mod names;
+mod open;
+mod paths;
+mod process;
+mod report;
+mod rw;
+mod spawn;
+mod stat;
+mod stdio;
+mod temp;
+mod tree;
+mod variadic;

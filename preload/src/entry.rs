@@ -1,0 +1,311 @@
+//! How a call of the program gets in: the [`interpose!`] macro around every symbol that is ours.
+//!
+//! Each interposed function asks first whether the call concerns the volume. If not, the function of
+//! the next library (glibc) runs with the same arguments. While a thread is *inside* (its depth is
+//! not 0), every interposed function goes straight to the kernel: what our own code calls is never
+//! served by itself.
+//!
+//! Arguments that are pointers come as transparent wrappers ([`Text`], [`Out`], [`Bytes`]): the C
+//! contract, that a program passes what the function's manual demands, is relied on in their methods
+//! and nowhere else. Bulk buffers are never dereferenced here: the engine copies them guarded.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vfs::Errno;
+
+use crate::process::Process;
+use crate::report;
+
+/// Why a call did not end in a value.
+pub enum Stop {
+    /// It failed with this error.
+    Errno(Errno),
+    /// It does not concern the volume: the kernel serves it.
+    Kernel,
+    /// The volume does not serve this: the reason is counted, the program gets the error.
+    Refused(&'static str, Errno),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// What the body of an interposed function gives.
+pub type Served<T> = Result<T, Stop>;
+
+/// How a C function of this type says that it failed.
+pub trait Answer: Copy {
+    /// -1 or NULL.
+    const FAILED: Self;
+}
+
+impl Answer for i32 {
+    const FAILED: Self = -1;
+}
+impl Answer for i64 {
+    const FAILED: Self = -1;
+}
+impl Answer for isize {
+    const FAILED: Self = -1;
+}
+impl Answer for () {
+    const FAILED: Self = ();
+}
+impl<T> Answer for *mut T {
+    const FAILED: Self = std::ptr::null_mut();
+}
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// This thread is inside until dropped.
+pub struct Inside(());
+
+impl Inside {
+    /// Enters, or enters once more.
+    #[inline]
+    pub fn new() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// Lets the program's own functions (callbacks) run as if called from the program.
+pub fn outside<T>(call: impl FnOnce() -> T) -> T {
+    let depth = DEPTH.replace(0);
+    let value = call();
+    DEPTH.set(depth);
+    value
+}
+
+/// Serves one call: `body` inside, or `kernel` if it does not concern the volume.
+#[inline]
+pub fn serve<T: Answer>(
+    function: &'static str,
+    body: impl FnOnce(&'static Process) -> Served<T>,
+    kernel: impl FnOnce() -> T,
+) -> T {
+    if DEPTH.get() == 0
+        && let Some(process) = crate::init::process()
+    {
+        let inside = Inside::new();
+        let served = body(process);
+        drop(inside);
+        match served {
+            Ok(value) => return value,
+            Err(Stop::Errno(errno)) => return fail(errno),
+            Err(Stop::Refused(reason, errno)) => {
+                report::count(function, reason);
+                return fail(errno);
+            }
+            Err(Stop::Kernel) => {}
+        }
+    }
+    kernel()
+}
+
+/// Sets `errno` and gives the failure value.
+pub fn fail<T: Answer>(errno: Errno) -> T {
+    set_errno(errno.raw_os_error());
+    T::FAILED
+}
+
+/// Sets the thread's `errno`.
+pub fn set_errno(value: i32) {
+    // SAFETY: the address is this thread's own.
+    unsafe { *libc::__errno_location() = value };
+}
+
+/// The thread's `errno`.
+pub fn errno() -> i32 {
+    // SAFETY: the address is this thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// The function that an interposed one hides, found once.
+pub struct Real {
+    name: &'static str,
+    address: AtomicUsize,
+}
+
+impl Real {
+    /// `name` ends with a NUL.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, address: AtomicUsize::new(0) }
+    }
+
+    /// Its address. A symbol that this glibc does not have ends the program: nobody can have called it.
+    #[inline]
+    pub fn address(&self) -> usize {
+        match self.address.load(Ordering::Relaxed) {
+            0 => self.find(),
+            address => address,
+        }
+    }
+
+    #[cold]
+    fn find(&self) -> usize {
+        // SAFETY: the name ends with a NUL by the contract of `new`.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr().cast()) } as usize;
+        if found == 0 {
+            std::process::abort();
+        }
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Defines interposed functions: `fn [name, alias](argument: type, ..) -> type = |process, kernel| { .. }`.
+/// `kernel` calls the hidden function; the body gives a [`Served`].
+macro_rules! interpose {
+    ($(
+        $(#[$meta:meta])*
+        fn [$($name:ident),+] $args:tt -> $ret:ty = |$process:pat_param, $kernel:pat_param| $body:block
+    )*) => {
+        $($(
+            $crate::entry::interpose! { @one $name $args -> $ret = |$process, $kernel| $body }
+        )+)*
+    };
+    (@one $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty
+     = |$process:pat_param, $kernel:pat_param| $body:block) => {
+        // SAFETY: the symbol replaces glibc's of the same name and has its signature.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            static REAL: $crate::entry::Real =
+                $crate::entry::Real::new(concat!(stringify!($name), "\0"));
+            let hidden = move |$($arg: $ty),*| -> $ret {
+                // SAFETY: the address is glibc's function of this name, whose signature this is;
+                // the arguments are the program's own, or as good as those.
+                unsafe {
+                    std::mem::transmute::<usize, unsafe extern "C" fn($($ty),*) -> $ret>(
+                        REAL.address(),
+                    )($($arg),*)
+                }
+            };
+            $crate::entry::serve(
+                stringify!($name),
+                |process| {
+                    let $process = process;
+                    let $kernel = hidden;
+                    $body
+                },
+                || hidden($($arg),*),
+            )
+        }
+    };
+}
+pub(crate) use interpose;
+
+/// A NUL-terminated string of the program's.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Text(pub *const c_char);
+
+impl Text {
+    /// Its bytes; `EFAULT` for NULL.
+    #[inline]
+    pub fn bytes(self) -> Result<&'static [u8], Errno> {
+        self.optional().ok_or(Errno::FAULT)
+    }
+
+    /// Its bytes; `None` for NULL.
+    #[inline]
+    pub fn optional(self) -> Option<&'static [u8]> {
+        // SAFETY: by the C contract a NUL-terminated string that lives as long as the call, and
+        // nothing made from it outlives the call.
+        (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) }.to_bytes())
+    }
+}
+
+impl From<&CStr> for Text {
+    fn from(text: &CStr) -> Self {
+        Self(text.as_ptr())
+    }
+}
+
+/// A pointer to a value of the program's, to be read or filled in.
+#[repr(transparent)]
+pub struct Out<T>(pub *mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Out<T> {}
+
+impl<T: Copy> Out<T> {
+    /// Whether the program passed NULL.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Stores a value; `EFAULT` for NULL.
+    pub fn put(self, value: T) -> Result<(), Errno> {
+        if self.0.is_null() {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: by the C contract it points to room for a `T`.
+        unsafe { self.0.write_unaligned(value) };
+        Ok(())
+    }
+
+    /// Reads the value; `None` for NULL.
+    pub fn get(self) -> Option<T> {
+        // SAFETY: by the C contract it points to a `T`.
+        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+
+    /// The values of an array of `count`; nothing for NULL.
+    pub fn array(self, count: usize) -> Vec<T> {
+        if self.0.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: by the C contract it points to `count` values.
+        (0..count).map(|index| unsafe { self.0.add(index).read_unaligned() }).collect()
+    }
+}
+
+/// A buffer of bytes of the program's whose length another argument tells.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Bytes(pub *mut c_void);
+
+impl Bytes {
+    /// As a source for the engine.
+    #[inline]
+    pub fn source(self, len: usize) -> vfs::UserIn<'static> {
+        // SAFETY: the program's memory, or an invalid address: copied guarded.
+        unsafe { vfs::UserIn::from_raw(self.0.cast(), len) }
+    }
+
+    /// As a sink for the engine.
+    #[inline]
+    pub fn sink(self, len: usize) -> vfs::UserOut<'static> {
+        // SAFETY: as above.
+        unsafe { vfs::UserOut::from_raw(self.0.cast(), len) }
+    }
+
+    /// Stores `bytes` at the start of it; the caller knows that they fit.
+    pub fn put(self, bytes: &[u8]) -> Result<(), Errno> {
+        self.sink(bytes.len()).write(bytes).map_err(Errno::from)
+    }
+}
+
+/// The lengths that a program may pass to one read or write (`MAX_RW_COUNT`).
+pub const TRANSFER_BYTES_MAX: usize = 0x7fff_f000;
+
+/// A status answer.
+pub const DONE: Served<c_int> = Ok(0);

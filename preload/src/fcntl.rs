@@ -1,0 +1,294 @@
+//! Descriptors copied and controlled: `dup`, `dup2`, `dup3`, `fcntl`, `ioctl`, `flock`, `lockf`.
+//!
+//! `FD_CLOEXEC` belongs to the number and is the kernel's; status flags, locks and the position belong
+//! to the description and are the engine's.
+
+use std::ffi::{c_int, c_ulong, c_void};
+use std::sync::atomic::Ordering;
+
+use rustix::io::{DupFlags, FdFlags};
+use vfs::{Desc, Errno, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
+
+use crate::entry::{DONE, Out, Served, Stop, interpose};
+use crate::fdtable;
+use crate::process::Process;
+use crate::rw::ours;
+
+/// A second number for the description of `fd`.
+fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Served<c_int> {
+    let lock = process.lock();
+    let desc = ours(fd)?;
+    let new = fdtable::install(desc, min, cloexec)?;
+    fdtable::set_shared(fd);
+    fdtable::set_shared(new);
+    drop(lock);
+    crate::stdio::number_taken(new);
+    Ok(new)
+}
+
+/// `dup2` where the old or the new number is ours.
+fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> Served<c_int> {
+    if process.is_internal(new) || process.is_internal(old) {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    if fdtable::get(old).is_none() && fdtable::get(new).is_none() {
+        return Err(Stop::Kernel);
+    }
+    if new < 0 || new as usize >= fdtable::NUMBERS_MAX {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    let maps = process.lock();
+    let source = fdtable::get(old);
+    let from = fdtable::borrow_checked(old)?;
+    // SAFETY: never dropped: the number is the program's.
+    let mut to = std::mem::ManuallyDrop::new(unsafe {
+        <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(new)
+    });
+    rustix::io::dup3(from, &mut to, flags)?;
+    let replaced = fdtable::clear(new);
+    if let Some(desc) = source {
+        fdtable::set_shared(old);
+        fdtable::set(new, desc, true);
+    }
+    let replaced = replaced.map(|(desc, _)| (desc, !fdtable::holds(desc) && !maps.holds(desc)));
+    drop(maps);
+    if let Some((desc, last)) = replaced {
+        // As in the kernel, errors of the silent close are lost.
+        let _ = process.forget(desc, last);
+    }
+    if source.is_some() {
+        crate::stdio::number_taken(new);
+    }
+    Ok(new)
+}
+
+interpose! {
+    fn [dup](fd: c_int) -> c_int = |process, _| {
+        ours(fd)?;
+        duplicate(process, fd, 0, false)
+    }
+    fn [dup2](old: c_int, new: c_int) -> c_int = |process, _| {
+        if old == new {
+            return if process.is_internal(old) { Err(Stop::Errno(Errno::BADF)) } else { Err(Stop::Kernel) };
+        }
+        duplicate_to(process, old, new, DupFlags::empty())
+    }
+    fn [dup3](old: c_int, new: c_int, flags: c_int) -> c_int = |process, _| {
+        if old == new || flags & !libc::O_CLOEXEC != 0 {
+            return Err(Stop::Kernel);
+        }
+        duplicate_to(process, old, new, DupFlags::from_bits_retain(flags as u32))
+    }
+    fn [fcntl, fcntl64](fd: c_int, command: c_int, argument: usize) -> c_int = |process, _| {
+        control(process, ours(fd)?, fd, command, argument)
+    }
+    fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, _| {
+        let desc = ours(fd)?;
+        let request = request as u32 as c_ulong;
+        match request {
+            // The flag is the number's: the kernel keeps it.
+            FIOCLEX | FIONCLEX => Err(Stop::Kernel),
+            FIONBIO => {
+                let on = Out(argument.cast::<c_int>()).get().ok_or(Errno::FAULT)? != 0;
+                let (_, flags) = process.fs.describe(desc)?;
+                let bit = libc::O_NONBLOCK;
+                let flags = if on { flags.0 | bit } else { flags.0 & !bit };
+                process.fs.set_flags(desc, OpenFlags(flags))?;
+                DONE
+            }
+            FIONREAD => {
+                let (node, _) = process.fs.describe(desc)?;
+                let at = process.fs.seek(desc, 0, Whence::Current)?;
+                let left = process.fs.attr(node)?.size.saturating_sub(at);
+                Out(argument.cast::<c_int>()).put(left.min(i32::MAX as u64) as c_int)?;
+                DONE
+            }
+            FICLONE | FICLONERANGE => Err(Stop::Refused("reflink", Errno::OPNOTSUPP)),
+            _ => Err(Stop::Errno(Errno::NOTTY)),
+        }
+    }
+    fn [flock](fd: c_int, operation: c_int) -> c_int = |process, _| {
+        let desc = ours(fd)?;
+        let kind = match operation & !libc::LOCK_NB {
+            libc::LOCK_SH => LockKind::Read,
+            libc::LOCK_EX => LockKind::Write,
+            libc::LOCK_UN => LockKind::Unlock,
+            _ => return Err(Stop::Errno(Errno::INVAL)),
+        };
+        process.fs.flock(desc, kind, operation & libc::LOCK_NB == 0)?;
+        DONE
+    }
+    fn [lockf, lockf64](fd: c_int, command: c_int, len: i64) -> c_int = |process, _| {
+        let desc = ours(fd)?;
+        let mut lock = libc::flock {
+            l_type: libc::F_WRLCK as i16,
+            l_whence: libc::SEEK_CUR as i16,
+            l_start: 0,
+            l_len: len,
+            l_pid: 0,
+        };
+        let wait = match command {
+            libc::F_ULOCK => {
+                lock.l_type = libc::F_UNLCK as i16;
+                false
+            }
+            libc::F_LOCK => true,
+            libc::F_TLOCK => false,
+            libc::F_TEST => {
+                let asked = range(process, desc, &lock)?;
+                let held = process.fs.test_lock(desc, LockOwner::Process, &asked)?;
+                return if held.is_none() { DONE } else { Err(Stop::Errno(Errno::ACCESS)) };
+            }
+            _ => return Err(Stop::Errno(Errno::INVAL)),
+        };
+        record_lock(process, desc, LockOwner::Process, &lock, wait)
+    }
+}
+
+const FIONREAD: c_ulong = libc::FIONREAD;
+const FIONBIO: c_ulong = libc::FIONBIO;
+const FIOCLEX: c_ulong = libc::FIOCLEX;
+const FIONCLEX: c_ulong = libc::FIONCLEX;
+const FICLONE: c_ulong = 0x4004_9409;
+const FICLONERANGE: c_ulong = 0x4020_940d;
+
+/// The status flags that `F_SETFL` changes.
+const CHANGEABLE: c_int =
+    libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT | libc::O_ASYNC;
+/// Flags that only say how to open.
+const TRANSIENT: c_int =
+    libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
+/// What 64-bit kernels always show.
+const LARGEFILE: c_int = 0o100_000;
+
+fn control(
+    process: &Process,
+    desc: Desc,
+    fd: c_int,
+    command: c_int,
+    argument: usize,
+) -> Served<c_int> {
+    let lock = Out(argument as *mut libc::flock);
+    match command {
+        libc::F_GETFD => {
+            let flags = rustix::io::fcntl_getfd(fdtable::borrow(fd))?;
+            Ok(flags.bits() as c_int)
+        }
+        libc::F_SETFD => {
+            let flags = FdFlags::from_bits_truncate(argument as u32);
+            rustix::io::fcntl_setfd(fdtable::borrow(fd), flags)?;
+            DONE
+        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            if argument as c_int as usize >= fdtable::NUMBERS_MAX {
+                return Err(Stop::Errno(Errno::INVAL));
+            }
+            duplicate(process, fd, argument as c_int, command == libc::F_DUPFD_CLOEXEC)
+        }
+        libc::F_GETFL => {
+            let (_, flags) = process.fs.describe(desc)?;
+            let shown = if flags.path_only() { 0 } else { LARGEFILE };
+            Ok(flags.0 & !TRANSIENT | shown)
+        }
+        libc::F_SETFL => {
+            let (_, flags) = process.fs.describe(desc)?;
+            let flags = flags.0 & !CHANGEABLE | argument as c_int & CHANGEABLE;
+            process.fs.set_flags(desc, OpenFlags(flags))?;
+            DONE
+        }
+        libc::F_GETLK => test_lock(process, desc, LockOwner::Process, lock),
+        libc::F_OFD_GETLK => test_lock(process, desc, LockOwner::Description, lock),
+        libc::F_SETLK | libc::F_SETLKW => {
+            let lock = lock.get().ok_or(Errno::FAULT)?;
+            let wait = command == libc::F_SETLKW;
+            record_lock(process, desc, LockOwner::Process, &lock, wait)
+        }
+        libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
+            let lock = lock.get().ok_or(Errno::FAULT)?;
+            if lock.l_pid != 0 {
+                return Err(Stop::Errno(Errno::INVAL));
+            }
+            let wait = command == libc::F_OFD_SETLKW;
+            record_lock(process, desc, LockOwner::Description, &lock, wait)
+        }
+        // Signals, leases, seals and pipe sizes mean nothing on a regular file here.
+        _ => Err(Stop::Refused("fcntl-command", Errno::INVAL)),
+    }
+}
+
+/// The absolute byte range of a C lock.
+fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<RecordLock, Errno> {
+    let kind = match c_int::from(lock.l_type) {
+        libc::F_RDLCK => LockKind::Read,
+        libc::F_WRLCK => LockKind::Write,
+        libc::F_UNLCK => LockKind::Unlock,
+        _ => return Err(Errno::INVAL),
+    };
+    let base = match c_int::from(lock.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => process.fs.seek(desc, 0, Whence::Current)?,
+        libc::SEEK_END => {
+            let (node, _) = process.fs.describe(desc)?;
+            process.fs.attr(node)?.size
+        }
+        _ => return Err(Errno::INVAL),
+    };
+    let start = (base as i64).checked_add(lock.l_start).ok_or(Errno::OVERFLOW)?;
+    // A negative length lies before the start.
+    let (start, end) = match lock.l_len {
+        0 => (start, None),
+        len if len > 0 => (start, Some(start.checked_add(len - 1).ok_or(Errno::OVERFLOW)?)),
+        len => (start.checked_add(len).ok_or(Errno::INVAL)?, Some(start - 1)),
+    };
+    let start = u64::try_from(start).map_err(|_| Errno::INVAL)?;
+    let end = end.map_or(u64::MAX, |end| end as u64);
+    Ok(RecordLock { kind, start, end, pid: 0 })
+}
+
+fn record_lock(
+    process: &Process,
+    desc: Desc,
+    owner: LockOwner,
+    lock: &libc::flock,
+    wait: bool,
+) -> Served<c_int> {
+    let wanted = range(process, desc, lock)?;
+    let (_, flags) = process.fs.describe(desc)?;
+    let allowed = match wanted.kind {
+        LockKind::Read => flags.reads(),
+        LockKind::Write => flags.writes(),
+        LockKind::Unlock => true,
+    };
+    if !allowed {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    process.record_locks.store(true, Ordering::Relaxed);
+    process.fs.record_lock(desc, owner, &wanted, wait)?;
+    DONE
+}
+
+fn test_lock(
+    process: &Process,
+    desc: Desc,
+    owner: LockOwner,
+    out: Out<libc::flock>,
+) -> Served<c_int> {
+    let mut lock = out.get().ok_or(Errno::FAULT)?;
+    let wanted = range(process, desc, &lock)?;
+    if wanted.kind == LockKind::Unlock {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    match process.fs.test_lock(desc, owner, &wanted)? {
+        None => lock.l_type = libc::F_UNLCK as i16,
+        Some(held) => {
+            let write = held.kind == LockKind::Write;
+            lock.l_type = if write { libc::F_WRLCK } else { libc::F_RDLCK } as i16;
+            lock.l_whence = libc::SEEK_SET as i16;
+            lock.l_start = held.start as i64;
+            lock.l_len = if held.end == u64::MAX { 0 } else { (held.end - held.start) as i64 + 1 };
+            lock.l_pid = held.pid;
+        }
+    }
+    out.put(lock)?;
+    DONE
+}

@@ -1,0 +1,134 @@
+//! The process's descriptors that are ours.
+//!
+//! A descriptor of ours is a real kernel number, held by a *placeholder*: a duplicate of a read-only
+//! descriptor of the volume's anchor directory. So the number is the lowest free one, poll says
+//! ready, `FD_CLOEXEC` lives in the kernel, and a call that slips past us fails loudly (`EISDIR`,
+//! `EBADF`). The table says which open file description each number stands for.
+//!
+//! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
+//! is given back. Lookups are lock-free: one load. Whoever changes slots holds the process's
+//! structure lock (see [`crate::process::Process`]). A stale description is refused by the engine.
+
+use std::ffi::c_int;
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use vfs::{Desc, Errno};
+
+/// Descriptors at and beyond this number are never ours.
+pub const NUMBERS_MAX: usize = 1 << 16;
+
+const USED: u64 = 1 << 63;
+/// Some other number may stand for the same description.
+const SHARED: u64 = 1 << 62;
+
+static SLOTS: [AtomicU64; NUMBERS_MAX] = [const { AtomicU64::new(0) }; NUMBERS_MAX];
+/// No slot beyond this number was ever used.
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+/// The internal descriptor whose duplicates are placeholders.
+static PLACEHOLDER: AtomicI32 = AtomicI32::new(-1);
+
+fn slot(fd: c_int) -> Option<&'static AtomicU64> {
+    SLOTS.get(usize::try_from(fd).ok()?)
+}
+
+const fn pack(desc: Desc) -> u64 {
+    USED | (desc.index as u64 & 0x3fff_ffff) << 32 | desc.generation as u64
+}
+
+const fn unpack(word: u64) -> Option<Desc> {
+    if word & USED == 0 {
+        return None;
+    }
+    Some(Desc { index: (word >> 32) as u32 & 0x3fff_ffff, generation: word as u32 })
+}
+
+/// Sets the descriptor that placeholders duplicate.
+pub fn set_placeholder(fd: c_int) {
+    PLACEHOLDER.store(fd, Ordering::Release);
+}
+
+/// The description that `fd` stands for; `None`: not ours.
+#[inline]
+pub fn get(fd: c_int) -> Option<Desc> {
+    unpack(slot(fd)?.load(Ordering::Acquire))
+}
+
+/// A borrowed form for system calls on a number that the program owns.
+pub fn borrow(fd: c_int) -> BorrowedFd<'static> {
+    // SAFETY: used for one call; if the program closes it meanwhile the kernel says EBADF. -1 never
+    // comes here: such numbers are not in the table, and internal ones are valid for ever.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// As [`borrow`], for a number that the program passed: `EBADF` if it is negative.
+pub fn borrow_checked(fd: c_int) -> Result<BorrowedFd<'static>, Errno> {
+    if fd < 0 { Err(Errno::BADF) } else { Ok(borrow(fd)) }
+}
+
+/// Takes the lowest free number from `min` on for `desc`. Structure lock held.
+pub fn install(desc: Desc, min: c_int, cloexec: bool) -> Result<c_int, Errno> {
+    let placeholder = borrow(PLACEHOLDER.load(Ordering::Acquire));
+    let new: OwnedFd = if cloexec {
+        rustix::io::fcntl_dupfd_cloexec(placeholder, min)?
+    } else {
+        dup_plain(placeholder, min)?
+    };
+    let fd = new.into_raw_fd();
+    if fd as usize >= NUMBERS_MAX {
+        close_number(fd);
+        return Err(Errno::MFILE);
+    }
+    set(fd, desc, false);
+    Ok(fd)
+}
+
+/// `F_DUPFD`: the duplicate is inherited by exec.
+pub fn dup_plain(fd: BorrowedFd<'_>, min: c_int) -> Result<OwnedFd, Errno> {
+    if min == 0 {
+        return rustix::io::dup(fd);
+    }
+    let new = rustix::io::fcntl_dupfd_cloexec(fd, min)?;
+    rustix::io::fcntl_setfd(&new, rustix::io::FdFlags::empty())?;
+    Ok(new)
+}
+
+/// Says that `fd`, a placeholder, stands for `desc`. Structure lock held.
+pub fn set(fd: c_int, desc: Desc, shared: bool) {
+    if let Some(slot) = slot(fd) {
+        HIGHEST.fetch_max(fd, Ordering::AcqRel);
+        slot.store(pack(desc) | if shared { SHARED } else { 0 }, Ordering::Release);
+    }
+}
+
+/// Marks the description of `fd` as reachable by several numbers. Structure lock held.
+pub fn set_shared(fd: c_int) {
+    if let Some(slot) = slot(fd) {
+        slot.fetch_or(SHARED, Ordering::AcqRel);
+    }
+}
+
+/// Clears `fd`'s slot. Gives its description and whether this was the last number for it. Structure
+/// lock held.
+pub fn clear(fd: c_int) -> Option<(Desc, bool)> {
+    let word = slot(fd)?.swap(0, Ordering::AcqRel);
+    let desc = unpack(word)?;
+    let last = word & SHARED == 0 || !holds(desc);
+    Some((desc, last))
+}
+
+/// Whether some number stands for `desc`. Structure lock held.
+pub fn holds(desc: Desc) -> bool {
+    all().any(|(_, other)| other == desc)
+}
+
+/// All numbers of ours. Consistent only under the structure lock.
+pub fn all() -> impl Iterator<Item = (c_int, Desc)> {
+    (0..=HIGHEST.load(Ordering::Acquire)).filter_map(|fd| Some((fd, get(fd)?)))
+}
+
+/// Gives a number back to the kernel.
+pub fn close_number(fd: c_int) {
+    // SAFETY: the number is a placeholder that the table no longer lists.
+    unsafe { rustix::io::close(fd) };
+}

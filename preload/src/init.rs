@@ -1,0 +1,167 @@
+//! The beginning: attaches the volume before the program's own code runs, or takes over what the
+//! image before this one had.
+//!
+//! The environment says all (`solera run` sets it): `SOLERA_VOLUME`, `SOLERA_AT`, `SOLERA_MODE`,
+//! `SOLERA_REPORT`, and after an exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing is
+//! served. If the volume cannot be attached, the program does not run: message, exit code 125.
+
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use volume::{AttachOptions, Volume};
+
+use crate::entry::Inside;
+use crate::fdtable;
+use crate::handover;
+use crate::lifecycle;
+use crate::process::Process;
+
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Our descriptors stand at this number or beyond, if the limit allows.
+const INTERNAL_FROM: c_int = 1000;
+
+/// Run by the dynamic linker before the program's constructors.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+extern "C" fn constructor() {
+    process();
+}
+
+/// This process's attachment, if it has one.
+#[inline]
+pub fn process() -> Option<&'static Process> {
+    let process = PROCESS.load(Ordering::Acquire);
+    if process.is_null() {
+        if STARTED.load(Ordering::Relaxed) {
+            return None;
+        }
+        return start();
+    }
+    // SAFETY: published once and never freed.
+    Some(unsafe { &*process })
+}
+
+#[cold]
+fn start() -> Option<&'static Process> {
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    let _inside = Inside::new();
+    // SAFETY: before the first allocation.
+    unsafe { dlmalloc::enable_alloc_after_fork() };
+    let volume = std::env::var_os("SOLERA_VOLUME")?;
+    match attach(volume.as_bytes()) {
+        Ok(process) => {
+            let process: &'static Process = Box::leak(Box::new(process));
+            inherit(process);
+            PROCESS.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
+            // SAFETY: registered before `main`'s own runtime registers anything, so it runs last.
+            unsafe {
+                __cxa_atexit(lifecycle::at_exit, std::ptr::null_mut(), std::ptr::null_mut());
+            }
+            Some(process)
+        }
+        Err(message) => {
+            let line = format!("solera: {message}\n");
+            // There is nobody else to tell.
+            let _ = rustix::io::write(fdtable::borrow(2), line.as_bytes());
+            lifecycle::exit_now(lifecycle::EXIT_WITHOUT_VOLUME);
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn __cxa_atexit(
+        function: extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        object: *mut c_void,
+    ) -> c_int;
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn attach(path: &[u8]) -> Result<Process, String> {
+    let prefix = std::env::var_os("SOLERA_AT")
+        .map(OsStringExt::into_vec)
+        .filter(|prefix| prefix.first() == Some(&b'/') && prefix.len() > 1)
+        .ok_or("SOLERA_AT is not an absolute path below /: run programs with `solera run`")?;
+    let mode = match variable("SOLERA_MODE") {
+        Some(mode) => mode.parse()?,
+        None => volume::Mode::default(),
+    };
+    let resumed = variable(handover::RESUME).and_then(|token| volume::resume(&token).ok());
+    let path = PathBuf::from(OsStr::from_bytes(path));
+    let volume: Arc<Volume> = match resumed {
+        Some(volume) => {
+            RESUMED.store(true, Ordering::Relaxed);
+            volume
+        }
+        None => volume::attach(&path, &AttachOptions { mode, ..AttachOptions::default() })
+            .map_err(|error| error.to_string())?,
+    };
+    let anchor = volume.anchor().ok_or("the volume has no anchor directory")?;
+    let anchor = open_anchor(anchor).map_err(|errno| {
+        format!("anchor directory {}: {errno}; it must be readable", anchor.display())
+    })?;
+    let environment = std::env::vars_os()
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+        .filter(|variable| {
+            let passing = [handover::HELD, handover::CWD, handover::RESUME];
+            variable.starts_with(b"SOLERA_")
+                && !passing.iter().any(|name| variable.starts_with(name.as_bytes()))
+        })
+        .collect();
+    let report = std::env::var_os("SOLERA_REPORT").map(OsStringExt::into_vec);
+    let internal = volume.internal_descriptors();
+    let mut process = Process::new(volume, prefix, anchor, &internal, environment, report)
+        .map_err(|errno| format!("the volume does not answer: {errno}"))?;
+    process.library = library_path();
+    Ok(process)
+}
+
+/// This image took over the one before it.
+static RESUMED: AtomicBool = AtomicBool::new(false);
+
+/// Opens the anchor directory at a high number.
+fn open_anchor(path: &std::path::Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let low = rustix::fs::open(path, flags, Mode::empty())?;
+    Ok(rustix::io::fcntl_dupfd_cloexec(&low, INTERNAL_FROM).unwrap_or(low))
+}
+
+/// The file of this library, as the dynamic linker opened it.
+fn library_path() -> Vec<u8> {
+    // SAFETY: asks about a function of ours; the answer's text lives as long as the library.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let found = libc::dladdr(constructor as *const c_void, &raw mut info);
+        if found == 0 || info.dli_fname.is_null() {
+            return Vec::new();
+        }
+        CStr::from_ptr(info.dli_fname).to_bytes().to_vec()
+    }
+}
+
+fn inherit(process: &Process) {
+    fdtable::set_placeholder(std::os::fd::AsRawFd::as_raw_fd(&process.anchor));
+    let held = variable(handover::HELD);
+    if let Some(held) = held {
+        let cwd = variable(handover::CWD);
+        let resumed = RESUMED.load(Ordering::Relaxed);
+        handover::take_over(process, resumed, &held, cwd.as_deref());
+    }
+}

@@ -1,0 +1,378 @@
+//! `mmap` of files on the volume: the region's own blocks, mapped piece by piece into one reserved
+//! range. Stores go to the file itself, without a copy and without a page of page cache.
+//!
+//! A mapping holds the open file description until its last page is unmapped: an engine never moves
+//! or frees blocks under it. Pages beyond the end of the file stay inaccessible until the file has
+//! grown over them in this process ([`Process::grown`]).
+//!
+//! All bookkeeping stands under the structure lock, which is held across the system calls, so that
+//! two threads that map and unmap the same range agree on the result.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
+use vfs::{Desc, Errno, Kind, Node};
+
+use crate::entry::{Served, Stop, interpose};
+use crate::fdtable;
+use crate::process::Process;
+
+const PAGE: usize = 4096;
+/// More pieces than this exhaust a process's mappings (`vm.max_map_count` is 65,530).
+const PIECES_MAX: usize = 4096;
+
+/// One mapped range.
+#[derive(Clone, Copy)]
+struct Mapping {
+    start: usize,
+    end: usize,
+    desc: Desc,
+    node: Node,
+    /// Offset in the file of `start`.
+    offset: u64,
+    prot: c_int,
+    shared: bool,
+    /// `PROT_WRITE` may be asked for later.
+    may_write: bool,
+    /// End of the part that has pages; the rest lies beyond the end of the file.
+    backed: usize,
+}
+
+/// The mappings of this process.
+#[derive(Default)]
+pub struct Mappings(Vec<Mapping>);
+
+/// How many mappings there are: without any, nothing here takes a lock.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+impl Mappings {
+    /// Whether some mapping needs `desc`.
+    pub fn holds(&self, desc: Desc) -> bool {
+        self.0.iter().any(|map| map.desc == desc)
+    }
+
+    /// The descriptions that mappings hold.
+    pub fn descriptions(&self) -> impl Iterator<Item = Desc> {
+        self.0.iter().map(|map| map.desc)
+    }
+
+    fn add(&mut self, map: Mapping) {
+        self.0.push(map);
+        COUNT.store(self.0.len(), Ordering::Release);
+    }
+
+    /// Forgets `start..end`. Gives the descriptions that no mapping needs any more.
+    fn cut(&mut self, start: usize, end: usize) -> Vec<Desc> {
+        let mut freed = Vec::new();
+        let mut kept = Vec::with_capacity(self.0.len() + 1);
+        for map in &self.0 {
+            if map.end <= start || end <= map.start {
+                kept.push(*map);
+                continue;
+            }
+            freed.push(map.desc);
+            if map.start < start {
+                kept.push(Mapping { end: start, backed: map.backed.min(start), ..*map });
+            }
+            if end < map.end {
+                let offset = map.offset + (end - map.start) as u64;
+                kept.push(Mapping { start: end, backed: map.backed.max(end), offset, ..*map });
+            }
+        }
+        self.0 = kept;
+        COUNT.store(self.0.len(), Ordering::Release);
+        freed.retain(|desc| !self.holds(*desc));
+        freed
+    }
+
+    fn touches(&self, start: usize, end: usize) -> bool {
+        self.0.iter().any(|map| start < map.end && map.start < end)
+    }
+}
+
+/// Drops the holds of descriptions that neither a mapping nor a number needs. Structure lock held.
+fn release(process: &Process, freed: Vec<Desc>) {
+    for desc in freed {
+        if !fdtable::holds(desc) {
+            // An unmap cannot fail for this; the engine has forgotten the description already.
+            let _ = process.fs.close(desc);
+        }
+    }
+}
+
+const fn round_up(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE as u64) * PAGE as u64
+}
+
+/// Maps the part of `map` between `from` (an address) and the end of the file.
+fn back(process: &Process, map: &mut Mapping, from: usize) -> Result<(), Errno> {
+    let size = round_up(process.fs.attr(map.node)?.size);
+    let first = map.offset + (from - map.start) as u64;
+    let last = size.min(map.offset + (map.end - map.start) as u64);
+    if last <= first {
+        return Ok(());
+    }
+    let pieces = process.fs.map(map.desc, first, last - first, map.shared)?;
+    if pieces.len() > PIECES_MAX {
+        return Err(Errno::NOMEM);
+    }
+    let region = fdtable::borrow(process.fs.region_descriptor().0);
+    let kind = if map.shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
+    let prot = ProtFlags::from_bits_retain(map.prot as u32);
+    for piece in pieces {
+        let at = (map.start as u64 + (piece.file_offset - map.offset)) as *mut c_void;
+        let len = piece.length as usize;
+        // SAFETY: inside the range that was reserved for this mapping.
+        unsafe {
+            match piece.region_offset {
+                Some(place) => {
+                    rustix::mm::mmap(at, len, prot, kind | MapFlags::FIXED, region, place)?
+                }
+                None => rustix::mm::mmap_anonymous(at, len, prot, kind | MapFlags::FIXED)?,
+            };
+        }
+    }
+    map.backed = map.start + (last - map.offset) as usize;
+    Ok(())
+}
+
+/// The arguments of `mmap` without the descriptor.
+#[derive(Clone, Copy)]
+struct Wish {
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    offset: u64,
+}
+
+fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
+    let (node, flags) = process.fs.describe(desc)?;
+    let attr = process.fs.attr(node)?;
+    let shared =
+        matches!(wish.flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
+    if !shared && wish.flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+        return Err(Errno::INVAL);
+    }
+    if wish.len == 0 || wish.offset % PAGE as u64 != 0 {
+        return Err(Errno::INVAL);
+    }
+    if attr.kind != Kind::File {
+        return Err(Errno::NODEV);
+    }
+    let writes = flags.reads() && flags.writes() && process.fs.region_descriptor().1;
+    if !flags.reads() || shared && wish.prot & libc::PROT_WRITE != 0 && !writes {
+        return Err(Errno::ACCESS);
+    }
+    let len = wish.len.checked_add(PAGE - 1).ok_or(Errno::NOMEM)? / PAGE * PAGE;
+    if wish.offset.checked_add(len as u64).is_none() {
+        return Err(Errno::OVERFLOW);
+    }
+    let mut maps = process.lock();
+    let keep = MapFlags::from_bits_retain(
+        wish.flags as u32 & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u32,
+    );
+    let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE | keep;
+    // SAFETY: new addresses, or those that the program told to replace.
+    let start = unsafe { rustix::mm::mmap_anonymous(wish.at, len, ProtFlags::empty(), reserve)? };
+    let start = start as usize;
+    let replaced = maps.cut(start, start + len);
+    let (prot, offset, may_write) = (wish.prot, wish.offset, writes || !shared);
+    let mut map = Mapping {
+        start,
+        end: start + len,
+        desc,
+        node,
+        offset,
+        prot,
+        shared,
+        may_write,
+        backed: start,
+    };
+    if let Err(errno) = back(process, &mut map, start) {
+        // SAFETY: the range that was reserved above.
+        unsafe { rustix::mm::munmap(start as *mut c_void, len)? };
+        release(process, replaced);
+        return Err(errno);
+    }
+    maps.add(map);
+    release(process, replaced);
+    Ok(start)
+}
+
+impl Process {
+    /// The file has grown: mappings of this process get the pages they lacked.
+    pub fn grown(&self, node: Node) -> Result<(), Errno> {
+        if COUNT.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let mut maps = self.lock();
+        for map in maps.0.iter_mut().filter(|map| map.node == node && map.backed < map.end) {
+            let from = map.backed;
+            back(self, map, from)?;
+        }
+        Ok(())
+    }
+}
+
+/// The kernel unmaps or replaces `start..start + len` by `call`: what was mapped of ours there goes.
+fn replace<T>(
+    process: &Process,
+    start: usize,
+    len: usize,
+    call: impl FnOnce() -> T,
+    failed: impl Fn(&T) -> bool,
+) -> Served<T> {
+    let end = start.saturating_add(len).saturating_add(PAGE - 1) / PAGE * PAGE;
+    let mut maps = process.lock();
+    if !maps.touches(start, end) {
+        return Err(Stop::Kernel);
+    }
+    let value = call();
+    if !failed(&value) {
+        let freed = maps.cut(start, end);
+        release(process, freed);
+    }
+    Ok(value)
+}
+
+fn any() -> Result<(), Stop> {
+    if COUNT.load(Ordering::Acquire) == 0 { Err(Stop::Kernel) } else { Ok(()) }
+}
+
+// `isize` stands for the address: -1 is MAP_FAILED.
+interpose! {
+    fn [mmap, mmap64](at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64)
+    -> isize = |process, kernel| {
+        if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
+            let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
+            return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
+        }
+        if flags & libc::MAP_FIXED == 0 {
+            return Err(Stop::Kernel);
+        }
+        any()?;
+        let call = || kernel(at, len, prot, flags, fd, offset);
+        replace(process, at as usize, len, call, |&address| address == -1)
+    }
+    fn [munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
+        any()?;
+        replace(process, at as usize, len, || kernel(at, len), |&result| result != 0)
+    }
+    fn [mremap](at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
+    = |process, _| {
+        any()?;
+        remap(process, at as usize, (old, new), flags, to)
+    }
+    fn [mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int = |process, kernel| {
+        any()?;
+        let (start, end) = (at as usize, (at as usize).saturating_add(len));
+        let mut maps = process.lock();
+        if !maps.touches(start, end) {
+            return Err(Stop::Kernel);
+        }
+        let hit = |map: &&mut Mapping| start < map.end && map.start < end;
+        if prot & libc::PROT_WRITE != 0
+            && maps.0.iter_mut().filter(hit).any(|map| map.shared && !map.may_write)
+        {
+            return Err(Stop::Errno(Errno::ACCESS));
+        }
+        // What lies beyond the end of the file stays inaccessible; the rest changes.
+        let backed = maps.0.iter().filter(|map| start < map.end && map.start < end)
+            .map(|map| map.backed).max().unwrap_or(end).min(end);
+        let result = if backed > start { kernel(at, backed - start, prot) } else { 0 };
+        if result == 0 {
+            for map in maps.0.iter_mut().filter(hit) {
+                if start <= map.start && map.end <= end {
+                    map.prot = prot;
+                }
+            }
+        }
+        Ok(result)
+    }
+    fn [msync](at: *mut c_void, len: usize, flags: c_int) -> c_int = |process, _| {
+        let _ = flags;
+        any()?;
+        let (start, end) = (at as usize, (at as usize).saturating_add(len.max(1)));
+        let maps = process.lock();
+        let hit = maps.0.iter().filter(|map| map.shared && start < map.end && map.start < end);
+        let descs: Vec<Desc> = hit.map(|map| map.desc).collect();
+        drop(maps);
+        if descs.is_empty() {
+            return Err(Stop::Kernel);
+        }
+        for desc in descs {
+            process.fs.sync(desc, true)?;
+        }
+        Ok(0)
+    }
+    fn [madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int = |process, _| {
+        if advice != libc::MADV_REMOVE {
+            return Err(Stop::Kernel);
+        }
+        any()?;
+        let start = at as usize;
+        if process.lock().touches(start, start.saturating_add(len)) {
+            // It would punch the region, not the file.
+            return Err(Stop::Refused("madvise-remove", Errno::OPNOTSUPP));
+        }
+        Err(Stop::Kernel)
+    }
+}
+
+/// `mremap` of one of ours: shrinks by unmapping, grows by mapping more of the file.
+fn remap(
+    process: &Process,
+    start: usize,
+    (old, new): (usize, usize),
+    flags: c_int,
+    to: *mut c_void,
+) -> Served<isize> {
+    let pages = |len: usize| len.saturating_add(PAGE - 1) / PAGE * PAGE;
+    let (old, new) = (pages(old), pages(new));
+    let maps = process.lock();
+    let Some(map) = maps.0.iter().find(|map| map.start <= start && start < map.end).copied() else {
+        return Err(Stop::Kernel);
+    };
+    drop(maps);
+    if new == 0 || old == 0 || start + old > map.end {
+        return Err(Stop::Errno(if new == 0 { Errno::INVAL } else { Errno::FAULT }));
+    }
+    let flags = MremapFlags::from_bits_retain(flags as u32);
+    let fixed = flags.bits() & libc::MREMAP_FIXED as u32 != 0;
+    if new <= old && !fixed {
+        if new < old {
+            unmap(process, start + new, old - new)?;
+        }
+        return Ok(start as isize);
+    }
+    if !flags.contains(MremapFlags::MAYMOVE) {
+        return Err(Stop::Errno(Errno::NOMEM));
+    }
+    let kind = if map.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+    if !map.shared && map.prot & libc::PROT_WRITE != 0 {
+        // Pages that were written privately would have to move along.
+        return Err(Stop::Refused("mremap-of-private-mapping", Errno::NOMEM));
+    }
+    let at = if fixed { to } else { std::ptr::null_mut() };
+    let wish = Wish {
+        at,
+        len: new,
+        prot: map.prot,
+        flags: kind | if fixed { libc::MAP_FIXED } else { 0 },
+        offset: map.offset + (start - map.start) as u64,
+    };
+    let moved = map_file(process, map.desc, wish)?;
+    unmap(process, start, old)?;
+    Ok(moved as isize)
+}
+
+fn unmap(process: &Process, start: usize, len: usize) -> Result<(), Errno> {
+    let mut maps = process.lock();
+    // SAFETY: a part of a mapping of ours, which the program gave up.
+    unsafe { rustix::mm::munmap(start as *mut c_void, len)? };
+    let freed = maps.cut(start, start + len);
+    release(process, freed);
+    Ok(())
+}

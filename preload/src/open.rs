@@ -1,0 +1,132 @@
+//! open and close: `open`, `openat`, `creat`, their aliases, `close`, `close_range`, `closefrom`.
+//!
+//! Locks: the structure lock, for the slot only.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use vfs::{Errno, Kind, OpenFlags, Opened};
+
+use crate::entry::{Served, Stop, Text, interpose};
+use crate::fdtable;
+use crate::paths::{self, Target};
+use crate::process::Process;
+
+/// Opens `path`; `kernel` opens what is not ours, by directory and path.
+pub fn open_at(
+    process: &Process,
+    kernel: impl Fn(c_int, *const c_char) -> c_int,
+    dirfd: c_int,
+    path: Text,
+    flags: c_int,
+    mode: c_uint,
+) -> Served<c_int> {
+    let text = path.bytes()?;
+    let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
+    let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
+    let opened = match paths::resolve(process, dirfd, text, follow)? {
+        Target::Kernel => return Err(Stop::Kernel),
+        Target::Elsewhere(path) => return Ok(kernel(libc::AT_FDCWD, path.as_ptr())),
+        Target::Descriptor(fd) => {
+            let desc = fdtable::get(fd).ok_or(Errno::BADF)?;
+            let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
+            Opened::Here(process.user().open_node(&attr, flags)?)
+        }
+        Target::Volume(found) => {
+            let special = found.attr.is_some_and(|attr| {
+                !matches!(attr.kind, Kind::File | Kind::Directory | Kind::Symlink)
+            });
+            if special && flags & libc::O_PATH == 0 {
+                return Err(Stop::Refused("fifo-or-device-on-volume", Errno::NXIO));
+            }
+            process.user().open(&found, flags, mode)?
+        }
+    };
+    match opened {
+        Opened::Here(desc) => Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?),
+        Opened::Outside(path) => Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr())),
+    }
+}
+
+/// A mode is passed only where a file may be made.
+const fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
+    if OpenFlags(flags).has(libc::O_CREAT) || OpenFlags(flags).has(libc::O_TMPFILE) {
+        mode
+    } else {
+        0
+    }
+}
+
+interpose! {
+    fn [open, open64](path: Text, flags: c_int, mode: c_uint) -> c_int = |process, kernel| {
+        let kernel = |_, path| kernel(Text(path), flags, mode);
+        open_at(process, kernel, libc::AT_FDCWD, path, flags, mode_of(flags, mode))
+    }
+    fn [__open_2, __open64_2](path: Text, flags: c_int) -> c_int = |process, kernel| {
+        open_at(process, |_, path| kernel(Text(path), flags), libc::AT_FDCWD, path, flags, 0)
+    }
+    fn [openat, openat64](dirfd: c_int, path: Text, flags: c_int, mode: c_uint) -> c_int
+    = |process, kernel| {
+        let kernel = |dirfd, path| kernel(dirfd, Text(path), flags, mode);
+        open_at(process, kernel, dirfd, path, flags, mode_of(flags, mode))
+    }
+    fn [__openat_2, __openat64_2](dirfd: c_int, path: Text, flags: c_int) -> c_int
+    = |process, kernel| {
+        open_at(process, |dirfd, path| kernel(dirfd, Text(path), flags), dirfd, path, flags, 0)
+    }
+    fn [creat, creat64](path: Text, mode: c_uint) -> c_int = |process, kernel| {
+        let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+        open_at(process, |_, path| kernel(Text(path), mode), libc::AT_FDCWD, path, flags, mode)
+    }
+    fn [close](fd: c_int) -> c_int = |process, _| {
+        if process.is_internal(fd) {
+            return Err(Stop::Errno(Errno::BADF));
+        }
+        if process.close(fd)? { Ok(0) } else { Err(Stop::Kernel) }
+    }
+    fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int = |process, kernel| {
+        Ok(close_numbers(process, first, last, flags, &kernel))
+    }
+    fn [closefrom](first: c_int) -> () = |process, _| {
+        let first = first.max(0) as c_uint;
+        let close = |first, last, flags| kernel_close_range(first, last, flags);
+        close_numbers(process, first, c_uint::MAX, 0, &close);
+        Ok(())
+    }
+}
+
+/// The system call itself.
+fn kernel_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // SAFETY: closes the program's own numbers, as it asked.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
+}
+
+/// Closes (or marks close-on-exec) a range of numbers: ours by the table, the internal ones never,
+/// the others by `kernel` in the runs between them.
+fn close_numbers(
+    process: &Process,
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+    kernel: &dyn Fn(c_uint, c_uint, c_int) -> c_int,
+) -> c_int {
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        let ours: Vec<c_int> = fdtable::all().map(|(fd, _)| fd).collect();
+        for fd in ours.into_iter().filter(|&fd| (first..=last).contains(&(fd as c_uint))) {
+            // close_range tells of no errors of single numbers.
+            let _ = process.close(fd);
+        }
+    }
+    let mut spared: Vec<c_uint> = process.internal.iter().map(|&fd| fd as c_uint).collect();
+    spared.sort_unstable();
+    let mut from = first;
+    for fd in spared.into_iter().filter(|fd| (first..=last).contains(fd)) {
+        if fd > from {
+            let result = kernel(from, fd - 1, flags);
+            if result != 0 {
+                return result;
+            }
+        }
+        from = fd + 1;
+    }
+    if from <= last { kernel(from, last, flags) } else { 0 }
+}

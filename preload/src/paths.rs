@@ -1,0 +1,200 @@
+//! Which paths are the volume's, and where they lead.
+//!
+//! A path is the volume's if its text, resolved from the process's working directory or the given
+//! directory descriptor, reaches the prefix; or if it starts at a directory of the volume. Symlinks
+//! *outside* are not looked into: one that points into the prefix is followed by the kernel, which
+//! does not find it (docs/caveats.md). `/proc/self/fd/N`, `/dev/fd/N` and `/dev/std*` that name a
+//! descriptor of ours mean that descriptor.
+
+use std::ffi::{CString, c_int};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::CWD;
+use vfs::walk::{Found, LINKS_MAX, Last, PATH_BYTES_MAX, Place, strip_prefix};
+use vfs::{Attr, Errno, Kind, Node};
+
+use crate::entry::Served;
+use crate::fdtable;
+use crate::process::Process;
+
+/// Where a path led.
+pub enum Target {
+    /// A place on the volume.
+    Volume(Found),
+    /// A descriptor of ours, named through `/proc` or `/dev`.
+    Descriptor(c_int),
+    /// The kernel's affair, as it was written.
+    Kernel,
+    /// The kernel's affair, under this absolute path.
+    Elsewhere(CString),
+}
+
+/// Resolves `path` as a call with `dirfd` does. `follow`: also a symlink at the end.
+#[inline]
+pub fn resolve(
+    process: &Process,
+    dirfd: c_int,
+    path: &[u8],
+    follow: bool,
+) -> Result<Target, Errno> {
+    match start(process, dirfd, path) {
+        None => Ok(Target::Kernel),
+        Some(start) => walk(process, start, path, follow),
+    }
+}
+
+/// A walk's beginning.
+enum Start {
+    /// From this directory with the path as written.
+    Here(Node),
+    /// From the root with this text.
+    Root(Vec<u8>),
+    Descriptor(c_int),
+}
+
+fn walk(process: &Process, start: Start, path: &[u8], follow: bool) -> Result<Target, Errno> {
+    let mut owned;
+    let (mut node, mut text) = match start {
+        Start::Here(node) => (node, path),
+        Start::Descriptor(fd) => return Ok(Target::Descriptor(fd)),
+        Start::Root(rest) => {
+            owned = rest;
+            (process.fs.root(), owned.as_slice())
+        }
+    };
+    for _ in 0..LINKS_MAX {
+        let outside = match process.walk().walk(node, text, follow)? {
+            Place::Inside(found) => return Ok(Target::Volume(found)),
+            Place::Outside(outside) => outside,
+        };
+        // It may come back: `/pm/../pm/x`, or a symlink to `/proc/self/fd/3`.
+        match self::start(process, libc::AT_FDCWD, &outside) {
+            None => {
+                let path = CString::new(outside).map_err(|_| Errno::INVAL)?;
+                return Ok(Target::Elsewhere(path));
+            }
+            Some(Start::Descriptor(fd)) => return Ok(Target::Descriptor(fd)),
+            Some(Start::Here(_)) => return Err(Errno::LOOP),
+            Some(Start::Root(rest)) => {
+                owned = rest;
+                (node, text) = (process.fs.root(), owned.as_slice());
+            }
+        }
+    }
+    Err(Errno::LOOP)
+}
+
+/// Decides whose a path is.
+fn start(process: &Process, dirfd: c_int, path: &[u8]) -> Option<Start> {
+    if path.first() == Some(&b'/') {
+        return absolute(process, path);
+    }
+    if dirfd == libc::AT_FDCWD {
+        let cwd = process.cwd();
+        if let Some(node) = cwd.node {
+            return Some(Start::Here(node));
+        }
+        return joined(process, path, || Some(cwd.path.clone()));
+    }
+    if let Some(desc) = fdtable::get(dirfd) {
+        // A description that went away meanwhile fails in the walk.
+        let node = process.fs.describe(desc).map_or(Node { ino: 0, generation: 0 }, |is| is.0);
+        return Some(Start::Here(node));
+    }
+    joined(process, path, || kernel_path(dirfd))
+}
+
+fn absolute(process: &Process, path: &[u8]) -> Option<Start> {
+    if let Some(fd) = descriptor_link(path) {
+        return Some(Start::Descriptor(fd));
+    }
+    let as_written = path.starts_with(&process.prefix);
+    let winding = || path.windows(2).any(|pair| pair == b"/." || pair == b"//");
+    if !as_written && !winding() {
+        return None;
+    }
+    let rest = strip_prefix(&process.prefix, path)?;
+    Some(Start::Root(if rest.is_empty() { b".".to_vec() } else { rest.to_vec() }))
+}
+
+/// A relative path below a directory of the kernel's: it can reach the prefix only by way of one of
+/// the prefix's own components, or of `..`.
+fn joined(process: &Process, path: &[u8], base: impl Fn() -> Option<Vec<u8>>) -> Option<Start> {
+    let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+    let leads = first == b".."
+        || first == b"." && path.len() > 1
+        || process.prefix.split(|&byte| byte == b'/').any(|name| !name.is_empty() && name == first);
+    if !leads {
+        return None;
+    }
+    let mut whole = base()?;
+    whole.push(b'/');
+    whole.extend_from_slice(path);
+    let rest = strip_prefix(&process.prefix, &whole)?;
+    Some(Start::Root(if rest.is_empty() { b".".to_vec() } else { rest.to_vec() }))
+}
+
+/// The path of a directory descriptor of the kernel's.
+fn kernel_path(dirfd: c_int) -> Option<Vec<u8>> {
+    let link = format!("/proc/self/fd/{dirfd}");
+    let path = rustix::fs::readlinkat(CWD, link, Vec::new()).ok()?.into_bytes();
+    (path.first() == Some(&b'/')).then_some(path)
+}
+
+/// The descriptor of ours that a path under `/proc` or `/dev` names.
+fn descriptor_link(path: &[u8]) -> Option<c_int> {
+    if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
+        return None;
+    }
+    let number = match path {
+        b"/dev/stdin" => 0,
+        b"/dev/stdout" => 1,
+        b"/dev/stderr" => 2,
+        _ => {
+            let own = format!("/proc/{}/fd/", rustix::process::getpid().as_raw_nonzero());
+            let digits = [b"/proc/self/fd/".as_slice(), b"/dev/fd/", own.as_bytes()]
+                .iter()
+                .find_map(|head| path.strip_prefix(*head))?;
+            std::str::from_utf8(digits).ok()?.parse().ok()?
+        }
+    };
+    fdtable::get(number).map(|_| number)
+}
+
+/// What exists at a path of ours: through a descriptor link, the descriptor's node.
+pub fn existing(process: &Process, target: &Target) -> Served<Attr> {
+    match target {
+        Target::Volume(found) => Ok(found.existing()?),
+        Target::Descriptor(fd) => {
+            let desc = fdtable::get(*fd).ok_or(Errno::BADF)?;
+            Ok(process.fs.attr(process.fs.describe(desc)?.0)?)
+        }
+        Target::Kernel | Target::Elsewhere(_) => Err(crate::entry::Stop::Kernel),
+    }
+}
+
+/// The absolute path of something that was found now: its directory's path and its last name.
+pub fn name_of(process: &Process, found: &Found) -> Result<Vec<u8>, Errno> {
+    let mut path = directory_path(process, found.dir)?;
+    if let Last::Name(name) = &found.last {
+        path.push(b'/');
+        path.extend_from_slice(name.as_bytes());
+    }
+    Ok(path)
+}
+
+/// The absolute path of a directory of the volume.
+pub fn directory_path(process: &Process, dir: Node) -> Result<Vec<u8>, Errno> {
+    let path = process.walk().path_of(dir)?;
+    if path.len() > PATH_BYTES_MAX { Err(Errno::NAMETOOLONG) } else { Ok(path) }
+}
+
+/// Whether an attribute is a directory's: `ENOTDIR` otherwise.
+pub fn require_directory(attr: &Attr) -> Result<(), Errno> {
+    if attr.kind == Kind::Directory { Ok(()) } else { Err(Errno::NOTDIR) }
+}
+
+/// A path as C text.
+pub fn c_text(path: &[u8]) -> Result<CString, Errno> {
+    CString::new(std::ffi::OsStr::from_bytes(path).as_bytes()).map_err(|_| Errno::INVAL)
+}

@@ -1,0 +1,190 @@
+//! This process's attachment to the volume, and what the kernel would keep for a process: the working
+//! directory, the umask, the identity.
+//!
+//! Locks, in this order: `structure` (descriptor slots and mappings change only under it), then
+//! `cwd`. Neither is held while the engine may wait for another process, except in `fork`, which
+//! takes both so that the child gets them whole.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use vfs::cred::Cred;
+use vfs::walk::Walk;
+use vfs::{Desc, Errno, FileSystem, Node, User};
+
+use crate::fdtable;
+use crate::mapping::Mappings;
+
+/// Where relative paths start.
+pub struct Cwd {
+    /// The directory on the volume; `None`: the kernel's working directory.
+    pub node: Option<Node>,
+    /// Its absolute path when it was entered.
+    pub path: Vec<u8>,
+}
+
+/// The one attachment of this process.
+pub struct Process {
+    /// The engine.
+    pub fs: Arc<dyn FileSystem>,
+    /// Where the volume's root appears: absolute, normal, without a final slash.
+    pub prefix: Vec<u8>,
+    /// The anchor directory, at a high number.
+    pub anchor: OwnedFd,
+    /// The descriptor numbers that the program must not touch.
+    pub internal: Vec<i32>,
+    /// `st_dev`.
+    pub device: u64,
+    /// The variables that a new image needs, as they stand in the environment: `NAME=value`.
+    pub environment: Vec<Vec<u8>>,
+    /// This library's file.
+    pub library: Vec<u8>,
+    /// File that the report goes to.
+    pub report: Option<Vec<u8>>,
+    /// Guards changes of the descriptor table; holds the mappings.
+    pub structure: Mutex<Mappings>,
+    /// The working directory.
+    pub cwd: RwLock<Arc<Cwd>>,
+    /// The umask: the kernel tells it only by changing it.
+    pub umask: AtomicU32,
+    /// This process has set a record lock on the volume since it exists.
+    pub record_locks: AtomicBool,
+    cred: AtomicPtr<Cred>,
+}
+
+impl Process {
+    /// Puts the parts together. `engine`: the engine's own descriptors.
+    pub fn new(
+        fs: Arc<dyn FileSystem>,
+        prefix: Vec<u8>,
+        anchor: OwnedFd,
+        engine: &[i32],
+        environment: Vec<Vec<u8>>,
+        report: Option<Vec<u8>>,
+    ) -> Result<Self, Errno> {
+        let device = fs.stat_fs()?.device;
+        let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        rustix::process::umask(umask);
+        let path = rustix::process::getcwd(Vec::new())
+            .map_or_else(|_| Vec::new(), |path| path.into_bytes());
+        let internal = [&[anchor.as_raw_fd()], engine].concat();
+        Ok(Self {
+            fs,
+            prefix,
+            anchor,
+            internal,
+            device,
+            environment,
+            library: Vec::new(),
+            report,
+            structure: Mutex::new(Mappings::default()),
+            cwd: RwLock::new(Arc::new(Cwd { node: None, path })),
+            umask: AtomicU32::new(umask.as_raw_mode()),
+            record_locks: AtomicBool::new(false),
+            cred: AtomicPtr::new(Box::into_raw(Box::new(identity()))),
+        })
+    }
+
+    /// The structure lock. A panic while it was held ended the process.
+    pub fn lock(&self) -> MutexGuard<'_, Mappings> {
+        self.structure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where relative paths start now.
+    pub fn cwd(&self) -> Arc<Cwd> {
+        Arc::clone(&self.cwd.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes where relative paths start.
+    pub fn set_cwd(&self, cwd: Cwd) {
+        *self.cwd.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(cwd);
+    }
+
+    /// Who this process is for the volume's permission bits.
+    pub fn cred(&self) -> &Cred {
+        // SAFETY: never null, and what was published is never freed (identities change rarely).
+        unsafe { &*self.cred.load(Ordering::Acquire) }
+    }
+
+    /// The process changed its identity.
+    pub fn refresh_cred(&self) {
+        self.cred.store(Box::into_raw(Box::new(identity())), Ordering::Release);
+    }
+
+    /// The walk's surroundings.
+    pub fn walk(&self) -> Walk<'_> {
+        Walk { fs: &*self.fs, cred: self.cred(), prefix: &self.prefix }
+    }
+
+    /// The checked operations.
+    pub fn user(&self) -> User<'_> {
+        User { walk: self.walk(), umask: self.umask.load(Ordering::Relaxed) }
+    }
+
+    /// Whether a number is one of our own, which the program must not touch.
+    pub fn is_internal(&self, fd: i32) -> bool {
+        self.internal.contains(&fd)
+    }
+
+    /// Gives `desc` the lowest free number from `min` on; drops it if there is none.
+    pub fn install(&self, desc: Desc, min: i32, cloexec: bool) -> Result<i32, Errno> {
+        let lock = self.lock();
+        let installed = fdtable::install(desc, min, cloexec);
+        drop(lock);
+        match installed {
+            Ok(fd) => {
+                crate::stdio::number_taken(fd);
+                Ok(fd)
+            }
+            Err(errno) => {
+                self.fs.close(desc)?;
+                Err(errno)
+            }
+        }
+    }
+
+    /// Closes a number of ours. `false`: it is not ours.
+    pub fn close(&self, fd: i32) -> Result<bool, Errno> {
+        let maps = self.lock();
+        let Some((desc, last)) = fdtable::clear(fd) else {
+            return Ok(false);
+        };
+        fdtable::close_number(fd);
+        let drop_now = last && !maps.holds(desc);
+        drop(maps);
+        self.forget(desc, drop_now)?;
+        Ok(true)
+    }
+
+    /// What any close does: record locks of the process on that file go, and with the last number
+    /// (and mapping) the hold on the description.
+    pub fn forget(&self, desc: Desc, last: bool) -> Result<(), Errno> {
+        if self.record_locks.load(Ordering::Relaxed) {
+            let (node, _) = self.fs.describe(desc)?;
+            self.fs.release_locks(node)?;
+        }
+        if last { self.fs.close(desc) } else { Ok(()) }
+    }
+
+    /// Every description that this process holds, once each.
+    pub fn held(&self, maps: &Mappings) -> Vec<Desc> {
+        let mut held: Vec<Desc> = Vec::new();
+        for desc in fdtable::all().map(|(_, desc)| desc).chain(maps.descriptions()) {
+            if !held.contains(&desc) {
+                held.push(desc);
+            }
+        }
+        held
+    }
+}
+
+/// The effective identity, as the kernel has it.
+fn identity() -> Cred {
+    Cred {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: rustix::process::getgroups()
+            .map_or_else(|_| Vec::new(), |groups| groups.iter().map(|gid| gid.as_raw()).collect()),
+    }
+}

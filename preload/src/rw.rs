@@ -1,0 +1,341 @@
+//! Bytes in and out: `read`, `write`, their vectored, positioned, checked and 64-bit forms, `lseek`,
+//! `sendfile`, `copy_file_range`, `splice`.
+//!
+//! No locks here: the engine makes each call atomic and moves the shared position.
+
+use std::ffi::{c_int, c_long, c_uint};
+
+use vfs::{Desc, Errno, UserIn, UserOut, Whence};
+
+use crate::entry::{Bytes, Out, Served, Stop, TRANSFER_BYTES_MAX, interpose};
+use crate::fdtable;
+use crate::process::Process;
+
+/// The description behind a number of ours; otherwise the kernel serves the call.
+#[inline]
+pub fn ours(fd: c_int) -> Result<Desc, Stop> {
+    fdtable::get(fd).ok_or(Stop::Kernel)
+}
+
+/// A file offset from a signed argument.
+pub fn offset_of(offset: i64) -> Result<u64, Errno> {
+    u64::try_from(offset).map_err(|_| Errno::INVAL)
+}
+
+/// One piece of a vectored call.
+type Vector = libc::iovec;
+
+fn vectors(list: Out<Vector>, count: c_int) -> Result<Vec<Vector>, Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+    if count > libc::UIO_MAXIOV as usize {
+        return Err(Errno::INVAL);
+    }
+    let mut pieces = list.array(count);
+    let mut room = TRANSFER_BYTES_MAX;
+    for piece in &mut pieces {
+        if piece.iov_len > isize::MAX as usize {
+            return Err(Errno::INVAL);
+        }
+        piece.iov_len = piece.iov_len.min(room);
+        room -= piece.iov_len;
+    }
+    Ok(pieces)
+}
+
+fn sinks(list: Out<Vector>, count: c_int) -> Result<Vec<UserOut<'static>>, Errno> {
+    let pieces = vectors(list, count)?;
+    Ok(pieces.iter().map(|piece| Bytes(piece.iov_base).sink(piece.iov_len)).collect())
+}
+
+fn sources(list: Out<Vector>, count: c_int) -> Result<Vec<UserIn<'static>>, Errno> {
+    let pieces = vectors(list, count)?;
+    Ok(pieces.iter().map(|piece| Bytes(piece.iov_base).source(piece.iov_len)).collect())
+}
+
+fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
+    let mut sink = [to.sink(len.min(TRANSFER_BYTES_MAX))];
+    Ok(process.fs.read(desc, &mut sink)? as isize)
+}
+
+fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64) -> Served<isize> {
+    let mut sink = [to.sink(len.min(TRANSFER_BYTES_MAX))];
+    Ok(process.fs.read_at(desc, offset_of(at)?, &mut sink)? as isize)
+}
+
+/// The `RWF_*` flags that change nothing here: everything is high priority and nothing waits.
+const HINTS: c_int = libc::RWF_HIPRI | libc::RWF_NOWAIT;
+
+fn read_vectors(
+    process: &Process,
+    desc: Desc,
+    list: Out<Vector>,
+    count: c_int,
+    at: i64,
+    flags: c_int,
+) -> Served<isize> {
+    if flags & !HINTS != 0 {
+        return Err(Stop::Errno(Errno::OPNOTSUPP));
+    }
+    let mut sinks = sinks(list, count)?;
+    let bytes = if at == -1 {
+        process.fs.read(desc, &mut sinks)?
+    } else {
+        process.fs.read_at(desc, offset_of(at)?, &mut sinks)?
+    };
+    Ok(bytes as isize)
+}
+
+fn write_vectors(
+    process: &Process,
+    desc: Desc,
+    list: Out<Vector>,
+    count: c_int,
+    at: i64,
+    flags: c_int,
+) -> Served<isize> {
+    let durable = libc::RWF_SYNC | libc::RWF_DSYNC;
+    if flags & !(HINTS | durable) != 0 {
+        return Err(Stop::Errno(Errno::OPNOTSUPP));
+    }
+    let sources = sources(list, count)?;
+    let bytes = if at == -1 {
+        process.fs.write(desc, &sources)?
+    } else {
+        process.fs.write_at(desc, offset_of(at)?, &sources)?
+    };
+    if flags & durable != 0 {
+        process.fs.sync(desc, flags & libc::RWF_SYNC == 0)?;
+    }
+    Ok(bytes as isize)
+}
+
+interpose! {
+    fn [read](fd: c_int, to: Bytes, len: usize) -> isize = |process, _| {
+        read_one(process, ours(fd)?, to, len)
+    }
+    fn [__read_chk](fd: c_int, to: Bytes, len: usize, room: usize) -> isize = |process, _| {
+        let desc = ours(fd)?;
+        check_room(len, room);
+        read_one(process, desc, to, len)
+    }
+    fn [pread, pread64](fd: c_int, to: Bytes, len: usize, at: i64) -> isize = |process, _| {
+        read_one_at(process, ours(fd)?, to, len, at)
+    }
+    fn [__pread_chk, __pread64_chk](fd: c_int, to: Bytes, len: usize, at: i64, room: usize) -> isize
+    = |process, _| {
+        let desc = ours(fd)?;
+        check_room(len, room);
+        read_one_at(process, desc, to, len, at)
+    }
+    fn [write](fd: c_int, from: Bytes, len: usize) -> isize = |process, _| {
+        let source = [from.source(len.min(TRANSFER_BYTES_MAX))];
+        Ok(process.fs.write(ours(fd)?, &source)? as isize)
+    }
+    fn [pwrite, pwrite64](fd: c_int, from: Bytes, len: usize, at: i64) -> isize = |process, _| {
+        let desc = ours(fd)?;
+        let source = [from.source(len.min(TRANSFER_BYTES_MAX))];
+        Ok(process.fs.write_at(desc, offset_of(at)?, &source)? as isize)
+    }
+    fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
+        read_vectors(process, ours(fd)?, list, count, -1, 0)
+    }
+    fn [writev](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
+        write_vectors(process, ours(fd)?, list, count, -1, 0)
+    }
+    fn [preadv, preadv64](fd: c_int, list: Out<Vector>, count: c_int, at: i64) -> isize
+    = |process, _| {
+        let desc = ours(fd)?;
+        offset_of(at)?;
+        read_vectors(process, desc, list, count, at, 0)
+    }
+    fn [pwritev, pwritev64](fd: c_int, list: Out<Vector>, count: c_int, at: i64) -> isize
+    = |process, _| {
+        let desc = ours(fd)?;
+        offset_of(at)?;
+        write_vectors(process, desc, list, count, at, 0)
+    }
+    fn [preadv2, preadv64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
+    -> isize = |process, _| {
+        read_vectors(process, ours(fd)?, list, count, at, flags)
+    }
+    fn [pwritev2, pwritev64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
+    -> isize = |process, _| {
+        write_vectors(process, ours(fd)?, list, count, at, flags)
+    }
+    fn [lseek, lseek64](fd: c_int, offset: i64, whence: c_int) -> i64 = |process, _| {
+        let desc = ours(fd)?;
+        let whence = match whence {
+            libc::SEEK_SET => Whence::Set,
+            libc::SEEK_CUR => Whence::Current,
+            libc::SEEK_END => Whence::End,
+            libc::SEEK_DATA => Whence::Data,
+            libc::SEEK_HOLE => Whence::Hole,
+            _ => return Err(Stop::Errno(Errno::INVAL)),
+        };
+        Ok(process.fs.seek(desc, offset, whence)? as i64)
+    }
+    fn [sendfile, sendfile64](out: c_int, from: c_int, offset: Out<i64>, len: usize) -> isize
+    = |process, _| {
+        if fdtable::get(out).is_none() && fdtable::get(from).is_none() {
+            return Err(Stop::Kernel);
+        }
+        transfer(process, (from, offset), (out, Out(std::ptr::null_mut())), len)
+    }
+    fn [copy_file_range](
+        from: c_int, from_at: Out<i64>, to: c_int, to_at: Out<i64>, len: usize, flags: c_uint,
+    ) -> isize = |process, _| {
+        match (fdtable::get(from), fdtable::get(to)) {
+            (None, None) => Err(Stop::Kernel),
+            (Some(_), Some(_)) if flags != 0 => Err(Stop::Errno(Errno::INVAL)),
+            (Some(source), Some(target)) => {
+                copy_range(process, (source, from_at), (target, to_at), len)
+            }
+            _ => Err(Stop::Refused("copy-between-file-systems", Errno::XDEV)),
+        }
+    }
+    fn [splice](
+        from: c_int, from_at: Out<i64>, to: c_int, to_at: Out<i64>, len: usize, flags: c_uint,
+    ) -> isize = |_, _| {
+        let _ = (from_at, to_at, len, flags);
+        if fdtable::get(from).is_none() && fdtable::get(to).is_none() {
+            return Err(Stop::Kernel);
+        }
+        Err(Stop::Refused("splice", Errno::INVAL))
+    }
+    fn [readahead](fd: c_int, offset: i64, len: usize) -> isize = |_, _| {
+        let _ = (offset, len);
+        ours(fd).map(|_| 0)
+    }
+    fn [posix_fadvise, posix_fadvise64](fd: c_int, offset: i64, len: i64, advice: c_int) -> c_int
+    = |_, _| {
+        let _ = (offset, len);
+        ours(fd)?;
+        // Gives its error as its value.
+        Ok(if (0..=5).contains(&advice) { 0 } else { libc::EINVAL })
+    }
+    fn [fsync](fd: c_int) -> c_int = |process, _| {
+        process.fs.sync(ours(fd)?, false)?;
+        Ok(0)
+    }
+    fn [fdatasync](fd: c_int) -> c_int = |process, _| {
+        process.fs.sync(ours(fd)?, true)?;
+        Ok(0)
+    }
+    fn [sync_file_range](fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int = |process, _| {
+        let _ = flags;
+        let desc = ours(fd)?;
+        if offset < 0 || len < 0 {
+            return Err(Stop::Errno(Errno::INVAL));
+        }
+        process.fs.sync(desc, true)?;
+        Ok(0)
+    }
+    fn [syncfs](fd: c_int) -> c_int = |process, _| {
+        ours(fd)?;
+        process.fs.sync_all()?;
+        Ok(0)
+    }
+    fn [sync]() -> () = |process, kernel| {
+        process.fs.sync_all()?;
+        kernel();
+        Ok(())
+    }
+}
+
+/// `_FORTIFY_SOURCE`: a length beyond the buffer's size ends the program, as in glibc.
+fn check_room(len: usize, room: usize) {
+    if len > room {
+        std::process::abort();
+    }
+}
+
+fn copy_range(
+    process: &Process,
+    from: (Desc, Out<i64>),
+    to: (Desc, Out<i64>),
+    len: usize,
+) -> Served<isize> {
+    let fs = &process.fs;
+    let place = |desc, given: Out<i64>| match given.get() {
+        Some(offset) => offset_of(offset),
+        None => fs.seek(desc, 0, Whence::Current),
+    };
+    let (from_at, to_at) = (place(from.0, from.1)?, place(to.0, to.1)?);
+    let len = len.min(TRANSFER_BYTES_MAX) as u64;
+    let copied = fs.copy_range(from.0, from_at, to.0, to_at, len)?;
+    for ((desc, given), start) in [(from, from_at), (to, to_at)] {
+        let end = (start + copied) as i64;
+        if given.is_null() {
+            fs.seek(desc, end, Whence::Set)?;
+        } else {
+            given.put(end)?;
+        }
+    }
+    Ok(copied as isize)
+}
+
+/// Copies through a buffer between a descriptor of ours and any other, at positions or given offsets.
+fn transfer(
+    process: &Process,
+    from: (c_int, Out<i64>),
+    to: (c_int, Out<i64>),
+    len: usize,
+) -> Served<isize> {
+    let mut buffer = vec![0_u8; len.clamp(1, 1 << 16)];
+    let mut done = 0;
+    let len = len.min(TRANSFER_BYTES_MAX);
+    while done < len {
+        let want = buffer.len().min(len - done);
+        let at = from.1.get().map(offset_of).transpose()?;
+        let got = read_any(process, from.0, &mut buffer[..want], at)?;
+        if got == 0 {
+            break;
+        }
+        let mut written = 0;
+        while written < got {
+            match write_any(process, to.0, &buffer[written..got]) {
+                Ok(bytes) => written += bytes,
+                Err(errno) if done + written == 0 => return Err(Stop::Errno(errno)),
+                Err(_) => break,
+            }
+        }
+        if let Some(at) = at {
+            from.1.put((at + written as u64) as i64)?;
+        } else if written < got {
+            step_back(process, from.0, got - written)?;
+        }
+        done += written;
+        if written < got {
+            break;
+        }
+    }
+    Ok(done as isize)
+}
+
+fn read_any(process: &Process, fd: c_int, to: &mut [u8], at: Option<u64>) -> Result<usize, Errno> {
+    match (fdtable::get(fd), at) {
+        (Some(desc), Some(at)) => process.fs.read_at(desc, at, &mut [UserOut::new(to)]),
+        (Some(desc), None) => process.fs.read(desc, &mut [UserOut::new(to)]),
+        (None, Some(at)) => rustix::io::pread(fdtable::borrow_checked(fd)?, to, at),
+        (None, None) => rustix::io::read(fdtable::borrow_checked(fd)?, to),
+    }
+}
+
+fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> {
+    match fdtable::get(fd) {
+        Some(desc) => process.fs.write(desc, &[UserIn::new(from)]),
+        None => rustix::io::write(fdtable::borrow_checked(fd)?, from),
+    }
+}
+
+/// Bytes that were read but could not be written on are not consumed.
+fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
+    let back = -(bytes as c_long);
+    match fdtable::get(fd) {
+        Some(desc) => process.fs.seek(desc, back, Whence::Current).map(|_| ()),
+        None => {
+            let from = rustix::fs::SeekFrom::Current(back);
+            rustix::fs::seek(fdtable::borrow_checked(fd)?, from).map(|_| ())
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Questions about files: the `stat` families, `statx`, `access`, `statfs`, `statvfs`, `pathconf`.
+//!
+//! `st_dev` is the volume's own device number; times have nanoseconds.
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
+
+use vfs::cred::Cred;
+use vfs::{Attr, Errno, Nanos};
+
+use crate::entry::{Out, Served, Stop, Text, interpose};
+use crate::paths::{self, Target};
+use crate::process::Process;
+use crate::rw::ours;
+
+const SECOND: i64 = 1_000_000_000;
+/// The unit in which programs should read and write.
+const BLOCK_BYTES: i64 = 4096;
+/// `f_type`: no kernel file system has this number ("SOLE").
+const MAGIC: i64 = 0x534f_4c45;
+
+fn stat_of(process: &Process, attr: &Attr) -> libc::stat {
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    stat.st_dev = process.device;
+    stat.st_ino = attr.node.ino;
+    stat.st_mode = attr.kind.mode_bits() | attr.mode;
+    stat.st_nlink = u64::from(attr.nlink);
+    stat.st_uid = attr.uid;
+    stat.st_gid = attr.gid;
+    stat.st_rdev = attr.rdev;
+    stat.st_size = attr.size as i64;
+    stat.st_blksize = BLOCK_BYTES;
+    stat.st_blocks = attr.blocks as i64;
+    (stat.st_atime, stat.st_atime_nsec) = split(attr.atime);
+    (stat.st_mtime, stat.st_mtime_nsec) = split(attr.mtime);
+    (stat.st_ctime, stat.st_ctime_nsec) = split(attr.ctime);
+    stat
+}
+
+const fn split(time: Nanos) -> (i64, i64) {
+    (time.div_euclid(SECOND), time.rem_euclid(SECOND))
+}
+
+fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
+    let time = |nanos| {
+        let (seconds, rest) = split(nanos);
+        // SAFETY: all zeros is a value of this plain structure.
+        let mut time: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+        (time.tv_sec, time.tv_nsec) = (seconds, rest as u32);
+        time
+    };
+    // SAFETY: as above.
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
+    statx.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    statx.stx_blksize = BLOCK_BYTES as u32;
+    statx.stx_nlink = attr.nlink;
+    statx.stx_uid = attr.uid;
+    statx.stx_gid = attr.gid;
+    statx.stx_mode = (attr.kind.mode_bits() | attr.mode) as u16;
+    statx.stx_ino = attr.node.ino;
+    statx.stx_size = attr.size;
+    statx.stx_blocks = attr.blocks;
+    statx.stx_atime = time(attr.atime);
+    statx.stx_btime = time(attr.btime);
+    statx.stx_ctime = time(attr.ctime);
+    statx.stx_mtime = time(attr.mtime);
+    statx.stx_rdev_major = libc::major(attr.rdev);
+    statx.stx_rdev_minor = libc::minor(attr.rdev);
+    statx.stx_dev_major = libc::major(process.device);
+    statx.stx_dev_minor = libc::minor(process.device);
+    statx
+}
+
+/// What a call with a directory descriptor, a path and `AT_*` flags means: the attributes, or how
+/// the kernel is to be asked.
+enum Asked {
+    Ours(Attr),
+    Elsewhere(std::ffi::CString),
+}
+
+fn ask(process: &Process, dirfd: c_int, path: Text, flags: c_int) -> Served<Asked> {
+    let text = path.bytes()?;
+    if text.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+        return Ok(Asked::Ours(attr_of_descriptor(process, dirfd)?));
+    }
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    match paths::resolve(process, dirfd, text, follow)? {
+        Target::Elsewhere(path) => Ok(Asked::Elsewhere(path)),
+        target => Ok(Asked::Ours(paths::existing(process, &target)?)),
+    }
+}
+
+/// The attributes of a descriptor of ours, or of the working directory on the volume.
+pub fn attr_of_descriptor(process: &Process, fd: c_int) -> Served<Attr> {
+    if fd == libc::AT_FDCWD {
+        let node = process.cwd().node.ok_or(Stop::Kernel)?;
+        return Ok(process.fs.attr(node)?);
+    }
+    let (node, _) = process.fs.describe(ours(fd)?)?;
+    Ok(process.fs.attr(node)?)
+}
+
+/// Answers a `stat` by path; `kernel` asks the kernel for another path.
+fn stat_path(
+    process: &Process,
+    kernel: impl Fn(*const c_char) -> c_int,
+    (dirfd, path, flags): (c_int, Text, c_int),
+    out: Out<libc::stat>,
+) -> Served<c_int> {
+    match ask(process, dirfd, path, flags)? {
+        Asked::Ours(attr) => out.put(stat_of(process, &attr))?,
+        Asked::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
+    }
+    Ok(0)
+}
+
+fn stat_descriptor(process: &Process, fd: c_int, out: Out<libc::stat>) -> Served<c_int> {
+    ours(fd)?;
+    out.put(stat_of(process, &attr_of_descriptor(process, fd)?))?;
+    Ok(0)
+}
+
+type Stat = libc::stat;
+const HERE: c_int = libc::AT_FDCWD;
+const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
+
+interpose! {
+    fn [stat, stat64](path: Text, out: Out<Stat>) -> c_int = |process, kernel| {
+        stat_path(process, |path| kernel(Text(path), out), (HERE, path, 0), out)
+    }
+    fn [lstat, lstat64](path: Text, out: Out<Stat>) -> c_int = |process, kernel| {
+        stat_path(process, |path| kernel(Text(path), out), (HERE, path, NOFOLLOW), out)
+    }
+    fn [fstat, fstat64](fd: c_int, out: Out<Stat>) -> c_int = |process, _| {
+        stat_descriptor(process, fd, out)
+    }
+    fn [fstatat, fstatat64](dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int) -> c_int
+    = |process, kernel| {
+        let kernel = |path| kernel(HERE, Text(path), out, flags);
+        stat_path(process, kernel, (dirfd, path, flags), out)
+    }
+    fn [__xstat, __xstat64](version: c_int, path: Text, out: Out<Stat>) -> c_int
+    = |process, kernel| {
+        stat_path(process, |path| kernel(version, Text(path), out), (HERE, path, 0), out)
+    }
+    fn [__lxstat, __lxstat64](version: c_int, path: Text, out: Out<Stat>) -> c_int
+    = |process, kernel| {
+        stat_path(process, |path| kernel(version, Text(path), out), (HERE, path, NOFOLLOW), out)
+    }
+    fn [__fxstat, __fxstat64](version: c_int, fd: c_int, out: Out<Stat>) -> c_int = |process, _| {
+        let _ = version;
+        stat_descriptor(process, fd, out)
+    }
+    fn [__fxstatat, __fxstatat64](
+        version: c_int, dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int,
+    ) -> c_int = |process, kernel| {
+        let kernel = |path| kernel(version, HERE, Text(path), out, flags);
+        stat_path(process, kernel, (dirfd, path, flags), out)
+    }
+    fn [statx](dirfd: c_int, path: Text, flags: c_int, mask: c_uint, out: Out<libc::statx>)
+    -> c_int = |process, kernel| {
+        match ask(process, dirfd, path, flags)? {
+            Asked::Ours(attr) => out.put(statx_of(process, &attr))?,
+            Asked::Elsewhere(path) => {
+                return Ok(kernel(HERE, Text(path.as_ptr()), flags, mask, out));
+            }
+        }
+        Ok(0)
+    }
+    fn [access](path: Text, mode: c_int) -> c_int = |process, kernel| {
+        may(process, |path| kernel(Text(path), mode), (HERE, path, 0), mode)
+    }
+    fn [faccessat](dirfd: c_int, path: Text, mode: c_int, flags: c_int) -> c_int
+    = |process, kernel| {
+        let kernel = |path| kernel(HERE, Text(path), mode, flags);
+        may(process, kernel, (dirfd, path, flags), mode)
+    }
+    fn [euidaccess, eaccess](path: Text, mode: c_int) -> c_int = |process, kernel| {
+        may(process, |path| kernel(Text(path), mode), (HERE, path, libc::AT_EACCESS), mode)
+    }
+    fn [statfs, statfs64](path: Text, out: Out<libc::statfs>) -> c_int = |process, kernel| {
+        match ask(process, HERE, path, 0)? {
+            Asked::Ours(_) => out.put(statfs_of(process)?)?,
+            Asked::Elsewhere(path) => return Ok(kernel(Text(path.as_ptr()), out)),
+        }
+        Ok(0)
+    }
+    fn [fstatfs, fstatfs64](fd: c_int, out: Out<libc::statfs>) -> c_int = |process, _| {
+        ours(fd)?;
+        out.put(statfs_of(process)?)?;
+        Ok(0)
+    }
+    fn [statvfs, statvfs64](path: Text, out: Out<libc::statvfs>) -> c_int = |process, kernel| {
+        match ask(process, HERE, path, 0)? {
+            Asked::Ours(_) => out.put(statvfs_of(process)?)?,
+            Asked::Elsewhere(path) => return Ok(kernel(Text(path.as_ptr()), out)),
+        }
+        Ok(0)
+    }
+    fn [fstatvfs, fstatvfs64](fd: c_int, out: Out<libc::statvfs>) -> c_int = |process, _| {
+        ours(fd)?;
+        out.put(statvfs_of(process)?)?;
+        Ok(0)
+    }
+    fn [pathconf](path: Text, name: c_int) -> c_long = |process, kernel| {
+        match ask(process, HERE, path, 0)? {
+            Asked::Ours(_) => limit(name),
+            Asked::Elsewhere(path) => Ok(kernel(Text(path.as_ptr()), name)),
+        }
+    }
+    fn [fpathconf](fd: c_int, name: c_int) -> c_long = |_, _| {
+        ours(fd)?;
+        limit(name)
+    }
+}
+
+/// `access`: by the real identity unless `AT_EACCESS` asks for the effective one.
+fn may(
+    process: &Process,
+    kernel: impl Fn(*const c_char) -> c_int,
+    (dirfd, path, flags): (c_int, Text, c_int),
+    mode: c_int,
+) -> Served<c_int> {
+    let attr = match ask(process, dirfd, path, flags)? {
+        Asked::Ours(attr) => attr,
+        Asked::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
+    };
+    let mode = u32::try_from(mode).ok().filter(|mode| mode & !7 == 0).ok_or(Errno::INVAL)?;
+    if flags & libc::AT_EACCESS != 0 {
+        process.cred().check(&attr, mode)?;
+    } else {
+        let real = Cred {
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            groups: process.cred().groups.clone(),
+        };
+        real.check(&attr, mode)?;
+    }
+    Ok(0)
+}
+
+fn statfs_of(process: &Process) -> Result<libc::statfs, Errno> {
+    let stat = process.fs.stat_fs()?;
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut out: libc::statfs = unsafe { std::mem::zeroed() };
+    out.f_type = MAGIC;
+    out.f_bsize = stat.block_size as i64;
+    out.f_frsize = stat.block_size as i64;
+    out.f_blocks = stat.blocks;
+    out.f_bfree = stat.blocks_free;
+    out.f_bavail = stat.blocks_available;
+    out.f_files = stat.inodes;
+    out.f_ffree = stat.inodes_free;
+    out.f_namelen = vfs::walk::NAME_BYTES_MAX as i64;
+    Ok(out)
+}
+
+fn statvfs_of(process: &Process) -> Result<libc::statvfs, Errno> {
+    let stat = process.fs.stat_fs()?;
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut out: libc::statvfs = unsafe { std::mem::zeroed() };
+    out.f_bsize = stat.block_size;
+    out.f_frsize = stat.block_size;
+    out.f_blocks = stat.blocks;
+    out.f_bfree = stat.blocks_free;
+    out.f_bavail = stat.blocks_available;
+    out.f_files = stat.inodes;
+    out.f_ffree = stat.inodes_free;
+    out.f_favail = stat.inodes_free;
+    out.f_fsid = stat.fsid as c_ulong;
+    out.f_flag = if stat.read_only { libc::ST_RDONLY } else { 0 };
+    out.f_namemax = vfs::walk::NAME_BYTES_MAX as c_ulong;
+    Ok(out)
+}
+
+/// `pathconf`'s values on the volume.
+fn limit(name: c_int) -> Served<c_long> {
+    Ok(match name {
+        libc::_PC_LINK_MAX => 0xffff_fff0,
+        libc::_PC_MAX_CANON | libc::_PC_MAX_INPUT => 255,
+        libc::_PC_NAME_MAX => vfs::walk::NAME_BYTES_MAX as c_long,
+        libc::_PC_PATH_MAX => vfs::walk::PATH_BYTES_MAX as c_long + 1,
+        libc::_PC_SYMLINK_MAX => vfs::walk::PATH_BYTES_MAX as c_long,
+        libc::_PC_PIPE_BUF => 4096,
+        libc::_PC_CHOWN_RESTRICTED | libc::_PC_NO_TRUNC | libc::_PC_2_SYMLINKS => 1,
+        libc::_PC_VDISABLE => 0,
+        libc::_PC_FILESIZEBITS => 64,
+        libc::_PC_ALLOC_SIZE_MIN | libc::_PC_REC_MIN_XFER_SIZE | libc::_PC_REC_XFER_ALIGN => {
+            BLOCK_BYTES
+        }
+        libc::_PC_SYNC_IO
+        | libc::_PC_ASYNC_IO
+        | libc::_PC_PRIO_IO
+        | libc::_PC_SOCK_MAXBUF
+        | libc::_PC_REC_INCR_XFER_SIZE
+        | libc::_PC_REC_MAX_XFER_SIZE => {
+            // No limit: -1 with errno as it was.
+            return Ok(-1);
+        }
+        _ => return Err(Stop::Errno(Errno::INVAL)),
+    })
+}
