@@ -17,7 +17,7 @@ use crate::layout::{BLOCK, CHUNK_BLOCKS, COMMIT, Commit, DIRECT, LINE};
 use crate::map::{FAN, KIND_HUGE, KIND_LEAF, LEVEL_MAX, Map, MapItem, span};
 use crate::op::Op;
 use crate::word::Word;
-use pmem::{Durable, InFlight};
+use pmem::{Dirty, Durable, InFlight, Region};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
@@ -111,11 +111,20 @@ struct Editor<'o, 'v> {
 }
 
 impl<'v> Op<'v> {
-    /// Plans `changes` of a map. What they replace is noted for [`Op::free_later`]; new nodes are on
-    /// their way. `ENOSPC` if there is no room for nodes.
+    /// Plans `changes` of a map so that they fit a transaction. What they replace is noted for
+    /// [`Op::free_later`]; new nodes are on their way. `ENOSPC` if there is no room for nodes.
     pub(crate) fn plan_edit(&mut self, map: Map<'v>, changes: &[Change]) -> Result<Words> {
-        debug_assert!(changes.windows(2).all(|pair| pair[0].end() <= pair[1].logical));
         let aside = changes.iter().map(Change::words).sum::<u64>() > IN_PLACE_MAX;
+        self.plan(map, changes, aside)
+    }
+
+    /// As [`Op::plan_edit`], for [`Op::store_loose`]: words stay in place, however many they are.
+    pub(crate) fn plan_loose(&mut self, map: Map<'v>, changes: &[Change]) -> Result<Words> {
+        self.plan(map, changes, false)
+    }
+
+    fn plan(&mut self, map: Map<'v>, changes: &[Change], aside: bool) -> Result<Words> {
+        debug_assert!(changes.windows(2).all(|pair| pair[0].end() <= pair[1].logical));
         let words = Words::default();
         let mut editor = Editor { op: self, map, aside, words };
         let tree = editor.direct(changes)?;
@@ -132,13 +141,9 @@ impl<'v> Op<'v> {
             // recovery walks what lies beyond the end too.
             let _ = self.fence();
         }
-        let mut line = 0;
-        for &(at, word) in &words.stores {
-            if at / LINE != line {
-                line = at / LINE;
-                self.note(at)?;
-            }
-            let pending = self.volume.region.store64(at, word)?.flush();
+        for line in words.stores.chunk_by(|one, two| one.0 / LINE == two.0 / LINE) {
+            self.note(line[0].0)?;
+            let pending = store_line(&self.volume.region, line)?;
             self.pend(pending);
         }
         Ok(())
@@ -159,10 +164,12 @@ impl<'v> Op<'v> {
 
     /// Stores planned words inside a sealed transaction.
     pub(crate) fn store_words(&self, words: &Words, sealed: &Durable) -> Result<InFlight<'v>> {
+        // The witness is what makes these stores right: every word's old value is durable.
+        let _ = sealed;
         let region = &self.volume.region;
         let mut flight = region.nothing();
-        for &(at, word) in &words.stores {
-            flight = flight.and(region.commit64(at, word, sealed)?.flush());
+        for line in words.stores.chunk_by(|one, two| one.0 / LINE == two.0 / LINE) {
+            flight = flight.and(store_line(region, line)?);
         }
         Ok(flight)
     }
@@ -217,6 +224,19 @@ impl<'v> Op<'v> {
         let volume = self.volume;
         Ok(volume.store_commit(size.inode, size.generation, size.commit, after)?.flush())
     }
+}
+
+/// Stores words of one line, and flushes it once.
+fn store_line<'r>(region: &'r Region, line: &[(u64, u64)]) -> Result<InFlight<'r>> {
+    let mut dirty = None::<Dirty<'r>>;
+    for &(at, word) in line {
+        let stored = region.store64(at, word)?;
+        dirty = Some(match dirty {
+            Some(before) => before.join(stored),
+            None => stored,
+        });
+    }
+    Ok(dirty.map_or_else(|| region.nothing(), Dirty::flush))
 }
 
 impl Editor<'_, '_> {

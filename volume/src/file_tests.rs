@@ -436,3 +436,44 @@ fn a_mapped_file_keeps_its_blocks() {
         check_space(&volume, &[file.node], free);
     }
 }
+
+#[test]
+fn readers_see_whole_writes() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let volume = volume(Mode::Strict, 32);
+    let node = new_file(&volume);
+    let size = 3_u64 << 20;
+    write(&volume, node, 0, &vec![1; size as usize]).unwrap();
+    let free = volume.free_blocks().unwrap();
+    let done = AtomicBool::new(false);
+    let places = [100, 5 * BLOCK, 50_000, CHUNK - 3000, CHUNK + 20_777];
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut random = Random::new(5);
+                while !done.load(Ordering::Relaxed) {
+                    let place = places[random.below(5) as usize];
+                    let bytes = read(&volume, node, place, 9000);
+                    assert!(bytes.iter().all(|&byte| byte == bytes[0]), "torn at {place}");
+                }
+            });
+        }
+        let writers: Vec<_> = (1..3)
+            .map(|seed| {
+                let volume = &volume;
+                scope.spawn(move || {
+                    let mut random = Random::new(seed);
+                    for step in 0..400 {
+                        let place = places[random.below(5) as usize];
+                        write(volume, node, place, &[step as u8; 9000]).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let results: Vec<_> =
+            writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        done.store(true, Ordering::Relaxed);
+        results.into_iter().for_each(|result| result.unwrap());
+    });
+    assert_eq!(volume.free_blocks().unwrap(), free);
+}

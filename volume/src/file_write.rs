@@ -420,10 +420,15 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let sizing = commits.then(|| self.file.sizing(&next));
         let ordered = !self.visible.is_empty();
         self.visible.append(&mut self.beyond);
-        let words = self.op.plan_edit(self.file.map, &self.visible)?;
+        let atomic = self.strict && ordered || !self.in_place.is_empty();
+        let words = if atomic {
+            self.op.plan_edit(self.file.map, &self.visible)?
+        } else {
+            self.op.plan_loose(self.file.map, &self.visible)?
+        };
         if !self.in_place.is_empty() {
             self.transact(&words, sizing.as_slice())?;
-        } else if self.strict && ordered {
+        } else if atomic {
             self.op.publish(&[&words], sizing.as_slice())?;
         } else {
             self.one_by_one(&words, ordered, sizing.as_ref())?;

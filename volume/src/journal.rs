@@ -11,6 +11,7 @@
 //! no two open transactions ever cover the same byte, and lanes can be undone in any order.
 
 use crate::Result;
+use crate::alloc::Want;
 use crate::layout::{
     BLOCK, ENTRY_BLOCKS, ENTRY_BYTES, Entry, LANE, LANE_ENTRIES, LANES, LINE, checksum,
 };
@@ -86,7 +87,13 @@ impl Op<'_> {
     /// Records the old bytes of a long range by copying them to journal blocks.
     pub(crate) fn undo_blocks(&mut self, offset: u64, length: u64) -> Result<()> {
         let volume = self.volume;
-        let extents = volume.allocate_metadata(self, length.div_ceil(BLOCK))?;
+        let blocks = length.div_ceil(BLOCK);
+        // A few blocks are found anywhere; for more, long runs matter: each takes an entry.
+        let extents = if blocks <= 8 {
+            volume.allocate_metadata(self, blocks)?
+        } else {
+            volume.allocate_data(self, blocks, Want { reserve: true, ..Want::default() })?
+        };
         let mut done = 0;
         for (block, blocks) in extents {
             self.free_later(block, blocks);

@@ -85,7 +85,7 @@ impl<'v> Op<'v> {
             }
             at = next;
         }
-        let words = self.plan_edit(file.map, &changes)?;
+        let words = self.plan_loose(file.map, &changes)?;
         // PERSIST: the zeros before the words that lead to them.
         let _ = self.fence();
         self.keep_allocated();

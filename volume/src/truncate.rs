@@ -75,8 +75,8 @@ impl<'v> Op<'v> {
         };
         let run = file.map.run(first, 1)?;
         if run.huge && !first.is_multiple_of(CHUNK_BLOCKS) && self.volume.free_blocks()? == 0 {
-            return self.plan_edit(file.map, &[from(first.next_multiple_of(CHUNK_BLOCKS))]);
+            return self.plan_loose(file.map, &[from(first.next_multiple_of(CHUNK_BLOCKS))]);
         }
-        self.plan_edit(file.map, &[from(first)])
+        self.plan_loose(file.map, &[from(first)])
     }
 }
