@@ -1,9 +1,9 @@
 //! What is left to do when a file is synced, closed for the last time, or goes for good.
 //!
-//! Lazy state: times move in the volatile lines only, in posix mode the size too; `fsync` and the last
-//! close commit them. Blocks attached ahead of the end are cut off at the last close, unless
-//! `fallocate` asked for them. Bytes and words are durable before any of this runs, so committing is
-//! one slot and two fences. Locks: the inode's.
+//! Lazy state: times move in the volatile lines only, in posix mode the size too; `fsync` and the
+//! last close commit them. Blocks attached ahead of the end are cut off at the last close, unless
+//! `fallocate` asked for them. Bytes and words are durable before any of this runs, so committing
+//! is one slot and two fences. Locks: the inode's.
 
 use crate::Result;
 use crate::file::File;
@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use vfs::{Kind, Node};
 
 impl Volume {
-    /// Makes what was written durable, sizes and times included. Everything but files is durable anyway.
+    /// Makes what was written durable, sizes and times included. Everything but files is durable
+    /// anyway.
     pub(crate) fn sync_file(&self, node: Node) -> Result<()> {
         let (inode, identity) = self.identity_of(node)?;
         let file = identity.kind() == Some(Kind::File) && !self.read_only;
@@ -30,8 +31,8 @@ impl Volume {
         self.region.sync_file().map_err(|_| Errno::IO)
     }
 
-    /// The last description of a file that still has a name is closed: commits what is lazy, cuts off
-    /// what was attached ahead, forgets that it was mapped.
+    /// The last description of a file that still has a name is closed: commits what is lazy, cuts
+    /// off what was attached ahead, forgets that it was mapped.
     pub(crate) fn last_close(&self, inode: Inode) -> Result<()> {
         let lazy = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED;
         let identity = self.identity(inode)?;
@@ -54,8 +55,8 @@ impl Volume {
         op.end()
     }
 
-    /// Cuts off what lies beyond the end of a file, as recovery finds it after an unclean end. `false`
-    /// if there was nothing.
+    /// Cuts off what lies beyond the end of a file, as recovery finds it after an unclean end.
+    /// `false` if there was nothing.
     pub(crate) fn trim_beyond(&self, inode: Inode) -> Result<bool> {
         let identity = self.identity(inode)?;
         if identity.kind() != Some(Kind::File) || identity.flags & FLAG_KEEP != 0 {
@@ -73,8 +74,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Gives all blocks of an inode back that nobody can reach any more: data, nodes, the target of a
-    /// symlink, the attributes. What is damaged is left to fsck. A directory's own blocks are not
+    /// Gives all blocks of an inode back that nobody can reach any more: data, nodes, the target of
+    /// a symlink, the attributes. What is damaged is left to fsck. A directory's own blocks are not
     /// told here.
     pub(crate) fn free_contents(
         &self,

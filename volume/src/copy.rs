@@ -1,5 +1,5 @@
-//! `copy_file_range` inside the volume: reads and writes by pieces, each with the guarantees of a write of
-//! its own.
+//! `copy_file_range` inside the volume: reads and writes by pieces, each with the guarantees of a
+//! write of its own.
 
 use crate::Result;
 use crate::file_write::Position;
@@ -12,8 +12,8 @@ use vfs::Node;
 const PIECE: u64 = 256 << 10;
 
 impl Volume {
-    /// Copies up to `length` bytes; gives how many, short at the end of `from` or if an error came after
-    /// the first piece. `EINVAL` if the ranges overlap in one file.
+    /// Copies up to `length` bytes; gives how many, short at the end of `from` or if an error came
+    /// after the first piece. `EINVAL` if the ranges overlap in one file.
     pub(crate) fn copy_file(
         &self,
         from: Node,

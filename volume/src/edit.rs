@@ -1,13 +1,15 @@
 //! Changing a block map: from a list of changes to the words that must be stored.
 //!
-//! [`Op::plan_edit`] turns changes of logical ranges into stores of words *in place*; nothing that can be
-//! reached is touched yet. New nodes are written aside in full. When many words change, whole nodes are
-//! copied aside, up to the inode's own words, so that what remains in place always fits a lane.
+//! [`Op::plan_edit`] turns changes of logical ranges into stores of words *in place*; nothing that
+//! can be reached is touched yet. New nodes are written aside in full. When many words change,
+//! whole nodes are copied aside, up to the inode's own words, so that what remains in place always
+//! fits a lane.
 //!
 //! Persistence order, three ways to store the planned words:
 //!
-//! 1. [`Op::store_loose`]: each word by itself, in any order. For words wholly beyond the end (what lies
-//!    there means nothing) and, after a fence, where every subset of the words is a correct outcome.
+//! 1. [`Op::store_loose`]: each word by itself, in any order. For words wholly beyond the end (what
+//!    lies there means nothing) and, after a fence, where every subset of the words is a correct
+//!    outcome.
 //! 2. [`Op::publish`] with a single word and no size: one lone store, after a fence.
 //! 3. [`Op::publish`] otherwise: all words, with the commit slot, in one undo transaction.
 
@@ -137,8 +139,8 @@ impl<'v> Op<'v> {
     /// Stores planned words one by one, flushed and pended: any subset of them must be right.
     pub(crate) fn store_loose(&mut self, words: &Words) -> Result<()> {
         if words.fresh {
-            // PERSIST: a node must never be reachable before its words are durable, wherever it hangs:
-            // recovery walks what lies beyond the end too.
+            // PERSIST: a node must never be reachable before its words are durable, wherever it
+            // hangs: recovery walks what lies beyond the end too.
             let _ = self.fence();
         }
         for line in words.stores.chunk_by(|one, two| one.0 / LINE == two.0 / LINE) {
@@ -174,7 +176,8 @@ impl<'v> Op<'v> {
         Ok(flight)
     }
 
-    /// Makes the planned words and the new sizes happen at once, whatever happens. Durable on return.
+    /// Makes the planned words and the new sizes happen at once, whatever happens. Durable on
+    /// return.
     pub(crate) fn publish(&mut self, edits: &[&Words], sizes: &[Sizing]) -> Result<()> {
         let count: usize = edits.iter().map(|words| words.stores.len()).sum();
         match (count, sizes) {
@@ -211,8 +214,9 @@ impl<'v> Op<'v> {
 
     /// Makes a new size durable by a lone commit slot, after everything pended.
     pub(crate) fn publish_size(&mut self, size: &Sizing) -> Result<()> {
-        // PERSIST: every byte below the new size, and every word that leads to one, is durable before the
-        // size. CRASH: before the slot is durable the old size stands and the rest lies beyond the end.
+        // PERSIST: every byte below the new size, and every word that leads to one, is durable
+        // before the size. CRASH: before the slot is durable the old size stands and the rest lies
+        // beyond the end.
         let durable = self.fence();
         self.note(size.inode.at(COMMIT))?;
         let pending = self.store_size(size, &durable)?;
@@ -349,8 +353,8 @@ impl Editor<'_, '_> {
         Ok(new.map_or(0, |word| word.sealed(self.map.key(logical))))
     }
 
-    /// What the word for `[base, base + span(cover))` becomes. It is `stored` now, which covers `own`
-    /// levels: fewer than `cover` only while the tree grows.
+    /// What the word for `[base, base + span(cover))` becomes. It is `stored` now, which covers
+    /// `own` levels: fewer than `cover` only while the tree grows.
     fn subtree(
         &mut self,
         stored: u64,

@@ -1,12 +1,14 @@
-//! `fallocate`: blocks ahead of their bytes, holes, zeros, and ranges taken out of or put into a file.
+//! `fallocate`: blocks ahead of their bytes, holes, zeros, and ranges taken out of or put into a
+//! file.
 //!
-//! - Allocated blocks are *unwritten*: they read as zeros, and no byte of them is stored before it is
-//!   needed. With `KEEP_SIZE` they may lie beyond the end; the inode is marked first, so that the last
-//!   close and recovery leave them. CRASH: marked without such blocks is harmless.
-//! - Punching and zeroing are writes of zeros that detach or mark whole blocks; the same plans, orders and
-//!   guarantees as in `file_write.rs`. A mapped file keeps its blocks and gets real zeros.
-//! - Collapsing and inserting move words only: all words behind the place, and the size, change in one
-//!   transaction (nodes are built aside, so it always fits). Refused with `EBUSY` while mapped.
+//! - Allocated blocks are *unwritten*: they read as zeros, and no byte of them is stored before it
+//!   is needed. With `KEEP_SIZE` they may lie beyond the end; the inode is marked first, so that
+//!   the last close and recovery leave them. CRASH: marked without such blocks is harmless.
+//! - Punching and zeroing are writes of zeros that detach or mark whole blocks; the same plans,
+//!   orders and guarantees as in `file_write.rs`. A mapped file keeps its blocks and gets real
+//!   zeros.
+//! - Collapsing and inserting move words only: all words behind the place, and the size, change in
+//!   one transaction (nodes are built aside, so it always fits). Refused with `EBUSY` while mapped.
 //!
 //! Locks: the inode's.
 
@@ -29,8 +31,9 @@ const COLLAPSE: u32 = libc::FALLOC_FL_COLLAPSE_RANGE as u32;
 const INSERT: u32 = libc::FALLOC_FL_INSERT_RANGE as u32;
 
 impl Volume {
-    /// `fallocate`. `EOPNOTSUPP` for other modes, `EINVAL` for an empty range and where Linux wants whole
-    /// blocks or a range inside the file, `EFBIG`, `ENOSPC`, `EBUSY` (moving blocks of a mapped file).
+    /// `fallocate`. `EOPNOTSUPP` for other modes, `EINVAL` for an empty range and where Linux wants
+    /// whole blocks or a range inside the file, `EFBIG`, `ENOSPC`, `EBUSY` (moving blocks of a
+    /// mapped file).
     pub(crate) fn allocate_file(
         &self,
         node: Node,

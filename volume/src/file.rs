@@ -1,9 +1,9 @@
-//! What all calls on a regular file share: finding it under its lock, its current size and times, and
-//! the bytes that a call brings along.
+//! What all calls on a regular file share: finding it under its lock, its current size and times,
+//! and the bytes that a call brings along.
 //!
-//! Sizes: the volatile lines hold the *current* size, the commit line the *durable* one, which is never
-//! larger. Bytes below the current size are durable or, for a moment, fenced; what lies beyond it means
-//! nothing, and every increase of the size zeroes the gap first.
+//! Sizes: the volatile lines hold the *current* size, the commit line the *durable* one, which is
+//! never larger. Bytes below the current size are durable or, for a moment, fenced; what lies
+//! beyond it means nothing, and every increase of the size zeroes the gap first.
 
 use crate::Result;
 use crate::edit::Sizing;
@@ -65,7 +65,8 @@ impl Volume {
         Ok(self.commit_line(file.inode, file.identity.generation)?.0.size)
     }
 
-    /// Publishes a file's new current state after a change; `committed`: the commit line says the same.
+    /// Publishes a file's new current state after a change; `committed`: the commit line says the
+    /// same.
     pub(crate) fn publish_current(
         &self,
         file: &File<'_>,
@@ -86,8 +87,8 @@ impl Volume {
 }
 
 impl<'v> Op<'v> {
-    /// The file of a node, to be called under its lock. `EISDIR` for a directory, `EINVAL` for anything else
-    /// that is not a regular file.
+    /// The file of a node, to be called under its lock. `EISDIR` for a directory, `EINVAL` for
+    /// anything else that is not a regular file.
     pub(crate) fn file(&self, node: Node) -> Result<File<'v>> {
         let volume = self.volume;
         let (inode, identity) = volume.identity_of(node)?;
@@ -106,8 +107,8 @@ impl<'v> Op<'v> {
         Ok(file)
     }
 
-    /// Zeroes `[from, to)` where written blocks lie, in place; pended. For bytes beyond the end, and for
-    /// calls that need not be atomic.
+    /// Zeroes `[from, to)` where written blocks lie, in place; pended. For bytes beyond the end,
+    /// and for calls that need not be atomic.
     pub(crate) fn zero_written(&mut self, map: Map<'v>, from: u64, to: u64) -> Result<()> {
         let mut at = from;
         while at < to {
@@ -142,8 +143,8 @@ pub(crate) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// Streams `length` bytes from position `from` of the source to the region. `EFAULT` if the caller's
-    /// memory is not there; a part may be stored then.
+    /// Streams `length` bytes from position `from` of the source to the region. `EFAULT` if the
+    /// caller's memory is not there; a part may be stored then.
     pub(crate) fn stream<'r>(
         &self,
         region: &'r Region,

@@ -1,8 +1,8 @@
 //! Reading files: without a lock, in pieces, straight into the caller's memory.
 //!
 //! A piece of at most 64 KiB is copied under a sequence number that did not move
-//! ([`Volume::read_steadily`]); what a retry overwrites had not been told to anybody. Persistence: only
-//! the access time is stored, lazily; it is never flushed by itself.
+//! ([`Volume::read_steadily`]); what a retry overwrites had not been told to anybody. Persistence:
+//! only the access time is stored, lazily; it is never flushed by itself.
 
 use crate::Result;
 use crate::file::{CALL_MAX, expect_file};
@@ -18,8 +18,8 @@ const PIECE: u64 = 64 << 10;
 const ACCESS_AGE: i64 = 86_400_000_000_000;
 
 impl Volume {
-    /// Reads at `offset` into the buffers, in order; gives the bytes read, 0 at the end. Holes read as
-    /// zeros. `EISDIR`, `EINVAL` (not a regular file), `EFAULT` if nothing was read before.
+    /// Reads at `offset` into the buffers, in order; gives the bytes read, 0 at the end. Holes read
+    /// as zeros. `EISDIR`, `EINVAL` (not a regular file), `EFAULT` if nothing was read before.
     pub(crate) fn read_file(
         &self,
         node: Node,

@@ -473,7 +473,9 @@ fn readers_see_whole_writes() {
         let results: Vec<_> =
             writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         done.store(true, Ordering::Relaxed);
-        results.into_iter().for_each(|result| result.unwrap());
+        for result in results {
+            result.unwrap();
+        }
     });
     assert_eq!(volume.free_blocks().unwrap(), free);
 }

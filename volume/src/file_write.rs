@@ -1,7 +1,8 @@
 //! Writing files: what is written where, in which mode, and in which order it becomes durable.
 //!
-//! A write is cut at the runs of the map. A run below the end is *visible*: somebody may read it, and a
-//! strict call must change all of it at once. What lies beyond the end means nothing until the size moves.
+//! A write is cut at the runs of the map. A run below the end is *visible*: somebody may read it,
+//! and a strict call must change all of it at once. What lies beyond the end means nothing until
+//! the size moves.
 //!
 //! | run | strict | sync, posix |
 //! |---|---|---|
@@ -13,13 +14,13 @@
 //! | written, part of a 2 MiB leaf, or mapped | in place, old bytes journaled | in place |
 //! | written, a whole 2 MiB leaf or most of one | a fresh chunk, then its word | in place |
 //!
-//! Persistence order: bytes (and the zeroed gap behind the old end) and new nodes; fence; words; the commit
-//! slot if the durable size grows; fence. Strict calls that change several visible words or bytes in
-//! place do it in one undo transaction. A plain append needs no journal: its words lie beyond the end, so
-//! they share the first fence with its bytes, and the commit slot is the second.
+//! Persistence order: bytes (and the zeroed gap behind the old end) and new nodes; fence; words;
+//! the commit slot if the durable size grows; fence. Strict calls that change several visible words
+//! or bytes in place do it in one undo transaction. A plain append needs no journal: its words lie
+//! beyond the end, so they share the first fence with its bytes, and the commit slot is the second.
 //!
-//! A write to a file that is mapped *and* scattered over so many blocks that a lane cannot name them is
-//! atomic by steps of 64 KiB only.
+//! A write to a file that is mapped *and* scattered over so many blocks that a lane cannot name
+//! them is atomic by steps of 64 KiB only.
 //!
 //! Locks: the inode's.
 
@@ -38,7 +39,8 @@ use vfs::Node;
 
 /// Visible bytes up to which a strict overwrite is undo-logged in place.
 const SMALL: u64 = 1024;
-/// Visible bytes of a 2 MiB leaf up to which old bytes are journaled; more, and the chunk is copied.
+/// Visible bytes of a 2 MiB leaf up to which old bytes are journaled; more, and the chunk is
+/// copied.
 const JOURNAL_MAX: u64 = 256 << 10;
 /// Bytes of one step of a write to a mapped file that a lane cannot hold.
 const STEP: u64 = 64 << 10;
@@ -56,7 +58,8 @@ pub(crate) enum Position {
 pub(crate) enum Care {
     /// Parts of 2 MiB leaves are journaled or copied whole.
     KeepHuge,
-    /// 2 MiB leaves are broken, mapped files written by steps: it takes less space and fewer entries.
+    /// 2 MiB leaves are broken, mapped files written by steps: it takes less space and fewer
+    /// entries.
     Frugal,
 }
 
@@ -80,8 +83,8 @@ struct Piece<'s> {
     from: u64,
 }
 
-/// A change of contents in the making: bytes are on their way, words are planned, nothing visible has
-/// changed yet in strict mode.
+/// A change of contents in the making: bytes are on their way, words are planned, nothing visible
+/// has changed yet in strict mode.
 pub(crate) struct Writer<'o, 'v, 's> {
     pub(crate) op: &'o mut Op<'v>,
     pub(crate) file: File<'v>,
@@ -99,9 +102,9 @@ pub(crate) struct Writer<'o, 'v, 's> {
 }
 
 impl Volume {
-    /// Writes the buffers at `position`; gives the bytes written and the position behind them. All of it or
-    /// an error with nothing changed, but for the caution of the module's head and the largest size.
-    /// `EFBIG`, `ENOSPC`, `EFAULT`, `EISDIR`, `EINVAL`.
+    /// Writes the buffers at `position`; gives the bytes written and the position behind them. All
+    /// of it or an error with nothing changed, but for the caution of the module's head and the
+    /// largest size. `EFBIG`, `ENOSPC`, `EFAULT`, `EISDIR`, `EINVAL`.
     pub(crate) fn write_file(
         &self,
         node: Node,
@@ -189,8 +192,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         self.op.zero_written(self.file.map, self.file.current.size, offset)
     }
 
-    /// Takes `length` bytes from position `from` of `source` for file offset `offset`. Calls must come
-    /// in ascending order of offsets, at least a block apart.
+    /// Takes `length` bytes from position `from` of `source` for file offset `offset`. Calls must
+    /// come in ascending order of offsets, at least a block apart.
     pub(crate) fn put(
         &mut self,
         source: Source<'s>,
@@ -295,8 +298,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         Ok(())
     }
 
-    /// Puts fresh blocks in place of the logical blocks `first..last`, filled with the piece's bytes and
-    /// around them with those of the `old` blocks or zeros.
+    /// Puts fresh blocks in place of the logical blocks `first..last`, filled with the piece's
+    /// bytes and around them with those of the `old` blocks or zeros.
     fn replace(
         &mut self,
         piece: &Piece<'s>,
@@ -328,7 +331,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         Ok(())
     }
 
-    /// Fresh blocks for `first..last`: {logical, block, blocks}, whole chunks where whole chunks fit.
+    /// Fresh blocks for `first..last`: {logical, block, blocks}, whole chunks where whole chunks
+    /// fit.
     pub(crate) fn allocate(
         &mut self,
         first: u64,
@@ -377,8 +381,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         Ok((!run.is_hole()).then_some(run.block))
     }
 
-    /// A whole chunk for the appends to come, if the file grows past 2 MiB at `logical` and space is
-    /// not scarce. Trimmed at the last close.
+    /// A whole chunk for the appends to come, if the file grows past 2 MiB at `logical` and space
+    /// is not scarce. Trimmed at the last close.
     fn grow(&mut self, logical: u64) -> Result<Option<u64>> {
         let volume = self.op.volume;
         let end = self.file.current.size;
@@ -442,8 +446,9 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             // PERSIST: the bytes before the visible words that lead to them.
             let _ = self.op.fence();
         }
-        // CRASH: any subset of the words is right: each visible one leads to durable bytes, the others
-        // lie beyond the end. So what was allocated is in use, even if this call fails from here on.
+        // CRASH: any subset of the words is right: each visible one leads to durable bytes, the
+        // others lie beyond the end. So what was allocated is in use, even if this call fails from
+        // here on.
         self.op.keep_allocated();
         self.op.store_loose(words)?;
         if let Some(size) = size {

@@ -1,8 +1,8 @@
 //! The block map of a file: which block holds which 4 KiB of it.
 //!
-//! Twelve direct words in the inode, then a radix tree of 512-word nodes shaped like a page table. A word
-//! that *covers* `c` levels stands for 512^c blocks: 0 is a leaf of one block, 1 a node of leaves or a
-//! whole 2 MiB chunk, more a node. The root covers what its kind says.
+//! Twelve direct words in the inode, then a radix tree of 512-word nodes shaped like a page table.
+//! A word that *covers* `c` levels stands for 512^c blocks: 0 is a leaf of one block, 1 a node of
+//! leaves or a whole 2 MiB chunk, more a node. The root covers what its kind says.
 //!
 //! Invariants:
 //!
@@ -142,8 +142,8 @@ impl<'v> Map<'v> {
         Ok((stored, cover))
     }
 
-    /// What stands from `logical` on: a run of at least 1 and at most `max` blocks (`max` > 0). Runs end
-    /// at a node's end at the latest, holes too.
+    /// What stands from `logical` on: a run of at least 1 and at most `max` blocks (`max` > 0).
+    /// Runs end at a node's end at the latest, holes too.
     pub(crate) fn run(&self, logical: u64, max: u64) -> Result<Run> {
         if logical >= DIRECT {
             return self.tree_run(logical, max);
@@ -213,8 +213,8 @@ impl<'v> Map<'v> {
         }
     }
 
-    /// Counts the empty words from `at` on (the first is known to be), up to `rest`, no more than are
-    /// `wanted` plus one.
+    /// Counts the empty words from `at` on (the first is known to be), up to `rest`, no more than
+    /// are `wanted` plus one.
     fn zero_words(&self, at: u64, rest: u64, wanted: u64) -> Result<u64> {
         let mut count = 1;
         while count < rest && count <= wanted && self.load(at + count * 8)? == 0 {
@@ -315,8 +315,9 @@ impl<'v> Map<'v> {
 }
 
 impl Volume {
-    /// Visits every block that an inode holds, its directory's nodes and buckets excepted: data, nodes,
-    /// a long symlink's block, the attributes' block. Damage is told to the visitor, and the walk goes on.
+    /// Visits every block that an inode holds, its directory's nodes and buckets excepted: data,
+    /// nodes, a long symlink's block, the attributes' block. Damage is told to the visitor, and the
+    /// walk goes on.
     pub(crate) fn walk_map(
         &self,
         inode: Inode,

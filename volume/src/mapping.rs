@@ -1,11 +1,11 @@
 //! `mmap`: where the bytes of a file lie in the region.
 //!
-//! A process that maps the pieces stores into the blocks without a call, so from the first mapping to the
-//! last close no block of the file moves or is freed (`LIVE_MAPPED`): writes go in place, truncation and
-//! punching zero instead.
+//! A process that maps the pieces stores into the blocks without a call, so from the first mapping
+//! to the last close no block of the file moves or is freed (`LIVE_MAPPED`): writes go in place,
+//! truncation and punching zero instead.
 //!
-//! Persistence order for filled holes: zeros; fence; words, in any order (each replaces zeros by zeros);
-//! fence. Locks: the inode's.
+//! Persistence order for filled holes: zeros; fence; words, in any order (each replaces zeros by
+//! zeros); fence. Locks: the inode's.
 
 use crate::Result;
 use crate::edit::{Change, Changes, Target};
@@ -18,12 +18,13 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::{Node, Piece};
 
-/// Pieces of one mapping at most: each becomes a mapping of the process, of which the kernel allows 65,530.
+/// Pieces of one mapping at most: each becomes a mapping of the process, of which the kernel allows
+/// 65,530.
 const PIECES_MAX: usize = 4096;
 
 impl Volume {
-    /// The pieces of `[offset, offset + length)` (multiples of 4096) as the contract says. Blocks wholly
-    /// beyond the end have none. `ENOMEM` if there are too many pieces, `ENOSPC`, `EINVAL`.
+    /// The pieces of `[offset, offset + length)` (multiples of 4096) as the contract says. Blocks
+    /// wholly beyond the end have none. `ENOMEM` if there are too many pieces, `ENOSPC`, `EINVAL`.
     pub(crate) fn map_pieces(
         &self,
         node: Node,

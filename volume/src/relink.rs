@@ -1,12 +1,13 @@
-//! `relink`: whole blocks move from one file to another without being copied (`SplitFS`'s primitive).
+//! `relink`: whole blocks move from one file to another without being copied (`SplitFS`'s
+//! primitive).
 //!
 //! Both maps are planned in full; all their words and the destination's size change in one undo
-//! transaction. CRASH: before its commit everything is where it was, after it everything has moved; no block
-//! is ever named twice or never. What the destination held is freed after that.
+//! transaction. CRASH: before its commit everything is where it was, after it everything has moved;
+//! no block is ever named twice or never. What the destination held is freed after that.
 //!
-//! A last block that is moved in part (the range ends at the end of `from`) keeps the bytes that the
-//! destination has behind it: then it is copied. Bytes of a moved block behind the end mean nothing, but
-//! they are zeroed where they come to lie below the destination's end.
+//! A last block that is moved in part (the range ends at the end of `from`) keeps the bytes that
+//! the destination has behind it: then it is copied. Bytes of a moved block behind the end mean
+//! nothing, but they are zeroed where they come to lie below the destination's end.
 //!
 //! Locks: both inodes', in order of their numbers.
 
@@ -37,8 +38,8 @@ struct Move<'v> {
 }
 
 impl Volume {
-    /// Moves blocks as the contract says. `EINVAL` for ranges that are not whole blocks or overlap in one
-    /// file, `EBUSY` if either file is mapped, `EFBIG`, `ENOSPC` (with nothing changed).
+    /// Moves blocks as the contract says. `EINVAL` for ranges that are not whole blocks or overlap
+    /// in one file, `EBUSY` if either file is mapped, `EFBIG`, `ENOSPC` (with nothing changed).
     pub(crate) fn relink_file(
         &self,
         from: Node,
@@ -121,8 +122,8 @@ impl<'v> Op<'v> {
         self.volume.publish_current(to, next, grows, come.delta)
     }
 
-    /// The last block, of which only the first bytes come from `from`: a fresh one with the bytes of
-    /// both.
+    /// The last block, of which only the first bytes come from `from`: a fresh one with the bytes
+    /// of both.
     fn copied_rest(&mut self, moving: &Move<'v>) -> Result<Change> {
         let volume = self.volume;
         let (source, target) = (moving.source + moving.blocks, moving.target + moving.blocks);

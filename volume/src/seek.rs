@@ -1,5 +1,5 @@
-//! `SEEK_DATA` and `SEEK_HOLE`: where a file's written blocks are. Unwritten ones count as holes, and the
-//! end of the file is one. Without a lock, as reads; nothing is stored.
+//! `SEEK_DATA` and `SEEK_HOLE`: where a file's written blocks are. Unwritten ones count as holes,
+//! and the end of the file is one. Without a lock, as reads; nothing is stored.
 
 use crate::Result;
 use crate::file::expect_file;
@@ -10,14 +10,14 @@ use rustix::io::Errno;
 use vfs::Node;
 
 impl Volume {
-    /// The first byte at or behind `offset` that is data. `ENXIO` if there is none or `offset` is not
-    /// inside the file.
+    /// The first byte at or behind `offset` that is data. `ENXIO` if there is none or `offset` is
+    /// not inside the file.
     pub(crate) fn seek_data(&self, node: Node, offset: u64) -> Result<u64> {
         self.seek_run(node, offset, true)?.ok_or(Errno::NXIO)
     }
 
-    /// The first byte at or behind `offset` that is in a hole, the end at the latest. `ENXIO` if `offset`
-    /// is not inside the file.
+    /// The first byte at or behind `offset` that is in a hole, the end at the latest. `ENXIO` if
+    /// `offset` is not inside the file.
     pub(crate) fn seek_hole(&self, node: Node, offset: u64) -> Result<u64> {
         self.seek_run(node, offset, false)?.ok_or(Errno::NXIO)
     }

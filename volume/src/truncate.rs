@@ -1,11 +1,12 @@
 //! Setting a file's size, and cutting off what lies beyond it.
 //!
-//! Persistence order: shrinking commits the size first and detaches the blocks after it; growing zeroes
-//! the gap within written blocks, fences, and commits the size. CRASH: in between, words lie beyond the
-//! end, where they mean nothing; recovery and the last close cut them off. Every mode commits here:
-//! blocks that are given back must not be needed by an older size.
+//! Persistence order: shrinking commits the size first and detaches the blocks after it; growing
+//! zeroes the gap within written blocks, fences, and commits the size. CRASH: in between, words lie
+//! beyond the end, where they mean nothing; recovery and the last close cut them off. Every mode
+//! commits here: blocks that are given back must not be needed by an older size.
 //!
-//! A file that some process has mapped keeps its blocks until its last close; they are zeroed instead.
+//! A file that some process has mapped keeps its blocks until its last close; they are zeroed
+//! instead.
 //!
 //! Locks: the inode's.
 
@@ -50,8 +51,8 @@ impl Volume {
         } else {
             let cut = op.plan_cut(&file, size)?;
             op.publish_size(&file.sizing(&next))?;
-            // PERSIST: the words lie beyond a size that is durable: any subset of them is right. The fence
-            // of [`Op::end`] stands before their blocks are given to anybody else.
+            // PERSIST: the words lie beyond a size that is durable: any subset of them is right.
+            // The fence of [`Op::end`] stands before their blocks are given to anybody else.
             op.keep_allocated();
             op.store_loose(&cut)?;
             delta = cut.delta;
@@ -63,8 +64,8 @@ impl Volume {
 }
 
 impl<'v> Op<'v> {
-    /// Plans to detach every block wholly beyond `size`. Without room for the node that a broken chunk
-    /// needs, that chunk stays whole.
+    /// Plans to detach every block wholly beyond `size`. Without room for the node that a broken
+    /// chunk needs, that chunk stays whole.
     pub(crate) fn plan_cut(&mut self, file: &File<'v>, size: u64) -> Result<Words> {
         let first = size.div_ceil(BLOCK);
         let from = |logical: u64| Change {
