@@ -1,8 +1,10 @@
-//! Reading files: without a lock, in pieces, straight into the caller's memory.
+//! Reading files, and finding where their data is: without a lock, straight into the caller's memory.
 //!
 //! A piece of at most 64 KiB is copied under a sequence number that did not move
-//! ([`Volume::read_steadily`]); what a retry overwrites had not been told to anybody. Persistence:
-//! only the access time is stored, lazily; it is never flushed by itself.
+//! ([`Volume::read_steadily`]); what a retry overwrites had not been told to anybody. For
+//! `SEEK_DATA` and `SEEK_HOLE` unwritten blocks count as holes, and the end of the file is one.
+//!
+//! Persistence: only the access time is stored, lazily; it is never flushed by itself.
 
 use crate::Result;
 use crate::file::{CALL_MAX, expect_file};
@@ -10,6 +12,7 @@ use crate::inode::Inode;
 use crate::layout::{ATIME, BLOCK};
 use crate::map::Map;
 use crate::volume::{Volume, now};
+use rustix::io::Errno;
 use vfs::{Node, UserOut};
 
 /// Bytes copied under one sequence number.
@@ -93,5 +96,37 @@ impl Volume {
             let _ = self.region.store64(inode.at(ATIME), now as u64)?;
         }
         Ok(())
+    }
+
+    /// The first byte at or behind `offset` that is data. `ENXIO` if there is none or `offset` is
+    /// not inside the file.
+    pub(crate) fn seek_data(&self, node: Node, offset: u64) -> Result<u64> {
+        self.seek_run(node, offset, true)?.ok_or(Errno::NXIO)
+    }
+
+    /// The first byte at or behind `offset` that is in a hole, the end at the latest. `ENXIO` if
+    /// `offset` is not inside the file.
+    pub(crate) fn seek_hole(&self, node: Node, offset: u64) -> Result<u64> {
+        self.seek_run(node, offset, false)?.ok_or(Errno::NXIO)
+    }
+
+    fn seek_run(&self, node: Node, offset: u64, data: bool) -> Result<Option<u64>> {
+        self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            let size = self.current(inode)?.size;
+            if offset >= size {
+                return Ok(None);
+            }
+            let map = Map::new(self, inode, identity);
+            let (mut logical, end) = (offset / BLOCK, size.div_ceil(BLOCK));
+            while logical < end {
+                let run = map.run(logical, end - logical)?;
+                if run.is_written() == data {
+                    return Ok(Some(offset.max(logical * BLOCK)));
+                }
+                logical += run.blocks;
+            }
+            Ok((!data).then_some(size))
+        })
     }
 }

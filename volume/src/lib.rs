@@ -11,7 +11,6 @@ mod attributes;
 mod bucket;
 mod chunk;
 mod close;
-mod copy;
 mod death;
 mod description;
 mod directory;
@@ -53,7 +52,6 @@ mod recovery;
 mod relink;
 mod rename;
 mod runtime;
-mod seek;
 mod superblock;
 #[cfg(test)]
 mod testing;

@@ -1,26 +1,31 @@
-//! `relink`: whole blocks move from one file to another without being copied (`SplitFS`'s
-//! primitive).
+//! Ranges from one file to another: moved by `relink` (`SplitFS`'s primitive), copied by
+//! `copy_file_range`.
 //!
-//! Both maps are planned in full; all their words and the destination's size change in one undo
-//! transaction. CRASH: before its commit everything is where it was, after it everything has moved;
-//! no block is ever named twice or never. What the destination held is freed after that.
+//! Relink: whole blocks move without being copied. Both maps are planned in full; all their words
+//! and the destination's size change in one undo transaction. CRASH: before its commit everything
+//! is where it was, after it everything has moved; no block is ever named twice or never. What the
+//! destination held is freed after that. A last block that is moved in part (the range ends at the
+//! end of `from`) keeps the bytes that the destination has behind it: then it is copied. Bytes of a
+//! moved block behind the end mean nothing, but they are zeroed where they come to lie below the
+//! destination's end. Locks: both inodes', in order of their numbers.
 //!
-//! A last block that is moved in part (the range ends at the end of `from`) keeps the bytes that
-//! the destination has behind it: then it is copied. Bytes of a moved block behind the end mean
-//! nothing, but they are zeroed where they come to lie below the destination's end.
-//!
-//! Locks: both inodes', in order of their numbers.
+//! Copying reads and writes by pieces, each with the guarantees of a write of its own.
 
 use crate::Result;
 use crate::alloc::Want;
 use crate::edit::{Change, Target};
 use crate::fallocate::moved_hole;
 use crate::file::File;
+use crate::file_write::Position;
 use crate::layout::{BLOCK, SIZE_MAX};
 use crate::op::Op;
 use crate::volume::Volume;
+use pmem::{UserIn, UserOut};
 use rustix::io::Errno;
 use vfs::Node;
+
+/// Bytes copied at once.
+const PIECE: u64 = 256 << 10;
 
 /// A range of blocks to move, and where to.
 struct Move<'v> {
@@ -82,6 +87,49 @@ impl Volume {
         let moving = Move { from, to, source, target, blocks, rest, end: to_end };
         op.relink(&moving)?;
         op.end()
+    }
+}
+
+impl Volume {
+    /// Copies up to `length` bytes; gives how many, short at the end of `from` or if an error came
+    /// after the first piece. `EINVAL` if the ranges overlap in one file.
+    pub(crate) fn copy_file(
+        &self,
+        from: Node,
+        from_offset: u64,
+        to: Node,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let ends = from_offset.checked_add(length).zip(to_offset.checked_add(length));
+        let (from_end, to_end) = ends.ok_or(Errno::OVERFLOW)?;
+        if from == to && from_offset < to_end && to_offset < from_end {
+            return Err(Errno::INVAL);
+        }
+        let mut buffer = vec![0; PIECE.min(length) as usize];
+        let mut done = 0;
+        while done < length {
+            let take = (length - done).min(PIECE) as usize;
+            let moved = self.copy_piece(
+                (from, from_offset + done),
+                (to, to_offset + done),
+                &mut buffer[..take],
+            );
+            match moved {
+                Ok(0) => break,
+                Ok(moved) => done += moved,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    fn copy_piece(&self, from: (Node, u64), to: (Node, u64), buffer: &mut [u8]) -> Result<u64> {
+        let read = self.read_file(from.0, from.1, &mut [UserOut::new(buffer)])?;
+        let data = [UserIn::new(&buffer[..read])];
+        let (written, _) = self.write_file(to.0, Position::At(to.1), &data)?;
+        Ok(written as u64)
     }
 }
 
