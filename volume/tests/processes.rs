@@ -1,0 +1,266 @@
+//! Descriptions over fork and exec, and what is left of processes that end in the middle.
+
+mod common;
+
+use common::{Place, child, get, new_file, put, role};
+use rustix::io::Errno;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use vfs::{Desc, FileSystem, OpenFlags, UserIn, UserOut, Whence};
+use volume::{Volume, detach_dead, resume};
+
+const DESC: &str = "SOLERA_TEST_DESC";
+const TOKEN: &str = "SOLERA_TEST_TOKEN";
+
+fn open(volume: &Volume, name: &str, flags: i32) -> Desc {
+    let node = volume.lookup(volume.root(), name.as_bytes()).expect("found");
+    volume.open(node, OpenFlags(flags)).expect("opened")
+}
+
+fn read(volume: &Volume, desc: Desc, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)]).expect("read");
+    bytes.truncate(read);
+    bytes
+}
+
+fn write(volume: &Volume, desc: Desc, bytes: &[u8]) {
+    assert_eq!(volume.write(desc, &[UserIn::new(bytes)]), Ok(bytes.len()));
+}
+
+/// Forks as a face does; the child runs `body` and ends without destructors.
+fn fork(volume: &Volume, held: &[Desc], body: impl FnOnce()) -> libc::pid_t {
+    let ticket = volume.fork_prepare(held).expect("prepared");
+    // SAFETY: the child calls this crate and `_exit` only; a panic ends it by a signal.
+    match unsafe { libc::fork() } {
+        0 => {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                volume.fork_child(ticket).expect("a child's slot");
+                body();
+            }));
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(i32::from(done.is_err())) }
+        }
+        pid => {
+            assert!(pid > 0);
+            volume.fork_parent(ticket, Some(pid as u32));
+            pid
+        }
+    }
+}
+
+fn wait(pid: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: `status` is valid for writing.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+#[test]
+fn a_child_shares_the_position_and_keeps_the_file() {
+    if role("fork") {
+        let volume = Place::of_parent().attach();
+        put(&volume, "a", b"one two three");
+        let desc = open(&volume, "a", libc::O_RDWR);
+        assert_eq!(read(&volume, desc, 4), b"one ");
+        let pid = fork(&volume, &[desc], || {
+            assert_eq!(read(&volume, desc, 4), b"two ");
+            volume.detach().expect("detached");
+        });
+        assert_eq!(wait(pid), 0);
+        assert_eq!(read(&volume, desc, 5), b"three");
+        assert_eq!(volume.seek(desc, 0, Whence::Set), Ok(0));
+        // A daemon: the parent is gone before the child does anything.
+        let pid = fork(&volume, &[desc], || {
+            std::thread::sleep(Duration::from_millis(100));
+            write(&volume, desc, b"ONE");
+            volume.close(desc).expect("closed");
+            volume.detach().expect("detached");
+        });
+        volume.close(desc).expect("closed");
+        volume.detach().expect("detached");
+        assert_eq!(wait(pid), 0);
+        return;
+    }
+    let place = Place::formatted("fork");
+    let name = "a_child_shares_the_position_and_keeps_the_file";
+    assert!(child(name, "fork", &place).wait().expect("waited").success());
+    assert_eq!(get(&place.attach(), "a").expect("read"), b"ONE two three");
+}
+
+#[test]
+fn a_failed_or_killed_child_leaves_nothing() {
+    if role("fork-killed") {
+        let volume = Place::of_parent().attach();
+        let node = put(&volume, "a", b"contents");
+        let desc = open(&volume, "a", libc::O_RDWR);
+        let ticket = volume.fork_prepare(&[desc]).expect("prepared");
+        volume.fork_parent(ticket, None);
+        // A child that dies before it says that it is there.
+        let ticket = volume.fork_prepare(&[desc]).expect("prepared");
+        // SAFETY: the child ends at once.
+        match unsafe { libc::fork() } {
+            // SAFETY: ends the process at once.
+            0 => unsafe { libc::_exit(0) },
+            pid => {
+                volume.fork_parent(ticket, Some(pid as u32));
+                wait(pid);
+            }
+        }
+        let pid = fork(&volume, &[desc], || {
+            // SAFETY: ends this process.
+            unsafe { libc::raise(libc::SIGKILL) };
+        });
+        wait(pid);
+        volume.unlink(volume.root(), b"a").expect("unlinked");
+        volume.close(desc).expect("closed");
+        // The killed one holds the file until it is found, at the latest by the next to attach.
+        assert!(volume.describe(desc).is_ok());
+        detach_dead(Place::of_parent().path()).expect("recovered");
+        assert_eq!(volume.describe(desc), Err(Errno::BADF));
+        assert_eq!(volume.attr(node), Err(Errno::STALE));
+        return;
+    }
+    let place = Place::formatted("fork-killed");
+    let name = "a_failed_or_killed_child_leaves_nothing";
+    assert!(child(name, "fork-killed", &place).wait().expect("waited").success());
+}
+
+#[test]
+fn an_exec_keeps_slot_descriptions_and_locks() {
+    let name = "an_exec_keeps_slot_descriptions_and_locks";
+    if role("exec") {
+        let volume = Place::of_parent().attach();
+        put(&volume, "a", b"one two three");
+        let desc = open(&volume, "a", libc::O_RDWR);
+        assert_eq!(read(&volume, desc, 4), b"one ");
+        let token = volume.exec_prepare().expect("prepared");
+        volume.exec_failed();
+        let again = volume.exec_prepare().expect("prepared");
+        assert_eq!(token, again);
+        // Not detached: the image goes, the attachment stays.
+        std::mem::forget(Arc::clone(&volume));
+        let error = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", name, "--test-threads=1"])
+            .env("SOLERA_TEST_ROLE", "resumed")
+            .env(TOKEN, token)
+            .env(DESC, format!("{}:{}", desc.index, desc.generation))
+            .exec();
+        panic!("exec failed: {error}");
+    }
+    if role("resumed") {
+        let volume = resume(&std::env::var(TOKEN).expect("a token")).expect("resumed");
+        let text = std::env::var(DESC).expect("a description");
+        let (index, generation) = text.split_once(':').expect("two numbers");
+        let desc = Desc {
+            index: index.parse().expect("a number"),
+            generation: generation.parse().expect("a number"),
+        };
+        volume.adopt(desc).expect("adopted");
+        assert_eq!(read(&volume, desc, 4), b"two ");
+        volume.close(desc).expect("closed");
+        put(&volume, "b", b"resumed");
+        volume.detach().expect("detached");
+        return;
+    }
+    let place = Place::formatted("exec");
+    let witness = place.attach();
+    assert!(child(name, "exec", &place).wait().expect("waited").success());
+    assert_eq!(get(&witness, "b").expect("read"), b"resumed");
+    drop(witness);
+    assert!(resume("1:3:0:1:1:strict:0:/nowhere").is_err());
+    assert!(resume("nonsense").is_err());
+}
+
+#[test]
+fn writes_at_a_shared_position_follow_one_another() {
+    if role("shared") {
+        let volume = Place::of_parent().attach();
+        let desc = open(&volume, "a", libc::O_RDWR);
+        let pids: Vec<_> = (1..=4_u8)
+            .map(|fill| {
+                fork(&volume, &[desc], || {
+                    for _ in 0..200 {
+                        write(&volume, desc, &[fill; 100]);
+                    }
+                    volume.detach().expect("detached");
+                })
+            })
+            .collect();
+        assert!(pids.into_iter().all(|pid| wait(pid) == 0));
+        return;
+    }
+    let place = Place::formatted("shared");
+    put(&place.attach(), "a", b"");
+    let name = "writes_at_a_shared_position_follow_one_another";
+    assert!(child(name, "shared", &place).wait().expect("waited").success());
+    let bytes = get(&place.attach(), "a").expect("read");
+    assert_eq!(bytes.len(), 4 * 200 * 100);
+    assert!(bytes.chunks(100).all(|piece| piece[0] != 0 && piece.iter().all(|b| *b == piece[0])));
+    for fill in 1..=4 {
+        assert_eq!(bytes.chunks(100).filter(|piece| piece[0] == fill).count(), 200);
+    }
+}
+
+#[test]
+fn processes_killed_at_work_never_stop_the_others() {
+    if role("worker") {
+        let volume = Place::of_parent().attach();
+        let me = std::process::id();
+        for round in 0_u32.. {
+            let name = format!("{me}-{}", round % 7);
+            let node = match volume.lookup(volume.root(), name.as_bytes()) {
+                Ok(node) => node,
+                Err(_) => {
+                    volume.create(volume.root(), name.as_bytes(), &new_file()).expect("created")
+                }
+            };
+            let desc = volume.open(node, OpenFlags(libc::O_RDWR | libc::O_APPEND)).expect("opened");
+            write(&volume, desc, &[round as u8; 5000]);
+            volume.close(desc).expect("closed");
+            if round % 3 == 0 {
+                volume.unlink(volume.root(), name.as_bytes()).expect("unlinked");
+            }
+        }
+    }
+    let place = Place::formatted("killed");
+    let survivor = place.attach();
+    put(&survivor, "first", b"");
+    let free = survivor.stat_fs().expect("statistics").blocks_free;
+    let name = "processes_killed_at_work_never_stop_the_others";
+    for round in 0..30_u64 {
+        let mut workers: Vec<_> = (0..3).map(|_| child(name, "worker", &place)).collect();
+        let start = Instant::now();
+        let mut made = 0;
+        while start.elapsed() < Duration::from_millis(40 + round) {
+            let name = format!("mine-{made}");
+            put(&survivor, &name, &[3; 300]);
+            made += 1;
+        }
+        for worker in &mut workers {
+            worker.kill().expect("killed");
+            worker.wait().expect("waited");
+        }
+        for index in 0..made {
+            let name = format!("mine-{index}");
+            assert_eq!(get(&survivor, &name).expect("read"), [3; 300]);
+            survivor.unlink(survivor.root(), name.as_bytes()).expect("unlinked");
+        }
+    }
+    detach_dead(place.path()).expect("recovered");
+    let mut names = Vec::new();
+    survivor
+        .read_dir(survivor.root(), 0, &mut |entry| {
+            if entry.cookie > 2 && entry.name != b"first" {
+                names.push(entry.name.to_vec());
+            }
+            true
+        })
+        .expect("listed");
+    for name in names {
+        survivor.unlink(survivor.root(), &name).expect("unlinked");
+    }
+    assert_eq!(survivor.stat_fs().expect("statistics").blocks_free, free);
+}
