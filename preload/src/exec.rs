@@ -164,6 +164,8 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
             let arguments = pointers(leading.chain(rest));
             let path = image.before.first().unwrap_or(&image.path);
             let memory = image.memory.as_ref().map(AsFd::as_fd);
+            // What this image counted would end with it.
+            process.write_report();
             execute(memory, path, &arguments, &environment)
         }
     };

@@ -56,9 +56,7 @@ pub fn exit_now(code: c_int) -> ! {
 
 /// Leaves the volume in order: the report, then every hold.
 pub fn leave(process: &Process) {
-    if let Some(path) = &process.report {
-        report::write(path);
-    }
+    process.write_report();
     // A detach that fails is a death: whoever comes next cleans up.
     let _ = process.fs.detach();
 }

@@ -15,6 +15,7 @@ use vfs::{Desc, Errno, FileSystem, Node, User};
 
 use crate::fdtable;
 use crate::mapping::Mappings;
+use crate::report;
 
 /// Where relative paths start.
 pub struct Cwd {
@@ -165,6 +166,14 @@ impl Process {
             self.fs.release_locks(node)?;
         }
         if last { self.fs.close(desc) } else { Ok(()) }
+    }
+
+    /// Appends what was not served to the report's file, if one is wanted, and starts anew.
+    pub fn write_report(&self) {
+        if let Some(path) = &self.report {
+            report::write(path);
+            report::reset();
+        }
     }
 
     /// Every description that this process holds, once each.
