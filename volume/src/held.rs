@@ -127,6 +127,10 @@ impl Op<'_> {
                 self.undo_commit(one.inode, one.identity.generation)?;
             }
         }
+        if !self.transaction.is_open() {
+            // A change to what already is, within one tick of the clock.
+            return self.publish_held(held);
+        }
         // PERSIST: the undo images, and all new structures that the words publish, are durable
         // before anything changes in place.
         // CRASH: until the lane's number moves, recovery puts everything back.
