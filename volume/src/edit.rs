@@ -57,15 +57,23 @@ impl Change {
         self.logical <= from && self.end() >= from.saturating_add(blocks)
     }
 
-    /// About how many words the change touches: those of the chunks that it covers in part, and one
-    /// for each whole one.
+    /// About how many words the change touches: those of the chunks that it covers in part, and for
+    /// whole ones a word each, if one word can say it.
     fn words(&self) -> u64 {
         let (from, to) = (self.logical.next_multiple_of(CHUNK_BLOCKS), self.end());
         let whole = (to / CHUNK_BLOCKS).saturating_sub(from / CHUNK_BLOCKS);
         if to <= from || whole == 0 {
             return self.blocks;
         }
-        let whole_words = if self.to == Target::Hole { 1 } else { whole };
+        let whole_words = match self.to {
+            Target::Hole => 1,
+            Target::Leaf { block, .. }
+                if (block + from - self.logical).is_multiple_of(CHUNK_BLOCKS) =>
+            {
+                whole
+            }
+            _ => whole * CHUNK_BLOCKS,
+        };
         from - self.logical + whole_words + to % CHUNK_BLOCKS
     }
 

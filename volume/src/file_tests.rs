@@ -438,6 +438,59 @@ fn a_mapped_file_keeps_its_blocks() {
 }
 
 #[test]
+fn scattered_blocks_change_at_once() {
+    let volume = volume(Mode::Strict, 48);
+    let mut files: Vec<Model> =
+        (0..3).map(|_| Model { node: new_file(&volume), bytes: Vec::new() }).collect();
+    let free = volume.free_blocks().unwrap();
+    for step in 0..1100 {
+        let file = &mut files[step % 2];
+        let data = vec![step as u8 | 1; BLOCK as usize + step / 2 % 2];
+        let end = file.bytes.len();
+        write(&volume, file.node, end as u64, &data).unwrap();
+        file.write(end, &data);
+        if step % 64 == 0 {
+            volume.last_close(Inode(file.node.ino)).unwrap();
+        }
+    }
+    let modes =
+        [libc::FALLOC_FL_ZERO_RANGE, libc::FALLOC_FL_INSERT_RANGE, libc::FALLOC_FL_COLLAPSE_RANGE];
+    for mode in modes {
+        let (offset, length) = (8 * BLOCK, 530 * BLOCK);
+        volume.allocate_file(files[0].node, mode as u32, offset, length).unwrap();
+        let (from, to) = (offset as usize, (offset + length) as usize);
+        let bytes = &mut files[0].bytes;
+        match mode {
+            libc::FALLOC_FL_ZERO_RANGE => bytes[from..to].fill(0),
+            libc::FALLOC_FL_INSERT_RANGE => {
+                drop(bytes.splice(from..from, std::iter::repeat_n(0, length as usize)));
+            }
+            _ => drop(bytes.drain(from..to)),
+        }
+        files[0].check(&volume);
+    }
+    write(&volume, files[1].node, 1000, &vec![3; 540 * BLOCK as usize]).unwrap();
+    files[1].write(1000, &vec![3; 540 * BLOCK as usize]);
+    files[1].check(&volume);
+    for (from, to, at, target, blocks) in
+        [(0, 2, 1, 0, 520), (1, 0, 3, 7, 530), (2, 2, 5, 600, 500), (0, 1, 500, 100, 20)]
+    {
+        let (at, target, length) = (at * BLOCK, target * BLOCK, blocks * BLOCK);
+        let (source, sink) = (files[from].node, files[to].node);
+        volume.relink_file(source, at, sink, target, length).unwrap();
+        let range = at as usize..(at + length) as usize;
+        let moved = files[from].bytes[range.clone()].to_vec();
+        files[from].bytes[range].fill(0);
+        files[to].write(target as usize, &moved);
+        for file in &files {
+            file.check(&volume);
+        }
+    }
+    let nodes: Vec<Node> = files.iter().map(|file| file.node).collect();
+    check_space(&volume, &nodes, free);
+}
+
+#[test]
 fn readers_see_whole_writes() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let volume = volume(Mode::Strict, 32);
