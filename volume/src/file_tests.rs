@@ -532,3 +532,61 @@ fn readers_see_whole_writes() {
     });
     assert_eq!(volume.free_blocks().unwrap(), free);
 }
+
+#[test]
+fn a_damaged_map_gives_eio_and_frees_nothing() {
+    let volume = volume(Mode::Strict, 16);
+    let node = new_file(&volume);
+    let data = vec![4; 40 * BLOCK as usize];
+    write(&volume, node, 0, &data).unwrap();
+    let (inode, identity) = volume.identity_of(node).unwrap();
+    let map = crate::map::Map::new(&volume, inode, &identity);
+    let root = volume.region.load64(map.root_at()).unwrap();
+    let leaf = (root & ((1 << 40) - 1)) * BLOCK + 20 * 8;
+    let free = volume.free_blocks().unwrap();
+    for (at, logical) in [(map.direct_at(3), 3), (map.root_at(), 15), (leaf, 20)] {
+        let good = volume.region.load64(at).unwrap();
+        for bit in [0, 13, 39, 41, 44, 46, 60] {
+            let _ = volume.region.store64(at, good ^ 1 << bit).unwrap();
+            let mut bytes = [0; 10];
+            let offset = logical * BLOCK + 7;
+            let sink = &mut [UserOut::new(&mut bytes)];
+            assert_eq!(volume.read_file(node, offset, sink), Err(Errno::IO), "bit {bit}");
+            assert_eq!(write(&volume, node, offset, b"x"), Err(Errno::IO));
+            assert_eq!(volume.truncate_file(node, 0), Err(Errno::IO));
+            let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            let punched = volume.allocate_file(node, punch as u32, 0, 40 * BLOCK);
+            assert_eq!(punched, Err(Errno::IO));
+            assert_eq!(volume.free_blocks().unwrap(), free);
+            let mut damaged = 0;
+            let mut visit = |item| {
+                damaged += u32::from(matches!(item, MapItem::Damaged { .. }));
+                Ok(())
+            };
+            volume.walk_map(inode, &identity, &mut visit).unwrap();
+            assert_eq!(damaged, 1);
+            let _ = volume.region.store64(at, good).unwrap();
+        }
+        assert_eq!(read(&volume, node, 0, data.len() + 1), data);
+    }
+}
+
+#[test]
+fn fences_are_few() {
+    let counts = pmem::counts::Counts::new();
+    let mut region = crate::testing::region(16, 2);
+    region.set_hook(counts.clone());
+    let volume = crate::attach_region(region, &crate::AttachOptions::default()).unwrap();
+    let node = new_file(&volume);
+    let fences = |offset: u64, length: usize| {
+        let before = counts.fences.load(std::sync::atomic::Ordering::Relaxed);
+        write(&volume, node, offset, &vec![6; length]).unwrap();
+        counts.fences.load(std::sync::atomic::Ordering::Relaxed) - before
+    };
+    assert_eq!(fences(0, 4096), 2, "the first append");
+    assert_eq!(fences(4096, 100), 2, "an append to a fresh block");
+    assert_eq!(fences(4196, 100), 2, "an append to the last block");
+    assert_eq!(fences(0, 4096), 2, "an overwrite of a block");
+    assert_eq!(fences(100, 24), 3, "a short overwrite");
+    assert_eq!(fences(100, 5000), 3, "an overwrite of two blocks");
+}
