@@ -484,13 +484,14 @@ impl Volume {
         let path = path.to_str().ok_or(Errno::INVAL)?;
         self.liveness.survive_exec(true)?;
         Ok(format!(
-            "1:{}:{}:{}:{}:{}:{}:{path}",
+            "1:{}:{}:{}:{}:{}:{}:{}:{path}",
             self.liveness.descriptor(),
             self.slot(),
             self.slot_generation(),
             self.epoch,
             self.mode,
             u8::from(self.read_only),
+            self.region.class(),
         ))
     }
 
@@ -509,12 +510,13 @@ struct Token<'a> {
     epoch: u32,
     mode: Mode,
     read_only: bool,
+    class: Class,
     path: &'a Path,
 }
 
 impl<'a> Token<'a> {
     fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.splitn(8, ':');
+        let mut parts = text.splitn(9, ':');
         if parts.next()? != "1" {
             return None;
         }
@@ -525,6 +527,7 @@ impl<'a> Token<'a> {
             epoch: parts.next()?.parse().ok()?,
             mode: parts.next()?.parse().ok()?,
             read_only: parts.next()? == "1",
+            class: parts.next()?.parse().ok()?,
             path: Path::new(parts.next()?),
         })
     }
@@ -544,8 +547,8 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     let system = |what: &str, errno| VolumeError::system("take over", path, what, errno);
     let reserve = rustix::fs::stat(path)
         .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
-    // Whatever class it has, the user has agreed to it at the first attach.
-    let open = OpenOptions { write: true, allow_page: true, reserve, ..OpenOptions::default() };
+    let class = Some(token.class);
+    let open = OpenOptions { write: true, force_class: class, reserve, ..OpenOptions::default() };
     let region = Region::open(path, &open)
         .map_err(|error| VolumeError::region("take over", path, &error))?;
     let found = superblock::read(&region, path, "take over")?;

@@ -20,6 +20,7 @@
 
 use crate::Result;
 use crate::inode::Inode;
+use crate::layout::HEADER_DESCRIPTIONS;
 use crate::lockword;
 use crate::process::process_owner;
 use crate::runtime::Owner;
@@ -141,6 +142,11 @@ impl Drop for Moving<'_> {
 }
 
 impl Volume {
+    /// Entries from this index on were never used.
+    fn descriptions_used(&self) -> Result<u32> {
+        Ok(self.rt.load(HEADER_DESCRIPTIONS)?.min(self.rt.layout.description_count) as u32)
+    }
+
     fn desc_state(&self, index: u32) -> Result<DescState> {
         let word = self.rt.load(self.rt.description(index) + STATE)?;
         Ok(DescState::of_word(word, self.epoch))
@@ -160,7 +166,7 @@ impl Volume {
 
     /// Opens a node of which nothing is known but its name.
     pub(crate) fn open_node(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
-        let kind = self.attributes(node)?.kind;
+        let kind = self.kind_of(node)?;
         match kind {
             Kind::Symlink if !flags.path_only() => return Err(Errno::LOOP),
             Kind::Directory if flags.writes() || flags.has(libc::O_CREAT) => {
@@ -200,7 +206,7 @@ impl Volume {
         self.rt.store(at + LOCK, 0)?;
         let counted = self.add_open(inode, Maker::new(desc, false));
         // The inode may have become another object before the reference was there; not after.
-        let same = counted.and_then(|()| self.identity_of(node).map(drop));
+        let same = counted.and_then(|()| self.kind_of(node).map(drop));
         // Somebody may have confirmed it already.
         self.turn_desc(desc.index, claimed, DescState { phase: Phase::Open, ..claimed })?;
         match (counted, same) {
@@ -216,6 +222,10 @@ impl Volume {
         }
     }
 
+    fn kind_of(&self, node: Node) -> Result<Kind> {
+        self.read_steadily(node, |_, identity| identity.kind().ok_or(Errno::IO))
+    }
+
     /// Finds a free entry and makes it this process's.
     fn claim_description(&self) -> Result<(Desc, DescState)> {
         let count = self.rt.layout.description_count as u32;
@@ -229,6 +239,8 @@ impl Volume {
             }
             let generation = (free.generation + 1) & 0xF_FFFF;
             let mine = DescState { phase: Phase::Claimed, slot: self.slot(), generation };
+            // Before it is claimed, so that whoever recovers this process looks far enough.
+            self.rt.raise(HEADER_DESCRIPTIONS, u64::from(index) + 1)?;
             if !self.turn_desc(index, free, mine)? {
                 continue;
             }
@@ -426,12 +438,19 @@ impl Volume {
 
     /// Nobody has the node open any more: what waited for that is done now.
     fn finish_inode(&self, node: Node) -> Result<()> {
-        let Ok((inode, identity)) = self.identity_of(node) else { return Ok(()) };
+        let (inode, nameless) =
+            match self.read_steadily(node, |inode, identity| Ok((inode, identity.nlink == 0))) {
+                // Freed already, by whoever unlinked it.
+                Err(Errno::STALE) => return Ok(()),
+                found => found?,
+            };
         if self.check_writable().is_err() {
             // A reader must not change the medium; if the file has no name, a sweep frees it later.
-            return if identity.nlink == 0 { self.demand_sweep() } else { Ok(()) };
+            return if nameless { self.demand_sweep() } else { Ok(()) };
         }
-        if identity.nlink == 0 { self.drop_if_unlinked(node) } else { self.last_close(inode) }
+        let finished = if nameless { self.drop_if_unlinked(node) } else { self.last_close(inode) };
+        // Whoever freed it in between has done all that was to do.
+        if finished == Err(Errno::STALE) { Ok(()) } else { finished }
     }
 
     /// Moves the description that an `opens` word names to the phase that this implies; before that
@@ -459,7 +478,7 @@ impl Volume {
     /// dead or this process's own; its process opens and closes nothing meanwhile.
     pub(crate) fn drop_holds_of(&self, slot: u32) -> Result<()> {
         self.settle_unfinished(slot)?;
-        for index in 0..self.rt.layout.description_count as u32 {
+        for index in 0..self.descriptions_used()? {
             let state = self.desc_state(index)?;
             if state.phase != Phase::Open {
                 continue;
@@ -476,7 +495,7 @@ impl Volume {
 
     /// Finishes the opens and closes that a dead process (or this one's old image) had begun.
     pub(crate) fn settle_unfinished(&self, slot: u32) -> Result<()> {
-        for index in 0..self.rt.layout.description_count as u32 {
+        for index in 0..self.descriptions_used()? {
             let state = self.desc_state(index)?;
             let desc = Desc { index, generation: state.generation };
             match state.phase {
@@ -528,7 +547,7 @@ impl Volume {
     pub(crate) fn drop_position_locks(&self, slot: u32, generation: u32) -> Result<()> {
         let owner = process_owner(slot, generation);
         let (map, base) = self.rt.place();
-        for index in 0..self.rt.layout.description_count as u32 {
+        for index in 0..self.descriptions_used()? {
             let at = self.rt.description(index);
             if Owner::of_word(self.rt.load(at + LOCK)?, self.epoch) == Some(owner) {
                 // The write has moved nothing that counts: it did not return.
@@ -541,7 +560,7 @@ impl Volume {
 
     /// Calls `each` for every file that anybody has open.
     pub(crate) fn each_open_file(&self, each: &mut dyn FnMut(Node) -> Result<()>) -> Result<()> {
-        for index in 0..self.rt.layout.description_count as u32 {
+        for index in 0..self.descriptions_used()? {
             let generation = self.desc_state(index)?.generation;
             if let Ok(opened) = self.opened(Desc { index, generation })
                 && opened.kind == Kind::File
@@ -556,7 +575,7 @@ impl Volume {
     /// roots of a sweep besides the root directory.
     pub(crate) fn nameless_roots(&self) -> Result<Vec<Inode>> {
         let mut roots = Vec::new();
-        for index in 0..self.rt.layout.description_count as u32 {
+        for index in 0..self.descriptions_used()? {
             if self.desc_state(index)?.phase == Phase::Free {
                 continue;
             }

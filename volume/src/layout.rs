@@ -323,8 +323,10 @@ pub const HEADER_RENAME: u64 = 128;
 pub const HEADER_GENERATION: u64 = 192;
 /// Header word: source of fresh sequence numbers.
 pub const HEADER_SEQUENCE: u64 = 256;
-/// Header word: the lock of the table of record locks (a lock word).
-pub const HEADER_LOCKS: u64 = 320;
+/// Header word: descriptions from here on were never used in this epoch; grows.
+pub const HEADER_DESCRIPTIONS: u64 = 320;
+/// Header word: record locks from here on were never used in this epoch; grows.
+pub const HEADER_LOCKS: u64 = 384;
 /// Header words: free blocks of each group (a hint, a line each).
 pub const HEADER_FREE: u64 = 1024;
 /// Largest number of groups.

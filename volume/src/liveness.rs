@@ -349,12 +349,19 @@ impl Liveness {
         self.file.as_ref().is_none_or(|file| file.owns(slot))
     }
 
-    /// Slots held by anybody but `slot`: the first one's process, 0 if that is not visible.
+    /// Whether any slot but `slot` is held: a process that does, 0 if that is not visible.
     pub(crate) fn anyone_but(&self, slot: Option<u32>) -> Result<Option<u32>, Errno> {
         let Some(file) = &self.file else { return Ok(None) };
-        let others = (0..PROCESS_SLOTS as u32).any(|own| Some(own) != slot && file.owns(own));
-        if others {
-            return Ok(Some(own_pid()));
+        let pid = own_pid();
+        let mut own = [0; (PROCESS_SLOTS / 64) as usize];
+        if file.pid.load(Ordering::Relaxed) == pid {
+            own = std::array::from_fn(|index| file.own[index].load(Ordering::Relaxed));
+        }
+        if let Some(slot) = slot.filter(|&slot| u64::from(slot) < PROCESS_SLOTS) {
+            own[slot as usize / 64] &= !(1 << (slot % 64));
+        }
+        if own.iter().any(|&word| word != 0) {
+            return Ok(Some(pid));
         }
         holder(file.fd.as_raw_fd(), libc::F_GETLK, 0, PROCESS_SLOTS as i64)
     }

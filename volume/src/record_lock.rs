@@ -22,6 +22,7 @@
 //! Locks: one chain at a time, and nothing is waited for under it.
 
 use crate::Result;
+use crate::layout::HEADER_LOCKS;
 use crate::lockword;
 use crate::process::{BLOCKED, process_owner};
 use crate::runtime::Owner;
@@ -321,12 +322,19 @@ impl Volume {
                 continue;
             }
             let claimed = epoch | u64::from(self.slot()) << 8 | CLAIMED;
+            // Before it is claimed, so that whoever recovers this process looks far enough.
+            self.rt.raise(HEADER_LOCKS, u64::from(index) + 1)?;
             if self.rt.cas(at, word, claimed)?.is_ok() {
                 hint.store(index.wrapping_sub(self.slot() * 32), Ordering::Relaxed);
                 return Ok(index);
             }
         }
         Err(Errno::NOLCK)
+    }
+
+    /// Entries from this index on were never used as locks (as chains all may be).
+    fn locks_used(&self) -> Result<u32> {
+        Ok(self.rt.load(HEADER_LOCKS)?.min(self.rt.layout.lock_count) as u32)
     }
 
     fn unclaim_lock(&self, index: u32) -> Result<()> {
@@ -528,7 +536,7 @@ impl Volume {
             return Ok(());
         }
         let holder = Holder::Process { slot, generation };
-        for index in 0..self.rt.layout.lock_count as u32 {
+        for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
             let state = self.rt.load(at + STATE)?;
             let used = (state >> 32) as u32 == self.epoch && state & 0xFF >= READ;
@@ -565,7 +573,7 @@ impl Volume {
     /// Rebuilds a chain, which a dead process still holds, from the entries that belong to it.
     fn string_anew(&self, chain: u32) -> Result<()> {
         let mut head = 0;
-        for index in 0..self.rt.layout.lock_count as u32 {
+        for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
             let state = self.rt.load(at + STATE)?;
             let used = (state >> 32) as u32 == self.epoch && state & 0xFF >= READ;

@@ -118,6 +118,18 @@ impl Runtime {
         self.map.shared_swap(self.base + offset, value)
     }
 
+    /// Makes the word at least `value`.
+    pub(crate) fn raise(&self, offset: u64, value: u64) -> Result<(), Fault> {
+        let mut found = self.load(offset)?;
+        while found < value {
+            match self.cas(offset, found, value)? {
+                Ok(_) => break,
+                Err(other) => found = other,
+            }
+        }
+        Ok(())
+    }
+
     /// Sleeps while the low half of the word is `expected`; `false` on timeout.
     pub(crate) fn wait(&self, offset: u64, expected: u32, timeout: Duration) -> bool {
         self.map.futex_wait(self.base + offset, expected, Some(timeout))

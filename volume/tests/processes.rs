@@ -170,7 +170,7 @@ fn an_exec_keeps_slot_descriptions_and_locks() {
     assert!(child(name, "exec", &place).wait().expect("waited").success());
     assert_eq!(get(&witness, "b").expect("read"), b"resumed");
     drop(witness);
-    assert!(resume("1:3:0:1:1:strict:0:/nowhere").is_err());
+    assert!(resume("1:3:0:1:1:strict:0:volatile:/nowhere").is_err());
     assert!(resume("nonsense").is_err());
 }
 
