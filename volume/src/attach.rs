@@ -315,6 +315,10 @@ impl Attempt<'_> {
         });
         let step = |result: Result<(), Errno>, what: &str| result.map_err(|e| self.system(what, e));
         step(superblock::repair(&volume.region, found), "repairing its superblock")?;
+        if clean {
+            // CRASH: still clean; the next attach repairs what is left of this.
+            step(volume.repair_lanes(), "repairing its lanes")?;
+        }
         step(superblock::write_state(&volume.region, epoch, false, 0), "marking it in use")?;
         step(volume.clear_runtime(), "clearing its runtime")?;
         step(volume.enter(), "taking a process slot")?;

@@ -146,7 +146,7 @@ pub(crate) fn free_extent(bits: &Bitmap) -> Option<u64> {
 }
 
 /// The bits of word `word` that belong to `[first, first + count)`.
-fn word_mask(word: u64, first: u64, count: u64) -> u64 {
+pub(crate) fn word_mask(word: u64, first: u64, count: u64) -> u64 {
     let low = first.max(word * 64) - word * 64;
     let high = (first + count).min(word * 64 + 64) - word * 64;
     (u64::MAX >> (64 - (high - low))) << low

@@ -10,7 +10,7 @@
 //! works on a private copy.
 
 use crate::bucket::Target;
-use crate::chunk::Bitmap;
+use crate::chunk::{Bitmap, word_mask};
 use crate::dirwalk::DirItem;
 use crate::inode::Inode;
 use crate::layout::{
@@ -160,26 +160,33 @@ impl<'v> Mark<'v> {
             self.fault("block-out-of-range", place(self), meaning);
             return false;
         }
-        let mut twice = None;
-        for block in block..block + blocks {
-            let (chunk, index) = self.volume.chunk_of(block);
+        let mut twice = false;
+        let (mut at, end) = (block, block + blocks);
+        while at < end {
+            let (chunk, index) = self.volume.chunk_of(at);
+            let count = (end - at).min(CHUNK_BLOCKS - index);
             let mark = &mut self.chunks[chunk as usize];
-            let bit = 1 << (index % 64);
-            let word = &mut mark.bits[index as usize / 64];
-            if *word & bit != 0 {
-                twice = Some(block);
-            }
-            *word |= bit;
             mark.metadata |= metadata;
+            for word in index / 64..=(index + count - 1) / 64 {
+                let mask = word_mask(word, index, count);
+                twice |= mark.bits[word as usize] & mask != 0;
+                mark.bits[word as usize] |= mask;
+            }
+            at += count;
         }
         let count =
             if metadata { &mut self.counts.metadata_blocks } else { &mut self.counts.data_blocks };
         *count += blocks;
-        if let Some(block) = twice {
-            let meaning = format!("block {block} belongs to something else as well");
+        if twice {
+            let meaning = match blocks {
+                1 => format!("block {block} belongs to something else as well"),
+                _ => {
+                    format!("some of {blocks} blocks from {block} on belong to something else too")
+                }
+            };
             self.fault("block-claimed-twice", place(self), meaning);
         }
-        twice.is_none()
+        !twice
     }
 
     /// Marks an inode and its extent; gives whether this was its first visit.

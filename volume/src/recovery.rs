@@ -14,7 +14,8 @@ use crate::Result;
 use crate::chunk::{self, count_free};
 use crate::free_map::bits_of;
 use crate::inode::Inode;
-use crate::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS};
+use crate::journal::{header_number, header_word, lane_offset};
+use crate::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS, LANE};
 use crate::mark::{Counts, Mark};
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -39,6 +40,20 @@ impl Volume {
             self.trim_beyond(inode)?;
         }
         Ok(rebuilt.counts)
+    }
+
+    /// Makes damaged lanes whole again. Only after an orderly end: then nothing in a lane is still wanted.
+    pub(crate) fn repair_lanes(&self) -> Result<()> {
+        for lane in 0..u64::from(self.superblock.lanes) {
+            let at = lane_offset(lane);
+            if header_number(lane, self.region.load64(at)?).is_some() {
+                continue;
+            }
+            // PERSIST: no entry of any former transaction may be left when the number starts anew.
+            let durable = self.region.stream_zero(at, LANE)?.fence();
+            let _ = self.region.commit64(at, header_word(lane, 1), &durable)?.flush().fence();
+        }
+        Ok(())
     }
 
     /// Rebuilds the free map from what is reachable, now, from the root directory and from
