@@ -5,6 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+export RUST_BACKTRACE=0
 logs=target/test-logs
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0
@@ -59,7 +60,7 @@ else
     skip dependencies "cargo-deny is not installed (make deny installs and runs it)"
 fi
 # One profile for everything: what is tested is what is used, and it is built once.
-stage units cargo test --release --workspace --exclude solera-explorer
+stage units cargo test --release --no-fail-fast --workspace --exclude solera-explorer
 stage explorer cargo test --release -p solera-explorer
 if [ -x tests/programs/run ]; then
     stage programs tests/programs/run
