@@ -31,6 +31,7 @@ pub struct Actions {
 #[derive(Clone, Copy)]
 struct Action {
     tag: c_int,
+    padding: c_int,
     first: c_int,
     /// The second number, or padding.
     second: c_int,
@@ -38,7 +39,7 @@ struct Action {
     flags: c_int,
     mode: libc::mode_t,
 }
-const _: () = assert!(std::mem::offset_of!(Action, path) == 16 && size_of::<Action>() == 32);
+const _: () = assert!(std::mem::offset_of!(Action, first) == 8 && size_of::<Action>() == 32);
 
 const CLOSE: c_int = 0;
 const DUP2: c_int = 1;
@@ -249,6 +250,7 @@ fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*
     let (ours, theirs, number) = if reads { (read, write, 1) } else { (write, read, 0) };
     let action = Action {
         tag: DUP2,
+        padding: 0,
         first: theirs.as_raw_fd(),
         second: number,
         path: std::ptr::null(),

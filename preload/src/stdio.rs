@@ -227,7 +227,8 @@ fn open_stream(
     if let Some(answer) = elsewhere.get() {
         return Ok(answer);
     }
-    if parsed.flags & libc::O_APPEND != 0
+    // A stream that only appends tells its position from the end at once.
+    if parsed.plain == c"a"
         && let Some(desc) = fdtable::get(fd)
     {
         process.fs.seek(desc, 0, vfs::Whence::End)?;

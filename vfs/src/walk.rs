@@ -141,7 +141,7 @@ impl Walk<'_> {
 
     /// Walks until the end of `text` or the first symlink to follow.
     fn run(&self, start: Node, text: &[u8], follow: bool) -> Result<Run> {
-        let mut dir = self.fs.attr(start)?;
+        let mut dir = self.fs.attr(start).map_err(removed)?;
         let mut at = 0;
         loop {
             at += text[at..].iter().take_while(|&&byte| byte == b'/').count();
@@ -233,7 +233,7 @@ impl Walk<'_> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut node = dir;
         while node != self.fs.root() {
-            let parent = self.fs.lookup(node, b"..")?;
+            let parent = self.fs.lookup(node, b"..").map_err(removed)?;
             let mut name = None;
             self.fs.read_dir(parent, 0, &mut |entry| {
                 let dots = entry.name == b"." || entry.name == b"..";
@@ -252,6 +252,11 @@ impl Walk<'_> {
         }
         Ok(path)
     }
+}
+
+/// A directory that was removed while somebody stood in it has no names: `ENOENT`, as in the kernel.
+fn removed(errno: Errno) -> Errno {
+    if errno == Errno::STALE { Errno::NOENT } else { errno }
 }
 
 /// What follows `prefix` in an absolute `path`, compared component by component after `.`, `..` and

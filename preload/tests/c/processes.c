@@ -1,0 +1,227 @@
+// fork, exec and spawn with descriptors, redirections and the working directory; locks between
+// processes.
+#include "say.h"
+#include <spawn.h>
+#include <sys/prctl.h>
+
+extern char **environ;
+
+static int child_status(pid_t pid) {
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return status;
+}
+
+static void shared_position(void) {
+    int fd = open("f", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (write(fd, "child ", 6) != 6)
+            _exit(1);
+        _exit(0);
+    }
+    SAY(child_status(pid));
+    SAY(write(fd, "parent", 6));
+    SHOW("f");
+    close(fd);
+}
+
+static void inherited(void) {
+    // A shell writes to number 9 that it inherits, and to its standard output.
+    int fd = open("g", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fd, 9);
+        dup2(fd, 1);
+        execl("/bin/sh", "sh", "-c", "echo one >&9; echo two; pwd >/dev/null; cat f", (char *)NULL);
+        _exit(9);
+    }
+    SAY(child_status(pid));
+    SHOW("g");
+    SAY(lseek(fd, 0, SEEK_CUR));
+    // Close-on-exec: gone in the new image.
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    pid = fork();
+    if (pid == 0) {
+        char script[64];
+        snprintf(script, sizeof script, "echo x 2>/dev/null >&%d", fd);
+        execlp("sh", "sh", "-c", script, (char *)NULL);
+        _exit(9);
+    }
+    SAY(child_status(pid) != 0);
+    close(fd);
+    // An empty environment loses neither the volume nor the working directory.
+    pid = fork();
+    if (pid == 0) {
+        char *none[] = {NULL};
+        execle("/bin/sh", "sh", "-c", "echo there > h; cat h > i", (char *)NULL, none);
+        _exit(9);
+    }
+    SAY(child_status(pid));
+    SHOW("i");
+    char *arguments[] = {"none", NULL};
+    SAY(execv("./none", arguments));
+    SAY(execv(".", arguments));
+    SAY(execvp("no-such-program", arguments));
+    put("j", "text");
+    SAY(execv("./j", arguments));
+}
+
+static void from_here(void) {
+    put("script", "#!/bin/sh\necho \"$0 $1\" > k\n");
+    SAY(chmod("script", 0755));
+    SAY(system("./script argument"));
+    SHOW("k");
+    SAY(system("exit 5"));
+    SAY(system(NULL));
+    SAY(system("echo system > l"));
+    SHOW("l");
+    FILE *stream = popen("cat l; pwd > m", "r");
+    char line[64] = {0};
+    WORKS(fgets(line, sizeof line, stream) ? 0 : -1);
+    SAY_TEXT(line);
+    SAY(pclose(stream));
+    stream = popen("cat > n", "w");
+    SAY(fputs("through a pipe", stream));
+    SAY(pclose(stream));
+    SHOW("n");
+    SAY(system("cp /bin/true program && ./program"));
+}
+
+static void spawned(void) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, "o", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    posix_spawn_file_actions_addclose(&actions, 0);
+    char *arguments[] = {"sh", "-c", "echo out; echo err >&2", NULL};
+    pid_t pid;
+    SAY(posix_spawnp(&pid, "sh", &actions, NULL, arguments, environ));
+    SAY(child_status(pid));
+    SHOW("o");
+    SAY(posix_spawn(&pid, "/none", &actions, NULL, arguments, environ));
+    posix_spawn_file_actions_addopen(&actions, 5, "none/none", O_RDONLY, 0);
+    SAY(posix_spawnp(&pid, "sh", &actions, NULL, arguments, environ));
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawn_file_actions_init(&actions);
+    mkdir("sub", 0755);
+    posix_spawn_file_actions_addchdir_np(&actions, "sub");
+    char *here[] = {"sh", "-c", "echo here > p", NULL};
+    SAY(posix_spawnp(&pid, "sh", &actions, NULL, here, environ));
+    SAY(child_status(pid));
+    SHOW("sub/p");
+    pid = vfork();
+    if (pid == 0)
+        _exit(3);
+    SAY(child_status(pid));
+}
+
+static struct flock range(short kind, off_t start, off_t length) {
+    return (struct flock){.l_type = kind, .l_whence = SEEK_SET, .l_start = start, .l_len = length};
+}
+
+static void locks(void) {
+    int fd = open("q", O_RDWR | O_CREAT, 0644);
+    struct flock lock = range(F_WRLCK, 10, 10);
+    SAY(fcntl(fd, F_SETLK, &lock));
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct flock mine = range(F_RDLCK, 15, 1);
+        SAY(fcntl(fd, F_GETLK, &mine));
+        SAY(mine.l_type * 1000 + mine.l_start * 10 + mine.l_len);
+        SAY(mine.l_pid == getppid());
+        mine = range(F_WRLCK, 15, 1);
+        SAY(fcntl(fd, F_SETLK, &mine));
+        mine = range(F_WRLCK, 0, 10);
+        SAY(fcntl(fd, F_SETLK, &mine));
+        SAY(lockf(fd, F_TEST, 5));
+        _exit(0);
+    }
+    SAY(child_status(pid));
+    // Any close drops the process's locks.
+    close(open("q", O_RDONLY));
+    pid = fork();
+    if (pid == 0) {
+        struct flock mine = range(F_WRLCK, 0, 0);
+        SAY(fcntl(fd, F_SETLK, &mine));
+        _exit(0);
+    }
+    SAY(child_status(pid));
+    int second = open("q", O_RDWR);
+    SAY(flock(fd, LOCK_EX));
+    SAY(flock(second, LOCK_SH | LOCK_NB));
+    SAY(flock(fd, LOCK_SH));
+    SAY(flock(second, LOCK_SH | LOCK_NB));
+    SAY(flock(fd, LOCK_UN));
+    SAY(flock(fd, LOCK_SH | LOCK_EX));
+    lock = range(F_WRLCK, 0, 0);
+    SAY(fcntl(fd, F_OFD_SETLK, &lock));
+    SAY(fcntl(second, F_OFD_SETLK, &lock));
+    lock.l_type = 77;
+    SAY(fcntl(fd, F_SETLK, &lock));
+    int reader = open("q", O_RDONLY);
+    lock = range(F_WRLCK, 0, 1);
+    SAY(fcntl(reader, F_SETLK, &lock));
+    // Waiting for a lock that another process gives up.
+    close(second);
+    close(fd);
+    fd = open("q", O_RDWR);
+    int pipes[2];
+    if (pipe(pipes) != 0)
+        return;
+    pid = fork();
+    if (pid == 0) {
+        struct flock mine = range(F_WRLCK, 0, 0);
+        fcntl(fd, F_SETLKW, &mine);
+        if (write(pipes[1], "x", 1) != 1)
+            _exit(1);
+        usleep(50000);
+        _exit(0);
+    }
+    char byte;
+    SAY(read(pipes[0], &byte, 1));
+    lock = range(F_WRLCK, 0, 0);
+    SAY(fcntl(fd, F_SETLK, &lock));
+    SAY(fcntl(fd, F_SETLKW, &lock));
+    SAY(child_status(pid));
+}
+
+static void directories(void) {
+    char path[PATH_MAX], *start = getcwd(NULL, 0);
+    SAY(mkdir("deep", 0755));
+    SAY(chdir("deep"));
+    WORKS(getcwd(path, sizeof path) ? 0 : -1);
+    SAY(strlen(path) - strlen(start));
+    SAY_TEXT(path + strlen(start));
+    SAY(mkdir("er", 0755));
+    SAY(chdir("er/../er/."));
+    SAY_TEXT(getcwd(path, sizeof path) + strlen(start));
+    SAY(rename("../../deep", "../../shallow"));
+    SAY_TEXT(getcwd(path, sizeof path) + strlen(start));
+    SAY(getcwd(path, 3) ? 0 : -1);
+    put("x", "x");
+    WORKS(realpath("../er/./x", path) ? 0 : -1);
+    SAY_TEXT(path + strlen(start));
+    SAY(realpath("none", path) ? 0 : -1);
+    int fd = open("..", O_RDONLY);
+    SAY(fchdir(fd));
+    SAY_TEXT(getcwd(path, sizeof path) + strlen(start));
+    SAY(chdir("er/x"));
+    SAY(chdir("none"));
+    SAY(chdir(start));
+    SAY(chdir("shallow/er") || unlink("x") || rmdir("../er"));
+    SAY(open("new", O_RDWR | O_CREAT, 0644));
+    SAY(getcwd(path, sizeof path) ? 0 : -1);
+    SAY(chdir(start));
+}
+
+int main(int argc, char **argv) {
+    enter(argc, argv);
+    shared_position();
+    inherited();
+    from_here();
+    spawned();
+    locks();
+    directories();
+    return 0;
+}
