@@ -399,6 +399,9 @@ impl Op<'_> {
         let durable = self.fence();
         self.commit_word(store.at, store.value, &durable)?;
         self.settle();
+        let new_bucket = i64::from(low.is_some() && high.is_some());
+        self.reshaped.push((dir, new_bucket + i64::from(full)));
+        self.count_reshaped()?;
         let cell = if low == Some(bucket.block) { lower } else { upper };
         self.clear_dead(bucket, cell).map(drop)
     }
@@ -430,6 +433,7 @@ impl Op<'_> {
         }
         let block = self.metadata_block()?;
         self.write_bucket(dir, block, &[entry])?;
+        self.reshaped.push((dir, 1));
         let level = place.nodes.len();
         let Some(&node) = place.nodes.last() else {
             let value = dir.seal(place.cell, block, 0);
@@ -458,6 +462,7 @@ impl Op<'_> {
         let left = before & !hit.entry.mask();
         if left == 0 && hit.lone {
             self.free_later(hit.bucket.block, 1);
+            self.reshaped.push((dir, -1));
             return Ok(Store { at: dir.inode.at(ROOT_WORD), value: 0 });
         }
         Ok(Store { at, value: checked(left) })
@@ -473,6 +478,7 @@ impl Op<'_> {
             return Ok(());
         }
         let mut given_up: SmallVec<[u64; 4]> = SmallVec::from_slice(&[place.bucket]);
+        let mut gone = 1;
         let mut replacement = None;
         let mut cell = place.cell;
         let mut level = place.nodes.len();
@@ -496,14 +502,28 @@ impl Op<'_> {
                 }
             };
             given_up.push(node);
+            gone += 1;
             level -= 1;
             cell = word_cell(key, level);
         };
         // PERSIST: a node copied aside before the word that makes it count.
         let durable = self.fence();
         self.commit_word(store.at, store.value, &durable)?;
+        self.reshaped.push((dir, -gone));
         for block in given_up {
             self.free_later(block, 1);
+        }
+        self.count_reshaped()
+    }
+
+    /// The directories that a commit has reshaped have that many blocks more, or fewer, from now
+    /// on.
+    pub(crate) fn count_reshaped(&mut self) -> Result<()> {
+        for (dir, delta) in self.reshaped.drain(..) {
+            if delta != 0 {
+                let identity = self.volume.identity(dir.inode)?;
+                self.volume.adjust_blocks(dir.inode, &identity, delta)?;
+            }
         }
         Ok(())
     }

@@ -176,7 +176,8 @@ impl Op<'_> {
         self.publish_held(held)
     }
 
-    fn publish_held(&self, held: &[Held]) -> Result<()> {
+    fn publish_held(&mut self, held: &[Held]) -> Result<()> {
+        self.count_reshaped()?;
         held.iter().try_for_each(|one| self.volume.set_current(one.inode, &one.current))
     }
 }

@@ -349,9 +349,6 @@ impl Volume {
     /// Data blocks that a file holds (`st_blocks`; nodes are not counted), or a long symlink; of a
     /// directory its nodes and buckets.
     pub(crate) fn count_blocks(&self, inode: Inode, identity: &Identity) -> Result<u64> {
-        if identity.kind() == Some(Kind::Directory) {
-            return self.directory_blocks(inode, identity);
-        }
         let hint = self.hint(inode, HINT_BLOCKS)?;
         if hint != 0 {
             return Ok(hint - 1);
@@ -364,6 +361,9 @@ impl Volume {
     }
 
     fn walk_count(&self, inode: Inode, identity: &Identity) -> Result<u64> {
+        if identity.kind() == Some(Kind::Directory) {
+            return self.directory_blocks(inode, identity);
+        }
         let mut count = 0;
         self.walk_map(inode, identity, &mut |item| {
             if let MapItem::Data { blocks, .. } = item {
@@ -374,7 +374,7 @@ impl Volume {
         Ok(count)
     }
 
-    /// Moves the count of data blocks; lock holder only, after the change.
+    /// Moves the count of blocks; lock holder only, after the change.
     pub(crate) fn adjust_blocks(
         &self,
         inode: Inode,

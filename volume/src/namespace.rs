@@ -25,6 +25,9 @@ use vfs::{DirEntry, Kind, NewNode, Node};
 
 /// Names of a file, and subdirectories of a directory, at most.
 pub(crate) const LINKS_MAX: u32 = 1 << 31;
+/// How often a name may mean something else under the locks than before them. Beyond that it leads
+/// to an inode that does not exist: damage.
+pub(crate) const RETRIES: u32 = 10_000;
 /// `read_dir` positions after `.` and after `..`; those of entries are their keys, at least 16.
 const COOKIE_SELF: i64 = 1;
 const COOKIE_PARENT: i64 = 2;
@@ -115,7 +118,7 @@ impl Volume {
         let directories = i32::from(new.kind == Kind::Directory);
         let hash = self.name_hash(name);
         let mut op = self.begin()?;
-        op.lock(&[self.inode_of(dir)?])?;
+        op.lock(&[self.inode_of(dir)?]).map_err(gone)?;
         let (mut parent, at) = self.held_directory(dir)?;
         let search = self.search(at, hash, name)?;
         if search.hit.is_some() {
@@ -146,7 +149,7 @@ impl Volume {
         check_name(name)?;
         let hash = self.name_hash(name);
         let mut op = self.begin()?;
-        op.lock(&[self.inode_of(dir)?, self.inode_of(node)?])?;
+        op.lock(&[self.inode_of(dir)?, self.inode_of(node)?]).map_err(gone)?;
         let (mut parent, at) = self.held_directory(dir)?;
         let search = self.search(at, hash, name)?;
         if search.hit.is_some() {
@@ -190,13 +193,15 @@ impl Volume {
     /// Takes a name from something that is not a directory.
     pub(crate) fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        loop {
-            let target = self.lookup_target(dir, name)?;
+        for _ in 0..RETRIES {
+            let target = self.lookup_target(dir, name).map_err(gone)?;
             if target.kind == Kind::Directory {
                 return Err(Errno::ISDIR);
             }
             let mut op = self.begin()?;
-            op.lock(&[self.inode_of(dir)?, self.inode(target.node.ino)?])?;
+            if !op.lock_found(&[self.inode_of(dir)?, self.inode(target.node.ino)?])? {
+                continue;
+            }
             let (parent, at) = self.held_directory(dir)?;
             if let Some(hit) = self.find_again(at, name, target)? {
                 let child = self.held_target(target)?;
@@ -205,18 +210,21 @@ impl Volume {
                 return op.end();
             }
         }
+        Err(Errno::IO)
     }
 
     /// Removes an empty directory.
     pub(crate) fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        loop {
-            let target = self.lookup_target(dir, name)?;
+        for _ in 0..RETRIES {
+            let target = self.lookup_target(dir, name).map_err(gone)?;
             if target.kind != Kind::Directory {
                 return Err(Errno::NOTDIR);
             }
             let mut op = self.begin()?;
-            op.lock(&[self.inode_of(dir)?, self.inode(target.node.ino)?])?;
+            if !op.lock_found(&[self.inode_of(dir)?, self.inode(target.node.ino)?])? {
+                continue;
+            }
             let (mut parent, at) = self.held_directory(dir)?;
             let Some(hit) = self.find_again(at, name, target)? else { continue };
             let mut child = self.held_target(target)?;
@@ -233,16 +241,18 @@ impl Volume {
             op.prune_after(at, &hit, store.value)?;
             return op.end();
         }
+        Err(Errno::IO)
     }
 
     /// Frees an inode whose last name is gone, if its last description is too: for the last close.
     /// Nothing happens while it has a name, or if somebody else frees it.
     pub(crate) fn drop_if_unlinked(&self, node: Node) -> Result<()> {
-        let inode = self.inode_of(node)?;
         let mut op = self.begin()?;
-        op.lock(&[inode])?;
+        if !op.lock_found(&[self.inode_of(node)?])? {
+            return op.end();
+        }
         let held = match self.held(node) {
-            Err(Errno::STALE) => return Ok(()),
+            Err(Errno::STALE) => return op.end(),
             held => held?,
         };
         if held.identity.nlink == 0 {
@@ -271,7 +281,21 @@ impl Volume {
     }
 }
 
+/// To change names in a directory that is gone is `ENOENT`.
+pub(crate) fn gone(error: Errno) -> Errno {
+    if error == Errno::STALE { Errno::NOENT } else { error }
+}
+
 impl Op<'_> {
+    /// Locks inodes that names led to; `false`, and nothing is locked, if one of them is not in use
+    /// any more: look again.
+    pub(crate) fn lock_found(&mut self, inodes: &[Inode]) -> Result<bool> {
+        match self.lock(inodes) {
+            Err(Errno::STALE) => self.unlock().map(|()| false),
+            locked => locked.map(|()| true),
+        }
+    }
+
     /// Takes the entry at `hit` from the locked `parent`, and a name from the locked `child`.
     fn unlink_locked(&mut self, mut parent: Held, mut child: Held, hit: &Hit) -> Result<()> {
         let volume = self.volume;

@@ -49,6 +49,11 @@ fn random_names_against_a_map() {
             let found = model.remove(&name).map(drop).ok_or(Errno::NOENT);
             assert_eq!(volume.unlink(root, &name), found);
         }
+        if step % 500 == 0 {
+            let (inode, identity) = volume.identity_of(root).expect("the root");
+            let blocks = volume.directory_blocks(inode, &identity).expect("a count");
+            assert_eq!(volume.attributes(root).map(|attr| attr.blocks), Ok(blocks * 8));
+        }
         if step % 3000 == 0 {
             assert_eq!(list(&volume, root), model.keys().cloned().collect());
             for (name, node) in &model {
@@ -539,4 +544,15 @@ fn threads_in_the_same_directories() {
     }
     assert_eq!(volume.remove_dir(root, b"p").and(volume.remove_dir(root, b"q")), Ok(()));
     assert_eq!(volume.free_space(), Ok(empty));
+}
+
+/// An entry whose inode is not in use is damage: an error, not an endless search.
+#[test]
+fn an_entry_that_leads_nowhere_is_damage() {
+    let (volume, root) = fresh();
+    let node = volume.create(root, b"f", &file()).expect("made");
+    assert_eq!(volume.release_inode(node.ino), Ok(()));
+    assert_eq!(volume.unlink(root, b"f"), Err(Errno::IO));
+    assert_eq!(volume.rename(root, b"f", root, b"g", PLAIN), Err(Errno::IO));
+    assert_eq!(volume.lookup(root, b"f"), Ok(node));
 }

@@ -14,6 +14,7 @@
 //! locks). The record names every lock *before* it is taken and every lone commit word before it is stored,
 //! so a recoverer knows what to release and which lines to flush.
 
+use crate::bucket::Dir;
 use crate::inode::Inode;
 use crate::layout::{HEADER_GATE, HEADER_RENAME, INODE, LINE, VOLATILE};
 use crate::runtime::Owner;
@@ -57,6 +58,8 @@ pub(crate) struct Op<'v> {
     freed_inodes: SmallVec<[u64; 1]>,
     /// Unlinked by a step that is already durable: freed whatever comes.
     settled: SmallVec<[(u64, u64); 4]>,
+    /// Directories whose number of blocks changes with the next commit, and by how much.
+    pub(crate) reshaped: SmallVec<[(Dir, i64); 2]>,
     ended: bool,
 }
 
@@ -117,6 +120,7 @@ impl Volume {
             freed: SmallVec::new(),
             freed_inodes: SmallVec::new(),
             settled: SmallVec::new(),
+            reshaped: SmallVec::new(),
             ended: false,
         }))
     }

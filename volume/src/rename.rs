@@ -12,15 +12,12 @@ use crate::bucket::{Dir, Target, slot_at, slots_of};
 use crate::directory::{Hit, Search, Store};
 use crate::held::{Held, SlotStore};
 use crate::inode::Inode;
-use crate::namespace::{LINKS_MAX, check_name};
+use crate::namespace::{LINKS_MAX, RETRIES, check_name, gone};
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::{Kind, Node, RenameFlags};
-
-/// Reads of a directory's parent that may meet a change before it counts as damaged.
-const RETRIES: u32 = 10_000;
 
 /// What was asked for, and what the names meant before the locks.
 struct Request<'a> {
@@ -102,9 +99,9 @@ impl Volume {
         }
         check_name(from)?;
         check_name(to)?;
-        loop {
-            let source = self.lookup_target(from_dir, from)?;
-            let target = match self.lookup_target(to_dir, to) {
+        for _ in 0..RETRIES {
+            let source = self.lookup_target(from_dir, from).map_err(gone)?;
+            let target = match self.lookup_target(to_dir, to).map_err(gone) {
                 Err(Errno::NOENT) => None,
                 found => Some(found?),
             };
@@ -120,6 +117,7 @@ impl Volume {
                 return Ok(());
             }
         }
+        Err(Errno::IO)
     }
 
     /// Renames unless a name means something else under the locks: then `false`.
@@ -141,7 +139,9 @@ impl Volume {
         if let Some(target) = request.target {
             inodes.push(self.inode(target.node.ino)?);
         }
-        op.lock(&inodes)?;
+        if !op.lock_found(&inodes)? {
+            return Ok(false);
+        }
         let Some(found) = self.find_for_rename(request)? else { return Ok(false) };
         op.work()?;
         match (request.target, request.exchange) {
