@@ -438,8 +438,10 @@ impl Volume {
             }
         }
         let mine = SlotState { state: SLOT_LIVE, generation: self.slot_generation() };
+        let slots = liveness::lock_slots();
         self.free_slot(self.slot(), mine)?;
         self.liveness.release(self.slot())?;
+        drop(slots);
         if self.anchor().is_some() {
             leave_region(self.region.fd(), REGION_WRITERS)?;
         }

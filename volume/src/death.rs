@@ -21,6 +21,7 @@
 use crate::Result;
 use crate::inode::Inode;
 use crate::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
+use crate::liveness::lock_slots;
 use crate::process::{RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState};
 use crate::runtime::{Owner, WAITERS};
 use crate::volume::{Volume, now};
@@ -33,6 +34,10 @@ use std::time::Duration;
 const EMBRYO_NS: i64 = 1_000_000_000;
 /// How long to sleep while others end their calls.
 const NAP: Duration = Duration::from_micros(50);
+/// How long a parent waits for its child between two looks at whether it has ended.
+const CHILD_PATIENCE: Duration = Duration::from_millis(10);
+/// How often: two seconds in all.
+const CHILD_WAITS: u32 = 200;
 /// Naps between two looks at who is alive.
 const NAPS: u32 = 200;
 
@@ -118,24 +123,8 @@ impl Volume {
 
     /// The first part of a burial, unless somebody else is at it.
     fn bury(&self, slot: u32, state: SlotState) -> Result<()> {
-        if !self.liveness.hold(slot, false)? {
+        if !self.claim_burial(slot, state)? {
             return Ok(());
-        }
-        let at = self.rt.process(slot) + RECOVERER;
-        let found = self.rt.load(at)?;
-        if let Some(other) = Owner::of_word(found, self.epoch)
-            && (other == self.own() || self.liveness.is_own(other.slot()))
-        {
-            // Another thread of this process is at it. The byte is the process's: it stays held.
-            std::thread::sleep(NAP);
-            return Ok(());
-        }
-        // Whoever else stands there has died, or the byte would not have been free.
-        if self.rt.cas(at, found, self.own().word(self.epoch))?.is_err() {
-            return Ok(());
-        }
-        if self.slot_state(slot)? != state {
-            return self.end_burial(slot);
         }
         self.recover_operations(false)?;
         self.free_chain_locks(slot, state.generation)?;
@@ -146,27 +135,65 @@ impl Volume {
         Ok(())
     }
 
-    fn end_burial(&self, slot: u32) -> Result<()> {
-        self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
-        self.liveness.release(slot)
+    /// Takes a dead slot's byte and names this process its recoverer.
+    fn claim_burial(&self, slot: u32, state: SlotState) -> Result<bool> {
+        let guard = lock_slots();
+        if self.liveness.is_own(slot)
+            || self.slot_state(slot)? != state
+            || !self.liveness.hold(slot, false)?
+        {
+            return Ok(false);
+        }
+        let at = self.rt.process(slot) + RECOVERER;
+        if let Some(other) = Owner::of_word(self.rt.load(at)?, self.epoch)
+            && (other == self.own() || self.liveness.is_own(other.slot()))
+        {
+            // Another thread of this process is at it. The byte is the process's: it stays held.
+            drop(guard);
+            std::thread::sleep(NAP);
+            return Ok(false);
+        }
+        // Whoever else stands there has died, or the byte would not have been free.
+        self.rt.store(at, self.own().word(self.epoch))?;
+        if self.slot_state(slot)? == state {
+            return Ok(true);
+        }
+        self.rt.store(at, 0)?;
+        self.liveness.release(slot)?;
+        Ok(false)
     }
 
     /// The second part of all burials that this process has begun. The caller holds no lock.
     #[cold]
     pub(crate) fn finish_burials(&self) -> Result<()> {
-        while self.local.remains.swap(false, Ordering::Acquire) {
-            for slot in 0..PROCESS_SLOTS as u32 {
-                let state = self.slot_state(slot)?;
-                let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
-                let ours = Owner::of_word(recoverer, self.epoch) == Some(self.own());
-                if state.state == SLOT_DYING && ours {
-                    self.drop_holds_of(slot)?;
-                    self.free_slot(slot, state)?;
-                    self.end_burial(slot)?;
-                }
+        while self.local.remains.load(Ordering::Acquire) {
+            if self.local.finishing.swap(true, Ordering::Acquire) {
+                // Another thread is at it, and looks again when it is through.
+                return Ok(());
             }
+            self.local.remains.store(false, Ordering::Release);
+            let mut result = Ok(());
+            for slot in 0..PROCESS_SLOTS as u32 {
+                result = result.and(self.finish_burial(slot));
+            }
+            self.local.finishing.store(false, Ordering::Release);
+            result?;
         }
         Ok(())
+    }
+
+    fn finish_burial(&self, slot: u32) -> Result<()> {
+        let state = self.slot_state(slot)?;
+        let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
+        let ours = Owner::of_word(recoverer, self.epoch) == Some(self.own());
+        if state.state != SLOT_DYING || !ours {
+            return Ok(());
+        }
+        self.drop_holds_of(slot)?;
+        let _guard = lock_slots();
+        self.free_slot(slot, state)?;
+        self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
+        self.liveness.release(slot)
     }
 
     /// After an exec: what threads of the old image were doing is undone or finished.
@@ -175,7 +202,26 @@ impl Volume {
         self.recover_operations(true)?;
         self.free_chain_locks(slot, generation)?;
         self.drop_position_locks(slot, generation)?;
-        self.settle_unfinished(slot)
+        self.settle_unfinished(slot)?;
+        self.resume_burials()
+    }
+
+    /// Burials that the old image had begun: those in their first part begin again when somebody meets
+    /// the dead one, the others are finished.
+    fn resume_burials(&self) -> Result<()> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            let at = self.rt.process(slot) + RECOVERER;
+            if Owner::of_word(self.rt.load(at)?, self.epoch) != Some(self.own()) {
+                continue;
+            }
+            if self.slot_state(slot)?.state == SLOT_DYING {
+                self.local.remains.store(true, Ordering::Release);
+            } else {
+                self.rt.store(at, 0)?;
+                self.liveness.release(slot)?;
+            }
+        }
+        Ok(())
     }
 
     // ---- operations of the dead ---------------------------------------------------------------------
@@ -323,19 +369,14 @@ impl Volume {
             | rustix::process::WaitIdOptions::NOHANG
             | rustix::process::WaitIdOptions::NOWAIT;
         let pid = rustix::process::Pid::from_raw(child as i32).ok_or(Errno::INVAL)?;
-        for nap in 0..40_000_u32 {
-            if self.slot_state(slot)? != embryo {
+        for _ in 0..CHILD_WAITS {
+            if !self.wait_for_slot(slot, embryo, CHILD_PATIENCE)? {
                 return Ok(());
             }
-            let ended = nap % NAPS == NAPS - 1
-                && !matches!(
-                    rustix::process::waitid(rustix::process::WaitId::Pid(pid), options),
-                    Ok(None)
-                );
-            if ended {
+            let child = rustix::process::WaitId::Pid(pid);
+            if !matches!(rustix::process::waitid(child, options), Ok(None)) {
                 return self.drop_embryo(slot, embryo);
             }
-            std::thread::sleep(NAP);
         }
         // Stopped by a debugger, perhaps. It will come, or be found when this process ends.
         Ok(())
@@ -343,12 +384,7 @@ impl Volume {
 
     /// The child will not come: its holds are taken back.
     pub(crate) fn drop_embryo(&self, slot: u32, embryo: SlotState) -> Result<()> {
-        let dying = SlotState { state: SLOT_DYING, ..embryo };
-        if self.liveness.hold(slot, false)? && self.turn_slot(slot, embryo, dying)? {
-            self.drop_holds_of(slot)?;
-            self.free_slot(slot, dying)?;
-            self.liveness.release(slot)?;
-        }
-        Ok(())
+        self.bury(slot, embryo)?;
+        self.finish_burials()
     }
 }

@@ -421,19 +421,29 @@ impl Volume {
         let at = self.rt.description(desc.index);
         let node =
             Node { ino: self.rt.load(at + INO)?, generation: self.rt.load(at + NODE)? as u32 };
-        let inode = self.inode(node.ino)?;
         self.drop_description_locks(desc, node.ino)?;
+        let finished = self.give_back(desc, node);
+        self.free_description(desc)?;
+        finished
+    }
+
+    /// Gives the reference of a description back, unless that has happened, and finishes the inode if it
+    /// was the last.
+    fn give_back(&self, desc: Desc, node: Node) -> Result<()> {
+        let inode = self.inode(node.ino)?;
         let state = self.desc_state(desc.index)?;
         let left = if state.phase == Phase::Dropping {
             let left = self.drop_open(inode, Maker::new(desc, true))?;
             self.turn_desc(desc.index, state, DescState { phase: Phase::Dropped, ..state })?;
             left
         } else {
-            self.opens(inode)?
+            match self.opens(inode) {
+                // Freed already.
+                Err(Errno::STALE) => return Ok(()),
+                left => left?,
+            }
         };
-        let finished = if left == 0 { self.finish_inode(node) } else { Ok(()) };
-        self.free_description(desc)?;
-        finished
+        if left == 0 { self.finish_inode(node) } else { Ok(()) }
     }
 
     /// Nobody has the node open any more: what waited for that is done now.
@@ -487,10 +497,17 @@ impl Volume {
             // Its last holder may have died between giving it up and dropping it. Or he lives and is
             // about to drop it: one of us will.
             if !self.is_held(index)? {
-                self.drop_description(Desc { index, generation: state.generation })?;
+                let desc = Desc { index, generation: state.generation };
+                self.tolerate(self.drop_description(desc))?;
             }
         }
         Ok(())
+    }
+
+    /// One file that cannot be finished (it is damaged, or the volume is full) must not keep a process
+    /// from being buried: what it holds is freed by the next sweep.
+    fn tolerate(&self, result: Result<()>) -> Result<()> {
+        if result.is_err() { self.demand_sweep() } else { Ok(()) }
     }
 
     /// Finishes the opens and closes that a dead process (or this one's old image) had begun.
@@ -501,8 +518,10 @@ impl Volume {
             match state.phase {
                 Phase::Free | Phase::Open => {}
                 _ if state.slot != slot => {}
-                Phase::Claimed => self.settle_claim(desc, state)?,
-                Phase::Dropping | Phase::Dropped => self.settle_drop(desc, state)?,
+                Phase::Claimed => self.tolerate(self.settle_claim(desc, state))?,
+                Phase::Dropping | Phase::Dropped => {
+                    self.tolerate(self.settle_drop(desc, state))?;
+                }
             }
         }
         Ok(())
@@ -512,7 +531,7 @@ impl Volume {
     fn settle_claim(&self, desc: Desc, state: DescState) -> Result<()> {
         let ino = self.rt.load(self.rt.description(desc.index) + INO)?;
         if let Ok(inode) = self.inode(ino)
-            && self.last_maker(inode)? == Maker::new(desc, false)
+            && self.last_maker(inode) == Ok(Maker::new(desc, false))
         {
             self.confirm(Maker::new(desc, false))?;
         }
@@ -528,7 +547,7 @@ impl Volume {
     fn settle_drop(&self, desc: Desc, state: DescState) -> Result<()> {
         let ino = self.rt.load(self.rt.description(desc.index) + INO)?;
         if let Ok(inode) = self.inode(ino)
-            && self.last_maker(inode)? == Maker::new(desc, true)
+            && self.last_maker(inode) == Ok(Maker::new(desc, true))
         {
             self.confirm(Maker::new(desc, true))?;
         }

@@ -397,6 +397,7 @@ impl FileSystem for Volume {
         // Until the new slot is taken nothing here is this process's.
         self.local.attached.store(false, Ordering::Relaxed);
         self.local.remains.store(false, Ordering::Relaxed);
+        self.local.finishing.store(false, Ordering::Relaxed);
         self.local.has_locked.store(false, Ordering::Relaxed);
         self.set_slot(u32::MAX, 0);
         while !self.liveness.hold(slot, true)? {
@@ -404,11 +405,13 @@ impl FileSystem for Volume {
             std::hint::spin_loop();
         }
         self.set_slot_pid(slot, liveness::own_pid())?;
+        liveness::separate_region(self.region.fd(), liveness::REGION_WRITERS);
         let live = SlotState { state: SLOT_LIVE, ..embryo };
         if !self.turn_slot(slot, embryo, live)? {
             self.liveness.release(slot)?;
             return Err(Errno::STALE);
         }
+        self.wake_slot(slot);
         self.set_slot(slot, embryo.generation);
         self.local.attached.store(true, Ordering::Relaxed);
         Ok(())

@@ -53,28 +53,42 @@ pub(crate) struct Liveness {
     file: Option<Arc<LiveFile>>,
 }
 
-/// The process of which a thread attaches or detaches; another one's value (a forked child sees its
-/// parent's) counts as free.
-static ATTACHING: AtomicU32 = AtomicU32::new(0);
+/// Excludes the threads of one process. It holds the process's id: another one's (a forked child sees
+/// its parent's) counts as free, so no child waits for a thread that it does not have.
+struct ThreadLock(AtomicU32);
+
+impl ThreadLock {
+    fn lock(&'static self) -> ThreadGuard {
+        let me = own_pid();
+        loop {
+            let found = self.0.load(Ordering::Relaxed);
+            let order = (Ordering::Acquire, Ordering::Relaxed);
+            if found != me && self.0.compare_exchange(found, me, order.0, order.1).is_ok() {
+                return ThreadGuard(self);
+            }
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
+}
+
+/// While it lives, the other threads of the process wait.
+pub(crate) struct ThreadGuard(&'static ThreadLock);
+
+impl Drop for ThreadGuard {
+    fn drop(&mut self) {
+        self.0.0.store(0, Ordering::Release);
+    }
+}
+
+/// Held while a thread attaches or detaches.
+static ATTACHING: ThreadLock = ThreadLock(AtomicU32::new(0));
+/// Held while a thread takes or gives back bytes of slots together with what the slots say.
+static SLOTS: ThreadLock = ThreadLock(AtomicU32::new(0));
 
 /// While it lives, no other process or thread attaches or detaches.
 pub(crate) struct AttachGuard {
     file: Option<Arc<LiveFile>>,
-}
-
-impl AttachGuard {
-    /// Keeps the other threads out.
-    fn new() -> Self {
-        let me = own_pid();
-        loop {
-            let found = ATTACHING.load(Ordering::Relaxed);
-            let order = (Ordering::Acquire, Ordering::Relaxed);
-            if found != me && ATTACHING.compare_exchange(found, me, order.0, order.1).is_ok() {
-                return Self { file: None };
-            }
-            std::thread::sleep(std::time::Duration::from_micros(100));
-        }
-    }
+    _threads: ThreadGuard,
 }
 
 impl Drop for AttachGuard {
@@ -83,8 +97,12 @@ impl Drop for AttachGuard {
             // Unlocking a byte of an open file cannot fail.
             let _ = set_lock(file.fd.as_raw_fd(), libc::F_SETLK, libc::F_UNLCK, ATTACH_BYTE);
         }
-        ATTACHING.store(0, Ordering::Release);
     }
+}
+
+/// Keeps the other threads away from slots and their bytes; nothing is waited for under it.
+pub(crate) fn lock_slots() -> ThreadGuard {
+    SLOTS.lock()
 }
 
 /// `fcntl` with a lock. Through `syscall`, which no preload library interposes; `errno` is the
@@ -130,6 +148,25 @@ fn holder(fd: RawFd, command: i32, start: i64, length: i64) -> Result<Option<u32
 /// Holds a byte of the region shared, as long as the region's descriptor is open.
 pub(crate) fn share_region(fd: RawFd, at: i64) -> Result<(), Errno> {
     set_lock(fd, libc::F_OFD_SETLK, libc::F_RDLCK, at)
+}
+
+/// Gives a forked child an open description of the region of its own, under the same number, so that
+/// its parent's detach does not unlock the byte for it too. Where that is impossible (no `/proc`, no
+/// permission any more) they go on sharing one.
+pub(crate) fn separate_region(fd: RawFd, at: i64) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(own) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let name = rustix::path::DecInt::new(fd);
+    let Ok(new) = rustix::fs::openat(&own, name, flags, Mode::empty()) else { return };
+    if share_region(new.as_raw_fd(), at).is_ok() {
+        // SAFETY: the region's descriptor is open as long as the region; its owner stays its owner.
+        let mut old = std::mem::ManuallyDrop::new(unsafe {
+            <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd)
+        });
+        // On failure the shared description stays in place.
+        let _ = rustix::io::dup3(&new, &mut old, rustix::io::DupFlags::CLOEXEC);
+    }
 }
 
 /// Gives it back.
@@ -303,7 +340,7 @@ impl Liveness {
     /// Waits until no other process or thread attaches or detaches. `ESTALE` if the anchor directory
     /// was removed meanwhile.
     pub(crate) fn lock_attach(&self) -> Result<AttachGuard, Errno> {
-        let mut guard = AttachGuard::new();
+        let mut guard = AttachGuard { file: None, _threads: ATTACHING.lock() };
         let Some(file) = &self.file else { return Ok(guard) };
         set_lock(file.fd.as_raw_fd(), libc::F_SETLKW, libc::F_WRLCK, ATTACH_BYTE)?;
         guard.file = Some(Arc::clone(file));

@@ -14,11 +14,12 @@
 
 use crate::Result;
 use crate::layout::PROCESS_SLOTS;
-use crate::liveness::{Liveness, own_pid};
+use crate::liveness::{Liveness, lock_slots, own_pid};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Duration;
 
 const STATE: u64 = 0;
 const PID: u64 = 8;
@@ -53,6 +54,8 @@ pub(crate) struct Local {
     pub(crate) has_locked: AtomicBool,
     /// It has recovered a process whose descriptions are still to be dropped.
     pub(crate) remains: AtomicBool,
+    /// A thread of it is dropping the holds of processes it has recovered.
+    pub(crate) finishing: AtomicBool,
     /// Where it looks for a free description first.
     pub(crate) next_description: AtomicU32,
     /// Where it looks for a free record lock first.
@@ -118,14 +121,16 @@ impl Volume {
 
     /// Takes a free slot for this process, with its byte. `EUSERS` if all are in use.
     pub(crate) fn take_process_slot(&self) -> Result<(u32, u32)> {
+        let _guard = lock_slots();
         for slot in 0..PROCESS_SLOTS as u32 {
             let found = self.slot_state(slot)?;
             if found.state != SLOT_FREE || !self.liveness.hold(slot, true)? {
                 continue;
             }
             let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;
-            let mine = SlotState { state: SLOT_LIVE, generation };
-            if self.turn_slot(slot, found, mine)? {
+            // A recoverer may have died between freeing the slot and striking himself out.
+            self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
+            if self.turn_slot(slot, found, SlotState { state: SLOT_LIVE, generation })? {
                 self.describe_slot(slot, own_pid(), None)?;
                 return Ok((slot, generation));
             }
@@ -136,6 +141,7 @@ impl Volume {
 
     /// Takes a free slot for a child to come. `EUSERS`.
     pub(crate) fn take_embryo(&self) -> Result<(u32, u32)> {
+        let _guard = lock_slots();
         for slot in 0..PROCESS_SLOTS as u32 {
             let found = self.slot_state(slot)?;
             // A byte that is held belongs to a recoverer about to let go.
@@ -143,7 +149,10 @@ impl Volume {
                 continue;
             }
             let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;
+            self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
+            self.describe_slot(slot, 0, Some(self.own()))?;
             if self.turn_slot(slot, found, SlotState { state: SLOT_EMBRYO, generation })? {
+                // Again: whoever lost the race for the slot may have written over it.
                 self.describe_slot(slot, 0, Some(self.own()))?;
                 return Ok((slot, generation));
             }
@@ -158,6 +167,25 @@ impl Volume {
         self.rt.store(at + MODE, self.mode as u64 | u64::from(self.read_only) << 8)?;
         self.rt.store(at + PARENT, parent.map_or(0, |owner| owner.word(self.epoch)))?;
         Ok(self.rt.store(at + BLOCKED, 0)?)
+    }
+
+    /// Sleeps until the slot is in another state; `false` if it is.
+    pub(crate) fn wait_for_slot(
+        &self,
+        slot: u32,
+        from: SlotState,
+        patience: Duration,
+    ) -> Result<bool> {
+        if self.slot_state(slot)? == from {
+            let low = from.word(self.epoch) as u32;
+            self.rt.wait(self.rt.process(slot) + STATE, low, patience);
+        }
+        Ok(self.slot_state(slot)? == from)
+    }
+
+    /// Wakes who waits for the slot.
+    pub(crate) fn wake_slot(&self, slot: u32) {
+        self.rt.wake(self.rt.process(slot) + STATE);
     }
 
     /// Says which process a slot is for.
