@@ -199,3 +199,40 @@ fn a_volume_grows_under_its_processes() {
     assert_eq!(check(&place).faults, []);
     assert_eq!(look(&place).size_bytes, after.size_bytes);
 }
+
+#[test]
+fn a_killed_process_leaves_nothing_allocated_behind() {
+    if role("victim") {
+        let volume = Place::of_parent().attach();
+        let root = volume.root();
+        for round in 0..u32::MAX {
+            let name = format!("{}", round % 50);
+            if let Ok(node) = volume.lookup(root, name.as_bytes()) {
+                let _ = volume.truncate(node, u64::from(round) % 40_000);
+                let _ = volume.unlink(root, name.as_bytes());
+            } else if let Ok(node) = file(&volume, root, &name) {
+                let bytes = vec![1; (round as usize * 7919) % 100_000];
+                let _ = write(&volume, node, u64::from(round) % 9000, &bytes);
+            }
+        }
+    }
+    let place = Place::formatted("victim");
+    let name = "a_killed_process_leaves_nothing_allocated_behind";
+    let volume = place.attach();
+    put(&volume, "mine", &[1; 20_000]);
+    for round in 0..25 {
+        let mut victims: Vec<_> = (0..2).map(|_| child(name, "victim", &place)).collect();
+        std::thread::sleep(std::time::Duration::from_millis(30 + round * 7 % 20));
+        for victim in &mut victims {
+            victim.kill().expect("killed");
+            victim.wait().expect("ended");
+        }
+        let living = volume::detach_dead(place.path()).expect("buried");
+        assert_eq!(living.len(), 1, "only this process is left");
+        assert_eq!(check(&place).faults, [], "round {round}");
+        look(&place);
+        assert_eq!(get(&volume, "mine").expect("read"), [1; 20_000]);
+    }
+    volume.detach().expect("detached");
+    assert_eq!(check(&place).faults, []);
+}
