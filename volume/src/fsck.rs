@@ -16,7 +16,7 @@ use crate::error::VolumeError;
 use crate::free_map::bits_of;
 use crate::layout::{EXTENT_BLOCKS, EXTENT_INODES, LINE, STATE, SUPERBLOCK_A, State, checksum};
 use crate::mark::{Counts, FsckFault, Mark, difference};
-use crate::view::View;
+use crate::view::{View, is_device};
 use crate::volume::Volume;
 use std::path::Path;
 use zerocopy::{FromBytes, IntoBytes};
@@ -76,20 +76,26 @@ pub fn fsck(
     options: &FsckOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<FsckReport, VolumeError> {
-    let view = View::open("check", path)?;
     let system = |errno| VolumeError::system("check", path, "reading it", errno);
-    if !view.in_use {
-        let (faults, counts) = check_view(&view, progress).map_err(system)?;
-        return Ok(FsckReport::new(faults, &counts, options));
+    let mut faults = Vec::new();
+    // A device cannot be mapped privately: it is checked attached, which demands an orderly end.
+    if !is_device(path) {
+        let view = View::open("check", path)?;
+        if !view.in_use {
+            let (faults, counts) = check_view(&view, progress).map_err(system)?;
+            return Ok(FsckReport::new(faults, &counts, options));
+        }
+        faults = check_fixed(&view).map_err(system)?;
     }
-    let faults = check_fixed(&view).map_err(system)?;
-    drop(view);
     let volume = attach(path, &AttachOptions { read_only: true, ..AttachOptions::default() })?;
     let checked = volume.in_quiet(|extra_roots| {
         let mut mark = Mark::new(&volume, true);
         mark.faults = faults;
         mark.run(extra_roots, progress);
-        compare(&volume, &mut mark)?;
+        // After damage was found at attach there is no free map to compare with.
+        if !volume.damaged()? {
+            compare(&volume, &mut mark)?;
+        }
         Ok((mark.faults, mark.counts))
     });
     let (faults, counts) = checked.map_err(system)?;
