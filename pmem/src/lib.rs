@@ -9,11 +9,12 @@
 //!   [`install_fault_handler`].
 //! - A [`Hook`] sees every store, flush and fence: [`trace`] records them for the crash explorer,
 //!   [`counts`] counts them.
-//! - [`Dispatch`] names the instructions in use.
+//! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
 //!
 //! No other crate holds inline assembly or intrinsics. No function here calls what a preload
 //! library interposes: system calls go through rustix's raw backend.
 
+mod checksum;
 mod copy;
 mod copy_asm;
 pub mod counts;
@@ -30,6 +31,7 @@ mod user;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("Solera runs on x86-64 Linux");
 
+pub use checksum::{checksum, checksum_words};
 pub use cpu::{CopyKind, Dispatch, FlushKind};
 pub use guard::{handle_fault, install_fault_handler};
 pub use hook::Hook;

@@ -27,7 +27,9 @@ use crate::layout::{
 use crate::op::Op;
 use crate::volume::Volume;
 use crate::word::{Key, Word};
+use pmem::checksum_words;
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use vfs::{Kind, Node};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -39,6 +41,8 @@ const ENTRY_SLOTS_MAX: usize = slots_of(NAME_MAX);
 const ENTRY_MAX: usize = ENTRY_SLOTS_MAX * SLOT as usize;
 /// Bytes of header and hash words.
 const HEAD: usize = BUCKET_SLOT as usize;
+/// Words of a line.
+const LINE_WORDS: usize = LINE as usize / 8;
 /// All slots of an occupancy word.
 const ALL_SLOTS: u64 = (1 << BUCKET_SLOTS) - 1;
 
@@ -179,13 +183,18 @@ fn mask(slot: usize, slots: usize) -> u64 {
     ((1 << slots) - 1) << slot
 }
 
-/// The head of a bucket by value, checked but for its hash words.
-pub(crate) struct Bucket {
+/// A bucket whose header is checked. Its hash words are read when they are asked for, by the line,
+/// and only lines in use: a copy of all of them would cost more than most questions.
+#[derive(Clone, Copy)]
+pub(crate) struct Bucket<'v> {
+    volume: &'v Volume,
     pub(crate) block: u64,
     /// The slots in use.
     pub(crate) occupancy: u64,
-    hashes: [u64; BUCKET_SLOTS],
 }
+
+/// First slots of entries and their keys; `EIO` for a damaged hash word.
+pub(crate) type Keys = SmallVec<[Result<(usize, u64)>; 8]>;
 
 /// Offset of a bucket's occupancy word.
 pub(crate) fn occupancy_at(block: u64) -> u64 {
@@ -197,25 +206,41 @@ pub(crate) fn slot_at(block: u64, slot: usize) -> u64 {
     block * BLOCK + BUCKET_SLOT + slot as u64 * SLOT
 }
 
-impl Bucket {
-    /// The occupied slots, ascending.
-    fn occupied(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut left = self.occupancy;
-        std::iter::from_fn(move || {
-            let slot = left.trailing_zeros() as usize;
-            left &= left.wrapping_sub(1);
-            (slot < BUCKET_SLOTS).then_some(slot)
-        })
+impl Bucket<'_> {
+    fn hash_at(&self, slot: usize) -> u64 {
+        self.block * BLOCK + BUCKET_HASHES + slot as u64 * 8
     }
 
-    /// The first slots of all entries with their keys, those of dead leftovers too. `EIO` for a
-    /// damaged hash word.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Result<(usize, u64)>> {
-        self.occupied().filter_map(|slot| match unchecked(self.hashes[slot]) {
-            Ok(0) => None,
-            Ok(key) => Some(Ok((slot, key))),
-            Err(error) => Some(Err(error)),
-        })
+    /// Calls `each` with the occupied slots and their hash words, ascending.
+    #[inline]
+    fn each_word(&self, mut each: impl FnMut(usize, u64) -> Result<()>) -> Result<()> {
+        for first in (0..BUCKET_SLOTS).step_by(LINE_WORDS) {
+            let mut used = self.occupancy >> first & 0xFF;
+            if used == 0 {
+                continue;
+            }
+            let mut words = [0_u64; LINE_WORDS];
+            self.volume.region.read(self.hash_at(first), words.as_mut_bytes())?;
+            while used != 0 {
+                let index = used.trailing_zeros() as usize;
+                used &= used - 1;
+                each(first + index, words[index])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first slots of all entries with their keys, those of dead leftovers too.
+    pub(crate) fn keys(&self) -> Result<Keys> {
+        let mut keys = Keys::new();
+        self.each_word(|slot, word| {
+            match unchecked(word) {
+                Ok(0) => {}
+                found => keys.push(found.map(|key| (slot, key))),
+            }
+            Ok(())
+        })?;
+        Ok(keys)
     }
 
     /// The slots of the entries whose keys lie in `cell`.
@@ -223,15 +248,16 @@ impl Bucket {
         let mut live = 0;
         let mut alive = false;
         let mut next = usize::MAX;
-        for slot in self.occupied() {
-            match unchecked(self.hashes[slot])? {
+        self.each_word(|slot, word| {
+            match unchecked(word)? {
                 0 if slot != next => return Err(Errno::IO),
                 0 => {}
                 key => alive = cell.holds(key),
             }
             live |= u64::from(alive) << slot;
             next = slot + 1;
-        }
+            Ok(())
+        })?;
         Ok(live)
     }
 
@@ -248,60 +274,80 @@ impl Bucket {
     /// them calls [`Bucket::verify`], so that a flipped bit is `EIO` and never "no such name".
     pub(crate) fn candidates(&self, hash: u64) -> Result<u64> {
         let mut found = 0;
-        for slot in self.occupied() {
-            if hash_of_key(self.hashes[slot]) == hash {
-                unchecked(self.hashes[slot])?;
+        self.each_word(|slot, word| {
+            if hash_of_key(word) == hash {
+                unchecked(word)?;
                 found |= 1 << slot;
             }
-        }
+            Ok(())
+        })?;
         Ok(found)
     }
 
     /// Verifies every hash word in use.
     pub(crate) fn verify(&self) -> Result<()> {
-        self.occupied().try_for_each(|slot| unchecked(self.hashes[slot]).map(drop))
+        self.each_word(|_, word| unchecked(word).map(drop))
     }
 
     /// The key in a slot that is known to be in use; 0 for a further slot of an entry.
     pub(crate) fn key(&self, slot: usize) -> Result<u64> {
-        unchecked(self.hashes[slot])
+        unchecked(self.volume.region.load64(self.hash_at(slot))?)
+    }
+
+    /// What the entry whose first slot is `slot` leads to, and its key, if `name` is its name. `EIO`
+    /// if the entry is damaged.
+    pub(crate) fn target(&self, slot: usize, name: &[u8]) -> Result<Option<Target>> {
+        if slots_of(name.len()) > 1 {
+            let entry = self.volume.read_entry(self, slot)?;
+            return Ok((entry.name() == name).then_some(entry.target));
+        }
+        let mut words = [0_u64; LINE_WORDS];
+        self.volume.region.read(slot_at(self.block, slot), words.as_mut_bytes())?;
+        let found: Slot = zerocopy::transmute!(words);
+        let length = usize::from(found.name_length);
+        if found.slots != 1 || length > SLOT_NAME {
+            // Another one with the same hash, or damage.
+            return self.volume.read_entry(self, slot).map(|_| None);
+        }
+        // The crc counts as 0.
+        words[0] &= !u64::from(u32::MAX);
+        let kind = Kind::from_mode(u32::from(found.kind) << 12).ok_or(Errno::IO)?;
+        if length == 0 || checksum_words(checked(self.key(slot)?), words) != found.crc {
+            return Err(Errno::IO);
+        }
+        let node = Node { ino: found.ino, generation: found.generation };
+        Ok((found.name[..length] == *name).then_some(Target { node, kind }))
     }
 }
 
-fn header(dir: Dir, occupancy: u64) -> BucketHeader {
-    let mut header = BucketHeader {
-        occupancy: 0,
-        magic: BUCKET_MAGIC,
-        crc: 0,
-        owner: dir.inode.0,
-        owner_generation: dir.generation,
-        reserved: [0; 9],
-    };
-    header.crc = checksum(0, header.as_bytes());
-    header.occupancy = checked(occupancy);
-    header
+const _: () = assert!(std::mem::offset_of!(Slot, crc) == 0);
+
+/// The words of a [`BucketHeader`].
+fn header(dir: Dir, occupancy: u64) -> [u64; LINE_WORDS] {
+    let (magic, generation) = (u64::from(BUCKET_MAGIC), u64::from(dir.generation));
+    let crc = checksum_words(0, [0, magic, dir.inode.0, generation, 0, 0, 0, 0]);
+    [checked(occupancy), magic | u64::from(crc) << 32, dir.inode.0, generation, 0, 0, 0, 0]
 }
 
+const _: () = assert!(std::mem::offset_of!(BucketHeader, magic) == 8);
+const _: () = assert!(std::mem::offset_of!(BucketHeader, crc) == 12);
+const _: () = assert!(std::mem::offset_of!(BucketHeader, owner) == 16);
+const _: () = assert!(std::mem::offset_of!(BucketHeader, owner_generation) == 24);
+
 impl Volume {
-    /// Reads a bucket's head and checks its header and occupancy word.
-    pub(crate) fn read_bucket(&self, dir: Dir, block: u64) -> Result<Bucket> {
-        let mut bytes = [0; HEAD];
-        self.region.read(block * BLOCK, &mut bytes)?;
-        let (head, words) = bytes.split_at(BUCKET_HASHES as usize);
-        let found = BucketHeader::read_from_bytes(head).map_err(|_| Errno::IO)?;
-        let occupancy = unchecked(found.occupancy)?;
-        if found != header(dir, occupancy) {
+    /// Reads a bucket's header, and checks it and the occupancy word.
+    pub(crate) fn read_bucket(&self, dir: Dir, block: u64) -> Result<Bucket<'_>> {
+        let mut head = [0_u64; LINE_WORDS];
+        self.region.read(block * BLOCK, head.as_mut_bytes())?;
+        let occupancy = unchecked(head[0])?;
+        if head != header(dir, occupancy) {
             return Err(Errno::IO);
         }
-        let mut hashes = [0; BUCKET_SLOTS];
-        for (hash, word) in hashes.iter_mut().zip(words.chunks_exact(8)) {
-            *hash = u64::from_le_bytes(word.try_into().unwrap_or_default());
-        }
-        Ok(Bucket { block, occupancy, hashes })
+        Ok(Bucket { volume: self, block, occupancy })
     }
 
     /// Reads the entry whose first slot is `slot`, and checks it.
-    pub(crate) fn read_entry(&self, bucket: &Bucket, slot: usize) -> Result<Entry> {
+    pub(crate) fn read_entry(&self, bucket: &Bucket<'_>, slot: usize) -> Result<Entry> {
         let key = bucket.key(slot)?;
         let mut bytes = [0; ENTRY_MAX];
         let at = slot_at(bucket.block, slot);
@@ -318,18 +364,18 @@ impl Volume {
             self.region.read(at + SLOT, &mut bytes[SLOT as usize..slots * SLOT as usize])?;
         }
         let node = Node { ino: head.ino, generation: head.generation };
-        let entry = Entry { slot, key, target: Target { node, kind }, length, bytes };
         bytes[..4].fill(0);
+        let mut entry = Entry { slot, key, target: Target { node, kind }, length, bytes };
         let whole = mask(slot, slots) & !bucket.occupancy == 0;
-        if whole && checksum(checked(key), &bytes[..entry.used()]) == head.crc {
-            Ok(entry)
-        } else {
-            Err(Errno::IO)
+        if !whole || checksum(checked(key), &entry.bytes[..entry.used()]) != head.crc {
+            return Err(Errno::IO);
         }
+        entry.bytes[..4].copy_from_slice(&head.crc.to_le_bytes());
+        Ok(entry)
     }
 }
 
-impl Op<'_> {
+impl<'v> Op<'v> {
     /// Stores an entry into free slots of a bucket; nothing names them yet. Gives their occupancy
     /// bits.
     pub(crate) fn write_entry(&mut self, block: u64, slot: usize, entry: &Entry) -> Result<u64> {
@@ -372,7 +418,7 @@ impl Op<'_> {
     }
 
     /// Drops dead leftovers from a bucket's occupancy word; gives the bucket as it is then.
-    pub(crate) fn clear_dead(&mut self, mut bucket: Bucket, cell: Cell) -> Result<Bucket> {
+    pub(crate) fn clear_dead(&mut self, mut bucket: Bucket<'v>, cell: Cell) -> Result<Bucket<'v>> {
         let live = bucket.live(cell)?;
         if live != bucket.occupancy {
             // PERSIST: durable before anything is stored into the slots that become free, and

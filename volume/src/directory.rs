@@ -59,17 +59,17 @@ pub(crate) struct Place {
 }
 
 /// An entry that was looked for, and where it is.
-pub(crate) struct Hit {
+pub(crate) struct Hit<'v> {
     pub(crate) entry: Entry,
-    pub(crate) bucket: Bucket,
+    pub(crate) bucket: Bucket<'v>,
     pub(crate) cell: Cell,
     /// Its bucket is the whole directory.
     lone: bool,
 }
 
 /// What a search found.
-pub(crate) struct Search {
-    pub(crate) hit: Option<Hit>,
+pub(crate) struct Search<'v> {
+    pub(crate) hit: Option<Hit<'v>>,
     /// A key with the name's hash that no entry has; `None` if all are taken.
     pub(crate) vacant: Option<u64>,
 }
@@ -141,8 +141,36 @@ impl Volume {
         }
     }
 
-    /// Looks for `name`, whose 52 hash bits are `hash`.
-    pub(crate) fn search(&self, dir: Dir, hash: u64, name: &[u8]) -> Result<Search> {
+    /// Looks for `name`, whose 52 hash bits are `hash`, and for a place to put it.
+    pub(crate) fn search(&self, dir: Dir, hash: u64, name: &[u8]) -> Result<Search<'_>> {
+        let mut hit = None;
+        let vacant = self.search_for(dir, hash, name, |bucket, slot, place, _| {
+            let entry = self.read_entry(&bucket, slot)?;
+            hit = Some(Hit { entry, bucket, cell: place.cell, lone: place.nodes.is_empty() });
+            Ok(())
+        })?;
+        Ok(Search { hit, vacant })
+    }
+
+    /// What `name` leads to.
+    pub(crate) fn find(&self, dir: Dir, hash: u64, name: &[u8]) -> Result<Option<Target>> {
+        let mut target = None;
+        self.search_for(dir, hash, name, |_, _, _, found| {
+            target = Some(found);
+            Ok(())
+        })?;
+        Ok(target)
+    }
+
+    /// Calls `found` with the entry of `name`, if there is one; else gives a key for it.
+    #[inline]
+    fn search_for<'v>(
+        &'v self,
+        dir: Dir,
+        hash: u64,
+        name: &[u8],
+        found: impl FnOnce(Bucket<'v>, usize, &Place, Target) -> Result<()>,
+    ) -> Result<Option<u64>> {
         let first = hash << EXTRA_BITS;
         let last = first + (EXTRAS - 1);
         let mut taken = 0_u64;
@@ -155,23 +183,21 @@ impl Volume {
                 while candidates != 0 {
                     let slot = candidates.trailing_zeros() as usize;
                     candidates &= candidates - 1;
-                    if !place.cell.holds(bucket.key(slot)?) {
+                    let key = bucket.key(slot)?;
+                    if !place.cell.holds(key) {
                         continue;
                     }
-                    let entry = self.read_entry(&bucket, slot)?;
-                    if entry.name() == name {
-                        let lone = place.nodes.is_empty();
-                        let hit = Hit { entry, bucket, cell: place.cell, lone };
-                        return Ok(Search { hit: Some(hit), vacant: None });
+                    if let Some(target) = bucket.target(slot, name)? {
+                        found(bucket, slot, &place, target)?;
+                        return Ok(None);
                     }
-                    taken |= 1 << (entry.key - first);
+                    taken |= 1 << (key - first);
                 }
                 bucket.verify()?;
             }
             if place.cell.last() >= last {
                 let vacant = u64::from(taken.trailing_ones());
-                let vacant = (vacant < EXTRAS).then_some(first + vacant);
-                return Ok(Search { hit: None, vacant });
+                return Ok((vacant < EXTRAS).then_some(first + vacant));
             }
             key = place.cell.last() + 1;
         }
@@ -186,7 +212,7 @@ impl Volume {
         }
         let bucket = self.read_bucket(dir, place.bucket)?;
         let mut entries = Vec::new();
-        for found in bucket.keys() {
+        for found in bucket.keys()? {
             let (slot, found) = found?;
             if found >= key && place.cell.holds(found) {
                 entries.push(self.read_entry(&bucket, slot)?);
@@ -323,7 +349,7 @@ impl Words {
     }
 }
 
-impl Op<'_> {
+impl<'v> Op<'v> {
     /// Takes one metadata block.
     pub(crate) fn metadata_block(&mut self) -> Result<u64> {
         let extents = self.volume.allocate_metadata(self, 1)?;
@@ -357,11 +383,11 @@ impl Op<'_> {
     }
 
     /// Splits a bucket: its upper half moves to a new one, unless a half is empty.
-    fn split(&mut self, dir: Dir, key: u64, place: &Place, bucket: Bucket) -> Result<()> {
+    fn split(&mut self, dir: Dir, key: u64, place: &Place, bucket: Bucket<'v>) -> Result<()> {
         let volume = self.volume;
         let [lower, upper] = place.cell.halves();
         let mut moved = Vec::new();
-        for found in bucket.keys() {
+        for found in bucket.keys()? {
             let (slot, found) = found?;
             if upper.holds(found) {
                 moved.push(volume.read_entry(&bucket, slot)?);
@@ -453,7 +479,12 @@ impl Op<'_> {
 
     /// The store that takes an entry away. `with` is an insertion that happens together with it:
     /// if both concern the same word, the store is for both, and replaces it.
-    pub(crate) fn removal(&mut self, dir: Dir, hit: &Hit, with: Option<Store>) -> Result<Store> {
+    pub(crate) fn removal(
+        &mut self,
+        dir: Dir,
+        hit: &Hit<'_>,
+        with: Option<Store>,
+    ) -> Result<Store> {
         let at = occupancy_at(hit.bucket.block);
         let before = match with {
             Some(store) if store.at == at => unchecked(store.value)?,

@@ -121,7 +121,7 @@ impl Volume {
         if bucket.live(cell).is_err() {
             visitor(damaged("a bucket's hash words"))?;
         }
-        for key in bucket.keys() {
+        for key in bucket.keys().unwrap_or_default() {
             let Ok((slot, key)) = key else { continue };
             if !cell.holds(key) {
                 continue;

@@ -18,14 +18,14 @@ use crate::Result;
 use crate::description::Maker;
 use crate::layout::{
     COMMIT, Commit, EXTENT_INODES, HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity, LINE,
-    VOLATILE, checksum,
+    VOLATILE,
 };
 use crate::op::Op;
 use crate::volume::Volume;
-use pmem::{Dirty, Durable};
+use pmem::{Dirty, Durable, checksum_words};
 use rustix::io::Errno;
 use vfs::{Attr, Kind, Node};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// Volatile words, as offsets in the inode.
 const LOCK: u64 = VOLATILE;
@@ -91,9 +91,15 @@ impl Inode {
 impl Identity {
     pub(crate) fn sealed(mut self, inode: Inode) -> Self {
         self.tag = INODE_TAG;
-        self.crc = 0;
-        self.crc = checksum(inode.0, self.as_bytes());
+        self.crc = self.checksum(inode);
         self
+    }
+
+    fn checksum(&self, inode: Inode) -> u32 {
+        let mut words: [u64; 8] = zerocopy::transmute!(*self);
+        // Tag and flags stay, the crc counts as 0.
+        words[0] &= LOW_HALF;
+        checksum_words(inode.0, words)
     }
 
     pub(crate) fn kind(&self) -> Option<Kind> {
@@ -103,11 +109,22 @@ impl Identity {
 
 impl Commit {
     pub(crate) fn sealed(mut self, inode: Inode, generation: u32) -> Self {
-        self.crc = 0;
-        self.crc = checksum(inode.0 ^ u64::from(generation) << 32, self.as_bytes());
+        self.crc = self.checksum(inode, generation);
         self
     }
+
+    fn checksum(&self, inode: Inode, generation: u32) -> u32 {
+        let mut words: [u64; 4] = zerocopy::transmute!(*self);
+        // The sequence stays, the crc counts as 0.
+        words[3] &= LOW_HALF;
+        checksum_words(inode.0 ^ u64::from(generation) << 32, words)
+    }
 }
+
+/// The half of a word beside a crc.
+const LOW_HALF: u64 = u32::MAX as u64;
+const _: () = assert!(std::mem::offset_of!(Identity, crc) == 4);
+const _: () = assert!(std::mem::offset_of!(Commit, crc) == 28);
 
 /// The sequence number after `sequence`; 0 is none.
 fn next_sequence(sequence: u32) -> u32 {
@@ -124,10 +141,9 @@ impl Volume {
 
     /// Reads and checks the identity line. `EIO` if it is damaged or free.
     pub(crate) fn identity(&self, inode: Inode) -> Result<Identity> {
-        let mut bytes = [0; LINE as usize];
-        self.region.read(inode.at(IDENTITY), &mut bytes)?;
-        let identity = Identity::read_from_bytes(&bytes).map_err(|_| Errno::IO)?;
-        let good = identity.tag == INODE_TAG && identity.sealed(inode).crc == identity.crc;
+        let mut identity = Identity::default();
+        self.region.read(inode.at(IDENTITY), identity.as_mut_bytes())?;
+        let good = identity.tag == INODE_TAG && identity.checksum(inode) == identity.crc;
         if good && identity.kind().is_some() { Ok(identity) } else { Err(Errno::IO) }
     }
 
@@ -151,14 +167,10 @@ impl Volume {
     /// CRASH: a slot that was being written is told from a damaged one by its sequence, which is stored
     /// last: it still is the one before the other slot's.
     pub(crate) fn commit_line(&self, inode: Inode, generation: u32) -> Result<(Commit, usize)> {
-        let mut bytes = [0; LINE as usize];
-        self.region.read(inode.at(COMMIT), &mut bytes)?;
-        let slot =
-            |at: usize| Commit::read_from_bytes(&bytes[at * 32..at * 32 + 32]).unwrap_or_default();
-        let slots = [slot(0), slot(1)];
-        let good = slots.map(|commit| {
-            commit.sequence != 0 && commit.sealed(inode, generation).crc == commit.crc
-        });
+        let mut slots = [Commit::default(); 2];
+        self.region.read(inode.at(COMMIT), slots.as_mut_bytes())?;
+        let good = slots
+            .map(|commit| commit.sequence != 0 && commit.checksum(inode, generation) == commit.crc);
         let at = match good {
             [true, true] => {
                 let ahead = slots[1].sequence.wrapping_sub(slots[0].sequence) as i32;
@@ -170,7 +182,7 @@ impl Volume {
         let (valid, other) = (slots[at], slots[1 - at]);
         let torn = other.sequence == 0 || next_sequence(other.sequence) == valid.sequence;
         let newer = Commit { sequence: next_sequence(valid.sequence), ..other };
-        if torn && newer.sealed(inode, generation).crc != other.crc {
+        if torn && newer.checksum(inode, generation) != other.crc {
             Ok((valid, at))
         } else {
             Err(Errno::IO)

@@ -393,6 +393,7 @@ impl RuntimeLayout {
 }
 
 /// crc32c of a structure that has been given with its crc field 0.
+#[inline]
 pub fn checksum(seed: u64, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&seed.to_le_bytes()), bytes)
+    pmem::checksum(seed, bytes)
 }

@@ -61,8 +61,7 @@ impl Volume {
                 b"." => dir,
                 b".." => Node { ino: identity.parent, generation: identity.parent_generation },
                 _ => {
-                    let hit = self.search(at, hash, name)?.hit.ok_or(Errno::NOENT)?;
-                    return Ok(hit.entry.target);
+                    return self.find(at, hash, name)?.ok_or(Errno::NOENT);
                 }
             };
             Ok(Target { node, kind: Kind::Directory })
@@ -179,7 +178,12 @@ impl Volume {
     }
 
     /// Finds `name` again under the locks: `None` if it does not mean `target` any more.
-    pub(crate) fn find_again(&self, dir: Dir, name: &[u8], target: Target) -> Result<Option<Hit>> {
+    pub(crate) fn find_again(
+        &self,
+        dir: Dir,
+        name: &[u8],
+        target: Target,
+    ) -> Result<Option<Hit<'_>>> {
         let hit = self.search(dir, self.name_hash(name), name)?.hit;
         Ok(hit.filter(|hit| hit.entry.target == target))
     }
@@ -297,7 +301,7 @@ impl Op<'_> {
     }
 
     /// Takes the entry at `hit` from the locked `parent`, and a name from the locked `child`.
-    fn unlink_locked(&mut self, mut parent: Held, mut child: Held, hit: &Hit) -> Result<()> {
+    fn unlink_locked(&mut self, mut parent: Held, mut child: Held, hit: &Hit<'_>) -> Result<()> {
         let volume = self.volume;
         let at = parent.directory()?;
         let store = self.removal(at, hit, None)?;
@@ -328,7 +332,7 @@ impl Op<'_> {
 
     /// Prunes the bucket of an entry that is gone, if its occupancy word `left` says that it is
     /// empty.
-    pub(crate) fn prune_after(&mut self, dir: Dir, hit: &Hit, left: u64) -> Result<()> {
+    pub(crate) fn prune_after(&mut self, dir: Dir, hit: &Hit<'_>, left: u64) -> Result<()> {
         if left != checked(0) {
             return Ok(());
         }

@@ -47,12 +47,12 @@ impl Party {
 }
 
 /// What was found under the locks.
-struct Found {
+struct Found<'v> {
     party: Party,
     from_at: Dir,
     to_at: Dir,
-    source_hit: Hit,
-    target_search: Search,
+    source_hit: Hit<'v>,
+    target_search: Search<'v>,
 }
 
 impl Request<'_> {
@@ -183,7 +183,7 @@ impl Volume {
     }
 
     /// Reads everything again under the locks; `None` if a name means something else by now.
-    fn find_for_rename(&self, request: &Request<'_>) -> Result<Option<Found>> {
+    fn find_for_rename(&self, request: &Request<'_>) -> Result<Option<Found<'_>>> {
         let (from_held, from_at) = self.held_directory(request.from_dir)?;
         let (to_held, to_at) = self.held_directory(request.to_dir)?;
         let source_hit = self.find_again(from_at, request.from, request.source)?;
@@ -213,7 +213,7 @@ impl Volume {
 }
 
 /// The change that lets the entry at `hit` lead to another target.
-fn retarget(hit: &Hit, target: Target) -> SlotStore {
+fn retarget(hit: &Hit<'_>, target: Target) -> SlotStore {
     (slot_at(hit.bucket.block, hit.entry.slot), hit.entry.retargeted(target))
 }
 
@@ -233,7 +233,7 @@ impl Op<'_> {
         &mut self,
         request: &Request<'_>,
         target: Option<Target>,
-        found: Found,
+        found: Found<'_>,
     ) -> Result<()> {
         let volume = self.volume;
         let Found { mut party, from_at, to_at, mut source_hit, target_search } = found;
@@ -272,7 +272,7 @@ impl Op<'_> {
         self.prune_after(from_at, &source_hit, removal.value)
     }
 
-    fn exchange(&mut self, request: &Request<'_>, target: Target, found: Found) -> Result<()> {
+    fn exchange(&mut self, request: &Request<'_>, target: Target, found: Found<'_>) -> Result<()> {
         let Found { mut party, source_hit, target_search, .. } = found;
         let target_hit = target_search.hit.ok_or(Errno::IO)?;
         let slots = [retarget(&source_hit, target), retarget(&target_hit, request.source)];
