@@ -114,7 +114,7 @@ Examples:
   solera run --volume v.pm --at /pm -- sqlite3 /pm/my.db
   solera run --volume v.pm --at /pm -- bash          a shell; everything it starts sees /pm
   solera run --volume v.pm --at /pm --report -- tar xf a.tar -C /pm
-                                                     what was left to the kernel, and why")]
+                                                     what was not served, and why")]
 pub struct RunArgs {
     /// The volume's file or device.
     #[arg(long)]
@@ -125,7 +125,7 @@ pub struct RunArgs {
     /// What a write promises: posix, sync or strict.
     #[arg(long, default_value = "strict", value_parser = ["posix", "sync", "strict"])]
     pub mode: String,
-    /// When the program has ended, say which calls were left to the kernel and why: on standard
+    /// When the program has ended, say which calls were not served and why: on standard
     /// error, or in FILE.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
           default_missing_value = "-")]

@@ -252,6 +252,15 @@ fn scripts_run_and_programs_that_cannot_be_preloaded_do_not() {
     run(&program("script", script.as_bytes(), 0o755)).ok();
     assert_eq!(solera(["ls", &volume]).ok(), "made\n");
 
+    // A program that lies on the volume itself.
+    solera(["cp", &place.text("script"), &format!("{volume}:/script")]).ok();
+    solera(["cp", "/bin/echo", &format!("{volume}:/echo")]).ok();
+    run(&format!("{at}/script")).ok();
+    let echo = format!("{at}/echo");
+    let said = solera(["run", "--volume", &volume, "--at", &at, &echo, "a  b", "$c"]).ok();
+    assert_eq!(said, "a  b $c\n");
+    run(&format!("{at}/missing")).ended_with(127);
+
     run(&program("lost", b"#!/no/such/interpreter\n", 0o755)).refused(126, &["/no/such/inter"]);
     run(&program("noise", b"no program at all", 0o755)).refused(126, &["#!"]);
     // A program without a dynamic loader: an ELF header without program headers is enough.

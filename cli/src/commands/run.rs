@@ -2,7 +2,7 @@
 //!
 //! The command itself attaches nothing. Without `--report` it *becomes* the program (exec), so that
 //! signals, exit codes and job control are the program's own; with it, it waits, passes signals on
-//! and prints afterwards what was left to the kernel.
+//! and prints afterwards what was not served.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -40,14 +40,23 @@ pub fn run(args: &RunArgs) -> Outcome {
 fn start(args: &RunArgs) -> Outcome {
     let [name, arguments @ ..] = args.program.as_slice() else { return Ok(CODE_OWN_FAILURE) };
     let asked = format!("run {}", name.to_string_lossy());
-    let path = program::find(name)
-        .and_then(|path| program::check(&path).map(|()| path))
-        .map_err(|refusal| refused(&asked, refusal))?;
     let volume = check_volume(&args.volume)?;
     let at = check_prefix(&args.at)?;
     let library = find_library()?;
-    let mut command = Command::new(&path);
-    command.arg0(name).args(arguments);
+    let mut command = if Path::new(name).starts_with(&at) {
+        // The kernel knows no such path: a shell that sees the volume starts the program.
+        let mut command = Command::new("/bin/sh");
+        command.args([OsStr::new("-c"), OsStr::new("exec \"$0\" \"$@\""), name]);
+        command
+    } else {
+        let path = program::find(name)
+            .and_then(|path| program::check(&path).map(|()| path))
+            .map_err(|refusal| refused(&asked, refusal))?;
+        let mut command = Command::new(path);
+        command.arg0(name);
+        command
+    };
+    command.args(arguments);
     environment(&mut command, &volume, &at, &args.mode, &library);
     match &args.report {
         None => Err(not_started(&asked, &command.exec())),
@@ -248,8 +257,8 @@ fn report_text(lines: &[u8]) -> String {
         .into_iter()
         .map(|((reason, function), count)| vec![reason, function, count.to_string()])
         .collect();
-    let table = output::table(&["left to the kernel because", "function", "calls"], &rows);
-    format!("solera: some calls were not served by the volume\n{table}")
+    let table = output::table(&["not served because", "function", "calls"], &rows);
+    format!("solera: some calls were refused or left to the kernel\n{table}")
 }
 
 #[cfg(test)]
