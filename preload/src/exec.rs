@@ -156,8 +156,10 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
         Ok(variables) => {
             let environment = pointers(variables.iter().map(|text| text.as_ptr()));
             let own = arguments.texts();
-            let script: &[CString] =
-                if image.before.is_empty() { &[] } else { &[image.path.clone()] };
+            let script: &[CString] = match image.before.as_slice() {
+                [] => &[],
+                _ => std::slice::from_ref(&image.path),
+            };
             let leading = image.before.iter().chain(script).map(|text| text.as_ptr());
             let skipped = usize::from(!image.before.is_empty());
             let rest = own.iter().skip(skipped).map(|text| text.0);

@@ -84,7 +84,7 @@ interpose! {
     }
     fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, _| {
         let desc = ours(fd)?;
-        let request = request as u32 as c_ulong;
+        let request = c_ulong::from(request as u32);
         match request {
             // The flag is the number's: the kernel keeps it.
             FIOCLEX | FIONCLEX => Err(Stop::Kernel),

@@ -54,8 +54,7 @@ pub fn prepare(process: &Process) -> Result<(), Errno> {
 /// The variables that tell the new image what it inherits.
 pub fn variables(process: &Process, token: &str) -> Vec<Vec<u8>> {
     let maps = process.lock();
-    let held: Vec<String> = process
-        .held(&maps)
+    let held: Vec<String> = Process::held(&maps)
         .iter()
         .map(|desc| format!("{}.{}", desc.index, desc.generation))
         .collect();

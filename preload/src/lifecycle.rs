@@ -23,7 +23,7 @@ pub fn fork_process(process: &Process) -> Result<c_int, Errno> {
     static REAL: Real = Real::new("fork\0");
     let maps = process.lock();
     let cwd = process.cwd.write().unwrap_or_else(PoisonError::into_inner);
-    let held = process.held(&maps);
+    let held = Process::held(&maps);
     let ticket = process.fs.fork_prepare(&held)?;
     let real = REAL.address();
     // SAFETY: glibc's `fork`, with its handlers.
@@ -71,7 +71,7 @@ pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
 }
 
 interpose! {
-    fn [fork, vfork, _Fork]() -> c_int = |process, _| {
+    fn [fork, _Fork]() -> c_int = |process, _| {
         Ok(fork_process(process)?)
     }
     fn [_exit, _Exit](code: c_int) -> () = |process, _| {
@@ -134,10 +134,19 @@ interpose! {
     }
 }
 
+/// Never glibc's: its child would return through this library's frame, which is the parent's.
+// SAFETY: the symbol replaces glibc's of the same name and has its signature.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vfork() -> c_int {
+    // SAFETY: the interposed one.
+    unsafe { libc::fork() }
+}
+
 impl crate::entry::Answer for u32 {
     const FAILED: Self = u32::MAX;
 }
 
+#[allow(clippy::unnecessary_wraps)] // What the bodies of interposed functions give.
 fn identified(process: &Process, result: c_int) -> Served<c_int> {
     process.refresh_cred();
     Ok(result)

@@ -155,7 +155,7 @@ fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
     if !shared && wish.flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
         return Err(Errno::INVAL);
     }
-    if wish.len == 0 || wish.offset % PAGE as u64 != 0 {
+    if wish.len == 0 || !wish.offset.is_multiple_of(PAGE as u64) {
         return Err(Errno::INVAL);
     }
     if attr.kind != Kind::File {

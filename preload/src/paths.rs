@@ -18,6 +18,7 @@ use crate::fdtable;
 use crate::process::Process;
 
 /// Where a path led.
+#[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
 pub enum Target {
     /// A place on the volume.
     Volume(Found),

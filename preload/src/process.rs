@@ -68,7 +68,7 @@ impl Process {
         let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         rustix::process::umask(umask);
         let path = rustix::process::getcwd(Vec::new())
-            .map_or_else(|_| Vec::new(), |path| path.into_bytes());
+            .map_or_else(|_| Vec::new(), std::ffi::CString::into_bytes);
         let internal = [&[anchor.as_raw_fd()], engine].concat();
         Ok(Self {
             fs,
@@ -176,8 +176,8 @@ impl Process {
         }
     }
 
-    /// Every description that this process holds, once each.
-    pub fn held(&self, maps: &Mappings) -> Vec<Desc> {
+    /// Every description that this process holds, once each. Structure lock held.
+    pub fn held(maps: &Mappings) -> Vec<Desc> {
         let mut held: Vec<Desc> = Vec::new();
         for desc in fdtable::all().map(|(_, desc)| desc).chain(maps.descriptions()) {
             if !held.contains(&desc) {

@@ -57,25 +57,25 @@ pub fn reset() {
 
 /// Appends the lines to `path` in one write.
 pub fn write(path: &[u8]) {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for entry in &TABLE {
         let (key, count) = (entry.key.load(Ordering::Acquire), entry.count.load(Ordering::Relaxed));
         if !key.is_null() && count > 0 {
             // SAFETY: published keys live for ever.
             let (function, reason) = unsafe { *key };
-            text.push_str(&format!("{count} {reason} {function}\n"));
+            lines.push(format!("{count} {reason} {function}\n"));
         }
     }
     let rest = OVERFLOW.load(Ordering::Relaxed);
     if rest > 0 {
-        text.push_str(&format!("{rest} other (any)\n"));
+        lines.push(format!("{rest} other (any)\n"));
     }
-    if text.is_empty() {
+    if lines.is_empty() {
         return;
     }
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)) {
         // A report that cannot be written has nowhere to say so.
-        let _ = rustix::io::write(&file, text.as_bytes());
+        let _ = rustix::io::write(&file, lines.concat().as_bytes());
     }
 }

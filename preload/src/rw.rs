@@ -331,11 +331,9 @@ fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> 
 /// Bytes that were read but could not be written on are not consumed.
 fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
     let back = -(bytes as c_long);
-    match fdtable::get(fd) {
-        Some(desc) => process.fs.seek(desc, back, Whence::Current).map(|_| ()),
-        None => {
-            let from = rustix::fs::SeekFrom::Current(back);
-            rustix::fs::seek(fdtable::borrow_checked(fd)?, from).map(|_| ())
-        }
+    if let Some(desc) = fdtable::get(fd) {
+        return process.fs.seek(desc, back, Whence::Current).map(|_| ());
     }
+    let from = rustix::fs::SeekFrom::Current(back);
+    rustix::fs::seek(fdtable::borrow_checked(fd)?, from).map(|_| ())
 }

@@ -127,16 +127,16 @@ fn apply(attributes: Attributes) -> c_int {
         }
         let mut result = 0;
         if has(c_int::from(libc::POSIX_SPAWN_SETSID)) {
-            result |= (libc::setsid() < 0) as c_int;
+            result |= c_int::from(libc::setsid() < 0);
         }
         if has(libc::POSIX_SPAWN_SETPGROUP) {
             let mut group = 0;
             libc::posix_spawnattr_getpgroup(attributes, &raw mut group);
-            result |= (libc::setpgid(0, group) != 0) as c_int;
+            result |= c_int::from(libc::setpgid(0, group) != 0);
         }
         if has(libc::POSIX_SPAWN_RESETIDS) {
-            result |= (libc::setegid(libc::getgid()) != 0) as c_int;
-            result |= (libc::seteuid(libc::getuid()) != 0) as c_int;
+            result |= c_int::from(libc::setegid(libc::getgid()) != 0);
+            result |= c_int::from(libc::seteuid(libc::getuid()) != 0);
         }
         if has(libc::POSIX_SPAWN_SETSIGMASK) {
             let mut set: sigset_t = std::mem::zeroed();

@@ -276,7 +276,7 @@ interpose! {
         line.push(b'\n');
         outside(|| {
             // SAFETY: the program's own stream and a buffer of ours.
-            unsafe { libc::fwrite(line.as_ptr().cast(), 1, line.len(), *(&raw const stderr)) }
+            unsafe { libc::fwrite(line.as_ptr().cast(), 1, line.len(), stderr) }
         });
         Ok(())
     }
@@ -347,10 +347,16 @@ fn reopen(
     })
 }
 
-/// Writes out all streams: before the process leaves the volume.
+/// Writes out all streams, and puts the position of the standard input back to what was read from the
+/// stream: what glibc does at exit, before the process leaves the volume.
 pub fn flush_all() {
-    // SAFETY: NULL means all streams.
-    outside(|| unsafe { libc::fflush(std::ptr::null_mut()) });
+    // SAFETY: NULL means all streams for writing; the other is glibc's variable.
+    outside(|| unsafe {
+        libc::fflush(std::ptr::null_mut());
+        if REPLACED[0].load(Ordering::Relaxed) && !stdin.is_null() {
+            libc::fflush(stdin);
+        }
+    });
 }
 
 /// For `popen`: an ordinary stream over a pipe's end.
