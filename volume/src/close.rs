@@ -7,9 +7,9 @@
 
 use crate::Result;
 use crate::file::File;
-use crate::inode::{Inode, LIVE_BEYOND, LIVE_DIRTY, LIVE_MAPPED};
-use crate::layout::{BLOCK, FLAG_KEEP, Identity};
-use crate::map::{Map, MapItem, span};
+use crate::inode::{Current, Inode, LIVE_BEYOND, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
+use crate::layout::{FLAG_KEEP, Identity};
+use crate::map::MapItem;
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -55,23 +55,20 @@ impl Volume {
         op.end()
     }
 
-    /// Cuts off what lies beyond the end of a file, as recovery finds it after an unclean end.
-    /// `false` if there was nothing.
-    pub(crate) fn trim_beyond(&self, inode: Inode) -> Result<bool> {
+    /// Commits a size that is newer than the durable one and cuts off what lies beyond the end, as
+    /// recovery finds them when every process has died.
+    pub(crate) fn settle_leftovers(&self, inode: Inode) -> Result<()> {
         let identity = self.identity(inode)?;
-        if identity.kind() != Some(Kind::File) || identity.flags & FLAG_KEEP != 0 {
-            return Ok(false);
-        }
-        let (commit, _) = self.commit_line(inode, identity.generation)?;
-        let map = Map::new(self, inode, &identity);
-        if !map.holds_beyond(commit.size.div_ceil(BLOCK))? {
-            return Ok(false);
-        }
+        // Before the lock: its first holder in this epoch begins with the durable size.
+        let lazy = self.lazy_size(inode, identity.generation)?;
         let mut op = self.begin()?;
-        let file = op.work_on(Node { ino: inode.0, generation: identity.generation })?;
-        op.settle_lazy(&file, true)?;
-        op.end()?;
-        Ok(true)
+        let mut file = op.work_on(Node { ino: inode.0, generation: identity.generation })?;
+        if let Some((size, mtime)) = lazy {
+            let flags = file.current.flags | LIVE_DIRTY | LIVE_WRITTEN;
+            file.current = Current { size, mtime, ctime: mtime, flags };
+        }
+        op.settle_lazy(&file, identity.flags & FLAG_KEEP == 0)?;
+        op.end()
     }
 
     /// Gives all blocks of an inode back that nobody can reach any more: data, nodes, the target of
@@ -111,21 +108,5 @@ impl<'v> Op<'v> {
         }
         current.flags &= !(LIVE_BEYOND | LIVE_MAPPED);
         self.volume.publish_current(file, current, true, delta)
-    }
-}
-
-impl Map<'_> {
-    /// Whether any block is attached from `logical` on.
-    fn holds_beyond(&self, logical: u64) -> Result<bool> {
-        let mut at = logical;
-        let end = span(self.root()?.1);
-        while at < end {
-            let run = self.run(at, end - at)?;
-            if !run.is_hole() {
-                return Ok(true);
-            }
-            at += run.blocks;
-        }
-        Ok(false)
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::Result;
 use crate::edit::Sizing;
-use crate::inode::{Current, HINT_DIRTY_SINCE, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
+use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
 use crate::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
 use crate::map::Map;
 use crate::op::Op;
@@ -77,9 +77,8 @@ impl Volume {
         if committed {
             current.flags &= !LIVE_DIRTY;
         } else if file.current.flags & LIVE_DIRTY == 0 {
-            let (commit, _) = self.commit_line(file.inode, file.identity.generation)?;
-            self.set_hint(file.inode, HINT_DIRTY_SINCE, u64::from(commit.sequence))?;
-            current.flags |= LIVE_DIRTY;
+            let generation = file.identity.generation;
+            current.flags = self.dirty_flags(file.inode, generation, current.flags)?;
         }
         self.adjust_blocks(file.inode, &file.identity, delta)?;
         self.set_current(file.inode, &current)

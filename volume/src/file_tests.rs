@@ -590,3 +590,34 @@ fn fences_are_few() {
     assert_eq!(fences(100, 24), 3, "a short overwrite");
     assert_eq!(fences(100, 5000), 3, "an overwrite of two blocks");
 }
+
+#[test]
+fn what_returned_survives_the_death_of_every_process() {
+    let volume = volume(Mode::Posix, 16);
+    let root = crate::testing::root(&volume);
+    let new =
+        vfs::NewNode { kind: vfs::Kind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
+    let node = vfs::FileSystem::create(&*volume, root, b"log", &new).unwrap();
+    let mut bytes = Vec::new();
+    for step in 0..40 {
+        let line = vec![step + 1; 777];
+        volume.write_file(node, Position::End, &[UserIn::new(&line)]).unwrap();
+        bytes.extend(line);
+        match step {
+            10 => volume.sync_file(node).unwrap(),
+            20 => {
+                let mode = vfs::SetAttr { mode: Some(0o644), ..vfs::SetAttr::default() };
+                vfs::FileSystem::set_attr(&*volume, node, &mode).unwrap();
+            }
+            30 => {
+                volume.truncate_file(node, 5000).unwrap();
+                bytes.truncate(5000);
+            }
+            _ => {}
+        }
+        // As it would be found if all processes were killed now.
+        let image = crate::testing::image(&volume);
+        let after = crate::attach_region(image, &crate::AttachOptions::default()).unwrap();
+        assert_eq!(read(&after, node, 0, 100_000), bytes, "step {step}");
+    }
+}

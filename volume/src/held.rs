@@ -13,7 +13,7 @@
 use crate::Result;
 use crate::bucket::Dir;
 use crate::directory::Store;
-use crate::inode::{Current, Inode, LIVE_WRITTEN};
+use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_WRITTEN};
 use crate::layout::{COMMIT, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LINE, SLOT};
 use crate::op::Op;
 use crate::volume::{Volume, now};
@@ -178,7 +178,16 @@ impl Op<'_> {
 
     fn publish_held(&mut self, held: &[Held]) -> Result<()> {
         self.count_reshaped()?;
-        held.iter().try_for_each(|one| self.volume.set_current(one.inode, &one.current))
+        for one in held {
+            let (volume, mut current) = (self.volume, one.current);
+            if current.flags & LIVE_DIRTY != 0 {
+                // The size and times that were newer than the old commit slot are so beside the new.
+                let generation = one.identity.generation;
+                current.flags = volume.dirty_flags(one.inode, generation, current.flags)?;
+            }
+            volume.set_current(one.inode, &current)?;
+        }
+        Ok(())
     }
 }
 

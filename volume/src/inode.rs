@@ -18,7 +18,7 @@ use crate::Result;
 use crate::description::Maker;
 use crate::layout::{
     COMMIT, Commit, EXTENT_INODES, HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity, LINE,
-    VOLATILE,
+    SIZE_MAX, VOLATILE,
 };
 use crate::op::Op;
 use crate::volume::Volume;
@@ -40,10 +40,6 @@ const _: () = assert!(READY + 8 == VOLATILE + LINE);
 /// First of the words free for writers' hints (second volatile line); lock holder only.
 pub(crate) const HINTS: u64 = VOLATILE + LINE;
 
-/// Hint word: sequence of the commit slot beside which a file became [`LIVE_DIRTY`]. A newer slot says
-/// that a dead operation had committed.
-pub(crate) const HINT_DIRTY_SINCE: u64 = 1;
-
 /// The inode is being freed: no more opens.
 const OPENS_DEAD: u64 = 1 << 63;
 /// The number of references; above it the [`Maker`] of the last change.
@@ -57,6 +53,8 @@ pub(crate) const LIVE_DIRTY: u64 = 2;
 pub(crate) const LIVE_BEYOND: u64 = 4;
 /// Volatile flag: `ctime` was moved by a write, not by an attribute change.
 pub(crate) const LIVE_WRITTEN: u64 = 8;
+/// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
+const LIVE_MASK: u64 = 0xFFFF_FFFF;
 
 /// Retries of a lock-free read before it takes the lock.
 const RETRIES: u32 = 8;
@@ -86,6 +84,11 @@ impl Inode {
     pub(crate) fn lock_offset(self) -> u64 {
         self.at(LOCK)
     }
+}
+
+/// What a commit slot is called in the flags of an inode that is dirty beside it.
+fn dirty_mark(commit: &Commit, generation: u32) -> u64 {
+    u64::from(commit.sequence ^ generation.wrapping_mul(0x9E37_79B9)) << 32
 }
 
 impl Identity {
@@ -308,31 +311,43 @@ impl Volume {
         if now & 1 != parity { self.set_live(inode, SEQUENCE, now + 1) } else { Ok(()) }
     }
 
+    /// The flags of an inode whose size or times are newer than its commit line. They name the commit
+    /// slot that is the newest now: once there is a newer one, these size and times are void.
+    ///
+    /// The mark shares a line with the size and is stored before it, and lines persist in program
+    /// order: so even after a crash a size beside a valid mark is one that was current, and all its
+    /// bytes are durable. That is how what returned survives the death of *every* process.
+    pub(crate) fn dirty_flags(&self, inode: Inode, generation: u32, flags: u64) -> Result<u64> {
+        let (commit, _) = self.commit_line(inode, generation)?;
+        Ok(flags & LIVE_MASK | LIVE_DIRTY | dirty_mark(&commit, generation))
+    }
+
+    /// The size and modification time that are newer than the commit line, if there are any; also
+    /// those that another epoch left.
+    pub(crate) fn lazy_size(&self, inode: Inode, generation: u32) -> Result<Option<(u64, i64)>> {
+        let (commit, _) = self.commit_line(inode, generation)?;
+        let (flags, size) = (self.live(inode, FLAGS)?, self.live(inode, SIZE)?);
+        let valid = flags & LIVE_DIRTY != 0
+            && (flags & !LIVE_MASK) == dirty_mark(&commit, generation)
+            && (commit.size..=SIZE_MAX).contains(&size);
+        Ok(if valid { Some((size, self.live(inode, MTIME)? as i64)) } else { None })
+    }
+
     /// The lock's owner died inside an operation, now undone or done: readers may go on. If it had
     /// committed a size or times, those count; else what was current before.
     pub(crate) fn after_owner_died(&self, inode: Inode) -> Result<()> {
-        // It may have closed the inode for good and died before it took the last name.
-        let _ = self.volatile_map().shared_cas(inode.at(OPENS), OPENS_DEAD, 0)?;
         let mut flags = self.live(inode, FLAGS)? | LIVE_BEYOND;
         if let Ok(identity) = self.identity(inode)
             && let Ok((commit, _)) = self.commit_line(inode, identity.generation)
-            && (flags & LIVE_DIRTY == 0
-                || self.hint(inode, HINT_DIRTY_SINCE)? != u64::from(commit.sequence))
+            && self.lazy_size(inode, identity.generation)?.is_none()
         {
             self.set_live(inode, SIZE, commit.size)?;
             self.set_live(inode, MTIME, commit.mtime as u64)?;
-            flags &= !LIVE_DIRTY;
+            flags &= LIVE_MASK & !LIVE_DIRTY;
         }
         self.set_live(inode, FLAGS, flags)?;
-        // It was about to be freed. If it still has its name, it stays; if not, the sweep finds out.
-        let named = self.identity(inode).is_ok_and(|identity| identity.nlink > 0);
-        if named && self.live(inode, OPENS)? & OPENS_DEAD != 0 {
-            self.allow_opens(inode)?;
-        }
         for word in 0..LINE / 8 {
-            if word != HINT_DIRTY_SINCE {
-                self.set_live(inode, HINTS + word * 8, 0)?;
-            }
+            self.set_live(inode, HINTS + word * 8, 0)?;
         }
         let now = self.live(inode, SEQUENCE)?;
         self.set_live(inode, SEQUENCE, (now | 1) + 1)

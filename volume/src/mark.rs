@@ -77,7 +77,8 @@ pub(crate) struct Mark<'v> {
     /// Slots in use of each inode extent, by the extent's first block.
     pub(crate) slots: HashMap<u64, u64>,
     pub(crate) faults: Vec<FsckFault>,
-    /// Files with blocks beyond their end that nobody asked for.
+    /// Files with blocks beyond their end that nobody asked for, or with a size that is newer than
+    /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
     pub(crate) counts: Counts,
     directories: Vec<Place>,
@@ -361,7 +362,8 @@ impl<'v> Mark<'v> {
             let place = place(self);
             self.fault("unreadable", place, "its map cannot be read");
         }
-        if beyond && identity.flags & FLAG_KEEP == 0 {
+        let lazy = self.volume.lazy_size(inode, identity.generation);
+        if beyond && identity.flags & FLAG_KEEP == 0 || lazy.is_ok_and(|lazy| lazy.is_some()) {
             self.leftovers.push(inode);
         }
         if self.thorough {

@@ -22,7 +22,8 @@ use rustix::io::Errno;
 
 /// What a rebuild found.
 pub(crate) struct Rebuilt {
-    /// Files with blocks beyond their end that nobody asked for.
+    /// Files with blocks beyond their end that nobody asked for, or with a size that is newer than
+    /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
     pub(crate) counts: Counts,
 }
@@ -37,7 +38,7 @@ impl Volume {
         let rebuilt = self.rebuild(&[])?;
         for inode in rebuilt.leftovers {
             // CRASH: blocks beyond the end are harmless; the next recovery finds those that are left.
-            self.trim_beyond(inode)?;
+            self.settle_leftovers(inode)?;
         }
         Ok(rebuilt.counts)
     }
