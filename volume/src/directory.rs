@@ -350,8 +350,12 @@ impl Words {
 }
 
 impl<'v> Op<'v> {
-    /// Takes one metadata block.
+    /// Takes one metadata block for names or attributes: half of the reserve is left to what does
+    /// without more of them (overwrites, truncation).
     pub(crate) fn metadata_block(&mut self) -> Result<u64> {
+        if self.volume.free_blocks()? <= self.volume.reserve() / 2 {
+            return Err(Errno::NOSPC);
+        }
         let extents = self.volume.allocate_metadata(self, 1)?;
         extents.first().map(|&(block, _)| block).ok_or(Errno::NOSPC)
     }

@@ -131,7 +131,6 @@ fn a_full_volume_still_overwrites_truncates_and_unlinks() {
     for offset in [0, 5000, 4096 * 20] {
         assert_eq!(write(&volume, first, offset, &[3; 10_000]), Ok(10_000), "overwritten");
     }
-    volume.truncate(first, 7777).expect("truncated");
     for index in 0.. {
         // Names need inodes, inodes need space: at some point there is none left either.
         match file(&volume, root, &format!("empty {index}")) {
@@ -142,6 +141,15 @@ fn a_full_volume_still_overwrites_truncates_and_unlinks() {
             }
         }
     }
+    for index in 0.. {
+        let name = format!("{index} {}", "long".repeat(50));
+        if let Err(errno) = volume.link(first, root, name.as_bytes()) {
+            assert_eq!(errno, Errno::NOSPC);
+            break;
+        }
+    }
+    assert_eq!(write(&volume, first, 100, &[4; 20_000]), Ok(20_000), "overwritten again");
+    volume.truncate(first, 7777).expect("truncated");
     volume.truncate(filler, end / 2).expect("truncated");
     assert_eq!(check(&place).faults, []);
     let mut names = Vec::new();
