@@ -231,7 +231,8 @@ impl Region {
             device: false,
             class: Class::Volatile,
             reason: "a private view".to_owned(),
-            flags: MapFlags::PRIVATE,
+            // What is never stored to needs no memory of its own, however large the file is.
+            flags: MapFlags::PRIVATE | MapFlags::NORESERVE,
             align: PAGE as usize,
         };
         Region::map(None, name, source, &OpenOptions { write: true, ..OpenOptions::default() })

@@ -1,5 +1,8 @@
 //! What the tests of the command share: a place in memory, and ways to run `solera`.
 
+// Each test binary uses a part of this.
+#![allow(dead_code)]
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
