@@ -14,7 +14,7 @@
 
 use crate::Result;
 use crate::bucket::{Bucket, Cell, Dir, Entry, Target, occupancy_at, slots_of};
-use crate::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, unchecked};
+use crate::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
 use crate::layout::{BLOCK, ROOT_WORD};
 use crate::op::Op;
 use crate::volume::Volume;
@@ -184,6 +184,10 @@ impl Volume {
                     let slot = candidates.trailing_zeros() as usize;
                     candidates &= candidates - 1;
                     let key = bucket.key(slot)?;
+                    if hash_of_key(key) != hash {
+                        // It has just changed: an error that counts only if nothing moved.
+                        return Err(Errno::IO);
+                    }
                     if !place.cell.holds(key) {
                         continue;
                     }
