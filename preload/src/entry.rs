@@ -105,6 +105,8 @@ pub fn serve<T: Answer>(
         drop(inside);
         match served {
             Ok(value) => return value,
+            // What was found and then removed by somebody else: a path leads to it no more.
+            Err(Stop::Errno(Errno::STALE)) => return fail(Errno::NOENT),
             Err(Stop::Errno(errno)) => return fail(errno),
             Err(Stop::Refused(reason, errno)) => {
                 report::count(function, reason);

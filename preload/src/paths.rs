@@ -6,6 +6,7 @@
 //! does not find it (docs/caveats.md). `/proc/self/fd/N`, `/dev/fd/N` and `/dev/std*` that name a
 //! descriptor of ours mean that descriptor.
 
+use std::borrow::Cow;
 use std::ffi::{CString, c_int};
 use std::os::unix::ffi::OsStrExt;
 
@@ -40,72 +41,60 @@ pub fn resolve(
 ) -> Result<Target, Errno> {
     match start(process, dirfd, path) {
         None => Ok(Target::Kernel),
-        Some(start) => walk(process, start, path, follow),
+        Some(start) => walk(process, start, follow),
     }
 }
 
 /// A walk's beginning.
-enum Start {
-    /// From this directory with the path as written.
-    Here(Node),
-    /// From the root with this text.
-    Root(Vec<u8>),
+enum Start<'a> {
+    /// From this directory with this text.
+    At(Node, Cow<'a, [u8]>),
     Descriptor(c_int),
 }
 
-fn walk(process: &Process, start: Start, path: &[u8], follow: bool) -> Result<Target, Errno> {
-    let mut owned;
-    let (mut node, mut text) = match start {
-        Start::Here(node) => (node, path),
-        Start::Descriptor(fd) => return Ok(Target::Descriptor(fd)),
-        Start::Root(rest) => {
-            owned = rest;
-            (process.fs.root(), owned.as_slice())
-        }
-    };
+fn walk(process: &Process, start: Start<'_>, follow: bool) -> Result<Target, Errno> {
+    let mut outside;
+    let mut next = start;
     for _ in 0..LINKS_MAX {
-        let outside = match process.walk().walk(node, text, follow)? {
+        let (node, text) = match next {
+            Start::Descriptor(fd) => return Ok(Target::Descriptor(fd)),
+            Start::At(node, text) => (node, text),
+        };
+        outside = match process.walk().walk(node, &text, follow)? {
             Place::Inside(found) => return Ok(Target::Volume(found)),
             Place::Outside(outside) => outside,
         };
         // It may come back: `/pm/../pm/x`, or a symlink to `/proc/self/fd/3`.
-        match self::start(process, libc::AT_FDCWD, &outside) {
-            None => {
-                let path = CString::new(outside).map_err(|_| Errno::INVAL)?;
-                return Ok(Target::Elsewhere(path));
-            }
-            Some(Start::Descriptor(fd)) => return Ok(Target::Descriptor(fd)),
-            Some(Start::Here(_)) => return Err(Errno::LOOP),
-            Some(Start::Root(rest)) => {
-                owned = rest;
-                (node, text) = (process.fs.root(), owned.as_slice());
-            }
-        }
+        next = match absolute(process, &outside) {
+            None => return Ok(Target::Elsewhere(c_text(&outside)?)),
+            Some(Start::Descriptor(fd)) => Start::Descriptor(fd),
+            Some(Start::At(node, text)) => Start::At(node, Cow::Owned(text.into_owned())),
+        };
     }
     Err(Errno::LOOP)
 }
 
 /// Decides whose a path is.
-fn start(process: &Process, dirfd: c_int, path: &[u8]) -> Option<Start> {
+fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8]) -> Option<Start<'a>> {
     if path.first() == Some(&b'/') {
         return absolute(process, path);
     }
     if dirfd == libc::AT_FDCWD {
         let cwd = process.cwd();
         if let Some(node) = cwd.node {
-            return Some(Start::Here(node));
+            return Some(Start::At(node, Cow::Borrowed(path)));
         }
         return joined(process, path, || Some(cwd.path.clone()));
     }
     if let Some(desc) = fdtable::get(dirfd) {
         // A description that went away meanwhile fails in the walk.
         let node = process.fs.describe(desc).map_or(Node { ino: 0, generation: 0 }, |is| is.0);
-        return Some(Start::Here(node));
+        return Some(Start::At(node, Cow::Borrowed(path)));
     }
     joined(process, path, || kernel_path(dirfd))
 }
 
-fn absolute(process: &Process, path: &[u8]) -> Option<Start> {
+fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
     if let Some(fd) = descriptor_link(path) {
         return Some(Start::Descriptor(fd));
     }
@@ -115,12 +104,17 @@ fn absolute(process: &Process, path: &[u8]) -> Option<Start> {
         return None;
     }
     let rest = strip_prefix(&process.prefix, path)?;
-    Some(Start::Root(if rest.is_empty() { b".".to_vec() } else { rest.to_vec() }))
+    let rest: &[u8] = if rest.is_empty() { b"." } else { rest };
+    Some(Start::At(process.fs.root(), Cow::Borrowed(rest)))
 }
 
 /// A relative path below a directory of the kernel's: it can reach the prefix only by way of one of
 /// the prefix's own components, or of `..`.
-fn joined(process: &Process, path: &[u8], base: impl Fn() -> Option<Vec<u8>>) -> Option<Start> {
+fn joined(
+    process: &Process,
+    path: &[u8],
+    base: impl Fn() -> Option<Vec<u8>>,
+) -> Option<Start<'static>> {
     let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
     let leads = first == b".."
         || first == b"." && path.len() > 1
@@ -132,7 +126,8 @@ fn joined(process: &Process, path: &[u8], base: impl Fn() -> Option<Vec<u8>>) ->
     whole.push(b'/');
     whole.extend_from_slice(path);
     let rest = strip_prefix(&process.prefix, &whole)?;
-    Some(Start::Root(if rest.is_empty() { b".".to_vec() } else { rest.to_vec() }))
+    let rest = if rest.is_empty() { b".".to_vec() } else { rest.to_vec() };
+    Some(Start::At(process.fs.root(), Cow::Owned(rest)))
 }
 
 /// The path of a directory descriptor of the kernel's.

@@ -11,6 +11,9 @@ use crate::{
     Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, OpenFlags, RenameFlags, Result, SetAttr,
 };
 
+/// How often a name that others make and remove at the same time is tried.
+const RACES_MAX: u32 = 64;
+
 /// One who acts on a tree.
 #[derive(Clone, Copy)]
 pub struct User<'a> {
@@ -37,11 +40,32 @@ impl<'a> User<'a> {
         self.walk.cred
     }
 
-    /// Opens what was found with `O_*` flags; creates it with `mode` if `O_CREAT` asks for it.
+    /// Opens what was found with `O_*` flags; creates it with `mode` if `O_CREAT` asks for it. What
+    /// another process makes or removes meanwhile is looked for again.
     pub fn open(&self, found: &Found, flags: i32, mode: u32) -> Result<Opened> {
+        let mut place = *found;
+        for _ in 0..RACES_MAX {
+            match self.open_once(&place, flags, mode) {
+                Err(Errno::STALE) => {}
+                Err(Errno::EXIST) if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT => {}
+                result => return result.map(Opened::Here),
+            }
+            let Last::Name(name) = place.last else {
+                return Err(Errno::NOENT);
+            };
+            let follow = flags & libc::O_NOFOLLOW == 0;
+            match self.walk.walk(place.dir, name.as_bytes(), follow)? {
+                Place::Inside(found) => place = Found { slash: place.slash, ..found },
+                Place::Outside(path) => return Ok(Opened::Outside(path)),
+            }
+        }
+        Err(Errno::NOENT)
+    }
+
+    fn open_once(&self, found: &Found, flags: i32, mode: u32) -> Result<Desc> {
         let open_flags = OpenFlags(flags);
         if open_flags.has(libc::O_TMPFILE) {
-            return self.open_temporary(found, flags, mode).map(Opened::Here);
+            return self.open_temporary(found, flags, mode);
         }
         let Some(attr) = found.attr else {
             if !open_flags.has(libc::O_CREAT) {
@@ -58,7 +82,7 @@ impl<'a> User<'a> {
         if found.slash && attr.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
-        self.open_node(&attr, flags).map(Opened::Here)
+        self.open_node(&attr, flags)
     }
 
     /// Opens a node that exists: the checks of kind and permission, then the engine.
@@ -92,26 +116,13 @@ impl<'a> User<'a> {
         self.fs().open(attr.node, open_flags)
     }
 
-    /// Creates and opens a regular file. Another process may be faster: then theirs is opened, unless
-    /// `O_EXCL`.
-    fn open_new(&self, found: &Found, flags: i32, mode: u32) -> Result<Opened> {
+    /// Creates and opens a regular file.
+    fn open_new(&self, found: &Found, flags: i32, mode: u32) -> Result<Desc> {
         let name = self.new_name(found)?;
         let new = self.new_node(found.dir, Kind::File, mode)?;
-        let node = match self.fs().create(found.dir, name.as_bytes(), &new) {
-            Ok(node) => node,
-            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
-                let follow = flags & libc::O_NOFOLLOW == 0;
-                return match self.walk.walk(found.dir, name.as_bytes(), follow)? {
-                    Place::Inside(found) => {
-                        self.open_node(&found.existing()?, flags).map(Opened::Here)
-                    }
-                    Place::Outside(path) => Ok(Opened::Outside(path)),
-                };
-            }
-            Err(errno) => return Err(errno),
-        };
+        let node = self.fs().create(found.dir, name.as_bytes(), &new)?;
         // A new file may be written by its maker whatever its mode says.
-        self.fs().open(node, OpenFlags(flags & !libc::O_TRUNC)).map(Opened::Here)
+        self.fs().open(node, OpenFlags(flags & !libc::O_TRUNC))
     }
 
     fn open_temporary(&self, found: &Found, flags: i32, mode: u32) -> Result<Desc> {

@@ -139,9 +139,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks until the end of `text` or the first symlink to follow.
+    /// Walks until the end of `text` or the first symlink to follow. The attributes of what is passed
+    /// are asked for only where something depends on them: an engine says itself (`ENOTDIR`) that a
+    /// node in the middle has no entries, and only then it may be a symlink.
     fn run(&self, start: Node, text: &[u8], follow: bool) -> Result<Run> {
-        let mut dir = self.fs.attr(start).map_err(removed)?;
+        let mut dir = start;
+        // The directory that `dir` was found in, and where the text after its name starts.
+        let mut came: Option<(Node, usize)> = None;
         let mut at = 0;
         loop {
             at += text[at..].iter().take_while(|&&byte| byte == b'/').count();
@@ -150,49 +154,76 @@ impl Walk<'_> {
             at += length;
             let rest = &text[at..];
             let more = rest.iter().any(|&byte| byte != b'/');
-            if dir.kind != Kind::Directory {
-                return Err(Errno::NOTDIR);
+            let dots = matches!(name, b"" | b"." | b"..");
+            if name.len() > NAME_BYTES_MAX {
+                return Err(Errno::NAMETOOLONG);
             }
-            if name.is_empty() || name == b"." || name == b".." {
+            if dots || !self.cred.privileged() {
+                let attr = self.fs.attr(dir).map_err(removed)?;
+                match (attr.kind, came) {
+                    (Kind::Directory, _) => self.cred.check(&attr, EXECUTE)?,
+                    (Kind::Symlink, Some((from, after))) => {
+                        return self.follow(from, dir, &text[after..]);
+                    }
+                    _ => return Err(Errno::NOTDIR),
+                }
+            }
+            if dots {
                 let parent = name == b"..";
-                if parent && dir.node == self.fs.root() {
+                if parent && dir == self.fs.root() {
                     return Ok(Run::Done(Place::Outside(self.above(rest))));
                 }
-                if !name.is_empty() {
-                    self.cred.check(&dir, EXECUTE)?;
-                }
                 if parent {
-                    dir = self.fs.attr(self.fs.lookup(dir.node, b"..")?)?;
+                    (dir, came) = (self.fs.lookup(dir, b"..").map_err(removed)?, None);
                 }
                 if more {
                     continue;
                 }
+                let attr = Some(self.fs.attr(dir).map_err(removed)?);
                 let last = Last::Directory { parent };
-                let found = Found { dir: dir.node, last, attr: Some(dir), slash: false };
-                return Ok(Run::Done(Place::Inside(found)));
+                return Ok(Run::Done(Place::Inside(Found { dir, last, attr, slash: false })));
             }
-            if name.len() > NAME_BYTES_MAX {
-                return Err(Errno::NAMETOOLONG);
-            }
-            self.cred.check(&dir, EXECUTE)?;
-            let attr = match self.fs.lookup(dir.node, name) {
-                Ok(node) => Some(self.fs.attr(node)?),
-                Err(Errno::NOENT) if !more => None,
-                Err(errno) => return Err(errno),
+            let node = match self.fs.lookup(dir, name) {
+                Ok(node) => Some(node),
+                Err(Errno::NOENT | Errno::STALE) if !more => None,
+                Err(Errno::NOTDIR) => {
+                    let link = self.fs.attr(dir).map_err(removed)?.kind == Kind::Symlink;
+                    return match came.filter(|_| link) {
+                        Some((from, after)) => self.follow(from, dir, &text[after..]),
+                        None => Err(Errno::NOTDIR),
+                    };
+                }
+                Err(errno) => return Err(removed(errno)),
             };
-            if let Some(link) = attr.filter(|attr| attr.kind == Kind::Symlink)
-                && (more || follow || !rest.is_empty())
-            {
-                return self.follow(dir.node, link.node, rest);
-            }
-            if let (Some(next), true) = (attr, more) {
-                dir = next;
+            if let (Some(next), true) = (node, more) {
+                (dir, came) = (next, Some((dir, at)));
                 continue;
             }
-            let last = Last::Name(Name::new(name)?);
-            let found = Found { dir: dir.node, last, attr, slash: !rest.is_empty() };
-            return Ok(Run::Done(Place::Inside(found)));
+            return self.arrive(dir, (name, rest), node, follow);
         }
+    }
+
+    /// The last component: what is there, unless it is a symlink to follow.
+    fn arrive(
+        &self,
+        dir: Node,
+        (name, rest): (&[u8], &[u8]),
+        node: Option<Node>,
+        follow: bool,
+    ) -> Result<Run> {
+        let attr = match node.map(|node| self.fs.attr(node)) {
+            // Removed since it was found.
+            None | Some(Err(Errno::STALE)) => None,
+            Some(attr) => Some(attr?),
+        };
+        let slash = !rest.is_empty();
+        if let Some(link) = attr.filter(|attr| attr.kind == Kind::Symlink)
+            && (follow || slash)
+        {
+            return self.follow(dir, link.node, rest);
+        }
+        let last = Last::Name(Name::new(name)?);
+        Ok(Run::Done(Place::Inside(Found { dir, last, attr, slash })))
     }
 
     fn follow(&self, dir: Node, link: Node, rest: &[u8]) -> Result<Run> {

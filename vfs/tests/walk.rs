@@ -73,6 +73,11 @@ fn symlinks_are_followed_where_linux_follows_them() {
     link(&user, "loop", "loop");
     assert_eq!(find(&user, "l/f", false).expect("found").existing().expect("is").node, file);
     assert_eq!(find(&user, "absolute", true).expect("found").existing().expect("is").node, file);
+    let guest = Cred { uid: 7, gid: 7, groups: vec![] };
+    let guest = self::user(&fs, &guest);
+    assert_eq!(find(&guest, "l/../l/f", false).expect("found").existing().expect("is").node, file);
+    assert_eq!(find(&guest, "absolute/x", false).err(), Some(Errno::NOTDIR));
+    assert_eq!(find(&user, "absolute/x", false).err(), Some(Errno::NOTDIR));
     let kind = |path, follow| find(&user, path, follow).expect("found").attr.map(|attr| attr.kind);
     assert_eq!(kind("l", false), Some(Kind::Symlink));
     assert_eq!(kind("l", true), Some(Kind::Directory));
