@@ -71,8 +71,10 @@ pub(crate) struct DescState {
 
 impl DescState {
     fn of_word(word: u64, epoch: u32) -> Self {
+        if (word >> 32) as u32 != epoch {
+            return Self { phase: Phase::Free, slot: 0, generation: 0 };
+        }
         let phase = match word & 7 {
-            _ if (word >> 32) as u32 != epoch => Phase::Free,
             1 => Phase::Claimed,
             2 => Phase::Open,
             3 => Phase::Dropping,
@@ -206,7 +208,7 @@ impl Volume {
         self.rt.store(at + LOCK, 0)?;
         let counted = self.add_open(inode, Maker::new(desc, false));
         // The inode may have become another object before the reference was there; not after.
-        let same = counted.and_then(|()| self.kind_of(node).map(drop));
+        let same = counted.and_then(|()| self.is_still(inode, node.generation));
         // Somebody may have confirmed it already.
         self.turn_desc(desc.index, claimed, DescState { phase: Phase::Open, ..claimed })?;
         match (counted, same) {
@@ -237,22 +239,31 @@ impl Volume {
             if free.phase != Phase::Free {
                 continue;
             }
-            let generation = (free.generation + 1) & 0xF_FFFF;
+            let generation = free.generation % 0xF_FFFF + 1;
             let mine = DescState { phase: Phase::Claimed, slot: self.slot(), generation };
             // Before it is claimed, so that whoever recovers this process looks far enough.
             self.rt.raise(HEADER_DESCRIPTIONS, u64::from(index) + 1)?;
             if !self.turn_desc(index, free, mine)? {
                 continue;
             }
-            let holders = self.rt.description(index) + HOLDERS;
-            for word in 0..HOLDER_WORDS {
-                self.rt.store(holders + word * 8, 0)?;
+            if free.generation == 0 {
+                self.clear_holders(index)?;
             }
             self.hold(index, self.slot(), true)?;
             hint.store(index.wrapping_sub(self.slot() * 64), Ordering::Relaxed);
             return Ok((Desc { index, generation }, mine));
         }
         Err(Errno::NFILE)
+    }
+
+    /// First use of an entry in this epoch: its holders are another epoch's. Later on it is free only
+    /// when nobody holds it.
+    fn clear_holders(&self, index: u32) -> Result<()> {
+        let at = self.rt.description(index) + HOLDERS;
+        for word in 0..HOLDER_WORDS {
+            self.rt.store(at + word * 8, 0)?;
+        }
+        Ok(())
     }
 
     /// Puts an entry back whose reference is given back (or was never taken).
@@ -271,8 +282,14 @@ impl Volume {
     fn hold(&self, index: u32, slot: u32, hold: bool) -> Result<bool> {
         let at = self.rt.description(index) + HOLDERS + u64::from(slot / 64) * 8;
         let bit = 1 << (slot % 64);
-        let before = if hold { self.rt.or(at, bit)? } else { self.rt.and(at, !bit)? };
-        Ok(before & bit != 0)
+        let held = self.rt.load(at)? & bit != 0;
+        // The slot's own process alone changes its bit: what it reads is so.
+        match (held, hold) {
+            (false, true) => self.rt.or(at, bit)?,
+            (true, false) => self.rt.and(at, !bit)?,
+            _ => 0,
+        };
+        Ok(held)
     }
 
     fn is_held(&self, index: u32) -> Result<bool> {
@@ -385,6 +402,8 @@ impl Volume {
         }
         if !held {
             self.hold(desc.index, slot, false)?;
+            // It may be another description by now, whose last holder saw this one's bit.
+            self.drop_if_unheld(desc.index)?;
         }
         Err(Errno::BADF)
     }
@@ -494,14 +513,19 @@ impl Volume {
                 continue;
             }
             self.hold(index, slot, false)?;
-            // Its last holder may have died between giving it up and dropping it. Or he lives and is
-            // about to drop it: one of us will.
-            if !self.is_held(index)? {
-                let desc = Desc { index, generation: state.generation };
-                self.tolerate(self.drop_description(desc))?;
-            }
+            self.tolerate(self.drop_if_unheld(index))?;
         }
         Ok(())
+    }
+
+    /// Drops an open description without holders: its last one died between giving it up and dropping it,
+    /// or lives and is about to drop it: one of us will.
+    fn drop_if_unheld(&self, index: u32) -> Result<()> {
+        let state = self.desc_state(index)?;
+        if state.phase != Phase::Open || self.is_held(index)? {
+            return Ok(());
+        }
+        self.drop_description(Desc { index, generation: state.generation })
     }
 
     /// One file that cannot be finished (it is damaged, or the volume is full) must not keep a process
@@ -535,7 +559,8 @@ impl Volume {
         {
             self.confirm(Maker::new(desc, false))?;
         }
-        self.hold(desc.index, state.slot, false)?;
+        // Nobody else can have known it.
+        self.clear_holders(desc.index)?;
         if self.desc_state(desc.index)?.phase == Phase::Open {
             return self.drop_description(desc);
         }

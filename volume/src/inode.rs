@@ -164,6 +164,15 @@ impl Volume {
         }
     }
 
+    /// Whether the inode is still the object of this generation: for who has just taken a reference, which
+    /// keeps it so. `ESTALE` if not. (Neither word changes as long as the object lives.)
+    pub(crate) fn is_still(&self, inode: Inode, generation: u32) -> Result<()> {
+        const GENERATION: u64 = std::mem::offset_of!(Identity, generation) as u64;
+        let used = self.region.load64(inode.at(IDENTITY))? as u16 == INODE_TAG;
+        let found = self.region.load64(inode.at(IDENTITY + GENERATION))? as u32;
+        if used && found == generation { Ok(()) } else { Err(Errno::STALE) }
+    }
+
     /// The newer valid slot of the commit line, and its index. `EIO` if there is none, or if the newest
     /// one is damaged: an older size must not pass for the current one.
     ///

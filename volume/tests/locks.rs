@@ -129,11 +129,7 @@ fn ranges_split_and_merge_as_in_a_model() {
     let node = put(&place.attach(), "file", b"contents");
     let parties: Vec<_> = (0..3).map(|_| Party::new(&place, node)).collect();
     let mut model = Model([[0; 64]; 3]);
-    let mut seed = 7_u64;
-    let mut draw = move |below: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) % below
-    };
+    let mut draw = common::random(7);
     for step in 0..20_000 {
         let party = draw(3) as usize;
         let (x, y) = (draw(64), draw(64));

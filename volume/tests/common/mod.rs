@@ -116,3 +116,11 @@ pub fn get(volume: &Volume, name: &str) -> Result<Vec<u8>, Errno> {
     assert_eq!(read, bytes.len());
     Ok(bytes)
 }
+
+/// Numbers below what is asked for, the same ones for the same seed.
+pub fn random(mut seed: u64) -> impl FnMut(u64) -> u64 {
+    move |below| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    }
+}
