@@ -2,7 +2,7 @@
 //!
 //! A word is `epoch << 32 | waiters << 31 | owner` (see [`Owner`]); a word of another epoch counts as
 //! free. Taking one is a compare-and-swap; a waiter spins, then sleeps, and every 20 ms asks whether
-//! the owner's process is alive. Finding it dead it recovers it ([`Volume::recover_dead`]), which
+//! the owner's process is alive. Finding it dead it recovers it ([`Volume::bury_if_dead`]), which
 //! frees the word.
 
 use crate::Result;
@@ -43,21 +43,6 @@ pub(crate) fn acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) 
             volume.bury_if_dead(holder)?;
         }
     }
-}
-
-/// Tries once; `false` if somebody holds it.
-pub(crate) fn try_acquire(
-    volume: &Volume,
-    map: &Region,
-    offset: u64,
-    owner: Owner,
-) -> Result<bool> {
-    let word = map.shared_load(offset)?;
-    if Owner::of_word(word, volume.epoch).is_some() {
-        return Ok(false);
-    }
-    let keep = if (word >> 32) as u32 == volume.epoch { word & WAITERS } else { 0 };
-    Ok(map.shared_cas(offset, word, owner.word(volume.epoch) | keep)?.is_ok())
 }
 
 /// Frees the lock if `owner` holds it, and wakes who waits.

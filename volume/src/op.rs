@@ -10,8 +10,7 @@
 //!    Dropping an operation before that aborts it: its transaction is rolled back, what it
 //!    allocated is freed.
 //!
-//! Lock order: the rename lock, then inodes by number, then other runtime locks (descriptions, record
-//! locks). The record names every lock *before* it is taken and every lone commit word before it is stored,
+//! Lock order: a description's position lock, the rename lock, inodes by number. The record names every lock *before* it is taken and every lone commit word before it is stored,
 //! so a recoverer knows what to release and which lines to flush.
 
 use crate::bucket::Dir;
@@ -230,11 +229,6 @@ impl<'v> Op<'v> {
     /// Takes the volume-wide lock for renames of directories; before any inode's.
     pub(crate) fn lock_rename(&mut self) -> Result<()> {
         self.take(HEADER_RENAME | IN_RUNTIME)
-    }
-
-    /// Takes a lock word of the runtime (descriptions, record locks); after all inodes'.
-    pub(crate) fn lock_runtime(&mut self, offset: u64) -> Result<()> {
-        self.take(offset | IN_RUNTIME)
     }
 
     fn take(&mut self, lock: u64) -> Result<()> {
