@@ -158,10 +158,14 @@ fn library_path() -> Vec<u8> {
 
 fn inherit(process: &Process) {
     fdtable::set_placeholder(std::os::fd::AsRawFd::as_raw_fd(&process.anchor));
-    let held = variable(handover::HELD);
-    if let Some(held) = held {
+    if let Some(held) = variable(handover::HELD) {
         let cwd = variable(handover::CWD);
         let resumed = RESUMED.load(Ordering::Relaxed);
         handover::take_over(process, resumed, &held, cwd.as_deref());
+    }
+    // A child that slips past us (a raw `clone` and `execve`) must not take this image's place.
+    for name in [c"SOLERA_HELD", c"SOLERA_CWD", c"SOLERA_RESUME"] {
+        // SAFETY: no other thread runs yet; glibc takes the entry out of the array in place.
+        unsafe { libc::unsetenv(name.as_ptr()) };
     }
 }

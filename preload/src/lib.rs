@@ -13,7 +13,7 @@
 //! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
 //! | `open`, `rw`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
 //! | `stdio`, `temp`, `tree`, `spawn`, `exec`, `variadic` | what glibc does inside itself |
-//! | `report` | what was not served, and why |
+//! | `refused`, `report` | what is not served, and why |
 
 mod attrs;
 mod cwd;
@@ -30,6 +30,7 @@ mod names;
 mod open;
 mod paths;
 mod process;
+mod refused;
 mod report;
 mod rw;
 mod spawn;

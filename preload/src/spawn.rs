@@ -138,6 +138,16 @@ fn apply(attributes: Attributes) -> c_int {
             result |= c_int::from(libc::setegid(libc::getgid()) != 0);
             result |= c_int::from(libc::seteuid(libc::getuid()) != 0);
         }
+        if has(libc::POSIX_SPAWN_SETSCHEDULER) || has(libc::POSIX_SPAWN_SETSCHEDPARAM) {
+            let mut parameter: libc::sched_param = std::mem::zeroed();
+            let mut policy = libc::sched_getscheduler(0);
+            libc::posix_spawnattr_getschedparam(attributes, &raw mut parameter);
+            if has(libc::POSIX_SPAWN_SETSCHEDULER) {
+                libc::posix_spawnattr_getschedpolicy(attributes, &raw mut policy);
+            }
+            let set = libc::sched_setscheduler(0, policy, &raw const parameter);
+            result |= c_int::from(set != 0);
+        }
         if has(libc::POSIX_SPAWN_SETSIGMASK) {
             let mut set: sigset_t = std::mem::zeroed();
             libc::posix_spawnattr_getsigmask(attributes, &raw mut set);

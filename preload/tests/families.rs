@@ -171,3 +171,38 @@ fn the_report_names_what_was_not_served() {
     assert!(report.contains("1 binary-copied-to-memory execve"), "{report}");
     assert!(report.contains("fifo-or-device-on-volume open"), "{report}");
 }
+
+/// Calls that a volume does not serve: each fails with its error, and is counted.
+#[test]
+fn what_is_not_served_is_refused() {
+    let place = Place::new("refused");
+    format(&place.volume());
+    let program = place.0.join("refused");
+    compile("refused.c", &program, &["-O1"]);
+    let report = place.0.join("report");
+    let output = Command::new(&program)
+        .arg(PREFIX)
+        .env("SOLERA_VOLUME", place.volume())
+        .env("SOLERA_AT", PREFIX)
+        .env("SOLERA_REPORT", &report)
+        .env("LD_PRELOAD", library())
+        .output()
+        .expect("the program runs");
+    let said = text(&output);
+    let answers: Vec<&str> = said.lines().filter_map(|line| line.rsplit([' ']).next()).collect();
+    let expected = [
+        "EOPNOTSUPP",
+        "ECONNREFUSED",
+        "EOPNOTSUPP",
+        "EOPNOTSUPP",
+        "0",
+        "EOPNOTSUPP",
+        "1",
+        "EINVAL",
+    ];
+    assert_eq!(answers, expected, "{said}");
+    let report = std::fs::read_to_string(&report).expect("a report");
+    for reason in ["socket-on-volume", "inotify", "fts", "descriptor-through-socket", "splice"] {
+        assert!(report.contains(reason), "{reason}: {report}");
+    }
+}
