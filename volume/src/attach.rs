@@ -326,7 +326,7 @@ impl Attempt<'_> {
         if !(clean && volume.load_free_map(saved).map_err(|e| self.system("its free map", e))?) {
             step(volume.recover_all(), "recovering it")?;
         }
-        volume.local.attached.store(true, Ordering::Release);
+        volume.set_attached();
         Ok(volume)
     }
 
@@ -363,7 +363,7 @@ impl Attempt<'_> {
         }
         volume.enter().map_err(|errno| self.system("taking a process slot", errno))?;
         volume.bury_the_dead().map_err(|errno| self.system("recovering dead processes", errno))?;
-        volume.local.attached.store(true, Ordering::Release);
+        volume.set_attached();
         Ok(volume)
     }
 }
@@ -419,7 +419,7 @@ impl Volume {
     /// Detaches: drops every hold of this process. The last one to leave saves the free map and says
     /// clean. `EBUSY` if a thread is still inside a call: then the attachment ends with the process.
     pub(crate) fn leave(&self) -> Result<(), Errno> {
-        if !self.local.attached.swap(false, Ordering::SeqCst) {
+        if !self.local.attached.swap(false, Ordering::SeqCst) || !self.is_own_process() {
             return Ok(());
         }
         self.wait_for_own_operations()?;
@@ -471,6 +471,9 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
+        if !self.is_own_process() {
+            return;
+        }
         if !self.local.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {
             // Attached in part, or detached: the slot, if it is still this process's, is nobody's now.
             let _ = self.liveness.release(self.slot());
@@ -584,6 +587,6 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     volume.set_slot(token.slot, token.generation);
     // Threads of the old image ended inside their calls.
     volume.bury_own_operations().map_err(|errno| system("recovering its calls", errno))?;
-    volume.local.attached.store(true, Ordering::Release);
+    volume.set_attached();
     Ok(Arc::new(volume))
 }

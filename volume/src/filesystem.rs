@@ -413,7 +413,7 @@ impl FileSystem for Volume {
         }
         self.wake_slot(slot);
         self.set_slot(slot, embryo.generation);
-        self.local.attached.store(true, Ordering::Relaxed);
+        self.set_attached();
         Ok(())
     }
 

@@ -10,8 +10,9 @@
 //!    Dropping an operation before that aborts it: its transaction is rolled back, what it
 //!    allocated is freed.
 //!
-//! Lock order: a description's position lock, the rename lock, inodes by number. The record names every lock *before* it is taken and every lone commit word before it is stored,
-//! so a recoverer knows what to release and which lines to flush.
+//! Lock order: a description's position lock, the rename lock, inodes by number. The record names every
+//! lock *before* it is taken and every lone commit word before it is stored, so a recoverer knows what
+//! to release and which lines to flush.
 
 use crate::bucket::Dir;
 use crate::inode::Inode;

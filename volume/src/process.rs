@@ -18,7 +18,7 @@ use crate::liveness::{Liveness, lock_slots, own_pid};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 const STATE: u64 = 0;
@@ -48,6 +48,8 @@ pub(crate) const NO_OPERATION: u32 = 1022;
 /// What a process knows of its own attachment; a forked child inherits a copy.
 #[derive(Default)]
 pub(crate) struct Local {
+    /// The process whose attachment this is: a child that was forked behind our back has none.
+    process: AtomicU32,
     /// Fully attached; otherwise calls give `EBADF`.
     pub(crate) attached: AtomicBool,
     /// It has set record locks of its own, so closing may have to drop some.
@@ -100,6 +102,18 @@ pub(crate) fn process_owner(slot: u32, generation: u32) -> Owner {
 }
 
 impl Volume {
+    /// From now on calls are served.
+    pub(crate) fn set_attached(&self) {
+        self.local.process.store(own_pid(), Ordering::Relaxed);
+        self.local.attached.store(true, Ordering::Release);
+    }
+
+    /// Whether the attachment (or what there is of it) is this process's to give up.
+    pub(crate) fn is_own_process(&self) -> bool {
+        let process = self.local.process.load(Ordering::Relaxed);
+        process == 0 || process == own_pid()
+    }
+
     /// This process as an owner outside operations.
     pub(crate) fn own(&self) -> Owner {
         process_owner(self.slot(), self.slot_generation())

@@ -132,6 +132,30 @@ fn a_failed_or_killed_child_leaves_nothing() {
 }
 
 #[test]
+fn a_child_that_nobody_announced_harms_nothing_when_it_ends() {
+    if role("raw-fork") {
+        let volume = Place::of_parent().attach();
+        put(&volume, "a", b"contents");
+        let desc = open(&volume, "a", libc::O_RDONLY);
+        // SAFETY: the child calls this crate and `_exit` only.
+        match unsafe { libc::fork() } {
+            0 => {
+                let result = volume.detach();
+                drop(volume);
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(i32::from(result.is_err())) }
+            }
+            pid => assert_eq!(wait(pid), 0),
+        }
+        assert_eq!(read(&volume, desc, 8), b"contents");
+        return;
+    }
+    let place = Place::formatted("raw-fork");
+    let name = "a_child_that_nobody_announced_harms_nothing_when_it_ends";
+    assert!(child(name, "raw-fork", &place).wait().expect("waited").success());
+}
+
+#[test]
 fn an_exec_keeps_slot_descriptions_and_locks() {
     let name = "an_exec_keeps_slot_descriptions_and_locks";
     if role("exec") {
