@@ -293,11 +293,16 @@ impl Volume {
         }
         self.wait_for_quiet()?;
         self.refresh_size()?;
-        let mut roots = self.nameless_roots()?;
+        let open = self.nameless_roots()?;
         // Whoever waits at the gate has looked at its inodes already, and will go on with them.
+        let mut roots = open.clone();
         roots.extend(self.inodes_of_operations()?);
-        self.rebuild(&roots)?;
-        Ok(self.rt.store(HEADER_SWEEP, 0)?)
+        let rebuilt = self.rebuild(&roots)?;
+        // What was spared only because of that is freed by another sweep.
+        if rebuilt.nameless.iter().all(|inode| open.contains(inode)) {
+            self.rt.store(HEADER_SWEEP, 0)?;
+        }
+        Ok(())
     }
 
     /// Undoes a dead operation's transaction, makes durable what it may have committed, and frees what

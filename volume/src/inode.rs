@@ -458,6 +458,12 @@ impl Volume {
         Ok(self.live(inode, OPENS)? & OPENS_DEAD != 0)
     }
 
+    /// As [`Volume::is_freed`], by a look only: `false` if its volatile lines are not of this epoch.
+    pub(crate) fn is_closed_for_good(&self, inode: Inode) -> bool {
+        self.is_ready(inode).is_ok_and(|ready| ready)
+            && self.live(inode, OPENS).is_ok_and(|opens| opens & OPENS_DEAD != 0)
+    }
+
     // ---- attributes --------------------------------------------------------------------------------
 
     /// What `stat` tells.

@@ -81,6 +81,10 @@ pub(crate) struct Mark<'v> {
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
     pub(crate) counts: Counts,
+    /// Of the extra roots, those that no name leads to.
+    pub(crate) nameless: Vec<Inode>,
+    /// Inodes with a name that somebody who died was about to free.
+    pub(crate) spared: Vec<Inode>,
     directories: Vec<Place>,
     names: HashMap<u64, Names>,
 }
@@ -95,6 +99,8 @@ impl<'v> Mark<'v> {
             faults: Vec::new(),
             leftovers: Vec::new(),
             counts: Counts::default(),
+            nameless: Vec::new(),
+            spared: Vec::new(),
             directories: Vec::new(),
             names: HashMap::new(),
         }
@@ -238,6 +244,7 @@ impl<'v> Mark<'v> {
         if !self.mark_inode(inode, &place) {
             return;
         }
+        self.nameless.push(inode);
         self.visit_contents(inode, &identity, &place);
         if identity.kind() == Some(Kind::Directory) {
             let name = b"(a removed directory)".as_slice().into();
@@ -286,6 +293,9 @@ impl<'v> Mark<'v> {
             }
         }
         if first {
+            if self.volume.is_closed_for_good(inode) {
+                self.spared.push(inode);
+            }
             self.visit_inode(inode, &identity, directory, name);
         }
     }

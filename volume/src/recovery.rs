@@ -25,6 +25,8 @@ pub(crate) struct Rebuilt {
     /// Files with blocks beyond their end that nobody asked for, or with a size that is newer than
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
+    /// Of the extra roots, those that no name leads to.
+    pub(crate) nameless: Vec<Inode>,
     pub(crate) counts: Counts,
 }
 
@@ -69,7 +71,11 @@ impl Volume {
             return Err(Errno::IO);
         }
         self.publish(&mark)?;
-        Ok(Rebuilt { leftovers: mark.leftovers, counts: mark.counts })
+        for &inode in &mark.spared {
+            // Who was about to free it died before it took the last name.
+            self.allow_opens(inode)?;
+        }
+        Ok(Rebuilt { leftovers: mark.leftovers, nameless: mark.nameless, counts: mark.counts })
     }
 
     /// As [`Volume::rebuild`] from the root alone, whatever is damaged: for counting in a private view.
