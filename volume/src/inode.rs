@@ -325,7 +325,9 @@ impl Volume {
     ///
     /// The mark shares a line with the size and is stored before it, and lines persist in program
     /// order: so even after a crash a size beside a valid mark is one that was current, and all its
-    /// bytes are durable. That is how what returned survives the death of *every* process.
+    /// bytes are durable: they were fenced before. That is how what returned survives the death of
+    /// *every* process. (A model of power cuts must not pair these lines as they were after a call
+    /// with stores that a fence inside the call had yet to make durable.)
     pub(crate) fn dirty_flags(&self, inode: Inode, generation: u32, flags: u64) -> Result<u64> {
         let (commit, _) = self.commit_line(inode, generation)?;
         Ok(flags & LIVE_MASK | LIVE_DIRTY | dirty_mark(&commit, generation))
