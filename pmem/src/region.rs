@@ -633,6 +633,20 @@ impl Region {
         self.write(off, from)
     }
 
+    /// As [`Region::commit_write`], around the cache: whole words, which need no flush and do not
+    /// wait for the line to be read. A fence must come before others may rely on them.
+    #[track_caller]
+    #[inline]
+    pub fn commit_stream(
+        &self,
+        off: u64,
+        from: &[u8],
+        after: &Durable,
+    ) -> Result<InFlight<'_>, Fault> {
+        let _ = after;
+        self.stream(off, from)
+    }
+
     #[inline]
     pub(crate) fn flush_at(&self, off: u64, len: u64, at: &'static Location<'static>) {
         let end = off.saturating_add(len).min(self.len());

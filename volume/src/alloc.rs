@@ -2,11 +2,12 @@
 //!
 //! After `WineFS`: whole aligned chunks are precious, holes are what small requests are for.
 //!
-//! - *Aligned* requests take whole free chunks for each full 2 MiB; the rest, and all other requests, fill
-//!   holes: right behind the block they shall follow; else in the fullest chunk with a run that is
-//!   long enough, first of the local group, then of the group with the most free blocks; else in several
-//!   runs, none shorter than 1/16 of the request. Only then a free chunk is broken; and only without
-//!   one, single blocks and the other kind's chunks are used.
+//! - *Aligned* requests take whole free chunks for each full 2 MiB; the rest, and all other requests,
+//!   fill holes: right behind the block they shall follow; else in the chunk that served last; else
+//!   in the fullest that has a run that is long enough and room for some more requests, first of the
+//!   local group, then of the group with the most free blocks; else in several runs, none shorter
+//!   than 1/16 of the request. Only then a free chunk is broken; and only without one, single blocks
+//!   and the other kind's chunks are used.
 //! - Metadata has chunks of its own. Inode extents (see `inode_slots.rs`) grow in them from the end.
 //! - A reserve of about 1 % is kept from ordinary data and from inodes, so that overwrites, unlink and
 //!   truncate work on a full volume.
@@ -25,8 +26,10 @@ use smallvec::SmallVec;
 /// Runs of blocks {first block, number of blocks}; none crosses the border of a chunk.
 pub(crate) type Extents = SmallVec<[(u64, u64); 4]>;
 
-/// Chunk records that one search for the fullest chunk looks at in a group.
-const SEARCH_MAX: u64 = 4096;
+/// Chunk records after which a search for the fullest chunk takes the best that it has found.
+const SEARCH: usize = 256;
+/// How many requests a chunk should serve before the next search, if there is one that can.
+const SERVES: u64 = 16;
 /// Attempts to claim what another process may be claiming too, before the search goes on elsewhere.
 const ATTEMPTS: u32 = 8;
 /// Blocks of the reserve on a volume too small for 1 % to be of use (but see [`Volume::reserve`]).
@@ -270,7 +273,7 @@ impl Volume {
                 return Ok(None);
             }
             let Some(chunk) = self.fullest(group, kind, want)? else {
-                if kind == Kind::Data && self.group_chunks(group).count() as u64 <= SEARCH_MAX {
+                if kind == Kind::Data {
                     self.no_run_of(group, want, seen)?;
                 }
                 return Ok(None);
@@ -283,21 +286,27 @@ impl Volume {
         Ok(None)
     }
 
-    /// The chunk with the fewest free blocks that has a run of `want`.
+    /// A chunk that has a run of `want`: the one with the fewest free blocks that still serves some
+    /// requests of this size, since every search costs more than they do; if none does, the one that
+    /// serves most.
     fn fullest(&self, group: u64, kind: Kind, want: u64) -> Result<Option<u64>> {
-        let (mut best, mut best_free) = (None, u64::MAX);
+        let rank = |free| if free >= want * SERVES { (0, free) } else { (1, CHUNK_BLOCKS - free) };
+        let (mut best, mut best_rank) = (None, (2, 0));
         let chunks = self.chunks_around(group, Self::cursor(kind))?;
-        for chunk in chunks.take(SEARCH_MAX as usize) {
+        for (looked_at, chunk) in chunks.enumerate() {
+            if looked_at >= SEARCH && best.is_some() {
+                break;
+            }
             if self.chunk_longest(chunk)? < want {
                 continue;
             }
-            let free = self.chunk_free(chunk)?;
-            if free < want || free >= best_free || self.chunk_kind(chunk)? != kind {
+            let free = self.chunk_free(chunk)?.min(CHUNK_BLOCKS);
+            if free < want || rank(free) >= best_rank || self.chunk_kind(chunk)? != kind {
                 continue;
             }
             let longest = longest_run(&self.bitmap(chunk)?);
             if longest >= want {
-                (best, best_free) = (Some(chunk), free);
+                (best, best_rank) = (Some(chunk), rank(free));
             } else {
                 self.set_chunk_longest(chunk, longest)?;
             }

@@ -387,10 +387,10 @@ impl<'v> Op<'v> {
             hashes[index * 8..index * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
         let hash_at = block * BLOCK + BUCKET_HASHES + slot as u64 * 8;
-        let stored = region.write(hash_at, &hashes[..slots * 8])?.flush();
+        let stored = region.stream(hash_at, &hashes[..slots * 8])?;
         self.pend(stored);
         let bytes = &entry.bytes[..slots * SLOT as usize];
-        let stored = region.write(slot_at(block, slot), bytes)?.flush();
+        let stored = region.stream(slot_at(block, slot), bytes)?;
         self.pend(stored);
         Ok(mask(slot, slots))
     }

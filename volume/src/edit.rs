@@ -19,7 +19,7 @@ use crate::layout::{BLOCK, CHUNK_BLOCKS, COMMIT, Commit, DIRECT, LINE};
 use crate::map::{FAN, KIND_HUGE, KIND_LEAF, LEVEL_MAX, Map, MapItem, span};
 use crate::op::Op;
 use crate::word::Word;
-use pmem::{Dirty, Durable, InFlight, Region};
+use pmem::{Durable, InFlight, Region};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
@@ -238,17 +238,13 @@ impl<'v> Op<'v> {
     }
 }
 
-/// Stores words of one line, and flushes it once.
+/// Stores words of one line, around the cache.
 fn store_line<'r>(region: &'r Region, line: &[(u64, u64)]) -> Result<InFlight<'r>> {
-    let mut dirty = None::<Dirty<'r>>;
+    let mut flight = region.nothing();
     for &(at, word) in line {
-        let stored = region.store64(at, word)?;
-        dirty = Some(match dirty {
-            Some(before) => before.join(stored),
-            None => stored,
-        });
+        flight = flight.and(region.stream(at, &word.to_le_bytes())?);
     }
-    Ok(dirty.map_or_else(|| region.nothing(), Dirty::flush))
+    Ok(flight)
 }
 
 impl Editor<'_, '_> {

@@ -55,6 +55,8 @@ pub(crate) const LIVE_BEYOND: u64 = 4;
 pub(crate) const LIVE_WRITTEN: u64 = 8;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
 const LIVE_MASK: u64 = 0xFFFF_FFFF;
+/// Volatile flag: identity or commit line was damaged when these lines were initialised.
+const LIVE_DAMAGED: u64 = 16;
 
 /// Retries of a lock-free read before it takes the lock.
 const RETRIES: u32 = 8;
@@ -214,6 +216,8 @@ impl Volume {
         commit.sequence = next_sequence(newest.sequence);
         let commit = commit.sealed(inode, generation);
         let offset = self.older_slot(inode, at);
+        // Through the cache: a line's stores reach the medium in their order, streamed words do not,
+        // and the sequence must be the last.
         Ok(self.region.commit_write(offset, commit.as_bytes(), after)?)
     }
 
@@ -238,28 +242,32 @@ impl Volume {
 
     /// Initialises the volatile lines for this epoch; the caller has just taken the lock.
     pub(crate) fn first_use(&self, inode: Inode) -> Result<()> {
-        self.set_live(inode, READY, 0)?;
-        self.initialise_live(inode)?;
-        self.set_live(inode, READY, u64::from(self.epoch))
+        let identity = self.identity(inode);
+        let found = identity.and_then(|id| Ok((id, self.commit_line(inode, id.generation)?.0)));
+        self.initialise_live(inode, found.as_ref().ok())
     }
 
-    fn initialise_live(&self, inode: Inode) -> Result<()> {
+    /// As [`Volume::first_use`], of an inode whose lines are known; `None` if they are damaged.
+    fn initialise_live(&self, inode: Inode, found: Option<&(Identity, Commit)>) -> Result<()> {
         self.set_live(inode, SEQUENCE, self.fresh_sequence()?)?;
         self.set_live(inode, OPENS, 0)?;
-        self.set_live(inode, FLAGS, 0)?;
         for word in 0..LINE / 8 {
             self.set_live(inode, HINTS + word * 8, 0)?;
         }
-        let identity = self.identity(inode);
-        let commit = identity.and_then(|id| Ok((id, self.commit_line(inode, id.generation)?.0)));
-        // A damaged inode keeps what its volatile lines say out of sight: every call checks it first.
-        let Ok((identity, commit)) = commit else { return Ok(()) };
-        self.set_live(inode, SIZE, commit.size)?;
-        self.set_live(inode, MTIME, commit.mtime as u64)?;
-        let written = commit.flags & crate::layout::COMMIT_WRITTEN != 0;
-        let ctime = if written { commit.mtime } else { identity.ctime };
-        self.set_live(inode, FLAGS, if written { LIVE_WRITTEN } else { 0 })?;
-        self.set_live(inode, CTIME, ctime as u64)
+        let current = match found {
+            Some((identity, commit)) => {
+                let written = commit.flags & crate::layout::COMMIT_WRITTEN != 0;
+                Current {
+                    size: commit.size,
+                    mtime: commit.mtime,
+                    ctime: if written { commit.mtime } else { identity.ctime },
+                    flags: if written { LIVE_WRITTEN } else { 0 },
+                }
+            }
+            None => Current { size: 0, mtime: 0, ctime: 0, flags: LIVE_DAMAGED },
+        };
+        self.set_current(inode, &current)?;
+        self.set_live(inode, READY, u64::from(self.epoch))
     }
 
     /// A sequence number that no inode had before in this epoch, even.
@@ -269,8 +277,8 @@ impl Volume {
 
     /// Prepares the volatile lines of an inode that this operation has just allocated: unlocked, never
     /// seen. Nobody can reach it yet.
-    pub(crate) fn prepare_volatile(&self, inode: Inode) -> Result<()> {
-        self.first_use(inode)?;
+    pub(crate) fn prepare_volatile(&self, inode: Inode, made: &(Identity, Commit)) -> Result<()> {
+        self.initialise_live(inode, Some(made))?;
         self.set_live(inode, LOCK, u64::from(self.epoch) << 32)
     }
 
@@ -283,14 +291,18 @@ impl Volume {
         op.end()
     }
 
-    /// What is current about the inode.
+    /// What is current about the inode. `EIO` if it was damaged when it was first used.
     pub(crate) fn current(&self, inode: Inode) -> Result<Current> {
         self.ensure_used(inode)?;
+        let flags = self.live(inode, FLAGS)?;
+        if flags & LIVE_DAMAGED != 0 {
+            return Err(Errno::IO);
+        }
         Ok(Current {
             size: self.live(inode, SIZE)?,
             mtime: self.live(inode, MTIME)? as i64,
             ctime: self.live(inode, CTIME)? as i64,
-            flags: self.live(inode, FLAGS)?,
+            flags,
         })
     }
 
@@ -472,10 +484,11 @@ impl Volume {
     pub(crate) fn attributes(&self, node: Node) -> Result<Attr> {
         self.read_steadily(node, |inode, identity| {
             let kind = identity.kind().ok_or(Errno::IO)?;
-            let (commit, _) = self.commit_line(inode, identity.generation)?;
             let current = self.current(inode)?;
             let nlink = match kind {
-                Kind::Directory if identity.nlink > 0 => 2 + commit.aux,
+                Kind::Directory if identity.nlink > 0 => {
+                    2 + self.commit_line(inode, identity.generation)?.0.aux
+                }
                 _ => identity.nlink,
             };
             Ok(Attr {

@@ -134,7 +134,7 @@ impl Op<'_> {
         .sealed(lane);
         self.transaction.entries += 1;
         let at = lane_offset(lane) + self.transaction.entries * LINE;
-        let pending = region.write(at, entry.as_bytes())?.flush();
+        let pending = region.stream(at, entry.as_bytes())?;
         self.pend(pending);
         Ok(())
     }
@@ -157,9 +157,10 @@ impl Op<'_> {
     fn next_number(&mut self, durable: &Durable) -> Result<()> {
         let lane = u64::from(self.index());
         let word = header_word(lane, self.transaction.number + 1);
-        let pending = self.volume.region.commit64(lane_offset(lane), word, durable)?;
+        let region = &self.volume.region;
+        let pending = region.commit_stream(lane_offset(lane), &word.to_le_bytes(), durable)?;
         // PERSIST: the locks may be released only when the commit is durable.
-        let _ = pending.flush().fence();
+        let _ = pending.fence();
         self.transaction = Transaction::default();
         Ok(())
     }

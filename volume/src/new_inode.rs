@@ -134,13 +134,14 @@ impl Op<'_> {
             commit.aux = crc32c::crc32c(new.target);
             self.store_target(inode, generation, new.target, &mut image[WORDS as usize..])?;
         }
-        image[..LINE as usize].copy_from_slice(identity.sealed(inode).as_bytes());
+        let identity = identity.sealed(inode);
+        image[..LINE as usize].copy_from_slice(identity.as_bytes());
         let commit = commit.sealed(inode, generation);
         image[COMMIT as usize..COMMIT as usize + 32].copy_from_slice(commit.as_bytes());
         image[ATIME as usize..ATIME as usize + 8].copy_from_slice(&time.to_le_bytes());
-        let stored = volume.region.write(inode.offset(), &image)?.flush();
+        let stored = volume.region.stream(inode.offset(), &image)?;
         self.pend(stored);
-        volume.prepare_volatile(inode)?;
+        volume.prepare_volatile(inode, &(identity, commit))?;
         Ok(Node { ino: inode.0, generation })
     }
 

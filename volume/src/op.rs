@@ -323,7 +323,7 @@ impl<'v> Op<'v> {
         self.note(offset)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be before
         // the locks go.
-        let stored = self.volume.region.commit64(offset, value, after)?.flush();
+        let stored = self.volume.region.commit_stream(offset, &value.to_le_bytes(), after)?;
         self.pend(stored);
         Ok(self.fence())
     }
