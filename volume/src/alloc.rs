@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 pub(crate) type Extents = SmallVec<[(u64, u64); 4]>;
 
 /// Chunk records after which a search for the fullest chunk takes the best that it has found.
-const SEARCH: usize = 256;
+pub(crate) const SEARCH: usize = 256;
 /// How many requests a chunk should serve before the next search, if there is one that can.
 const SERVES: u64 = 16;
 /// Attempts to claim what another process may be claiming too, before the search goes on elsewhere.
@@ -205,6 +205,13 @@ impl Volume {
     fn take_some(&self, want: u64, kind: Kind, taken: &mut Extents) -> Result<u64> {
         let groups = self.groups_by_preference()?;
         if want < CHUNK_BLOCKS {
+            // A group without metadata cannot tell at once: first where some was found last.
+            for &group in groups.iter().filter(|_| kind == Kind::Metadata) {
+                if let Some(run) = self.take_current(group, kind, want)? {
+                    taken.push(run);
+                    return Ok(want);
+                }
+            }
             for &group in &groups {
                 if let Some(run) = self.take_run(group, kind, want)? {
                     taken.push(run);
@@ -212,7 +219,9 @@ impl Volume {
                 }
             }
         }
-        let got = self.gather(&groups, kind, want, (want / 16).max(1), taken)?;
+        // A new chunk of metadata serves long: not all are searched for one.
+        let most = if kind == Kind::Metadata { SEARCH } else { usize::MAX };
+        let got = self.gather(&groups, kind, want, (want / 16).max(1), most, taken)?;
         if got > 0 {
             return Ok(got);
         }
@@ -220,12 +229,12 @@ impl Volume {
             taken.push((self.chunk_start(chunk), want));
             return Ok(want);
         }
-        let got = self.gather(&groups, kind, want, 1, taken)?;
+        let got = self.gather(&groups, kind, want, 1, usize::MAX, taken)?;
         if got > 0 {
             return Ok(got);
         }
         let other = if kind == Kind::Data { Kind::Metadata } else { Kind::Data };
-        self.gather(&groups, other, want, 1, taken)
+        self.gather(&groups, other, want, 1, usize::MAX, taken)
     }
 
     /// The local group first, then the others, those with the most free blocks first.
@@ -258,14 +267,20 @@ impl Volume {
         Ok((at..chunks.end).chain(chunks.start..at))
     }
 
+    /// Takes a run of exactly `want` blocks from the chunk that served the group last.
+    fn take_current(&self, group: u64, kind: Kind, want: u64) -> Result<Option<(u64, u64)>> {
+        let current = self.group_load(group, Self::cursor(kind))?;
+        if !self.group_chunks(group).contains(&current) {
+            return Ok(None);
+        }
+        let found = self.claim_run(current, kind, want)?;
+        Ok(found.map(|first| (self.chunk_start(current) + first, want)))
+    }
+
     /// Takes a run of exactly `want` blocks from the group's chunks that are broken for `kind`.
     fn take_run(&self, group: u64, kind: Kind, want: u64) -> Result<Option<(u64, u64)>> {
-        let cursor = Self::cursor(kind);
-        let current = self.group_load(group, cursor)?;
-        if self.group_chunks(group).contains(&current)
-            && let Some(first) = self.claim_run(current, kind, want)?
-        {
-            return Ok(Some((self.chunk_start(current) + first, want)));
+        if let Some(run) = self.take_current(group, kind, want)? {
+            return Ok(Some(run));
         }
         for _ in 0..ATTEMPTS {
             let seen = self.group_longest(group)?;
@@ -279,7 +294,7 @@ impl Volume {
                 return Ok(None);
             };
             if let Some(first) = self.claim_run(chunk, kind, want)? {
-                self.group_store(group, cursor, chunk)?;
+                self.group_store(group, Self::cursor(kind), chunk)?;
                 return Ok(Some((self.chunk_start(chunk) + first, want)));
             }
         }
@@ -294,7 +309,7 @@ impl Volume {
         let (mut best, mut best_rank) = (None, (2, 0));
         let chunks = self.chunks_around(group, Self::cursor(kind))?;
         for (looked_at, chunk) in chunks.enumerate() {
-            if looked_at >= SEARCH && best.is_some() {
+            if looked_at >= SEARCH && (best.is_some() || kind == Kind::Metadata) {
                 break;
             }
             if self.chunk_longest(chunk)? < want {
@@ -333,18 +348,24 @@ impl Volume {
         Ok(None)
     }
 
-    /// Takes runs of at least `shortest` blocks, `want` blocks in sum if there are as many; gives how many.
+    /// Takes runs of at least `shortest` blocks, `want` blocks in sum if there are as many; gives how
+    /// many. Looks at up to `most` chunks of a group.
     fn gather(
         &self,
         groups: &[u64],
         kind: Kind,
         want: u64,
         shortest: u64,
+        most: usize,
         taken: &mut Extents,
     ) -> Result<u64> {
         let mut got = 0;
         for &group in groups {
-            for chunk in self.chunks_around(group, Self::cursor(kind))? {
+            let (seen, before) = (self.group_longest(group)?, got);
+            if kind == Kind::Data && seen & RUN_BITS < shortest {
+                continue;
+            }
+            for chunk in self.chunks_around(group, Self::cursor(kind))?.take(most) {
                 if self.chunk_kind(chunk)? != kind || self.chunk_free(chunk)? < shortest {
                     continue;
                 }
@@ -360,6 +381,9 @@ impl Volume {
                     }
                 }
             }
+            if kind == Kind::Data && got == before {
+                self.no_run_of(group, shortest, seen)?;
+            }
         }
         Ok(got)
     }
@@ -374,7 +398,18 @@ impl Volume {
         if self.group_sum(Group::Chunks)? == 0 {
             return Ok(None);
         }
-        for group in self.groups_by_preference()? {
+        let groups = self.groups_by_preference()?;
+        // The counters of single groups are hints: those that say "none" come last.
+        let has = |group: &u64| Ok::<_, Errno>(self.group_load(*group, Group::Chunks)? as i64 > 0);
+        let mut ordered: SmallVec<[u64; 8]> = SmallVec::new();
+        for wanted in [true, false] {
+            for group in &groups {
+                if has(group)? == wanted {
+                    ordered.push(*group);
+                }
+            }
+        }
+        for group in ordered {
             for chunk in self.chunks_around(group, Group::FreeCursor)? {
                 if self.chunk_kind(chunk)? == Kind::Free
                     && self.claim_free(chunk, kind, first, count)?

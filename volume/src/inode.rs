@@ -53,10 +53,10 @@ pub(crate) const LIVE_DIRTY: u64 = 2;
 pub(crate) const LIVE_BEYOND: u64 = 4;
 /// Volatile flag: `ctime` was moved by a write, not by an attribute change.
 pub(crate) const LIVE_WRITTEN: u64 = 8;
-/// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
-const LIVE_MASK: u64 = 0xFFFF_FFFF;
 /// Volatile flag: identity or commit line was damaged when these lines were initialised.
 const LIVE_DAMAGED: u64 = 16;
+/// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
+const LIVE_MASK: u64 = 0xFFFF_FFFF;
 
 /// Retries of a lock-free read before it takes the lock.
 const RETRIES: u32 = 8;

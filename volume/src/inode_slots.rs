@@ -9,6 +9,7 @@
 //! keeps the extent alive until its bit is cleared. An extent without inodes gives its blocks back.
 
 use crate::Result;
+use crate::alloc::SEARCH;
 use crate::chunk::{Group, Kind, Mask, free_extent};
 use crate::inode::Inode;
 use crate::layout::{EXTENT_BLOCKS, EXTENT_INODES, INODE, VOLATILE};
@@ -70,22 +71,49 @@ impl Volume {
 
     /// Takes a free inode. `ENOSPC` if there is none and no room for another extent.
     pub(crate) fn allocate_inode(&self, op: &mut Op<'_>) -> Result<Inode> {
-        let ino = match self.take_slot()? {
-            Some(ino) => ino,
-            None => self.take_new_extent()?.ok_or(Errno::NOSPC)?,
+        let found = match self.take_slot()? {
+            Some(ino) => Some(ino),
+            None => match self.take_new_extent()? {
+                Some(ino) => Some(ino),
+                None => self.take_any_slot()?,
+            },
         };
+        let ino = found.ok_or(Errno::NOSPC)?;
         op.record_allocated_inode(ino);
         Ok(Inode(ino))
     }
 
-    /// A slot of an extent that exists.
+    /// A slot of an extent that exists: in the chunk that served last, or gained room last, of any
+    /// group; else of the local group, not searching all of it.
     fn take_slot(&self) -> Result<Option<u64>> {
+        let groups = self.groups_by_preference()?;
+        for &group in &groups {
+            let chunk = self.group_load(group, Group::InodeCursor)?;
+            if self.group_chunks(group).contains(&chunk)
+                && let Some(ino) = self.take_slot_in(chunk)?
+            {
+                return Ok(Some(ino));
+            }
+        }
+        self.search_slot(groups[0], SEARCH)
+    }
+
+    /// A slot of any extent that exists: for want of room for another extent.
+    fn take_any_slot(&self) -> Result<Option<u64>> {
         for group in self.groups_by_preference()? {
-            for chunk in self.chunks_around(group, Group::InodeCursor)? {
-                if let Some(ino) = self.take_slot_in(chunk)? {
-                    self.group_store(group, Group::InodeCursor, chunk)?;
-                    return Ok(Some(ino));
-                }
+            if let Some(ino) = self.search_slot(group, usize::MAX)? {
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks for a slot in up to `most` chunks of a group.
+    fn search_slot(&self, group: u64, most: usize) -> Result<Option<u64>> {
+        for chunk in self.chunks_around(group, Group::InodeCursor)?.take(most) {
+            if let Some(ino) = self.take_slot_in(chunk)? {
+                self.group_store(group, Group::InodeCursor, chunk)?;
+                return Ok(Some(ino));
             }
         }
         Ok(None)
@@ -220,8 +248,11 @@ impl Volume {
         if before >> slot & 1 == 0 {
             return Err(Errno::IO);
         }
-        self.group_add(self.group_of(extent.chunk), Group::Inodes, u64::MAX)?;
-        self.mask_set(extent.chunk, Mask::Room, extent.index)?;
+        let group = self.group_of(extent.chunk);
+        self.group_add(group, Group::Inodes, u64::MAX)?;
+        if self.mask_set(extent.chunk, Mask::Room, extent.index)? {
+            self.group_store(group, Group::InodeCursor, extent.chunk)?;
+        }
         self.drop_if_empty(extent)
     }
 }
