@@ -421,7 +421,9 @@ mod tests {
     fn a_flipped_bit_in_any_structure_is_named() {
         let (region, tree) = detached();
         for (what, offset, length) in places(&region, &tree) {
-            for bit in 0..length * 8 {
+            // Of long checksummed pieces every 13th bit will do.
+            let step = if length > LINE { 13 } else { 1 };
+            for bit in (0..length * 8).step_by(step) {
                 let at = (offset + bit / 8) / 8 * 8;
                 let flip = 1 << ((offset + bit / 8) % 8 * 8 + bit % 8);
                 let before = region.load64(at).unwrap();
@@ -491,7 +493,7 @@ mod tests {
         ranges.retain(|range| range.1 > 8 << 10);
         let mut random = Random::new(17);
         let mut named = 0;
-        for round in 0..150 {
+        for round in 0..80 {
             let start = if round % 2 == 0 { &crashed } else { &clean };
             let mut bytes = vec![0; start.len() as usize];
             start.read(0, &mut bytes).unwrap();
@@ -513,7 +515,7 @@ mod tests {
             let mut faults = mark.faults.iter();
             assert_eq!(faults.find(|fault| worse.contains(&fault.code)), None, "round {round}");
         }
-        assert!(named > 100, "most noise hits something: {named}");
+        assert!(named > 50, "most noise hits something: {named}");
     }
 
     /// Calls that may all fail, but not panic, hang or leave the allocator in disorder.
