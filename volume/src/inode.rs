@@ -141,7 +141,7 @@ impl Volume {
     pub(crate) fn inode(&self, ino: u64) -> Result<Inode> {
         let offset = ino.checked_mul(INODE).ok_or(Errno::IO)?;
         let inside = offset >= self.pool() && offset < u64::MAX && self.reaches(offset + 1);
-        if inside && ino % EXTENT_INODES != 0 { Ok(Inode(ino)) } else { Err(Errno::IO) }
+        if inside && !ino.is_multiple_of(EXTENT_INODES) { Ok(Inode(ino)) } else { Err(Errno::IO) }
     }
 
     /// Reads and checks the identity line. `EIO` if it is damaged or free.
@@ -350,9 +350,9 @@ impl Volume {
     pub(crate) fn lazy_size(&self, inode: Inode, generation: u32) -> Result<Option<(u64, i64)>> {
         let (commit, _) = self.commit_line(inode, generation)?;
         let (flags, size) = (self.live(inode, FLAGS)?, self.live(inode, SIZE)?);
-        let valid = flags & LIVE_DIRTY != 0
-            && (flags & !LIVE_MASK) == dirty_mark(&commit, generation)
-            && (commit.size..=SIZE_MAX).contains(&size);
+        let dirty = dirty_mark(&commit, generation) | LIVE_DIRTY;
+        let valid =
+            flags & (!LIVE_MASK | LIVE_DIRTY) == dirty && (commit.size..=SIZE_MAX).contains(&size);
         Ok(if valid { Some((size, self.live(inode, MTIME)? as i64)) } else { None })
     }
 

@@ -66,7 +66,7 @@ impl Transaction {
 
 impl Op<'_> {
     /// Records the old bytes of `[offset, offset + length)` (metadata or short data; 48 bytes an entry).
-    /// `ENOSPC` if the lane is full: callers keep to what fits ([`Op::undo_room`]).
+    /// `ENOSPC` if the lane is full.
     pub(crate) fn undo(&mut self, offset: u64, length: u64) -> Result<()> {
         let mut done = 0;
         while done < length {
@@ -77,11 +77,6 @@ impl Op<'_> {
             done += take;
         }
         Ok(())
-    }
-
-    /// Bytes that [`Op::undo`] can still take in one piece.
-    pub(crate) fn undo_room(&self) -> u64 {
-        (LANE_ENTRIES - self.transaction.entries) * ENTRY_BYTES as u64
     }
 
     /// Records the old bytes of a long range by copying them to journal blocks.
