@@ -53,8 +53,8 @@ impl Image {
         let lines = self.0.iter().flat_map(|(offset, page)| {
             page.chunks(LINE).zip(0_u64..).filter_map(move |(line, index)| {
                 let blank = line.iter().all(|&byte| byte == 0);
-                let data = line.iter().any(|&byte| byte == DATA)
-                    && line.iter().all(|&byte| byte == 0 || byte == DATA);
+                let data =
+                    line.contains(&DATA) && line.iter().all(|&byte| byte == 0 || byte == DATA);
                 (!blank && !data).then_some(offset + index * LINE as u64)
             })
         });
