@@ -1,27 +1,15 @@
 //! `solera detach`.
-//!
-//! Whoever attaches finds the dead and undoes what they left half done, and whoever detaches last
-//! marks the volume clean: so this command attaches, looks who else is there, and detaches.
 
 use serde_json::json;
 
 use crate::args::DetachArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output;
-use crate::tree::VolumeTree;
 
 /// Recovers what dead processes left, and lists the living.
 pub fn run(args: &DetachArgs) -> Outcome {
+    let pids = volume::detach_dead(&args.volume)?;
     let path = args.volume.display();
-    let tree = VolumeTree::attach(&args.volume)?;
-    let info = tree
-        .volume()
-        .info()
-        .map_err(|errno| Failure::errno(format!("look who uses {path}"), errno))?;
-    drop(tree);
-    let own = std::process::id();
-    let pids: Vec<u32> =
-        info.attached.iter().map(|process| process.pid).filter(|&pid| pid != own).collect();
     if args.json {
         output::emit_json(&json!({ "attached": pids }))?;
     } else if pids.is_empty() {
