@@ -542,7 +542,7 @@ mod tests {
             let name = format!("after {index}");
             if let Ok(node) = volume.create(root, name.as_bytes(), &new(Kind::File, b"")) {
                 let at = crate::file_write::Position::At(0);
-                let _ = volume.write_file(node, at, &[UserIn::new(&[1; 50_000])]);
+                let _ = volume.write_file(node, at, &[UserIn::new(&[1; 9_000])]);
             }
         }
         let space = volume.free_space().unwrap();

@@ -148,7 +148,7 @@ fn a_full_volume_still_overwrites_truncates_and_unlinks() {
             break;
         }
     }
-    assert_eq!(write(&volume, first, 100, &[4; 20_000]), Ok(20_000), "overwritten again");
+    assert_eq!(write(&volume, first, 100, &[4; 12_000]), Ok(12_000), "overwritten again");
     volume.truncate(first, 7777).expect("truncated");
     volume.truncate(filler, end / 2).expect("truncated");
     assert_eq!(check(&place).faults, []);
@@ -227,7 +227,7 @@ fn a_killed_process_leaves_nothing_allocated_behind() {
     let place = Place::formatted("victim");
     let name = "a_killed_process_leaves_nothing_allocated_behind";
     let volume = place.attach();
-    put(&volume, "mine", &[1; 20_000]);
+    put(&volume, "mine", &[1; 12_000]);
     for round in 0..25 {
         let mut victims: Vec<_> = (0..2).map(|_| child(name, "victim", &place)).collect();
         std::thread::sleep(std::time::Duration::from_millis(30 + round * 7 % 20));
@@ -239,7 +239,7 @@ fn a_killed_process_leaves_nothing_allocated_behind() {
         assert_eq!(living.len(), 1, "only this process is left");
         assert_eq!(check(&place).faults, [], "round {round}");
         look(&place);
-        assert_eq!(get(&volume, "mine").expect("read"), [1; 20_000]);
+        assert_eq!(get(&volume, "mine").expect("read"), [1; 12_000]);
     }
     volume.detach().expect("detached");
     assert_eq!(check(&place).faults, []);
