@@ -11,8 +11,8 @@
 //!
 //! CRASH: at any point the next first attach starts again at 1: it finds the state dirty.
 //!
-//! A later attach finds the runtime of this epoch, takes a slot, and recovers the slots of the dead. The
-//! last detach saves the free map and then says clean.
+//! A later attach finds the runtime of this epoch, takes a slot, and recovers the slots of the
+//! dead. The last detach saves the free map and then says clean.
 
 use crate::Mode;
 use crate::error::{ErrorKind, VolumeError};
@@ -188,8 +188,8 @@ pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, Volum
     Err(liveness::gone("attach", path, &directory))
 }
 
-/// Recovers what dead processes left on the volume at `path`; gives the processes that have it attached. If
-/// nobody has, it is left in order.
+/// Recovers what dead processes left on the volume at `path`; gives the processes that have it
+/// attached. If nobody has, it is left in order.
 pub fn detach_dead(path: &Path) -> Result<Vec<u32>, VolumeError> {
     let volume = attach(path, &AttachOptions::default())?;
     let system = |what: &str, errno| VolumeError::system("detach", path, what, errno);
@@ -369,8 +369,8 @@ impl Attempt<'_> {
 }
 
 impl Volume {
-    /// Clears what is not tagged by epoch, and says for which epoch and build the runtime is. The counters
-    /// of the free map stay: they are saved with it.
+    /// Clears what is not tagged by epoch, and says for which epoch and build the runtime is. The
+    /// counters of the free map stay: they are saved with it.
     fn clear_runtime(&self) -> Result<(), Errno> {
         let (map, base) = self.rt.place();
         map.shared_zero(base, HEADER_FREE)?;
@@ -387,8 +387,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The volume was not left in order: undoes all lanes and rebuilds the free map. Damage makes this
-    /// a read-only attachment; nothing is freed then.
+    /// The volume was not left in order: undoes all lanes and rebuilds the free map. Damage makes
+    /// this a read-only attachment; nothing is freed then.
     fn recover_all(&self) -> Result<(), Errno> {
         match self.recover() {
             Err(Errno::IO) => self.mark_damaged(),
@@ -411,13 +411,15 @@ impl Volume {
         self.liveness.directory()
     }
 
-    /// Descriptors of this process that belong to the attachment (-1: none): nobody else may close them.
+    /// Descriptors of this process that belong to the attachment (-1: none): nobody else may close
+    /// them.
     pub fn internal_descriptors(&self) -> [RawFd; 2] {
         [self.region.fd(), self.liveness.descriptor()]
     }
 
-    /// Detaches: drops every hold of this process. The last one to leave saves the free map and says
-    /// clean. `EBUSY` if a thread is still inside a call: then the attachment ends with the process.
+    /// Detaches: drops every hold of this process. The last one to leave saves the free map and
+    /// says clean. `EBUSY` if a thread is still inside a call: then the attachment ends with the
+    /// process.
     pub(crate) fn leave(&self) -> Result<(), Errno> {
         if !self.local.attached.swap(false, Ordering::SeqCst) || !self.is_own_process() {
             return Ok(());
@@ -475,7 +477,8 @@ impl Drop for Volume {
             return;
         }
         if !self.local.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {
-            // Attached in part, or detached: the slot, if it is still this process's, is nobody's now.
+            // Attached in part, or detached: the slot, if it is still this process's, is nobody's
+            // now.
             let _ = self.liveness.release(self.slot());
         }
         // Whatever stands in the way now, the next one to attach finds this process gone.
@@ -542,8 +545,8 @@ impl<'a> Token<'a> {
     }
 }
 
-/// Takes over, in a new program image, the attachment that the old one prepared with `exec_prepare`:
-/// same slot, same descriptions, same locks.
+/// Takes over, in a new program image, the attachment that the old one prepared with
+/// `exec_prepare`: same slot, same descriptions, same locks.
 pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     let stale = |path: &Path, found: &str| {
         let advice = "start the program anew with `solera run`";

@@ -1,4 +1,5 @@
-//! When a process dies: its operations are undone or kept whole, its locks and holds are given back.
+//! When a process dies: its operations are undone or kept whole, its locks and holds are given
+//! back.
 //!
 //! A burial has two parts. The first runs wherever a death is found, also under the locks of an
 //! operation that is still in its locking phase, so it takes no inode lock:
@@ -9,8 +10,8 @@
 //!    operations come to rest, and the free map is rebuilt from what can be reached;
 //! 3. its record locks and its position locks are dropped; the slot is *dying*.
 //!
-//! The second part ([`Volume::finish_burials`]) drops the descriptions it held, which may free files, so
-//! it runs at the start of the next call of this process. Then the slot is free.
+//! The second part ([`Volume::finish_burials`]) drops the descriptions it held, which may free
+//! files, so it runs at the start of the next call of this process. Then the slot is free.
 //!
 //! Who dies while burying is buried himself, and whoever does that finds the slot of the first one
 //! still unburied; the sweep that he had begun is marked in the runtime's header.
@@ -29,8 +30,8 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long an embryo outlives its parent before it counts as dead: a child that has just been forked
-/// needs microseconds to say that it is there.
+/// How long an embryo outlives its parent before it counts as dead: a child that has just been
+/// forked needs microseconds to say that it is there.
 const EMBRYO_NS: i64 = 1_000_000_000;
 /// How long to sleep while others end their calls.
 const NAP: Duration = Duration::from_micros(50);
@@ -42,7 +43,7 @@ const CHILD_WAITS: u32 = 200;
 const NAPS: u32 = 200;
 
 impl Volume {
-    // ---- finding the dead -------------------------------------------------------------------------
+    // ---- finding the dead -----------------------------------------------------------------------
 
     /// Recovers the owner's process if it is dead. Afterwards its locks are free.
     pub(crate) fn bury_if_dead(&self, owner: Owner) -> Result<()> {
@@ -105,7 +106,8 @@ impl Volume {
         Ok(now() - self.slot_since(slot)? as i64 > EMBRYO_NS && !self.liveness.alive(slot)?)
     }
 
-    /// Whether an operation's owner is dead. A slot that has a recoverer is dead though its byte is held.
+    /// Whether an operation's owner is dead. A slot that has a recoverer is dead though its byte is
+    /// held.
     fn is_dead_owner(&self, owner: Owner, old_image: bool) -> Result<bool> {
         let slot = owner.slot();
         if slot == self.slot() && owner.generation() == self.slot_generation() & 0xFFF {
@@ -119,7 +121,7 @@ impl Volume {
         Ok(Owner::of_word(recoverer, self.epoch).is_some() || self.is_dead(slot, state)?)
     }
 
-    // ---- the first part -----------------------------------------------------------------------------
+    // ---- the first part -------------------------------------------------------------------------
 
     /// The first part of a burial, unless somebody else is at it.
     fn bury(&self, slot: u32, state: SlotState) -> Result<()> {
@@ -206,8 +208,8 @@ impl Volume {
         self.resume_burials()
     }
 
-    /// Burials that the old image had begun: those in their first part begin again when somebody meets
-    /// the dead one, the others are finished.
+    /// Burials that the old image had begun: those in their first part begin again when somebody
+    /// meets the dead one, the others are finished.
     fn resume_burials(&self) -> Result<()> {
         for slot in 0..PROCESS_SLOTS as u32 {
             let at = self.rt.process(slot) + RECOVERER;
@@ -224,7 +226,7 @@ impl Volume {
         Ok(())
     }
 
-    // ---- operations of the dead ---------------------------------------------------------------------
+    // ---- operations of the dead -----------------------------------------------------------------
 
     /// Undoes or keeps whole the operations of dead processes (`old_image`: of this one, before its
     /// exec, too), and sweeps if one of them was past its locking phase.
@@ -305,8 +307,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Undoes a dead operation's transaction, makes durable what it may have committed, and frees what
-    /// it holds.
+    /// Undoes a dead operation's transaction, makes durable what it may have committed, and frees
+    /// what it holds.
     fn recover_operation(&self, owner: Owner) -> Result<()> {
         let index = owner.op();
         let remains = self.operation_remains(index)?;
@@ -342,8 +344,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Runs `look` while no operation of any process is under way: nothing changes meanwhile. It is told
-    /// the open inodes without a name; it must not take locks, whose holders may wait for its end.
+    /// Runs `look` while no operation of any process is under way: nothing changes meanwhile. It is
+    /// told the open inodes without a name; it must not take locks, whose holders may wait for its
+    /// end.
     pub(crate) fn in_quiet<T>(&self, look: impl FnOnce(&[Inode]) -> Result<T>) -> Result<T> {
         self.close_gate(false)?;
         let roots = self.wait_for_quiet().and_then(|()| self.nameless_roots());
@@ -365,10 +368,10 @@ impl Volume {
         Ok(self.rt.load(HEADER_SWEEP)? == u64::from(self.epoch))
     }
 
-    // ---- fork ---------------------------------------------------------------------------------------
+    // ---- fork -----------------------------------------------------------------------------------
 
-    /// Waits until the child has taken its slot, or has ended without. Otherwise a parent that detaches
-    /// at once would be the last one, though its child is about to come.
+    /// Waits until the child has taken its slot, or has ended without. Otherwise a parent that
+    /// detaches at once would be the last one, though its child is about to come.
     pub(crate) fn wait_for_child(&self, slot: u32, embryo: SlotState, child: u32) -> Result<()> {
         let options = rustix::process::WaitIdOptions::EXITED
             | rustix::process::WaitIdOptions::NOHANG

@@ -9,11 +9,11 @@
 //! | lock | a lock word of a process: writes move the position one after another | writers |
 //! | holders | a bit a process slot | that process; a parent for its child; a recoverer |
 //!
-//! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's `opens`
-//! word is taken in *claimed* and given back in *dropping*. The `opens` word names the description
-//! that changed it last and how (a [`Maker`]); before anybody changes it again he moves that description
-//! to its next phase ([`Volume::confirm`]). So whatever process dies where: a description is counted
-//! exactly if its phase says so or the inode's word names it.
+//! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's
+//! `opens` word is taken in *claimed* and given back in *dropping*. The `opens` word names the
+//! description that changed it last and how (a [`Maker`]); before anybody changes it again he moves
+//! that description to its next phase ([`Volume::confirm`]). So whatever process dies where: a
+//! description is counted exactly if its phase says so or the inode's word names it.
 //!
 //! A description without holders is dropped by whoever sees that first; a dead process's holds are
 //! taken back by its recoverer.
@@ -164,7 +164,7 @@ impl Volume {
         Ok(self.rt.cas(at, word, to.word(self.epoch))?.is_ok())
     }
 
-    // ---- opening ---------------------------------------------------------------------------------
+    // ---- opening --------------------------------------------------------------------------------
 
     /// Opens a node of which nothing is known but its name.
     pub(crate) fn open_node(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
@@ -256,8 +256,8 @@ impl Volume {
         Err(Errno::NFILE)
     }
 
-    /// First use of an entry in this epoch: its holders are another epoch's. Later on it is free only
-    /// when nobody holds it.
+    /// First use of an entry in this epoch: its holders are another epoch's. Later on it is free
+    /// only when nobody holds it.
     fn clear_holders(&self, index: u32) -> Result<()> {
         let at = self.rt.description(index) + HOLDERS;
         for word in 0..HOLDER_WORDS {
@@ -314,7 +314,7 @@ impl Volume {
         Ok(found)
     }
 
-    // ---- using -----------------------------------------------------------------------------------
+    // ---- using ----------------------------------------------------------------------------------
 
     /// What is behind a description that is open; `EBADF` otherwise.
     #[inline]
@@ -385,7 +385,7 @@ impl Volume {
         Ok(Moving { volume: self, at, owner, position })
     }
 
-    // ---- closing ---------------------------------------------------------------------------------
+    // ---- closing --------------------------------------------------------------------------------
 
     /// Takes hold of a description that somebody else holds too.
     pub(crate) fn adopt_description(&self, desc: Desc) -> Result<()> {
@@ -446,8 +446,8 @@ impl Volume {
         finished
     }
 
-    /// Gives the reference of a description back, unless that has happened, and finishes the inode if it
-    /// was the last.
+    /// Gives the reference of a description back, unless that has happened, and finishes the inode
+    /// if it was the last.
     fn give_back(&self, desc: Desc, node: Node) -> Result<()> {
         let inode = self.inode(node.ino)?;
         let state = self.desc_state(desc.index)?;
@@ -501,10 +501,10 @@ impl Volume {
         Ok(())
     }
 
-    // ---- after a death, and at the end -----------------------------------------------------------
+    // ---- after a death, and at the end ----------------------------------------------------------
 
-    /// Drops every hold of a slot, and finishes what its process had begun with descriptions. The slot is
-    /// dead or this process's own; its process opens and closes nothing meanwhile.
+    /// Drops every hold of a slot, and finishes what its process had begun with descriptions. The
+    /// slot is dead or this process's own; its process opens and closes nothing meanwhile.
     pub(crate) fn drop_holds_of(&self, slot: u32) -> Result<()> {
         self.settle_unfinished(slot)?;
         for index in 0..self.descriptions_used()? {
@@ -518,8 +518,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Drops an open description without holders: its last one died between giving it up and dropping it,
-    /// or lives and is about to drop it: one of us will.
+    /// Drops an open description without holders: its last one died between giving it up and
+    /// dropping it, or lives and is about to drop it: one of us will.
     fn drop_if_unheld(&self, index: u32) -> Result<()> {
         let state = self.desc_state(index)?;
         if state.phase != Phase::Open || self.is_held(index)? {
@@ -528,8 +528,8 @@ impl Volume {
         self.drop_description(Desc { index, generation: state.generation })
     }
 
-    /// One file that cannot be finished (it is damaged, or the volume is full) must not keep a process
-    /// from being buried: what it holds is freed by the next sweep.
+    /// One file that cannot be finished (it is damaged, or the volume is full) must not keep a
+    /// process from being buried: what it holds is freed by the next sweep.
     fn tolerate(&self, result: Result<()>) -> Result<()> {
         if result.is_err() { self.demand_sweep() } else { Ok(()) }
     }
@@ -615,8 +615,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Inodes without a name that stay as long as somebody has them open (or is about to free them):
-    /// roots of a sweep besides the root directory.
+    /// Inodes without a name that stay as long as somebody has them open (or is about to free
+    /// them): roots of a sweep besides the root directory.
     pub(crate) fn nameless_roots(&self) -> Result<Vec<Inode>> {
         let mut roots = Vec::new();
         for index in 0..self.descriptions_used()? {

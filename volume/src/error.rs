@@ -1,4 +1,5 @@
-//! Errors of whole volumes (format, attach, grow, check): what was asked, what was found, what to do.
+//! Errors of whole volumes (format, attach, grow, check): what was asked, what was found, what to
+//! do.
 //!
 //! Calls of the contract give plain `errno` values; these errors are for a person at a terminal.
 

@@ -1,8 +1,8 @@
 //! The contract, as a volume keeps it: each call delegated to the module whose subject it is.
 //!
 //! What every call has in common stands here: it is refused when this process has detached, and it
-//! first finishes the burials that this process has begun (`death.rs`). What belongs to descriptions
-//! stands here too: positions, access modes, and what `O_SYNC` asks for.
+//! first finishes the burials that this process has begun (`death.rs`). What belongs to
+//! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
 use crate::Result;
 use crate::file_write::Position;

@@ -1,11 +1,11 @@
 //! Growing a volume while it is in use.
 //!
-//! Order: the file is extended; the superblock, B then A, says so; the new chunks' records say free; then
-//! the runtime's header tells the others, who map the new end when they see a larger size there or
-//! meet a block beyond the one they know.
+//! Order: the file is extended; the superblock, B then A, says so; the new chunks' records say
+//! free; then the runtime's header tells the others, who map the new end when they see a larger
+//! size there or meet a block beyond the one they know.
 //!
-//! CRASH: before the superblock is durable the volume has its old size in a longer region; after it, the
-//! next attach finds the state dirty and rebuilds the free map, new chunks included.
+//! CRASH: before the superblock is durable the volume has its old size in a longer region; after
+//! it, the next attach finds the state dirty and rebuilds the free map, new chunks included.
 //!
 //! Locks: the attach lock keeps other growers, and whoever reads the superblock, away.
 
@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use std::path::Path;
 
 impl Volume {
-    /// Makes the volume `new_size` bytes long (rounded down to whole chunks), lengthening its file if
-    /// need be. Others who have it attached notice by themselves. It never shrinks.
+    /// Makes the volume `new_size` bytes long (rounded down to whole chunks), lengthening its file
+    /// if need be. Others who have it attached notice by themselves. It never shrinks.
     pub fn grow(&self, new_size: u64) -> std::result::Result<(), VolumeError> {
         let path = self.region.path().unwrap_or(Path::new("(memory)"));
         let system = |what: &str, errno| VolumeError::system("grow", path, what, errno);
@@ -49,8 +49,8 @@ impl Volume {
         self.publish_size_of_volume(size).map_err(|errno| system("adding the new space", errno))
     }
 
-    /// Adds the new chunks to the free map and tells the others. An operation, so that no rebuild after a
-    /// death runs meanwhile, and that one follows if this process dies in the middle.
+    /// Adds the new chunks to the free map and tells the others. An operation, so that no rebuild
+    /// after a death runs meanwhile, and that one follows if this process dies in the middle.
     fn publish_size_of_volume(&self, size: u64) -> Result<()> {
         let mut op = self.begin()?;
         op.work()?;

@@ -136,6 +136,11 @@ fn next_sequence(sequence: u32) -> u32 {
     sequence.wrapping_add(1).max(1)
 }
 
+/// Offset of the commit slot that is not the newest.
+fn older_slot(inode: Inode, newest: usize) -> u64 {
+    inode.at(COMMIT) + (1 - newest as u64) * 32
+}
+
 impl Volume {
     /// The inode of a number that came from outside (a dentry, a caller): `EIO` if it cannot be one.
     pub(crate) fn inode(&self, ino: u64) -> Result<Inode> {
@@ -215,14 +220,10 @@ impl Volume {
         let (newest, at) = self.commit_line(inode, generation)?;
         commit.sequence = next_sequence(newest.sequence);
         let commit = commit.sealed(inode, generation);
-        let offset = self.older_slot(inode, at);
+        let offset = older_slot(inode, at);
         // Through the cache: a line's stores reach the medium in their order, streamed words do not,
         // and the sequence must be the last.
         Ok(self.region.commit_write(offset, commit.as_bytes(), after)?)
-    }
-
-    fn older_slot(&self, inode: Inode, newest: usize) -> u64 {
-        inode.at(COMMIT) + (1 - newest as u64) * 32
     }
 
     // ---- the volatile lines ---------------------------------------------------------------------
@@ -329,7 +330,7 @@ impl Volume {
     /// Makes the sequence number odd (1) or even (0), always moving it forward.
     pub(crate) fn turn_sequence(&self, inode: Inode, parity: u64) -> Result<()> {
         let now = self.live(inode, SEQUENCE)?;
-        if now & 1 != parity { self.set_live(inode, SEQUENCE, now + 1) } else { Ok(()) }
+        if now & 1 == parity { Ok(()) } else { self.set_live(inode, SEQUENCE, now + 1) }
     }
 
     /// The flags of an inode whose size or times are newer than its commit line. They name the commit
@@ -514,7 +515,7 @@ impl Op<'_> {
     /// The undo images of the commit slot that [`Volume::store_commit`] will overwrite next.
     pub(crate) fn undo_commit(&mut self, inode: Inode, generation: u32) -> Result<()> {
         let (_, at) = self.volume.commit_line(inode, generation)?;
-        self.undo(self.volume.older_slot(inode, at), 32)
+        self.undo(older_slot(inode, at), 32)
     }
 
     /// The undo image of the identity line.

@@ -1,18 +1,19 @@
 //! Who is alive: kernel locks on the bytes of a liveness file, a byte a process slot.
 //!
 //! The file lies in the *anchor directory* beside the volume (`NAME.solera/`; for a device under
-//! `/run/solera/UUID/`). It holds no data. A process holds a POSIX lock on its slot's byte, which the
-//! kernel drops with the process, whatever ends it, and which neither fork nor dup copies. Rules that
-//! follow from what POSIX locks are:
+//! `/run/solera/UUID/`). It holds no data. A process holds a POSIX lock on its slot's byte, which
+//! the kernel drops with the process, whatever ends it, and which neither fork nor dup copies.
+//! Rules that follow from what POSIX locks are:
 //!
-//! - closing *any* descriptor of the file drops all locks of the process: so a process opens it once
-//!   ([`FILES`]), and closes it under the registry's lock, when nothing of it is attached;
-//! - one's own byte always reads as free: so slots of this process are remembered here, not asked for;
+//! - closing *any* descriptor of the file drops all locks of the process: so a process opens it
+//!   once ([`FILES`]), and closes it under the registry's lock, when nothing of it is attached;
+//! - one's own byte always reads as free: so slots of this process are remembered here, not asked
+//!   for;
 //! - threads do not exclude each other: where they must, there is a mutex besides.
 //!
-//! One byte more ([`ATTACH_BYTE`]) serialises attach and detach. On the region itself lie OFD locks:
-//! [`REGION_WRITERS`] is held shared by every attachment, so that no second runtime can come up when
-//! the anchor directory was deleted; [`REGION_READERS`] by private read-only attachments.
+//! One byte more ([`ATTACH_BYTE`]) serialises attach and detach. On the region itself lie OFD
+//! locks: [`REGION_WRITERS`] is held shared by every attachment, so that no second runtime can come
+//! up when the anchor directory was deleted; [`REGION_READERS`] by private read-only attachments.
 
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::PROCESS_SLOTS;
@@ -53,8 +54,8 @@ pub(crate) struct Liveness {
     file: Option<Arc<LiveFile>>,
 }
 
-/// Excludes the threads of one process. It holds the process's id: another one's (a forked child sees
-/// its parent's) counts as free, so no child waits for a thread that it does not have.
+/// Excludes the threads of one process. It holds the process's id: another one's (a forked child
+/// sees its parent's) counts as free, so no child waits for a thread that it does not have.
 struct ThreadLock(AtomicU32);
 
 impl ThreadLock {
@@ -150,9 +151,9 @@ pub(crate) fn share_region(fd: RawFd, at: i64) -> Result<(), Errno> {
     set_lock(fd, libc::F_OFD_SETLK, libc::F_RDLCK, at)
 }
 
-/// Gives a forked child an open description of the region of its own, under the same number, so that
-/// its parent's detach does not unlock the byte for it too. Where that is impossible (no `/proc`, no
-/// permission any more) they go on sharing one.
+/// Gives a forked child an open description of the region of its own, under the same number, so
+/// that its parent's detach does not unlock the byte for it too. Where that is impossible (no
+/// `/proc`, no permission any more) they go on sharing one.
 pub(crate) fn separate_region(fd: RawFd, at: i64) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(own) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return };
@@ -322,8 +323,8 @@ impl Liveness {
 
     /// Takes over the descriptor that survived an exec, with the lock on `slot`.
     pub(crate) fn inherit(fd: RawFd, directory: &Path, slot: u32) -> Result<Self, Errno> {
-        // SAFETY: the token names a descriptor that exec_prepare kept open for this process and that
-        // nothing else in the new image owns; a wrong one fails the comparison below.
+        // SAFETY: the token names a descriptor that exec_prepare kept open for this process and
+        // that nothing else in the new image owns; a wrong one fails the comparison below.
         let fd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
         let file = Arc::new(LiveFile::new(fd, directory)?);
@@ -337,8 +338,8 @@ impl Liveness {
         Ok(Self { file: Some(file) })
     }
 
-    /// Waits until no other process or thread attaches or detaches. `ESTALE` if the anchor directory
-    /// was removed meanwhile.
+    /// Waits until no other process or thread attaches or detaches. `ESTALE` if the anchor
+    /// directory was removed meanwhile.
     pub(crate) fn lock_attach(&self) -> Result<AttachGuard, Errno> {
         let mut guard = AttachGuard { file: None, _threads: ATTACHING.lock() };
         let Some(file) = &self.file else { return Ok(guard) };
@@ -347,8 +348,8 @@ impl Liveness {
         if file.in_place() { Ok(guard) } else { Err(Errno::STALE) }
     }
 
-    /// Takes a slot's byte: as this process's own (`own`), or to recover a dead one's. `false`: another
-    /// process holds it.
+    /// Takes a slot's byte: as this process's own (`own`), or to recover a dead one's. `false`:
+    /// another process holds it.
     pub(crate) fn hold(&self, slot: u32, own: bool) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(true) };
         if own && file.owns(slot) {

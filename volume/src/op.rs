@@ -2,17 +2,17 @@
 //!
 //! It owns an *operation record* of the runtime and the lane of the same index. Its life:
 //!
-//! 1. **locking**: it takes all the locks it needs, inodes in ascending order. Nothing is changed or
-//!    allocated yet, so whoever finds a dead owner while waiting here may recover it.
-//! 2. **working** ([`Op::work`], which passes the gate): sequence numbers are odd; it allocates, writes,
-//!    commits. It waits for nothing that another process holds.
+//! 1. **locking**: it takes all the locks it needs, inodes in ascending order. Nothing is changed
+//!    or allocated yet, so whoever finds a dead owner while waiting here may recover it.
+//! 2. **working** ([`Op::work`], which passes the gate): sequence numbers are odd; it allocates,
+//!    writes, commits. It waits for nothing that another process holds.
 //! 3. [`Op::end`]: sequence numbers even, blocks given up are freed, locks released, record freed.
 //!    Dropping an operation before that aborts it: its transaction is rolled back, what it
 //!    allocated is freed.
 //!
-//! Lock order: a description's position lock, the rename lock, inodes by number. The record names every
-//! lock *before* it is taken and every lone commit word before it is stored, so a recoverer knows what
-//! to release and which lines to flush.
+//! Lock order: a description's position lock, the rename lock, inodes by number. The record names
+//! every lock *before* it is taken and every lone commit word before it is stored, so a recoverer
+//! knows what to release and which lines to flush.
 
 use crate::bucket::Dir;
 use crate::inode::Inode;
@@ -151,11 +151,11 @@ impl Volume {
         })
     }
 
-    /// Frees what the dead `owner` holds: the sequence numbers it left odd become even, its locks are
-    /// released, its record is free. The caller has undone its lane and flushed its lines.
+    /// Frees what the dead `owner` holds: the sequence numbers it left odd become even, its locks
+    /// are released, its record is free. The caller has undone its lane and flushed its lines.
     pub(crate) fn release_remains(&self, owner: Owner, remains: &Remains) -> Result<()> {
         for &lock in remains.locks.iter().rev() {
-            if let Some(inode) = self.lock_is_inode(lock) {
+            if let Some(inode) = inode_of_lock(lock) {
                 let (map, at) = self.lock_place(lock);
                 if Owner::of_word(map.shared_load(at)?, self.epoch) == Some(owner) {
                     self.after_owner_died(inode)?;
@@ -167,13 +167,14 @@ impl Volume {
         self.clear_record(owner)
     }
 
-    /// The inodes that operations hold or wait for: not to be freed by a sweep while they wait at the gate.
+    /// The inodes that operations hold or wait for: not to be freed by a sweep while they wait at
+    /// the gate.
     pub(crate) fn inodes_of_operations(&self) -> Result<Vec<Inode>> {
         let mut inodes = Vec::new();
         for index in 0..self.rt.layout.op_count as u32 {
             if self.operation_owner(index)?.is_some() {
                 let locks = self.operation_remains(index)?.locks;
-                inodes.extend(locks.iter().filter_map(|lock| self.lock_is_inode(*lock)));
+                inodes.extend(locks.iter().filter_map(|lock| inode_of_lock(*lock)));
             }
         }
         inodes.retain(|inode| self.identity(*inode).is_ok());
@@ -197,10 +198,11 @@ impl Volume {
             (map, base + (lock & !IN_RUNTIME))
         }
     }
+}
 
-    fn lock_is_inode(&self, lock: u64) -> Option<Inode> {
-        (lock & IN_RUNTIME == 0).then(|| Inode((lock - VOLATILE) / INODE))
-    }
+/// The inode whose lock this is, if it is one's.
+fn inode_of_lock(lock: u64) -> Option<Inode> {
+    (lock & IN_RUNTIME == 0).then(|| Inode((lock - VOLATILE) / INODE))
 }
 
 impl<'v> Op<'v> {
@@ -215,7 +217,8 @@ impl<'v> Op<'v> {
         sorted.sort_unstable_by_key(|inode| inode.0);
         sorted.dedup();
         for inode in sorted {
-            // A name that was found a moment ago may be gone, and what was its inode a file's block by now.
+            // A name that was found a moment ago may be gone, and what was its inode a file's block
+            // by now.
             if !self.volume.inode_in_use(inode.0)? && !self.volume.damaged()? {
                 return Err(Errno::STALE);
             }
@@ -258,7 +261,8 @@ impl<'v> Op<'v> {
         Ok(())
     }
 
-    /// Ends the locking phase: passes the gate, and makes the sequence numbers of the locked inodes odd.
+    /// Ends the locking phase: passes the gate, and makes the sequence numbers of the locked inodes
+    /// odd.
     pub(crate) fn work(&mut self) -> Result<()> {
         let rt = &self.volume.rt;
         let phase = rt.op(self.index()) + RECORD_PHASE;
@@ -282,7 +286,7 @@ impl<'v> Op<'v> {
 
     fn turn_sequences(&self, parity: u64) -> Result<()> {
         for &lock in &self.locks {
-            if let Some(inode) = self.volume.lock_is_inode(lock) {
+            if let Some(inode) = inode_of_lock(lock) {
                 self.volume.turn_sequence(inode, parity)?;
             }
         }
@@ -313,7 +317,8 @@ impl<'v> Op<'v> {
         Ok(self.volume.rt.store(at, offset / LINE * LINE)?)
     }
 
-    /// Stores a lone commit word and makes it durable: the point at which the operation has happened.
+    /// Stores a lone commit word and makes it durable: the point at which the operation has
+    /// happened.
     pub(crate) fn commit_word(
         &mut self,
         offset: u64,
@@ -321,8 +326,8 @@ impl<'v> Op<'v> {
         after: &Durable,
     ) -> Result<Durable> {
         self.note(offset)?;
-        // PERSIST: what this word publishes is durable (the witness); the word itself must be before
-        // the locks go.
+        // PERSIST: what this word publishes is durable (the witness); the word itself must be
+        // before the locks go.
         let stored = self.volume.region.commit_stream(offset, &value.to_le_bytes(), after)?;
         self.pend(stored);
         Ok(self.fence())
@@ -354,8 +359,8 @@ impl<'v> Op<'v> {
         self.allocated.clear();
     }
 
-    /// A step of a longer operation is durable: what was allocated so far is in use, what was unlinked
-    /// is free, even if the operation is aborted later.
+    /// A step of a longer operation is durable: what was allocated so far is in use, what was
+    /// unlinked is free, even if the operation is aborted later.
     pub(crate) fn settle(&mut self) {
         self.allocated.clear();
         self.allocated_inodes.clear();
@@ -401,8 +406,8 @@ impl Drop for Op<'_> {
         if self.ended {
             return;
         }
-        // An abort: nothing was committed. If even that fails (the region vanished), the record stays
-        // taken and whoever recovers this process finds it.
+        // An abort: nothing was committed. If even that fails (the region vanished), the record
+        // stays taken and whoever recovers this process finds it.
         if self.pending.is_some() {
             let _ = self.fence();
         }

@@ -8,9 +8,9 @@
 //! | recoverer | slot owner that recovers it | the recoverer |
 //! | blocked | slot owner for whose record lock it waits | the process |
 //!
-//! free -> live (its process, holding the byte) -> free, generation + 1 (its process, or the recoverer
-//! that holds the byte). free -> embryo (the parent, before fork) -> live (the child) or dying. live -> dying (its
-//! recoverer) -> free.
+//! free -> live (its process, holding the byte) -> free, generation + 1 (its process, or the
+//! recoverer that holds the byte). free -> embryo (the parent, before fork) -> live (the child) or
+//! dying. live -> dying (its recoverer) -> free.
 
 use crate::Result;
 use crate::layout::PROCESS_SLOTS;

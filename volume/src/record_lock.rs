@@ -1,23 +1,25 @@
-//! Record locks: POSIX, open-file-description and `flock` locks, in a table that all processes share.
+//! Record locks: POSIX, open-file-description and `flock` locks, in a table that all processes
+//! share.
 //!
-//! An entry of the table is two things. As a *lock* it is a range of an inode, its kind and its owner,
-//! chained to the others of its chain; as a *chain* (an inode's is found by hash) it carries a lock word,
-//! the head, and a counter on which waiters sleep.
+//! An entry of the table is two things. As a *lock* it is a range of an inode, its kind and its
+//! owner, chained to the others of its chain; as a *chain* (an inode's is found by hash) it carries
+//! a lock word, the head, and a counter on which waiters sleep.
 //!
 //! | word | what | written by |
 //! |---|---|---|
-//! | state | epoch, next in the chain (or, claimed: the claimer's slot), `FREE`, `CLAIMED`, a kind | claimer; holder of the chain |
+//! | state | epoch, next in the chain (claimed: claimer's slot), kind | claimer; chain's holder |
 //! | ino, owner, start, end | the lock | holder of the chain |
-//! | change | low half: counts what may let a waiter go on; high half: waiters, a hint | anyone, by addition |
+//! | change | low half: counts unlocks; high half: waiters (a hint) | anyone, by addition |
 //! | chain lock | a process's lock word | whoever takes it |
 //! | head | epoch, first entry of the chain, index + 1 | holder of the chain |
 //!
-//! The entries are the truth, the chain only finds them: a chain whose holder died is strung anew. Locks
-//! of a process go when it dies, locks of a description when its last holder goes. Where a range is
-//! split, new entries are written before old ones shrink, so a death in between never unlocks for others
-//! what a shared description still covers.
+//! The entries are the truth, the chain only finds them: a chain whose holder died is strung anew.
+//! Locks of a process go when it dies, locks of a description when its last holder goes. Where a
+//! range is split, new entries are written before old ones shrink, so a death in between never
+//! unlocks for others what a shared description still covers.
 //!
-//! `flock` locks do not see the others; POSIX and description locks exclude each other, as on Linux.
+//! `flock` locks do not see the others; POSIX and description locks exclude each other, as on
+//! Linux.
 //!
 //! Locks: one chain at a time, and nothing is waited for under it.
 
@@ -214,8 +216,8 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Makes `wanted` the holder's lock on its range (`None`: unlocks it); conflicts are excluded. `ENOLCK`
-    /// if the table is full; then nothing has changed.
+    /// Makes `wanted` the holder's lock on its range (`None`: unlocks it); conflicts are excluded.
+    /// `ENOLCK` if the table is full; then nothing has changed.
     fn set(&self, ino: u64, all: &Entries, range: &Lock, unlock: bool) -> Result<()> {
         let mut wanted = *range;
         let mut old: SmallVec<[u32; 4]> = SmallVec::new();
@@ -342,7 +344,7 @@ impl Volume {
         Ok(self.rt.store(self.rt.lock_record(index) + STATE, free)?)
     }
 
-    // ---- the calls --------------------------------------------------------------------------------
+    // ---- the calls ------------------------------------------------------------------------------
 
     fn holder(&self, desc: Desc, owner: LockOwner) -> Holder {
         match owner {
@@ -456,8 +458,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Buries who holds a lock if he is dead, both parts; `true` if something was buried. The caller holds
-    /// no lock.
+    /// Buries who holds a lock if he is dead, both parts; `true` if something was buried. The
+    /// caller holds no lock.
     fn bury_holder(&self, holder: Holder) -> Result<bool> {
         match holder {
             Holder::Process { slot, generation } => {
@@ -519,7 +521,7 @@ impl Volume {
         self.chain(node.ino)?.drop_all(node.ino, |holder| holder == me)
     }
 
-    // ---- at the end, and after a death ------------------------------------------------------------
+    // ---- at the end, and after a death ----------------------------------------------------------
 
     /// Drops the locks of a description that is being dropped.
     pub(crate) fn drop_description_locks(&self, desc: Desc, ino: u64) -> Result<()> {
@@ -548,8 +550,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Frees what a dead process held of the table itself: chains, which are strung anew, and entries
-    /// that it had claimed.
+    /// Frees what a dead process held of the table itself: chains, which are strung anew, and
+    /// entries that it had claimed.
     pub(crate) fn free_chain_locks(&self, slot: u32, generation: u32) -> Result<()> {
         let owner = process_owner(slot, generation);
         let (map, base) = self.rt.place();

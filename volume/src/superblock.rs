@@ -4,8 +4,8 @@
 //! durable before the next, so one copy is whole at any time; a torn copy is repaired at the next
 //! attach for writing. Format writes both last: a torn format is no volume.
 //!
-//! The state line holds two [`State`] slots that alternate like an inode's commit line. It says dirty
-//! before the first change of an epoch and clean after the last orderly detach.
+//! The state line holds two [`State`] slots that alternate like an inode's commit line. It says
+//! dirty before the first change of an epoch and clean after the last orderly detach.
 
 use crate::error::{ErrorKind, VolumeError};
 use crate::inode::Inode;
@@ -220,8 +220,9 @@ impl State {
     }
 }
 
-/// The newer valid slot and its index; `EIO` if neither is valid, or if the newest one is damaged (one
-/// that was being written still has the sequence before the other one's, which is stored last).
+/// The newer valid slot and its index; `EIO` if neither is valid, or if the newest one is damaged
+/// (one that was being written still has the sequence before the other one's, which is stored
+/// last).
 pub(crate) fn read_state(region: &Region) -> Result<(State, u64), Errno> {
     let mut bytes = [0; LINE as usize];
     region.read(STATE, &mut bytes)?;
@@ -363,7 +364,8 @@ pub fn format_region(region: &Region, options: &FormatOptions) -> Result<(), Vol
 }
 
 fn write_volume(region: &Region, superblock: &Superblock) -> Result<(), Errno> {
-    // PERSIST: an old volume is no volume any more before the first of its structures is overwritten.
+    // PERSIST: an old volume is no volume any more before the first of its structures is
+    // overwritten.
     let gone =
         region.stream_zero(SUPERBLOCK_A, BLOCK)?.and(region.stream_zero(SUPERBLOCK_B, BLOCK)?);
     let _ = gone.fence();

@@ -1,5 +1,5 @@
-//! A volume as one process sees it: the mapped region, the decoded superblock, the runtime, and this
-//! process's place in it.
+//! A volume as one process sees it: the mapped region, the decoded superblock, the runtime, and
+//! this process's place in it.
 
 use crate::layout::{BLOCK, CHUNK, RuntimeLayout, Superblock};
 use crate::liveness::Liveness;

@@ -1,7 +1,8 @@
-//! What the tests of the crate's contract share: volumes of their own, and processes that play a role.
+//! What the tests of the crate's contract share: volumes of their own, and processes that play a
+//! role.
 //!
-//! A test that needs more processes starts itself again with a role in the environment; the child runs
-//! the same test function, sees its role, and plays it.
+//! A test that needs more processes starts itself again with a role in the environment; the child
+//! runs the same test function, sees its role, and plays it.
 
 // Each test crate uses its part.
 #![allow(dead_code)]
