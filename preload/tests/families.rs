@@ -206,3 +206,22 @@ fn what_is_not_served_is_refused() {
         assert!(report.contains(reason), "{reason}: {report}");
     }
 }
+
+/// A shell whose children are killed filled all process slots of the runtime with the dead, and could
+/// not fork any more.
+#[test]
+fn killed_children_do_not_use_the_volume_up() {
+    let place = Place::new("killed");
+    format(&place.volume());
+    let script = "for ((i = 0; i < 700; i++)); do (exec 3>f; kill -9 $BASHPID) & wait $!; done \
+                  2>/dev/null; echo $i";
+    let output = Command::new("bash")
+        .args(["-c", &format!("cd {PREFIX} && {script}")])
+        .env("SOLERA_VOLUME", place.volume())
+        .env("SOLERA_AT", PREFIX)
+        .env("LD_PRELOAD", library())
+        .output()
+        .expect("bash runs");
+    assert_eq!(text(&output), "700\n");
+    check_left_in_order(&place.volume());
+}

@@ -371,7 +371,14 @@ impl FileSystem for Volume {
         if self.anchor().is_none() {
             return Err(Errno::OPNOTSUPP);
         }
-        let (slot, generation) = self.take_embryo()?;
+        let (slot, generation) = match self.take_embryo() {
+            // A shell whose commands get killed never attaches anew: nobody else has buried them.
+            Err(Errno::USERS) => {
+                self.bury_the_dead()?;
+                self.take_embryo()?
+            }
+            taken => taken?,
+        };
         for &desc in held {
             if let Err(errno) = self.share_description(desc, slot) {
                 self.drop_embryo(slot, SlotState { state: SLOT_EMBRYO, generation })?;
