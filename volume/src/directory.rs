@@ -63,8 +63,6 @@ pub(crate) struct Hit<'v> {
     pub(crate) entry: Entry,
     pub(crate) bucket: Bucket<'v>,
     pub(crate) cell: Cell,
-    /// Its bucket is the whole directory.
-    lone: bool,
 }
 
 /// What a search found.
@@ -146,7 +144,7 @@ impl Volume {
         let mut hit = None;
         let vacant = self.search_for(dir, hash, name, |bucket, slot, place, _| {
             let entry = self.read_entry(&bucket, slot)?;
-            hit = Some(Hit { entry, bucket, cell: place.cell, lone: place.nodes.is_empty() });
+            hit = Some(Hit { entry, bucket, cell: place.cell });
             Ok(())
         })?;
         Ok(Search { hit, vacant })
@@ -485,7 +483,8 @@ impl<'v> Op<'v> {
         Ok(self.pointer_store(dir, key, &place, level - 1, copy))
     }
 
-    /// The store that takes an entry away. `with` is an insertion that happens together with it:
+    /// The store that takes an entry away; if its bucket would be empty, the one that takes the
+    /// bucket away. `with` is an insertion into the same directory that happens together with it:
     /// if both concern the same word, the store is for both, and replaces it.
     pub(crate) fn removal(
         &mut self,
@@ -499,23 +498,36 @@ impl<'v> Op<'v> {
             _ => hit.bucket.live(hit.cell)?,
         };
         let left = before & !hit.entry.mask();
-        if left == 0 && hit.lone {
-            self.free_later(hit.bucket.block, 1);
-            self.reshaped.push((dir, -1));
-            return Ok(Store { at: dir.inode.at(ROOT_WORD), value: 0 });
+        if left == 0 && with.is_none() {
+            match self.take_out(dir, hit.entry.key) {
+                // The empty bucket stays where it is: no room, or its neighbour is damaged.
+                Err(Errno::NOSPC | Errno::IO) => {}
+                taken => return taken,
+            }
         }
         Ok(Store { at, value: checked(left) })
     }
 
-    /// Takes the bucket of `key` out of the tree if it has become empty, and lets its neighbour
-    /// cover its keys. Which entries exist does not change; when there is no room for it, it is
-    /// left undone.
+    /// Takes the bucket of `key` out of the tree if it has become empty. Which entries exist does
+    /// not change; when there is no room for it, it is left undone.
     pub(crate) fn prune(&mut self, dir: Dir, key: u64) -> Result<()> {
         let volume = self.volume;
         let place = volume.locate(dir, key)?;
         if place.bucket == 0 || volume.read_bucket(dir, place.bucket)?.live(place.cell)? != 0 {
             return Ok(());
         }
+        let store = self.take_out(dir, key)?;
+        // PERSIST: a node copied aside before the word that makes it count.
+        let durable = self.fence();
+        self.commit_word(store.at, store.value, &durable)?;
+        self.count_reshaped()
+    }
+
+    /// The store that takes the bucket of `key` out of the tree, whatever it holds, and lets its
+    /// neighbour cover its keys. A node may have been copied aside for it.
+    fn take_out(&mut self, dir: Dir, key: u64) -> Result<Store> {
+        let volume = self.volume;
+        let place = volume.locate(dir, key)?;
         let mut given_up: SmallVec<[u64; 4]> = SmallVec::from_slice(&[place.bucket]);
         let mut gone = 1;
         let mut replacement = None;
@@ -545,14 +557,11 @@ impl<'v> Op<'v> {
             level -= 1;
             cell = word_cell(key, level);
         };
-        // PERSIST: a node copied aside before the word that makes it count.
-        let durable = self.fence();
-        self.commit_word(store.at, store.value, &durable)?;
         self.reshaped.push((dir, -gone));
         for block in given_up {
             self.free_later(block, 1);
         }
-        self.count_reshaped()
+        Ok(store)
     }
 
     /// The directories that a commit has reshaped have that many blocks more, or fewer, from now

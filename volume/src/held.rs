@@ -35,10 +35,6 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn node(&self) -> Node {
-        Node { ino: self.inode.0, generation: self.identity.generation }
-    }
-
     pub(crate) fn is_directory(&self) -> bool {
         self.identity.kind() == Some(Kind::Directory)
     }

@@ -17,8 +17,8 @@
 use crate::Result;
 use crate::description::Maker;
 use crate::layout::{
-    COMMIT, Commit, EXTENT_INODES, HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity, LINE,
-    SIZE_MAX, VOLATILE,
+    COMMIT, Commit, DIRECT, EXTENT_INODES, HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity,
+    LINE, SIZE_MAX, VOLATILE,
 };
 use crate::op::Op;
 use crate::volume::Volume;
@@ -58,6 +58,8 @@ const LIVE_DAMAGED: u64 = 16;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
 const LIVE_MASK: u64 = 0xFFFF_FFFF;
 
+/// Blocks that are counted anew for each `stat`; more are remembered.
+const COUNTED_MAX: u64 = DIRECT;
 /// Retries of a lock-free read before it takes the lock.
 const RETRIES: u32 = 8;
 
@@ -483,8 +485,10 @@ impl Volume {
 
     /// What `stat` tells.
     pub(crate) fn attributes(&self, node: Node) -> Result<Attr> {
-        self.read_steadily(node, |inode, identity| {
+        let mut counted = false;
+        let attr = self.read_steadily(node, |inode, identity| {
             let kind = identity.kind().ok_or(Errno::IO)?;
+            counted = self.known_blocks(inode)?.is_none();
             let current = self.current(inode)?;
             let nlink = match kind {
                 Kind::Directory if identity.nlink > 0 => {
@@ -507,7 +511,20 @@ impl Volume {
                 ctime: current.ctime,
                 btime: identity.btime,
             })
-        })
+        })?;
+        if counted && attr.blocks > COUNTED_MAX * 8 {
+            self.remember_blocks(node)?;
+        }
+        Ok(attr)
+    }
+
+    /// Leaves the count of blocks for whoever asks next; under the lock, since the inode may be going.
+    fn remember_blocks(&self, node: Node) -> Result<()> {
+        let mut op = self.begin_any()?;
+        op.lock(&[self.inode_of(node)?])?;
+        let (inode, identity) = self.identity_of(node)?;
+        self.adjust_blocks(inode, &identity, 0)?;
+        op.end()
     }
 }
 

@@ -1,18 +1,21 @@
 //! The inode allocator: slots in inode extents.
 //!
-//! An inode extent is 32 KiB, aligned: 64 slots, the first of which is no inode but the extent's header.
-//! Its first volatile word is the bitmap of the slots in use (bit 0, the header's own, is always set).
-//! Like all of the free map it is volatile: saved at an orderly detach, rebuilt after a crash.
+//! An inode extent is 32 KiB, aligned: 64 slots, the first of which is no inode but the extent's
+//! header. Its first volatile word is the bitmap of the slots in use (bit 0, the header's own, is
+//! always set). Like all of the free map it is volatile: saved at an orderly detach, rebuilt after
+//! a crash.
 //!
-//! Whoever allocates in an extent or drops it holds its *busy* bit in the chunk record: a
-//! token, never waited for (there are other extents). Freeing a slot needs no token, since the slot itself
-//! keeps the extent alive until its bit is cleared. An extent without inodes gives its blocks back.
+//! Whoever allocates in an extent or drops it holds its *busy* bit in the chunk record: a token,
+//! never waited for (there are other extents). Freeing a slot needs no token, since the slot itself
+//! keeps the extent alive until its bit is cleared. An extent without inodes gives its blocks back,
+//! unless an operation is about to lock one of its slots: then the next one to be freed there sees
+//! to it.
 
 use crate::Result;
 use crate::alloc::SEARCH;
 use crate::chunk::{Group, Kind, Mask, free_extent};
 use crate::inode::Inode;
-use crate::layout::{EXTENT_BLOCKS, EXTENT_INODES, INODE, VOLATILE};
+use crate::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, VOLATILE};
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -167,7 +170,14 @@ impl Volume {
         self.drop_if_empty(extent)
     }
 
-    /// Drops an extent without inodes, unless somebody holds its token (who then does this).
+    /// Drops an extent without inodes, unless somebody holds its token (who then does this). Gives
+    /// the extent of an inode back if it has no inodes and could not be given back before because a
+    /// lock in it was announced. Called when that announcement is gone.
+    pub(crate) fn retry_extent(&self, inode: Inode) -> Result<()> {
+        let Ok((extent, _)) = self.extent_of(inode.0) else { return Ok(()) };
+        self.drop_if_empty(extent)
+    }
+
     fn drop_if_empty(&self, extent: Extent) -> Result<()> {
         let chunk = extent.chunk;
         loop {
@@ -181,6 +191,18 @@ impl Volume {
             if alive && self.slots(extent)? == EMPTY {
                 self.mask_clear(chunk, Mask::Room, extent.index)?;
                 self.mask_clear(chunk, Mask::Extents, extent.index)?;
+                let start = self.extent_first_block(extent) * BLOCK;
+                if self.is_announced(start..start + EXTENT_BLOCKS * BLOCK)? {
+                    // Somebody is about to lock a slot that he will find free: it must be one
+                    // still.
+                    self.mask_set(chunk, Mask::Extents, extent.index)?;
+                    self.mask_set(chunk, Mask::Room, extent.index)?;
+                    self.mask_clear(chunk, Mask::Busy, extent.index)?;
+                    if self.is_announced(start..start + EXTENT_BLOCKS * BLOCK)? {
+                        return Ok(());
+                    }
+                    continue;
+                }
                 self.mask_clear(chunk, Mask::Busy, extent.index)?;
                 return self.clear(chunk, extent.index * EXTENT_BLOCKS, EXTENT_BLOCKS);
             }

@@ -14,7 +14,7 @@
 //! Nothing here stores; `edit.rs` does.
 
 use crate::Result;
-use crate::inode::{HINTS, Inode};
+use crate::inode::Inode;
 use crate::layout::{BLOCK, CHUNK_BLOCKS, DIRECT, Identity, ROOT_WORD, WORDS, XATTR_WORD};
 use crate::volume::Volume;
 use crate::word::{Key, Word};
@@ -349,15 +349,15 @@ impl Volume {
     /// Data blocks that a file holds (`st_blocks`; nodes are not counted), or a long symlink; of a
     /// directory its nodes and buckets.
     pub(crate) fn count_blocks(&self, inode: Inode, identity: &Identity) -> Result<u64> {
-        let hint = self.hint(inode, HINT_BLOCKS)?;
-        if hint != 0 {
-            return Ok(hint - 1);
+        match self.known_blocks(inode)? {
+            Some(count) => Ok(count),
+            None => self.walk_count(inode, identity),
         }
-        let count = self.walk_count(inode, identity)?;
-        // A writer never puts the hint back to 0, so a count that has become old cannot win here.
-        let map = self.volatile_map();
-        let _ = map.shared_cas(inode.at(HINTS + HINT_BLOCKS * 8), 0, count + 1)?;
-        Ok(count)
+    }
+
+    /// The count, if somebody has left it: see [`Volume::adjust_blocks`].
+    pub(crate) fn known_blocks(&self, inode: Inode) -> Result<Option<u64>> {
+        Ok(self.hint(inode, HINT_BLOCKS)?.checked_sub(1))
     }
 
     fn walk_count(&self, inode: Inode, identity: &Identity) -> Result<u64> {

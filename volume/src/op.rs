@@ -164,7 +164,9 @@ impl Volume {
             let (map, at) = self.lock_place(lock);
             lockword::release(self, map, at, owner)?;
         }
-        self.clear_record(owner)
+        self.clear_record(owner)?;
+        let inodes = remains.locks.iter().filter_map(|&lock| inode_of_lock(lock));
+        inodes.into_iter().try_for_each(|inode| self.retry_extent(inode))
     }
 
     /// The inodes that operations hold or wait for: not to be freed by a sweep while they wait at
@@ -181,12 +183,27 @@ impl Volume {
         Ok(inodes)
     }
 
+    /// Whether an operation holds, or is about to take, a lock of an inode in this range of the
+    /// region. Whoever wants to make something else of the range first takes its inodes out of use,
+    /// then asks.
+    pub(crate) fn is_announced(&self, range: std::ops::Range<u64>) -> Result<bool> {
+        for index in 0..self.rt.layout.op_count as u32 {
+            let record = self.rt.op(index) + RECORD_LOCKS;
+            for word in 0..LOCKS_MAX as u64 {
+                if range.contains(&self.rt.load(record + word * 8)?) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     fn clear_record(&self, owner: Owner) -> Result<()> {
         let record = self.rt.op(owner.op());
         for at in (RECORD_PHASE..RECORD_NOTES + NOTES_MAX * 8).step_by(8) {
             self.rt.store(record + at, 0)?;
         }
-        self.rt.store(record + RECORD_OWNER, 0)?;
+        self.rt.swap(record + RECORD_OWNER, 0)?;
         Ok(())
     }
 
@@ -217,12 +234,16 @@ impl<'v> Op<'v> {
         sorted.sort_unstable_by_key(|inode| inode.0);
         sorted.dedup();
         for inode in sorted {
+            let lock = inode.lock_offset();
+            let record = self.announce(lock)?;
             // A name that was found a moment ago may be gone, and what was its inode a file's block
-            // by now.
+            // by now. If it is not: what is announced stays an inode ([`Volume::is_announced`]).
             if !self.volume.inode_in_use(inode.0)? && !self.volume.damaged()? {
+                self.volume.rt.swap(record, 0)?;
+                self.volume.retry_extent(inode)?;
                 return Err(Errno::STALE);
             }
-            self.take(inode.lock_offset())?;
+            self.acquire(lock)?;
             if !self.volume.is_ready(inode)? {
                 self.volume.first_use(inode)?;
             }
@@ -236,9 +257,20 @@ impl<'v> Op<'v> {
     }
 
     fn take(&mut self, lock: u64) -> Result<()> {
+        self.announce(lock)?;
+        self.acquire(lock)
+    }
+
+    /// Names in the record the lock that is taken next; gives the record word's offset.
+    fn announce(&mut self, lock: u64) -> Result<u64> {
         assert!(!self.working && self.locks.len() < LOCKS_MAX, "locks come first");
         let at = self.volume.rt.op(self.index()) + RECORD_LOCKS + self.locks.len() as u64 * 8;
-        self.volume.rt.store(at, lock)?;
+        // A read-modify-write orders the announcement before the loads that follow it.
+        self.volume.rt.swap(at, lock)?;
+        Ok(at)
+    }
+
+    fn acquire(&mut self, lock: u64) -> Result<()> {
         let (map, offset) = self.volume.lock_place(lock);
         lockword::acquire(self.volume, map, offset, self.owner)?;
         self.locks.push(lock);
@@ -257,6 +289,14 @@ impl<'v> Op<'v> {
             lockword::release(self.volume, map, offset, self.owner)?;
             let at = self.volume.rt.op(self.index()) + RECORD_LOCKS + self.locks.len() as u64 * 8;
             self.volume.rt.store(at, 0)?;
+            // One that worked on an inode knows that it was there.
+            if !self.working
+                && let Some(inode) = inode_of_lock(lock)
+            {
+                // A read-modify-write, for the order that [`Volume::is_announced`] needs.
+                self.volume.rt.swap(at, 0)?;
+                self.volume.retry_extent(inode)?;
+            }
         }
         Ok(())
     }
@@ -382,15 +422,16 @@ impl<'v> Op<'v> {
         if self.working {
             self.turn_sequences(0)?;
         }
-        let inodes = if committed { &self.freed_inodes } else { &self.allocated_inodes };
-        for &ino in inodes {
-            volume.release_inode(ino)?;
-        }
         let blocks = if committed { &self.freed } else { &self.allocated };
         for &(block, count) in blocks.iter().chain(&self.settled) {
             volume.release_blocks(block, count)?;
         }
         self.release_locks()?;
+        // Behind the locks: an inode's extent is not given back while a lock in it is announced.
+        let inodes = if committed { &self.freed_inodes } else { &self.allocated_inodes };
+        for &ino in inodes {
+            volume.release_inode(ino)?;
+        }
         let record = volume.rt.op(self.index());
         for note in 0..self.notes.min(NOTES_MAX) {
             volume.rt.store(record + RECORD_NOTES + note * 8, 0)?;

@@ -249,7 +249,8 @@ impl Op<'_> {
             source_hit = again.ok_or(Errno::IO)?;
             words.push(self.insertion(to_at, key, request.to, request.source)?);
         }
-        let removal = self.removal(from_at, &source_hit, words.first().copied())?;
+        let with = words.first().copied().filter(|_| from_at == to_at);
+        let removal = self.removal(from_at, &source_hit, with)?;
         words.retain(|word| word.at != removal.at);
         words.push(removal);
 
