@@ -171,7 +171,9 @@ impl Volume {
         let kind = self.kind_of(node)?;
         match kind {
             Kind::Symlink if !flags.path_only() => return Err(Errno::LOOP),
-            Kind::Directory if flags.writes() || flags.has(libc::O_CREAT) => {
+            Kind::Directory
+                if flags.writes() || flags.has(libc::O_CREAT) || flags.has(libc::O_TRUNC) =>
+            {
                 return Err(Errno::ISDIR);
             }
             Kind::File | Kind::Directory | Kind::Symlink => {}

@@ -30,6 +30,17 @@ const ZERO_KEEP: u32 = ZERO | KEEP_SIZE;
 const COLLAPSE: u32 = libc::FALLOC_FL_COLLAPSE_RANGE as u32;
 const INSERT: u32 = libc::FALLOC_FL_INSERT_RANGE as u32;
 
+/// What Linux checks of a request before it looks at the descriptor's access.
+pub(crate) fn check_request(mode: u32, offset: u64, length: u64) -> Result<()> {
+    if length == 0 || offset > SIZE_MAX {
+        return Err(Errno::INVAL);
+    }
+    if !matches!(mode, 0 | KEEP_SIZE | PUNCH | ZERO | ZERO_KEEP | COLLAPSE | INSERT) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Ok(())
+}
+
 impl Volume {
     /// `fallocate`. `EOPNOTSUPP` for other modes, `EINVAL` for an empty range and where Linux wants
     /// whole blocks or a range inside the file, `EFBIG`, `ENOSPC`, `EBUSY` (moving blocks of a
@@ -41,12 +52,7 @@ impl Volume {
         offset: u64,
         length: u64,
     ) -> Result<()> {
-        if !matches!(mode, 0 | KEEP_SIZE | PUNCH | ZERO | ZERO_KEEP | COLLAPSE | INSERT) {
-            return Err(Errno::OPNOTSUPP);
-        }
-        if length == 0 || offset > SIZE_MAX {
-            return Err(Errno::INVAL);
-        }
+        check_request(mode, offset, length)?;
         let end = offset.checked_add(length).filter(|&end| end <= SIZE_MAX).ok_or(Errno::FBIG)?;
         let in_strict_mode = self.mode == crate::Mode::Strict;
         match self.allocate_once(node, mode, offset, end, Care::KeepHuge) {

@@ -5,6 +5,7 @@
 //! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
 use crate::Result;
+use crate::fallocate::check_request;
 use crate::file_write::Position;
 use crate::layout::{BLOCK, CHUNK_BLOCKS, HEADER_SIZE};
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
@@ -291,7 +292,9 @@ impl FileSystem for Volume {
     }
 
     fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
-        let opened = self.call()?.opened_data(desc, true)?;
+        self.call()?.opened(desc)?;
+        check_request(mode, offset, length)?;
+        let opened = self.opened_data(desc, true)?;
         self.allocate_file(opened.node, mode, offset, length)?;
         self.write_through(opened.node, opened.flags)
     }
@@ -304,7 +307,12 @@ impl FileSystem for Volume {
         to_offset: u64,
         length: u64,
     ) -> Result<u64> {
-        let source = self.call()?.opened_data(from, false)?;
+        // As Linux: what they are counts before how they are open.
+        let kinds = [self.call()?.opened(from)?.kind, self.opened(to)?.kind];
+        if kinds.contains(&Kind::Directory) {
+            return Err(Errno::ISDIR);
+        }
+        let source = self.opened_data(from, false)?;
         let target = self.opened_data(to, true)?;
         if target.flags.appends() {
             return Err(Errno::BADF);

@@ -88,18 +88,33 @@ pub fn fsck(
         faults = check_fixed(&view).map_err(system)?;
     }
     let volume = attach(path, &AttachOptions { read_only: true, ..AttachOptions::default() })?;
-    let checked = volume.in_quiet(|extra_roots| {
-        let mut mark = Mark::new(&volume, true);
-        mark.faults = faults;
-        mark.run(extra_roots, progress);
-        // After damage was found at attach there is no free map to compare with.
-        if !volume.damaged()? {
-            compare(&volume, &mut mark)?;
-        }
-        Ok((mark.faults, mark.counts))
-    });
-    let (faults, counts) = checked.map_err(system)?;
+    let (faults, counts) = volume.check_in_use(faults, progress).map_err(system)?;
     Ok(FsckReport::new(faults, &counts, options))
+}
+
+impl Volume {
+    /// Checks the volume while this process has it attached; all calls of all processes wait meanwhile.
+    pub fn check(&self, options: &FsckOptions) -> Result<FsckReport> {
+        let (faults, counts) = self.check_in_use(Vec::new(), &mut |_, _| {})?;
+        Ok(FsckReport::new(faults, &counts, options))
+    }
+
+    fn check_in_use(
+        &self,
+        faults: Vec<FsckFault>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Vec<FsckFault>, Counts)> {
+        self.in_quiet(|extra_roots| {
+            let mut mark = Mark::new(self, true);
+            mark.faults = faults;
+            mark.run(extra_roots, progress);
+            // After damage was found at attach there is no free map to compare with.
+            if !self.damaged()? {
+                compare(self, &mut mark)?;
+            }
+            Ok((mark.faults, mark.counts))
+        })
+    }
 }
 
 /// Checks a volume that nobody has attached.

@@ -102,8 +102,11 @@ impl Volume {
         length: u64,
     ) -> Result<u64> {
         let ends = from_offset.checked_add(length).zip(to_offset.checked_add(length));
-        let (from_end, to_end) = ends.ok_or(Errno::OVERFLOW)?;
-        if from == to && from_offset < to_end && to_offset < from_end {
+        ends.ok_or(Errno::OVERFLOW)?;
+        // As Linux: what lies beyond the end is not copied, so it overlaps nothing.
+        let size = self.current(self.inode(from.ino).map_err(|_| Errno::STALE)?)?.size;
+        let length = length.min(size.saturating_sub(from_offset));
+        if from == to && from_offset < to_offset + length && to_offset < from_offset + length {
             return Err(Errno::INVAL);
         }
         let mut buffer = vec![0; PIECE.min(length) as usize];

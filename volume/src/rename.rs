@@ -109,7 +109,7 @@ impl Volume {
                 return Err(Errno::EXIST);
             }
             let request = Request { from_dir, from, to_dir, to, exchange, source, target };
-            request.check_kinds()?;
+            self.check_kinds(&request)?;
             if target.is_some_and(|target| target.node == source.node) {
                 return Ok(());
             }
@@ -118,6 +118,23 @@ impl Volume {
             }
         }
         Err(Errno::IO)
+    }
+
+    /// Checks what the kinds allow; as on Linux, that a place lies inside what is moved counts first.
+    fn check_kinds(&self, request: &Request<'_>) -> Result<()> {
+        let checked = request.check_kinds();
+        match (checked, request.target) {
+            (Err(Errno::NOTDIR), _) => {
+                self.check_outside(request.to_dir, request.source.node).and(checked)
+            }
+            (Err(Errno::ISDIR), Some(target)) => {
+                match self.check_outside(request.from_dir, target.node) {
+                    Err(Errno::INVAL) => Err(Errno::NOTEMPTY),
+                    _ => checked,
+                }
+            }
+            _ => checked,
+        }
     }
 
     /// Renames unless a name means something else under the locks: then `false`.
