@@ -160,6 +160,11 @@ impl Volume {
         }
         let mut writer = Writer::new(&mut op, file, care);
         writer.grows = true;
+        #[cfg(feature = "bug-size-before-data")]
+        if offset + length > writer.file.current.size {
+            let sizing = writer.file.sizing(&writer.file.written(offset + length));
+            writer.op.publish_size(&sizing)?;
+        }
         writer.gap(offset)?;
         writer.put(source, from, offset, length)?;
         writer.finish(offset + length)?;

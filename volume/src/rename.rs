@@ -270,6 +270,11 @@ impl Op<'_> {
         let removal = self.removal(from_at, &source_hit, with)?;
         words.retain(|word| word.at != removal.at);
         words.push(removal);
+        #[cfg(feature = "bug-rename-drops-first")]
+        {
+            let after = self.fence();
+            self.commit_word(removal.at, removal.value, &after)?;
+        }
 
         let directories = i32::from(request.source_is_dir());
         let replaced = i32::from(request.target_is_dir());
