@@ -1,1 +1,21 @@
-//! Solera's explorer.
+//! The crash explorer, and the model it judges by.
+//!
+//! - [`workload`]: actions on a file system, and what they give; [`content`]: what is written.
+//! - [`model`], [`engine`], [`kernel`]: the three systems that actions are applied to: the contract
+//!   in memory, an engine behind the contract, a directory of a kernel file system.
+//! - [`cases`]: start states and the calls explored on them; [`states`]: which images a power cut can
+//!   leave of a traced run; [`lab`]: the images themselves.
+//! - [`compare`], [`judge`]: what a recovered volume must hold; [`explore`]: one case; [`campaign`]: all.
+
+pub mod campaign;
+pub mod cases;
+pub mod compare;
+pub mod content;
+pub mod engine;
+pub mod explore;
+pub mod judge;
+pub mod kernel;
+pub mod lab;
+pub mod model;
+pub mod states;
+pub mod workload;

@@ -1,0 +1,393 @@
+//! Start states and the calls that are explored on them.
+//!
+//! Every operation of the contract that changes anything, on every start on which it takes another
+//! path: files in holes and in whole chunks, inline and in trees, with holes, with unwritten blocks
+//! and with blocks beyond the end; directories with room, full, and about to lose their last names;
+//! files that are open, unlinked, mapped; and a full volume.
+
+use crate::workload::Action;
+use crate::workload::short::{
+    allocate, close, dir, file, link, open, open_append, rename, symlink, truncate, unlink,
+    write_at, xattr,
+};
+use vfs::Kind;
+
+/// A start: what a fresh volume is filled with.
+pub struct Start {
+    /// Part of the case's identity.
+    pub name: &'static str,
+    /// Done on a fresh volume, then everything is closed and the volume detached.
+    pub build: Vec<Action>,
+    /// The volume has no room left: exercising it may fail.
+    pub full: bool,
+}
+
+/// Calls to be explored, one after the other.
+pub struct Case {
+    /// Part of the case's identity.
+    pub name: String,
+    /// Done first, after attaching; not explored.
+    pub before: Vec<Action>,
+    /// Each is explored.
+    pub calls: Vec<Action>,
+}
+
+const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
+const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+const COLLAPSE: i32 = libc::FALLOC_FL_COLLAPSE_RANGE;
+const INSERT: i32 = libc::FALLOC_FL_INSERT_RANGE;
+const MIB: u64 = 1 << 20;
+
+/// A name as long as names may be.
+pub fn long_name(first: char) -> String {
+    format!("{first}{}", "n".repeat(254))
+}
+
+fn filled(path: &str, tag: u32, pieces: &[(u64, u64)]) -> Vec<Action> {
+    let mut actions = vec![file(path), open(path, 0)];
+    actions.extend(pieces.iter().map(|&(offset, length)| write_at(0, tag, offset, length)));
+    actions.push(close(0));
+    actions
+}
+
+fn many_names(count: u32) -> Vec<Action> {
+    let mut actions = vec![dir("d")];
+    actions.extend((0..count).map(|n| file(&format!("d/name-{n}"))));
+    actions
+}
+
+/// Sizes of the file `f` of the starts with data.
+fn data_starts() -> Vec<(Start, u64)> {
+    let start = |name, build| Start { name, build, full: false };
+    let mut keep = filled("f", 1, &[(0, 3000)]);
+    keep.extend([open("f", 0), allocate(0, KEEP, 0, 65_536), close(0)]);
+    let mut unwritten = filled("f", 1, &[]);
+    unwritten.extend([open("f", 0), allocate(0, 0, 0, 65_536), write_at(0, 1, 10_000, 5000)]);
+    unwritten.push(close(0));
+    let far = 1 << 30;
+    vec![
+        (start("empty", filled("f", 1, &[])), 0),
+        (start("small", filled("f", 1, &[(0, 3000)])), 3000),
+        (start("direct", filled("f", 1, &[(0, 21_714)])), 21_714),
+        (start("tree", filled("f", 1, &[(0, 57_444)])), 57_444),
+        (start("leaf", filled("f", 1, &[(0, 2 * MIB), (2 * MIB, 5000)])), 2 * MIB + 5000),
+        (start("sparse", filled("f", 1, &[(0, 100), (16_384, 8192), (39_000, 1000)])), 40_000),
+        (start("far", filled("f", 1, &[(0, 5000), (far, 5000)])), far + 5000),
+        (start("keep", keep), 3000),
+        (start("unwritten", unwritten), 65_536),
+    ]
+}
+
+fn data_calls(size: u64) -> Vec<(String, Vec<Action>, Vec<Action>)> {
+    let mut all = Vec::new();
+    let mut add = |name: &str, before: Vec<Action>, calls: Vec<Action>| {
+        all.push((name.to_owned(), before, calls));
+    };
+    let opened = || vec![open("f", 0)];
+    for length in [100, 5000, 20_000] {
+        let call = Action::Write { slot: 0, tag: 2, length };
+        add(&format!("append-{length}"), vec![open_append("f", 0)], vec![call]);
+    }
+    for (offset, length) in [(0, 8), (50, 100), (1000, 1500), (0, 4096), (100, 4096), (0, 9000)] {
+        if offset + length <= size {
+            let call = write_at(0, 2, offset, length);
+            add(&format!("overwrite-{length}-at-{offset}"), opened(), vec![call]);
+        }
+    }
+    add("write-across-end", opened(), vec![write_at(0, 2, size.saturating_sub(50), 200)]);
+    add("write-beyond-end", opened(), vec![write_at(0, 2, size + 5000, 300)]);
+    add("write-far", opened(), vec![write_at(0, 2, (2 << 30) + 7, 5000)]);
+    for (what, to) in [("0", 0), ("half", size / 2), ("less", size.saturating_sub(1))] {
+        add(&format!("truncate-to-{what}"), vec![], vec![truncate("f", to)]);
+    }
+    add("truncate-up", vec![], vec![truncate("f", size + 10_000)]);
+    add("shrink-and-grow", opened(), vec![truncate("f", size / 2), truncate("f", size + 50)]);
+    for (what, mode) in [("", 0), ("-keep", KEEP), ("-zero", ZERO), ("-zero-keep", ZERO | KEEP)] {
+        let inside = allocate(0, mode, size / 3, 9000);
+        add(&format!("allocate{what}-inside"), opened(), vec![inside]);
+        let beyond = allocate(0, mode, size + 100, 30_000);
+        add(&format!("allocate{what}-beyond"), opened(), vec![beyond]);
+    }
+    add("punch-part", opened(), vec![allocate(0, PUNCH, 100, 500)]);
+    add("punch-blocks", opened(), vec![allocate(0, PUNCH, 3000, 14_000)]);
+    add("punch-all", opened(), vec![allocate(0, PUNCH, 0, size.max(1))]);
+    add("collapse", opened(), vec![allocate(0, COLLAPSE, 4096, 4096)]);
+    add("insert", opened(), vec![allocate(0, INSERT, 4096, 8192)]);
+    let flags = libc::O_RDWR | libc::O_TRUNC;
+    add("open-truncating", vec![], vec![Action::Open { path: "f".into(), slot: 0, flags }]);
+    add("remove", vec![], vec![unlink("f")]);
+    add("remove-open", opened(), vec![unlink("f"), write_at(0, 2, 0, 5000), close(0)]);
+    let (from_offset, to_offset, length) = (0, size.next_multiple_of(4096) + 4096, size.min(9000));
+    let copy = Action::CopyRange { from: 0, from_offset, to: 0, to_offset, length };
+    add("copy-inside", opened(), vec![copy]);
+    add("mapped", opened(), mapped_calls(size));
+    let sync = Action::Sync { slot: 0, data_only: false };
+    let dirty = vec![open_append("f", 0), Action::Write { slot: 0, tag: 3, length: 300 }];
+    let calls = [sync.clone(), write_at(1, 4, size + 10, 50), sync];
+    add("second-descriptor", [dirty, opened_second()].concat(), calls.into());
+    all
+}
+
+fn opened_second() -> Vec<Action> {
+    vec![open("f", 1)]
+}
+
+/// Calls on a file that some process has mapped.
+fn mapped_calls(size: u64) -> Vec<Action> {
+    vec![
+        Action::Map { slot: 0, offset: 0, length: 8192 },
+        write_at(0, 2, 100, 5000),
+        allocate(0, PUNCH, 0, 4096),
+        truncate("f", size / 2),
+        write_at(0, 3, size, 100),
+        close(0),
+    ]
+}
+
+/// The calls on a chunk-aligned file that do not fit a smaller one.
+fn leaf_calls() -> Vec<Case> {
+    let case = |name: &str, calls| Case { name: name.into(), before: vec![open("f", 0)], calls };
+    vec![
+        case("overwrite-in-leaf", vec![write_at(0, 2, MIB, 6000)]),
+        case("overwrite-whole-leaf", vec![write_at(0, 2, 0, 2 * MIB)]),
+        case("truncate-in-leaf", vec![truncate("f", MIB + 77)]),
+        case("punch-in-leaf", vec![allocate(0, PUNCH, MIB, 65_536)]),
+        case("append-to-leaf", vec![write_at(0, 2, 2 * MIB + 5000, 100_000)]),
+        case("allocate-leaf", vec![allocate(0, 0, 4 * MIB, 2 * MIB)]),
+    ]
+}
+
+fn name_start() -> Start {
+    let mut build = vec![dir("d"), dir("d/e"), dir("empty"), dir("other"), dir("d/e/below")];
+    build.extend(filled("f", 1, &[(0, 3000)]));
+    build.extend(filled("d/h", 2, &[(0, 100)]));
+    build.extend(filled(&long_name('L'), 3, &[(0, 10)]));
+    build.push(link("f", "g"));
+    build.push(symlink("s", "short"));
+    build.push(symlink("t", &"long/".repeat(40)));
+    build.push(Action::Create { path: "p".into(), kind: Kind::Fifo, mode: 0o600 });
+    build.push(xattr("f", "user.one", 4, 30));
+    build.push(xattr("d", "user.two", 5, 300));
+    Start { name: "names", build, full: false }
+}
+
+fn name_calls() -> Vec<(&'static str, Vec<Action>)> {
+    let node = |path: &str, kind| Action::Create { path: path.into(), kind, mode: 0o640 };
+    let rmdir = |path: &str| Action::RemoveDir { path: path.into() };
+    let long = long_name('M');
+    let temporary = |exclusive| Action::Temporary { dir: "d".into(), slot: 0, exclusive };
+    vec![
+        ("create", vec![file("new")]),
+        ("create-below", vec![file("d/e/new")]),
+        ("create-in-empty", vec![file("empty/new")]),
+        ("create-long", vec![file(&long)]),
+        ("mkdir", vec![dir("new")]),
+        ("mkdir-below", vec![dir("empty/new"), dir("empty/new/er")]),
+        ("symlink", vec![symlink("new", "target")]),
+        ("symlink-long", vec![symlink("new", &"x/".repeat(400))]),
+        ("fifo", vec![node("new", Kind::Fifo)]),
+        ("socket", vec![node("d/new", Kind::Socket)]),
+        ("temporary", vec![temporary(true), write_at(0, 6, 0, 5000), close(0)]),
+        (
+            "temporary-linked",
+            vec![
+                temporary(false),
+                write_at(0, 6, 0, 100),
+                Action::LinkOpen { slot: 0, to: "new".into() },
+            ],
+        ),
+        ("link", vec![link("f", "new")]),
+        ("link-below", vec![link("d/h", "d/e/new")]),
+        ("link-long", vec![link("d/h", &long)]),
+        ("unlink-one-of-two", vec![unlink("g")]),
+        ("unlink-both", vec![unlink("f"), unlink("g")]),
+        ("unlink-last", vec![unlink("d/h")]),
+        ("unlink-long", vec![unlink(&long_name('L'))]),
+        ("unlink-symlinks", vec![unlink("s"), unlink("t")]),
+        ("unlink-fifo", vec![unlink("p")]),
+        ("rmdir", vec![rmdir("empty")]),
+        ("rmdir-below", vec![rmdir("d/e/below"), rmdir("d/e")]),
+        ("mode", vec![Action::SetMode { path: "f".into(), mode: 0o400 }]),
+        ("owner", vec![Action::SetOwner { path: "d".into(), uid: 7, gid: 8 }]),
+        ("times", vec![Action::SetTimes { path: "f".into(), atime: 9, mtime: 10 }]),
+        ("xattr-new", vec![xattr("d/h", "user.new", 7, 40)]),
+        ("xattr-more", vec![xattr("f", "user.new", 7, 2000)]),
+        ("xattr-replace", vec![xattr("f", "user.one", 7, 200)]),
+        ("xattr-dir", vec![xattr("d", "user.two", 7, 10)]),
+        ("xattr-remove", vec![Action::RemoveXattr { path: "f".into(), name: "user.one".into() }]),
+        ("remove-with-xattr", vec![unlink("f"), unlink("g")]),
+        ("rename-over-open", vec![open("d/h", 0), rename("f", "d/h"), close(0)]),
+        ("sync-all", vec![file("new"), Action::SyncAll]),
+    ]
+}
+
+fn rename_calls() -> Vec<(&'static str, Vec<Action>)> {
+    let exchange = |from: &str, to: &str| Action::Rename {
+        from: from.into(),
+        to: to.into(),
+        flags: libc::RENAME_EXCHANGE,
+    };
+    let no_replace = |from: &str, to: &str| Action::Rename {
+        from: from.into(),
+        to: to.into(),
+        flags: libc::RENAME_NOREPLACE,
+    };
+    vec![
+        ("rename-here", vec![rename("f", "new")]),
+        ("rename-below", vec![rename("f", "d/new")]),
+        ("rename-up", vec![rename("d/h", "new")]),
+        ("rename-to-long", vec![rename("f", &long_name('M'))]),
+        ("rename-from-long", vec![rename(&long_name('L'), "short")]),
+        ("rename-over-here", vec![rename("f", "s")]),
+        ("rename-over-below", vec![rename("f", "d/h")]),
+        ("rename-over-link", vec![rename("f", "g")]),
+        ("rename-over-last", vec![rename("g", "d/h")]),
+        ("rename-dir", vec![rename("empty", "new")]),
+        ("rename-dir-below", vec![rename("d/e", "other/new")]),
+        ("rename-dir-up", vec![rename("d/e/below", "new")]),
+        ("rename-dir-over", vec![rename("d/e/below", "empty")]),
+        ("rename-dir-over-here", vec![rename("empty", "other")]),
+        ("rename-into-itself", vec![rename("d", "d/e/new")]),
+        ("no-replace", vec![no_replace("f", "d/new"), no_replace("d/new", "g")]),
+        ("exchange-here", vec![exchange("f", "s")]),
+        ("exchange-files", vec![exchange("f", "d/h")]),
+        ("exchange-file-and-dir", vec![exchange("f", "d/e")]),
+        ("exchange-dirs", vec![exchange("d/e", "other")]),
+        ("exchange-dirs-here", vec![exchange("empty", "other")]),
+    ]
+}
+
+fn two_files() -> (Start, Vec<Case>) {
+    let mut build = filled("a", 1, &[(0, 24_576)]);
+    build.extend(filled("b", 2, &[(0, 16_484)]));
+    build.extend(filled("c", 3, &[(0, 100), (8192, 4096)]));
+    let both = |one, two| vec![open(one, 0), open(two, 1)];
+    let relink = |from_offset, to_offset, length| Action::Relink {
+        from: 0,
+        from_offset,
+        to: 1,
+        to_offset,
+        length,
+    };
+    let copy = |from_offset, to_offset, length| Action::CopyRange {
+        from: 0,
+        from_offset,
+        to: 1,
+        to_offset,
+        length,
+    };
+    let case = |name: &str, before, call| Case { name: name.into(), before, calls: vec![call] };
+    let cases = vec![
+        case("relink-block", both("a", "b"), relink(4096, 8192, 4096)),
+        case("relink-blocks", both("a", "b"), relink(0, 0, 16_384)),
+        case("relink-growing", both("a", "b"), relink(8192, 20_480, 16_384)),
+        case("relink-tail", both("b", "c"), relink(12_288, 12_288, 4196)),
+        case("relink-holes", both("c", "a"), relink(0, 4096, 12_288)),
+        case("relink-far", both("a", "b"), relink(0, 1 << 30, 8192)),
+        case("relink-inside", vec![open("a", 0), open("a", 1)], relink(0, 12_288, 8192)),
+        case("copy", both("a", "b"), copy(0, 0, 24_576)),
+        case("copy-unaligned", both("a", "b"), copy(100, 3000, 7000)),
+        case("copy-growing", both("a", "b"), copy(0, 16_484, 9000)),
+        case("copy-holes", both("c", "b"), copy(0, 0, 12_288)),
+    ];
+    (Start { name: "two", build, full: false }, cases)
+}
+
+fn two_leaves() -> (Start, Vec<Case>) {
+    let mut build = filled("a", 1, &[(0, 2 * MIB), (2 * MIB, 8192)]);
+    build.extend(filled("b", 2, &[(0, 2 * MIB)]));
+    let before = || vec![open("a", 0), open("b", 1)];
+    let relink = |from_offset, to_offset, length| Action::Relink {
+        from: 0,
+        from_offset,
+        to: 1,
+        to_offset,
+        length,
+    };
+    let case = |name: &str, call| Case { name: name.into(), before: before(), calls: vec![call] };
+    let cases = vec![
+        case("relink-leaf", relink(0, 0, 2 * MIB)),
+        case("relink-leaf-behind", relink(0, 2 * MIB, 2 * MIB)),
+        case("relink-part-of-leaf", relink(MIB, 4096, 65_536)),
+        case("relink-leaf-shifted", relink(0, 2 * MIB + 4096, 2 * MIB)),
+    ];
+    (Start { name: "leaves", build, full: false }, cases)
+}
+
+fn directories() -> Vec<(Start, Vec<Case>)> {
+    let case = |name: &str, calls| Case { name: name.into(), before: vec![], calls };
+    let full = Start { name: "bucket-full", build: many_names(56), full: false };
+    let full_cases = vec![
+        case("create-splits", vec![file("d/new")]),
+        case("mkdir-splits", vec![dir("d/new")]),
+        case("long-name-splits", vec![file(&format!("d/{}", long_name('x')))]),
+        case("rename-here-splits", vec![rename("d/name-3", "d/new")]),
+        case(
+            "exchange-in-full",
+            vec![Action::Rename {
+                from: "d/name-1".into(),
+                to: "d/name-2".into(),
+                flags: libc::RENAME_EXCHANGE,
+            }],
+        ),
+        case("link-splits", vec![link("d/name-0", "d/new")]),
+        case("move-in-splits", vec![file("new"), rename("new", "d/new")]),
+    ];
+    let split = Start { name: "bucket-split", build: many_names(70), full: false };
+    let all = (0..70).map(|n| unlink(&format!("d/name-{n}"))).collect();
+    let split_cases = vec![
+        case("remove-all", all),
+        case("move-out", vec![rename("d/name-7", "out")]),
+        case("rename-here", vec![rename("d/name-7", "d/other")]),
+        case("replace-here", vec![rename("d/name-7", "d/name-8")]),
+    ];
+    vec![(full, full_cases), (split, split_cases)]
+}
+
+/// A volume without room: what needs some fails and changes nothing; what needs little works.
+fn full_volume() -> (Start, Vec<Case>) {
+    let mut build = filled("f", 1, &[(0, 9000)]);
+    build.extend([file("fill"), open("fill", 0)]);
+    // Each step takes what is left of its size; those that no longer fit fail and change nothing.
+    let mut offset = 0;
+    for step in [MIB, 256 << 10, 64 << 10, 16 << 10, 4096] {
+        for _ in 0..24 {
+            build.push(allocate(0, 0, offset, step));
+            offset += step;
+        }
+    }
+    build.push(close(0));
+    let opened = || vec![open("f", 0)];
+    let case = |name: &str, before, calls| Case { name: name.into(), before, calls };
+    let cases = vec![
+        case("overwrite", opened(), vec![write_at(0, 2, 100, 8000)]),
+        case("truncate", vec![], vec![truncate("f", 10)]),
+        case("remove", vec![], vec![unlink("f")]),
+        case("remove-filling", vec![], vec![unlink("fill")]),
+    ];
+    (Start { name: "full", build, full: true }, cases)
+}
+
+/// All starts with their cases.
+#[must_use]
+pub fn all() -> Vec<(Start, Vec<Case>)> {
+    let mut all = Vec::new();
+    for (start, size) in data_starts() {
+        let calls = data_calls(size).into_iter();
+        let mut cases: Vec<Case> =
+            calls.map(|(name, before, calls)| Case { name, before, calls }).collect();
+        if start.name == "leaf" {
+            cases.extend(leaf_calls());
+        }
+        all.push((start, cases));
+    }
+    let calls = name_calls().into_iter().chain(rename_calls());
+    let cases = calls.map(|(name, calls)| Case { name: name.into(), before: vec![], calls });
+    all.push((name_start(), cases.collect()));
+    all.push(two_files());
+    all.push(two_leaves());
+    all.extend(directories());
+    all.push(full_volume());
+    all
+}

@@ -1,0 +1,349 @@
+//! An engine behind the contract, as a [`System`]: what a face does, with as little code as possible.
+
+use crate::content::fill;
+use crate::workload::{Action, Outcome, SLOTS, Stat, System, Value, components, split_path};
+use rustix::io::Errno;
+use std::sync::Arc;
+use vfs::{
+    Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, RenameFlags, SetAttr, UserIn, UserOut,
+    Whence,
+};
+
+/// An engine and the open files of one "process".
+pub struct Engine {
+    fs: Arc<dyn FileSystem>,
+    slots: [Option<Desc>; SLOTS],
+}
+
+impl Engine {
+    /// Nothing open yet.
+    #[must_use]
+    pub fn new(fs: Arc<dyn FileSystem>) -> Self {
+        Self { fs, slots: [None; SLOTS] }
+    }
+
+    /// The engine itself.
+    #[must_use]
+    pub fn file_system(&self) -> &dyn FileSystem {
+        &*self.fs
+    }
+
+    /// Closes what is open.
+    pub fn close_all(&mut self) -> vfs::Result<()> {
+        for slot in &mut self.slots {
+            if let Some(desc) = slot.take() {
+                self.fs.close(desc)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds a node by path; symbolic links are not followed.
+    pub fn resolve(&self, path: &str) -> vfs::Result<Node> {
+        components(path)
+            .try_fold(self.fs.root(), |node, part| self.fs.lookup(node, part.as_bytes()))
+    }
+
+    fn place<'p>(&self, path: &'p str) -> vfs::Result<(Node, &'p [u8])> {
+        let (dir, name) = split_path(path).ok_or(Errno::BUSY)?;
+        let dir = self.resolve(dir)?;
+        if self.fs.attr(dir)?.kind == Kind::Directory {
+            Ok((dir, name.as_bytes()))
+        } else {
+            Err(Errno::NOTDIR)
+        }
+    }
+
+    fn desc(&self, slot: usize) -> vfs::Result<Desc> {
+        self.slots[slot].ok_or(Errno::BADF)
+    }
+
+    fn fill_slot(&mut self, slot: usize, desc: Desc) -> Outcome {
+        if let Some(old) = self.slots[slot].replace(desc) {
+            self.fs.close(old)?;
+        }
+        Ok(Value::Done)
+    }
+
+    fn create(&self, path: &str, kind: Kind, mode: u32, target: &str) -> Outcome {
+        let (dir, name) = self.place(path)?;
+        let new = new_node(kind, mode, target.as_bytes());
+        self.fs.create(dir, name, &new).map(|_| Value::Done)
+    }
+
+    fn temporary(&mut self, dir: &str, slot: usize, exclusive: bool) -> Outcome {
+        let dir = self.resolve(dir)?;
+        let flags = libc::O_TMPFILE | libc::O_RDWR | if exclusive { libc::O_EXCL } else { 0 };
+        let new = new_node(Kind::File, 0o600, b"");
+        let desc = self.fs.create_temporary(dir, &new, OpenFlags(flags))?;
+        self.fill_slot(slot, desc)
+    }
+
+    fn change_name(&mut self, action: &Action) -> Option<Outcome> {
+        Some(match action {
+            Action::Create { path, kind, mode } => self.create(path, *kind, *mode, ""),
+            Action::Symlink { path, target } => self.create(path, Kind::Symlink, 0o777, target),
+            Action::Temporary { dir, slot, exclusive } => self.temporary(dir, *slot, *exclusive),
+            Action::Link { from, to } => self.resolve(from).and_then(|node| self.link(node, to)),
+            Action::LinkOpen { slot, to } => self
+                .desc(*slot)
+                .and_then(|desc| self.fs.describe(desc))
+                .and_then(|(node, _)| self.link(node, to)),
+            Action::Unlink { path } => self
+                .place(path)
+                .and_then(|(dir, name)| self.fs.unlink(dir, name))
+                .map(|()| Value::Done),
+            Action::RemoveDir { path } => self
+                .place(path)
+                .and_then(|(dir, name)| self.fs.remove_dir(dir, name))
+                .map(|()| Value::Done),
+            Action::Rename { from, to, flags } => self.rename(from, to, *flags),
+            _ => return None,
+        })
+    }
+
+    fn link(&self, node: Node, to: &str) -> Outcome {
+        let (dir, name) = self.place(to)?;
+        self.fs.link(node, dir, name).map(|()| Value::Done)
+    }
+
+    fn rename(&self, from: &str, to: &str, flags: u32) -> Outcome {
+        let (from_dir, from_name) = self.place(from)?;
+        let (to_dir, to_name) = self.place(to)?;
+        let flags = RenameFlags(flags);
+        self.fs.rename(from_dir, from_name, to_dir, to_name, flags).map(|()| Value::Done)
+    }
+
+    fn set_attr(&self, path: &str, change: &SetAttr) -> Outcome {
+        self.resolve(path).and_then(|node| self.fs.set_attr(node, change)).map(|()| Value::Done)
+    }
+
+    fn change_attributes(&self, action: &Action) -> Option<Outcome> {
+        let none = SetAttr::default();
+        Some(match action {
+            Action::SetMode { path, mode } => {
+                self.set_attr(path, &SetAttr { mode: Some(*mode), ..none })
+            }
+            Action::SetOwner { path, uid, gid } => {
+                self.set_attr(path, &SetAttr { uid: Some(*uid), gid: Some(*gid), ..none })
+            }
+            Action::SetTimes { path, atime, mtime } => {
+                self.set_attr(path, &SetAttr { atime: Some(*atime), mtime: Some(*mtime), ..none })
+            }
+            Action::SetXattr { path, name, tag, length, flags } => self
+                .resolve(path)
+                .and_then(|node| {
+                    self.fs.set_xattr(node, name.as_bytes(), &fill(*tag, *length), *flags)
+                })
+                .map(|()| Value::Done),
+            Action::RemoveXattr { path, name } => self
+                .resolve(path)
+                .and_then(|node| self.fs.remove_xattr(node, name.as_bytes()))
+                .map(|()| Value::Done),
+            Action::GetXattr { path, name, room } => self.get_xattr(path, name, *room),
+            Action::ListXattr { path } => self.list_xattr(path),
+            _ => return None,
+        })
+    }
+
+    fn get_xattr(&self, path: &str, name: &str, room: usize) -> Outcome {
+        let node = self.resolve(path)?;
+        let mut value = vec![0; room];
+        let length = self.fs.get_xattr(node, name.as_bytes(), &mut value)?;
+        if room == 0 {
+            return Ok(Value::Count(length as u64));
+        }
+        value.truncate(length);
+        Ok(Value::Bytes(value))
+    }
+
+    fn list_xattr(&self, path: &str) -> Outcome {
+        let node = self.resolve(path)?;
+        let mut list = vec![0; self.fs.list_xattr(node, &mut [])?];
+        let length = self.fs.list_xattr(node, &mut list)?;
+        Ok(Value::Names(split_names(&list[..length])))
+    }
+
+    /// A directory's entries, sorted by name, without `.` and `..`; they must be told in ascending
+    /// order of cookies.
+    pub fn entries(&self, dir: Node) -> vfs::Result<Vec<(Vec<u8>, u8)>> {
+        let mut entries = Vec::new();
+        let mut last = 0;
+        let mut ascending = true;
+        self.fs.read_dir(dir, 0, &mut |entry| {
+            ascending &= entry.cookie > last;
+            last = entry.cookie;
+            if entry.name != b"." && entry.name != b".." {
+                entries.push((entry.name.to_vec(), entry.kind.d_type()));
+            }
+            true
+        })?;
+        assert!(ascending, "read_dir tells entries in ascending order of cookies");
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn look(&self, action: &Action) -> Option<Outcome> {
+        Some(match action {
+            Action::Stat { path } => self.resolve(path).and_then(|node| self.stat(node)),
+            Action::StatOpen { slot } => self
+                .desc(*slot)
+                .and_then(|desc| self.fs.describe(desc))
+                .and_then(|(node, _)| self.stat(node)),
+            Action::ReadLink { path } => self.resolve(path).and_then(|node| {
+                let mut target = vec![0; 4096];
+                let length = self.fs.read_link(node, &mut target)?;
+                target.truncate(length);
+                Ok(Value::Bytes(target))
+            }),
+            Action::ReadDir { path } => {
+                self.resolve(path).and_then(|node| self.entries(node)).map(Value::Entries)
+            }
+            _ => return None,
+        })
+    }
+
+    fn stat(&self, node: Node) -> Outcome {
+        self.fs.attr(node).map(|attr| Value::Stat(reduce(&attr)))
+    }
+
+    fn open(&mut self, path: &str, slot: usize, flags: i32) -> Outcome {
+        let node = self.resolve(path)?;
+        let desc = self.fs.open(node, OpenFlags(flags))?;
+        self.fill_slot(slot, desc)
+    }
+
+    fn read(&self, slot: usize, at: Option<u64>, length: u64) -> Outcome {
+        let mut bytes = vec![0; length as usize];
+        let desc = self.desc(slot)?;
+        let out = &mut [UserOut::new(&mut bytes)];
+        let done = match at {
+            Some(offset) => self.fs.read_at(desc, offset, out)?,
+            None => self.fs.read(desc, out)?,
+        };
+        bytes.truncate(done);
+        Ok(Value::Bytes(bytes))
+    }
+
+    fn write(&self, slot: usize, at: Option<u64>, tag: u32, length: u64) -> Outcome {
+        let bytes = fill(tag, length);
+        let desc = self.desc(slot)?;
+        let data = &[UserIn::new(&bytes)];
+        let done = match at {
+            Some(offset) => self.fs.write_at(desc, offset, data)?,
+            None => self.fs.write(desc, data)?,
+        };
+        Ok(Value::Count(done as u64))
+    }
+
+    fn seek(&self, slot: usize, offset: i64, whence: Whence) -> Outcome {
+        let desc = self.desc(slot)?;
+        if !matches!(whence, Whence::Data | Whence::Hole) {
+            return self.fs.seek(desc, offset, whence).map(Value::Count);
+        }
+        // Where data lies is the engine's own choice: only whether the offset is inside is compared.
+        let (node, _) = self.fs.describe(desc)?;
+        let size = self.fs.attr(node)?.size;
+        match self.fs.seek(desc, offset, whence) {
+            Err(Errno::NXIO) if offset < 0 || offset as u64 >= size => return Err(Errno::NXIO),
+            Ok(_) | Err(Errno::NXIO) => self.fs.seek(desc, offset, Whence::Set)?,
+            Err(errno) => return Err(errno),
+        };
+        Ok(Value::Count(0))
+    }
+
+    fn truncate_open(&self, slot: usize, size: u64) -> Outcome {
+        let (node, flags) = self.fs.describe(self.desc(slot)?)?;
+        if !flags.writes() {
+            return Err(Errno::INVAL);
+        }
+        self.fs.truncate(node, size).map(|()| Value::Done)
+    }
+
+    fn change_content(&mut self, action: &Action) -> Outcome {
+        match *action {
+            Action::Open { ref path, slot, flags } => self.open(path, slot, flags),
+            Action::Close { slot } => {
+                let desc = self.slots[slot].take().ok_or(Errno::BADF)?;
+                self.fs.close(desc).map(|()| Value::Done)
+            }
+            Action::Write { slot, tag, length } => self.write(slot, None, tag, length),
+            Action::WriteAt { slot, tag, offset, length } => {
+                self.write(slot, Some(offset), tag, length)
+            }
+            Action::Read { slot, length } => self.read(slot, None, length),
+            Action::ReadAt { slot, offset, length } => self.read(slot, Some(offset), length),
+            Action::Seek { slot, offset, whence } => self.seek(slot, offset, whence),
+            Action::Truncate { ref path, size } => self
+                .resolve(path)
+                .and_then(|node| self.fs.truncate(node, size))
+                .map(|()| Value::Done),
+            Action::TruncateOpen { slot, size } => self.truncate_open(slot, size),
+            Action::Allocate { slot, mode, offset, length } => {
+                let desc = self.desc(slot)?;
+                self.fs.allocate(desc, mode, offset, length).map(|()| Value::Done)
+            }
+            Action::CopyRange { from, from_offset, to, to_offset, length } => {
+                let (from, to) = (self.desc(from)?, self.desc(to)?);
+                let done = self.fs.copy_range(from, from_offset, to, to_offset, length)?;
+                Ok(Value::Count(done))
+            }
+            Action::Relink { from, from_offset, to, to_offset, length } => {
+                let (from, to) = (self.desc(from)?, self.desc(to)?);
+                self.fs.relink(from, from_offset, to, to_offset, length).map(|()| Value::Done)
+            }
+            Action::Map { slot, offset, length } => {
+                self.fs.map(self.desc(slot)?, offset, length, true).map(|_| Value::Done)
+            }
+            Action::Sync { slot, data_only } => {
+                self.fs.sync(self.desc(slot)?, data_only).map(|()| Value::Done)
+            }
+            Action::SyncAll => self.fs.sync_all().map(|()| Value::Done),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+}
+
+/// A node to be made for this process.
+fn new_node(kind: Kind, mode: u32, target: &[u8]) -> NewNode<'_> {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    NewNode { kind, mode, uid, gid, rdev: 0, target }
+}
+
+/// The names of a `listxattr` answer that programs set, sorted.
+pub(crate) fn split_names(list: &[u8]) -> Vec<Vec<u8>> {
+    let names = list.split(|&byte| byte == 0).filter(|name| name.starts_with(b"user."));
+    let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+    names.sort();
+    names
+}
+
+/// What is compared of a node's attributes.
+#[must_use]
+pub fn reduce(attr: &Attr) -> Stat {
+    let sized = matches!(attr.kind, Kind::File | Kind::Symlink);
+    Stat {
+        kind: attr.kind.d_type(),
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink,
+        size: if sized { attr.size } else { 0 },
+    }
+}
+
+impl System for Engine {
+    fn apply(&mut self, action: &Action) -> Outcome {
+        if let Some(outcome) = self.change_name(action) {
+            return outcome;
+        }
+        if let Some(outcome) = self.change_attributes(action) {
+            return outcome;
+        }
+        if let Some(outcome) = self.look(action) {
+            return outcome;
+        }
+        self.change_content(action)
+    }
+}

@@ -1,0 +1,267 @@
+//! The explorer: runs a case, takes the states that a power cut could leave, recovers and judges each.
+
+use crate::cases::Case;
+use crate::engine::Engine;
+use crate::judge::{Call, check_volume, exercise, free_space, remove_all};
+use crate::lab::{Lab, Recorder, Setting, Told, Volatile, Window, volatile_overlay};
+use crate::model::Model;
+use crate::states::{Limits, Overlay, State, Tracker, mix};
+use crate::workload::{Action, System};
+use pmem::trace::Event;
+use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use volume::Volume;
+
+/// One state in this many is recovered under a trace, and crashed again inside its recovery.
+const NESTED_EVERY: u64 = 12;
+/// States taken inside one recovery.
+const NESTED_MAX: u64 = 16;
+
+/// What was explored and what was wrong.
+#[derive(Default, Debug)]
+#[allow(missing_docs)]
+pub struct Report {
+    pub calls: u64,
+    pub states: u64,
+    pub distinct: u64,
+    pub nested: u64,
+    pub failures: Vec<String>,
+}
+
+impl Report {
+    /// Both.
+    pub fn add(&mut self, other: Report) {
+        self.calls += other.calls;
+        self.states += other.states;
+        self.distinct += other.distinct;
+        self.nested += other.nested;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// A traced run of a case.
+struct Run<'c> {
+    events: Vec<Event>,
+    /// The model before the first call and after each, with nothing open.
+    models: Vec<Model>,
+    calls: Vec<&'c Action>,
+    /// Volatile lines at each mark: before the first call, after it, before the second, ...
+    live: Vec<Overlay>,
+}
+
+/// Which states of a case to judge.
+pub struct Selection<'s> {
+    /// Identity of the case: what a failure prints.
+    pub id: &'s str,
+    /// Only the state of this number.
+    pub only: Option<u64>,
+    /// How many states.
+    pub limits: Limits,
+}
+
+fn bare(model: &Model) -> Model {
+    let mut model = model.clone();
+    model.close_all();
+    model
+}
+
+/// Attaches, does what comes before, then the calls, under a trace.
+fn run<'c>(lab: &Lab, case: &'c Case, setting: Setting) -> Told<Run<'c>> {
+    let recorder = Arc::new(Recorder::default());
+    let mut region = lab.region(setting)?;
+    region.set_hook(recorder.clone());
+    let window = Window::of(&region);
+    let volume = lab.attach(region, setting)?;
+    let mut engine = Engine::new(volume);
+    let mut model = lab.model.clone();
+    // The image was detached orderly: every size in it is durable.
+    model.apply(&Action::SyncAll).map_err(|errno| format!("{errno:?}"))?;
+    let mut both = |action: &Action, model: &mut Model| {
+        let (expected, found) = (model.apply(action), engine.apply(action));
+        let full = lab.full && found == Err(rustix::io::Errno::NOSPC);
+        if found == expected || full {
+            return Ok(());
+        }
+        Err(format!("{action:?} gives {found:?}, not {expected:?}"))
+    };
+    for action in &case.before {
+        both(action, &mut model)?;
+    }
+    let mut models = vec![bare(&model)];
+    let mut calls = Vec::new();
+    let mut live = Vec::new();
+    let volatile = || window.volatile_lines(&recorder).map_err(|error| error.to_string());
+    for action in &case.calls {
+        live.push(volatile()?);
+        recorder.trace.mark("begin");
+        both(action, &mut model)?;
+        recorder.trace.mark("end");
+        live.push(volatile()?);
+        models.push(bare(&model));
+        calls.push(action);
+    }
+    // What the orderly detach does is not part of the crash.
+    let events = recorder.trace.take();
+    drop(engine);
+    Ok(Run { events, models, calls, live })
+}
+
+/// Explores one case; failures are told in the report.
+pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'_>) -> Report {
+    let mut report = Report::default();
+    let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| run(lab, case, setting)));
+    let run = match attempt {
+        Ok(Ok(run)) => run,
+        Ok(Err(text)) => {
+            report.failures.push(format!("{}: {text}", selection.id));
+            return report;
+        }
+        Err(_) => {
+            report.failures.push(format!("{}: the call panicked", selection.id));
+            return report;
+        }
+    };
+    report.calls = run.calls.len() as u64;
+    let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
+    let Some(first) = run.events.iter().position(is_begin) else { return report };
+    let mut tracker = Tracker::new(&lab.base, &run.events, setting.class);
+    tracker.skip(first);
+    let seed = selection.id.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
+    let mut seen = HashSet::new();
+    tracker.explore(first, &selection.limits, seed, &mut |state, marks| {
+        let number = report.states;
+        report.states += 1;
+        if !seen.insert((state.hash, marks)) || selection.only.is_some_and(|only| only != number) {
+            return true;
+        }
+        report.distinct += 1;
+        let judged = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            judge(lab, &run, setting, state, marks, number)
+        }));
+        let text = match judged {
+            Ok(Ok(nested)) => {
+                report.nested += nested;
+                return true;
+            }
+            Ok(Err(text)) => text,
+            Err(_) => "recovery or use panicked".into(),
+        };
+        report.failures.push(describe(selection.id, number, &run, state, marks, &text));
+        false
+    });
+    report
+}
+
+fn describe(
+    id: &str,
+    number: u64,
+    run: &Run<'_>,
+    state: &State<'_>,
+    marks: usize,
+    text: &str,
+) -> String {
+    let call = run.calls[marks.saturating_sub(1) / 2];
+    let lost = state.lost();
+    let when = if marks % 2 == 1 { "during" } else { "after" };
+    format!(
+        "{id}#{number}: {text}\n  crash {when} {call:?}\n  state {}\n  lost stores: {}",
+        state.name,
+        lost.join(", ")
+    )
+}
+
+/// The call in flight or just returned after so many marks, and whether it has returned. Between calls
+/// nothing is in flight.
+fn call_at<'r>(run: &'r Run<'_>, setting: Setting, marks: usize) -> (Call<'r>, bool) {
+    let index = marks.saturating_sub(1) / 2;
+    let call = Call {
+        before: &run.models[index],
+        after: &run.models[index + 1],
+        action: run.calls[index],
+        mode: setting.mode,
+    };
+    (call, marks > 0 && marks.is_multiple_of(2))
+}
+
+/// Recovers the state, compares, uses and empties the volume; crashes again inside some recoveries. Gives
+/// the number of those second crashes.
+fn judge(
+    lab: &Lab,
+    run: &Run<'_>,
+    setting: Setting,
+    state: &State<'_>,
+    marks: usize,
+    number: u64,
+) -> Told<u64> {
+    let kinds = [Volatile::Before, Volatile::Live, Volatile::Garbage];
+    // While a call runs, volatile words may say what they said when it began: what they say later is
+    // stored behind fences that this state may not have passed.
+    let live = &run.live[marks.saturating_sub(1)];
+    let mut overlay = volatile_overlay(kinds[(number % 3) as usize], live);
+    overlay.extend(state.overlay());
+    let mut region = lab.crashed(setting, &overlay)?;
+    let (call, returned) = call_at(run, setting, marks);
+    let nested = number.is_multiple_of(NESTED_EVERY);
+    let recorder = Arc::new(Recorder::default());
+    if nested {
+        region.set_hook(recorder.clone());
+    }
+    let volume = lab.attach(region, setting)?;
+    let events = if nested { recorder.trace.take() } else { Vec::new() };
+    check_recovered(lab, &volume, &call, returned)?;
+    drop(volume);
+    if nested { crash_again(lab, setting, &overlay, events, &call, returned) } else { Ok(0) }
+}
+
+fn check_recovered(lab: &Lab, volume: &Arc<Volume>, call: &Call<'_>, returned: bool) -> Told<()> {
+    let mut engine = Engine::new(volume.clone());
+    call.check(&engine, returned)?;
+    check_volume(volume)?;
+    let free = free_space(volume)?;
+    if !lab.full {
+        exercise(&mut engine)?;
+        let left = free_space(volume)?;
+        if left != free {
+            return Err(format!("using it has changed the free space from {free} to {left}"));
+        }
+        call.check(&engine, returned).map_err(|text| format!("after using it: {text}"))?;
+    }
+    remove_all(&engine)?;
+    check_volume(volume).map_err(|text| format!("emptied: {text}"))?;
+    let left = free_space(volume)?;
+    if left != lab.free_when_empty {
+        let lost = lab.free_when_empty.abs_diff(left);
+        return Err(format!("emptied, {lost} bytes are not free, or free that never were"));
+    }
+    exercise(&mut engine)
+}
+
+/// Crashes inside the recovery whose trace is given, and recovers that.
+fn crash_again(
+    lab: &Lab,
+    setting: Setting,
+    overlay: &Overlay,
+    mut events: Vec<Event>,
+    call: &Call<'_>,
+    returned: bool,
+) -> Told<u64> {
+    events.push(Event::Mark("recovered".into()));
+    let mut tracker = Tracker::new(&lab.base, &events, setting.class);
+    tracker.start_with(overlay);
+    let (mut seen, mut count, mut wrong) = (HashSet::new(), 0, None);
+    tracker.explore(0, &Limits::SPARSE, 1, &mut |state, _| {
+        if !seen.insert(state.hash) {
+            return true;
+        }
+        count += 1;
+        let again = || -> Told<()> {
+            let region = lab.crashed(setting, &state.overlay())?;
+            let volume = lab.attach(region, setting)?;
+            call.check(&Engine::new(volume), returned)
+        };
+        wrong = again().err().map(|text| format!("crashed again at {}: {text}", state.name));
+        wrong.is_none() && count < NESTED_MAX
+    });
+    wrong.map_or(Ok(count), Err)
+}

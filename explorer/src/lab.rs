@@ -1,0 +1,224 @@
+//! One start in one setting: its image, the runs on it, and the images that crashes leave.
+
+use crate::cases::Start;
+use crate::engine::Engine;
+use crate::judge::{free_space, remove_all};
+use crate::model::Model;
+use crate::states::{LINE, Line, Overlay, mix};
+use crate::workload::{Action, System, short};
+use pmem::trace::Trace;
+use pmem::{Class, Hook, Region};
+use rustix::fs::MemfdFlags;
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::panic::Location;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use vfs::FileSystem;
+use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
+
+/// Bytes of an explored volume.
+pub const VOLUME_SIZE: u64 = 24 << 20;
+
+/// How the process under test runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Setting {
+    pub mode: Mode,
+    pub class: Class,
+}
+
+/// What the region holds where only volatile words lie, after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Volatile {
+    /// What it held before the run.
+    Before,
+    /// What it held when the call began, or when it had returned.
+    Live,
+    /// Anything.
+    Garbage,
+}
+
+/// An image to start from, and the model that agrees with it.
+pub struct Lab {
+    file: OwnedFd,
+    /// The image's bytes.
+    pub base: Vec<u8>,
+    /// What the image holds.
+    pub model: Model,
+    /// Free bytes of an empty volume.
+    pub free_when_empty: u64,
+    /// The start's name.
+    pub name: &'static str,
+    /// Of the start.
+    pub full: bool,
+}
+
+/// A trace, and where volatile words changed.
+#[derive(Default)]
+pub struct Recorder {
+    /// What is persistent.
+    pub trace: Trace,
+    volatile: Mutex<BTreeSet<u64>>,
+}
+
+impl Hook for Recorder {
+    fn store(&self, off: u64, bytes: &[u8], streamed: bool, at: &'static Location<'static>) {
+        self.trace.store(off, bytes, streamed, at);
+    }
+
+    fn flush(&self, off: u64, at: &'static Location<'static>) {
+        self.trace.flush(off, at);
+    }
+
+    fn fence(&self, at: &'static Location<'static>) {
+        self.trace.fence(at);
+    }
+
+    fn shared(&self, off: u64) {
+        let mut volatile = self.volatile.lock().unwrap_or_else(PoisonError::into_inner);
+        volatile.insert(off / LINE * LINE);
+    }
+}
+
+/// Where a region's bytes can be read without its help.
+pub struct Window {
+    base: u64,
+}
+
+impl Window {
+    /// Of a region that is about to be attached and outlives the window's use.
+    #[must_use]
+    pub fn of(region: &Region) -> Self {
+        Self { base: region.base() as u64 }
+    }
+
+    /// The lines that hold volatile words, as they are now.
+    pub fn volatile_lines(&self, recorder: &Recorder) -> std::io::Result<Overlay> {
+        let memory = std::fs::File::open("/proc/self/mem")?;
+        let lines = recorder.volatile.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut overlay = Overlay::new();
+        for &line in lines.iter() {
+            let mut bytes = [0; LINE as usize];
+            memory.read_exact_at(&mut bytes, self.base + line)?;
+            overlay.push((line, bytes));
+        }
+        Ok(overlay)
+    }
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Everything that may fail while a volume is made or attached, as text.
+pub type Told<T> = Result<T, String>;
+
+/// Writes what is deleted again, so that free blocks hold bytes that must never be seen.
+fn junk() -> Vec<Action> {
+    let mut actions = vec![short::dir("junk"), short::file("junk/big"), short::open("junk/big", 0)];
+    actions.push(short::write_at(0, 0xFFFF, 0, 600_000));
+    actions.push(short::close(0));
+    for n in 0..80 {
+        let path = format!("junk/file-{n}");
+        actions.extend([short::file(&path), short::open(&path, 0)]);
+        actions.push(short::write_at(0, 0xFFFE, 0, 5000));
+        actions.extend([short::close(0), short::xattr(&path, "user.junk", 0xFFFD, 100)]);
+    }
+    actions
+}
+
+impl Lab {
+    /// Makes the image: a volume that held other things, then `start`, orderly detached.
+    pub fn new(start: &Start) -> Told<Self> {
+        let file = rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC).map_err(told)?;
+        rustix::fs::ftruncate(&file, VOLUME_SIZE).map_err(told)?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let options = pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() };
+        let open = || Region::open(&path, &options).map_err(told);
+        let format = FormatOptions { groups: Some(1), seed: Some(1), ..FormatOptions::default() };
+        format_region(&open()?, &format).map_err(told)?;
+        let volume = attach_region(open()?, &AttachOptions::default()).map_err(told)?;
+        let free_when_empty = free_space(&volume)?;
+        let mut engine = Engine::new(volume.clone());
+        for action in junk() {
+            engine.apply(&action).map_err(|errno| format!("{action:?}: {errno:?}"))?;
+        }
+        remove_all(&engine)?;
+        if free_space(&volume)? != free_when_empty {
+            return Err("removing everything does not free everything".into());
+        }
+        let mut model = Model::default();
+        for action in &start.build {
+            let found = engine.apply(action);
+            // On a volume that is being filled the model learns what did not fit.
+            if !(start.full && found == Err(rustix::io::Errno::NOSPC)) {
+                let expected = model.apply(action);
+                if found != expected {
+                    return Err(format!("building: {action:?}: {found:?}, not {expected:?}"));
+                }
+            }
+        }
+        engine.close_all().map_err(told)?;
+        model.close_all();
+        drop(engine);
+        drop(volume);
+        let mut base = vec![0; VOLUME_SIZE as usize];
+        let mut done = 0;
+        while done < base.len() {
+            done += rustix::io::pread(&file, &mut base[done..], done as u64).map_err(told)?;
+        }
+        Ok(Self { file, base, model, free_when_empty, name: start.name, full: start.full })
+    }
+
+    /// A private region that starts as the image.
+    pub fn region(&self, setting: Setting) -> Told<Region> {
+        let file = rustix::io::dup(&self.file).map_err(told)?;
+        let mut region = Region::private_view(file).map_err(told)?;
+        region.set_class(setting.class);
+        Ok(region)
+    }
+
+    /// A private region with the image that a crash left.
+    pub fn crashed(&self, setting: Setting, overlay: &[(u64, Line)]) -> Told<Region> {
+        let region = self.region(setting)?;
+        for (line, bytes) in overlay {
+            region.shared_write(*line, bytes).map_err(|fault| format!("{fault:?}"))?;
+        }
+        Ok(region)
+    }
+
+    /// Attaches a region: after a crash this recovers it.
+    pub fn attach(&self, region: Region, setting: Setting) -> Told<Arc<Volume>> {
+        let options = AttachOptions { mode: setting.mode, ..AttachOptions::default() };
+        let volume = attach_region(region, &options).map_err(told)?;
+        match volume.stat_fs() {
+            Ok(stat) if stat.read_only => {
+                let found = crate::judge::check_volume(&volume);
+                Err(format!("recovery finds damage: {}", found.err().unwrap_or_default()))
+            }
+            Ok(_) => Ok(volume),
+            Err(errno) => Err(format!("statistics give {errno:?}")),
+        }
+    }
+}
+
+/// The volatile lines of a crashed image, in the way that `kind` says.
+#[must_use]
+pub fn volatile_overlay(kind: Volatile, live: &[(u64, Line)]) -> Overlay {
+    match kind {
+        Volatile::Before => Overlay::new(),
+        Volatile::Live => live.to_vec(),
+        Volatile::Garbage => {
+            let garbage = |line: u64| {
+                let mut bytes = [0; LINE as usize];
+                for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+                    word.copy_from_slice(&mix(line + index as u64).to_le_bytes());
+                }
+                bytes
+            };
+            live.iter().map(|&(line, _)| (line, garbage(line))).collect()
+        }
+    }
+}

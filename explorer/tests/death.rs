@@ -1,0 +1,347 @@
+//! A process is killed at each store, flush, fence and change of a shared word inside a call, while
+//! another process stays attached.
+//!
+//! The survivor must find each call done or not done (in the modes `sync` and `posix` the data of
+//! the call in flight may be torn), everything that returned in place, all space accounted for, and
+//! must be able to go on. Death differs from power failure: in every mode a call that returned stands.
+//!
+//! The test executes itself as the process that dies. `SOLERA_DEATH=start/case` runs only what begins
+//! so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case.
+
+use explorer::cases::{self, Case, Start};
+use explorer::engine::Engine;
+use explorer::judge::{Call, exercise, free_space, remove_all};
+use explorer::model::Model;
+use explorer::workload::{Action, System};
+use pmem::Hook;
+use std::io::Write;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use vfs::FileSystem;
+use volume::{AttachOptions, FormatOptions, Mode, Volume};
+
+const VOLUME_SIZE: u64 = 32 << 20;
+/// Points of a case at which it is killed, unless the environment says otherwise.
+const POINTS: u64 = 24;
+/// A trial that takes longer hangs.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Counts what happens and ends the process at one point.
+struct Killer {
+    count: AtomicU64,
+    /// The point to die at; 0: not armed.
+    at: AtomicU64,
+}
+
+impl Killer {
+    fn step(&self) {
+        let at = self.at.load(Ordering::Relaxed);
+        if at != 0 && self.count.fetch_add(1, Ordering::Relaxed) + 1 == at {
+            let me = rustix::process::getpid();
+            let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
+
+impl Hook for Killer {
+    fn store(&self, _: u64, _: &[u8], _: bool, _: &'static Location<'static>) {
+        self.step();
+    }
+
+    fn flush(&self, _: u64, _: &'static Location<'static>) {
+        self.step();
+    }
+
+    fn fence(&self, _: &'static Location<'static>) {
+        self.step();
+    }
+
+    fn shared(&self, _: u64) {
+        self.step();
+    }
+}
+
+/// The process that dies: `die PATH MODE START CASE POINT`. It tells each call that returned by a dot,
+/// and if it lives to the end how many points there were. `visit PATH` attaches and leaves.
+fn child(arguments: &[String]) -> Result<(), String> {
+    let path = Path::new(&arguments[1]);
+    let killer = Arc::new(Killer { count: AtomicU64::new(0), at: AtomicU64::new(0) });
+    let mut options = AttachOptions { hook: Some(killer.clone()), ..AttachOptions::default() };
+    if arguments[0] == "visit" {
+        return volume::attach(path, &options).map(drop).map_err(|error| error.to_string());
+    }
+    options.mode = arguments[2].parse()?;
+    let number = |index: usize| arguments[index].parse::<u64>().map_err(|error| error.to_string());
+    let (start, case, point) = (number(3)?, number(4)?, number(5)?);
+    let starts = cases::all();
+    let case = &starts[start as usize].1[case as usize];
+    let volume = volume::attach(path, &options).map_err(|error| error.to_string())?;
+    let mut engine = Engine::new(volume);
+    for action in &case.before {
+        let _ = engine.apply(action);
+    }
+    let mut out = std::io::stdout();
+    let mut tell = |text: &str| {
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())
+    };
+    killer.at.store(point, Ordering::Relaxed);
+    for action in &case.calls {
+        let _ = engine.apply(action);
+        tell(".")?;
+    }
+    killer.at.store(0, Ordering::Relaxed);
+    tell(&format!("={}", killer.count.load(Ordering::Relaxed)))?;
+    engine.close_all().map_err(|errno| format!("closing: {errno:?}"))
+}
+
+/// The process that stays.
+struct Survivor {
+    path: PathBuf,
+    volume: Arc<Volume>,
+    free_when_empty: u64,
+    trials: u64,
+    watch: Arc<std::sync::Mutex<(String, Instant)>>,
+}
+
+/// What a dying process told.
+struct Told {
+    returned: usize,
+    points: Option<u64>,
+}
+
+impl Survivor {
+    fn new() -> Result<Self, String> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("solera-death-{}-{number}.pm", std::process::id());
+        let path = Path::new("/dev/shm").join(name);
+        let format = FormatOptions { size: Some(VOLUME_SIZE), seed: Some(1), ..Default::default() };
+        volume::format(&path, &format).map_err(|error| error.to_string())?;
+        let options = AttachOptions::default();
+        let volume = volume::attach(&path, &options).map_err(|error| error.to_string())?;
+        let free_when_empty = free_space(&volume)?;
+        let watch = Arc::new(std::sync::Mutex::new((String::new(), Instant::now())));
+        let watched = Arc::clone(&watch);
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+                let Ok(doing) = watched.lock() else { return };
+                if doing.1.elapsed() > PATIENCE {
+                    eprintln!("{} hangs", doing.0);
+                    std::process::abort();
+                }
+            }
+        });
+        Ok(Self { path, volume, free_when_empty, trials: 0, watch })
+    }
+
+    fn run_child(&self, arguments: &[String]) -> Result<Told, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let output = Command::new(program)
+            .arg(&arguments[0])
+            .arg(&self.path)
+            .args(&arguments[1..])
+            .stdout(Stdio::piped())
+            .output()
+            .map_err(|error| error.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (dots, points) = text.split_once('=').unwrap_or((&text, ""));
+        let died = std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9);
+        if !died && !output.status.success() {
+            return Err(format!(
+                "the dying process failed otherwise: {} {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            ));
+        }
+        Ok(Told { returned: dots.len(), points: points.parse().ok() })
+    }
+
+    fn visit(&self) -> Result<(), String> {
+        self.run_child(&["visit".to_owned()]).map(drop)
+    }
+
+    /// Builds the start; gives its model.
+    fn build(&self, start: &Start) -> Result<Model, String> {
+        let mut model = Model::default();
+        let mut engine = Engine::new(self.volume.clone());
+        for action in &start.build {
+            let (expected, found) = (model.apply(action), engine.apply(action));
+            if expected != found {
+                return Err(format!("building: {action:?}: {found:?}, not {expected:?}"));
+            }
+        }
+        engine.close_all().map_err(|errno| format!("closing: {errno:?}"))?;
+        model.close_all();
+        Ok(model)
+    }
+
+    /// One death (or none, if the point is never reached); gives the number of points if it lived.
+    fn trial(
+        &mut self,
+        mode: Mode,
+        (start_index, start): (usize, &Start),
+        (case_index, case): (usize, &Case),
+        point: u64,
+    ) -> Result<Option<u64>, String> {
+        self.trials += 1;
+        if let Ok(mut doing) = self.watch.lock() {
+            *doing = (format!("{mode}/{}/{}@{point}", start.name, case.name), Instant::now());
+        }
+        let mut model = self.build(start)?;
+        let numbers = [start_index.to_string(), case_index.to_string(), point.to_string()];
+        let arguments = [vec!["die".to_owned(), mode.to_string()], numbers.to_vec()].concat();
+        let told = self.run_child(&arguments)?;
+        if self.trials.is_multiple_of(2) {
+            self.visit()?;
+        }
+        for action in case.before.iter().chain(&case.calls[..told.returned]) {
+            let _ = model.apply(action);
+        }
+        let bare = |model: &Model| {
+            let mut model = model.clone();
+            model.close_all();
+            model
+        };
+        let before = bare(&model);
+        let next = case.calls.get(told.returned);
+        if let Some(action) = next {
+            let _ = model.apply(action);
+        }
+        let call = Call {
+            before: &before,
+            after: &bare(&model),
+            action: next.unwrap_or(&Action::SyncAll),
+            // What `posix` puts off is lost by power failures only.
+            mode: if mode == Mode::Posix { Mode::Sync } else { mode },
+        };
+        self.check(&call, next.is_none())?;
+        Ok(told.points)
+    }
+
+    fn check(&self, call: &Call<'_>, returned: bool) -> Result<(), String> {
+        let mut engine = Engine::new(self.volume.clone());
+        call.check(&engine, returned)?;
+        exercise(&mut engine)?;
+        call.check(&engine, returned).map_err(|text| format!("after using it: {text}"))?;
+        self.visit()?;
+        remove_all(&engine)?;
+        let left = free_space(&self.volume)?;
+        if left != self.free_when_empty {
+            let lost = self.free_when_empty.abs_diff(left);
+            return Err(format!("emptied, {lost} bytes are not free, or free that never were"));
+        }
+        Ok(())
+    }
+
+    fn kill_everywhere(
+        &mut self,
+        mode: Mode,
+        start: (usize, &Start),
+        case: (usize, &Case),
+        most: u64,
+    ) -> Result<(), (u64, String)> {
+        let points = self.trial(mode, start, case, u64::MAX).map_err(|text| (0, text))?;
+        let points = points.ok_or((0, "it did not live to the end".to_owned()))?;
+        let stride = points.div_ceil(most).max(1);
+        // Another phase for each case, so that together they meet every kind of point.
+        let first = 1 + (start.0 + case.0) as u64 % stride;
+        for point in (first..=points).step_by(stride as usize) {
+            self.trial(mode, start, case, point).map_err(|text| (point, text))?;
+        }
+        Ok(())
+    }
+}
+
+/// Which cases are worth a process each time: all on names, and on files one start of each kind.
+fn wanted(mode: Mode, start: &Start, case: &Case) -> bool {
+    let strict = ["names", "direct", "tree", "two", "bucket-full", "leaves"].contains(&start.name);
+    let leaf = start.name == "leaf" && case.name.contains("leaf");
+    match mode {
+        _ if case.calls.len() > 10 => false,
+        Mode::Strict => strict || leaf || start.name == "keep",
+        Mode::Sync => start.name == "direct",
+        Mode::Posix => start.name == "small",
+    }
+}
+
+fn survive() -> Result<String, String> {
+    let filter = std::env::var("SOLERA_DEATH").unwrap_or_default();
+    let most = std::env::var("SOLERA_DEATH_POINTS").ok().and_then(|text| text.parse().ok());
+    let mut survivor = Survivor::new()?;
+    let starts = cases::all();
+    let mut failures = Vec::new();
+    for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
+        for (start_index, (start, cases)) in starts.iter().enumerate() {
+            for (case_index, case) in cases.iter().enumerate() {
+                let id = format!("{mode}/{}/{}", start.name, case.name);
+                if !wanted(mode, start, case) || !id.starts_with(&filter) {
+                    continue;
+                }
+                let (start, case) = ((start_index, start), (case_index, case));
+                let outcome = survivor.kill_everywhere(mode, start, case, most.unwrap_or(POINTS));
+                if let Err((point, text)) = outcome {
+                    failures.push(format!("{id}@{point}: {text}"));
+                    // What a failure leaves would fail every later trial.
+                    survivor.renew()?;
+                }
+            }
+        }
+    }
+    let text = format!("{} deaths, {} failures", survivor.trials, failures.len());
+    survivor.end()?;
+    if failures.is_empty() { Ok(text) } else { Err(format!("{text}\n{}", failures.join("\n"))) }
+}
+
+impl Survivor {
+    fn end(&self) -> Result<(), String> {
+        self.volume.detach().map_err(|errno| format!("detaching: {errno:?}"))?;
+        let anchor = self.volume.anchor().map(Path::to_owned);
+        std::fs::remove_file(&self.path).map_err(|error| error.to_string())?;
+        anchor.map_or(Ok(()), |anchor| {
+            std::fs::remove_dir_all(anchor).map_err(|error| error.to_string())
+        })
+    }
+
+    fn renew(&mut self) -> Result<(), String> {
+        let _ = self.end();
+        let trials = self.trials;
+        *self = Self::new()?;
+        self.trials = trials;
+        Ok(())
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if matches!(arguments.first().map(String::as_str), Some("die" | "visit")) {
+        return match child(&arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(text) => {
+                eprintln!("{text}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if arguments.iter().any(|argument| argument == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    let began = Instant::now();
+    match survive() {
+        Ok(text) => {
+            println!("{text} in {:.1} s", began.elapsed().as_secs_f64());
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+    }
+}
