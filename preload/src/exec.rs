@@ -7,8 +7,9 @@
 //! No locks are held across the system call.
 
 use std::ffi::{CString, c_char, c_int};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::{Attr, Errno, Kind, UserOut};
 
@@ -56,10 +57,19 @@ unsafe extern "C" {
 struct Image {
     path: CString,
     /// A copy of a binary of the volume, to be executed instead of the path.
-    memory: Option<std::os::fd::OwnedFd>,
-    /// Interpreter and its argument, to stand before the script's path.
-    before: Vec<CString>,
+    memory: Option<OwnedFd>,
+    /// For a script: what stands in place of the first argument: interpreter, its argument, script.
+    leading: Vec<CString>,
 }
+
+impl Image {
+    fn plain(path: CString) -> Self {
+        Self { path, memory: None, leading: Vec::new() }
+    }
+}
+
+/// How often an interpreter may itself be a script, as in the kernel.
+const INTERPRETERS_MAX: u32 = 4;
 
 /// Longest first line of a script that is looked at, as the kernel's.
 const SCRIPT_LINE_MAX: usize = 256;
@@ -71,41 +81,62 @@ fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result
     result
 }
 
+/// Interpreter and argument of a script's first line; `None` if it is not a script.
+fn interpreter(first: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = first.strip_prefix(b"#!")?;
+    let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
+    let line = line[..end].trim_ascii();
+    let cut = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    Some((&line[..cut], line[cut..].trim_ascii()))
+}
+
+/// A script at `path` whose interpreter has been found to be `image`, named `name`.
+fn script(image: Image, (name, argument): (&[u8], &[u8]), path: &[u8]) -> Result<Image, Errno> {
+    let Image { path: program, memory, mut leading } = image;
+    if leading.is_empty() {
+        leading.push(paths::c_text(name)?);
+    }
+    if !argument.is_empty() {
+        leading.push(paths::c_text(argument)?);
+    }
+    leading.push(paths::c_text(path)?);
+    Ok(Image { path: program, memory, leading })
+}
+
 /// Prepares a file of the volume for execution.
-fn load(process: &Process, attr: &Attr, path: &[u8]) -> Result<Image, Errno> {
+fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image, Errno> {
     if attr.kind != Kind::File {
         return Err(Errno::ACCESS);
     }
     process.cred().check(attr, EXECUTE)?;
     let mut first = [0; SCRIPT_LINE_MAX];
     let length = read_at(process, attr, 0, &mut first)?;
-    let path = paths::c_text(path)?;
-    if let Some(line) = first[..length].strip_prefix(b"#!") {
-        let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
-        let line = line[..end].trim_ascii();
-        let cut = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
-        let (interpreter, argument) = (&line[..cut], line[cut..].trim_ascii());
-        if interpreter.is_empty() {
+    if let Some((name, argument)) = interpreter(&first[..length]) {
+        if name.is_empty() {
             return Err(Errno::NOEXEC);
         }
-        let mut before = vec![paths::c_text(interpreter)?];
-        if !argument.is_empty() {
-            before.push(paths::c_text(argument)?);
+        if depth >= INTERPRETERS_MAX {
+            return Err(Errno::LOOP);
         }
-        return Ok(Image { path, memory: None, before });
+        return script(find(process, name, depth + 1)?, (name, argument), path);
     }
     if !first[..length].starts_with(b"\x7fELF") {
         return Err(Errno::NOEXEC);
     }
     report::count("execve", "binary-copied-to-memory");
-    let name = path.as_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    copy_to_memory(process, attr, path)
+}
+
+fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<Image, Errno> {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let memory = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     loop {
         let got = read_at(process, attr, at, &mut buffer)?;
         if got == 0 {
-            return Ok(Image { path, memory: Some(memory), before: Vec::new() });
+            let path = paths::c_text(path)?;
+            return Ok(Image { path, memory: Some(memory), leading: Vec::new() });
         }
         let mut done = 0;
         while done < got {
@@ -113,6 +144,34 @@ fn load(process: &Process, attr: &Attr, path: &[u8]) -> Result<Image, Errno> {
         }
         at += got as u64;
     }
+}
+
+/// What a path means as a program.
+fn find(process: &Process, path: &[u8], depth: u32) -> Result<Image, Errno> {
+    match paths::resolve(process, libc::AT_FDCWD, path, true)? {
+        Target::Kernel => paths::c_text(path).map(Image::plain),
+        Target::Elsewhere(path) => Ok(Image::plain(path)),
+        target => match paths::existing(process, &target) {
+            Ok(attr) => load(process, &attr, path, depth),
+            Err(Stop::Errno(errno) | Stop::Refused(_, errno)) => Err(errno),
+            Err(Stop::Kernel) => Err(Errno::NOENT),
+        },
+    }
+}
+
+/// A script outside whose interpreter is on the volume: the kernel does not find that one.
+fn outside_script(process: &Process, path: &CString) -> Option<Image> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let mut first = [0; SCRIPT_LINE_MAX];
+    let length = rustix::io::read(&file, &mut first).ok()?;
+    let (name, argument) = interpreter(&first[..length])?;
+    let target = paths::resolve(process, libc::AT_FDCWD, name, true).ok()?;
+    if matches!(target, Target::Kernel) {
+        return None;
+    }
+    let image = find(process, name, 1).ok()?;
+    script(image, (name, argument), path.as_bytes()).ok()
 }
 
 /// The environment of the new image: the program's, with our variables put back.
@@ -156,19 +215,14 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
         Ok(variables) => {
             let environment = pointers(variables.iter().map(|text| text.as_ptr()));
             let own = arguments.texts();
-            let script: &[CString] = match image.before.as_slice() {
-                [] => &[],
-                _ => std::slice::from_ref(&image.path),
-            };
-            let leading = image.before.iter().chain(script).map(|text| text.as_ptr());
-            let skipped = usize::from(!image.before.is_empty());
-            let rest = own.iter().skip(skipped).map(|text| text.0);
+            let replaced = usize::from(!image.leading.is_empty());
+            let rest = own.iter().skip(replaced).map(|text| text.0);
+            let leading = image.leading.iter().map(|text| text.as_ptr());
             let arguments = pointers(leading.chain(rest));
-            let path = image.before.first().unwrap_or(&image.path);
             let memory = image.memory.as_ref().map(AsFd::as_fd);
             // What this image counted would end with it.
             process.write_report();
-            execute(memory, path, &arguments, &environment)
+            execute(memory, &image.path, &arguments, &environment)
         }
     };
     process.fs.exec_failed();
@@ -205,22 +259,17 @@ fn execute(
 
 /// `execve`; comes back only with the error.
 pub fn exec(process: &Process, path: &[u8], arguments: List, environment: List) -> Errno {
-    let image = match paths::resolve(process, libc::AT_FDCWD, path, true) {
-        Err(errno) => Err(errno),
-        Ok(Target::Kernel) => {
-            paths::c_text(path).map(|path| Image { path, memory: None, before: Vec::new() })
-        }
-        Ok(Target::Elsewhere(path)) => Ok(Image { path, memory: None, before: Vec::new() }),
-        Ok(target) => match paths::existing(process, &target) {
-            Ok(attr) => load(process, &attr, path),
-            Err(Stop::Errno(errno) | Stop::Refused(_, errno)) => Err(errno),
-            Err(Stop::Kernel) => Err(Errno::NOENT),
-        },
+    let image = match find(process, path, 0) {
+        Ok(image) => image,
+        Err(errno) => return errno,
     };
-    match image {
-        Ok(image) => run(process, &image, arguments, environment),
-        Err(errno) => errno,
+    let errno = run(process, &image, arguments, environment);
+    if errno == Errno::NOENT
+        && let Some(image) = outside_script(process, &image.path)
+    {
+        return run(process, &image, arguments, environment);
     }
+    errno
 }
 
 /// `execvpe`: along `PATH` unless the name has a slash; a file of no known format is a shell script.
@@ -293,13 +342,9 @@ interpose! {
         let image = match fdtable::get(fd) {
             Some(desc) => {
                 let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
-                load(process, &attr, format!("/dev/fd/{fd}").as_bytes())?
+                load(process, &attr, format!("/dev/fd/{fd}").as_bytes(), 0)?
             }
-            None => Image {
-                path: paths::c_text(format!("/proc/self/fd/{fd}").as_bytes())?,
-                memory: None,
-                before: Vec::new(),
-            },
+            None => Image::plain(paths::c_text(format!("/proc/self/fd/{fd}").as_bytes())?),
         };
         failed(run(process, &image, arguments, environment))
     }

@@ -86,6 +86,22 @@ static void from_here(void) {
     SAY(pclose(stream));
     SHOW("n");
     SAY(system("cp /bin/true program && ./program"));
+    // Scripts whose interpreter is a link, a copy, a script; and one elsewhere.
+    SAY(system("ln -s /bin/sh shell && cp /bin/sh copied"));
+    char text[PATH_MAX], *here = getcwd(NULL, 0);
+    const char *interpreters[] = {"shell", "copied", "second"};
+    for (int at = 0; at < 3; at++) {
+        snprintf(text, sizeof text, "#!%s/%s\necho \"$1\" > q", here, interpreters[at]);
+        put(at == 1 ? "second" : "first", text);
+        SAY(chmod(at == 1 ? "second" : "first", 0755));
+        SAY(system(at == 1 ? "./second two" : "./first one"));
+        SAY(unlink("q"));
+    }
+    snprintf(text, sizeof text, "f=$(mktemp /tmp/solera-script.XXXXXX) && cp first $f && "
+             "chmod 755 $f && sed -i s/second/shell/ $f && $f three; rm $f; cat q");
+    SAY(system(text));
+    SHOW("q");
+    unlink("q");
 }
 
 static void spawned(void) {
