@@ -19,7 +19,7 @@ use crate::layout::{BLOCK, CHUNK_BLOCKS, COMMIT, Commit, DIRECT, LINE};
 use crate::map::{FAN, KIND_HUGE, KIND_LEAF, LEVEL_MAX, Map, MapItem, span};
 use crate::op::Op;
 use crate::word::Word;
-use pmem::{Durable, InFlight, Region};
+use pmem::{Dirty, Durable, InFlight, Region};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
@@ -238,13 +238,17 @@ impl<'v> Op<'v> {
     }
 }
 
-/// Stores words of one line, around the cache.
+/// Stores words of one line, and flushes it once.
 fn store_line<'r>(region: &'r Region, line: &[(u64, u64)]) -> Result<InFlight<'r>> {
-    let mut flight = region.nothing();
+    let mut dirty = None::<Dirty<'r>>;
     for &(at, word) in line {
-        flight = flight.and(region.stream(at, &word.to_le_bytes())?);
+        let stored = region.store64(at, word)?;
+        dirty = Some(match dirty {
+            Some(before) => before.join(stored),
+            None => stored,
+        });
     }
-    Ok(flight)
+    Ok(dirty.map_or_else(|| region.nothing(), Dirty::flush))
 }
 
 impl Editor<'_, '_> {

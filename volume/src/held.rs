@@ -133,16 +133,16 @@ impl Op<'_> {
         let durable = self.seal();
         let mut changes = volume.region.nothing();
         for word in words {
-            changes = changes.and(volume.region.stream(word.at, &word.value.to_le_bytes())?);
+            changes = changes.and(volume.region.store64(word.at, word.value)?.flush());
         }
         for (at, bytes) in slots {
-            changes = changes.and(volume.region.stream(*at, bytes)?);
+            changes = changes.and(volume.region.write(*at, bytes)?.flush());
         }
         for one in held {
             if one.identity != one.before.0 {
                 let sealed = one.identity.sealed(one.inode);
                 let at = one.inode.at(IDENTITY);
-                changes = changes.and(volume.region.stream(at, sealed.as_bytes())?);
+                changes = changes.and(volume.region.write(at, sealed.as_bytes())?.flush());
             }
             if one.commit != one.before.1 {
                 let generation = one.identity.generation;

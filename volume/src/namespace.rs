@@ -278,8 +278,9 @@ impl Volume {
             op.free_directory(inode, identity)?;
         }
         self.free_contents(op, inode, identity)?;
-        // CRASH: nothing reaches the inode any more, so this may become durable whenever it likes.
-        let _ = self.region.store64(inode.at(IDENTITY), 0)?.flush();
+        // CRASH: nothing reaches the inode any more, so this may become durable whenever it likes:
+        // it is not flushed, or the atomic instructions to come would wait for it.
+        let _ = self.region.store64(inode.at(IDENTITY), 0)?;
         op.free_inode_later(inode.0);
         Ok(())
     }

@@ -139,9 +139,10 @@ impl Op<'_> {
         let commit = commit.sealed(inode, generation);
         image[COMMIT as usize..COMMIT as usize + 32].copy_from_slice(commit.as_bytes());
         image[ATIME as usize..ATIME as usize + 8].copy_from_slice(&time.to_le_bytes());
+        // First what is volatile: its atomic instructions would wait for what is in flight.
+        volume.prepare_volatile(inode, &(identity, commit))?;
         let stored = volume.region.stream(inode.offset(), &image)?;
         self.pend(stored);
-        volume.prepare_volatile(inode, &(identity, commit))?;
         Ok(Node { ino: inode.0, generation })
     }
 

@@ -368,7 +368,7 @@ impl<'v> Op<'v> {
         self.note(offset)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
-        let stored = self.volume.region.commit_stream(offset, &value.to_le_bytes(), after)?;
+        let stored = self.volume.region.commit64(offset, value, after)?.flush();
         self.pend(stored);
         Ok(self.fence())
     }
