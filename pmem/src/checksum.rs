@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn short_and_long_ones_agree_with_the_definition() {
-        let bytes: Vec<u8> = (0..1500_u32).map(|at| (at * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..1500_u32).map(|at| ((at * 31) >> 3) as u8).collect();
         for length in (0..100).chain([255, 256, LONG - 1, LONG, LONG + 1, 1500]) {
             for seed in [0, 1, 0x1234_5678_9ABC_DEF0] {
                 let whole = [&u64::to_le_bytes(seed)[..], &bytes[..length]].concat();

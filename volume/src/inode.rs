@@ -8,7 +8,7 @@
 //! | lock | a lock word | whoever takes it |
 //! | sequence | odd while the inode changes; never repeats, outlives reuse | lock holder |
 //! | size, mtime, ctime | the current ones (the commit line holds the last durable ones) | lock holder |
-//! | opens | references by open file descriptions and who changed them last; bit 63: being freed | anyone, by compare-and-swap |
+//! | opens | open descriptions, who changed them last; bit 63: being freed | anyone, by CAS |
 //! | flags | `LIVE_*` | lock holder |
 //! | ready | the epoch for which the others are valid | lock holder |
 //!

@@ -298,7 +298,7 @@ const _: () = {
     assert!(EXTENT_BLOCKS == 8);
 };
 
-// ---- the runtime (layout of the range; who owns a word is said where it is used) ------------------------------------------------------------------------------
+// ---- the runtime (layout of the range; who owns a word is said where it is used) ----------------
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
