@@ -102,6 +102,12 @@ impl Place {
             Some(node) => self.nodes[node] * BLOCK + word_index(key, level) as u64 * 8,
         }
     }
+
+    /// The store that lets the pointer behind `level` nodes name another node.
+    fn pointer_store(&self, dir: Dir, key: u64, level: usize, node: u64) -> Store {
+        let value = dir.seal(word_cell(key, level), node, NODE);
+        Store { at: self.pointer(dir, key, level), value }
+    }
 }
 
 impl Volume {
@@ -243,11 +249,11 @@ impl Volume {
     pub(crate) fn read_node(&self, dir: Dir, block: u64, lo: u64, level: usize) -> Result<Words> {
         let mut bytes = [0; BLOCK as usize];
         self.region.read(block * BLOCK, &mut bytes)?;
-        let mut words = Words { dir, lo, level, words: [None; NODE_WORDS] };
+        let mut words = Words { dir, lo, level, all: [None; NODE_WORDS] };
         for (index, raw) in bytes.chunks_exact(8).enumerate() {
             let raw = u64::from_le_bytes(raw.try_into().unwrap_or_default());
             let key = words.key_of(index);
-            words.words[index] =
+            words.all[index] =
                 self.open_dir_word(dir, raw, key, level)?.map(|word| (word.block, word.kind));
         }
         Ok(words)
@@ -261,7 +267,7 @@ pub(crate) struct Words {
     /// Nodes passed, this one included.
     level: usize,
     /// Block and kind.
-    words: [Option<(u64, u8)>; NODE_WORDS],
+    all: [Option<(u64, u8)>; NODE_WORDS],
 }
 
 /// What a node amounts to.
@@ -282,7 +288,7 @@ impl Words {
         let kind = cell.depth - (self.level as u32 - 1) * NODE_BITS;
         let first = word_index(cell.lo, self.level);
         let value = bucket.map(|block| (block, kind as u8));
-        self.words[first..first + (NODE_WORDS >> kind)].fill(value);
+        self.all[first..first + (NODE_WORDS >> kind)].fill(value);
     }
 
     /// The largest cell around `key` without any word in it, less than the whole node.
@@ -292,7 +298,7 @@ impl Words {
         while kind > 1 {
             let size = NODE_WORDS >> (kind - 1);
             let first = index / size * size;
-            if self.words[first..first + size].iter().any(Option::is_some) {
+            if self.all[first..first + size].iter().any(Option::is_some) {
                 break;
             }
             kind -= 1;
@@ -307,8 +313,8 @@ impl Words {
         for kind in (1..=NODE_BITS as u8).rev() {
             let size = NODE_WORDS >> kind;
             for first in (0..NODE_WORDS).step_by(2 * size) {
-                let empty = |from: usize| self.words[from..from + size].iter().all(Option::is_none);
-                let bucket = |from: usize| match self.words[from] {
+                let empty = |from: usize| self.all[from..from + size].iter().all(Option::is_none);
+                let bucket = |from: usize| match self.all[from] {
                     Some((block, found)) if found == kind => Some(block),
                     _ => None,
                 };
@@ -319,7 +325,7 @@ impl Words {
                 if let Some((at, block)) = lonely {
                     let depth = (self.level as u32 - 1) * NODE_BITS + u32::from(kind);
                     grown.push((block, Cell::of(self.key_of(at), depth)));
-                    self.words[first..first + 2 * size].fill(Some((block, kind - 1)));
+                    self.all[first..first + 2 * size].fill(Some((block, kind - 1)));
                 }
             }
         }
@@ -327,15 +333,15 @@ impl Words {
     }
 
     fn summary(&self) -> Summary {
-        match self.words[0] {
+        match self.all[0] {
             Some((block, 0)) => Summary::Whole(block),
-            None if self.words.iter().all(Option::is_none) => Summary::Empty,
+            None if self.all.iter().all(Option::is_none) => Summary::Empty,
             _ => Summary::Mixed,
         }
     }
 
     fn sealed(&self, index: usize) -> u64 {
-        let Some((block, kind)) = self.words[index] else { return 0 };
+        let Some((block, kind)) = self.all[index] else { return 0 };
         let key = self.key_of(index);
         let depth = if kind == NODE { NODE_BITS } else { u32::from(kind) };
         let cell = Cell::of(key, (self.level as u32 - 1) * NODE_BITS + depth);
@@ -415,7 +421,7 @@ impl<'v> Op<'v> {
             if level == LEVELS_MAX {
                 return Err(Errno::NOSPC);
             }
-            Words { dir, lo: place.cell.lo, level: level + 1, words: [None; NODE_WORDS] }
+            Words { dir, lo: place.cell.lo, level: level + 1, all: [None; NODE_WORDS] }
         } else {
             let old = place.nodes[level - 1];
             self.free_later(old, 1);
@@ -424,7 +430,7 @@ impl<'v> Op<'v> {
         words.set(lower, low);
         words.set(upper, high);
         let node = self.write_node(&words)?;
-        let store = self.pointer_store(dir, key, place, words.level - 1, node);
+        let store = place.pointer_store(dir, key, words.level - 1, node);
         // PERSIST: the new bucket and the new node before the word that makes them count.
         // CRASH: before the word, the old node and the old bucket stand as they were; after it, the
         // old bucket's moved entries are dead by their keys.
@@ -436,12 +442,6 @@ impl<'v> Op<'v> {
         self.count_reshaped()?;
         let cell = if low == Some(bucket.block) { lower } else { upper };
         self.clear_dead(bucket, cell).map(drop)
-    }
-
-    /// The store that lets the pointer behind `level` nodes name another node.
-    fn pointer_store(&self, dir: Dir, key: u64, place: &Place, level: usize, node: u64) -> Store {
-        let value = dir.seal(word_cell(key, level), node, NODE);
-        Store { at: place.pointer(dir, key, level), value }
     }
 
     /// Puts an entry aside, into free slots or a new bucket; the store that is returned makes it
@@ -480,7 +480,7 @@ impl<'v> Op<'v> {
         }
         let copy = self.write_node(&words)?;
         self.free_later(node, 1);
-        Ok(self.pointer_store(dir, key, &place, level - 1, copy))
+        Ok(place.pointer_store(dir, key, level - 1, copy))
     }
 
     /// The store that takes an entry away; if its bucket would be empty, the one that takes the
@@ -597,7 +597,7 @@ impl<'v> Op<'v> {
             if differing.len() == 2 {
                 let copy = self.write_node(words)?;
                 given_up.push(node);
-                return Ok(self.pointer_store(dir, key, place, level - 1, copy));
+                return Ok(place.pointer_store(dir, key, level - 1, copy));
             }
         }
         differing.first().copied().ok_or(Errno::IO)

@@ -6,7 +6,7 @@
 
 use crate::Result;
 use crate::bucket::{Cell, Dir, Target};
-use crate::directory::{DirWord, LEVELS_MAX, NODE, NODE_BITS, NODE_WORDS};
+use crate::directory::{DirWord, LEVELS_MAX, NODE, NODE_BITS};
 use crate::inode::Inode;
 use crate::layout::{BLOCK, Identity, ROOT_WORD};
 use crate::op::Op;
@@ -25,6 +25,9 @@ pub(crate) enum DirItem<'a> {
 /// Receives the items; an error ends the walk.
 type Visitor<'a> = dyn FnMut(DirItem<'_>) -> Result<()> + 'a;
 
+/// A word, or the offset of a damaged one.
+type Met<'a> = std::result::Result<&'a DirWord, u64>;
+
 impl Volume {
     /// Tells every block, entry and damage of a directory.
     pub(crate) fn walk_directory(
@@ -36,11 +39,11 @@ impl Volume {
         let dir = Dir { inode, generation: identity.generation };
         self.walk_words(dir, &mut |word| {
             visitor(match word {
-                Ok((word, _)) => DirItem::Block(word.block),
+                Ok(word) => DirItem::Block(word.block),
                 Err(at) => DirItem::Damaged { at, what: "a word of a directory" },
             })?;
             match word {
-                Ok((word, _)) if word.kind != NODE => {
+                Ok(word) if word.kind != NODE => {
                     self.walk_bucket(dir, word.block, word.cell, visitor)
                 }
                 _ => Ok(()),
@@ -59,18 +62,14 @@ impl Volume {
         Ok(blocks)
     }
 
-    /// Tells each distinct word with its offset, or the offset of a damaged one; parents first.
-    fn walk_words(
-        &self,
-        dir: Dir,
-        each: &mut dyn FnMut(std::result::Result<(&DirWord, u64), u64>) -> Result<()>,
-    ) -> Result<()> {
+    /// Tells each distinct word, or the offset of a damaged one; parents first.
+    fn walk_words(&self, dir: Dir, each: &mut dyn FnMut(Met<'_>) -> Result<()>) -> Result<()> {
         let root = dir.inode.at(ROOT_WORD);
         let mut nodes: Vec<(u64, u64, usize)> = Vec::new();
         match self.open_dir_word(dir, self.region.load64(root)?, 0, 0) {
             Ok(None) => {}
             Ok(Some(word)) => {
-                each(Ok((&word, root)))?;
+                each(Ok(&word))?;
                 if word.kind == NODE {
                     nodes.push((word.block, 0, 1));
                 }
@@ -93,7 +92,7 @@ impl Volume {
                     Ok(None) => {}
                     Ok(Some(word)) if covered == Some((word.block, word.cell)) => {}
                     Ok(Some(word)) => {
-                        each(Ok((&word, at)))?;
+                        each(Ok(&word))?;
                         covered = Some((word.block, word.cell));
                         if word.kind == NODE && level < LEVELS_MAX {
                             nodes.push((word.block, key, level + 1));
@@ -102,7 +101,6 @@ impl Volume {
                     Err(_) => each(Err(at))?,
                 }
             }
-            debug_assert!(bytes.len() == NODE_WORDS * 8);
         }
         Ok(())
     }
@@ -147,7 +145,7 @@ impl Op<'_> {
         let volume = self.volume;
         volume.walk_words(dir, &mut |word| {
             // What a damaged word hides stays allocated: a failed check frees nothing.
-            if let Ok((word, _)) = word {
+            if let Ok(word) = word {
                 self.free_later(word.block, 1);
             }
             Ok(())

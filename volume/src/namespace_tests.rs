@@ -38,7 +38,10 @@ fn random_names_against_a_map() {
     for step in 0..30_000 {
         let number = random.below(3000);
         let mut name = format!("{number:08}").into_bytes();
-        name.resize(if number % 7 == 0 { (number * 31 % 248) as usize + 8 } else { 8 }, b'x');
+        name.resize(
+            if number.is_multiple_of(7) { (number * 31 % 248) as usize + 8 } else { 8 },
+            b'x',
+        );
         if random.below(10) < if step / 10_000 % 2 == 0 { 7 } else { 2 } {
             match (volume.create(root, &name, &file()), model.contains_key(&name)) {
                 (Err(Errno::EXIST), true) => {}
@@ -280,7 +283,7 @@ fn renames_against_a_map() {
     for step in 0..20_000 {
         let mut pick = || {
             let number = random.below(400);
-            let length = if number % 9 == 0 { 200 } else { 6 };
+            let length = if number.is_multiple_of(9) { 200 } else { 6 };
             ((number % 2) as usize, format!("{number:0length$}").into_bytes())
         };
         let (from, to) = (pick(), pick());
