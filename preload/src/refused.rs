@@ -57,9 +57,9 @@ fn carries_ours(message: *const libc::msghdr) -> bool {
         while !header.is_null() {
             let bytes = ((*header).cmsg_len).saturating_sub(libc::CMSG_LEN(0) as usize);
             if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let list = Out(libc::CMSG_DATA(header).cast::<c_int>());
+                let list = Out(libc::CMSG_DATA(header).cast::<[u8; size_of::<c_int>()]>());
                 let sent = list.array(bytes / size_of::<c_int>());
-                if sent.into_iter().any(|fd| fdtable::get(fd).is_some()) {
+                if sent.into_iter().any(|fd| fdtable::get(c_int::from_ne_bytes(fd)).is_some()) {
                     return true;
                 }
             }
