@@ -227,7 +227,7 @@ fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64) -> 
     Ok(())
 }
 
-// ---- extended attributes --------------------------------------------------------------------------
+// ---- extended attributes
 
 /// Longest name and value, as the kernel's.
 const XATTR_NAME_MAX: usize = 255;

@@ -48,8 +48,8 @@ impl Dir {
         if self.0.is_null() {
             return Err(Stop::Kernel);
         }
-        // SAFETY: any `DIR` has more than 16 bytes; the magic word proves that it is a `Stream`, which
-        // the program uses from one thread at a time.
+        // SAFETY: any `DIR` has more than 16 bytes; the magic word proves that it is a `Stream`,
+        // which the program uses from one thread at a time.
         unsafe {
             if (&raw const (*self.0).magic).read_unaligned() != MAGIC {
                 return Err(Stop::Kernel);

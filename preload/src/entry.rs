@@ -1,13 +1,14 @@
 //! How a call of the program gets in: the [`interpose!`] macro around every symbol that is ours.
 //!
-//! Each interposed function asks first whether the call concerns the volume. If not, the function of
-//! the next library (glibc) runs with the same arguments. While a thread is *inside* (its depth is
-//! not 0), every interposed function goes straight to the kernel: what our own code calls is never
-//! served by itself.
+//! Each interposed function asks first whether the call concerns the volume. If not, the function
+//! of the next library (glibc) runs with the same arguments. While a thread is *inside* (its depth
+//! is not 0), every interposed function goes straight to the kernel: what our own code calls is
+//! never served by itself.
 //!
 //! Arguments that are pointers come as transparent wrappers ([`Text`], [`Out`], [`Bytes`]): the C
-//! contract, that a program passes what the function's manual demands, is relied on in their methods
-//! and nowhere else. Bulk buffers are never dereferenced here: the engine copies them guarded.
+//! contract, that a program passes what the function's manual demands, is relied on in their
+//! methods and nowhere else. Bulk buffers are never dereferenced here: the engine copies them
+//! guarded.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -148,7 +149,8 @@ impl Real {
         Self { name, address: AtomicUsize::new(0) }
     }
 
-    /// Its address. A symbol that this glibc does not have ends the program: nobody can have called it.
+    /// Its address. A symbol that this glibc does not have ends the program: nobody can have called
+    /// it.
     #[inline]
     pub fn address(&self) -> usize {
         match self.address.load(Ordering::Relaxed) {
@@ -169,12 +171,13 @@ impl Real {
     }
 }
 
-/// Defines interposed functions: `fn [name, alias](argument: type, ..) -> type = |process, kernel| { .. }`.
-/// `kernel` calls the hidden function; the body gives a [`Served`].
+/// Defines interposed functions:
+/// `fn [name, alias](argument: type, ..) -> type = |process, kernel| { .. }`. `kernel` calls the hidden function; the body gives a [`Served`].
 macro_rules! interpose {
     ($(
         $(#[$meta:meta])*
-        fn [$($name:ident),+] $args:tt -> $ret:ty = |$process:pat_param, $kernel:pat_param| $body:block
+        fn [$($name:ident),+] $args:tt -> $ret:ty
+        = |$process:pat_param, $kernel:pat_param| $body:block
     )*) => {
         $($(
             $crate::entry::interpose! { @one $name $args -> $ret = |$process, $kernel| $body }

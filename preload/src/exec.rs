@@ -1,8 +1,9 @@
-//! `exec` in all its forms. The new image gets this library, the volume's variables, the descriptors
-//! in hand-over form and the working directory, whatever environment the program passes.
+//! `exec` in all its forms. The new image gets this library, the volume's variables, the
+//! descriptors in hand-over form and the working directory, whatever environment the program
+//! passes.
 //!
-//! A file on the volume cannot be executed by the kernel: a script is run by its interpreter, a binary
-//! through a copy in memory.
+//! A file on the volume cannot be executed by the kernel: a script is run by its interpreter, a
+//! binary through a copy in memory.
 //!
 //! No locks are held across the system call.
 
@@ -272,7 +273,8 @@ pub fn exec(process: &Process, path: &[u8], arguments: List, environment: List) 
     errno
 }
 
-/// `execvpe`: along `PATH` unless the name has a slash; a file of no known format is a shell script.
+/// `execvpe`: along `PATH` unless the name has a slash; a file of no known format is a shell
+/// script.
 pub fn exec_search(process: &Process, file: &[u8], arguments: List, environment: List) -> Errno {
     if file.is_empty() {
         return Errno::NOENT;

@@ -1,7 +1,7 @@
 //! Descriptors copied and controlled: `dup`, `dup2`, `dup3`, `fcntl`, `ioctl`, `flock`, `lockf`.
 //!
-//! `FD_CLOEXEC` belongs to the number and is the kernel's; status flags, locks and the position belong
-//! to the description and are the engine's.
+//! `FD_CLOEXEC` belongs to the number and is the kernel's; status flags, locks and the position
+//! belong to the description and are the engine's.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::Ordering;
@@ -69,7 +69,8 @@ interpose! {
     }
     fn [dup2](old: c_int, new: c_int) -> c_int = |process, _| {
         if old == new {
-            return if process.is_internal(old) { Err(Stop::Errno(Errno::BADF)) } else { Err(Stop::Kernel) };
+            let hidden = process.is_internal(old);
+            return Err(if hidden { Stop::Errno(Errno::BADF) } else { Stop::Kernel });
         }
         duplicate_to(process, old, new, DupFlags::empty())
     }

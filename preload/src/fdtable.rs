@@ -1,9 +1,9 @@
 //! The process's descriptors that are ours.
 //!
-//! A descriptor of ours is a real kernel number, held by a *placeholder*: a duplicate of a read-only
-//! descriptor of the volume's anchor directory. So the number is the lowest free one, poll says
-//! ready, `FD_CLOEXEC` lives in the kernel, and a call that slips past us fails loudly (`EISDIR`,
-//! `EBADF`). The table says which open file description each number stands for.
+//! A descriptor of ours is a real kernel number, held by a *placeholder*: a duplicate of a
+//! read-only descriptor of the volume's anchor directory. So the number is the lowest free one,
+//! poll says ready, `FD_CLOEXEC` lives in the kernel, and a call that slips past us fails loudly
+//! (`EISDIR`, `EBADF`). The table says which open file description each number stands for.
 //!
 //! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
 //! is given back. Lookups are lock-free: one load. Whoever changes slots holds the process's

@@ -1,7 +1,7 @@
 //! Descriptors that cross `exec`: their form, and how the new image takes them over.
 //!
-//! Before `exec` each descriptor of ours that the new image shall have becomes an open description of
-//! its own of the anchor directory, whose *file position* names the engine's description:
+//! Before `exec` each descriptor of ours that the new image shall have becomes an open description
+//! of its own of the anchor directory, whose *file position* names the engine's description:
 //! `(index + 1) << 32 | generation`. The kernel carries it through whatever happens in between (a
 //! program without this library, `dup2` in a shell, a socket), a slipped read gives `EISDIR`, a
 //! slipped write `EBADF`. Placeholders have position 0.

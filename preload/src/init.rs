@@ -2,8 +2,8 @@
 //! image before this one had.
 //!
 //! The environment says all (`solera run` sets it): `SOLERA_VOLUME`, `SOLERA_AT`, `SOLERA_MODE`,
-//! `SOLERA_REPORT`, and after an exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing is
-//! served. If the volume cannot be attached, the program does not run: message, exit code 125.
+//! `SOLERA_REPORT`, and after an exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing
+//! is served. If the volume cannot be attached, the program does not run: message, exit code 125.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::fd::OwnedFd;

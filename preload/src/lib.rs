@@ -1,8 +1,8 @@
 //! `libsolera_preload.so`: unmodified programs on a volume.
 //!
-//! The dynamic linker loads this library before glibc (`LD_PRELOAD`), so that its functions stand for
-//! glibc's of the same names. Calls that concern the volume are served in the process itself; all
-//! others go on to glibc.
+//! The dynamic linker loads this library before glibc (`LD_PRELOAD`), so that its functions stand
+//! for glibc's of the same names. Calls that concern the volume are served in the process itself;
+//! all others go on to glibc.
 //!
 //! | file | subject |
 //! |---|---|

@@ -4,8 +4,8 @@
 //! table. A forked child holds every description that its parent held, under a place of its own in
 //! the engine, prepared before the fork.
 //!
-//! Locks: `fork` takes the structure lock and the working directory's across the system call, so that
-//! the child of a threaded parent never finds them held by a thread that it does not have.
+//! Locks: `fork` takes the structure lock and the working directory's across the system call, so
+//! that the child of a threaded parent never finds them held by a thread that it does not have.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::PoisonError;

@@ -216,7 +216,8 @@ impl Process {
     }
 }
 
-/// The kernel unmaps or replaces `start..start + len` by `call`: what was mapped of ours there goes.
+/// The kernel unmaps or replaces `start..start + len` by `call`: what was mapped of ours there
+/// goes.
 fn replace<T>(
     process: &Process,
     start: usize,
@@ -243,8 +244,9 @@ fn any() -> Result<(), Stop> {
 
 // `isize` stands for the address: -1 is MAP_FAILED.
 interpose! {
-    fn [mmap, mmap64](at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64)
-    -> isize = |process, kernel| {
+    fn [mmap, mmap64](
+        at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64,
+    ) -> isize = |process, kernel| {
         if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
             let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
             return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);

@@ -1,8 +1,8 @@
-//! Names made, moved and removed: `mkdir`, `rmdir`, `unlink`, `remove`, `rename`, `link`, `symlink`,
-//! `readlink`, `mknod`, `mkfifo`, `realpath`.
+//! Names made, moved and removed: `mkdir`, `rmdir`, `unlink`, `remove`, `rename`, `link`,
+//! `symlink`, `readlink`, `mknod`, `mkfifo`, `realpath`.
 //!
-//! A call with two paths of which one is the volume's and the other is not gives `EXDEV`, as between
-//! any two file systems: `mv` then copies.
+//! A call with two paths of which one is the volume's and the other is not gives `EXDEV`, as
+//! between any two file systems: `mv` then copies.
 
 use std::ffi::{CString, c_char, c_int, c_uint};
 
@@ -295,7 +295,8 @@ fn read_link(
     Ok(len as isize)
 }
 
-/// The canonical path into `to` (`PATH_MAX` bytes by contract) or into memory of the program's heap.
+/// The canonical path into `to` (`PATH_MAX` bytes by contract) or into memory of the program's
+/// heap.
 fn real_path(
     process: &Process,
     path: Text,
@@ -328,6 +329,7 @@ pub fn give_text(text: &CString, to: *mut c_char) -> *mut c_char {
         // SAFETY: a NUL-terminated text; the result is the program's.
         return unsafe { libc::strdup(text.as_ptr()) };
     }
-    // SAFETY: the program's buffer holds PATH_MAX bytes by the contract of the calls that come here.
+    // SAFETY: the program's buffer holds PATH_MAX bytes by the contract of the calls that come
+    // here.
     unsafe { libc::strcpy(to, text.as_ptr()) }
 }

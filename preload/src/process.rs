@@ -1,5 +1,5 @@
-//! This process's attachment to the volume, and what the kernel would keep for a process: the working
-//! directory, the umask, the identity.
+//! This process's attachment to the volume, and what the kernel would keep for a process: the
+//! working directory, the umask, the identity.
 //!
 //! Locks, in this order: `structure` (descriptor slots and mappings change only under it), then
 //! `cwd`. Neither is held while the engine may wait for another process, except in `fork`, which

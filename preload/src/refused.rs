@@ -1,8 +1,8 @@
-//! Calls that name something on the volume and that the volume does not serve: refused with a reason
-//! in the report, where the kernel would only say that there is no such file.
+//! Calls that name something on the volume and that the volume does not serve: refused with a
+//! reason in the report, where the kernel would only say that there is no such file.
 //!
-//! Sockets and watches by path, file handles, glibc's own tree walker `fts` (which opens directories
-//! inside itself), and descriptors of ours sent through sockets.
+//! Sockets and watches by path, file handles, glibc's own tree walker `fts` (which opens
+//! directories inside itself), and descriptors of ours sent through sockets.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

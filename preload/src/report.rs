@@ -1,5 +1,5 @@
-//! Which calls the volume did not serve, and why: counted here, written at exit to the file named by
-//! `SOLERA_REPORT`, one line `count reason function` each.
+//! Which calls the volume did not serve, and why: counted here, written at exit to the file named
+//! by `SOLERA_REPORT`, one line `count reason function` each.
 //!
 //! Lock-free: a fixed table of entries that are claimed by compare-and-swap. Beyond its size the
 //! rest is counted together.

@@ -1,5 +1,5 @@
-//! Bytes in and out: `read`, `write`, their vectored, positioned, checked and 64-bit forms, `lseek`,
-//! `sendfile`, `copy_file_range`, `splice`.
+//! Bytes in and out: `read`, `write`, their vectored, positioned, checked and 64-bit forms,
+//! `lseek`, `sendfile`, `copy_file_range`, `splice`.
 //!
 //! No locks here: the engine makes each call atomic and moves the shared position.
 
@@ -274,7 +274,8 @@ fn copy_range(
     Ok(copied as isize)
 }
 
-/// Copies through a buffer between a descriptor of ours and any other, at positions or given offsets.
+/// Copies through a buffer between a descriptor of ours and any other, at positions or given
+/// offsets.
 fn transfer(
     process: &Process,
     from: (c_int, Out<i64>),

@@ -1,8 +1,8 @@
-//! `posix_spawn`, `posix_spawnp`, `popen`, `pclose`, `system`: glibc forks and executes inside itself,
-//! so all of it is done here, with our `fork` and `exec`.
+//! `posix_spawn`, `posix_spawnp`, `popen`, `pclose`, `system`: glibc forks and executes inside
+//! itself, so all of it is done here, with our `fork` and `exec`.
 //!
-//! The child tells an error through a close-on-exec pipe at high numbers, out of the way of the file
-//! actions. Those are read from glibc's own structure, unchanged since 2.29.
+//! The child tells an error through a close-on-exec pipe at high numbers, out of the way of the
+//! file actions. Those are read from glibc's own structure, unchanged since 2.29.
 
 use std::ffi::{CStr, c_char, c_int, c_short};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -3,12 +3,12 @@
 //! glibc reads and writes *inside* its `FILE`s, where nothing can be interposed. So streams on the
 //! volume are `fopencookie` streams, real `FILE`s whose functions are `read`, `write`, `lseek` and
 //! `close` of this library on the stream's descriptor *number*. `fileno` works because `_fileno` is
-//! set in the structure: the first fields of glibc's `FILE` have had fixed places since 1999, as the
-//! macros of old programs access them.
+//! set in the structure: the first fields of glibc's `FILE` have had fixed places since 1999, as
+//! the macros of old programs access them.
 //!
-//! When descriptor 0, 1 or 2 becomes ours (at start, or by `dup2`), the variable `stdin`, `stdout` or
-//! `stderr` is pointed to such a stream, with the buffering and the unwritten bytes of the old one.
-//! It stays there: its functions go by the number, whatever that stands for later.
+//! When descriptor 0, 1 or 2 becomes ours (at start, or by `dup2`), the variable `stdin`, `stdout`
+//! or `stderr` is pointed to such a stream, with the buffering and the unwritten bytes of the old
+//! one. It stays there: its functions go by the number, whatever that stands for later.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -347,8 +347,8 @@ fn reopen(
     })
 }
 
-/// Writes out all streams, and puts the position of the standard input back to what was read from the
-/// stream: what glibc does at exit, before the process leaves the volume.
+/// Writes out all streams, and puts the position of the standard input back to what was read from
+/// the stream: what glibc does at exit, before the process leaves the volume.
 pub fn flush_all() {
     // SAFETY: NULL means all streams for writing; the other is glibc's variable.
     outside(|| unsafe {

@@ -1,5 +1,5 @@
-//! Functions of glibc that read directories inside themselves, where nothing can be interposed: `glob`
-//! (which takes other functions: ours), `nftw` and `ftw` (walked here).
+//! Functions of glibc that read directories inside themselves, where nothing can be interposed:
+//! `glob` (which takes other functions: ours), `nftw` and `ftw` (walked here).
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,7 +10,7 @@ use crate::paths;
 
 type Entry = libc::dirent64;
 
-// ---- glob ------------------------------------------------------------------------------------------
+// ---- glob
 
 /// glibc's `glob_t`.
 #[repr(C)]
@@ -75,7 +75,7 @@ interpose! {
     }
 }
 
-// ---- tree walks --------------------------------------------------------------------------------------
+// ---- tree walks
 
 type Visit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int, *mut c_void) -> c_int;
 /// `struct FTW`.
@@ -122,7 +122,8 @@ impl TreeWalk {
         unsafe { (self.visit)(path.as_ptr(), stat, what, (&raw mut depth).cast()) }
     }
 
-    /// Tells of `path` and what is below it. Runs outside: all calls are interposed as the program's.
+    /// Tells of `path` and what is below it. Runs outside: all calls are interposed as the
+    /// program's.
     fn walk(&mut self, path: &[u8], level: c_int) -> c_int {
         let Ok(text) = paths::c_text(path) else { return -1 };
         // SAFETY: all zeros is a value of this plain structure; then libc fills it.

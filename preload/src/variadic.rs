@@ -1,5 +1,5 @@
-//! `execl`, `execlp`, `execle`: C functions with a list of arguments of any length, which Rust cannot
-//! define. Each turns its registers and stack into the array that `execv` and its kin take.
+//! `execl`, `execlp`, `execle`: C functions with a list of arguments of any length, which Rust
+//! cannot define. Each turns its registers and stack into the array that `execv` and its kin take.
 //!
 //! The only assembly outside `pmem`: by the x86-64 calling convention, after the return address is
 //! taken off, pushing the five argument registers in reverse before the stack's arguments makes

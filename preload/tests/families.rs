@@ -1,6 +1,6 @@
-//! Each family of calls, told by a C program that runs twice: on a kernel file system and, preloaded,
-//! on a volume. Their outputs, result by result and errno by errno, must be the same. The programs
-//! are compiled twice, with and without `_FORTIFY_SOURCE`, which calls other symbols.
+//! Each family of calls, told by a C program that runs twice: on a kernel file system and,
+//! preloaded, on a volume. Their outputs, result by result and errno by errno, must be the same.
+//! The programs are compiled twice, with and without `_FORTIFY_SOURCE`, which calls other symbols.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -207,8 +207,8 @@ fn what_is_not_served_is_refused() {
     }
 }
 
-/// A shell whose children are killed filled all process slots of the runtime with the dead, and could
-/// not fork any more.
+/// A shell whose children are killed filled all process slots of the runtime with the dead, and
+/// could not fork any more.
 #[test]
 fn killed_children_do_not_use_the_volume_up() {
     let place = Place::new("killed");

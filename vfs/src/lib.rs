@@ -1,8 +1,8 @@
 //! The contract between the faces (preload, mount, command line) and the engines.
 //!
 //! A face resolves paths and keeps the process's descriptor table; an engine keeps files. They meet
-//! in [`FileSystem`]. Everything here is machine-independent of where bytes live: no trait speaks of
-//! persistent memory, of one machine or of one tier.
+//! in [`FileSystem`]. Everything here is machine-independent of where bytes live: no trait speaks
+//! of persistent memory, of one machine or of one tier.
 //!
 //! Errors are the kernel's `errno` values: a face hands them to the program as they are.
 //!
@@ -25,8 +25,8 @@ pub type Result<T> = core::result::Result<T, Errno>;
 /// One mounted/attached file system, seen from one process. All methods may be called from any
 /// thread at any time; none keeps a lock after it has returned.
 ///
-/// Names are single path components, 1 to 255 bytes, without `/` and NUL; never `.` or `..` in calls
-/// that change a directory. `ENAMETOOLONG` beyond 255.
+/// Names are single path components, 1 to 255 bytes, without `/` and NUL; never `.` or `..` in
+/// calls that change a directory. `ENAMETOOLONG` beyond 255.
 pub trait FileSystem: Send + Sync {
     // ---- names -------------------------------------------------------------------------------
 
@@ -54,12 +54,12 @@ pub trait FileSystem: Send + Sync {
     /// `name`. `EEXIST`, `ENOSPC`, `ENOTDIR`, `ENOENT` (dir itself was removed), `EROFS`.
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node>;
 
-    /// Makes a regular file without a name (`O_TMPFILE`) and opens it. It may be linked later unless
-    /// `flags` holds `O_EXCL`.
+    /// Makes a regular file without a name (`O_TMPFILE`) and opens it. It may be linked later
+    /// unless `flags` holds `O_EXCL`.
     fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc>;
 
-    /// Gives `node` another name. `EEXIST`, `EPERM` (a directory), `EMLINK`, `ENOENT` (its last name
-    /// is gone and it was not made by `O_TMPFILE`).
+    /// Gives `node` another name. `EEXIST`, `EPERM` (a directory), `EMLINK`, `ENOENT` (its last
+    /// name is gone and it was not made by `O_TMPFILE`).
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()>;
 
     /// Takes a name from something that is not a directory (`EISDIR`). An open file lives on until
@@ -79,9 +79,10 @@ pub trait FileSystem: Send + Sync {
         flags: RenameFlags,
     ) -> Result<()>;
 
-    /// Calls `each` for the entries after position `cookie` (0 = from the start), `.` and `..` first,
-    /// in ascending order of their `cookie`s, until it gives `false` or all are told. Entry cookies
-    /// are stable: an entry that exists throughout is told exactly once whatever else changes.
+    /// Calls `each` for the entries after position `cookie` (0 = from the start), `.` and `..`
+    /// first, in ascending order of their `cookie`s, until it gives `false` or all are told. Entry
+    /// cookies are stable: an entry that exists throughout is told exactly once whatever else
+    /// changes.
     fn read_dir(
         &self,
         dir: Node,
@@ -139,8 +140,8 @@ pub trait FileSystem: Send + Sync {
     /// Writes at `offset`; the position stays. With `O_APPEND` it appends, as Linux does.
     fn write_at(&self, desc: Desc, offset: u64, data: &[UserIn<'_>]) -> Result<usize>;
 
-    /// Moves the position: `SEEK_SET/CUR/END/DATA/HOLE`. `EINVAL`, `ENXIO`, `EOVERFLOW`. On a directory
-    /// the position is a `read_dir` cookie.
+    /// Moves the position: `SEEK_SET/CUR/END/DATA/HOLE`. `EINVAL`, `ENXIO`, `EOVERFLOW`. On a
+    /// directory the position is a `read_dir` cookie.
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64>;
 
     /// Makes what was written durable (`fsync`, `fdatasync`).
@@ -149,15 +150,16 @@ pub trait FileSystem: Send + Sync {
     /// Everything in the file system durable (`sync`, `syncfs`).
     fn sync_all(&self) -> Result<()>;
 
-    /// Sets the size (`ftruncate`, `truncate`): `EINVAL` beyond `i64::MAX`, `EISDIR`, `EFBIG`, `ENOSPC`.
+    /// Sets the size (`ftruncate`, `truncate`): `EINVAL` beyond `i64::MAX`, `EISDIR`, `EFBIG`,
+    /// `ENOSPC`.
     fn truncate(&self, node: Node, size: u64) -> Result<()>;
 
     /// `fallocate`: the modes 0, `KEEP_SIZE`, `PUNCH_HOLE|KEEP_SIZE`, `ZERO_RANGE[|KEEP_SIZE]`,
     /// `COLLAPSE_RANGE`, `INSERT_RANGE`; others `EOPNOTSUPP`.
     fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()>;
 
-    /// Copies within the file system (`copy_file_range`); gives the bytes copied (short at the end of
-    /// the source). Ranges of the same file must not overlap (`EINVAL`).
+    /// Copies within the file system (`copy_file_range`); gives the bytes copied (short at the end
+    /// of the source). Ranges of the same file must not overlap (`EINVAL`).
     fn copy_range(
         &self,
         from: Desc,
@@ -169,9 +171,9 @@ pub trait FileSystem: Send + Sync {
 
     /// Moves whole blocks between two files atomically without copying: afterwards `to` holds at
     /// `to_offset` what `from` held at `from_offset`, and `from` has a hole there. Holes move as
-    /// holes; the size of `to` becomes as after a write of that range, that of `from` stays. `EINVAL`
-    /// where an offset or the length is not a multiple of 4096 (unless it ends at the end of `from`),
-    /// or where the ranges of one file overlap.
+    /// holes; the size of `to` becomes as after a write of that range, that of `from` stays.
+    /// `EINVAL` where an offset or the length is not a multiple of 4096 (unless it ends at the end
+    /// of `from`), or where the ranges of one file overlap.
     fn relink(
         &self,
         from: Desc,
@@ -181,18 +183,20 @@ pub trait FileSystem: Send + Sync {
         length: u64,
     ) -> Result<()>;
 
-    /// The pieces of the region that hold `[offset, offset + length)` of the file, for `mmap`; holes
-    /// are filled first if `fill`. Offsets and lengths are multiples of 4096. The description must
-    /// be held until every mapping is gone (a face keeps a hold for it).
+    /// The pieces of the region that hold `[offset, offset + length)` of the file, for `mmap`;
+    /// holes are filled first if `fill`. Offsets and lengths are multiples of 4096. The description
+    /// must be held until every mapping is gone (a face keeps a hold for it).
     fn map(&self, desc: Desc, offset: u64, length: u64, fill: bool) -> Result<Vec<Piece>>;
 
-    /// The open file whose pages are mapped with [`FileSystem::map`], as a descriptor of this process
-    /// (of the region), and whether it may be mapped writable.
+    /// The open file whose pages are mapped with [`FileSystem::map`], as a descriptor of this
+    /// process (of the region), and whether it may be mapped writable.
     fn region_descriptor(&self) -> (i32, bool);
 
-    // ---- locks -----------------------------------------------------------------------------------
+    // ---- locks
+    // -----------------------------------------------------------------------------------
 
-    /// Sets, clears or tests a record lock. `wait`: block until granted (`EDEADLK`); otherwise `EAGAIN`.
+    /// Sets, clears or tests a record lock. `wait`: block until granted (`EDEADLK`); otherwise
+    /// `EAGAIN`.
     fn record_lock(
         &self,
         desc: Desc,
@@ -209,14 +213,15 @@ pub trait FileSystem: Send + Sync {
         lock: &RecordLock,
     ) -> Result<Option<RecordLock>>;
 
-    /// Drops all record locks that this process (as [`LockOwner::Process`]) holds on the node: POSIX
-    /// semantics of any `close`.
+    /// Drops all record locks that this process (as [`LockOwner::Process`]) holds on the node:
+    /// POSIX semantics of any `close`.
     fn release_locks(&self, node: Node) -> Result<()>;
 
     /// `flock`: bound to the description. `EWOULDBLOCK` without `wait`.
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()>;
 
-    // ---- this process ------------------------------------------------------------------------------
+    // ---- this process
+    // ------------------------------------------------------------------------------
 
     /// Before `fork`: prepares a place for the child, which will hold every description in `held`.
     fn fork_prepare(&self, held: &[Desc]) -> Result<ForkTicket>;

@@ -1,9 +1,9 @@
 //! What a user of the tree may do: the checks between a path and the engine's call.
 //!
-//! The engine changes what it is told to change; [`User`] decides first whether this one may, by the
-//! kernel's rules and with the kernel's errors, in the kernel's order (existence before permission
-//! before kind). Between the check and the call the tree may change; the engine's own checks
-//! (`EEXIST`, `ENOTDIR`, `ESTALE` ...) hold whatever happened in between.
+//! The engine changes what it is told to change; [`User`] decides first whether this one may, by
+//! the kernel's rules and with the kernel's errors, in the kernel's order (existence before
+//! permission before kind). Between the check and the call the tree may change; the engine's own
+//! checks (`EEXIST`, `ENOTDIR`, `ESTALE` ...) hold whatever happened in between.
 
 use crate::cred::{Cred, EXECUTE, READ, WRITE};
 use crate::walk::{Found, Last, Name, Place, Walk};

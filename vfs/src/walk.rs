@@ -1,15 +1,16 @@
 //! The path walk: from a text and a starting directory to a place in an engine's tree.
 //!
-//! Linux rules: `.` and `..` (`..` goes by the tree, not by the text), repeated slashes, symlinks in
-//! the middle always followed, at the end only if asked or if a slash follows; 40 symlinks at most
-//! (`ELOOP`); components of 255 bytes and paths of 4095 (`ENAMETOOLONG`); search permission in every
-//! directory that is passed.
+//! Linux rules: `.` and `..` (`..` goes by the tree, not by the text), repeated slashes, symlinks
+//! in the middle always followed, at the end only if asked or if a slash follows; 40 symlinks at
+//! most (`ELOOP`); components of 255 bytes and paths of 4095 (`ENAMETOOLONG`); search permission in
+//! every directory that is passed.
 //!
 //! The tree appears under a *prefix* of the process's name space. `..` out of its root and absolute
 //! symlinks lead [`Place::Outside`]: the face hands the rest to the kernel. Absolute symlinks whose
 //! text begins with the prefix stay inside.
 //!
-//! No locks. The tree may change underneath: the walk then sees each step as it was when it took it.
+//! No locks. The tree may change underneath: the walk then sees each step as it was when it took
+//! it.
 
 use std::borrow::Cow;
 
@@ -112,8 +113,8 @@ enum Run {
 }
 
 impl Walk<'_> {
-    /// Walks `path` from `start`. `follow`: also a symlink at the end. A leading slash is the root of
-    /// the tree. `ENOENT` for an empty path.
+    /// Walks `path` from `start`. `follow`: also a symlink at the end. A leading slash is the root
+    /// of the tree. `ENOENT` for an empty path.
     pub fn walk(&self, start: Node, path: &[u8], follow: bool) -> Result<Place> {
         if path.is_empty() {
             return Err(Errno::NOENT);
@@ -139,9 +140,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks until the end of `text` or the first symlink to follow. The attributes of what is passed
-    /// are asked for only where something depends on them: an engine says itself (`ENOTDIR`) that a
-    /// node in the middle has no entries, and only then it may be a symlink.
+    /// Walks until the end of `text` or the first symlink to follow. The attributes of what is
+    /// passed are asked for only where something depends on them: an engine says itself (`ENOTDIR`)
+    /// that a node in the middle has no entries, and only then it may be a symlink.
     fn run(&self, start: Node, text: &[u8], follow: bool) -> Result<Run> {
         let mut dir = start;
         // The directory that `dir` was found in, and where the text after its name starts.
@@ -285,7 +286,8 @@ impl Walk<'_> {
     }
 }
 
-/// A directory that was removed while somebody stood in it has no names: `ENOENT`, as in the kernel.
+/// A directory that was removed while somebody stood in it has no names: `ENOENT`, as in the
+/// kernel.
 fn removed(errno: Errno) -> Errno {
     if errno == Errno::STALE { Errno::NOENT } else { errno }
 }
