@@ -172,7 +172,8 @@ impl Real {
 }
 
 /// Defines interposed functions:
-/// `fn [name, alias](argument: type, ..) -> type = |process, kernel| { .. }`. `kernel` calls the hidden function; the body gives a [`Served`].
+/// `fn [name, alias](argument: type, ..) -> type = |process, kernel| { .. }`.
+/// `kernel` calls the hidden function; the body gives a [`Served`].
 macro_rules! interpose {
     ($(
         $(#[$meta:meta])*

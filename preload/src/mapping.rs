@@ -46,7 +46,17 @@ pub struct Mappings(Vec<Mapping>);
 /// How many mappings there are: without any, nothing here takes a lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+/// How many mappings reach beyond the end of their file: without any, no growth matters.
+static SHORT: AtomicUsize = AtomicUsize::new(0);
+
 impl Mappings {
+    /// Says to those who do not take the lock how many there are.
+    fn publish(&self) {
+        let short = self.0.iter().filter(|map| map.backed < map.end).count();
+        SHORT.store(short, Ordering::Release);
+        COUNT.store(self.0.len(), Ordering::Release);
+    }
+
     /// Whether some mapping needs `desc`.
     pub fn holds(&self, desc: Desc) -> bool {
         self.0.iter().any(|map| map.desc == desc)
@@ -59,7 +69,7 @@ impl Mappings {
 
     fn add(&mut self, map: Mapping) {
         self.0.push(map);
-        COUNT.store(self.0.len(), Ordering::Release);
+        self.publish();
     }
 
     /// Forgets `start..end`. Gives the descriptions that no mapping needs any more.
@@ -81,7 +91,7 @@ impl Mappings {
             }
         }
         self.0 = kept;
-        COUNT.store(self.0.len(), Ordering::Release);
+        self.publish();
         freed.retain(|desc| !self.holds(*desc));
         freed
     }
@@ -204,7 +214,7 @@ fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
 impl Process {
     /// The file has grown: mappings of this process get the pages they lacked.
     pub fn grown(&self, node: Node) -> Result<(), Errno> {
-        if COUNT.load(Ordering::Acquire) == 0 {
+        if SHORT.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let mut maps = self.lock();
@@ -212,7 +222,17 @@ impl Process {
             let from = map.backed;
             back(self, map, from)?;
         }
+        maps.publish();
         Ok(())
+    }
+
+    /// As [`Process::grown`], after bytes were written through `desc`.
+    #[inline]
+    pub fn wrote(&self, desc: Desc) -> Result<(), Errno> {
+        if SHORT.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        self.grown(self.fs.describe(desc)?.0)
     }
 }
 

@@ -103,6 +103,7 @@ fn write_vectors(
     } else {
         process.fs.write_at(desc, offset_of(at)?, &sources)?
     };
+    process.wrote(desc)?;
     if flags & durable != 0 {
         process.fs.sync(desc, flags & libc::RWF_SYNC == 0)?;
     }
@@ -129,12 +130,17 @@ interpose! {
     }
     fn [write](fd: c_int, from: Bytes, len: usize) -> isize = |process, _| {
         let source = [from.source(len.min(TRANSFER_BYTES_MAX))];
-        Ok(process.fs.write(ours(fd)?, &source)? as isize)
+        let desc = ours(fd)?;
+        let bytes = process.fs.write(desc, &source)?;
+        process.wrote(desc)?;
+        Ok(bytes as isize)
     }
     fn [pwrite, pwrite64](fd: c_int, from: Bytes, len: usize, at: i64) -> isize = |process, _| {
         let desc = ours(fd)?;
         let source = [from.source(len.min(TRANSFER_BYTES_MAX))];
-        Ok(process.fs.write_at(desc, offset_of(at)?, &source)? as isize)
+        let bytes = process.fs.write_at(desc, offset_of(at)?, &source)?;
+        process.wrote(desc)?;
+        Ok(bytes as isize)
     }
     fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
         read_vectors(process, ours(fd)?, list, count, -1, 0)
@@ -263,6 +269,7 @@ fn copy_range(
     let (from_at, to_at) = (place(from.0, from.1)?, place(to.0, to.1)?);
     let len = len.min(TRANSFER_BYTES_MAX) as u64;
     let copied = fs.copy_range(from.0, from_at, to.0, to_at, len)?;
+    process.wrote(to.0)?;
     for ((desc, given), start) in [(from, from_at), (to, to_at)] {
         let end = (start + copied) as i64;
         if given.is_null() {
@@ -324,7 +331,11 @@ fn read_any(process: &Process, fd: c_int, to: &mut [u8], at: Option<u64>) -> Res
 
 fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> {
     match fdtable::get(fd) {
-        Some(desc) => process.fs.write(desc, &[UserIn::new(from)]),
+        Some(desc) => {
+            let bytes = process.fs.write(desc, &[UserIn::new(from)])?;
+            process.wrote(desc)?;
+            Ok(bytes)
+        }
         None => rustix::io::write(fdtable::borrow_checked(fd)?, from),
     }
 }

@@ -1,6 +1,6 @@
 // What all test programs share. Each prints every result; the driver runs it on a kernel file
-// system and on a volume and compares the two outputs. Nothing that may differ (inode numbers, block
-// counts, free space) is printed.
+// system and on a volume and compares the two outputs. Nothing that may differ (inode numbers,
+// block counts, free space) is printed.
 #ifndef SAY_H
 #define SAY_H
 #include <dirent.h>
