@@ -5,9 +5,11 @@
 mod support;
 
 use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::process::Stdio;
 
-use support::{Place, shell, solera};
+use support::{Place, command, shell, solera};
 
 /// Every command that takes a volume, and the code with which it refuses.
 fn refuse_all(volume: &str, at: &str, words: &[&str]) {
@@ -172,6 +174,45 @@ fn a_full_volume_can_be_emptied() {
     shell(&volume, &at, &format!("truncate -s 4096 {at}/large && rm {at}/large")).ok();
     solera(["fsck", &volume]).ok();
     assert_eq!(free(), before);
+}
+
+#[test]
+fn a_process_of_another_build_is_named() {
+    const RUNTIME: u64 = 128;
+    let place = Place::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    let mut holder = command()
+        .args(["run", "--volume", &volume, "--at", &at, "--", "sh", "-c"])
+        .arg(format!("echo > {at}/ready; read line; echo bye > {at}/last"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    while !solera(["ls", &volume]).ok().contains("ready") {
+        assert!(holder.try_wait().expect("it can be asked").is_none(), "it ended early");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // The runtime begins with a number that differs between builds whose structures differ.
+    let file = OpenOptions::new().read(true).write(true).open(&volume).expect("it opens");
+    let word = |at| {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, at).expect("it is read");
+        u64::from_le_bytes(bytes)
+    };
+    let runtime = word(RUNTIME);
+    let format = word(runtime);
+    damage(&volume, runtime, &(format ^ 1).to_le_bytes());
+    let pid = holder.id().to_string();
+    for command in ["ls", "trim", "detach"] {
+        solera([command, &volume]).refused(1, &["another build", &pid]);
+    }
+    let run = ["run", "--volume", &volume, "--at", &at, "--", "true"];
+    solera(run).refused(125, &["another build", &pid]);
+    // Once it has ended the volume is anybody's.
+    holder.stdin.take().expect("a pipe").write_all(b"go on\n").expect("it is told");
+    assert!(holder.wait().expect("it ends").success());
+    assert_eq!(solera(["ls", &volume]).ok(), "last\nready\n");
+    solera(["fsck", &volume]).ok();
 }
 
 #[test]
