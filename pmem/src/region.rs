@@ -675,6 +675,17 @@ impl Region {
         copy::store_fence();
     }
 
+    /// Makes the pages of a range present for writing, all at once: a fault for each of them would
+    /// cost more than what is stored there. A hint; where the kernel declines, they come one by one.
+    pub fn populate(&self, off: u64, len: u64) {
+        let Ok(at) = self.range(off, len) else { return };
+        if self.writable {
+            let advice = rustix::mm::Advice::LinuxPopulateWrite;
+            // SAFETY: inside this region's mapping; populating changes no content.
+            let _ = unsafe { rustix::mm::madvise(at.cast(), len as usize, advice) };
+        }
+    }
+
     /// Writes the page cache of a plain file to its disk; nothing to do for any other class.
     pub fn sync_file(&self) -> io::Result<()> {
         if self.class == Class::Page && self.fd.is_some() {

@@ -21,9 +21,10 @@
 //! move when the volume grows, so a group's counters are hints; their sums are exact when quiet.
 
 use crate::Result;
-use crate::layout::{BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_FREE, LINE};
+use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_FREE, LINE};
 use crate::volume::Volume;
 use rustix::io::Errno;
+use std::sync::atomic::Ordering;
 
 /// Words of a chunk's bitmap.
 pub(crate) const BITMAP_WORDS: usize = CHUNK_BLOCKS as usize / 64;
@@ -396,12 +397,23 @@ impl Volume {
         self.group_add(self.group_of(chunk), Group::Chunks, u64::MAX)?;
         let claimed = self.claim(chunk, kind, first, count)?;
         if claimed {
+            self.populate_chunk(chunk);
             self.set_chunk_longest(chunk, CHUNK_BLOCKS)?;
             self.run_appeared(chunk, CHUNK_BLOCKS - count)?;
         } else {
             self.retire_if_empty(chunk)?;
         }
         Ok(claimed)
+    }
+
+    /// Makes a chunk present in this process's address space, unless that was done lately: its blocks
+    /// are about to be filled one after the other.
+    fn populate_chunk(&self, chunk: u64) {
+        let populated = &self.local.populated;
+        let lately = &populated[chunk as usize % populated.len()];
+        if lately.swap(chunk + 1, Ordering::Relaxed) != chunk + 1 {
+            self.region.populate(self.chunk_start(chunk) * BLOCK, CHUNK);
+        }
     }
 
     /// Clears the bits of blocks inside one chunk.

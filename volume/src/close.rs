@@ -35,11 +35,11 @@ impl Volume {
     /// off what was attached ahead, forgets that it was mapped.
     pub(crate) fn last_close(&self, inode: Inode) -> Result<()> {
         let lazy = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED;
-        let identity = self.identity(inode)?;
-        if self.read_only || identity.kind() != Some(Kind::File) {
+        if self.read_only || self.current(inode)?.flags & lazy == 0 {
             return Ok(());
         }
-        if self.current(inode)?.flags & lazy == 0 {
+        let identity = self.identity(inode)?;
+        if identity.kind() != Some(Kind::File) {
             return Ok(());
         }
         let node = Node { ino: inode.0, generation: identity.generation };

@@ -18,7 +18,7 @@ use crate::liveness::{Liveness, lock_slots, own_pid};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const STATE: u64 = 0;
@@ -60,6 +60,8 @@ pub(crate) struct Local {
     pub(crate) finishing: AtomicBool,
     /// Where it looks for a free description first.
     pub(crate) next_description: AtomicU32,
+    /// Chunks + 1 that it has made present in its address space lately.
+    pub(crate) populated: [AtomicU64; 32],
     /// Where it looks for a free record lock first.
     pub(crate) next_lock: AtomicU32,
 }
