@@ -1,0 +1,118 @@
+//! What each operation costs in fences and flushed lines: the part of its price that no CPU lowers.
+//!
+//! The limits are exact where nothing is to be allocated. Whoever raises one says why in the commit.
+
+use pmem::{Region, UserIn, UserOut, counts::Counts};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vfs::{
+    Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, RenameFlags,
+};
+use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
+
+/// A volume whose fences and flushes are counted.
+struct Counted {
+    volume: Arc<Volume>,
+    counts: Arc<Counts>,
+}
+
+impl Counted {
+    fn new(mode: Mode) -> Self {
+        let counts = Counts::new();
+        let region = Region::in_memory(vec![0; 64 << 20], Some(counts.clone()));
+        format_region(&region, &FormatOptions::default()).expect("format");
+        let options = AttachOptions { mode, ..AttachOptions::default() };
+        Self { volume: attach_region(region, &options).expect("attach"), counts }
+    }
+
+    /// Fences and flushed lines of a call. The same call has run before: what is lazy, or allocated
+    /// once for many, is there.
+    fn cost<T>(&self, call: impl FnOnce(&Volume) -> Result<T, Errno>) -> (u64, u64) {
+        let now = || {
+            let Counts { fences, flushed_lines, .. } = &*self.counts;
+            (fences.load(Ordering::Relaxed), flushed_lines.load(Ordering::Relaxed))
+        };
+        let before = now();
+        call(&self.volume).expect("a call");
+        let after = now();
+        (after.0 - before.0, after.1 - before.1)
+    }
+
+    fn file(&self, name: &[u8]) -> (Node, Desc) {
+        let node = self.volume.create(self.volume.root(), name, &NEW).expect("create");
+        (node, self.volume.open(node, OpenFlags(libc::O_RDWR)).expect("open"))
+    }
+}
+
+const NEW: NewNode<'_> =
+    NewNode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
+
+fn append(desc: Desc, length: usize) -> impl FnOnce(&Volume) -> Result<usize, Errno> {
+    move |volume| volume.write(desc, &[UserIn::new(&vec![7; length])])
+}
+
+fn overwrite(desc: Desc, at: u64, length: usize) -> impl FnOnce(&Volume) -> Result<usize, Errno> {
+    move |volume| volume.write_at(desc, at, &[UserIn::new(&vec![8; length])])
+}
+
+#[test]
+fn an_append_takes_two_fences_and_an_overwrite_no_more() {
+    for (mode, fences) in [(Mode::Strict, 2), (Mode::Sync, 2), (Mode::Posix, 1)] {
+        let counted = Counted::new(mode);
+        let (_, desc) = counted.file(b"f");
+        counted.cost(append(desc, 4096));
+        let (append_fences, lines) = counted.cost(append(desc, 4096));
+        assert_eq!(append_fences, fences, "{mode}: bytes and words; size");
+        assert!(lines <= 2, "{mode}: the word's line and the commit line, not {lines}");
+        counted.cost(append(desc, 128));
+        assert_eq!(counted.cost(append(desc, 128)).0, fences, "{mode}, small");
+        // Strict: the fresh block, then its word. Else in place.
+        let wanted = if mode == Mode::Strict { 2 } else { 1 };
+        assert!(counted.cost(overwrite(desc, 0, 4096)).0 <= wanted, "{mode}");
+        // Strict: the undo images, the bytes, the end of the transaction.
+        let wanted = if mode == Mode::Strict { 3 } else { 1 };
+        assert!(counted.cost(overwrite(desc, 64, 64)).0 <= wanted, "{mode}");
+    }
+}
+
+#[test]
+fn names_take_two_fences_and_transactions_three() {
+    let counted = Counted::new(Mode::Strict);
+    let root = counted.volume.root();
+    counted.file(b"other");
+    let made = counted.cost(|volume| volume.create(root, b"a", &NEW));
+    assert_eq!(made.0, 2, "the inode and its entry; the word that makes them exist");
+    assert!(made.1 <= 2, "the word's line and the parent's commit line, not {}", made.1);
+    let renamed =
+        counted.cost(|volume| volume.rename(root, b"a", root, b"b", RenameFlags::default()));
+    assert!(renamed.0 <= 3, "{renamed:?}");
+    let removed = counted.cost(|volume| volume.unlink(root, b"b"));
+    assert!(removed.0 <= 2 && removed.1 <= 2, "{removed:?}");
+    let directory = NewNode { kind: Kind::Directory, ..NEW };
+    assert!(counted.cost(|volume| volume.create(root, b"d", &directory)).0 <= 3);
+}
+
+#[test]
+fn what_changes_nothing_durable_takes_none() {
+    let counted = Counted::new(Mode::Strict);
+    let root = counted.volume.root();
+    let (node, desc) = counted.file(b"f");
+    counted.cost(append(desc, 4096));
+    let lock = |kind| RecordLock { kind, start: 0, end: 9, pid: 0 };
+    let nothing = [
+        counted.cost(|volume| volume.lookup(root, b"f")),
+        counted.cost(|volume| volume.attr(node)),
+        counted.cost(|volume| volume.open(node, OpenFlags(0)).and_then(|desc| volume.close(desc))),
+        counted.cost(|volume| {
+            let mut bytes = [0; 64];
+            volume.read_at(desc, 0, &mut [UserOut::new(&mut bytes)])
+        }),
+        counted.cost(|volume| {
+            volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Write), false)?;
+            volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Unlock), false)
+        }),
+        counted.cost(|volume| volume.sync(desc, false)),
+    ];
+    assert_eq!(nothing, [(0, 0); 6]);
+}
