@@ -676,7 +676,8 @@ impl Region {
     }
 
     /// Makes the pages of a range present for writing, all at once: a fault for each of them would
-    /// cost more than what is stored there. A hint; where the kernel declines, they come one by one.
+    /// cost more than what is stored there. A hint: where the kernel declines, they come one by
+    /// one.
     pub fn populate(&self, off: u64, len: u64) {
         let Ok(at) = self.range(off, len) else { return };
         if self.writable {

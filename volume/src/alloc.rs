@@ -302,8 +302,8 @@ impl Volume {
     }
 
     /// A chunk that has a run of `want`: the one with the fewest free blocks that still serves some
-    /// requests of this size, since every search costs more than they do; if none does, the one that
-    /// serves most.
+    /// requests of this size, since every search costs more than they do; if none does, the one
+    /// that serves most.
     fn fullest(&self, group: u64, kind: Kind, want: u64) -> Result<Option<u64>> {
         let rank = |free| if free >= want * SERVES { (0, free) } else { (1, CHUNK_BLOCKS - free) };
         let (mut best, mut best_rank) = (None, (2, 0));
@@ -348,8 +348,8 @@ impl Volume {
         Ok(None)
     }
 
-    /// Takes runs of at least `shortest` blocks, `want` blocks in sum if there are as many; gives how
-    /// many. Looks at up to `most` chunks of a group.
+    /// Takes runs of at least `shortest` blocks, `want` blocks in sum if there are as many; gives
+    /// how many. Looks at up to `most` chunks of a group.
     fn gather(
         &self,
         groups: &[u64],

@@ -294,8 +294,8 @@ impl Bucket<'_> {
         unchecked(self.volume.region.load64(self.hash_at(slot))?)
     }
 
-    /// What the entry whose first slot is `slot` leads to, and its key, if `name` is its name. `EIO`
-    /// if the entry is damaged.
+    /// What the entry whose first slot is `slot` leads to, if `name` is its name. `EIO` if the
+    /// entry is damaged.
     pub(crate) fn target(&self, slot: usize, name: &[u8]) -> Result<Option<Target>> {
         if slots_of(name.len()) > 1 {
             let entry = self.volume.read_entry(self, slot)?;

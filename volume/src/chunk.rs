@@ -406,8 +406,8 @@ impl Volume {
         Ok(claimed)
     }
 
-    /// Makes a chunk present in this process's address space, unless that was done lately: its blocks
-    /// are about to be filled one after the other.
+    /// Makes a chunk present in this process's address space, unless that was done lately: its
+    /// blocks are about to be filled one after the other.
     fn populate_chunk(&self, chunk: u64) {
         let populated = &self.local.populated;
         let lately = &populated[chunk as usize % populated.len()];

@@ -1,6 +1,7 @@
 //! What each operation costs in fences and flushed lines: the part of its price that no CPU lowers.
 //!
-//! The limits are exact where nothing is to be allocated. Whoever raises one says why in the commit.
+//! The limits are exact where nothing is to be allocated. Whoever raises one says why in the
+//! commit.
 
 use pmem::{Region, UserIn, UserOut, counts::Counts};
 use rustix::io::Errno;
