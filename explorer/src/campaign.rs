@@ -144,8 +144,12 @@ fn job(
     report
 }
 
-/// Mode `strict` is explored in full; the other modes, and long lists of calls, sparsely.
+/// Mode `strict` is explored in full; the other modes, and long lists of calls, sparsely (unless
+/// `SOLERA_TEST_LONG` is set: then everything in full).
 fn limits(setting: Setting, start: &Start, case: &Case) -> Limits {
+    if std::env::var_os("SOLERA_TEST_LONG").is_some() {
+        return Limits::FULL;
+    }
     let full = setting.mode == Mode::Strict && case.calls.len() < 10 && !start.full;
     if full { Limits::FULL } else { Limits::SPARSE }
 }

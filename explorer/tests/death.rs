@@ -6,7 +6,8 @@
 //! must be able to go on. Death differs from power failure: in every mode a call that returned stands.
 //!
 //! The test executes itself as the process that dies. `SOLERA_DEATH=start/case` runs only what begins
-//! so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case.
+//! so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case; with
+//! `SOLERA_TEST_LONG` it is every point.
 
 use explorer::cases::{self, Case, Start};
 use explorer::engine::Engine;
@@ -275,6 +276,7 @@ fn wanted(mode: Mode, start: &Start, case: &Case) -> bool {
 fn survive() -> Result<String, String> {
     let filter = std::env::var("SOLERA_DEATH").unwrap_or_default();
     let most = std::env::var("SOLERA_DEATH_POINTS").ok().and_then(|text| text.parse().ok());
+    let usual = if std::env::var_os("SOLERA_TEST_LONG").is_some() { u64::MAX } else { POINTS };
     let mut survivor = Survivor::new()?;
     let starts = cases::all();
     let mut failures = Vec::new();
@@ -286,7 +288,7 @@ fn survive() -> Result<String, String> {
                     continue;
                 }
                 let (start, case) = ((start_index, start), (case_index, case));
-                let outcome = survivor.kill_everywhere(mode, start, case, most.unwrap_or(POINTS));
+                let outcome = survivor.kill_everywhere(mode, start, case, most.unwrap_or(usual));
                 if let Err((point, text)) = outcome {
                     failures.push(format!("{id}@{point}: {text}"));
                     // What a failure leaves would fail every later trial.
@@ -337,10 +339,12 @@ fn main() -> ExitCode {
     match survive() {
         Ok(text) => {
             println!("{text} in {:.1} s", began.elapsed().as_secs_f64());
+            println!("test result: ok. 1 passed; 0 failed; 0 ignored");
             ExitCode::SUCCESS
         }
         Err(text) => {
             eprintln!("{text}");
+            println!("test result: FAILED. 0 passed; 1 failed; 0 ignored");
             ExitCode::FAILURE
         }
     }

@@ -2,7 +2,8 @@
 //! and the same errors, and hold the same contents at the end.
 //!
 //! Actions that tmpfs lacks (collapse, insert, zero range, relink) run on the volume and the model only.
-//! `SOLERA_SEED=n` draws other sequences, `SOLERA_CASES=n` another number of them.
+//! `SOLERA_SEED=n` draws other sequences, `SOLERA_CASES=n` another number of them
+//! (ten times the usual number with `SOLERA_TEST_LONG`).
 
 use explorer::engine::Engine;
 use explorer::judge::{check_volume, free_space, remove_all};
@@ -209,6 +210,8 @@ fn runner(cases: u32) -> TestRunner {
     let seed = number("SOLERA_SEED").unwrap_or(1).to_le_bytes();
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed);
+    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
+    let cases = if long { cases * 10 } else { cases };
     let cases = number("SOLERA_CASES").map_or(cases, |cases| cases as u32);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
