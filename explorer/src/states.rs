@@ -42,7 +42,7 @@ pub struct Limits {
 
 impl Limits {
     /// Enough to find what one operation can do wrong.
-    pub const FULL: Self = Self { pairs: 12, power_set: 6, samples: 16, prefixes: 16 };
+    pub const FULL: Self = Self { pairs: 10, power_set: 6, samples: 12, prefixes: 12 };
     /// For runs that differ little from one explored in full.
     pub const SPARSE: Self = Self { pairs: 0, power_set: 3, samples: 3, prefixes: 4 };
 }
