@@ -21,6 +21,8 @@ pub const NUMBERS_MAX: usize = 1 << 16;
 const USED: u64 = 1 << 63;
 /// Some other number may stand for the same description.
 const SHARED: u64 = 1 << 62;
+/// The whole word of an internal number, which the program must not see.
+const HIDDEN: u64 = 1 << 61;
 
 static SLOTS: [AtomicU64; NUMBERS_MAX] = [const { AtomicU64::new(0) }; NUMBERS_MAX];
 /// No slot beyond this number was ever used.
@@ -52,6 +54,19 @@ pub fn set_placeholder(fd: c_int) {
 #[inline]
 pub fn get(fd: c_int) -> Option<Desc> {
     unpack(slot(fd)?.load(Ordering::Acquire))
+}
+
+/// Hides an internal number from the program for ever.
+pub fn hide(fd: c_int) {
+    if let Some(slot) = slot(fd) {
+        slot.store(HIDDEN, Ordering::Release);
+    }
+}
+
+/// Whether `fd` is hidden.
+#[inline]
+pub fn is_hidden(fd: c_int) -> bool {
+    slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) == HIDDEN)
 }
 
 /// A borrowed form for system calls on a number that the program owns.

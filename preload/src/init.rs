@@ -158,6 +158,9 @@ fn library_path() -> Vec<u8> {
 
 fn inherit(process: &Process) {
     fdtable::set_placeholder(std::os::fd::AsRawFd::as_raw_fd(&process.anchor));
+    for &fd in &process.internal {
+        fdtable::hide(fd);
+    }
     if let Some(held) = variable(handover::HELD) {
         let cwd = variable(handover::CWD);
         let resumed = RESUMED.load(Ordering::Relaxed);

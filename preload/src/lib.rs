@@ -11,7 +11,7 @@
 //! | `process`, `lifecycle`, `cwd` | what the kernel keeps for a process |
 //! | `paths` | whose a path is |
 //! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
-//! | `open`, `rw`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
+//! | `open`, `rw`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
 //! | `stdio`, `temp`, `tree`, `spawn`, `exec`, `variadic` | what glibc does inside itself |
 //! | `refused`, `report` | what is not served, and why |
 
@@ -34,6 +34,7 @@ mod refused;
 mod report;
 mod rw;
 mod spawn;
+mod splice;
 mod stat;
 mod stdio;
 mod temp;

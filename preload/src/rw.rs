@@ -1,5 +1,5 @@
 //! Bytes in and out: `read`, `write`, their vectored, positioned, checked and 64-bit forms,
-//! `lseek`, `sendfile`, `copy_file_range`, `splice`.
+//! `lseek`, `sendfile`, `copy_file_range`.
 //!
 //! No locks here: the engine makes each call atomic and moves the shared position.
 
@@ -11,10 +11,12 @@ use crate::entry::{Bytes, Out, Served, Stop, TRANSFER_BYTES_MAX, interpose};
 use crate::fdtable;
 use crate::process::Process;
 
-/// The description behind a number of ours; otherwise the kernel serves the call.
+/// The description behind a number of ours; otherwise the kernel serves the call. The internal
+/// numbers are not open as far as the program can tell.
 #[inline]
 pub fn ours(fd: c_int) -> Result<Desc, Stop> {
-    fdtable::get(fd).ok_or(Stop::Kernel)
+    fdtable::get(fd)
+        .ok_or_else(|| if fdtable::is_hidden(fd) { Stop::Errno(Errno::BADF) } else { Stop::Kernel })
 }
 
 /// A file offset from a signed argument.
@@ -198,15 +200,6 @@ interpose! {
             }
             _ => Err(Stop::Refused("copy-between-file-systems", Errno::XDEV)),
         }
-    }
-    fn [splice](
-        from: c_int, from_at: Out<i64>, to: c_int, to_at: Out<i64>, len: usize, flags: c_uint,
-    ) -> isize = |_, _| {
-        let _ = (from_at, to_at, len, flags);
-        if fdtable::get(from).is_none() && fdtable::get(to).is_none() {
-            return Err(Stop::Kernel);
-        }
-        Err(Stop::Refused("splice", Errno::INVAL))
     }
     fn [readahead](fd: c_int, offset: i64, len: usize) -> isize = |_, _| {
         let _ = (offset, len);

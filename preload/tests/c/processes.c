@@ -132,6 +132,109 @@ static void spawned(void) {
     SAY(child_status(pid));
 }
 
+// In a child: everything beyond the standard streams but `kept` is closed in one way or another,
+// then a shell says what it still has. None of it may hurt what the volume needs to go on.
+static void closing(int way, int kept) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int fd = 3; way == 0 && fd < 2048; fd++)
+            if (fd != kept)
+                close(fd);
+        if (way == 1) {
+            close_range(3, kept - 1, 0);
+            close_range(kept + 1, ~0U, 0);
+        }
+        if (way == 2) {
+            close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+            fcntl(kept, F_SETFD, 0);
+        }
+        char script[128];
+        snprintf(script, sizeof script, "echo kept >&%d; echo lost 2>/dev/null >&%d; echo new > r",
+                 kept, kept + 1);
+        execl("/bin/sh", "sh", "-c", script, (char *)NULL);
+        _exit(9);
+    }
+    SAY(child_status(pid));
+    SHOW("r");
+    unlink("r");
+}
+
+static void closed_in_the_child(void) {
+    int kept = open("kept", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    int lost = open("lost", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(lost == kept + 1);
+    for (int way = 0; way < 3; way++)
+        closing(way, kept);
+    SHOW("kept");
+    SHOW("lost");
+    // A pipe that is close-on-exec ends with the exec although a file's number lies beside it.
+    int pipes[2];
+    SAY(pipe2(pipes, O_CLOEXEC));
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(kept, 1);
+        execl("/bin/sh", "sh", "-c", "exec sleep 0.2", (char *)NULL);
+        _exit(9);
+    }
+    close(pipes[1]);
+    char byte;
+    SAY(read(pipes[0], &byte, 1));
+    SAY(child_status(pid));
+    // The numbers of the library's own are not there for the program.
+    int seen = 0;
+    struct stat stat;
+    for (int fd = 200; fd < 2048; fd++)
+        seen += fstat(fd, &stat) == 0 || fcntl(fd, F_GETFD) >= 0 || lseek(fd, 0, SEEK_CUR) >= 0;
+    SAY(seen);
+    close(pipes[0]);
+    close(kept);
+    close(lost);
+}
+
+// File actions on files of the volume, by relative paths, in every order.
+static void file_actions(void) {
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    int own = open("own", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    int cloexec = open("cloexec", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    put("in", "from a file\n");
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "in", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, own, 1);
+    posix_spawn_file_actions_addclose(&actions, own);
+    posix_spawn_file_actions_adddup2(&actions, cloexec, cloexec);
+    posix_spawn_file_actions_adddup2(&actions, 1, 7);
+    posix_spawn_file_actions_addopen(&actions, 8, "./late", O_RDWR | O_CREAT | O_EXCL, 0600);
+    char script[128];
+    snprintf(script, sizeof script, "cat; echo seven >&7; echo eight >&8; echo through >&%d; "
+             "! echo closed 2>/dev/null >&%d", cloexec, own);
+    char *arguments[] = {"sh", "-c", script, NULL};
+    SAY(posix_spawn(&pid, "/bin/sh", &actions, NULL, arguments, environ));
+    SAY(child_status(pid));
+    SHOW("own");
+    SHOW("cloexec");
+    SHOW("late");
+    // The file exists now: the action fails, and so does the spawn.
+    SAY(posix_spawn(&pid, "/bin/sh", &actions, NULL, arguments, environ));
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, 77, 1);
+    SAY(posix_spawn(&pid, "/bin/sh", &actions, NULL, arguments, environ));
+    posix_spawn_file_actions_destroy(&actions);
+    // What is closed once more is no error; closing all loses nothing that is needed.
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addclose(&actions, own);
+    posix_spawn_file_actions_addclose(&actions, own);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    char *list[] = {"sh", "-c", "cat in > out", NULL};
+    SAY(posix_spawn(&pid, "/bin/sh", &actions, NULL, list, environ));
+    SAY(child_status(pid));
+    SHOW("out");
+    posix_spawn_file_actions_destroy(&actions);
+    close(own);
+    close(cloexec);
+}
+
 static struct flock range(short kind, off_t start, off_t length) {
     return (struct flock){.l_type = kind, .l_whence = SEEK_SET, .l_start = start, .l_len = length};
 }
@@ -237,6 +340,8 @@ int main(int argc, char **argv) {
     inherited();
     from_here();
     spawned();
+    closed_in_the_child();
+    file_actions();
     locks();
     directories();
     return 0;

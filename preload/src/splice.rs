@@ -1,0 +1,139 @@
+//! `splice` between a file of ours and a pipe, by copying; `tee` takes pipes only. (So does
+//! `vmsplice`: the kernel refuses our placeholders as it refuses any file.)
+//!
+//! Towards the pipe the bytes go through a memory file of the call's own, which the kernel splices:
+//! so waiting, `SPLICE_F_NONBLOCK` and short counts are the kernel's, exactly. From the pipe they
+//! are read first: where the volume then has no space, they are consumed although the call fails.
+//!
+//! No locks here; a position is read and moved in two steps.
+
+use std::ffi::{c_int, c_uint};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::{FileType, MemfdFlags};
+use rustix::pipe::SpliceFlags;
+use vfs::{Desc, Errno, UserIn, UserOut, Whence};
+
+use crate::entry::{Out, Served, Stop, interpose};
+use crate::fdtable;
+use crate::process::Process;
+use crate::rw::offset_of;
+
+/// The pipe at the other side: `EINVAL` if it is something else.
+fn pipe(fd: c_int) -> Result<(BorrowedFd<'static>, usize), Errno> {
+    let pipe = fdtable::borrow_checked(fd)?;
+    let mode = rustix::fs::fstat(pipe)?.st_mode;
+    if FileType::from_raw_mode(mode) != FileType::Fifo {
+        return Err(Errno::INVAL);
+    }
+    Ok((pipe, rustix::pipe::fcntl_getpipe_size(pipe)?))
+}
+
+/// Whether reading would not wait: there are bytes, or there is no writer.
+fn readable_now(pipe: BorrowedFd<'_>) -> bool {
+    let mut asked = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure, and no waiting.
+    unsafe { libc::poll(&raw mut asked, 1, 0) > 0 }
+}
+
+/// From `file`, at an offset or its position, to a pipe.
+fn to_pipe(
+    process: &Process,
+    (file, at): (Desc, Out<i64>),
+    to: c_int,
+    len: usize,
+    flags: SpliceFlags,
+) -> Served<isize> {
+    if !process.fs.describe(file)?.1.reads() {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    let (to, room) = pipe(to)?;
+    let start = match at.get() {
+        Some(offset) => offset_of(offset)?,
+        None => process.fs.seek(file, 0, Whence::Current)?,
+    };
+    let mut bytes = vec![0_u8; len.min(room)];
+    let got = process.fs.read_at(file, start, &mut [UserOut::new(&mut bytes)]);
+    let got = match got {
+        Err(Errno::ISDIR) => return Err(Stop::Errno(Errno::INVAL)),
+        got => got?,
+    };
+    if got == 0 {
+        return Ok(0);
+    }
+    // The pipe keeps the memory file's pages until they are read: it is never used twice.
+    let memory = rustix::fs::memfd_create(c"splice", MemfdFlags::CLOEXEC)?;
+    let mut done = 0;
+    while done < got {
+        done += rustix::io::write(&memory, &bytes[done..got])?;
+    }
+    let mut from = 0;
+    let moved = rustix::pipe::splice(&memory, Some(&mut from), to, None, got, flags)?;
+    let end = start + moved as u64;
+    if at.is_null() {
+        process.fs.seek(file, end as i64, Whence::Set)?;
+    } else {
+        at.put(end as i64)?;
+    }
+    Ok(moved as isize)
+}
+
+/// From a pipe to `file`, at an offset or its position.
+fn from_pipe(
+    process: &Process,
+    from: c_int,
+    (file, at): (Desc, Out<i64>),
+    len: usize,
+    flags: SpliceFlags,
+) -> Served<isize> {
+    let (_, status) = process.fs.describe(file)?;
+    if !status.writes() {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    let (from, room) = pipe(from)?;
+    if status.has(libc::O_APPEND) {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    let start = at.get().map(offset_of).transpose()?;
+    if flags.contains(SpliceFlags::NONBLOCK) && !readable_now(from) {
+        return Err(Stop::Errno(Errno::AGAIN));
+    }
+    let mut bytes = vec![0_u8; len.min(room)];
+    let got = rustix::io::read(from, &mut bytes)?;
+    let source = [UserIn::new(&bytes[..got])];
+    match start {
+        Some(start) => {
+            let written = process.fs.write_at(file, start, &source)?;
+            at.put((start + written as u64) as i64)?;
+            Ok(written as isize)
+        }
+        None => Ok(process.fs.write(file, &source)? as isize),
+    }
+}
+
+interpose! {
+    fn [splice](
+        from: c_int, from_at: Out<i64>, to: c_int, to_at: Out<i64>, len: usize, flags: c_uint,
+    ) -> isize = |process, _| {
+        let (source, target) = (fdtable::get(from), fdtable::get(to));
+        if source.is_none() && target.is_none() {
+            return Err(Stop::Kernel);
+        }
+        let flags = SpliceFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        if len == 0 {
+            return Ok(0);
+        }
+        match (source, target) {
+            (Some(_), None) if !to_at.is_null() => Err(Stop::Errno(Errno::SPIPE)),
+            (None, Some(_)) if !from_at.is_null() => Err(Stop::Errno(Errno::SPIPE)),
+            (Some(file), None) => to_pipe(process, (file, from_at), to, len, flags),
+            (None, Some(file)) => from_pipe(process, from, (file, to_at), len, flags),
+            _ => Err(Stop::Errno(Errno::INVAL)),
+        }
+    }
+    fn [tee](from: c_int, to: c_int, len: usize, flags: c_uint) -> isize = |_, _| {
+        let _ = (len, flags);
+        let ours = fdtable::get(from).is_some() || fdtable::get(to).is_some();
+        Err(if ours { Stop::Errno(Errno::INVAL) } else { Stop::Kernel })
+    }
+}
