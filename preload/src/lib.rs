@@ -12,6 +12,7 @@
 //! | `paths` | whose a path is |
 //! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
 //! | `open`, `rw`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
+//! | `sockets` | local sockets by path |
 //! | `stdio`, `temp`, `tree`, `spawn`, `exec`, `variadic` | what glibc does inside itself |
 //! | `refused`, `report` | what is not served, and why |
 
@@ -33,6 +34,7 @@ mod process;
 mod refused;
 mod report;
 mod rw;
+mod sockets;
 mod spawn;
 mod splice;
 mod stat;

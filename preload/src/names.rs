@@ -56,9 +56,16 @@ fn make(process: &Process, found: &Found, mode: c_uint, device: u64) -> Result<(
     process.user().make(found, kind, mode, device).map(|_| ())
 }
 
+/// Takes a name away.
+fn take_name(process: &Process, found: &Found) -> Result<(), Errno> {
+    process.user().unlink(found)?;
+    crate::sockets::unnamed(process, found);
+    Ok(())
+}
+
 fn unlink_at(process: &Process, found: &Found, flags: c_int) -> Result<(), Errno> {
     match flags {
-        0 => process.user().unlink(found),
+        0 => take_name(process, found),
         libc::AT_REMOVEDIR => process.user().remove_dir(found),
         _ => Err(Errno::INVAL),
     }
@@ -102,7 +109,7 @@ interpose! {
         })
     }
     fn [unlink](path: Text) -> c_int = |process, kernel| {
-        one(process, (HERE, path), |path| kernel(Text(path)), |found| process.user().unlink(found))
+        one(process, (HERE, path), |path| kernel(Text(path)), |found| take_name(process, found))
     }
     fn [unlinkat](dirfd: c_int, path: Text, flags: c_int) -> c_int = |process, kernel| {
         one(process, (dirfd, path), |path| kernel(HERE, Text(path), flags), |found| {
@@ -111,9 +118,8 @@ interpose! {
     }
     fn [remove](path: Text) -> c_int = |process, kernel| {
         one(process, (HERE, path), |path| kernel(Text(path)), |found| {
-            let user = process.user();
             let directory = found.attr.is_some_and(|attr| attr.kind == Kind::Directory);
-            if directory { user.remove_dir(found) } else { user.unlink(found) }
+            if directory { process.user().remove_dir(found) } else { take_name(process, found) }
         })
     }
     fn [rename](from: Text, to: Text) -> c_int = |process, kernel| {

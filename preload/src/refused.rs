@@ -1,18 +1,19 @@
 //! Calls that name something on the volume and that the volume does not serve: refused with a
 //! reason in the report, where the kernel would only say that there is no such file.
 //!
-//! Sockets and watches by path, file handles, glibc's own tree walker `fts` (which opens
+//! Watches by path, file handles, glibc's own tree walker `fts` (which opens
 //! directories inside itself), and descriptors of ours sent through sockets.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use vfs::Errno;
 
-use crate::entry::{Out, Served, Stop, Text, interpose};
+use crate::entry::{Out, Served, Stop, Text, interpose, outside};
 use crate::exec::List;
 use crate::fdtable;
 use crate::paths::{self, Target};
 use crate::process::Process;
+use crate::sockets;
 
 /// Whether a path leads onto the volume; a path that cannot be walked does if it is the volume's.
 fn on_volume(process: &Process, path: &[u8]) -> bool {
@@ -26,23 +27,6 @@ fn on_volume(process: &Process, path: &[u8]) -> bool {
 fn refuse<T>(process: &Process, path: &[u8], reason: &'static str, errno: Errno) -> Served<T> {
     let ours = !path.is_empty() && on_volume(process, path);
     Err(if ours { Stop::Refused(reason, errno) } else { Stop::Kernel })
-}
-
-/// The path of a local socket's address; empty for other addresses and abstract names.
-fn socket_path(address: *const libc::sockaddr, len: libc::socklen_t) -> Vec<u8> {
-    let start = std::mem::offset_of!(libc::sockaddr_un, sun_path);
-    let len = len as usize;
-    if address.is_null() || len <= start {
-        return Vec::new();
-    }
-    // SAFETY: by the C contract an address of `len` bytes, which begins with its family.
-    let bytes = unsafe {
-        if c_int::from((*address).sa_family) != libc::AF_UNIX {
-            return Vec::new();
-        }
-        std::slice::from_raw_parts(address.cast::<u8>().add(start), len - start)
-    };
-    bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
 }
 
 /// Whether a message carries a descriptor of ours.
@@ -69,7 +53,6 @@ fn carries_ours(message: *const libc::msghdr) -> bool {
     false
 }
 
-type Address = *const libc::sockaddr;
 type Compare = Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>;
 
 fn walk_with_fts(process: &Process, paths: List) -> Served<*mut c_void> {
@@ -85,20 +68,17 @@ fn walk_with_fts(process: &Process, paths: List) -> Served<*mut c_void> {
 }
 
 interpose! {
-    fn [bind](socket: c_int, address: Address, len: libc::socklen_t) -> c_int = |process, _| {
-        let _ = socket;
-        refuse(process, &socket_path(address, len), "socket-on-volume", Errno::OPNOTSUPP)
-    }
-    fn [connect](socket: c_int, address: Address, len: libc::socklen_t) -> c_int = |process, _| {
-        let _ = socket;
-        refuse(process, &socket_path(address, len), "socket-on-volume", Errno::CONNREFUSED)
-    }
-    fn [sendmsg](socket: c_int, message: *const libc::msghdr, flags: c_int) -> isize = |_, _| {
-        let _ = (socket, flags);
+    fn [sendmsg](socket: c_int, message: *const libc::msghdr, flags: c_int) -> isize
+    = |process, kernel| {
         if carries_ours(message) {
             return Err(Stop::Refused("descriptor-through-socket", Errno::OPNOTSUPP));
         }
-        Err(Stop::Kernel)
+        let mut own = Out(message.cast_mut()).get().ok_or(Stop::Kernel)?;
+        let real = sockets::destination(process, own.msg_name.cast(), own.msg_namelen)?;
+        let real = real.ok_or(Stop::Kernel)?;
+        let (address, len) = real.parts();
+        (own.msg_name, own.msg_namelen) = (address.cast_mut().cast(), len);
+        Ok(outside(|| kernel(socket, &raw const own, flags)))
     }
     fn [inotify_add_watch](fd: c_int, path: Text, mask: c_uint) -> c_int = |process, _| {
         let _ = (fd, mask);

@@ -3,14 +3,9 @@
 #include <fts.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 int main(int argc, char **argv) {
     enter(argc, argv);
-    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "socket"};
-    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
-    SAY(bind(listener, (struct sockaddr *)&address, sizeof address));
-    SAY(connect(listener, (struct sockaddr *)&address, sizeof address));
     SAY(inotify_add_watch(inotify_init(), ".", IN_CREATE));
     char *paths[] = {argv[1], NULL};
     WORKS(fts_open(paths, FTS_PHYSICAL, NULL) ? 0 : -1);
