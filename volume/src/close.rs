@@ -19,8 +19,9 @@ impl Volume {
     /// Makes what was written durable, sizes and times included. Everything but files is durable
     /// anyway.
     pub(crate) fn sync_file(&self, node: Node) -> Result<()> {
-        let (inode, identity) = self.identity_of(node)?;
-        let file = identity.kind() == Some(Kind::File) && !self.read_only;
+        // Steadily: the identity line may be changing.
+        let (inode, kind) = self.read_steadily(node, |inode, id| Ok((inode, id.kind())))?;
+        let file = kind == Some(Kind::File) && !self.read_only;
         if file && self.current(inode)?.flags & LIVE_DIRTY != 0 {
             let mut op = self.begin()?;
             let file = op.work_on(node)?;
@@ -32,20 +33,20 @@ impl Volume {
     }
 
     /// The last description of a file that still has a name is closed: commits what is lazy, cuts
-    /// off what was attached ahead, forgets that it was mapped.
-    pub(crate) fn last_close(&self, inode: Inode) -> Result<()> {
+    /// off what was attached ahead, forgets that it was mapped. `ESTALE` if it has been unlinked, and so
+    /// freed, by another process meanwhile.
+    pub(crate) fn last_close(&self, node: Node) -> Result<()> {
         let lazy = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED;
-        if self.read_only || self.current(inode)?.flags & lazy == 0 {
+        let waits = self.read_steadily(node, |inode, identity| {
+            let file = identity.kind() == Some(Kind::File);
+            Ok(file && self.current(inode)?.flags & lazy != 0)
+        })?;
+        if !waits || self.read_only {
             return Ok(());
         }
-        let identity = self.identity(inode)?;
-        if identity.kind() != Some(Kind::File) {
-            return Ok(());
-        }
-        let node = Node { ino: inode.0, generation: identity.generation };
         let mut op = self.begin()?;
         let file = op.work_on(node)?;
-        if self.opens(inode)? > 0 {
+        if self.opens(file.inode)? > 0 {
             // Somebody opened it meanwhile, and will close it.
             return op.end();
         }

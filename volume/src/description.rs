@@ -469,17 +469,16 @@ impl Volume {
 
     /// Nobody has the node open any more: what waited for that is done now.
     fn finish_inode(&self, node: Node) -> Result<()> {
-        let (inode, nameless) =
-            match self.read_steadily(node, |inode, identity| Ok((inode, identity.nlink == 0))) {
-                // Freed already, by whoever unlinked it.
-                Err(Errno::STALE) => return Ok(()),
-                found => found?,
-            };
+        let nameless = match self.read_steadily(node, |_, identity| Ok(identity.nlink == 0)) {
+            // Freed already, by whoever unlinked it.
+            Err(Errno::STALE) => return Ok(()),
+            found => found?,
+        };
         if self.check_writable().is_err() {
             // A reader must not change the medium; if the file has no name, a sweep frees it later.
             return if nameless { self.demand_sweep() } else { Ok(()) };
         }
-        let finished = if nameless { self.drop_if_unlinked(node) } else { self.last_close(inode) };
+        let finished = if nameless { self.drop_if_unlinked(node) } else { self.last_close(node) };
         // Whoever freed it in between has done all that was to do.
         if finished == Err(Errno::STALE) { Ok(()) } else { finished }
     }

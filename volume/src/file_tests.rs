@@ -159,7 +159,7 @@ fn random_step(volume: &Volume, model: &mut Model, random: &mut Random) {
         }
         17 => random_allocate(volume, model, random),
         18 => volume.sync_file(model.node).unwrap(),
-        _ => volume.last_close(Inode(model.node.ino)).unwrap(),
+        _ => volume.last_close(model.node).unwrap(),
     }
 }
 
@@ -277,7 +277,7 @@ fn random_run(mode: Mode, seed: u64, steps: u32) {
         }
     }
     for file in &files {
-        volume.last_close(Inode(file.node.ino)).unwrap();
+        volume.last_close(file.node).unwrap();
         file.check(&volume);
         let size = volume.commit_line(Inode(file.node.ino), 7).unwrap().0.size;
         assert_eq!(size, file.bytes.len() as u64, "an orderly close commits the size");
@@ -378,7 +378,7 @@ fn big_files_get_whole_chunks() {
     let map = crate::map::Map::new(&volume, inode, &identity);
     let run = map.run(600, 1).unwrap();
     assert!(run.huge, "appends past 2 MiB go to whole chunks");
-    volume.last_close(inode).unwrap();
+    volume.last_close(node).unwrap();
     let size = 5_240_000_u64;
     let data = blocks(&volume, node).len() as u64;
     assert!(data < size.div_ceil(BLOCK) + 8, "what was attached ahead is cut off");
@@ -431,7 +431,7 @@ fn a_mapped_file_keeps_its_blocks() {
         assert_eq!(volume.allocate_file(file.node, collapse, 0, BLOCK), Err(Errno::BUSY));
         volume.truncate_file(file.node, 5).unwrap();
         assert!(blocks(&volume, file.node).len() > 700);
-        volume.last_close(Inode(file.node.ino)).unwrap();
+        volume.last_close(file.node).unwrap();
         assert_eq!(blocks(&volume, file.node).len(), 1);
         check_space(&volume, &[file.node], free);
     }
@@ -450,7 +450,7 @@ fn scattered_blocks_change_at_once() {
         write(&volume, file.node, end as u64, &data).unwrap();
         file.write(end, &data);
         if step % 64 == 0 {
-            volume.last_close(Inode(file.node.ino)).unwrap();
+            volume.last_close(file.node).unwrap();
         }
     }
     let modes =

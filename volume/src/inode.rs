@@ -513,7 +513,11 @@ impl Volume {
             })
         })?;
         if counted && attr.blocks > COUNTED_MAX * 8 {
-            self.remember_blocks(node)?;
+            // What was read stands, even if the inode is gone by now.
+            self.remember_blocks(node).or_else(|errno| match errno {
+                Errno::STALE => Ok(()),
+                other => Err(other),
+            })?;
         }
         Ok(attr)
     }

@@ -298,6 +298,16 @@ fn work_for_ever(seed: u64, mode: Mode) {
     });
 }
 
+/// A child that works for ever, killed when dropped: also when the test fails.
+struct Worker(std::process::Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn remove_all(volume: &Volume, dir: Node) {
     let mut entries = Vec::new();
     volume
@@ -333,19 +343,14 @@ fn processes_killed_at_work_never_stop_the_others_nor_lose_a_block() {
     let free = survivor.stat_fs().expect("statistics").blocks_free;
     for round in 0..8_u64 {
         let start = |index: usize| child(name, roles[index], &place);
-        let mut workers: Vec<_> = (0..4).map(start).collect();
+        let mut workers: Vec<_> = (0..4).map(start).map(Worker).collect();
         for kill in 0..20 {
             std::thread::sleep(Duration::from_millis(5 + (round + kill) * 7 % 13));
             let index = kill as usize % 4;
-            assert_eq!(workers[index].try_wait().expect("asked"), None, "it works for ever");
-            workers[index].kill().expect("killed");
-            workers[index].wait().expect("waited");
-            workers[index] = start(index);
+            assert_eq!(workers[index].0.try_wait().expect("asked"), None, "it works for ever");
+            workers[index] = Worker(start(index));
         }
-        for worker in &mut workers {
-            worker.kill().expect("killed");
-            worker.wait().expect("waited");
-        }
+        drop(workers);
         assert_eq!(detach_dead(place.path()).expect("recovered"), [std::process::id()]);
         let report = fsck(place.path(), &FsckOptions::default(), &mut |_, _| {}).expect("checked");
         assert!(report.faults.is_empty(), "round {round}: {:?}", report.faults);
