@@ -54,10 +54,12 @@ stage format cargo fmt --all --check
 stage style scripts/style.sh
 stage build cargo build --release --workspace
 stage lint cargo clippy --release --workspace --all-targets -- -D warnings
+# Once, some minutes: licences, bans and sources of the dependencies are checked by its own tool.
+command -v cargo-deny > /dev/null || stage cargo-deny cargo install --quiet --locked cargo-deny
 if command -v cargo-deny > /dev/null; then
     stage dependencies cargo deny --offline check licenses bans sources
 else
-    skip dependencies "cargo-deny is not installed (make deny installs and runs it)"
+    skip dependencies "cargo-deny is not installed and could not be (make deny)"
 fi
 # One profile for everything: what is tested is what is used, and it is built once.
 stage units cargo test --release --no-fail-fast --workspace --exclude solera-explorer
