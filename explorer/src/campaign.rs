@@ -135,7 +135,7 @@ fn job(
         let id = format!("{group}{}", case.name);
         if filter.takes_case(&id) {
             tell(Some(id.clone()));
-            let limits = limits(setting, start, case);
+            let limits = limits(start, case);
             let selection = Selection { id: &id, only: filter.state, limits };
             report.add(explore(&lab, case, setting, &selection));
         }
@@ -144,19 +144,15 @@ fn job(
     report
 }
 
-/// Mode `strict` is explored in full; the other modes, and long lists of calls, sparsely (unless
+/// All modes are explored in full; long lists of calls and the slowest starts sparsely (unless
 /// `SOLERA_TEST_LONG` is set: then everything in full).
-fn limits(setting: Setting, start: &Start, case: &Case) -> Limits {
+fn limits(start: &Start, case: &Case) -> Limits {
     if std::env::var_os("SOLERA_TEST_LONG").is_some() {
         return Limits::FULL;
     }
     // Of the slow start, with its 2 MiB to compare, what only a whole chunk can do is explored in full.
     let slow = start.full || start.name == "leaf" && !case.name.contains("leaf");
-    if setting.mode == Mode::Strict && case.calls.len() < 10 && !slow {
-        Limits::FULL
-    } else {
-        Limits::SPARSE
-    }
+    if case.calls.len() < 10 && !slow { Limits::FULL } else { Limits::SPARSE }
 }
 
 /// What a test prints: the figures and the failures.

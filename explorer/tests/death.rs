@@ -6,8 +6,8 @@
 //! must be able to go on. Death differs from power failure: in every mode a call that returned stands.
 //!
 //! The test executes itself as the process that dies. `SOLERA_DEATH=start/case` runs only what begins
-//! so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case; with
-//! `SOLERA_TEST_LONG` it is every point.
+//! so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case instead of at every
+//! one. With `SOLERA_TEST_LONG` every start is tried in every mode.
 
 use explorer::cases::{self, Case, Start};
 use explorer::engine::Engine;
@@ -26,8 +26,6 @@ use vfs::FileSystem;
 use volume::{AttachOptions, FormatOptions, Mode, Volume};
 
 const VOLUME_SIZE: u64 = 32 << 20;
-/// Points of a case at which it is killed, unless the environment says otherwise.
-const POINTS: u64 = 24;
 /// A trial that takes longer hangs.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -267,6 +265,7 @@ fn wanted(mode: Mode, start: &Start, case: &Case) -> bool {
     let leaf = start.name == "leaf" && case.name.contains("leaf");
     match mode {
         _ if case.calls.len() > 10 => false,
+        _ if std::env::var_os("SOLERA_TEST_LONG").is_some() => true,
         Mode::Strict => strict || leaf || start.name == "keep",
         Mode::Sync => start.name == "direct",
         Mode::Posix => start.name == "small",
@@ -276,7 +275,6 @@ fn wanted(mode: Mode, start: &Start, case: &Case) -> bool {
 fn survive() -> Result<String, String> {
     let filter = std::env::var("SOLERA_DEATH").unwrap_or_default();
     let most = std::env::var("SOLERA_DEATH_POINTS").ok().and_then(|text| text.parse().ok());
-    let usual = if std::env::var_os("SOLERA_TEST_LONG").is_some() { u64::MAX } else { POINTS };
     let mut survivor = Survivor::new()?;
     let starts = cases::all();
     let mut failures = Vec::new();
@@ -288,7 +286,7 @@ fn survive() -> Result<String, String> {
                     continue;
                 }
                 let (start, case) = ((start_index, start), (case_index, case));
-                let outcome = survivor.kill_everywhere(mode, start, case, most.unwrap_or(usual));
+                let outcome = survivor.kill_everywhere(mode, start, case, most.unwrap_or(u64::MAX));
                 if let Err((point, text)) = outcome {
                     failures.push(format!("{id}@{point}: {text}"));
                     // What a failure leaves would fail every later trial.
