@@ -159,15 +159,21 @@ fn what_is_no_region_is_refused_with_advice() {
     assert!(refusal(&fifo, &WRITE).contains("it is no file"), "a fifo, without waiting");
 }
 
-/// Runs one ignored test of this file in a process of its own, with its own environment.
+/// Set in the processes that a test runs itself in.
+const ALONE: &str = "SOLERA_TEST_ALONE";
+
+/// Whether this process was started by [`run_alone`].
+fn alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
+
+/// Runs one test of this file in a process of its own, with its own environment.
 fn run_alone(test: &str, variables: &[(&str, &str)]) -> std::process::Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ALONE, "1");
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
-#[test]
-#[ignore = "run by `the_environment_forces_class_and_instructions`"]
 fn show_what_open_chose() {
     match Region::anonymous(4096) {
         Ok(region) => {
@@ -180,8 +186,11 @@ fn show_what_open_chose() {
 
 #[test]
 fn the_environment_forces_class_and_instructions() {
+    if alone() {
+        return show_what_open_chose();
+    }
     let show = |variables: &[(&str, &str)]| {
-        let output = run_alone("show_what_open_chose", variables);
+        let output = run_alone("the_environment_forces_class_and_instructions", variables);
         String::from_utf8(output.stdout).unwrap()
     };
     let (clflush, sse2) = (FlushKind::Clflush, CopyKind::Sse2);
@@ -199,8 +208,6 @@ fn the_environment_forces_class_and_instructions() {
     }
 }
 
-#[test]
-#[ignore = "run by `a_fault_that_is_not_ours_ends_the_process_as_ever`"]
 fn stumble() {
     let region = Region::anonymous(4096).unwrap();
     assert_eq!(region.load64(0), Ok(0));
@@ -210,7 +217,10 @@ fn stumble() {
 
 #[test]
 fn a_fault_that_is_not_ours_ends_the_process_as_ever() {
-    let status = run_alone("stumble", &[]).status;
+    if alone() {
+        return stumble();
+    }
+    let status = run_alone("a_fault_that_is_not_ours_ends_the_process_as_ever", &[]).status;
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     assert_eq!(signal, Some(libc::SIGSEGV), "{status}");
 }
@@ -220,8 +230,6 @@ extern "C" fn leave(_signal: i32) {
     unsafe { libc::_exit(42) };
 }
 
-#[test]
-#[ignore = "run by `a_fault_that_is_not_ours_reaches_the_handler_before_us`"]
 fn stumble_with_a_handler() {
     // SAFETY: `leave` is a handler of the old style.
     unsafe { libc::signal(libc::SIGSEGV, leave as *const () as usize) };
@@ -230,12 +238,13 @@ fn stumble_with_a_handler() {
 
 #[test]
 fn a_fault_that_is_not_ours_reaches_the_handler_before_us() {
-    let status = run_alone("stumble_with_a_handler", &[]).status;
+    if alone() {
+        return stumble_with_a_handler();
+    }
+    let status = run_alone("a_fault_that_is_not_ours_reaches_the_handler_before_us", &[]).status;
     assert_eq!(status.code(), Some(42), "{status}");
 }
 
-#[test]
-#[ignore = "run by `a_signal_that_was_sent_is_not_ours`"]
 fn be_sent_signals() {
     // SAFETY: plain dispositions, set before a region is opened, in a process with one test.
     unsafe {
@@ -256,7 +265,10 @@ fn be_sent_signals() {
 
 #[test]
 fn a_signal_that_was_sent_is_not_ours() {
-    let output = run_alone("be_sent_signals", &[]);
+    if alone() {
+        return be_sent_signals();
+    }
+    let output = run_alone("a_signal_that_was_sent_is_not_ours", &[]);
     let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
     assert_eq!(signal, Some(libc::SIGBUS), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
