@@ -86,7 +86,14 @@ impl Volume {
         let (inode, identity) = self.identity_of(node)?;
         let (commit, _) = self.commit_line(inode, identity.generation)?;
         let current = self.current(inode)?;
-        Ok(Held { inode, identity, commit, current, before: (identity, commit) })
+        let before = (identity, commit);
+        let mut commit = commit;
+        if identity.kind() == Some(Kind::File) && current.flags & LIVE_DIRTY != 0 {
+            // CRASH: a lazy size is newer than one slot, by its number. A commit of something else
+            // would pass for newer, and lose the size if this process died then: it carries it.
+            commit.size = current.size;
+        }
+        Ok(Held { inode, identity, commit, current, before })
     }
 
     /// Reads a locked directory in which names are to change: `ENOENT` if it was removed.
