@@ -5,8 +5,9 @@ use std::ffi::{c_char, c_int, c_uint};
 use vfs::cred::{READ, WRITE};
 use vfs::{Attr, Errno, Kind, Nanos, SetAttr};
 
-use crate::entry::{Bytes, DONE, Out, Served, Stop, Text, interpose};
+use crate::entry::{DONE, Served, Stop, interpose};
 use crate::paths::{self, Target};
+use crate::pointers::{Bytes, Out, Text};
 use crate::process::Process;
 use crate::rw::{offset_of, ours};
 use crate::stat::attr_of_descriptor;

@@ -9,10 +9,11 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::{Attr, Errno, Node};
 
-use crate::entry::{DONE, Served, Stop, Text, interpose};
+use crate::entry::{DONE, Served, Stop, interpose};
 use crate::fdtable;
 use crate::names::give_text;
 use crate::paths::{self, Target};
+use crate::pointers::Text;
 use crate::process::{Cwd, Process};
 
 /// Enters a directory of the volume.

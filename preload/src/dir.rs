@@ -8,10 +8,11 @@ use std::ffi::{c_char, c_int, c_long};
 
 use vfs::{Desc, DirEntry, Errno, Whence};
 
-use crate::entry::{Answer, Bytes, Out, Served, Stop, Text, interpose, outside};
+use crate::entry::{Answer, Served, Stop, interpose, outside};
 use crate::fdtable;
 use crate::open::open_at;
 use crate::paths;
+use crate::pointers::{Bytes, Out, Text};
 use crate::process::Process;
 use crate::rw::ours;
 

@@ -14,10 +14,11 @@ use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::{Attr, Errno, Kind, UserOut};
 
-use crate::entry::{Served, Stop, Text, interpose, outside};
+use crate::entry::{Served, Stop, interpose, outside};
 use crate::fdtable;
 use crate::handover;
 use crate::paths::{self, Target};
+use crate::pointers::Text;
 use crate::process::Process;
 use crate::report;
 

@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 use rustix::io::{DupFlags, FdFlags};
 use vfs::{Desc, Errno, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
 
-use crate::entry::{DONE, Out, Served, Stop, interpose};
+use crate::entry::{DONE, Served, Stop, interpose};
 use crate::fdtable;
+use crate::pointers::Out;
 use crate::process::Process;
 use crate::rw::ours;
 

@@ -7,7 +7,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `init` | attaching, taking over after an exec |
-//! | `entry` | the way in: who serves a call, `errno`, the program's pointers |
+//! | `entry` | the way in: who serves a call, `errno` |
+//! | `pointers` | the program's pointers |
 //! | `process`, `lifecycle`, `cwd` | what the kernel keeps for a process |
 //! | `paths` | whose a path is |
 //! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
@@ -30,6 +31,7 @@ mod mapping;
 mod names;
 mod open;
 mod paths;
+mod pointers;
 mod process;
 mod refused;
 mod report;

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 
 use vfs::Errno;
 
-use crate::entry::{Inside, Real, Served, Stop, Text, interpose, outside};
+use crate::entry::{Inside, Real, Served, Stop, interpose, outside};
+use crate::pointers::Text;
 use crate::process::Process;
 use crate::report;
 use crate::stdio;

@@ -10,9 +10,10 @@ use rustix::fs::CWD;
 use vfs::walk::{Found, PATH_BYTES_MAX};
 use vfs::{Errno, Kind, Node};
 
-use crate::entry::{Bytes, DONE, Served, Stop, Text, interpose};
+use crate::entry::{DONE, Served, Stop, interpose};
 use crate::fdtable;
 use crate::paths::{self, Target};
+use crate::pointers::{Bytes, Text};
 use crate::process::Process;
 
 const HERE: c_int = libc::AT_FDCWD;

@@ -6,9 +6,10 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use vfs::{Errno, Kind, OpenFlags, Opened};
 
-use crate::entry::{Served, Stop, Text, interpose};
+use crate::entry::{Served, Stop, interpose};
 use crate::fdtable;
 use crate::paths::{self, Target};
+use crate::pointers::Text;
 use crate::process::Process;
 
 /// Opens `path`; `kernel` opens what is not ours, by directory and path.

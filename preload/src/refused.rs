@@ -8,10 +8,11 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use vfs::Errno;
 
-use crate::entry::{Out, Served, Stop, Text, interpose, outside};
+use crate::entry::{Served, Stop, interpose, outside};
 use crate::exec::List;
 use crate::fdtable;
 use crate::paths::{self, Target};
+use crate::pointers::{Out, Text};
 use crate::process::Process;
 use crate::sockets;
 

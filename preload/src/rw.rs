@@ -7,8 +7,9 @@ use std::ffi::{c_int, c_long, c_uint};
 
 use vfs::{Desc, Errno, UserIn, UserOut, Whence};
 
-use crate::entry::{Bytes, Out, Served, Stop, TRANSFER_BYTES_MAX, interpose};
+use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX, interpose};
 use crate::fdtable;
+use crate::pointers::{Bytes, Out};
 use crate::process::Process;
 
 /// The description behind a number of ours; otherwise the kernel serves the call. The internal

@@ -19,8 +19,9 @@ use vfs::cred::WRITE;
 use vfs::walk::{Found, Last};
 use vfs::{Errno, Kind, Node};
 
-use crate::entry::{Bytes, Out, Served, Stop, interpose, outside};
+use crate::entry::{Served, Stop, interpose, outside};
 use crate::paths::{self, Target};
+use crate::pointers::{Bytes, Out};
 use crate::process::Process;
 
 pub type Address = *const sockaddr;

@@ -12,9 +12,10 @@ use libc::{FILE, posix_spawnattr_t, sigset_t};
 use rustix::pipe::PipeFlags;
 use vfs::Errno;
 
-use crate::entry::{Out, Served, Stop, Text, errno, interpose, outside};
+use crate::entry::{Served, Stop, errno, interpose, outside};
 use crate::exec::{self, List};
 use crate::lifecycle::{self, exit_now};
+use crate::pointers::{Out, Text};
 use crate::process::Process;
 use crate::stdio;
 

@@ -14,8 +14,9 @@ use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::SpliceFlags;
 use vfs::{Desc, Errno, UserIn, UserOut, Whence};
 
-use crate::entry::{Out, Served, Stop, interpose};
+use crate::entry::{Served, Stop, interpose};
 use crate::fdtable;
+use crate::pointers::Out;
 use crate::process::Process;
 use crate::rw::offset_of;
 

@@ -7,8 +7,9 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
 use vfs::cred::Cred;
 use vfs::{Attr, Errno, Nanos};
 
-use crate::entry::{Out, Served, Stop, Text, interpose};
+use crate::entry::{Served, Stop, interpose};
 use crate::paths::{self, Target};
+use crate::pointers::{Out, Text};
 use crate::process::Process;
 use crate::rw::ours;
 

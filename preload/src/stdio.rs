@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::FILE;
 use vfs::Errno;
 
-use crate::entry::{Served, Stop, Text, interpose, outside};
+use crate::entry::{Served, Stop, interpose, outside};
 use crate::fdtable;
 use crate::open::open_at;
 use crate::paths::{self, Target};
+use crate::pointers::Text;
 use crate::process::Process;
 use crate::rw::ours;
 

@@ -4,9 +4,10 @@ use std::ffi::{c_char, c_int};
 
 use vfs::{Errno, Kind};
 
-use crate::entry::{Served, Stop, Text, interpose};
+use crate::entry::{Served, Stop, interpose};
 use crate::open::open_at;
 use crate::paths::{self, Target};
+use crate::pointers::Text;
 use crate::process::Process;
 
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";

@@ -5,8 +5,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 use vfs::Errno;
 
-use crate::entry::{Out, Served, Stop, Text, interpose, outside};
+use crate::entry::{Served, Stop, interpose, outside};
 use crate::paths;
+use crate::pointers::{Out, Text};
 
 type Entry = libc::dirent64;
 
