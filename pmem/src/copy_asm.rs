@@ -241,6 +241,54 @@ pub unsafe extern "C" fn copy_string(_to: *mut u8, _from: *const u8, _len: usize
     )
 }
 
+/// The place of the first NUL among the `rsi` bytes from `rdi` on; `rsi` or more: there is none;
+/// `usize::MAX`: a fault. Reads aligned blocks of 16 bytes, which lie in one page each: a fault means
+/// that a byte before the first NUL cannot be reached.
+#[unsafe(naked)]
+pub unsafe extern "C" fn find_nul(_from: *const u8, _max: usize) -> usize {
+    naked_asm!(
+        "mov rax, rsi",
+        "test rsi, rsi",
+        "jz 43f",
+        "mov rdx, rdi",
+        "and rdx, -16",
+        "mov ecx, edi",
+        "and ecx, 15",
+        "pxor xmm0, xmm0",
+        load!("movdqa xmm1, [rdx]"),
+        "pcmpeqb xmm1, xmm0",
+        "pmovmskb eax, xmm1",
+        // Bytes of the first block before the text do not count.
+        "shr eax, cl",
+        "test eax, eax",
+        "jnz 42f",
+        // `rcx`: bytes looked at so far.
+        "neg rcx",
+        "40:",
+        "add rcx, 16",
+        "cmp rcx, rsi",
+        "jae 41f",
+        load!("movdqa xmm1, [rdi + rcx]"),
+        "pcmpeqb xmm1, xmm0",
+        "pmovmskb eax, xmm1",
+        "test eax, eax",
+        "jz 40b",
+        "bsf eax, eax",
+        "add rax, rcx",
+        "ret",
+        "41:",
+        "mov rax, rsi",
+        "ret",
+        "42:",
+        "bsf eax, eax",
+        "43:",
+        "ret",
+        "98:",
+        "mov rax, -1",
+        "ret",
+    )
+}
+
 /// Streams `rdx` bytes, a multiple of 8, to a destination aligned to 8: each word around the cache
 /// by one instruction.
 #[unsafe(naked)]

@@ -38,4 +38,4 @@ pub use hook::Hook;
 pub use persist::{Dirty, Durable, InFlight};
 pub use region::Region;
 pub use source::{Class, OpenError, OpenOptions, high_descriptor};
-pub use user::{Fault, UserIn, UserOut};
+pub use user::{Fault, UserIn, UserOut, text_length};

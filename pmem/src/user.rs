@@ -6,9 +6,11 @@
 //! touched by guarded copies only, and a bad address is [`Fault::Caller`] (`EFAULT`).
 
 use crate::copy::{self, Side};
+use crate::copy_asm;
 use crate::cpu::dispatch;
 use rustix::io::Errno;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 /// Which memory could not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,20 @@ fn page_probes(start: usize, len: usize) -> impl Iterator<Item = usize> {
     let end = start.saturating_add(len);
     let next_page = (start | (PAGE - 1)).saturating_add(1);
     (start..end).take(1).chain((next_page..end).step_by(PAGE))
+}
+
+/// The length of the NUL-terminated text at `start`; `None` if the first `max` bytes hold no NUL.
+///
+/// # Safety
+///
+/// The address may be invalid. If it is mapped, it must be the caller's to read.
+#[inline]
+pub unsafe fn text_length(start: *const u8, max: usize) -> Result<Option<usize>, Fault> {
+    // SAFETY: the routine is guarded and reads aligned blocks of 16 bytes only.
+    match unsafe { copy_asm::find_nul(start, max) } {
+        usize::MAX => Err(Fault::Caller),
+        length => Ok((length < max).then_some(length)),
+    }
 }
 
 /// A source of bytes, maybe in the program's memory, maybe invalid.
@@ -88,15 +104,16 @@ impl<'a> UserIn<'a> {
         }
     }
 
-    /// Reads a byte of each page, so that the pages are present before a lock is taken.
-    pub fn touch(&self) -> Result<(), Fault> {
+    /// Reads a byte of each page, so that the pages are present before a lock is taken. Gives how
+    /// many bytes from the start on can be read.
+    pub fn touch(&self) -> usize {
         for address in page_probes(self.start as usize, self.len) {
             // SAFETY: a guarded read inside the caller's range.
             if !unsafe { copy::touch_read(address as *const u8) } {
-                return Err(Fault::Caller);
+                return address - self.start as usize;
             }
         }
-        Ok(())
+        self.len
     }
 
     /// Copies the first bytes into `to`, filling it as far as there are any.
@@ -105,6 +122,24 @@ impl<'a> UserIn<'a> {
         // SAFETY: `to` is valid for `len` bytes; the source is guarded.
         let copied = unsafe { copy::copy(dispatch(), to.as_mut_ptr(), self.start, len) };
         copied.map_err(|_| Fault::Caller)
+    }
+
+    /// Copies the first bytes as a value.
+    ///
+    /// # Safety
+    ///
+    /// Any bytes must make a `T`.
+    #[inline]
+    pub unsafe fn value<T: Copy>(&self) -> Result<T, Fault> {
+        if self.len < size_of::<T>() {
+            return Err(Fault::Caller);
+        }
+        let mut value = MaybeUninit::<T>::zeroed();
+        let to = value.as_mut_ptr().cast();
+        // SAFETY: `to` has room for a `T`; the source is guarded.
+        let copied = unsafe { copy::copy(dispatch(), to, self.start, size_of::<T>()) };
+        // SAFETY: all of it is initialised, and any bytes make a `T`.
+        copied.map(|()| unsafe { value.assume_init() }).map_err(|_| Fault::Caller)
     }
 
     /// The address of the first byte.
@@ -163,16 +198,16 @@ impl<'a> UserOut<'a> {
         }
     }
 
-    /// Makes a write fault on each page without changing a byte, so that the pages are present and
-    /// writable before a lock is taken.
-    pub fn touch(&self) -> Result<(), Fault> {
+    /// Makes a write fault on each page without changing a byte. Gives how many bytes from the start
+    /// on can be written.
+    pub fn touch(&self) -> usize {
         for address in page_probes(self.start as usize, self.len) {
             // SAFETY: a guarded access inside the caller's range that changes nothing.
             if !unsafe { copy::touch_write(address as *mut u8) } {
-                return Err(Fault::Caller);
+                return address - self.start as usize;
             }
         }
-        Ok(())
+        self.len
     }
 
     /// Copies `from` to the start of the sink, as far as it fits.
@@ -180,6 +215,18 @@ impl<'a> UserOut<'a> {
         let len = from.len().min(self.len);
         // SAFETY: the sink is the caller's for `len` bytes; the copy is guarded.
         let copied = unsafe { copy::copy(dispatch(), self.start, from.as_ptr(), len) };
+        copied.map_err(|_| Fault::Caller)
+    }
+
+    /// Copies the bytes of a value, padding included, to the start of the sink.
+    #[inline]
+    pub fn put<T: Copy>(&self, value: &T) -> Result<(), Fault> {
+        if self.len < size_of::<T>() {
+            return Err(Fault::Caller);
+        }
+        let from = std::ptr::from_ref(value).cast();
+        // SAFETY: the sink is the caller's; the copy is guarded and looks at no byte.
+        let copied = unsafe { copy::copy(dispatch(), self.start, from, size_of::<T>()) };
         copied.map_err(|_| Fault::Caller)
     }
 

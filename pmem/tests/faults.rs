@@ -1,7 +1,7 @@
 //! What happens when memory is not there: the region's fault (`EIO`) and the caller's (`EFAULT`)
 //! are told apart, and nothing crashes.
 
-use pmem::{Fault, OpenOptions, Region, UserIn, UserOut};
+use pmem::{Fault, OpenOptions, Region, UserIn, UserOut, text_length};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::os::fd::BorrowedFd;
@@ -148,8 +148,7 @@ fn a_bad_address_is_the_callers_fault() {
                 let from = UserIn::from_raw(address as *const u8, len);
                 (from, UserOut::from_raw(address as *mut u8, len))
             };
-            assert_eq!(from.touch(), Err(Fault::Caller));
-            assert_eq!(to.touch(), Err(Fault::Caller));
+            assert_eq!((from.touch(), to.touch()), (0, 0));
             assert_eq!(from.read(&mut vec![0; len]), Err(Fault::Caller));
             assert_eq!(to.write(&vec![0; len]), Err(Fault::Caller));
             assert_eq!(to.zero(len), Err(Fault::Caller));
@@ -167,7 +166,7 @@ fn read_only_memory_can_be_a_source_but_no_sink() {
     let page = pages(ProtFlags::READ);
     // SAFETY: mapped for reading; writes are what is tested.
     let (from, to) = unsafe { (UserIn::from_raw(page, 9000), UserOut::from_raw(page, 9000)) };
-    assert_eq!((from.touch(), to.touch()), (Ok(()), Err(Fault::Caller)));
+    assert_eq!((from.touch(), to.touch()), (9000, 0));
     assert_eq!(fault(region.stream_from(7, &from)), Ok(()));
     assert_eq!(region.read_to(7, &to, 9000), Err(Fault::Caller));
 }
@@ -177,22 +176,57 @@ fn touching_finds_the_one_bad_page() {
     let good = pages(ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: the last page of the mapping made above.
     unsafe { rustix::mm::munmap(good.add(7 * 4096).cast(), 4096) }.unwrap();
-    for (start, len, ok) in [(0, 7 * 4096, true), (0, 7 * 4096 + 1, false), (4095, 2, true)] {
+    let gap = 7 * 4096;
+    for (start, len, reach) in [(0, gap, gap), (0, gap + 1, gap), (4095, 2, 2), (9, gap, gap - 9)] {
         // SAFETY: mapped but for the page that was unmapped.
         let (from, to) = unsafe {
             (UserIn::from_raw(good.add(start), len), UserOut::from_raw(good.add(start), len))
         };
-        assert_eq!((from.touch().is_ok(), to.touch().is_ok()), (ok, ok));
+        assert_eq!((from.touch(), to.touch()), (reach, reach));
     }
     // SAFETY: no byte of it is touched.
     let nothing = unsafe { UserIn::from_raw(std::ptr::null(), 0) };
-    assert_eq!(nothing.touch(), Ok(()));
+    assert_eq!(nothing.touch(), 0);
+}
+
+/// A text of each length at each place in a block, up to the very end of what can be read.
+#[test]
+fn texts_are_measured_up_to_the_edge_of_memory() {
+    let page = pages(ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: the pages made above, whose second one is taken away.
+    let bytes = unsafe {
+        rustix::mm::munmap(page.add(4096).cast(), 4096).unwrap();
+        std::slice::from_raw_parts_mut(page, 4096)
+    };
+    let length = |start: usize, max: usize| {
+        // SAFETY: mapped or not.
+        unsafe { text_length(page.wrapping_add(start), max) }
+    };
+    for start in (0..40).chain(4040..4096) {
+        for len in 0..(4096 - start).min(70) {
+            bytes.fill(b'x');
+            bytes[start + len] = 0;
+            assert_eq!(length(start, 4096), Ok(Some(len)), "{start} {len}");
+            assert_eq!(length(start, len + 1), Ok(Some(len)), "{start} {len}");
+            assert_eq!(length(start, len), Ok(None), "{start} {len}");
+        }
+        bytes.fill(b'x');
+        bytes[..start].fill(0);
+        assert_eq!(length(start, 4096 - start), Ok(None), "{start}");
+        assert_eq!(length(start, 4097 - start), Err(Fault::Caller), "{start}");
+    }
+    for address in [0_usize, 1, 0xdead_0000_0000_0000, usize::MAX] {
+        // SAFETY: none of these addresses can be reached.
+        assert_eq!(unsafe { text_length(address as *const u8, 4096) }, Err(Fault::Caller));
+    }
+    // SAFETY: no byte of it is read.
+    assert_eq!(unsafe { text_length(std::ptr::null(), 0) }, Ok(None));
 }
 
 #[test]
 fn touching_for_writing_changes_nothing() {
     let mut bytes = vec![0xa5u8; 3 * 4096];
-    UserOut::new(&mut bytes).touch().unwrap();
+    assert_eq!(UserOut::new(&mut bytes).touch(), 3 * 4096);
     assert!(bytes.iter().all(|byte| *byte == 0xa5));
 }
 

@@ -96,7 +96,7 @@ fn times(process: &Process, attr: &Attr, given: Option<[libc::timespec; 2]>) -> 
 
 /// Microseconds as nanoseconds.
 fn from_micros(given: Out<[libc::timeval; 2]>) -> Result<Option<[libc::timespec; 2]>, Errno> {
-    let Some(times) = given.get() else {
+    let Some(times) = given.get()? else {
         return Ok(None);
     };
     if times.iter().any(|time| !(0..1_000_000).contains(&time.tv_usec)) {
@@ -105,9 +105,9 @@ fn from_micros(given: Out<[libc::timeval; 2]>) -> Result<Option<[libc::timespec;
     Ok(Some(times.map(|time| libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec * 1000 })))
 }
 
-fn from_seconds(given: Out<libc::utimbuf>) -> Option<[libc::timespec; 2]> {
-    let times = given.get()?;
-    Some([times.actime, times.modtime].map(|tv_sec| libc::timespec { tv_sec, tv_nsec: 0 }))
+fn from_seconds(given: Out<libc::utimbuf>) -> Result<Option<[libc::timespec; 2]>, Errno> {
+    let seconds = given.get()?.map(|times| [times.actime, times.modtime]);
+    Ok(seconds.map(|both| both.map(|tv_sec| libc::timespec { tv_sec, tv_nsec: 0 })))
 }
 
 type Micros = Out<[libc::timeval; 2]>;
@@ -148,7 +148,7 @@ interpose! {
     }
     fn [utime](path: Text, to: Out<libc::utimbuf>) -> c_int = |process, kernel| {
         let kernel = |path| kernel(Text(path), to);
-        at_path(process, (HERE, path, 0), kernel, |attr| times(process, attr, from_seconds(to)))
+        at_path(process, (HERE, path, 0), kernel, |attr| times(process, attr, from_seconds(to)?))
     }
     fn [utimes](path: Text, to: Micros) -> c_int = |process, kernel| {
         let kernel = |path| kernel(Text(path), to);
@@ -172,13 +172,13 @@ interpose! {
     fn [utimensat](dirfd: c_int, path: Text, to: Times, flags: c_int) -> c_int
     = |process, kernel| {
         if path.0.is_null() {
-            return at_descriptor(process, dirfd, |attr| times(process, attr, to.get()));
+            return at_descriptor(process, dirfd, |attr| times(process, attr, to.get()?));
         }
         let kernel = |path| kernel(HERE, Text(path), to, flags);
-        at_path(process, (dirfd, path, flags), kernel, |attr| times(process, attr, to.get()))
+        at_path(process, (dirfd, path, flags), kernel, |attr| times(process, attr, to.get()?))
     }
     fn [futimens](fd: c_int, to: Times) -> c_int = |process, _| {
-        at_descriptor(process, fd, |attr| times(process, attr, to.get()))
+        at_descriptor(process, fd, |attr| times(process, attr, to.get()?))
     }
     fn [truncate, truncate64](path: Text, size: i64) -> c_int = |process, kernel| {
         at_path(process, (HERE, path, 0), |path| kernel(Text(path), size), |attr| {
@@ -236,7 +236,7 @@ const XATTR_SIZE_MAX: usize = 65536;
 
 /// The name-space rules of the kernel: who may touch an attribute of that name on that node.
 fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result<(), Errno> {
-    if name.is_empty() || name.len() > XATTR_NAME_MAX {
+    if name.is_empty() {
         return Err(Errno::RANGE);
     }
     let cred = process.cred();
@@ -258,7 +258,7 @@ fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result
 }
 
 fn get(process: &Process, attr: &Attr, name: Text, to: Bytes, len: usize) -> Served<isize> {
-    let name = name.bytes()?;
+    let name = name.within(XATTR_NAME_MAX, Errno::RANGE)?;
     check_xattr(process, attr, name, READ)?;
     let mut value = vec![0; len.min(XATTR_SIZE_MAX)];
     let whole = process.fs.get_xattr(attr.node, name, &mut value)?;
@@ -275,7 +275,7 @@ fn set(
     (from, len): (Bytes, usize),
     flags: c_int,
 ) -> Served<c_int> {
-    let name = name.bytes()?;
+    let name = name.within(XATTR_NAME_MAX, Errno::RANGE)?;
     if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
         return Err(Stop::Errno(Errno::INVAL));
     }
@@ -299,7 +299,7 @@ fn list(process: &Process, attr: &Attr, to: Bytes, len: usize) -> Served<isize> 
 }
 
 fn remove(process: &Process, attr: &Attr, name: Text) -> Served<c_int> {
-    let name = name.bytes()?;
+    let name = name.within(XATTR_NAME_MAX, Errno::RANGE)?;
     check_xattr(process, attr, name, WRITE)?;
     process.fs.remove_xattr(attr.node, name)?;
     DONE

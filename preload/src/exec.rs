@@ -18,7 +18,7 @@ use crate::entry::{Served, Stop, interpose, outside};
 use crate::fdtable;
 use crate::handover;
 use crate::paths::{self, Target};
-use crate::pointers::Text;
+use crate::pointers::{Out, Text};
 use crate::process::Process;
 use crate::report;
 
@@ -28,17 +28,16 @@ use crate::report;
 pub struct List(pub *const *const c_char);
 
 impl List {
-    /// Its texts; none for NULL.
-    pub fn texts(self) -> Vec<Text> {
+    /// Its texts; none for NULL. `EFAULT`.
+    pub fn texts(self) -> Result<Vec<Text>, Errno> {
         let mut texts = Vec::new();
         if self.0.is_null() {
-            return texts;
+            return Ok(texts);
         }
         loop {
-            // SAFETY: by the C contract it ends with NULL.
-            let text = Text(unsafe { *self.0.add(texts.len()) });
+            let text = Text(Out(self.0.wrapping_add(texts.len()).cast_mut()).value()?);
             if text.0.is_null() {
-                return texts;
+                return Ok(texts);
             }
             texts.push(text);
         }
@@ -75,6 +74,9 @@ const INTERPRETERS_MAX: u32 = 4;
 
 /// Longest first line of a script that is looked at, as the kernel's.
 const SCRIPT_LINE_MAX: usize = 256;
+
+/// Longest argument or variable, as the kernel's (`MAX_ARG_STRLEN`, its NUL left out).
+const ARGUMENT_MAX: usize = (128 << 10) - 1;
 
 fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
     let desc = process.fs.open(attr.node, vfs::OpenFlags(libc::O_RDONLY))?;
@@ -180,8 +182,8 @@ fn outside_script(process: &Process, path: &CString) -> Option<Image> {
 fn environment(process: &Process, given: List, token: &str) -> Result<Vec<CString>, Errno> {
     let mut variables = Vec::new();
     let mut preload = process.library.clone();
-    for text in given.texts() {
-        let variable = text.bytes()?;
+    for text in given.texts()? {
+        let variable = text.within(ARGUMENT_MAX, Errno::TOOBIG)?;
         if let Some(value) = variable.strip_prefix(b"LD_PRELOAD=") {
             for library in value.split(|&byte| byte == b':' || byte == b' ') {
                 if !library.is_empty() && library != process.library {
@@ -211,12 +213,12 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
         Ok(token) => token,
         Err(errno) => return errno,
     };
-    let prepared = handover::prepare(process).and_then(|()| environment(process, given, &token));
+    let prepared = handover::prepare(process)
+        .and_then(|()| Ok((environment(process, given, &token)?, arguments.texts()?)));
     let errno = match prepared {
         Err(errno) => errno,
-        Ok(variables) => {
+        Ok((variables, own)) => {
             let environment = pointers(variables.iter().map(|text| text.as_ptr()));
-            let own = arguments.texts();
             let replaced = usize::from(!image.leading.is_empty());
             let rest = own.iter().skip(replaced).map(|text| text.0);
             let leading = image.leading.iter().map(|text| text.as_ptr());
@@ -285,7 +287,7 @@ pub fn exec_search(process: &Process, file: &[u8], arguments: List, environment:
     }
     // SAFETY: a text of the environment, copied at once.
     let path = Text(unsafe { libc::getenv(c"PATH".as_ptr()) });
-    let path = path.optional().unwrap_or(b"/bin:/usr/bin").to_vec();
+    let path = path.within(ARGUMENT_MAX, Errno::TOOBIG).unwrap_or(b"/bin:/usr/bin").to_vec();
     let mut denied = false;
     for directory in path.split(|&byte| byte == b':') {
         let mut whole = directory.to_vec();
@@ -318,7 +320,7 @@ fn exec_or_shell(process: &Process, path: &[u8], arguments: List, environment: L
         return errno;
     }
     let Ok(script) = paths::c_text(path) else { return errno };
-    let rest = arguments.texts();
+    let Ok(rest) = arguments.texts() else { return Errno::FAULT };
     let shell = [c"/bin/sh".as_ptr(), script.as_ptr()];
     let all = pointers(shell.into_iter().chain(rest.iter().skip(1).map(|text| text.0)));
     exec(process, b"/bin/sh", List(all.as_ptr()), environment)

@@ -91,7 +91,7 @@ interpose! {
             // The flag is the number's: the kernel keeps it.
             FIOCLEX | FIONCLEX => Err(Stop::Kernel),
             FIONBIO => {
-                let on = Out(argument.cast::<c_int>()).get().ok_or(Errno::FAULT)? != 0;
+                let on = Out(argument.cast::<c_int>()).value()? != 0;
                 let (_, flags) = process.fs.describe(desc)?;
                 let bit = libc::O_NONBLOCK;
                 let flags = if on { flags.0 | bit } else { flags.0 & !bit };
@@ -201,12 +201,12 @@ fn control(
         libc::F_GETLK => test_lock(process, desc, LockOwner::Process, lock),
         libc::F_OFD_GETLK => test_lock(process, desc, LockOwner::Description, lock),
         libc::F_SETLK | libc::F_SETLKW => {
-            let lock = lock.get().ok_or(Errno::FAULT)?;
+            let lock = lock.value()?;
             let wait = command == libc::F_SETLKW;
             record_lock(process, desc, LockOwner::Process, &lock, wait)
         }
         libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
-            let lock = lock.get().ok_or(Errno::FAULT)?;
+            let lock = lock.value()?;
             if lock.l_pid != 0 {
                 return Err(Stop::Errno(Errno::INVAL));
             }
@@ -275,7 +275,7 @@ fn test_lock(
     owner: LockOwner,
     out: Out<libc::flock>,
 ) -> Served<c_int> {
-    let mut lock = out.get().ok_or(Errno::FAULT)?;
+    let mut lock = out.value()?;
     let wanted = range(process, desc, &lock)?;
     if wanted.kind == LockKind::Unlock {
         return Err(Stop::Errno(Errno::INVAL));

@@ -310,9 +310,10 @@ fn real_path(
     to: *mut c_char,
     kernel: impl Fn(*const c_char) -> *mut c_char,
 ) -> Served<*mut c_char> {
-    let Some(text) = path.optional() else {
+    if path.0.is_null() {
         return Err(Stop::Errno(Errno::INVAL));
-    };
+    }
+    let text = path.bytes()?;
     let target = paths::resolve(process, HERE, text, true)?;
     let whole = match &target {
         Target::Kernel => return Err(Stop::Kernel),

@@ -1,13 +1,18 @@
 //! The program's pointers: a string ([`Text`]), a value ([`Out`]), a buffer ([`Bytes`]).
 //!
 //! Each is a transparent wrapper, so that an interposed function takes it in place of the C
-//! argument. The C contract, that a program passes what the function's manual demands, is relied on
-//! in their methods and nowhere else. Bulk buffers are never dereferenced here: the engine copies
-//! them guarded.
+//! argument. A program may pass any address: NULL, unmapped, read-only, the last bytes of a page
+//! before a gap. So nothing here is dereferenced: texts are measured and values are copied by the
+//! guarded routines below the engine, and a bad address is `EFAULT`, as in the kernel. Bulk buffers
+//! are handed to the engine, which copies them in the same way.
+//!
+//! A measured text is then read in place: it is the program's fault if another of its threads
+//! unmaps it during the call.
 
 use std::ffi::{CStr, c_char, c_void};
 
-use vfs::Errno;
+use vfs::walk::PATH_BYTES_MAX;
+use vfs::{Errno, UserIn, UserOut};
 
 /// A NUL-terminated string of the program's.
 #[repr(transparent)]
@@ -15,18 +20,25 @@ use vfs::Errno;
 pub struct Text(pub *const c_char);
 
 impl Text {
-    /// Its bytes; `EFAULT` for NULL.
+    /// The bytes of a path: `EFAULT`, or `ENAMETOOLONG` if no NUL follows within `PATH_MAX`.
     #[inline]
     pub fn bytes(self) -> Result<&'static [u8], Errno> {
-        self.optional().ok_or(Errno::FAULT)
+        self.within(PATH_BYTES_MAX, Errno::NAMETOOLONG)
     }
 
-    /// Its bytes; `None` for NULL.
+    /// The bytes of a text of at most `max`: `EFAULT`, or `too_long`.
     #[inline]
-    pub fn optional(self) -> Option<&'static [u8]> {
-        // SAFETY: by the C contract a NUL-terminated string that lives as long as the call, and
-        // nothing made from it outlives the call.
-        (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) }.to_bytes())
+    pub fn within(self, max: usize, too_long: Errno) -> Result<&'static [u8], Errno> {
+        if self.0.is_null() {
+            // Without the fault that would tell so.
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: guarded; by the C contract the text lives as long as the call, and nothing made
+        // from it outlives the call.
+        unsafe {
+            let length = vfs::text_length(self.0.cast(), max + 1)?.ok_or(too_long)?;
+            Ok(std::slice::from_raw_parts(self.0.cast(), length))
+        }
     }
 }
 
@@ -36,7 +48,8 @@ impl From<&CStr> for Text {
     }
 }
 
-/// A pointer to a value of the program's, to be read or filled in.
+/// A pointer to a value of the program's, to be read or filled in. `T` is a plain C structure: any
+/// bytes make one.
 #[repr(transparent)]
 pub struct Out<T>(pub *mut T);
 
@@ -53,29 +66,34 @@ impl<T: Copy> Out<T> {
         self.0.is_null()
     }
 
-    /// Stores a value; `EFAULT` for NULL.
+    /// Stores a value: whole, or `EFAULT`.
+    #[inline]
     pub fn put(self, value: T) -> Result<(), Errno> {
         if self.0.is_null() {
             return Err(Errno::FAULT);
         }
-        // SAFETY: by the C contract it points to room for a `T`.
-        unsafe { self.0.write_unaligned(value) };
-        Ok(())
+        Ok(Bytes(self.0.cast()).sink(size_of::<T>()).put(&value)?)
     }
 
-    /// Reads the value; `None` for NULL.
-    pub fn get(self) -> Option<T> {
-        // SAFETY: by the C contract it points to a `T`.
-        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
-    }
-
-    /// The values of an array of `count`; nothing for NULL.
-    pub fn array(self, count: usize) -> Vec<T> {
+    /// Reads the value; `EFAULT`.
+    #[inline]
+    pub fn value(self) -> Result<T, Errno> {
         if self.0.is_null() {
-            return Vec::new();
+            return Err(Errno::FAULT);
         }
-        // SAFETY: by the C contract it points to `count` values.
-        (0..count).map(|index| unsafe { self.0.add(index).read_unaligned() }).collect()
+        // SAFETY: a plain C structure.
+        Ok(unsafe { Bytes(self.0.cast()).source(size_of::<T>()).value() }?)
+    }
+
+    /// Reads the value; `None` for NULL, `EFAULT` for other bad addresses.
+    #[inline]
+    pub fn get(self) -> Result<Option<T>, Errno> {
+        if self.0.is_null() { Ok(None) } else { self.value().map(Some) }
+    }
+
+    /// The values of an array of `count`.
+    pub fn array(self, count: usize) -> Result<Vec<T>, Errno> {
+        (0..count).map(|index| Self(self.0.wrapping_add(index)).value()).collect()
     }
 }
 
@@ -87,20 +105,21 @@ pub struct Bytes(pub *mut c_void);
 impl Bytes {
     /// As a source for the engine.
     #[inline]
-    pub fn source(self, len: usize) -> vfs::UserIn<'static> {
+    pub fn source(self, len: usize) -> UserIn<'static> {
         // SAFETY: the program's memory, or an invalid address: copied guarded.
-        unsafe { vfs::UserIn::from_raw(self.0.cast(), len) }
+        unsafe { UserIn::from_raw(self.0.cast(), len) }
     }
 
     /// As a sink for the engine.
     #[inline]
-    pub fn sink(self, len: usize) -> vfs::UserOut<'static> {
+    pub fn sink(self, len: usize) -> UserOut<'static> {
         // SAFETY: as above.
-        unsafe { vfs::UserOut::from_raw(self.0.cast(), len) }
+        unsafe { UserOut::from_raw(self.0.cast(), len) }
     }
 
-    /// Stores `bytes` at the start of it; the caller knows that they fit.
+    /// Stores `bytes` at the start of it; the caller knows that they fit. `EFAULT`.
+    #[inline]
     pub fn put(self, bytes: &[u8]) -> Result<(), Errno> {
-        self.sink(bytes.len()).write(bytes).map_err(Errno::from)
+        Ok(self.sink(bytes.len()).write(bytes)?)
     }
 }

@@ -43,7 +43,7 @@ fn carries_ours(message: *const libc::msghdr) -> bool {
             let bytes = ((*header).cmsg_len).saturating_sub(libc::CMSG_LEN(0) as usize);
             if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
                 let list = Out(libc::CMSG_DATA(header).cast::<[u8; size_of::<c_int>()]>());
-                let sent = list.array(bytes / size_of::<c_int>());
+                let sent = list.array(bytes / size_of::<c_int>()).unwrap_or_default();
                 if sent.into_iter().any(|fd| fdtable::get(c_int::from_ne_bytes(fd)).is_some()) {
                     return true;
                 }
@@ -57,7 +57,7 @@ fn carries_ours(message: *const libc::msghdr) -> bool {
 type Compare = Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>;
 
 fn walk_with_fts(process: &Process, paths: List) -> Served<*mut c_void> {
-    for path in paths.texts() {
+    for path in paths.texts()? {
         refuse::<()>(process, path.bytes()?, "fts", Errno::OPNOTSUPP).or_else(
             |stop| match stop {
                 Stop::Kernel => Ok(()),
@@ -74,7 +74,7 @@ interpose! {
         if carries_ours(message) {
             return Err(Stop::Refused("descriptor-through-socket", Errno::OPNOTSUPP));
         }
-        let mut own = Out(message.cast_mut()).get().ok_or(Stop::Kernel)?;
+        let mut own = Out(message.cast_mut()).value().map_err(|_| Stop::Kernel)?;
         let real = sockets::destination(process, own.msg_name.cast(), own.msg_namelen)?;
         let real = real.ok_or(Stop::Kernel)?;
         let (address, len) = real.parts();

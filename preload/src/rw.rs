@@ -33,7 +33,7 @@ fn vectors(list: Out<Vector>, count: c_int) -> Result<Vec<Vector>, Errno> {
     if count > libc::UIO_MAXIOV as usize {
         return Err(Errno::INVAL);
     }
-    let mut pieces = list.array(count);
+    let mut pieces = list.array(count)?;
     let mut room = TRANSFER_BYTES_MAX;
     for piece in &mut pieces {
         if piece.iov_len > isize::MAX as usize {
@@ -256,7 +256,7 @@ fn copy_range(
     len: usize,
 ) -> Served<isize> {
     let fs = &process.fs;
-    let place = |desc, given: Out<i64>| match given.get() {
+    let place = |desc, given: Out<i64>| match given.get()? {
         Some(offset) => offset_of(offset),
         None => fs.seek(desc, 0, Whence::Current),
     };
@@ -288,7 +288,7 @@ fn transfer(
     let len = len.min(TRANSFER_BYTES_MAX);
     while done < len {
         let want = buffer.len().min(len - done);
-        let at = from.1.get().map(offset_of).transpose()?;
+        let at = from.1.get()?.map(offset_of).transpose()?;
         let got = read_any(process, from.0, &mut buffer[..want], at)?;
         if got == 0 {
             break;

@@ -156,7 +156,7 @@ pub fn unnamed(process: &Process, found: &Found) {
 /// Puts the program's own name in place of one in the anchor directory. `room`: what the program
 /// had said before the call.
 fn show(process: &Process, address: *mut sockaddr, len: Out<socklen_t>, room: Option<socklen_t>) {
-    let (Some(room), Some(told)) = (room, len.get()) else { return };
+    let (Some(room), Ok(told)) = (room, len.value()) else { return };
     let Some(path) = path_of(address, told.min(room)) else { return };
     let Some(tail) = path.strip_prefix(directory(process).as_slice()) else { return };
     let shown = {
@@ -184,7 +184,7 @@ fn told(
     if address.is_null() || len.is_null() {
         return Err(Stop::Kernel);
     }
-    let room = len.get();
+    let room = len.value().ok();
     let result = outside(kernel);
     if result >= 0 {
         show(process, address, len, room);

@@ -49,7 +49,7 @@ fn to_pipe(
         return Err(Stop::Errno(Errno::BADF));
     }
     let (to, room) = pipe(to)?;
-    let start = match at.get() {
+    let start = match at.get()? {
         Some(offset) => offset_of(offset)?,
         None => process.fs.seek(file, 0, Whence::Current)?,
     };
@@ -95,7 +95,7 @@ fn from_pipe(
     if status.has(libc::O_APPEND) {
         return Err(Stop::Errno(Errno::INVAL));
     }
-    let start = at.get().map(offset_of).transpose()?;
+    let start = at.get()?.map(offset_of).transpose()?;
     if flags.contains(SpliceFlags::NONBLOCK) && !readable_now(from) {
         return Err(Stop::Errno(Errno::AGAIN));
     }

@@ -113,6 +113,9 @@ fn head(stream: *mut FILE) -> *mut Head {
     stream.cast()
 }
 
+/// Longest text that `perror` puts before its message.
+const MESSAGE_MAX: usize = 1 << 20;
+
 /// What a mode such as `"r+"` means: the flags of `open`, and the mode without decorations.
 struct Parsed {
     flags: c_int,
@@ -269,9 +272,8 @@ interpose! {
     fn [perror](text: Text) -> () = |_, _| {
         ours(2)?;
         let number = crate::entry::errno();
-        let mut line = text.optional().map_or_else(Vec::new, |text| {
-            if text.is_empty() { Vec::new() } else { [text, b": "].concat() }
-        });
+        let text = text.within(MESSAGE_MAX, Errno::TOOBIG).unwrap_or_default();
+        let mut line = if text.is_empty() { Vec::new() } else { [text, b": "].concat() };
         // SAFETY: gives a text of its own.
         line.extend_from_slice(unsafe { CStr::from_ptr(libc::strerror(number)) }.to_bytes());
         line.push(b'\n');
@@ -295,9 +297,10 @@ fn reopen(
     // SAFETY: a stream of the program's.
     let fd = unsafe { (*head(old)).fileno };
     let cookie = is_cookie(old) && fd >= 0;
-    let Some(text) = path.optional() else {
+    if path.0.is_null() {
         return Err(if cookie { Stop::Refused("freopen-mode", Errno::BADF) } else { Stop::Kernel });
-    };
+    }
+    let text = path.bytes()?;
     let target = paths::resolve(process, libc::AT_FDCWD, text, true);
     if !cookie && matches!(target, Ok(Target::Kernel | Target::Elsewhere(_))) {
         return match target {

@@ -57,8 +57,8 @@ interpose! {
     /// glibc's glob reads directories inside itself, unless it is given functions for that: ours.
     fn [glob, glob64](pattern: Text, flags: c_int, error: GlobError, out: Out<Glob>) -> c_int
     = |_, kernel| {
-        let mut given = match out.get() {
-            Some(given) if flags & ALTDIRFUNC == 0 => given,
+        let mut given = match out.value() {
+            Ok(given) if flags & ALTDIRFUNC == 0 => given,
             _ => return Err(Stop::Kernel),
         };
         given.closedir = Some(glob_close);
@@ -68,7 +68,7 @@ interpose! {
         given.stat = Some(glob_stat);
         out.put(given)?;
         let answer = outside(|| kernel(pattern, flags | ALTDIRFUNC, error, out));
-        if let Some(mut filled) = out.get() {
+        if let Ok(mut filled) = out.value() {
             filled.flags &= !ALTDIRFUNC;
             out.put(filled)?;
         }

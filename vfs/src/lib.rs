@@ -14,7 +14,7 @@ mod types;
 mod user;
 pub mod walk;
 
-pub use pmem::{UserIn, UserOut};
+pub use pmem::{UserIn, UserOut, text_length};
 pub use rustix::io::Errno;
 pub use types::*;
 pub use user::{Opened, User};

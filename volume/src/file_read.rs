@@ -21,8 +21,9 @@ const PIECE: u64 = 64 << 10;
 const ACCESS_AGE: i64 = 86_400_000_000_000;
 
 impl Volume {
-    /// Reads at `offset` into the buffers, in order; gives the bytes read, 0 at the end. Holes read
-    /// as zeros. `EISDIR`, `EINVAL` (not a regular file), `EFAULT` if nothing was read before.
+    /// Reads at `offset` into the buffers, in order, up to the first byte that cannot be written;
+    /// gives the bytes read, 0 at the end. Holes read as zeros. `EISDIR`, `EINVAL` (not a regular
+    /// file), `EFAULT` if nothing was read before.
     pub(crate) fn read_file(
         &self,
         node: Node,
@@ -38,14 +39,31 @@ impl Volume {
                 let read = match self.read_piece(node, offset + done, &sink) {
                     Ok(0) => return self.read_done(node, done),
                     Ok(read) => read,
-                    Err(error) if done == 0 => return Err(error),
-                    Err(_) => return self.read_done(node, done),
+                    Err(error) => return self.read_failed(node, offset, (done, &sink), error),
                 };
                 filled += read;
                 done += read;
             }
         }
         self.read_done(node, done)
+    }
+
+    /// The end of a read that failed after `done` bytes, in `sink`: what can still be had is.
+    #[cold]
+    fn read_failed(
+        &self,
+        node: Node,
+        offset: u64,
+        (mut done, sink): (u64, &UserOut<'_>),
+        error: Errno,
+    ) -> Result<usize> {
+        let reach = if error == Errno::FAULT { sink.touch() } else { 0 };
+        if reach > 0
+            && let Ok(read) = self.read_piece(node, offset + done, &sink.slice(0, reach))
+        {
+            done += read;
+        }
+        if done == 0 { Err(error) } else { self.read_done(node, done) }
     }
 
     fn read_done(&self, node: Node, done: u64) -> Result<usize> {

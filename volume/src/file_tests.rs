@@ -349,7 +349,7 @@ fn a_full_volume_refuses_and_changes_nothing() {
 }
 
 #[test]
-fn a_bad_buffer_changes_nothing() {
+fn a_write_ends_before_the_first_bad_byte() {
     let volume = volume(Mode::Strict, 8);
     let node = new_file(&volume);
     let data = vec![5; 100_000];
@@ -358,9 +358,11 @@ fn a_bad_buffer_changes_nothing() {
     // SAFETY: the address is never mapped; the copy is guarded.
     let bad = unsafe { UserIn::from_raw(std::ptr::without_provenance(64), 9000) };
     for offset in [10, 50_000, 99_999, 200_000] {
-        let parts = [UserIn::new(&data[..5000]), bad];
-        let result = volume.write_file(node, Position::At(offset), &parts);
+        let result = volume.write_file(node, Position::At(offset), &[bad, UserIn::new(&data)]);
         assert_eq!(result, Err(Errno::FAULT));
+        let parts = [UserIn::new(&data[..70]), bad];
+        let result = volume.write_file(node, Position::At(offset.min(90_000)), &parts);
+        assert_eq!(result, Ok((70, offset.min(90_000) + 70)));
     }
     assert_eq!(read(&volume, node, 0, 200_000), data);
     assert_eq!(volume.free_blocks().unwrap(), free);

@@ -101,20 +101,31 @@ pub(crate) struct Writer<'o, 'v, 's> {
     ahead: bool,
 }
 
+/// The bytes before the first that cannot be read. `EFAULT` if there are none but should be.
+fn readable(data: &[UserIn<'_>]) -> Result<u64> {
+    let mut length = 0;
+    for part in data {
+        let reach = part.touch();
+        length += reach as u64;
+        if reach < part.len() {
+            return if length > 0 { Ok(length) } else { Err(Errno::FAULT) };
+        }
+    }
+    Ok(length)
+}
+
 impl Volume {
-    /// Writes the buffers at `position`; gives the bytes written and the position behind them. All
-    /// of it or an error with nothing changed, but for the caution of the module's head and the
-    /// largest size. `EFBIG`, `ENOSPC`, `EFAULT`, `EISDIR`, `EINVAL`.
+    /// Writes the buffers at `position`, up to the first byte that cannot be read; gives the bytes
+    /// written and the position behind them. All of it or an error with nothing changed, but for the
+    /// caution of the module's head and the largest size. `EFBIG`, `ENOSPC`, `EFAULT`, `EISDIR`,
+    /// `EINVAL`.
     pub(crate) fn write_file(
         &self,
         node: Node,
         position: Position,
         data: &[UserIn<'_>],
     ) -> Result<(usize, u64)> {
-        let length = data.iter().map(|part| part.len() as u64).sum::<u64>().min(CALL_MAX);
-        for part in data {
-            part.touch()?;
-        }
+        let length = readable(data)?.min(CALL_MAX);
         let source = Source::Caller(data);
         match self.write_once(node, position, source, 0, length, Care::KeepHuge) {
             Err(Errno::NOSPC) if self.mode == Mode::Strict => {}
