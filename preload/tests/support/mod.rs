@@ -1,0 +1,111 @@
+//! What the tests of the preload library share: a place of their own, C programs compiled and run on
+//! a kernel file system and, preloaded, on a volume.
+#![allow(dead_code)] // Each test uses its part.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Where the volume appears to the programs.
+pub const PREFIX: &str = "/solera-test";
+/// Longest that a program may take.
+const SECONDS_MAX: &str = "120";
+
+/// A directory of this test's own, removed at its end.
+pub struct Place(pub PathBuf);
+
+impl Place {
+    pub fn new(name: &str) -> Self {
+        let base = std::env::var_os("SOLERA_TEST_DIR")
+            .map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+        let place = base.join(format!("solera-preload-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(place.join("reference")).expect("a directory for the test");
+        Self(place)
+    }
+
+    pub fn volume(&self) -> PathBuf {
+        self.0.join("v.pm")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The library under test: beside this binary, or one directory up.
+pub fn library() -> PathBuf {
+    let own = std::env::current_exe().expect("this binary's path");
+    let beside = own.parent().expect("its directory");
+    [beside.to_path_buf(), beside.join("..")]
+        .iter()
+        .map(|place| place.join("libsolera_preload.so"))
+        .filter(|path| path.exists())
+        .max_by_key(|path| path.metadata().and_then(|meta| meta.modified()).ok())
+        .expect("libsolera_preload.so is built before its tests")
+}
+
+pub fn compile(source: &str, to: &Path, options: &[&str]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
+    let status = Command::new("cc")
+        .args(["-std=gnu17", "-w", "-D_GNU_SOURCE", "-pthread"])
+        .args(options)
+        .arg("-o")
+        .args([to, &path])
+        .status()
+        .expect("a C compiler, cc");
+    assert!(status.success(), "cc could not compile {source}");
+}
+
+pub fn format(volume: &Path) {
+    let options = volume::FormatOptions { size: Some(256 << 20), ..Default::default() };
+    volume::format(volume, &options).expect("format");
+}
+
+pub fn run(program: &Path, directory: &Path, volume: Option<&Path>) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", SECONDS_MAX, "env"]);
+    if let Some(volume) = volume {
+        let mut preload = std::ffi::OsString::from("LD_PRELOAD=");
+        preload.push(library());
+        let mut place = std::ffi::OsString::from("SOLERA_VOLUME=");
+        place.push(volume);
+        command.arg(place).arg(format!("SOLERA_AT={PREFIX}")).arg(preload);
+    }
+    command.arg(program).arg(directory).output().expect("the program runs")
+}
+
+pub fn text(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {errors}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Compares the two outputs of one program.
+pub fn same(name: &str) {
+    for (variant, options) in
+        [("plain", ["-O0", "-g"]), ("fortified", ["-O2", "-D_FORTIFY_SOURCE=2"])]
+    {
+        let place = Place::new(&format!("{name}-{variant}"));
+        let program = place.0.join(name);
+        compile(&format!("{name}.c"), &program, &options);
+        format(&place.volume());
+        let expected = text(&run(&program, &place.0.join("reference"), None));
+        let found = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));
+        assert!(!expected.is_empty(), "{name} says nothing");
+        for (expected, found) in expected.lines().zip(found.lines()) {
+            assert_eq!(expected, found, "{name}, {variant}: expected (left), found (right)");
+        }
+        assert_eq!(expected.lines().count(), found.lines().count(), "{name}, {variant}");
+        check_left_in_order(&place.volume());
+    }
+}
+
+/// The programs detached: nobody is left, and the check finds nothing.
+pub fn check_left_in_order(volume: &Path) {
+    let info = volume::info(volume).expect("info");
+    assert!(info.attached.is_empty(), "still attached: {:?}", info.attached);
+    let options = volume::FsckOptions::default();
+    let report = volume::fsck(volume, &options, &mut |_, _| {}).expect("fsck");
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+}
