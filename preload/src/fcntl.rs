@@ -50,6 +50,9 @@ fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> S
     if let Some(desc) = source {
         fdtable::set_shared(old);
         fdtable::set(new, desc, true);
+        if fdtable::is_handed(old) {
+            fdtable::set_handed(new);
+        }
     }
     let replaced = replaced.map(|(desc, _)| (desc, !fdtable::holds(desc) && !maps.holds(desc)));
     drop(maps);

@@ -16,13 +16,17 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use vfs::{Desc, Errno};
 
 /// Descriptors at and beyond this number are never ours.
-pub const NUMBERS_MAX: usize = 1 << 16;
+pub const NUMBERS_MAX: usize = 1 << 20;
 
 const USED: u64 = 1 << 63;
 /// Some other number may stand for the same description.
 const SHARED: u64 = 1 << 62;
 /// The whole word of an internal number, which the program must not see.
 const HIDDEN: u64 = 1 << 61;
+/// The number is in hand-over form: it has an open description of the anchor directory to itself.
+const HANDED: u64 = 1 << 60;
+/// Bits of a description's index.
+const INDEX: u64 = 0xff_ffff;
 
 static SLOTS: [AtomicU64; NUMBERS_MAX] = [const { AtomicU64::new(0) }; NUMBERS_MAX];
 /// No slot beyond this number was ever used.
@@ -35,14 +39,14 @@ fn slot(fd: c_int) -> Option<&'static AtomicU64> {
 }
 
 const fn pack(desc: Desc) -> u64 {
-    USED | (desc.index as u64 & 0x3fff_ffff) << 32 | desc.generation as u64
+    USED | (desc.index as u64 & INDEX) << 32 | desc.generation as u64
 }
 
 const fn unpack(word: u64) -> Option<Desc> {
     if word & USED == 0 {
         return None;
     }
-    Some(Desc { index: (word >> 32) as u32 & 0x3fff_ffff, generation: word as u32 })
+    Some(Desc { index: (word >> 32 & INDEX) as u32, generation: word as u32 })
 }
 
 /// Sets the descriptor that placeholders duplicate.
@@ -114,6 +118,18 @@ pub fn set(fd: c_int, desc: Desc, shared: bool) {
         HIGHEST.fetch_max(fd, Ordering::AcqRel);
         slot.store(pack(desc) | if shared { SHARED } else { 0 }, Ordering::Release);
     }
+}
+
+/// Says that `fd` is in hand-over form. Structure lock held.
+pub fn set_handed(fd: c_int) {
+    if let Some(slot) = slot(fd) {
+        slot.fetch_or(HANDED, Ordering::AcqRel);
+    }
+}
+
+/// Whether `fd` is in hand-over form.
+pub fn is_handed(fd: c_int) -> bool {
+    slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) & (USED | HANDED) == USED | HANDED)
 }
 
 /// Marks the description of `fd` as reachable by several numbers. Structure lock held.

@@ -1,16 +1,23 @@
-//! Descriptors that cross `exec`: their form, and how the new image takes them over.
+//! Descriptors that leave this process: their form, and how another image or process takes them
+//! over.
 //!
-//! Before `exec` each descriptor of ours that the new image shall have becomes an open description
-//! of its own of the anchor directory, whose *file position* names the engine's description:
-//! `(index + 1) << 32 | generation`. The kernel carries it through whatever happens in between (a
-//! program without this library, `dup2` in a shell, a socket), a slipped read gives `EISDIR`, a
-//! slipped write `EBADF`. Placeholders have position 0.
+//! Before `exec`, and in a message that carries descriptors (`messages.rs`), a descriptor of ours
+//! takes *hand-over form*: an open description of its own of the anchor directory, whose *file
+//! position* is the name that the engine gave and which holds a shared OFD lock on the byte that
+//! the name tells. The kernel carries both through whatever happens in between (a program without
+//! this library, `dup2` in a shell, a socket), and as long as the lock is held anywhere the engine
+//! keeps the description. A slipped read gives `EISDIR`, a slipped write `EBADF`. Placeholders have
+//! position 0 and no lock.
+//!
+//! A number in hand-over form keeps the lock while it is open: it is closed before the engine hears
+//! of it, at the end of the process too ([`close_handed`]).
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::{DupFlags, FdFlags};
+use rustix::process::{Resource, Rlimit};
 use vfs::{Desc, Errno, Node};
 
 use crate::fdtable;
@@ -23,32 +30,82 @@ pub const CWD: &str = "SOLERA_CWD";
 /// Environment variable: the engine's token for the new image.
 pub const RESUME: &str = "SOLERA_RESUME";
 
-const fn position(desc: Desc) -> u64 {
-    (desc.index as u64 + 1) << 32 | desc.generation as u64
+/// What a received number turned out to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// The kernel's affair, or another volume's.
+    Foreign,
+    /// Another process's placeholder, which names nothing.
+    Placeholder,
+    /// In hand-over form, with this name.
+    Named(u64),
 }
 
-const fn from_position(position: u64) -> Option<Desc> {
-    match (position >> 32) as u32 {
-        0 => None,
-        index => Some(Desc { index: index - 1, generation: position as u32 }),
+/// A descriptor in hand-over form for `desc`.
+pub fn form(process: &Process, desc: Desc) -> Result<OwnedFd, Errno> {
+    let name = process.fs.hand_over(desc)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat(&process.anchor, ".", flags, Mode::empty());
+    let own = match open() {
+        Err(Errno::MFILE) => with_more_numbers(open)?,
+        opened => opened?,
+    };
+    rustix::fs::seek(&own, SeekFrom::Start(name))?;
+    let lock = libc::flock {
+        l_type: libc::F_RDLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: (name >> 32) as i64,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: a lock on a descriptor of our own; through `syscall`, which is not interposed.
+    let locked = unsafe {
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&own);
+        libc::syscall(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, &raw const lock)
+    };
+    if locked < 0 {
+        return Err(Errno::from_raw_os_error(crate::entry::errno()));
     }
+    // Another thread may have closed it before the lock was there.
+    process.fs.describe(desc)?;
+    Ok(own)
+}
+
+/// Runs `call` while the limit of descriptor numbers is as high as it may be: what the kernel does
+/// without a number takes one here.
+fn with_more_numbers<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    let more = Rlimit { current: before.maximum, maximum: before.maximum };
+    rustix::process::setrlimit(Resource::Nofile, more)?;
+    let result = call();
+    rustix::process::setrlimit(Resource::Nofile, before)?;
+    result
 }
 
 /// Puts every inherited descriptor into hand-over form. They go on working in this image.
 pub fn prepare(process: &Process) -> Result<(), Errno> {
     let _lock = process.lock();
     for (fd, desc) in fdtable::all() {
-        if rustix::io::fcntl_getfd(fdtable::borrow(fd))?.contains(FdFlags::CLOEXEC) {
+        if fdtable::is_handed(fd)
+            || rustix::io::fcntl_getfd(fdtable::borrow(fd))?.contains(FdFlags::CLOEXEC)
+        {
             continue;
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let own = rustix::fs::openat(&process.anchor, ".", flags, Mode::empty())?;
-        rustix::fs::seek(&own, SeekFrom::Start(position(desc)))?;
+        let own = form(process, desc)?;
         // SAFETY: never dropped: the number is the program's.
         let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
         rustix::io::dup3(&own, &mut number, DupFlags::empty())?;
+        fdtable::set_handed(fd);
     }
     Ok(())
+}
+
+/// At the end of the process: what it holds itself must not look as if it were in flight.
+pub fn close_handed(process: &Process) {
+    let _lock = process.lock();
+    for (fd, _) in fdtable::all().filter(|&(fd, _)| fdtable::is_handed(fd)) {
+        fdtable::close_number(fd);
+    }
 }
 
 /// The variables that tell the new image what it inherits.
@@ -78,22 +135,8 @@ fn pair(text: &str) -> Option<(u64, u32)> {
 /// kept the old image's holds.
 pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>) {
     let mut inherited: Vec<Desc> = Vec::new();
-    for (fd, desc) in found(process) {
-        let known = inherited.contains(&desc);
-        // Without the old image's holds the description may be gone: the number stays a placeholder
-        // that fails.
-        if !known && !resumed && process.fs.adopt(desc).is_err() {
-            continue;
-        }
-        if known {
-            fdtable::set(fd, desc, true);
-            for (other, _) in fdtable::all().filter(|&(_, other)| other == desc) {
-                fdtable::set_shared(other);
-            }
-        } else {
-            inherited.push(desc);
-            fdtable::set(fd, desc, false);
-        }
+    for (fd, name) in found(process) {
+        inherited.extend(adopt(process, fd, name));
     }
     if resumed {
         for (index, generation) in held.split(',').filter_map(pair) {
@@ -117,12 +160,41 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
     }
 }
 
+/// Makes `fd`, which is in hand-over form, a number of ours. `None`: what it names is gone (its
+/// runtime ended, or it is beyond the table), and the number stays a directory that fails.
+pub fn adopt(process: &Process, fd: c_int, name: u64) -> Option<Desc> {
+    if fd as usize >= fdtable::NUMBERS_MAX {
+        return None;
+    }
+    let _lock = process.lock();
+    let desc = process.fs.adopt(name).ok()?;
+    let mut shared = false;
+    for (other, _) in fdtable::all().filter(|&(other, known)| known == desc && other != fd) {
+        fdtable::set_shared(other);
+        shared = true;
+    }
+    fdtable::set(fd, desc, shared);
+    fdtable::set_handed(fd);
+    Some(desc)
+}
+
+/// What a number is that came from elsewhere.
+pub fn look(process: &Process, fd: c_int) -> Received {
+    let number = fdtable::borrow(fd);
+    let same = rustix::fs::fstat(number)
+        .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == process.anchor_identity);
+    if !same {
+        return Received::Foreign;
+    }
+    match rustix::fs::seek(number, SeekFrom::Current(0)) {
+        Ok(name) if name >> 32 != 0 => Received::Named(name),
+        _ => Received::Placeholder,
+    }
+}
+
 /// The open numbers that are in hand-over form.
-fn found(process: &Process) -> Vec<(c_int, Desc)> {
+fn found(process: &Process) -> Vec<(c_int, u64)> {
     let mut found = Vec::new();
-    let Ok(anchor) = rustix::fs::fstat(&process.anchor) else {
-        return found;
-    };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(list) = rustix::fs::open("/proc/self/fd", flags, Mode::empty()) else {
         return found;
@@ -133,18 +205,11 @@ fn found(process: &Process) -> Vec<(c_int, Desc)> {
         let Some(fd) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        if process.is_internal(fd) || fd as usize >= fdtable::NUMBERS_MAX {
+        if process.is_internal(fd) {
             continue;
         }
-        let number = fdtable::borrow(fd);
-        let same = rustix::fs::fstat(number)
-            .is_ok_and(|stat| stat.st_dev == anchor.st_dev && stat.st_ino == anchor.st_ino);
-        if !same {
-            continue;
-        }
-        let position = rustix::fs::seek(number, SeekFrom::Current(0)).unwrap_or(0);
-        if let Some(desc) = from_position(position) {
-            found.push((fd, desc));
+        if let Received::Named(name) = look(process, fd) {
+            found.push((fd, name));
         }
     }
     found

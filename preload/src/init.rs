@@ -126,15 +126,21 @@ fn attach(path: &[u8]) -> Result<Process, String> {
         })
         .collect();
     let report = std::env::var_os("SOLERA_REPORT").map(OsStringExt::into_vec);
+    volume.lend_anchor(std::os::fd::AsRawFd::as_raw_fd(&anchor));
     let internal = volume.internal_descriptors();
+    let in_flight = volume.anything_in_flight();
     let mut process = Process::new(volume, prefix, anchor, &internal, environment, report)
         .map_err(|errno| format!("the volume does not answer: {errno}"))?;
     process.library = library_path();
+    IN_FLIGHT.store(in_flight, Ordering::Relaxed);
     Ok(process)
 }
 
 /// This image took over the one before it.
 static RESUMED: AtomicBool = AtomicBool::new(false);
+
+/// Something was in flight at the start: it may have come to this process.
+static IN_FLIGHT: AtomicBool = AtomicBool::new(false);
 
 /// Opens the anchor directory at a high number.
 fn open_anchor(path: &std::path::Path) -> rustix::io::Result<OwnedFd> {
@@ -161,10 +167,11 @@ fn inherit(process: &Process) {
     for &fd in &process.internal {
         fdtable::hide(fd);
     }
-    if let Some(held) = variable(handover::HELD) {
+    let held = variable(handover::HELD);
+    if held.is_some() || IN_FLIGHT.load(Ordering::Relaxed) {
         let cwd = variable(handover::CWD);
         let resumed = RESUMED.load(Ordering::Relaxed);
-        handover::take_over(process, resumed, &held, cwd.as_deref());
+        handover::take_over(process, resumed, &held.unwrap_or_default(), cwd.as_deref());
     }
     // A child that slips past us (a raw `clone` and `execve`) must not take this image's place.
     for name in [c"SOLERA_HELD", c"SOLERA_CWD", c"SOLERA_RESUME"] {

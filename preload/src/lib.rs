@@ -28,6 +28,7 @@ mod handover;
 mod init;
 mod lifecycle;
 mod mapping;
+mod messages;
 mod names;
 mod open;
 mod paths;

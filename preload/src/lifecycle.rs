@@ -15,6 +15,7 @@ use vfs::Errno;
 
 use crate::entry::{Inside, Real, Served, Stop, interpose, outside};
 use crate::pointers::Text;
+use crate::handover;
 use crate::process::Process;
 use crate::report;
 use crate::stdio;
@@ -58,6 +59,7 @@ pub fn exit_now(code: c_int) -> ! {
 /// Leaves the volume in order: the report, then every hold.
 pub fn leave(process: &Process) {
     process.write_report();
+    handover::close_handed(process);
     // A detach that fails is a death: whoever comes next cleans up.
     let _ = process.fs.detach();
 }

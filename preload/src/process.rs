@@ -33,6 +33,8 @@ pub struct Process {
     pub prefix: Vec<u8>,
     /// The anchor directory, at a high number.
     pub anchor: OwnedFd,
+    /// Its device and inode number.
+    pub anchor_identity: (u64, u64),
     /// The descriptor numbers that the program must not touch.
     pub internal: Vec<i32>,
     /// `st_dev`.
@@ -69,11 +71,13 @@ impl Process {
         rustix::process::umask(umask);
         let path = rustix::process::getcwd(Vec::new())
             .map_or_else(|_| Vec::new(), std::ffi::CString::into_bytes);
+        let stat = rustix::fs::fstat(&anchor)?;
         let internal = [&[anchor.as_raw_fd()], engine].concat();
         Ok(Self {
             fs,
             prefix,
             anchor,
+            anchor_identity: (stat.st_dev, stat.st_ino),
             internal,
             device,
             environment,

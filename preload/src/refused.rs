@@ -2,19 +2,18 @@
 //! reason in the report, where the kernel would only say that there is no such file.
 //!
 //! Watches by path, file handles, glibc's own tree walker `fts` (which opens
-//! directories inside itself), and descriptors of ours sent through sockets.
+//! directories inside itself).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use vfs::Errno;
 
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::{Served, Stop, interpose};
 use crate::exec::List;
 use crate::fdtable;
 use crate::paths::{self, Target};
 use crate::pointers::{Out, Text};
 use crate::process::Process;
-use crate::sockets;
 
 /// Whether a path leads onto the volume; a path that cannot be walked does if it is the volume's.
 fn on_volume(process: &Process, path: &[u8]) -> bool {
@@ -28,30 +27,6 @@ fn on_volume(process: &Process, path: &[u8]) -> bool {
 fn refuse<T>(process: &Process, path: &[u8], reason: &'static str, errno: Errno) -> Served<T> {
     let ours = !path.is_empty() && on_volume(process, path);
     Err(if ours { Stop::Refused(reason, errno) } else { Stop::Kernel })
-}
-
-/// Whether a message carries a descriptor of ours.
-fn carries_ours(message: *const libc::msghdr) -> bool {
-    if message.is_null() {
-        return false;
-    }
-    // SAFETY: by the C contract a message whose control data is as long as it says; the macros stay
-    // inside it.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while !header.is_null() {
-            let bytes = ((*header).cmsg_len).saturating_sub(libc::CMSG_LEN(0) as usize);
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let list = Out(libc::CMSG_DATA(header).cast::<[u8; size_of::<c_int>()]>());
-                let sent = list.array(bytes / size_of::<c_int>()).unwrap_or_default();
-                if sent.into_iter().any(|fd| fdtable::get(c_int::from_ne_bytes(fd)).is_some()) {
-                    return true;
-                }
-            }
-            header = libc::CMSG_NXTHDR(message, header);
-        }
-    }
-    false
 }
 
 type Compare = Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>;
@@ -69,18 +44,6 @@ fn walk_with_fts(process: &Process, paths: List) -> Served<*mut c_void> {
 }
 
 interpose! {
-    fn [sendmsg](socket: c_int, message: *const libc::msghdr, flags: c_int) -> isize
-    = |process, kernel| {
-        if carries_ours(message) {
-            return Err(Stop::Refused("descriptor-through-socket", Errno::OPNOTSUPP));
-        }
-        let mut own = Out(message.cast_mut()).value().map_err(|_| Stop::Kernel)?;
-        let real = sockets::destination(process, own.msg_name.cast(), own.msg_namelen)?;
-        let real = real.ok_or(Stop::Kernel)?;
-        let (address, len) = real.parts();
-        (own.msg_name, own.msg_namelen) = (address.cast_mut().cast(), len);
-        Ok(outside(|| kernel(socket, &raw const own, flags)))
-    }
     fn [inotify_add_watch](fd: c_int, path: Text, mask: c_uint) -> c_int = |process, _| {
         let _ = (fd, mask);
         refuse(process, path.bytes()?, "inotify", Errno::OPNOTSUPP)

@@ -155,7 +155,12 @@ pub fn unnamed(process: &Process, found: &Found) {
 
 /// Puts the program's own name in place of one in the anchor directory. `room`: what the program
 /// had said before the call.
-fn show(process: &Process, address: *mut sockaddr, len: Out<socklen_t>, room: Option<socklen_t>) {
+pub fn show(
+    process: &Process,
+    address: *mut sockaddr,
+    len: Out<socklen_t>,
+    room: Option<socklen_t>,
+) {
     let (Some(room), Ok(told)) = (room, len.value()) else { return };
     let Some(path) = path_of(address, told.min(room)) else { return };
     let Some(tail) = path.strip_prefix(directory(process).as_slice()) else { return };

@@ -116,9 +116,15 @@ pub trait FileSystem: Send + Sync {
     /// through [`FileSystem::release_locks`], as POSIX binds them to any close.
     fn close(&self, desc: Desc) -> Result<()>;
 
-    /// Takes hold of a description that another process handed over (exec, `SCM_RIGHTS`); gives
-    /// `EBADF` if it no longer exists.
-    fn adopt(&self, desc: Desc) -> Result<()>;
+    /// Before a description leaves this process by a descriptor that the kernel carries (exec,
+    /// `SCM_RIGHTS`): gives its name, for that descriptor's file position. From then on the
+    /// description lives as long as anybody holds it *or* some descriptor of the anchor directory
+    /// has a shared OFD lock on byte `name >> 32` of it. (Who has taken that lock asks
+    /// [`FileSystem::describe`] whether he was in time.)
+    fn hand_over(&self, desc: Desc) -> Result<u64>;
+
+    /// Takes hold of a description that was handed over; `EBADF` if it no longer exists.
+    fn adopt(&self, name: u64) -> Result<Desc>;
 
     /// The node and the current status flags of a description.
     fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)>;

@@ -17,14 +17,15 @@
 use crate::Mode;
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::{
-    GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SIZE,
-    OP_RECORD, RuntimeLayout, Superblock,
+    GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_ORPHANS,
+    HEADER_SIZE, OP_RECORD, RuntimeLayout, Superblock,
 };
 use crate::liveness::{
     self, AttachGuard, Liveness, REGION_READERS, REGION_WRITERS, leave_region, region_held,
     share_region,
 };
 use crate::process::{SLOT_LIVE, SlotState};
+use crate::runtime::Runtime;
 use crate::superblock::{self, FormatOptions, format_region};
 use crate::volume::{Parts, Volume};
 use pmem::{Class, Hook, OpenOptions, Region};
@@ -279,9 +280,10 @@ impl Attempt<'_> {
         }
         share_region(region.fd(), REGION_WRITERS)
             .map_err(|errno| self.system("locking it", errno))?;
-        match others {
-            None => self.first(Arc::clone(region), &found, liveness),
-            Some(_) => self.join(Arc::clone(region), found.superblock, liveness),
+        if others.is_some() || left_in_flight(region, &found.superblock, &liveness) {
+            self.join(Arc::clone(region), found.superblock, liveness)
+        } else {
+            self.first(Arc::clone(region), &found, liveness)
         }
     }
 
@@ -364,8 +366,26 @@ impl Attempt<'_> {
         volume.enter().map_err(|errno| self.system("taking a process slot", errno))?;
         volume.bury_the_dead().map_err(|errno| self.system("recovering dead processes", errno))?;
         volume.set_attached();
+        if volume.has_orphans().is_ok_and(|any| any) {
+            let what = "dropping what is in flight no more";
+            volume.drop_orphans().map_err(|errno| self.system(what, errno))?;
+        }
         Ok(volume)
     }
+}
+
+/// Whether the last process left descriptions in flight (and no machine went down since, which
+/// would have taken their locks): this build's runtime is still in force.
+fn left_in_flight(region: &Arc<Region>, superblock: &Superblock, liveness: &Liveness) -> bool {
+    let Ok((state, _)) = superblock::read_state(region) else { return false };
+    let layout = Volume::runtime_layout(superblock);
+    let runtime = Runtime::new(Arc::clone(region), superblock.runtime, layout);
+    let says = |at, value| runtime.load(at) == Ok(value);
+    state.clean == 0
+        && says(HEADER_FORMAT, RuntimeLayout::format())
+        && says(HEADER_EPOCH, u64::from(state.epoch))
+        && says(HEADER_ORPHANS, u64::from(state.epoch))
+        && liveness.is_anchor_locked(0, 0)
 }
 
 impl Volume {
@@ -411,6 +431,16 @@ impl Volume {
         self.liveness.directory()
     }
 
+    /// Lends the attachment a descriptor of the anchor directory, which stays open as long.
+    pub fn lend_anchor(&self, fd: RawFd) {
+        self.liveness.lend_anchor(fd);
+    }
+
+    /// Whether any description is held by descriptors that the kernel carries.
+    pub fn anything_in_flight(&self) -> bool {
+        self.liveness.is_anchor_locked(0, 0)
+    }
+
     /// Descriptors of this process that belong to the attachment (-1: none): nobody else may close
     /// them.
     pub fn internal_descriptors(&self) -> [RawFd; 2] {
@@ -426,12 +456,16 @@ impl Volume {
         }
         self.wait_for_own_operations()?;
         self.drop_all_holds()?;
+        if self.has_orphans()? {
+            self.drop_orphans()?;
+        }
         let guard = self.liveness.lock_attach();
         let last = self.liveness.anyone_but(Some(self.slot()))?.is_none();
         if last && guard.is_ok() {
             self.bury_the_dead()?;
             self.refresh_size()?;
-            if self.is_alone()? && !self.damaged()? && !self.sweep_demanded()? {
+            // What is in flight needs this epoch: the next one joins it.
+            if !self.is_any_in_flight()? && self.is_alone()? && !self.damaged()? && !self.sweep_demanded()? {
                 let crc = self.save_free_map()?;
                 self.region
                     .sync_file()

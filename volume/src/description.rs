@@ -7,6 +7,7 @@
 //! | flags | `O_*` | anyone who holds it |
 //! | position | bit 63: a write is in flight | anyone, by compare-and-swap; the lock's holder |
 //! | lock | a lock word of a process: writes move the position one after another | writers |
+//! | handed | epoch and generation when it was handed over last (`in_flight.rs`) | who holds it |
 //! | holders | a bit a process slot | that process; a parent for its child; a recoverer |
 //!
 //! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's
@@ -15,8 +16,8 @@
 //! that description to its next phase ([`Volume::confirm`]). So whatever process dies where: a
 //! description is counted exactly if its phase says so or the inode's word names it.
 //!
-//! A description without holders is dropped by whoever sees that first; a dead process's holds are
-//! taken back by its recoverer.
+//! A description without holders is dropped by whoever sees that first, unless it is in flight
+//! (`in_flight.rs`); a dead process's holds are taken back by its recoverer.
 
 use crate::Result;
 use crate::inode::Inode;
@@ -425,12 +426,15 @@ impl Volume {
         if state.phase != Phase::Open || state.generation != desc.generation {
             return Ok(());
         }
+        if self.is_in_flight(desc)? {
+            return self.note_orphan();
+        }
         let dropping = DescState { phase: Phase::Dropping, slot: self.slot(), ..state };
         if !self.turn_desc(desc.index, state, dropping)? {
             return Ok(());
         }
-        if self.is_held(desc.index)? {
-            // Somebody took hold in between.
+        if self.is_held(desc.index)? || self.is_in_flight(desc)? {
+            // Somebody took hold, or handed it over, in between.
             self.turn_desc(desc.index, dropping, state)?;
             return if self.is_held(desc.index)? { Ok(()) } else { self.drop_description(desc) };
         }
@@ -514,6 +518,14 @@ impl Volume {
                 continue;
             }
             self.hold(index, slot, false)?;
+            self.tolerate(self.drop_if_unheld(index))?;
+        }
+        Ok(())
+    }
+
+    /// Drops every open description without holders.
+    pub(crate) fn drop_all_unheld(&self) -> Result<()> {
+        for index in 0..self.descriptions_used()? {
             self.tolerate(self.drop_if_unheld(index))?;
         }
         Ok(())

@@ -104,6 +104,9 @@ impl FileSystem for Volume {
 
     fn stat_fs(&self) -> Result<FsStat> {
         self.call()?;
+        if self.has_orphans()? {
+            self.drop_orphans()?;
+        }
         let free = self.free_blocks()?;
         let [a, b, c, d, e, f, g, h, ..] = self.superblock.uuid;
         let inodes_free = free / 8 * 63;
@@ -137,11 +140,13 @@ impl FileSystem for Volume {
     }
 
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        Volume::create(self.call()?, dir, name, new)
+        let volume = self.call()?;
+        volume.with_orphans_dropped(|| Volume::create(volume, dir, name, new))
     }
 
     fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
-        self.call()?.make_temporary(dir, new, flags)
+        let volume = self.call()?;
+        volume.with_orphans_dropped(|| volume.make_temporary(dir, new, flags))
     }
 
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
@@ -193,15 +198,20 @@ impl FileSystem for Volume {
     }
 
     fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
-        self.call()?.open_node(node, flags)
+        let volume = self.call()?;
+        volume.with_orphans_dropped(|| volume.open_node(node, flags))
     }
 
     fn close(&self, desc: Desc) -> Result<()> {
         self.call()?.close_description(desc)
     }
 
-    fn adopt(&self, desc: Desc) -> Result<()> {
-        self.call()?.adopt_description(desc)
+    fn hand_over(&self, desc: Desc) -> Result<u64> {
+        self.call()?.hand_over_description(desc)
+    }
+
+    fn adopt(&self, name: u64) -> Result<Desc> {
+        self.call()?.adopt_name(name)
     }
 
     fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)> {
@@ -230,7 +240,8 @@ impl FileSystem for Volume {
         let moving = self.move_position(desc)?;
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(moving.position) };
-        let (written, position) = self.write_file(opened.node, place, data)?;
+        let (written, position) =
+            self.with_orphans_dropped(|| self.write_file(opened.node, place, data))?;
         if written > 0 {
             moving.finish(position);
         }
@@ -253,7 +264,8 @@ impl FileSystem for Volume {
         }
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(offset) };
-        let (written, _) = self.write_file(opened.node, place, data)?;
+        let (written, _) =
+            self.with_orphans_dropped(|| self.write_file(opened.node, place, data))?;
         self.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
@@ -295,7 +307,7 @@ impl FileSystem for Volume {
         self.call()?.opened(desc)?;
         check_request(mode, offset, length)?;
         let opened = self.opened_data(desc, true)?;
-        self.allocate_file(opened.node, mode, offset, length)?;
+        self.with_orphans_dropped(|| self.allocate_file(opened.node, mode, offset, length))?;
         self.write_through(opened.node, opened.flags)
     }
 

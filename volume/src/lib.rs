@@ -31,6 +31,7 @@ mod free_map;
 mod fsck;
 mod grow;
 mod held;
+mod in_flight;
 mod info;
 mod inode;
 mod inode_slots;

@@ -21,7 +21,7 @@ use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Byte of the liveness file that whoever attaches or detaches holds.
@@ -46,6 +46,8 @@ struct LiveFile {
     pid: AtomicU32,
     /// Slots of this process.
     own: [AtomicU64; (PROCESS_SLOTS / 64) as usize],
+    /// A descriptor of the anchor directory that somebody keeps open for this process, or -1.
+    anchor: AtomicI32,
 }
 
 /// This process's view of who is alive on a volume.
@@ -254,6 +256,7 @@ impl LiveFile {
             directory: directory.to_owned(),
             pid: AtomicU32::new(own_pid()),
             own: Default::default(),
+            anchor: AtomicI32::new(-1),
         })
     }
 
@@ -414,6 +417,31 @@ impl Liveness {
             }
         }
         Ok(found)
+    }
+
+    /// Lends a descriptor of the anchor directory, which stays open and has no lock itself.
+    pub(crate) fn lend_anchor(&self, fd: RawFd) {
+        if let Some(file) = &self.file {
+            file.anchor.store(fd, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether any open description of the anchor directory holds a lock in the range (length 0: up
+    /// to the end). Where that cannot be found out it counts as held: somebody will ask again.
+    pub(crate) fn is_anchor_locked(&self, start: i64, length: i64) -> bool {
+        let Some(file) = &self.file else { return false };
+        let held = |fd| !matches!(holder(fd, libc::F_OFD_GETLK, start, length), Ok(None));
+        let lent = file.anchor.load(Ordering::Relaxed);
+        if lent >= 0 {
+            return held(lent);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(&file.directory, flags, Mode::empty()) {
+            Ok(fd) => held(fd.as_raw_fd()),
+            // A directory that was removed has nothing in flight that anybody could take.
+            Err(Errno::NOENT) => false,
+            Err(_) => true,
+        }
     }
 
     /// The anchor directory.

@@ -173,19 +173,14 @@ fn an_exec_keeps_slot_descriptions_and_locks() {
             .args(["--exact", name, "--test-threads=1"])
             .env("SOLERA_TEST_ROLE", "resumed")
             .env(TOKEN, token)
-            .env(DESC, format!("{}:{}", desc.index, desc.generation))
+            .env(DESC, volume.hand_over(desc).expect("a name").to_string())
             .exec();
         panic!("exec failed: {error}");
     }
     if role("resumed") {
         let volume = resume(&std::env::var(TOKEN).expect("a token")).expect("resumed");
         let text = std::env::var(DESC).expect("a description");
-        let (index, generation) = text.split_once(':').expect("two numbers");
-        let desc = Desc {
-            index: index.parse().expect("a number"),
-            generation: generation.parse().expect("a number"),
-        };
-        volume.adopt(desc).expect("adopted");
+        let desc = volume.adopt(text.parse().expect("a number")).expect("adopted");
         assert_eq!(read(&volume, desc, 4), b"two ");
         volume.close(desc).expect("closed");
         put(&volume, "b", b"resumed");

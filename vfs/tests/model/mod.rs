@@ -278,8 +278,13 @@ impl FileSystem for Model {
         state.opens[desc.index as usize] = None;
         Ok(())
     }
-    fn adopt(&self, desc: Desc) -> Result<()> {
-        self.lock().open(desc).map(|_| ())
+    fn hand_over(&self, desc: Desc) -> Result<u64> {
+        self.lock().open(desc)?;
+        Ok((u64::from(desc.index) + 1) << 32 | u64::from(desc.generation))
+    }
+    fn adopt(&self, name: u64) -> Result<Desc> {
+        let desc = Desc { index: ((name >> 32) - 1) as u32, generation: name as u32 };
+        self.lock().open(desc).map(|_| desc)
     }
     fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)> {
         self.lock().open(desc).map(|open| (node(open.ino), open.flags))
