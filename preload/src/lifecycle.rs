@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use vfs::Errno;
 
 use crate::entry::{Inside, Real, Served, Stop, interpose, outside};
-use crate::pointers::Text;
 use crate::handover;
+use crate::pointers::Text;
 use crate::process::Process;
 use crate::report;
 use crate::stdio;

@@ -25,12 +25,15 @@ use crate::sockets::{self, Real};
 /// Longest control data that the kernel takes (its `optmem_max` is far below by default).
 const CONTROL_BYTES_MAX: usize = 1 << 20;
 
+/// A descriptor's number, which may stand anywhere.
+type Number = [u8; size_of::<c_int>()];
+
 /// Calls `each` for every descriptor number in a message's control data.
 ///
 /// # Safety
 ///
 /// `message` points to a message whose control data may be read up to its length.
-unsafe fn each_number(message: *const msghdr, each: &mut dyn FnMut(*mut c_int)) {
+unsafe fn each_number(message: *const msghdr, each: &mut dyn FnMut(*mut Number)) {
     // SAFETY: by the contract; the macros stay inside the control data.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
@@ -39,8 +42,8 @@ unsafe fn each_number(message: *const msghdr, each: &mut dyn FnMut(*mut c_int)) 
             let room = end.saturating_sub(libc::CMSG_DATA(header) as usize);
             let bytes = ((*header).cmsg_len).saturating_sub(libc::CMSG_LEN(0) as usize).min(room);
             if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let list = libc::CMSG_DATA(header).cast::<c_int>();
-                (0..bytes / size_of::<c_int>()).for_each(|index| each(list.add(index)));
+                let list = libc::CMSG_DATA(header).cast::<Number>();
+                (0..bytes / size_of::<Number>()).for_each(|index| each(list.add(index)));
             }
             header = libc::CMSG_NXTHDR(message, header);
         }
@@ -50,10 +53,8 @@ unsafe fn each_number(message: *const msghdr, each: &mut dyn FnMut(*mut c_int)) 
 /// A message as the kernel shall see it, and what must live as long.
 struct Outgoing {
     message: msghdr,
-    /// Control data; moving the vector does not move it.
-    _control: Vec<u64>,
-    _address: Option<Box<Real>>,
-    _handed: Vec<OwnedFd>,
+    /// Control data (moving the vector does not move it), address, descriptors.
+    _kept: (Vec<u64>, Option<Box<Real>>, Vec<OwnedFd>),
 }
 
 /// The message to send instead of the program's; `None`: it may go as it is.
@@ -67,14 +68,14 @@ fn outgoing(process: &Process, message: &msghdr) -> Result<Option<Outgoing>, Sto
         control = copied(message)?;
         own.msg_control = control.as_mut_ptr().cast();
         let mut result = Ok(());
-        let mut hand_over = |at: *mut c_int| {
+        let mut hand_over = |at: *mut Number| {
             // SAFETY: inside the copy.
-            let fd = unsafe { at.read_unaligned() };
+            let fd = c_int::from_ne_bytes(unsafe { at.read() });
             let Some(desc) = fdtable::get(fd) else { return };
             match handover::form(process, desc) {
                 Ok(form) => {
                     // SAFETY: as above.
-                    unsafe { at.write_unaligned(form.as_raw_fd()) };
+                    unsafe { at.write(form.as_raw_fd().to_ne_bytes()) };
                     handed.push(form);
                 }
                 Err(errno) => result = Err(errno),
@@ -94,8 +95,7 @@ fn outgoing(process: &Process, message: &msghdr) -> Result<Option<Outgoing>, Sto
         let (name, len) = real.parts();
         (own.msg_name, own.msg_namelen) = (name.cast_mut().cast(), len);
     }
-    let (_control, _address, _handed) = (control, address, handed);
-    Ok(Some(Outgoing { message: own, _control, _address, _handed }))
+    Ok(Some(Outgoing { message: own, _kept: (control, address, handed) }))
 }
 
 /// The headers of a list of messages; a bad address is the kernel's to refuse.
@@ -120,7 +120,7 @@ fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
     unsafe {
         if (*message).msg_controllen >= size_of::<cmsghdr>() {
             each_number(message, &mut |at| {
-                let fd = at.read_unaligned();
+                let fd = c_int::from_ne_bytes(at.read());
                 if let Received::Named(name) = handover::look(process, fd) {
                     handover::adopt(process, fd, name);
                     crate::stdio::number_taken(fd);

@@ -17,8 +17,8 @@
 use crate::Mode;
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::{
-    GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_ORPHANS,
-    HEADER_SIZE, OP_RECORD, RuntimeLayout, Superblock,
+    GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SIZE,
+    OP_RECORD, RuntimeLayout, Superblock,
 };
 use crate::liveness::{
     self, AttachGuard, Liveness, REGION_READERS, REGION_WRITERS, leave_region, region_held,
@@ -384,7 +384,6 @@ fn left_in_flight(region: &Arc<Region>, superblock: &Superblock, liveness: &Live
     state.clean == 0
         && says(HEADER_FORMAT, RuntimeLayout::format())
         && says(HEADER_EPOCH, u64::from(state.epoch))
-        && says(HEADER_ORPHANS, u64::from(state.epoch))
         && liveness.is_anchor_locked(0, 0)
 }
 
@@ -465,7 +464,11 @@ impl Volume {
             self.bury_the_dead()?;
             self.refresh_size()?;
             // What is in flight needs this epoch: the next one joins it.
-            if !self.is_any_in_flight()? && self.is_alone()? && !self.damaged()? && !self.sweep_demanded()? {
+            if !self.is_any_in_flight()?
+                && self.is_alone()?
+                && !self.damaged()?
+                && !self.sweep_demanded()?
+            {
                 let crc = self.save_free_map()?;
                 self.region
                     .sync_file()

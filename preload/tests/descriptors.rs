@@ -1,0 +1,158 @@
+//! Descriptors: numbers, flags and limits as on a kernel file system, and descriptors sent through
+//! sockets, also through a process without the library and past the deaths of all concerned.
+
+mod support;
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use support::{PREFIX, Place, check_left_in_order, compile, format, library, same};
+use vfs::FileSystem;
+
+#[test]
+fn messages() {
+    same("messages");
+}
+
+/// The parts of `passing.c`, started one by one.
+struct Passing {
+    place: Place,
+    program: PathBuf,
+    free: u64,
+}
+
+impl Passing {
+    fn new(name: &str) -> Self {
+        let place = Place::new(name);
+        let program = place.0.join("passing");
+        compile("passing.c", &program, &["-O1"]);
+        format(&place.volume());
+        let mut passing = Self { place, program, free: 0 };
+        // The root's directory block and the like are there from now on.
+        let (write, read) = passing.pair();
+        assert!(passing.send(write, "0").wait().expect("waited").success());
+        drop(read);
+        passing.free = passing.free_blocks();
+        passing
+    }
+
+    fn free_blocks(&self) -> u64 {
+        let volume = volume::attach(&self.place.volume(), &volume::AttachOptions::default());
+        volume.expect("attached").stat_fs().expect("statistics").blocks_free
+    }
+
+    fn pair(&self) -> (OwnedFd, OwnedFd) {
+        let (one, two) = UnixStream::pair().expect("a pair of sockets");
+        (one.into(), two.into())
+    }
+
+    fn preloaded(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env("SOLERA_VOLUME", self.place.volume());
+        command.env("SOLERA_AT", PREFIX).env("LD_PRELOAD", library());
+        command
+    }
+
+    /// `end`: 0 returns, 9 kills itself.
+    fn send(&self, to: OwnedFd, end: &str) -> Child {
+        let mut command = self.preloaded();
+        command.args(["send", &format!("{PREFIX}/sent"), end]).stdin(Stdio::null());
+        command.stdout(to).spawn().expect("a sender")
+    }
+
+    /// A process without the library.
+    fn pass(&self, from: OwnedFd, to: impl Into<Stdio>, arguments: &[&str]) -> Child {
+        let mut command = Command::new(&self.program);
+        command.env_remove("LD_PRELOAD").arg("pass").args(arguments);
+        command.stdin(from).stdout(to).spawn().expect("a middleman")
+    }
+
+    fn receive(&self, from: OwnedFd) {
+        let mut command = self.preloaded();
+        let output = command.arg("receive").stdin(from).output().expect("a receiver");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, "tail 8388608 0 13\n", "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// All is over: the space is back and the check finds nothing.
+    fn over(&self) {
+        assert_eq!(self.free_blocks(), self.free, "the sent file's space");
+        check_left_in_order(&self.place.volume());
+    }
+}
+
+/// From one process to another by way of a third without the library; meanwhile somebody else has
+/// the volume attached, or nobody.
+#[test]
+fn a_descriptor_passes_through_a_process_without_the_library() {
+    for (name, watched) in [("passed-alone", false), ("passed-watched", true)] {
+        let passing = Passing::new(name);
+        let witness = watched.then(|| {
+            volume::attach(&passing.place.volume(), &volume::AttachOptions::default())
+                .expect("attached")
+        });
+        let (first, second) = passing.pair();
+        let (third, fourth) = passing.pair();
+        assert!(passing.send(first, "0").wait().expect("waited").success());
+        assert!(passing.pass(second, third, &["-", "0"]).wait().expect("waited").success());
+        assert!(passing.free_blocks() + 2048 <= passing.free, "it is in flight");
+        passing.receive(fourth);
+        drop(witness);
+        passing.over();
+    }
+}
+
+/// The sender is killed when the message is under way.
+#[test]
+fn a_descriptor_outlives_the_sender_that_is_killed() {
+    let passing = Passing::new("sender-killed");
+    let (first, second) = passing.pair();
+    assert!(!passing.send(first, "9").wait().expect("waited").success());
+    passing.receive(second);
+    passing.over();
+}
+
+/// The middleman is killed with the descriptor in its hands, or passes it to no one.
+#[test]
+fn what_nobody_receives_is_given_back() {
+    for (name, end) in [("holder-killed", "9"), ("holder-ended", "0")] {
+        let passing = Passing::new(name);
+        let witness = volume::attach(&passing.place.volume(), &volume::AttachOptions::default())
+            .expect("attached");
+        let (first, second) = passing.pair();
+        assert!(passing.send(first, "0").wait().expect("waited").success());
+        let used = witness.stat_fs().expect("statistics").blocks_free;
+        assert!(used + 2048 <= passing.free, "the message keeps the file");
+        let (third, fourth) = passing.pair();
+        passing.pass(second, third, &["-", end]).wait().expect("waited");
+        drop(fourth);
+        let free = witness.stat_fs().expect("statistics").blocks_free;
+        assert_eq!(free, passing.free, "a process that stays gets the space back");
+        drop(witness);
+        passing.over();
+    }
+    // With nobody there at all.
+    let passing = Passing::new("never-received");
+    let (first, second) = passing.pair();
+    assert!(!passing.send(first, "9").wait().expect("waited").success());
+    drop(second);
+    passing.over();
+}
+
+/// A process without the library that starts one with it: the descriptor is inherited.
+#[test]
+fn a_descriptor_is_inherited_by_way_of_a_process_without_the_library() {
+    let passing = Passing::new("inherited");
+    let (first, second) = passing.pair();
+    assert!(passing.send(first, "0").wait().expect("waited").success());
+    let volume = format!("SOLERA_VOLUME={}", passing.place.volume().display());
+    let preload = format!("LD_PRELOAD={}", library().display());
+    let at = format!("SOLERA_AT={PREFIX}");
+    let reader = ["-", "1", "/usr/bin/env", &volume, &at, &preload, "head", "-c", "4"];
+    let child = passing.pass(second, Stdio::piped(), &reader);
+    let output = child.wait_with_output().expect("waited");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "tail");
+    passing.over();
+}
