@@ -31,7 +31,7 @@ impl Passing {
         format(&place.volume());
         let mut passing = Self { place, program, free: 0 };
         // The root's directory block and the like are there from now on.
-        let (write, read) = passing.pair();
+        let (write, read) = Passing::pair();
         assert!(passing.send(write, "0").wait().expect("waited").success());
         drop(read);
         passing.free = passing.free_blocks();
@@ -43,7 +43,7 @@ impl Passing {
         volume.expect("attached").stat_fs().expect("statistics").blocks_free
     }
 
-    fn pair(&self) -> (OwnedFd, OwnedFd) {
+    fn pair() -> (OwnedFd, OwnedFd) {
         let (one, two) = UnixStream::pair().expect("a pair of sockets");
         (one.into(), two.into())
     }
@@ -93,8 +93,8 @@ fn a_descriptor_passes_through_a_process_without_the_library() {
             volume::attach(&passing.place.volume(), &volume::AttachOptions::default())
                 .expect("attached")
         });
-        let (first, second) = passing.pair();
-        let (third, fourth) = passing.pair();
+        let (first, second) = Passing::pair();
+        let (third, fourth) = Passing::pair();
         assert!(passing.send(first, "0").wait().expect("waited").success());
         assert!(passing.pass(second, third, &["-", "0"]).wait().expect("waited").success());
         assert!(passing.free_blocks() + 2048 <= passing.free, "it is in flight");
@@ -108,7 +108,7 @@ fn a_descriptor_passes_through_a_process_without_the_library() {
 #[test]
 fn a_descriptor_outlives_the_sender_that_is_killed() {
     let passing = Passing::new("sender-killed");
-    let (first, second) = passing.pair();
+    let (first, second) = Passing::pair();
     assert!(!passing.send(first, "9").wait().expect("waited").success());
     passing.receive(second);
     passing.over();
@@ -121,11 +121,11 @@ fn what_nobody_receives_is_given_back() {
         let passing = Passing::new(name);
         let witness = volume::attach(&passing.place.volume(), &volume::AttachOptions::default())
             .expect("attached");
-        let (first, second) = passing.pair();
+        let (first, second) = Passing::pair();
         assert!(passing.send(first, "0").wait().expect("waited").success());
         let used = witness.stat_fs().expect("statistics").blocks_free;
         assert!(used + 2048 <= passing.free, "the message keeps the file");
-        let (third, fourth) = passing.pair();
+        let (third, fourth) = Passing::pair();
         passing.pass(second, third, &["-", end]).wait().expect("waited");
         drop(fourth);
         let free = witness.stat_fs().expect("statistics").blocks_free;
@@ -135,7 +135,7 @@ fn what_nobody_receives_is_given_back() {
     }
     // With nobody there at all.
     let passing = Passing::new("never-received");
-    let (first, second) = passing.pair();
+    let (first, second) = Passing::pair();
     assert!(!passing.send(first, "9").wait().expect("waited").success());
     drop(second);
     passing.over();
@@ -145,7 +145,7 @@ fn what_nobody_receives_is_given_back() {
 #[test]
 fn a_descriptor_is_inherited_by_way_of_a_process_without_the_library() {
     let passing = Passing::new("inherited");
-    let (first, second) = passing.pair();
+    let (first, second) = Passing::pair();
     assert!(passing.send(first, "0").wait().expect("waited").success());
     let volume = format!("SOLERA_VOLUME={}", passing.place.volume().display());
     let preload = format!("LD_PRELOAD={}", library().display());
