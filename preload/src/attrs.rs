@@ -183,6 +183,7 @@ interpose! {
     fn [truncate, truncate64](path: Text, size: i64) -> c_int = |process, kernel| {
         at_path(process, (HERE, path, 0), |path| kernel(Text(path), size), |attr| {
             process.user().truncate(attr, offset_of(size)?)?;
+            process.resized(attr.node)?;
             DONE
         })
     }
@@ -195,7 +196,7 @@ interpose! {
             return Err(Stop::Errno(Errno::INVAL));
         }
         process.fs.truncate(node, offset_of(size)?)?;
-        process.grown(node)?;
+        process.resized(node)?;
         DONE
     }
     fn [fallocate, fallocate64](fd: c_int, how: c_int, offset: i64, len: i64) -> c_int
@@ -224,7 +225,7 @@ fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64) -> 
         return Err(Stop::Errno(Errno::BADF));
     }
     process.fs.allocate(desc, how as u32, offset_of(offset)?, len as u64)?;
-    process.grown(node)?;
+    process.resized(node)?;
     Ok(())
 }
 

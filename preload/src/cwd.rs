@@ -11,9 +11,8 @@ use vfs::{Attr, Errno, Node};
 
 use crate::entry::{DONE, Served, Stop, interpose};
 use crate::fdtable;
-use crate::names::give_text;
 use crate::paths::{self, Target};
-use crate::pointers::Text;
+use crate::pointers::{Bytes, Text};
 use crate::process::{Cwd, Process};
 
 /// Enters a directory of the volume.
@@ -77,7 +76,8 @@ fn get(process: &Process, to: *mut c_char, len: usize) -> Served<*mut c_char> {
     if len < need {
         return Err(Stop::Errno(Errno::RANGE));
     }
-    Ok(give_text(&path, to))
+    Bytes(to.cast()).put(path.as_bytes_with_nul())?;
+    Ok(to)
 }
 
 interpose! {

@@ -114,6 +114,29 @@ fn fill(
     Ok(last)
 }
 
+/// `getdents64` with `room` bytes: `too_small` if they do not hold the next entry.
+fn entries(
+    process: &Process,
+    desc: Desc,
+    to: Bytes,
+    room: usize,
+    too_small: Errno,
+) -> Result<isize, Errno> {
+    let position = process.fs.seek(desc, 0, Whence::Current)? as i64;
+    let mut buffer = Vec::with_capacity(room);
+    let last = fill(process, desc, position, (&mut buffer, room))?;
+    if buffer.is_empty() && last == position && room < ENTRY_BYTES_MAX {
+        let mut more = Vec::new();
+        fill(process, desc, position, (&mut more, ENTRY_BYTES_MAX))?;
+        if !more.is_empty() {
+            return Err(too_small);
+        }
+    }
+    to.put(&buffer)?;
+    process.fs.seek(desc, last, Whence::Set)?;
+    Ok(buffer.len() as isize)
+}
+
 impl Stream {
     /// The next entry; `None` at the end.
     fn next(&mut self, process: &Process) -> Result<Option<*mut libc::dirent64>, Errno> {
@@ -219,20 +242,14 @@ interpose! {
         let desc = ours(fd)?;
         let (node, _) = process.fs.describe(desc)?;
         paths::require_directory(&process.fs.attr(node)?)?;
-        let position = process.fs.seek(desc, 0, Whence::Current)? as i64;
         let room = len.min(BUFFER_BYTES);
-        let mut buffer = Vec::with_capacity(room);
-        let last = fill(process, desc, position, (&mut buffer, room))?;
-        if buffer.is_empty() && last == position && room < ENTRY_BYTES_MAX {
-            let mut more = Vec::new();
-            fill(process, desc, position, (&mut more, ENTRY_BYTES_MAX))?;
-            if !more.is_empty() {
-                return Err(Stop::Errno(Errno::INVAL));
+        match entries(process, desc, to, room, Errno::INVAL) {
+            // As many as fit before the first byte that cannot be written.
+            Err(Errno::FAULT) => {
+                Ok(entries(process, desc, to, to.sink(room).touch(), Errno::FAULT)?)
             }
+            told => Ok(told?),
         }
-        to.put(&buffer)?;
-        process.fs.seek(desc, last, Whence::Set)?;
-        Ok(buffer.len() as isize)
     }
     fn [scandir, scandir64](path: Text, list: Out<*mut *mut Entry>, filter: Filter, order: Order)
     -> c_int = |process, kernel| {

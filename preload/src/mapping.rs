@@ -3,7 +3,7 @@
 //!
 //! A mapping holds the open file description until its last page is unmapped: an engine never moves
 //! or frees blocks under it. Pages beyond the end of the file stay inaccessible until the file has
-//! grown over them in this process ([`Process::grown`]).
+//! grown over them in this process ([`Process::resized`]).
 //!
 //! All bookkeeping stands under the structure lock, which is held across the system calls, so that
 //! two threads that map and unmap the same range agree on the result.
@@ -212,27 +212,43 @@ fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
 }
 
 impl Process {
-    /// The file has grown: mappings of this process get the pages they lacked.
-    pub fn grown(&self, node: Node) -> Result<(), Errno> {
-        if SHORT.load(Ordering::Acquire) == 0 {
+    /// The file's size has changed: mappings of this process get the pages they lacked, and lose
+    /// those beyond the end.
+    pub fn resized(&self, node: Node) -> Result<(), Errno> {
+        if COUNT.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let mut maps = self.lock();
-        for map in maps.0.iter_mut().filter(|map| map.node == node && map.backed < map.end) {
+        for map in maps.0.iter_mut().filter(|map| map.node == node) {
             let from = map.backed;
-            back(self, map, from)?;
+            let inside = round_up(self.fs.attr(node)?.size).saturating_sub(map.offset);
+            let last = map.end.min(map.start.saturating_add(inside as usize));
+            if last >= from {
+                back(self, map, from)?;
+                continue;
+            }
+            let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+            let none = ProtFlags::empty();
+            // SAFETY: inside this mapping, whose pages there the kernel would take away as well.
+            unsafe { rustix::mm::mmap_anonymous(last as *mut c_void, from - last, none, reserve)? };
+            map.backed = last;
         }
         maps.publish();
         Ok(())
     }
 
-    /// As [`Process::grown`], after bytes were written through `desc`.
+    /// As [`Process::resized`], after bytes were written through `desc`.
     #[inline]
     pub fn wrote(&self, desc: Desc) -> Result<(), Errno> {
         if SHORT.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        self.grown(self.fs.describe(desc)?.0)
+        self.resized_by(desc)
+    }
+
+    /// As [`Process::resized`], of the file behind `desc`.
+    pub fn resized_by(&self, desc: Desc) -> Result<(), Errno> {
+        self.resized(self.fs.describe(desc)?.0)
     }
 }
 

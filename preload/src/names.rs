@@ -332,12 +332,12 @@ fn real_path(
 }
 
 /// Copies `text` to `to`, or to memory that the program frees.
-pub fn give_text(text: &CString, to: *mut c_char) -> *mut c_char {
+fn give_text(text: &CString, to: *mut c_char) -> *mut c_char {
     if to.is_null() {
         // SAFETY: a NUL-terminated text; the result is the program's.
         return unsafe { libc::strdup(text.as_ptr()) };
     }
-    // SAFETY: the program's buffer holds PATH_MAX bytes by the contract of the calls that come
-    // here.
+    // SAFETY: the program's buffer holds PATH_MAX bytes by the contract of `realpath`, which stores
+    // them itself in glibc too: a bad address is the program's own fault.
     unsafe { libc::strcpy(to, text.as_ptr()) }
 }

@@ -42,6 +42,12 @@ pub fn open_at(
             process.user().open(&found, flags, mode)?
         }
     };
+    if flags & libc::O_TRUNC != 0
+        && let Opened::Here(desc) = opened
+    {
+        // The file is open and empty, whatever becomes of the pages that were mapped.
+        let _ = process.resized_by(desc);
+    }
     match opened {
         Opened::Here(desc) => Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?),
         Opened::Outside(path) => Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr())),

@@ -97,6 +97,9 @@ impl<T: Copy> Out<T> {
     }
 }
 
+/// No address of a program lies here or beyond.
+const USER_END: usize = (1 << 56) - 4096;
+
 /// A buffer of bytes of the program's whose length another argument tells.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -115,6 +118,16 @@ impl Bytes {
     pub fn sink(self, len: usize) -> UserOut<'static> {
         // SAFETY: as above.
         unsafe { UserOut::from_raw(self.0.cast(), len) }
+    }
+
+    /// Whether `len` bytes can be the program's at all: `EFAULT` at once if not, however few of them
+    /// would be moved, as the kernel does for reads and writes.
+    #[inline]
+    pub fn check(self, len: usize) -> Result<Self, Errno> {
+        match (self.0 as usize).checked_add(len) {
+            Some(end) if end <= USER_END => Ok(self),
+            _ => Err(Errno::FAULT),
+        }
     }
 
     /// Stores `bytes` at the start of it; the caller knows that they fit. `EFAULT`.

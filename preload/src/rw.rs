@@ -34,11 +34,15 @@ fn vectors(list: Out<Vector>, count: c_int) -> Result<Vec<Vector>, Errno> {
         return Err(Errno::INVAL);
     }
     let mut pieces = list.array(count)?;
+    if pieces.iter().any(|piece| piece.iov_len > isize::MAX as usize) {
+        return Err(Errno::INVAL);
+    }
+    if let [only] = &mut pieces[..] {
+        only.iov_len = only.iov_len.min(TRANSFER_BYTES_MAX);
+    }
     let mut room = TRANSFER_BYTES_MAX;
     for piece in &mut pieces {
-        if piece.iov_len > isize::MAX as usize {
-            return Err(Errno::INVAL);
-        }
+        Bytes(piece.iov_base).check(piece.iov_len)?;
         piece.iov_len = piece.iov_len.min(room);
         room -= piece.iov_len;
     }
@@ -56,13 +60,14 @@ fn sources(list: Out<Vector>, count: c_int) -> Result<Vec<UserIn<'static>>, Errn
 }
 
 fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
-    let mut sink = [to.sink(len.min(TRANSFER_BYTES_MAX))];
+    let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
     Ok(process.fs.read(desc, &mut sink)? as isize)
 }
 
 fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64) -> Served<isize> {
-    let mut sink = [to.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read_at(desc, offset_of(at)?, &mut sink)? as isize)
+    let at = offset_of(at)?;
+    let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
+    Ok(process.fs.read_at(desc, at, &mut sink)? as isize)
 }
 
 /// The `RWF_*` flags that change nothing here: everything is high priority and nothing waits.
@@ -132,16 +137,17 @@ interpose! {
         read_one_at(process, desc, to, len, at)
     }
     fn [write](fd: c_int, from: Bytes, len: usize) -> isize = |process, _| {
-        let source = [from.source(len.min(TRANSFER_BYTES_MAX))];
         let desc = ours(fd)?;
+        let source = [from.check(len)?.source(len.min(TRANSFER_BYTES_MAX))];
         let bytes = process.fs.write(desc, &source)?;
         process.wrote(desc)?;
         Ok(bytes as isize)
     }
     fn [pwrite, pwrite64](fd: c_int, from: Bytes, len: usize, at: i64) -> isize = |process, _| {
         let desc = ours(fd)?;
-        let source = [from.source(len.min(TRANSFER_BYTES_MAX))];
-        let bytes = process.fs.write_at(desc, offset_of(at)?, &source)?;
+        let at = offset_of(at)?;
+        let source = [from.check(len)?.source(len.min(TRANSFER_BYTES_MAX))];
+        let bytes = process.fs.write_at(desc, at, &source)?;
         process.wrote(desc)?;
         Ok(bytes as isize)
     }
@@ -264,14 +270,17 @@ fn copy_range(
     let len = len.min(TRANSFER_BYTES_MAX) as u64;
     let copied = fs.copy_range(from.0, from_at, to.0, to_at, len)?;
     process.wrote(to.0)?;
+    let mut told = Ok(());
     for ((desc, given), start) in [(from, from_at), (to, to_at)] {
         let end = (start + copied) as i64;
         if given.is_null() {
             fs.seek(desc, end, Whence::Set)?;
         } else {
-            given.put(end)?;
+            // The bytes have moved whether or not the program learns where to.
+            told = told.and(given.put(end));
         }
     }
+    told?;
     Ok(copied as isize)
 }
 
@@ -286,9 +295,10 @@ fn transfer(
     let mut buffer = vec![0_u8; len.clamp(1, 1 << 16)];
     let mut done = 0;
     let len = len.min(TRANSFER_BYTES_MAX);
+    let start = from.1.get()?.map(offset_of).transpose()?;
     while done < len {
         let want = buffer.len().min(len - done);
-        let at = from.1.get()?.map(offset_of).transpose()?;
+        let at = start.map(|start| start + done as u64);
         let got = read_any(process, from.0, &mut buffer[..want], at)?;
         if got == 0 {
             break;
@@ -301,15 +311,16 @@ fn transfer(
                 Err(_) => break,
             }
         }
-        if let Some(at) = at {
-            from.1.put((at + written as u64) as i64)?;
-        } else if written < got {
+        if at.is_none() && written < got {
             step_back(process, from.0, got - written)?;
         }
         done += written;
         if written < got {
             break;
         }
+    }
+    if let Some(start) = start {
+        from.1.put((start + done as u64) as i64)?;
     }
     Ok(done as isize)
 }

@@ -77,13 +77,14 @@ fn path_of(address: Address, len: socklen_t) -> Option<Vec<u8>> {
     if address.is_null() || len <= PATH_OFFSET {
         return None;
     }
-    // SAFETY: by the C contract an address of `len` bytes, which begins with its family.
-    let bytes = unsafe {
-        if c_int::from((*address).sa_family) != libc::AF_UNIX {
-            return None;
-        }
-        std::slice::from_raw_parts(address.cast::<u8>().add(PATH_OFFSET), len - PATH_OFFSET)
-    };
+    let family = Out(address.cast_mut().cast::<libc::sa_family_t>()).value().ok()?;
+    if c_int::from(family) != libc::AF_UNIX {
+        return None;
+    }
+    let bytes = &mut [0; size_of::<sockaddr_un>() - PATH_OFFSET][..];
+    let bytes = &mut bytes[..(len - PATH_OFFSET).min(size_of::<sockaddr_un>() - PATH_OFFSET)];
+    let start = Bytes(address.cast_mut().cast::<u8>().wrapping_add(PATH_OFFSET).cast());
+    start.source(bytes.len()).read(bytes).ok()?;
     let path = bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
     (!path.is_empty()).then_some(path)
 }
