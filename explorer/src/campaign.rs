@@ -1,20 +1,22 @@
-//! A campaign: all cases in all settings, on all processors.
+//! Campaigns: many workloads, on all processors.
 //!
-//! Identities read `mode/class/start/case#state`. `SOLERA_EXPLORE=prefix` explores only what begins
-//! so (`#state` included: only that state), and so replays a failure.
+//! Identities read `mode/class/family/workload#state`. `SOLERA_EXPLORE=prefix` explores only what
+//! begins so (with `#state`: only that state of that workload), and so replays a failure.
 
 use crate::cases::{self, Case, Start};
 use crate::explore::{Report, Selection, explore};
-use crate::lab::{Lab, Setting};
+use crate::lab::{Lab, Setting, Told};
 use crate::states::Limits;
 use pmem::Class;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use volume::Mode;
 
 /// A call that takes longer hangs.
 const PATIENCE: Duration = Duration::from_mins(2);
+/// Between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
 /// Failures told; the rest is counted.
 const TOLD: usize = 12;
 
@@ -26,14 +28,24 @@ pub fn settings() -> Vec<Setting> {
     classes.iter().flat_map(|&class| modes.map(|mode| Setting { mode, class })).collect()
 }
 
+/// Whether the tests shall take their time.
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os("SOLERA_TEST_LONG").is_some()
+}
+
 /// What `SOLERA_EXPLORE` asks for.
-struct Filter {
+#[derive(Clone)]
+pub struct Filter {
     prefix: String,
-    state: Option<u64>,
+    /// Only this state.
+    pub state: Option<u64>,
 }
 
 impl Filter {
-    fn from_environment() -> Self {
+    /// Everything, if the variable is not set.
+    #[must_use]
+    pub fn from_environment() -> Self {
         let text = std::env::var("SOLERA_EXPLORE").unwrap_or_default();
         match text.split_once('#') {
             Some((prefix, state)) => Self { prefix: prefix.into(), state: state.parse().ok() },
@@ -41,13 +53,72 @@ impl Filter {
         }
     }
 
-    fn takes_case(&self, id: &str) -> bool {
+    /// Whether something is asked for.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        !self.prefix.is_empty()
+    }
+
+    /// Whether this workload is to be explored.
+    #[must_use]
+    pub fn takes(&self, id: &str) -> bool {
         if self.state.is_some() { id == self.prefix } else { id.starts_with(&self.prefix) }
     }
 
-    fn takes_some(&self, group: &str) -> bool {
+    /// Whether workloads that begin so may be.
+    #[must_use]
+    pub fn takes_some(&self, group: &str) -> bool {
         group.starts_with(&self.prefix) || self.prefix.starts_with(group)
     }
+
+    /// The rest of the identity asked for, if it begins so.
+    #[must_use]
+    pub fn below(&self, group: &str) -> Option<&str> {
+        self.prefix.strip_prefix(group).filter(|rest| !rest.is_empty())
+    }
+}
+
+/// Images made when they are first needed.
+pub struct Labs {
+    starts: Vec<Start>,
+    labs: Vec<OnceLock<Told<Lab>>>,
+}
+
+impl Labs {
+    /// Of these starts.
+    #[must_use]
+    pub fn new(starts: Vec<Start>) -> Self {
+        let labs = starts.iter().map(|_| OnceLock::new()).collect();
+        Self { starts, labs }
+    }
+
+    /// The image of a start.
+    pub fn lab(&self, start: usize) -> Result<&Lab, String> {
+        let lab = self.labs[start].get_or_init(|| Lab::new(&self.starts[start]));
+        lab.as_ref().map_err(|text| format!("start {}: {text}", self.starts[start].name))
+    }
+}
+
+/// Tells what a worker is about to do.
+pub type Tell<'t> = dyn Fn(&str) + 't;
+
+/// A piece of work for one processor.
+pub struct Job<'j> {
+    /// What it is.
+    pub id: String,
+    /// Does it.
+    pub work: Box<dyn FnOnce(&Tell<'_>) -> Report + Send + 'j>,
+}
+
+/// When to stop before the jobs end.
+#[derive(Clone, Copy, Default)]
+pub struct Stop {
+    /// No job begins later.
+    pub at: Option<Instant>,
+    /// No job begins after a failure.
+    pub at_failure: bool,
+    /// Lines of progress on the standard error output.
+    pub progress: bool,
 }
 
 /// What each worker does at present, for the watchman.
@@ -62,9 +133,10 @@ impl Watch {
     }
 
     /// Waits until all workers are done; ends the process if one hangs.
-    fn keep(&self, left: &AtomicUsize) {
+    fn keep(&self, left: &AtomicUsize, total: &Mutex<Report>, progress: bool) {
+        let (begun, mut told) = (Instant::now(), Instant::now());
         while left.load(Ordering::Acquire) > 0 {
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(20));
             let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner);
             for (what, since) in doing.iter().flatten() {
                 if since.elapsed() > PATIENCE {
@@ -72,82 +144,98 @@ impl Watch {
                     std::process::abort();
                 }
             }
+            if progress && told.elapsed() > PROGRESS {
+                told = Instant::now();
+                let total = total.lock().unwrap_or_else(PoisonError::into_inner);
+                eprintln!("{:>6} s: {}", begun.elapsed().as_secs(), figures(&total));
+            }
         }
     }
 }
 
-/// Explores the cases that `wanted` takes (by mode, class, start and case), in all settings.
-pub fn run(wanted: &(dyn Fn(Setting, &Start, &Case) -> bool + Sync)) -> Report {
-    let filter = Filter::from_environment();
-    let settings = settings();
-    let starts = cases::all();
-    let jobs: Vec<(&Setting, &(Start, Vec<Case>))> = settings
-        .iter()
-        .flat_map(|setting| starts.iter().map(move |start| (setting, start)))
-        .collect();
+/// Does the jobs, one on each processor at a time. Campaigns of one process wait for each other.
+pub fn work<'j>(jobs: impl Iterator<Item = Job<'j>> + Send, stop: Stop) -> Report {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let workers = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let (next, left) = (AtomicUsize::new(0), AtomicUsize::new(workers));
+    let left = AtomicUsize::new(workers);
     let watch = Watch { doing: Mutex::new(vec![None; workers]) };
     let total = Mutex::new(Report::default());
+    let jobs = Mutex::new(jobs.fuse());
+    let next = || {
+        let late = stop.at.is_some_and(|at| Instant::now() >= at);
+        let failed = || !total.lock().unwrap_or_else(PoisonError::into_inner).failures.is_empty();
+        if late || stop.at_failure && failed() {
+            return None;
+        }
+        jobs.lock().unwrap_or_else(PoisonError::into_inner).next()
+    };
     std::thread::scope(|scope| {
         for worker in 0..workers {
             let (next, left, watch, total) = (&next, &left, &watch, &total);
-            let (jobs, filter) = (&jobs, &filter);
             scope.spawn(move || {
-                while let Some((setting, (start, cases))) =
-                    jobs.get(next.fetch_add(1, Ordering::Relaxed))
-                {
-                    let wanted = |case: &&Case| wanted(**setting, start, case);
-                    let cases: Vec<&Case> = cases.iter().filter(wanted).collect();
-                    let tell = |what: Option<String>| watch.set(worker, what);
-                    let report = job(**setting, start, &cases, filter, &tell);
+                while let Some(job) = next() {
+                    watch.set(worker, Some(job.id));
+                    let report = (job.work)(&|what| watch.set(worker, Some(what.to_owned())));
                     total.lock().unwrap_or_else(PoisonError::into_inner).add(report);
+                    watch.set(worker, None);
                 }
                 left.fetch_sub(1, Ordering::Release);
             });
         }
-        watch.keep(&left);
+        watch.keep(&left, &total, stop.progress);
     });
     total.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn job(
+/// Explores the single calls that `wanted` takes (by mode, class, start and case), in all settings.
+pub fn run(wanted: &(dyn Fn(Setting, &Start, &Case) -> bool + Sync)) -> Report {
+    let filter = &Filter::from_environment();
+    let starts = &cases::all();
+    let jobs = settings().into_iter().flat_map(|setting| {
+        starts.iter().filter_map(move |(start, cases)| {
+            let wanted = |case: &&Case| wanted(setting, start, case);
+            let cases: Vec<&Case> = cases.iter().filter(wanted).collect();
+            let group = format!("{}/{}/{}/", setting.mode, setting.class, start.name);
+            let none = cases.is_empty() || !filter.takes_some(&group);
+            (!none).then(|| Job {
+                id: group.clone(),
+                work: Box::new(move |tell| singles(setting, start, &cases, &group, filter, tell)),
+            })
+        })
+    });
+    work(jobs, Stop::default())
+}
+
+fn singles(
     setting: Setting,
     start: &Start,
     cases: &[&Case],
+    group: &str,
     filter: &Filter,
-    tell: &dyn Fn(Option<String>),
+    tell: &Tell<'_>,
 ) -> Report {
     let mut report = Report::default();
-    let group = format!("{}/{}/{}/", setting.mode, setting.class, start.name);
-    if cases.is_empty() || !filter.takes_some(&group) {
-        return report;
-    }
-    tell(Some(group.clone()));
     let lab = match Lab::new(start) {
         Ok(lab) => lab,
-        Err(text) => {
-            report.failures.push(format!("{group}: {text}"));
-            return report;
-        }
+        Err(text) => return Report::failed(format!("{group}: {text}")),
     };
     for case in cases {
         let id = format!("{group}{}", case.name);
-        if filter.takes_case(&id) {
-            tell(Some(id.clone()));
-            let limits = limits(start, case);
-            let selection = Selection { id: &id, only: filter.state, limits };
+        if filter.takes(&id) {
+            tell(&id);
+            let selection =
+                Selection { only: filter.state, ..Selection::all(&id, limits(start, case)) };
             report.add(explore(&lab, case, setting, &selection));
         }
     }
-    tell(None);
     report
 }
 
 /// All modes are explored in full; long lists of calls and the slowest starts sparsely (unless
 /// `SOLERA_TEST_LONG` is set: then everything in full).
 fn limits(start: &Start, case: &Case) -> Limits {
-    if std::env::var_os("SOLERA_TEST_LONG").is_some() {
+    if is_long() {
         return Limits::FULL;
     }
     // Of the slow start, with its 2 MiB to compare, what only a whole chunk can do is explored in full.
@@ -155,17 +243,24 @@ fn limits(start: &Start, case: &Case) -> Limits {
     if case.calls.len() < 10 && !slow { Limits::FULL } else { Limits::SPARSE }
 }
 
-/// What a test prints: the figures and the failures.
+/// The figures of a report, in one line.
 #[must_use]
-pub fn summary(report: &Report) -> String {
-    let mut text = format!(
-        "{} calls, {} states ({} distinct), {} crashes inside a recovery, {} failures",
+pub fn figures(report: &Report) -> String {
+    format!(
+        "{} workloads, {} calls, {} states ({} distinct), {} crashes inside a recovery, {} failures",
+        report.workloads,
         report.calls,
         report.states,
         report.distinct,
         report.nested,
         report.failures.len()
-    );
+    )
+}
+
+/// What a test prints: the figures and the failures.
+#[must_use]
+pub fn summary(report: &Report) -> String {
+    let mut text = figures(report);
     for failure in report.failures.iter().take(TOLD) {
         text.push_str("\n\n");
         text.push_str(failure);

@@ -4,7 +4,7 @@ use crate::content::{Content, PAGE};
 use crate::engine::{Engine, reduce};
 use crate::model::{Body, Model, Object, ObjectId, ROOT};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use vfs::{FileSystem, Kind, Node, OpenFlags, UserOut, Whence};
 
 /// Files up to this size are read whole; of longer ones the parts that hold data are.
@@ -22,7 +22,25 @@ pub fn exactly(_: ObjectId, object: &Object, found: &Content) -> Option<String> 
     if found.size() != expected.size() {
         return Some(format!("size {} instead of {}", found.size(), expected.size()));
     }
-    let at = expected.first_difference(found)?;
+    unexplained(object, expected, found)
+}
+
+/// The first byte that is neither what is `expected` nor what a store through a mapping has replaced since
+/// the last sync.
+#[must_use]
+pub fn unexplained(object: &Object, expected: &Content, found: &Content) -> Option<String> {
+    let first = expected.first_difference(found)?;
+    let at = if object.unsynced.is_empty() {
+        first
+    } else {
+        let pages: BTreeSet<u64> = expected.page_numbers().chain(found.page_numbers()).collect();
+        pages.into_iter().find_map(|page| {
+            let [one, two] = [expected, found].map(|content| content.bytes(page * PAGE, PAGE));
+            (page * PAGE..).zip(one.iter().zip(&two)).find_map(|(at, (want, have))| {
+                (want != have && !object.may_be(at, *have)).then_some(at)
+            })
+        })?
+    };
     let (want, have) = (expected.bytes(at, 8), found.bytes(at, 8));
     Some(format!("bytes at {at:#x} are {have:02x?} instead of {want:02x?}"))
 }

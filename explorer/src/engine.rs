@@ -1,6 +1,6 @@
 //! An engine behind the contract, as a [`System`]: what a face does, with as little code as possible.
 
-use crate::content::fill;
+use crate::content::{PAGE, fill};
 use crate::workload::{Action, Outcome, SLOTS, Stat, System, Value, components, split_path};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -9,17 +9,26 @@ use vfs::{
     Whence,
 };
 
+/// Stores bytes at an offset of the region, as a program does that has it mapped.
+pub type Poke = dyn Fn(u64, &[u8]) + Send + Sync;
+
 /// An engine and the open files of one "process".
 pub struct Engine {
     fs: Arc<dyn FileSystem>,
     slots: [Option<Desc>; SLOTS],
+    poke: Option<Box<Poke>>,
 }
 
 impl Engine {
     /// Nothing open yet.
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>) -> Self {
-        Self { fs, slots: [None; SLOTS] }
+        Self { fs, slots: [None; SLOTS], poke: None }
+    }
+
+    /// From here on stores through mappings are possible: `poke` does them.
+    pub fn set_poke(&mut self, poke: Box<Poke>) {
+        self.poke = Some(poke);
     }
 
     /// The engine itself.
@@ -252,6 +261,34 @@ impl Engine {
         Ok(Value::Count(0))
     }
 
+    fn store_mapped(&self, slot: usize, tag: u32, offset: u64, length: u64) -> Outcome {
+        let poke = self.poke.as_ref().ok_or(Errno::NOSYS)?;
+        let desc = self.desc(slot)?;
+        let (node, flags) = self.fs.describe(desc)?;
+        let attr = self.fs.attr(node)?;
+        if attr.kind != Kind::File {
+            return Err(Errno::NODEV);
+        }
+        if !flags.reads() || !flags.writes() {
+            return Err(Errno::ACCESS);
+        }
+        if offset + length > attr.size {
+            return Err(Errno::FAULT);
+        }
+        let bytes = fill(tag, length);
+        let (first, end) = (offset / PAGE * PAGE, (offset + length).next_multiple_of(PAGE));
+        for piece in self.fs.map(desc, first, end - first, true)? {
+            let from = piece.file_offset.max(offset);
+            let to = (piece.file_offset + piece.length).min(offset + length);
+            let Some(at) = piece.region_offset else { return Err(Errno::FAULT) };
+            if from < to {
+                let stored = &bytes[(from - offset) as usize..(to - offset) as usize];
+                poke(at + (from - piece.file_offset), stored);
+            }
+        }
+        Ok(Value::Done)
+    }
+
     fn truncate_open(&self, slot: usize, size: u64) -> Outcome {
         let (node, flags) = self.fs.describe(self.desc(slot)?)?;
         if !flags.writes() {
@@ -294,6 +331,9 @@ impl Engine {
             }
             Action::Map { slot, offset, length } => {
                 self.fs.map(self.desc(slot)?, offset, length, true).map(|_| Value::Done)
+            }
+            Action::StoreMapped { slot, tag, offset, length } => {
+                self.store_mapped(slot, tag, offset, length)
             }
             Action::Sync { slot, data_only } => {
                 self.fs.sync(self.desc(slot)?, data_only).map(|()| Value::Done)

@@ -3,7 +3,7 @@
 use crate::cases::Case;
 use crate::engine::Engine;
 use crate::judge::{Call, check_volume, exercise, free_space, remove_all};
-use crate::lab::{Lab, Recorder, Setting, Told, Volatile, Window, volatile_overlay};
+use crate::lab::{Lab, Pinned, Recorder, Setting, Told, Volatile, Window, volatile_overlay};
 use crate::model::Model;
 use crate::states::{Limits, Overlay, State, Tracker, mix};
 use crate::workload::{Action, System};
@@ -22,21 +22,40 @@ const NESTED_MAX: u64 = 16;
 #[derive(Default, Debug)]
 #[allow(missing_docs)]
 pub struct Report {
+    pub workloads: u64,
     pub calls: u64,
     pub states: u64,
     pub distinct: u64,
     pub nested: u64,
     pub failures: Vec<String>,
+    /// Where the last failure was, if it was in a state: what a search for a shorter workload needs.
+    pub broken: Option<Broken>,
+}
+
+/// The call and the state of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Broken {
+    pub call: usize,
+    pub state: u64,
 }
 
 impl Report {
     /// Both.
     pub fn add(&mut self, other: Report) {
+        self.workloads += other.workloads;
         self.calls += other.calls;
         self.states += other.states;
         self.distinct += other.distinct;
         self.nested += other.nested;
         self.failures.extend(other.failures);
+        self.broken = other.broken.or(self.broken);
+    }
+
+    /// A report of one failure outside any state.
+    #[must_use]
+    pub fn failed(text: String) -> Self {
+        Self { workloads: 1, failures: vec![text], ..Self::default() }
     }
 }
 
@@ -58,6 +77,23 @@ pub struct Selection<'s> {
     pub only: Option<u64>,
     /// How many states.
     pub limits: Limits,
+    /// One recovered volume in so many is also used and emptied.
+    pub use_one_in: u64,
+    /// The calls may find the volume full.
+    pub may_fill: bool,
+}
+
+impl<'s> Selection<'s> {
+    /// All states within `limits`, each volume used.
+    #[must_use]
+    pub fn all(id: &'s str, limits: Limits) -> Self {
+        Self { id, only: None, limits, use_one_in: 1, may_fill: false }
+    }
+}
+
+/// A number for everything that is drawn for a case.
+fn seed_of(id: &str) -> u64 {
+    id.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)))
 }
 
 fn bare(model: &Model) -> Model {
@@ -66,8 +102,31 @@ fn bare(model: &Model) -> Model {
     model
 }
 
+/// Whether the volume's answer is the model's. A volume that is full may say so: then the call changed
+/// nothing, and the model does not learn of it.
+fn both(engine: &mut Engine, model: &mut Model, action: &Action, may_fill: bool) -> Told<()> {
+    let found = engine.apply(action);
+    if may_fill && found == Err(rustix::io::Errno::NOSPC) {
+        return Ok(());
+    }
+    let expected = model.apply(action);
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{action:?} gives {found:?}, not {expected:?}"))
+    }
+}
+
 /// Attaches, does what comes before, then the calls, under a trace.
-fn run<'c>(lab: &Lab, case: &'c Case, setting: Setting) -> Told<Run<'c>> {
+fn run<'c>(
+    lab: &Lab,
+    case: &'c Case,
+    setting: Setting,
+    selection: &Selection<'_>,
+) -> Told<Run<'c>> {
+    let may_fill = lab.full || selection.may_fill;
+    // The lane and the group of a call are its processor's: the same ones again for the same case.
+    let _pinned = Pinned::to(seed_of(selection.id) as usize);
     let recorder = Arc::new(Recorder::default());
     let mut region = lab.region(setting)?;
     region.set_hook(recorder.clone());
@@ -77,16 +136,12 @@ fn run<'c>(lab: &Lab, case: &'c Case, setting: Setting) -> Told<Run<'c>> {
     let mut model = lab.model.clone();
     // The image was detached orderly: every size in it is durable.
     model.apply(&Action::SyncAll).map_err(|errno| format!("{errno:?}"))?;
-    let mut both = |action: &Action, model: &mut Model| {
-        let (expected, found) = (model.apply(action), engine.apply(action));
-        let full = lab.full && found == Err(rustix::io::Errno::NOSPC);
-        if found == expected || full {
-            return Ok(());
-        }
-        Err(format!("{action:?} gives {found:?}, not {expected:?}"))
-    };
+    let poker = Arc::clone(&recorder);
+    engine.set_poke(Box::new(move |off, bytes| {
+        window.poke(&poker, off, bytes).expect("memory that is mapped can be stored to");
+    }));
     for action in &case.before {
-        both(action, &mut model)?;
+        both(&mut engine, &mut model, action, may_fill)?;
     }
     let mut models = vec![bare(&model)];
     let mut calls = Vec::new();
@@ -95,7 +150,7 @@ fn run<'c>(lab: &Lab, case: &'c Case, setting: Setting) -> Told<Run<'c>> {
     for action in &case.calls {
         live.push(volatile()?);
         recorder.trace.mark("begin");
-        both(action, &mut model)?;
+        both(&mut engine, &mut model, action, may_fill)?;
         recorder.trace.mark("end");
         live.push(volatile()?);
         models.push(bare(&model));
@@ -109,25 +164,19 @@ fn run<'c>(lab: &Lab, case: &'c Case, setting: Setting) -> Told<Run<'c>> {
 
 /// Explores one case; failures are told in the report.
 pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'_>) -> Report {
-    let mut report = Report::default();
-    let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| run(lab, case, setting)));
+    let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| run(lab, case, setting, selection)));
     let run = match attempt {
         Ok(Ok(run)) => run,
-        Ok(Err(text)) => {
-            report.failures.push(format!("{}: {text}", selection.id));
-            return report;
-        }
-        Err(_) => {
-            report.failures.push(format!("{}: the call panicked", selection.id));
-            return report;
-        }
+        Ok(Err(text)) => return Report::failed(format!("{}: {text}", selection.id)),
+        Err(_) => return Report::failed(format!("{}: the call panicked", selection.id)),
     };
+    let mut report = Report { workloads: 1, ..Report::default() };
     report.calls = run.calls.len() as u64;
     let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
     let Some(first) = run.events.iter().position(is_begin) else { return report };
     let mut tracker = Tracker::new(&lab.base, &run.events, setting.class);
     tracker.skip(first);
-    let seed = selection.id.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
+    let seed = seed_of(selection.id);
     let mut seen = HashSet::new();
     tracker.explore(first, &selection.limits, seed, &mut |state, marks| {
         let number = report.states;
@@ -137,7 +186,7 @@ pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'
         }
         report.distinct += 1;
         let judged = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            judge(lab, &run, setting, state, marks, number)
+            judge(lab, &run, setting, state, (marks, number, selection.use_one_in))
         }));
         let text = match judged {
             Ok(Ok(nested)) => {
@@ -147,6 +196,7 @@ pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'
             Ok(Err(text)) => text,
             Err(_) => "recovery or use panicked".into(),
         };
+        report.broken = Some(Broken { call: marks.saturating_sub(1) / 2, state: number });
         report.failures.push(describe(selection.id, number, &run, state, marks, &text));
         false
     });
@@ -191,8 +241,7 @@ fn judge(
     run: &Run<'_>,
     setting: Setting,
     state: &State<'_>,
-    marks: usize,
-    number: u64,
+    (marks, number, use_one_in): (usize, u64, u64),
 ) -> Told<u64> {
     let kinds = [Volatile::Before, Volatile::Live, Volatile::Garbage];
     // While a call runs, volatile words may say what they said when it began: what they say later is
@@ -203,22 +252,34 @@ fn judge(
     let mut region = lab.crashed(setting, &overlay)?;
     let (call, returned) = call_at(run, setting, marks);
     let nested = number.is_multiple_of(NESTED_EVERY);
+    let used = number.is_multiple_of(use_one_in);
     let recorder = Arc::new(Recorder::default());
     if nested {
         region.set_hook(recorder.clone());
     }
+    // Every other recovery sees one processor only.
+    let _pinned = used.then(|| Pinned::to((number / use_one_in) as usize));
     let volume = lab.attach(region, setting)?;
     let events = if nested { recorder.trace.take() } else { Vec::new() };
-    check_recovered(lab, &volume, &call, returned)?;
+    check_recovered(lab, &volume, &call, returned, used)?;
     drop(volume);
     if nested { crash_again(lab, setting, &overlay, events, &call, returned) } else { Ok(0) }
 }
 
-fn check_recovered(lab: &Lab, volume: &Arc<Volume>, call: &Call<'_>, returned: bool) -> Told<()> {
+fn check_recovered(
+    lab: &Lab,
+    volume: &Arc<Volume>,
+    call: &Call<'_>,
+    returned: bool,
+    used: bool,
+) -> Told<()> {
     let mut engine = Engine::new(volume.clone());
     call.check(&engine, returned)?;
     check_volume(volume)?;
     let free = free_space(volume)?;
+    if !used {
+        return Ok(());
+    }
     if !lab.full {
         exercise(&mut engine)?;
         let left = free_space(volume)?;

@@ -7,7 +7,7 @@
 //! may be any that the file had since, and what lies below it is as it was written. In no mode does a
 //! file ever show bytes that were not written to it: the data of each write is unmistakable.
 
-use crate::compare::{compare, exactly};
+use crate::compare::{compare, exactly, unexplained};
 use crate::content::{Content, PAGE, fill};
 use crate::engine::Engine;
 use crate::model::{Model, Object, ObjectId};
@@ -72,11 +72,13 @@ impl Call<'_> {
         if self.mode == Mode::Posix {
             sizes.extend(old.durable_sizes.iter().chain(&object.durable_sizes));
         }
+        // A copy has the guarantees of a write for each of its pieces.
+        let pieces = matches!(self.action, Action::CopyRange { .. });
         let between = was.size().min(is.size())..=was.size().max(is.size());
-        if !sizes.contains(&found.size()) && !between.contains(&found.size()) {
+        if !(sizes.contains(&found.size()) || pieces && between.contains(&found.size())) {
             return Some(format!("size {} is none of {sizes:?}", found.size()));
         }
-        differs_torn(was, is, found)
+        differs_torn(object, was, is, found)
     }
 }
 
@@ -88,13 +90,11 @@ fn prefix(_: ObjectId, object: &Object, found: &Content) -> Option<String> {
     }
     let mut expected = expected.clone();
     expected.truncate(found.size().min(expected.size()));
-    let at = expected.first_difference(found)?;
-    let (want, have) = (expected.bytes(at, 8), found.bytes(at, 8));
-    Some(format!("bytes at {at:#x} are {have:02x?} instead of {want:02x?}"))
+    unexplained(object, &expected, found)
 }
 
 /// The first byte that is neither the old nor the new one, or beyond the old end not the new one.
-fn differs_torn(was: &Content, is: &Content, found: &Content) -> Option<String> {
+fn differs_torn(object: &Object, was: &Content, is: &Content, found: &Content) -> Option<String> {
     let pages: BTreeSet<u64> =
         was.page_numbers().chain(is.page_numbers()).chain(found.page_numbers()).collect();
     for page in pages {
@@ -103,8 +103,8 @@ fn differs_torn(was: &Content, is: &Content, found: &Content) -> Option<String> 
         for (index, &byte) in now.iter().enumerate() {
             let old_byte = old.get(index).copied();
             let new_byte = new.get(index).copied().unwrap_or(0);
-            if byte != new_byte && Some(byte) != old_byte {
-                let at = start + index as u64;
+            let at = start + index as u64;
+            if byte != new_byte && Some(byte) != old_byte && !object.may_be(at, byte) {
                 return Some(format!(
                     "byte at {at:#x} is {byte:#x}, neither old {old_byte:x?} nor new {new_byte:#x}"
                 ));

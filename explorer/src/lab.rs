@@ -82,7 +82,8 @@ impl Hook for Recorder {
     }
 }
 
-/// Where a region's bytes can be read without its help.
+/// Where a region's bytes can be read and stored without its help.
+#[derive(Clone, Copy)]
 pub struct Window {
     base: u64,
 }
@@ -92,6 +93,13 @@ impl Window {
     #[must_use]
     pub fn of(region: &Region) -> Self {
         Self { base: region.base() as u64 }
+    }
+
+    /// Stores bytes as a program does through a mapping: the recorder hears of it.
+    pub fn poke(&self, recorder: &Recorder, off: u64, bytes: &[u8]) -> std::io::Result<()> {
+        recorder.store(off, bytes, false, Location::caller());
+        let memory = std::fs::OpenOptions::new().write(true).open("/proc/self/mem")?;
+        memory.write_all_at(bytes, self.base + off)
     }
 
     /// The lines that hold volatile words, as they are now.
@@ -105,6 +113,29 @@ impl Window {
             overlay.push((line, bytes));
         }
         Ok(overlay)
+    }
+}
+
+/// This thread runs on one processor while this lives.
+pub struct Pinned(rustix::thread::CpuSet);
+
+impl Pinned {
+    /// On the `number`-th of the processors that it may use, counted round; `None` where that cannot be set.
+    #[must_use]
+    pub fn to(number: usize) -> Option<Self> {
+        let before = rustix::thread::sched_getaffinity(None).ok()?;
+        let all: Vec<usize> =
+            (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| before.is_set(cpu)).collect();
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(all[number % all.len().max(1)]);
+        rustix::thread::sched_setaffinity(None, &one).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = rustix::thread::sched_setaffinity(None, &self.0);
     }
 }
 

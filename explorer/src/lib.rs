@@ -3,7 +3,8 @@
 //! - [`workload`]: actions on a file system, and what they give; [`content`]: what is written.
 //! - [`model`], [`engine`], [`kernel`]: the three systems that actions are applied to: the contract
 //!   in memory, an engine behind the contract, a directory of a kernel file system.
-//! - [`cases`]: start states and the calls explored on them; [`states`]: which images a power cut can
+//! - [`cases`]: start states and the calls explored on them; [`random`]: sequences drawn by a seed;
+//!   [`states`]: which images a power cut can
 //!   leave of a traced run; [`lab`]: the images themselves.
 //! - [`compare`], [`judge`]: what a recovered volume must hold; [`explore`]: one case; [`campaign`]: all.
 
@@ -17,5 +18,7 @@ pub mod judge;
 pub mod kernel;
 pub mod lab;
 pub mod model;
+pub mod random;
+pub mod sequences;
 pub mod states;
 pub mod workload;

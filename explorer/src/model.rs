@@ -36,6 +36,9 @@ pub struct Object {
     mapped: bool,
     /// Sizes that may be the durable one if appends wait for `fsync`.
     pub durable_sizes: BTreeSet<u64>,
+    /// What stores through a mapping have replaced since the last sync: offsets and bytes. A crash may
+    /// leave any of it.
+    pub unsynced: Vec<(u64, Vec<u8>)>,
 }
 
 /// What an object holds.
@@ -84,6 +87,7 @@ impl Object {
             linkable: false,
             mapped: false,
             durable_sizes: [0].into(),
+            unsynced: Vec::new(),
         }
     }
 
@@ -117,6 +121,20 @@ impl Object {
         if let Body::File(content) = &self.body {
             self.durable_sizes = [content.size()].into();
         }
+    }
+
+    /// Everything stored is durable.
+    fn settle(&mut self) {
+        self.settle_size();
+        self.unsynced.clear();
+    }
+
+    /// Whether a crash may leave `byte` at `at` instead of what is there.
+    #[must_use]
+    pub fn may_be(&self, at: u64, byte: u8) -> bool {
+        self.unsynced.iter().any(|(offset, old)| {
+            at.checked_sub(*offset).and_then(|index| old.get(index as usize)) == Some(&byte)
+        })
     }
 
     /// A size moved that is not committed before `fsync`.
@@ -635,9 +653,35 @@ impl Model {
         Ok(Value::Done)
     }
 
+    fn store_mapped(&mut self, slot: usize, tag: u32, offset: u64, length: u64) -> Outcome {
+        let open = self.slot(slot)?.clone();
+        if self.object(open.object).kind != Kind::File {
+            return Err(Errno::NODEV);
+        }
+        if !open.flags.reads() || !open.flags.writes() {
+            return Err(Errno::ACCESS);
+        }
+        let object = self.object_mut(open.object);
+        let content = object.content_mut()?;
+        if offset + length > content.size() {
+            return Err(Errno::FAULT);
+        }
+        let old = content.bytes(offset, length);
+        content.write(offset, &fill(tag, length));
+        object.mapped = true;
+        object.unsynced.push((offset, old));
+        Ok(Value::Done)
+    }
+
+    /// Whether the file of a slot has stores through a mapping that no sync has made durable.
+    #[must_use]
+    pub fn is_unsynced(&self, slot: usize) -> bool {
+        self.slot(slot).is_ok_and(|open| !self.object(open.object).unsynced.is_empty())
+    }
+
     fn sync(&mut self, slot: usize) -> Outcome {
         let id = self.slot(slot)?.object;
-        self.object_mut(id).settle_size();
+        self.object_mut(id).settle();
         Ok(Value::Done)
     }
 
@@ -746,9 +790,12 @@ impl Model {
                 self.relink((from, to), (from_offset, to_offset), length)
             }
             Action::Map { slot, .. } => self.map(slot),
+            Action::StoreMapped { slot, tag, offset, length } => {
+                self.store_mapped(slot, tag, offset, length)
+            }
             Action::Sync { slot, .. } => self.sync(slot),
             Action::SyncAll => {
-                self.objects.values_mut().for_each(Object::settle_size);
+                self.objects.values_mut().for_each(Object::settle);
                 Ok(Value::Done)
             }
             _ => Err(Errno::NOSYS),

@@ -3,12 +3,12 @@
 //! The model of a cache-line machine: 8-byte stores are atomic; the stores to one line persist in
 //! program order, as a prefix; different lines in any order; a dirty line may be evicted at any
 //! time, flushed or not; a streamed store is pending until the next fence, and its words persist in any
-//! order. After a fence everything
-//! flushed or streamed before it is durable, and a line that nobody flushed stays pending for as
-//! long as the trace goes on: so a forgotten flush shows at every later point. On a machine of class
-//! `byte` the state is a prefix of the program's order.
+//! order. After a fence everything that its thread
+//! flushed or streamed before it is durable, with what the same lines held before that; a line that nobody
+//! flushed stays pending for as long as the trace goes on: so a forgotten flush shows at every later
+//! point. On a machine of class `byte` the state is a prefix of the program's order.
 //!
-//! At each fence and at each mark: nothing, everything, each unit alone, all but one, pairs, the
+//! At each fence, at each mark, and now and then inside an epoch of many stores: nothing, everything, each unit alone, all but one, pairs, the
 //! power set of up to six, prefixes of the program's order, torn lines, and a seeded sample. A unit is
 //! a line, or the inside of a long store that one call made (its first and its last line are units of
 //! their own; the sample still takes its lines one by one).
@@ -17,6 +17,9 @@ use pmem::Class;
 use pmem::trace::Event;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::Location;
+
+/// Stores of an epoch after which samples are taken inside it.
+const EPOCH_STEP: usize = 32;
 
 /// Bytes of a cache line.
 pub const LINE: u64 = 64;
@@ -38,13 +41,17 @@ pub struct Limits {
     pub samples: usize,
     /// Prefixes of the program's order.
     pub prefixes: usize,
+    /// Besides nothing and everything, one state in so many, drawn by the seed.
+    pub one_in: u64,
 }
 
 impl Limits {
     /// Enough to find what one operation can do wrong.
-    pub const FULL: Self = Self { pairs: 10, power_set: 6, samples: 12, prefixes: 12 };
+    pub const FULL: Self = Self { pairs: 10, power_set: 6, samples: 12, prefixes: 12, one_in: 1 };
     /// For runs that differ little from one explored in full.
-    pub const SPARSE: Self = Self { pairs: 0, power_set: 3, samples: 3, prefixes: 4 };
+    pub const SPARSE: Self = Self { pairs: 0, power_set: 3, samples: 3, prefixes: 4, one_in: 1 };
+    /// For long sequences of calls, of which there are many.
+    pub const THIN: Self = Self { one_in: 6, ..Self::SPARSE };
 }
 
 /// A part of a store event inside one line.
@@ -57,7 +64,8 @@ struct Piece {
     at: u8,
     len: u8,
     streamed: bool,
-    flushed: bool,
+    /// The threads that have it in flight: who streamed it, or who flushed it since.
+    by: u8,
 }
 
 impl Piece {
@@ -128,6 +136,8 @@ impl State<'_> {
 pub struct Tracker<'e> {
     base: &'e [u8],
     events: &'e [Event],
+    /// The thread of each event; missing ones are the first thread's.
+    threads: &'e [u8],
     durable: HashMap<u64, Line>,
     hash: u64,
     pending: BTreeMap<u64, Vec<Piece>>,
@@ -139,7 +149,16 @@ impl<'e> Tracker<'e> {
     #[must_use]
     pub fn new(base: &'e [u8], events: &'e [Event], class: Class) -> Self {
         let (durable, pending) = (HashMap::new(), BTreeMap::new());
-        Self { base, events, durable, hash: 0, pending, class }
+        Self { base, events, threads: &[], durable, hash: 0, pending, class }
+    }
+
+    /// Says which thread each event is of: a fence is for what its own thread has in flight.
+    pub fn of_threads(&mut self, threads: &'e [u8]) {
+        self.threads = threads;
+    }
+
+    fn thread(&self, event: usize) -> u8 {
+        self.threads.get(event).copied().unwrap_or(0)
     }
 
     /// Lines in which the durable state differs from the base already.
@@ -240,32 +259,33 @@ impl<'e> Tracker<'e> {
                 at: (at % LINE) as u8,
                 len: take as u8,
                 streamed: *streamed,
-                flushed: false,
+                by: if *streamed { 1 << self.thread(event as usize) } else { 0 },
             };
             self.pending.entry(at / LINE * LINE).or_default().push(piece);
             done += take;
         }
     }
 
-    fn flush(&mut self, line: u64) {
+    fn flush(&mut self, line: u64, by: u8) {
         for piece in self.pending.get_mut(&line).into_iter().flatten() {
-            piece.flushed = true;
+            piece.by |= 1 << by;
         }
     }
 
-    fn fence(&mut self) {
+    fn fence(&mut self, by: u8) {
         let pending = std::mem::take(&mut self.pending);
-        for (line, pieces) in pending {
-            let mut bytes = self.line(line);
-            let mut left = Vec::new();
-            for piece in pieces {
-                if piece.flushed || piece.streamed {
-                    self.store_piece(&mut bytes, &piece, piece.len);
-                } else {
-                    left.push(piece);
+        for (line, mut pieces) in pending {
+            let in_flight = |piece: &Piece| piece.by >> by & 1 == 1;
+            // What a line was stored before goes with it.
+            let count = pieces.iter().rposition(in_flight).map_or(0, |last| last + 1);
+            let left = pieces.split_off(count);
+            if !pieces.is_empty() {
+                let mut bytes = self.line(line);
+                for piece in &pieces {
+                    self.store_piece(&mut bytes, piece, piece.len);
                 }
+                self.set_durable(line, bytes);
             }
-            self.set_durable(line, bytes);
             if !left.is_empty() {
                 self.pending.insert(line, left);
             }
@@ -287,8 +307,8 @@ impl<'e> Tracker<'e> {
     fn step(&mut self, event: usize) {
         match &self.events[event] {
             Event::Store { .. } => self.store(event as u32),
-            Event::Flush { line, .. } => self.flush(*line),
-            Event::Fence { .. } => self.fence(),
+            Event::Flush { line, .. } => self.flush(*line, self.thread(event)),
+            Event::Fence { .. } => self.fence(self.thread(event)),
             Event::Mark(_) => {}
         }
         if self.class == Class::Byte {
@@ -312,8 +332,11 @@ impl<'e> Tracker<'e> {
         seed: u64,
         visit: &mut dyn FnMut(&State<'_>, usize) -> bool,
     ) {
-        let mut marks = 0;
+        let (mut marks, mut told_count, mut epoch) = (0, 0_u64, 0_usize);
         for event in start..self.events.len() {
+            epoch =
+                if matches!(self.events[event], Event::Store { .. }) { epoch + 1 } else { epoch };
+            let inside = epoch > 0 && epoch.is_multiple_of(EPOCH_STEP);
             let point = match &self.events[event] {
                 Event::Fence { at } => format!("fence@{}", caller(at)),
                 Event::Mark(text) => {
@@ -328,13 +351,25 @@ impl<'e> Tracker<'e> {
             let point = format!("{event}:{point}");
             let mut go_on = true;
             let mut told = |state: &State<'_>| {
-                go_on = go_on && visit(state, marks);
+                told_count += 1;
+                let always =
+                    state.name.ends_with("/nothing") || state.name.ends_with("/everything");
+                if always || mix(seed ^ told_count << 20).is_multiple_of(limits.one_in) {
+                    go_on = go_on && visit(state, marks);
+                }
             };
             match (&self.events[event], self.class) {
                 (Event::Store { .. }, Class::Byte) => self.inside_store(event, &point, &mut told),
                 (Event::Fence { .. }, Class::Byte) => {}
                 (Event::Fence { .. } | Event::Mark(_), _) => {
+                    epoch = 0;
                     self.at_point(&point, limits, seed ^ event as u64, &mut told);
+                }
+                (Event::Store { .. }, _) if inside => {
+                    let mut tell = |what: &str, kept: Survivors| {
+                        self.tell(&point, what, kept, &mut told);
+                    };
+                    self.samples(limits.samples, seed ^ event as u64, &mut tell);
                 }
                 _ => {}
             }
@@ -602,6 +637,40 @@ mod tests {
         both[64..72].fill(2);
         let after: Vec<_> = found.iter().filter(|(marks, _)| *marks == 1).collect();
         assert_eq!(after, [&(1, durable), &(1, both)]);
+    }
+
+    #[test]
+    fn a_fence_is_for_its_own_thread() {
+        let events = [
+            store(0, &[1; 8], false),
+            flush(0),
+            store(64, &[2; 64], true),
+            fence(),
+            Event::Mark("end".into()),
+        ];
+        let base = vec![0; 128];
+        let mut tracker = Tracker::new(&base, &events, Class::CacheLine);
+        tracker.of_threads(&[0, 0, 1, 1, 1]);
+        tracker.skip(4);
+        assert_eq!(tracker.pending.keys().collect::<Vec<_>>(), [&0]);
+        assert_eq!(tracker.line(64), [2; 64]);
+    }
+
+    #[test]
+    fn what_a_line_held_before_goes_with_it() {
+        let events = [
+            store(0, &[1; 8], false),
+            store(0, &[2; 64], true),
+            fence(),
+            Event::Mark("end".into()),
+        ];
+        let found = images(&events, Class::CacheLine, 64);
+        let after: Vec<_> = found.iter().filter(|(marks, _)| *marks == 1).collect();
+        assert_eq!(after, [&(1, vec![2; 64])]);
+        let mut tracker = Tracker::new(&[], &events, Class::CacheLine);
+        tracker.skip(3);
+        assert!(tracker.pending.is_empty());
+        assert_eq!(tracker.line(0), [2; 64]);
     }
 
     #[test]

@@ -12,39 +12,161 @@ use vfs::{Kind, Whence};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Action {
-    Create { path: String, kind: Kind, mode: u32 },
-    Symlink { path: String, target: String },
-    Temporary { dir: String, slot: usize, exclusive: bool },
-    Link { from: String, to: String },
-    LinkOpen { slot: usize, to: String },
-    Unlink { path: String },
-    RemoveDir { path: String },
-    Rename { from: String, to: String, flags: u32 },
-    SetMode { path: String, mode: u32 },
-    SetOwner { path: String, uid: u32, gid: u32 },
-    SetTimes { path: String, atime: i64, mtime: i64 },
-    SetXattr { path: String, name: String, tag: u32, length: u64, flags: u32 },
-    RemoveXattr { path: String, name: String },
-    GetXattr { path: String, name: String, room: usize },
-    ListXattr { path: String },
-    Stat { path: String },
-    ReadLink { path: String },
-    ReadDir { path: String },
-    Open { path: String, slot: usize, flags: i32 },
-    Close { slot: usize },
-    StatOpen { slot: usize },
-    Write { slot: usize, tag: u32, length: u64 },
-    WriteAt { slot: usize, tag: u32, offset: u64, length: u64 },
-    Read { slot: usize, length: u64 },
-    ReadAt { slot: usize, offset: u64, length: u64 },
-    Seek { slot: usize, offset: i64, whence: Whence },
-    Truncate { path: String, size: u64 },
-    TruncateOpen { slot: usize, size: u64 },
-    Allocate { slot: usize, mode: u32, offset: u64, length: u64 },
-    CopyRange { from: usize, from_offset: u64, to: usize, to_offset: u64, length: u64 },
-    Relink { from: usize, from_offset: u64, to: usize, to_offset: u64, length: u64 },
-    Map { slot: usize, offset: u64, length: u64 },
-    Sync { slot: usize, data_only: bool },
+    Create {
+        path: String,
+        kind: Kind,
+        mode: u32,
+    },
+    Symlink {
+        path: String,
+        target: String,
+    },
+    Temporary {
+        dir: String,
+        slot: usize,
+        exclusive: bool,
+    },
+    Link {
+        from: String,
+        to: String,
+    },
+    LinkOpen {
+        slot: usize,
+        to: String,
+    },
+    Unlink {
+        path: String,
+    },
+    RemoveDir {
+        path: String,
+    },
+    Rename {
+        from: String,
+        to: String,
+        flags: u32,
+    },
+    SetMode {
+        path: String,
+        mode: u32,
+    },
+    SetOwner {
+        path: String,
+        uid: u32,
+        gid: u32,
+    },
+    SetTimes {
+        path: String,
+        atime: i64,
+        mtime: i64,
+    },
+    SetXattr {
+        path: String,
+        name: String,
+        tag: u32,
+        length: u64,
+        flags: u32,
+    },
+    RemoveXattr {
+        path: String,
+        name: String,
+    },
+    GetXattr {
+        path: String,
+        name: String,
+        room: usize,
+    },
+    ListXattr {
+        path: String,
+    },
+    Stat {
+        path: String,
+    },
+    ReadLink {
+        path: String,
+    },
+    ReadDir {
+        path: String,
+    },
+    Open {
+        path: String,
+        slot: usize,
+        flags: i32,
+    },
+    Close {
+        slot: usize,
+    },
+    StatOpen {
+        slot: usize,
+    },
+    Write {
+        slot: usize,
+        tag: u32,
+        length: u64,
+    },
+    WriteAt {
+        slot: usize,
+        tag: u32,
+        offset: u64,
+        length: u64,
+    },
+    Read {
+        slot: usize,
+        length: u64,
+    },
+    ReadAt {
+        slot: usize,
+        offset: u64,
+        length: u64,
+    },
+    Seek {
+        slot: usize,
+        offset: i64,
+        whence: Whence,
+    },
+    Truncate {
+        path: String,
+        size: u64,
+    },
+    TruncateOpen {
+        slot: usize,
+        size: u64,
+    },
+    Allocate {
+        slot: usize,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    },
+    CopyRange {
+        from: usize,
+        from_offset: u64,
+        to: usize,
+        to_offset: u64,
+        length: u64,
+    },
+    Relink {
+        from: usize,
+        from_offset: u64,
+        to: usize,
+        to_offset: u64,
+        length: u64,
+    },
+    Map {
+        slot: usize,
+        offset: u64,
+        length: u64,
+    },
+    /// A shared mapping of the range, and a store into it.
+    StoreMapped {
+        slot: usize,
+        tag: u32,
+        offset: u64,
+        length: u64,
+    },
+    Sync {
+        slot: usize,
+        data_only: bool,
+    },
     SyncAll,
 }
 

@@ -1,12 +1,25 @@
-//! Every single operation of the contract, on every relevant start state, in all modes and on both
-//! classes of persistence: no power cut leaves anything but what the mode promises.
+//! No power cut leaves anything but what the mode promises: every single operation of the contract, on
+//! every relevant start state, in all modes and on both classes of persistence; and random sequences.
+//!
+//! `SOLERA_EXPLORE` replays a failure (see `campaign.rs`).
 
-use explorer::campaign::{run, summary};
+use explorer::campaign::{Filter, Stop, is_long, run, summary};
+use explorer::explore::Report;
+use explorer::sequences;
+
+fn must_hold(report: &Report) {
+    println!("{}", summary(report));
+    assert!(report.failures.is_empty(), "{}", summary(report));
+    assert!(report.calls > 0 || Filter::from_environment().is_set(), "nothing was explored");
+}
 
 #[test]
-fn no_crash_breaks_a_promise() {
-    let report = run(&|_, _, _| true);
-    println!("{}", summary(&report));
-    assert!(report.failures.is_empty(), "{}", summary(&report));
-    assert!(report.calls > 0, "nothing was explored");
+fn single_calls() {
+    must_hold(&run(&|_, _, _| true));
+}
+
+#[test]
+fn random_sequences() {
+    let seeds = if is_long() { 2000 } else { 150 };
+    must_hold(&sequences::run(1..=seeds, Stop::default()));
 }

@@ -1,0 +1,178 @@
+//! Campaigns of sequences: random ones by their seeds, pairs and triples of a reduced set of calls. A
+//! failure is told by the shortest sequence that still shows it.
+//!
+//! Identities: `mode/class/random/SEED`, or `.../SEED:0,4,9` for some of its calls, of which only the
+//! last is explored.
+
+use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, work};
+use crate::cases::Case;
+use crate::explore::{Report, Selection, explore};
+use crate::lab::{Lab, Setting};
+use crate::random::{sequence, starts};
+use crate::states::Limits;
+use crate::workload::Action;
+use pmem::Class;
+use std::time::{Duration, Instant};
+use volume::Mode;
+
+/// A search for a shorter sequence ends after that.
+const SHRINK_TIME: Duration = Duration::from_secs(40);
+
+/// Calls of a seed's sequence.
+fn length_of(seed: u64) -> usize {
+    14 + (seed * 7 % 29) as usize
+}
+
+/// The setting of a seed: mostly that in which most is promised.
+fn setting_of(seed: u64) -> Setting {
+    let (mode, class) = match seed % 9 {
+        0..=2 => (Mode::Strict, Class::CacheLine),
+        3 | 4 => (Mode::Posix, Class::CacheLine),
+        5 | 6 => (Mode::Sync, Class::CacheLine),
+        7 => (Mode::Strict, Class::Byte),
+        _ if seed.is_multiple_of(2) => (Mode::Posix, Class::Byte),
+        _ => (Mode::Sync, Class::Byte),
+    };
+    Setting { mode, class }
+}
+
+fn group_of(setting: Setting, family: &str) -> String {
+    format!("{}/{}/{family}/", setting.mode, setting.class)
+}
+
+/// Explores the sequences of these seeds until `stop`; if `SOLERA_EXPLORE` names one, that instead.
+pub fn run(seeds: impl Iterator<Item = u64> + Send, stop: Stop) -> Report {
+    let filter = Filter::from_environment();
+    let labs = &Labs::new(starts());
+    if filter.is_set() {
+        let asked = crate::campaign::settings().into_iter().find_map(|setting| {
+            let rest = filter.below(&group_of(setting, "random"))?;
+            Some((setting, rest.to_owned()))
+        });
+        let Some((setting, rest)) = asked else { return Report::default() };
+        let id = format!("{}{rest}", group_of(setting, "random"));
+        let job = Job {
+            id: id.clone(),
+            work: Box::new(move |_| replay(labs, setting, &id, &rest, filter.state)),
+        };
+        return work(std::iter::once(job), stop);
+    }
+    let jobs = seeds.map(|seed| {
+        let setting = setting_of(seed);
+        let id = format!("{}{seed}", group_of(setting, "random"));
+        Job { id: id.clone(), work: Box::new(move |tell| one(labs, setting, &id, seed, tell)) }
+    });
+    work(jobs, stop)
+}
+
+fn thin() -> Limits {
+    if is_long() { Limits { one_in: 2, ..Limits::THIN } } else { Limits::THIN }
+}
+
+fn one(labs: &Labs, setting: Setting, id: &str, seed: u64, tell: &Tell<'_>) -> Report {
+    let (start, actions) = sequence(seed, length_of(seed));
+    let lab = match labs.lab(start) {
+        Ok(lab) => lab,
+        Err(text) => return Report::failed(text),
+    };
+    let case = Case { name: String::new(), before: Vec::new(), calls: actions };
+    let selection = Selection { use_one_in: 8, may_fill: true, ..Selection::all(id, thin()) };
+    let mut report = explore(lab, &case, setting, &selection);
+    if !report.failures.is_empty() {
+        tell(&format!("shrinking {id}"));
+        let end = report.broken.map_or(case.calls.len(), |broken| broken.call + 1);
+        let shorter = shrink(lab, setting, id, &case.calls[..end]);
+        let told = report.failures.pop().unwrap_or_default();
+        report.failures.push(shorter.unwrap_or_else(|| {
+            format!("{told}\n{}", workload(&case.calls[..end], report.broken, id))
+        }));
+    }
+    report
+}
+
+/// Explores some calls of a sequence, or all.
+fn replay(labs: &Labs, setting: Setting, id: &str, rest: &str, state: Option<u64>) -> Report {
+    let (seed, kept) = match rest.split_once(':') {
+        Some((seed, kept)) => (seed, Some(kept)),
+        None => (rest, None),
+    };
+    let Ok(seed) = seed.parse() else { return Report::failed(format!("{id}: no seed")) };
+    let (start, actions) = sequence(seed, length_of(seed));
+    let lab = match labs.lab(start) {
+        Ok(lab) => lab,
+        Err(text) => return Report::failed(text),
+    };
+    let Some(kept) = kept else {
+        let case = Case { name: String::new(), before: Vec::new(), calls: actions };
+        let all = Selection::all(id, thin());
+        let selection = Selection { only: state, use_one_in: 8, may_fill: true, ..all };
+        return explore(lab, &case, setting, &selection);
+    };
+    let kept: Option<Vec<usize>> = kept.split(',').map(|index| index.parse().ok()).collect();
+    let Some(kept) = kept else { return Report::failed(format!("{id}: no list of calls")) };
+    let actions: Vec<&Action> = kept.iter().filter_map(|&index| actions.get(index)).collect();
+    last_call(lab, setting, id, &actions, state)
+}
+
+/// Explores the last of some calls, in full.
+fn last_call(
+    lab: &Lab,
+    setting: Setting,
+    id: &str,
+    actions: &[&Action],
+    only: Option<u64>,
+) -> Report {
+    let Some((last, before)) = actions.split_last() else { return Report::default() };
+    let before = before.iter().map(|&action| action.clone()).collect();
+    let case = Case { name: String::new(), before, calls: vec![(*last).clone()] };
+    let selection = Selection { only, may_fill: true, ..Selection::all(id, Limits::FULL) };
+    explore(lab, &case, setting, &selection)
+}
+
+/// Looks for fewer calls that fail as well; gives the failure told by them, if they fail by themselves.
+fn shrink(lab: &Lab, setting: Setting, id: &str, actions: &[Action]) -> Option<String> {
+    let begun = Instant::now();
+    let fails = |kept: &[usize]| -> Option<(String, String)> {
+        let list: Vec<String> = kept.iter().map(ToString::to_string).collect();
+        let id = format!("{id}:{}", list.join(","));
+        let chosen: Vec<&Action> = kept.iter().map(|&index| &actions[index]).collect();
+        let mut report = last_call(lab, setting, &id, &chosen, None);
+        let text = report.failures.pop()?;
+        let id = report.broken.map_or(id.clone(), |broken| format!("{id}#{}", broken.state));
+        Some((text, id))
+    };
+    let mut kept: Vec<usize> = (0..actions.len()).collect();
+    let mut told = fails(&kept)?;
+    let mut size = kept.len().div_ceil(2);
+    while size > 0 && begun.elapsed() < SHRINK_TIME {
+        let mut from = 0;
+        let mut shorter = false;
+        while from + 1 < kept.len() && begun.elapsed() < SHRINK_TIME {
+            let to = (from + size).min(kept.len() - 1);
+            let rest = [&kept[..from], &kept[to..]].concat();
+            if let Some(text) = fails(&rest) {
+                (kept, told, shorter) = (rest, text, true);
+            } else {
+                from = to;
+            }
+        }
+        if !shorter || size > 1 {
+            size /= 2;
+        }
+    }
+    let chosen: Vec<Action> = kept.iter().map(|&index| actions[index].clone()).collect();
+    Some(format!("{}\n{}", told.0, workload(&chosen, None, &told.1)))
+}
+
+/// The calls, and how to see the failure again.
+fn workload(actions: &[Action], broken: Option<crate::explore::Broken>, id: &str) -> String {
+    let calls: Vec<String> = actions.iter().map(|action| format!("\n    {action:?}")).collect();
+    let state = broken.map_or(String::new(), |broken| format!("#{}", broken.state));
+    format!("  workload:{}\n  {}", calls.concat(), again(&format!("{id}{state}")))
+}
+
+/// The command that explores one state again.
+#[must_use]
+pub fn again(id: &str) -> String {
+    format!("replay: SOLERA_EXPLORE='{id}' cargo test --release -p solera-explorer --test crash")
+}
