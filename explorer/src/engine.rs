@@ -5,8 +5,8 @@ use crate::workload::{Action, Outcome, SLOTS, Stat, System, Value, components, s
 use rustix::io::Errno;
 use std::sync::Arc;
 use vfs::{
-    Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, RenameFlags, SetAttr, UserIn, UserOut,
-    Whence,
+    Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, RenameFlags, SetAttr, UserIn,
+    UserOut, Whence,
 };
 
 /// Stores bytes at an offset of the region, as a program does that has it mapped.
@@ -277,7 +277,7 @@ impl Engine {
         }
         let bytes = fill(tag, length);
         let (first, end) = (offset / PAGE * PAGE, (offset + length).next_multiple_of(PAGE));
-        for piece in self.fs.map(desc, first, end - first, true)? {
+        for piece in self.fs.map(desc, first, end - first, Mapped::Write)? {
             let from = piece.file_offset.max(offset);
             let to = (piece.file_offset + piece.length).min(offset + length);
             let Some(at) = piece.region_offset else { return Err(Errno::FAULT) };
@@ -330,7 +330,7 @@ impl Engine {
                 self.fs.relink(from, from_offset, to, to_offset, length).map(|()| Value::Done)
             }
             Action::Map { slot, offset, length } => {
-                self.fs.map(self.desc(slot)?, offset, length, true).map(|_| Value::Done)
+                self.fs.map(self.desc(slot)?, offset, length, Mapped::Read).map(|_| Value::Done)
             }
             Action::StoreMapped { slot, tag, offset, length } => {
                 self.store_mapped(slot, tag, offset, length)

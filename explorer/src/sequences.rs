@@ -176,3 +176,22 @@ fn workload(actions: &[Action], broken: Option<crate::explore::Broken>, id: &str
 pub fn again(id: &str) -> String {
     format!("replay: SOLERA_EXPLORE='{id}' cargo test --release -p solera-explorer --test crash")
 }
+
+/// Explores every call of a workload on a start of the random sequences, in full, in all modes and classes.
+#[must_use]
+pub fn workload_on(start: &str, actions: &[Action]) -> Report {
+    let mut report = Report::default();
+    let Some(start) = starts().into_iter().find(|one| one.name == start) else {
+        return Report::failed(format!("no start {start}"));
+    };
+    let lab = match Lab::new(&start) {
+        Ok(lab) => lab,
+        Err(text) => return Report::failed(text),
+    };
+    let case = Case { name: String::new(), before: Vec::new(), calls: actions.to_vec() };
+    for setting in crate::campaign::settings() {
+        let id = group_of(setting, start.name);
+        report.add(explore(&lab, &case, setting, &Selection::all(&id, Limits::FULL)));
+    }
+    report
+}

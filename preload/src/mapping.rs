@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
-use vfs::{Desc, Errno, Kind, Node};
+use vfs::{Desc, Errno, Kind, Mapped, Node};
 
 use crate::entry::{Served, Stop, interpose};
 use crate::fdtable;
@@ -37,6 +37,17 @@ struct Mapping {
     may_write: bool,
     /// End of the part that has pages; the rest lies beyond the end of the file.
     backed: usize,
+}
+
+impl Mapping {
+    /// What the engine must know of it.
+    const fn usage(&self) -> Mapped {
+        match (self.shared, self.prot & libc::PROT_WRITE) {
+            (false, _) => Mapped::Private,
+            (true, 0) => Mapped::Read,
+            (true, _) => Mapped::Write,
+        }
+    }
 }
 
 /// The mappings of this process.
@@ -123,7 +134,7 @@ fn back(process: &Process, map: &mut Mapping, from: usize) -> Result<(), Errno> 
     if last <= first {
         return Ok(());
     }
-    let pieces = process.fs.map(map.desc, first, last - first, map.shared)?;
+    let pieces = process.fs.map(map.desc, first, last - first, map.usage())?;
     if pieces.len() > PIECES_MAX {
         return Err(Errno::NOMEM);
     }
@@ -316,6 +327,12 @@ interpose! {
         {
             return Err(Stop::Errno(Errno::ACCESS));
         }
+        for map in maps.0.iter_mut().filter(hit) {
+            if prot & libc::PROT_WRITE != 0 && map.usage() == Mapped::Read {
+                // From here on a sync must make durable what is stored there.
+                process.fs.map(map.desc, map.offset, PAGE as u64, Mapped::Write)?;
+            }
+        }
         // What lies beyond the end of the file stays inaccessible; the rest changes.
         let backed = maps.0.iter().filter(|map| start < map.end && map.start < end)
             .map(|map| map.backed).max().unwrap_or(end).min(end);
@@ -335,13 +352,17 @@ interpose! {
         let (start, end) = (at as usize, (at as usize).saturating_add(len.max(1)));
         let maps = process.lock();
         let hit = maps.0.iter().filter(|map| map.shared && start < map.end && map.start < end);
-        let descs: Vec<Desc> = hit.map(|map| map.desc).collect();
+        let part = |map: &Mapping| {
+            let (from, to) = (start.max(map.start), end.min(map.end));
+            (map.desc, map.offset + (from - map.start) as u64, (to - from) as u64)
+        };
+        let parts: Vec<(Desc, u64, u64)> = hit.map(part).collect();
         drop(maps);
-        if descs.is_empty() {
+        if parts.is_empty() {
             return Err(Stop::Kernel);
         }
-        for desc in descs {
-            process.fs.sync(desc, true)?;
+        for (desc, offset, length) in parts {
+            process.fs.sync_mapped(desc, offset, length)?;
         }
         Ok(0)
     }

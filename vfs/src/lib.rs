@@ -190,9 +190,12 @@ pub trait FileSystem: Send + Sync {
     ) -> Result<()>;
 
     /// The pieces of the region that hold `[offset, offset + length)` of the file, for `mmap`;
-    /// holes are filled first if `fill`. Offsets and lengths are multiples of 4096. The description
-    /// must be held until every mapping is gone (a face keeps a hold for it).
-    fn map(&self, desc: Desc, offset: u64, length: u64, fill: bool) -> Result<Vec<Piece>>;
+    /// holes are filled first unless it is private. Offsets and lengths are multiples of 4096. The
+    /// description must be held until every mapping is gone (a face keeps a hold for it).
+    fn map(&self, desc: Desc, offset: u64, length: u64, mapped: Mapped) -> Result<Vec<Piece>>;
+
+    /// `msync`: as [`FileSystem::sync`], but of the stores through mappings only those to this range.
+    fn sync_mapped(&self, desc: Desc, offset: u64, length: u64) -> Result<()>;
 
     /// The open file whose pages are mapped with [`FileSystem::map`], as a descriptor of this
     /// process (of the region), and whether it may be mapped writable.

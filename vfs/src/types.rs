@@ -171,6 +171,17 @@ pub enum Whence {
     Hole,
 }
 
+/// What a mapping is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mapped {
+    /// Copy on write: nobody stores to the file through it.
+    Private,
+    /// Shared, and only read.
+    Read,
+    /// Shared, and stored to: what is stored is durable after a sync.
+    Write,
+}
+
 /// A piece of the region that holds a piece of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {

@@ -7,7 +7,9 @@
 
 use crate::Result;
 use crate::file::File;
-use crate::inode::{Current, Inode, LIVE_BEYOND, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
+use crate::inode::{
+    Current, Inode, LIVE_BEYOND, LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED, LIVE_WRITTEN,
+};
 use crate::layout::{FLAG_KEEP, Identity};
 use crate::map::MapItem;
 use crate::op::Op;
@@ -19,14 +21,24 @@ impl Volume {
     /// Makes what was written durable, sizes and times included. Everything but files is durable
     /// anyway.
     pub(crate) fn sync_file(&self, node: Node) -> Result<()> {
+        self.sync_range(node, 0, u64::MAX)
+    }
+
+    /// As [`Volume::sync_file`], but of the stores through mappings only those to `[from, to)`.
+    pub(crate) fn sync_range(&self, node: Node, from: u64, to: u64) -> Result<()> {
         // Steadily: the identity line may be changing.
         let (inode, kind) = self.read_steadily(node, |inode, id| Ok((inode, id.kind())))?;
         let file = kind == Some(Kind::File) && !self.read_only;
-        if file && self.current(inode)?.flags & LIVE_DIRTY != 0 {
+        if file && self.current(inode)?.flags & (LIVE_DIRTY | LIVE_STORED) != 0 {
             let mut op = self.begin()?;
             let file = op.work_on(node)?;
-            op.publish_size(&file.sizing(&file.current))?;
-            self.publish_current(&file, file.current, true, 0)?;
+            if file.current.flags & LIVE_STORED != 0 {
+                op.flush_stores(&file, from, to)?;
+            }
+            if file.current.flags & LIVE_DIRTY != 0 {
+                op.publish_size(&file.sizing(&file.current))?;
+                self.publish_current(&file, file.current, true, 0)?;
+            }
             op.end()?;
         }
         self.region.sync_file().map_err(|_| Errno::IO)
@@ -107,7 +119,10 @@ impl<'v> Op<'v> {
             self.store_loose(&cut)?;
             delta = cut.delta;
         }
-        current.flags &= !(LIVE_BEYOND | LIVE_MAPPED);
+        if current.flags & LIVE_STORED != 0 {
+            self.flush_stores(file, 0, current.size)?;
+        }
+        current.flags &= !(LIVE_BEYOND | LIVE_MAPPED | LIVE_STORED);
         self.volume.publish_current(file, current, true, delta)
     }
 }

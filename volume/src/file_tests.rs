@@ -400,7 +400,7 @@ fn a_mapped_file_keeps_its_blocks() {
         }
         let size = file.bytes.len() as u64;
         let length = size.next_multiple_of(BLOCK) + 2 * BLOCK;
-        let pieces = volume.map_pieces(file.node, 0, length, true).unwrap();
+        let pieces = volume.map_pieces(file.node, 0, length, vfs::Mapped::Write).unwrap();
         let total: u64 = pieces.iter().map(|piece| piece.length).sum();
         assert_eq!(total, length);
         assert_eq!(pieces.last().unwrap().region_offset, None, "beyond the end");
@@ -426,7 +426,7 @@ fn a_mapped_file_keeps_its_blocks() {
                 }
             }
             file.check(&volume);
-            let now = volume.map_pieces(file.node, 0, total, false).unwrap();
+            let now = volume.map_pieces(file.node, 0, total, vfs::Mapped::Private).unwrap();
             assert_eq!(now, pieces, "step {step} moved a block");
         }
         let collapse = libc::FALLOC_FL_COLLAPSE_RANGE as u32;

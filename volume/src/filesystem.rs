@@ -14,8 +14,8 @@ use crate::{Mode, liveness};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
-    Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, NewNode, Node,
-    OpenFlags, Piece, RecordLock, RenameFlags, SetAttr, UserIn, UserOut, Whence,
+    Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
+    NewNode, Node, OpenFlags, Piece, RecordLock, RenameFlags, SetAttr, UserIn, UserOut, Whence,
 };
 
 impl Volume {
@@ -347,12 +347,17 @@ impl FileSystem for Volume {
         self.relink_file(source.node, from_offset, target.node, to_offset, length)
     }
 
-    fn map(&self, desc: Desc, offset: u64, length: u64, fill: bool) -> Result<Vec<Piece>> {
+    fn map(&self, desc: Desc, offset: u64, length: u64, mapped: Mapped) -> Result<Vec<Piece>> {
         let opened = self.call()?.opened(desc)?;
         if opened.kind != Kind::File || opened.flags.path_only() {
             return Err(Errno::NODEV);
         }
-        self.map_pieces(opened.node, offset, length, fill)
+        self.map_pieces(opened.node, offset, length, mapped)
+    }
+
+    fn sync_mapped(&self, desc: Desc, offset: u64, length: u64) -> Result<()> {
+        let opened = self.call()?.opened(desc)?;
+        self.sync_range(opened.node, offset, offset.saturating_add(length))
     }
 
     fn region_descriptor(&self) -> (i32, bool) {

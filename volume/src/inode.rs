@@ -53,6 +53,8 @@ pub(crate) const LIVE_DIRTY: u64 = 2;
 pub(crate) const LIVE_BEYOND: u64 = 4;
 /// Volatile flag: `ctime` was moved by a write, not by an attribute change.
 pub(crate) const LIVE_WRITTEN: u64 = 8;
+/// Volatile flag: some process may have stored to the file through a mapping since its first open.
+pub(crate) const LIVE_STORED: u64 = 32;
 /// Volatile flag: identity or commit line was damaged when these lines were initialised.
 const LIVE_DAMAGED: u64 = 16;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.

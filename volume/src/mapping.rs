@@ -4,6 +4,10 @@
 //! to the last close no block of the file moves or is freed (`LIVE_MAPPED`): writes go in place,
 //! truncation and punching zero instead.
 //!
+//! What is stored through a mapping lies in caches until it is flushed: a sync does that for the lines of
+//! a file that was mapped for writing (`LIVE_STORED`), and so does its last close, before blocks move
+//! again.
+//!
 //! Persistence order for filled holes: zeros; fence; words, in any order (each replaces zeros by
 //! zeros); fence. Locks: the inode's.
 
@@ -11,12 +15,12 @@ use crate::Result;
 use crate::edit::{Change, Changes, Target};
 use crate::file::File;
 use crate::file_write::{Care, Writer};
-use crate::inode::{LIVE_DIRTY, LIVE_MAPPED};
+use crate::inode::{LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED};
 use crate::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
-use vfs::{Node, Piece};
+use vfs::{Mapped, Node, Piece};
 
 /// Pieces of one mapping at most: each becomes a mapping of the process, of which the kernel allows
 /// 65,530.
@@ -30,7 +34,7 @@ impl Volume {
         node: Node,
         offset: u64,
         length: u64,
-        fill: bool,
+        mapped: Mapped,
     ) -> Result<Vec<Piece>> {
         let end = offset.checked_add(length).ok_or(Errno::OVERFLOW)?;
         if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) || length == 0 {
@@ -40,7 +44,7 @@ impl Volume {
         let file = op.work_on(node)?;
         let (first, last) = (offset / BLOCK, end / BLOCK);
         let inside = last.min(file.end_block()).max(first);
-        if fill {
+        if mapped != Mapped::Private {
             op.fill_for_mapping(&file, first, inside)?;
         }
         // A mapping shows the rest of the last block: zeros, as mmap promises.
@@ -49,6 +53,9 @@ impl Volume {
         let pieces = pieces_of(&file, first, inside, last)?;
         let mut current = self.current(file.inode)?;
         current.flags |= LIVE_MAPPED;
+        if mapped == Mapped::Write {
+            current.flags |= LIVE_STORED;
+        }
         self.set_current(file.inode, &current)?;
         op.end()?;
         Ok(pieces)
@@ -56,6 +63,19 @@ impl Volume {
 }
 
 impl<'v> Op<'v> {
+    /// Flushes the lines of `[from, to)` of a file, whoever stored to them through a mapping. Pended.
+    pub(crate) fn flush_stores(&mut self, file: &File<'v>, from: u64, to: u64) -> Result<()> {
+        let (mut at, end) = (from / BLOCK, to.min(file.current.size).div_ceil(BLOCK));
+        while at < end {
+            let run = file.map.run(at, end - at)?;
+            if run.is_written() {
+                self.pend(self.volume.region.flush(run.block * BLOCK, run.blocks * BLOCK));
+            }
+            at += run.blocks;
+        }
+        Ok(())
+    }
+
     /// Gives every block between `first` and `last` written bytes.
     fn fill_for_mapping(&mut self, file: &File<'v>, first: u64, last: u64) -> Result<()> {
         let mut changes = Changes::new();

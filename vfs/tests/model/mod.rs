@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfs::{
-    Attr, Desc, DirEntry, Errno, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner,
+    Attr, Desc, DirEntry, Errno, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
     NewNode, Node, OpenFlags, Piece, RecordLock, RenameFlags, Result, SetAttr, UserIn, UserOut,
     Whence,
 };
@@ -361,7 +361,11 @@ impl FileSystem for Model {
     fn relink(&self, _: Desc, _: u64, _: Desc, _: u64, _: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
-    fn map(&self, _: Desc, _: u64, _: u64, _: bool) -> Result<Vec<Piece>> {
+    fn map(&self, _: Desc, _: u64, _: u64, _: Mapped) -> Result<Vec<Piece>> {
+        Err(Errno::NOSYS)
+    }
+
+    fn sync_mapped(&self, _: Desc, _: u64, _: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
     fn region_descriptor(&self) -> (i32, bool) {
