@@ -5,10 +5,14 @@
 //! A file on the volume cannot be executed by the kernel: a script is run by its interpreter, a
 //! binary through a copy in memory.
 //!
+//! A program that cannot be preloaded runs if it would inherit nothing of the volume; then this
+//! process's place on the volume ends with its image. Otherwise it is refused before the exec, with
+//! a message and `EACCES`.
+//!
 //! No locks are held across the system call.
 
 use std::ffi::{CString, c_char, c_int};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
@@ -17,6 +21,7 @@ use vfs::{Attr, Errno, Kind, UserOut};
 use crate::entry::{Served, Stop, interpose, outside};
 use crate::fdtable;
 use crate::handover;
+use crate::loadable;
 use crate::paths::{self, Target};
 use crate::pointers::{Out, Text};
 use crate::process::Process;
@@ -56,16 +61,31 @@ unsafe extern "C" {
 
 /// What to give to the kernel.
 struct Image {
+    /// What a relative path starts from.
+    at: c_int,
     path: CString,
+    /// Of `execveat`.
+    flags: c_int,
     /// A copy of a binary of the volume, to be executed instead of the path.
     memory: Option<OwnedFd>,
     /// For a script: what stands in place of the first argument: interpreter, its argument, script.
     leading: Vec<CString>,
+    /// Why the program cannot be preloaded.
+    obstacle: Option<&'static str>,
 }
 
 impl Image {
     fn plain(path: CString) -> Self {
-        Self { path, memory: None, leading: Vec::new() }
+        Self::relative(libc::AT_FDCWD, path, 0)
+    }
+
+    fn relative(at: c_int, path: CString, flags: c_int) -> Self {
+        let obstacle = if path.is_empty() {
+            loadable::obstacle_of(fdtable::borrow(at))
+        } else {
+            loadable::obstacle(fdtable::borrow_directory(at), &path)
+        };
+        Self { at, path, flags, memory: None, leading: Vec::new(), obstacle }
     }
 }
 
@@ -74,6 +94,8 @@ const INTERPRETERS_MAX: u32 = 4;
 
 /// Longest first line of a script that is looked at, as the kernel's.
 const SCRIPT_LINE_MAX: usize = 256;
+/// How much of a binary's beginning is looked at.
+const HEAD_BYTES: usize = 4096;
 
 /// Longest argument or variable, as the kernel's (`MAX_ARG_STRLEN`, its NUL left out).
 const ARGUMENT_MAX: usize = (128 << 10) - 1;
@@ -86,8 +108,8 @@ fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result
 }
 
 /// Interpreter and argument of a script's first line; `None` if it is not a script.
-fn interpreter(first: &[u8]) -> Option<(&[u8], &[u8])> {
-    let line = first.strip_prefix(b"#!")?;
+pub fn interpreter(first: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = first[..first.len().min(SCRIPT_LINE_MAX)].strip_prefix(b"#!")?;
     let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
     let line = line[..end].trim_ascii();
     let cut = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
@@ -96,7 +118,7 @@ fn interpreter(first: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// A script at `path` whose interpreter has been found to be `image`, named `name`.
 fn script(image: Image, (name, argument): (&[u8], &[u8]), path: &[u8]) -> Result<Image, Errno> {
-    let Image { path: program, memory, mut leading } = image;
+    let mut leading = image.leading;
     if leading.is_empty() {
         leading.push(paths::c_text(name)?);
     }
@@ -104,7 +126,7 @@ fn script(image: Image, (name, argument): (&[u8], &[u8]), path: &[u8]) -> Result
         leading.push(paths::c_text(argument)?);
     }
     leading.push(paths::c_text(path)?);
-    Ok(Image { path: program, memory, leading })
+    Ok(Image { leading, ..image })
 }
 
 /// Prepares a file of the volume for execution.
@@ -113,7 +135,7 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
         return Err(Errno::ACCESS);
     }
     process.cred().check(attr, EXECUTE)?;
-    let mut first = [0; SCRIPT_LINE_MAX];
+    let mut first = [0; HEAD_BYTES];
     let length = read_at(process, attr, 0, &mut first)?;
     if let Some((name, argument)) = interpreter(&first[..length]) {
         if name.is_empty() {
@@ -128,10 +150,18 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
         return Err(Errno::NOEXEC);
     }
     report::count("execve", "binary-copied-to-memory");
-    copy_to_memory(process, attr, path)
+    let memory = copy_to_memory(process, attr, path)?;
+    Ok(Image {
+        at: libc::AT_FDCWD,
+        path: paths::c_text(path)?,
+        flags: 0,
+        memory: Some(memory),
+        leading: Vec::new(),
+        obstacle: loadable::obstacle_in(&first[..length]),
+    })
 }
 
-fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<Image, Errno> {
+fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<OwnedFd, Errno> {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let memory = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut buffer = vec![0; 1 << 20];
@@ -139,8 +169,7 @@ fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<Image, 
     loop {
         let got = read_at(process, attr, at, &mut buffer)?;
         if got == 0 {
-            let path = paths::c_text(path)?;
-            return Ok(Image { path, memory: Some(memory), leading: Vec::new() });
+            return Ok(memory);
         }
         let mut done = 0;
         while done < got {
@@ -179,7 +208,7 @@ fn outside_script(process: &Process, path: &CString) -> Option<Image> {
 }
 
 /// The environment of the new image: the program's, with our variables put back.
-fn environment(process: &Process, given: List, token: &str) -> Result<Vec<CString>, Errno> {
+fn environment(process: &Process, given: List, token: Option<&str>) -> Result<Vec<CString>, Errno> {
     let mut variables = Vec::new();
     let mut preload = process.library.clone();
     for text in given.texts()? {
@@ -196,8 +225,11 @@ fn environment(process: &Process, given: List, token: &str) -> Result<Vec<CStrin
         }
     }
     variables.push(paths::c_text(&[b"LD_PRELOAD=", preload.as_slice()].concat())?);
-    for variable in process.environment.iter().chain(&handover::variables(process, token)) {
+    for variable in &process.environment {
         variables.push(paths::c_text(variable)?);
+    }
+    for variable in token.map(|token| handover::variables(process, token)).unwrap_or_default() {
+        variables.push(paths::c_text(&variable)?);
     }
     Ok(variables)
 }
@@ -209,54 +241,81 @@ fn pointers(texts: impl IntoIterator<Item = *const c_char>) -> Vec<*const c_char
 
 /// Executes; comes back only with the error.
 fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno {
-    let token = match process.fs.exec_prepare() {
-        Ok(token) => token,
+    let own = match arguments.texts() {
+        Ok(own) => own,
         Err(errno) => return errno,
     };
-    let prepared = handover::prepare(process)
-        .and_then(|()| Ok((environment(process, given, &token)?, arguments.texts()?)));
-    let errno = match prepared {
-        Err(errno) => errno,
-        Ok((variables, own)) => {
-            let environment = pointers(variables.iter().map(|text| text.as_ptr()));
-            let replaced = usize::from(!image.leading.is_empty());
-            let rest = own.iter().skip(replaced).map(|text| text.0);
-            let leading = image.leading.iter().map(|text| text.as_ptr());
-            let arguments = pointers(leading.chain(rest));
-            let memory = image.memory.as_ref().map(AsFd::as_fd);
-            // What this image counted would end with it.
-            process.write_report();
-            execute(memory, &image.path, &arguments, &environment)
-        }
+    let result = match image.obstacle {
+        Some(reason) => match inherits(process, &own) {
+            Some(what) => return refuse(image, reason, &what),
+            // What it starts in its turn may see the volume again.
+            None => environment(process, given, None)
+                .map(|variables| execute(process, image, &own, &variables)),
+        },
+        None => process.fs.exec_prepare().and_then(|token| {
+            let prepared =
+                handover::prepare(process).and_then(|()| environment(process, given, Some(&token)));
+            let errno = prepared.map(|variables| execute(process, image, &own, &variables));
+            process.fs.exec_failed();
+            errno
+        }),
     };
-    process.fs.exec_failed();
-    errno
+    result.unwrap_or_else(|errno| errno)
 }
 
-fn execute(
-    memory: Option<BorrowedFd<'_>>,
-    path: &CString,
-    arguments: &[*const c_char],
-    environment: &[*const c_char],
-) -> Errno {
+/// What a program that cannot be preloaded would get of the volume.
+fn inherits(process: &Process, arguments: &[Text]) -> Option<String> {
+    let kept = |fd| {
+        rustix::io::fcntl_getfd(fdtable::borrow(fd))
+            .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
+    };
+    if let Some((fd, _)) = fdtable::all().find(|&(fd, _)| kept(fd)) {
+        return Some(format!("descriptor {fd}, which it would inherit, is a file there"));
+    }
+    if process.cwd().node.is_some() {
+        return Some("its working directory is there".to_owned());
+    }
+    let named = |text: &Text| {
+        let text = text.bytes().ok()?;
+        let rest = text.strip_prefix(process.prefix.as_slice())?;
+        matches!(rest.first(), None | Some(b'/')).then(|| String::from_utf8_lossy(text))
+    };
+    let text = arguments.iter().skip(1).find_map(named)?;
+    Some(format!("its argument {text} is there"))
+}
+
+/// Says why a program is not run.
+fn refuse(image: &Image, reason: &str, what: &str) -> Errno {
+    report::count("execve", "program-cannot-be-preloaded");
+    let path = image.path.to_string_lossy();
+    let line = format!("solera: {path}: {reason}, so it cannot use the volume, and {what}\n");
+    // SAFETY: a buffer of our own, written as the program would write it.
+    outside(|| unsafe { libc::write(2, line.as_ptr().cast(), line.len()) });
+    Errno::ACCESS
+}
+
+/// The system call.
+fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CString]) -> Errno {
+    let environment = pointers(environment.iter().map(|text| text.as_ptr()));
+    let replaced = usize::from(!image.leading.is_empty());
+    let rest = own.iter().skip(replaced).map(|text| text.0);
+    let leading = image.leading.iter().map(|text| text.as_ptr());
+    let arguments = pointers(leading.chain(rest));
+    // What this image counted would end with it.
+    process.write_report();
+    let memory = image.memory.as_ref().map(AsRawFd::as_raw_fd);
+    let (at, path, flags) = match memory {
+        Some(memory) => (memory, c"", libc::AT_EMPTY_PATH),
+        None => (image.at, image.path.as_c_str(), image.flags),
+    };
+    let (path, arguments, environment) = (path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
     // SAFETY: NULL-terminated lists of texts that live until the call.
     unsafe {
-        match memory {
-            Some(memory) => libc::syscall(
-                libc::SYS_execveat,
-                memory.as_raw_fd(),
-                c"".as_ptr(),
-                arguments.as_ptr(),
-                environment.as_ptr(),
-                libc::AT_EMPTY_PATH,
-            ),
-            None => libc::syscall(
-                libc::SYS_execve,
-                path.as_ptr(),
-                arguments.as_ptr(),
-                environment.as_ptr(),
-            ),
-        };
+        if at == libc::AT_FDCWD && flags == 0 {
+            libc::syscall(libc::SYS_execve, path, arguments, environment);
+        } else {
+            libc::syscall(libc::SYS_execveat, at, path, arguments, environment, flags);
+        }
     }
     Errno::from_raw_os_error(crate::entry::errno())
 }
@@ -326,6 +385,39 @@ fn exec_or_shell(process: &Process, path: &[u8], arguments: List, environment: L
     exec(process, b"/bin/sh", List(all.as_ptr()), environment)
 }
 
+/// An open file as a program.
+fn open_image(process: &Process, fd: c_int) -> Result<Image, Errno> {
+    match fdtable::get(fd) {
+        Some(desc) => {
+            let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
+            load(process, &attr, format!("/dev/fd/{fd}").as_bytes(), 0)
+        }
+        None => {
+            fdtable::borrow_checked(fd)?;
+            Ok(Image::relative(fd, CString::default(), libc::AT_EMPTY_PATH))
+        }
+    }
+}
+
+/// What a path from a directory means as a program.
+fn image_at(process: &Process, dirfd: c_int, path: &[u8], flags: c_int) -> Result<Image, Errno> {
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    let target = paths::resolve(process, dirfd, path, follow)?;
+    let attr = match &target {
+        Target::Kernel => return Ok(Image::relative(dirfd, paths::c_text(path)?, flags)),
+        Target::Elsewhere(path) => {
+            return Ok(Image::relative(libc::AT_FDCWD, path.clone(), flags));
+        }
+        Target::Descriptor(fd) => return open_image(process, *fd),
+        Target::Volume(found) => found.existing()?,
+    };
+    if attr.kind == Kind::Symlink {
+        return Err(Errno::LOOP);
+    }
+    let Target::Volume(found) = &target else { return Err(Errno::NOENT) };
+    load(process, &attr, &paths::name_of(process, found)?, 0)
+}
+
 fn failed(errno: Errno) -> Served<c_int> {
     Err(Stop::Errno(errno))
 }
@@ -344,12 +436,17 @@ interpose! {
         failed(exec_search(process, file.bytes()?, arguments, environment))
     }
     fn [fexecve](fd: c_int, arguments: List, environment: List) -> c_int = |process, _| {
-        let image = match fdtable::get(fd) {
-            Some(desc) => {
-                let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
-                load(process, &attr, format!("/dev/fd/{fd}").as_bytes(), 0)?
-            }
-            None => Image::plain(paths::c_text(format!("/proc/self/fd/{fd}").as_bytes())?),
+        let image = open_image(process, fd)?;
+        failed(run(process, &image, arguments, environment))
+    }
+    fn [execveat](
+        dirfd: c_int, path: Text, arguments: List, environment: List, flags: c_int,
+    ) -> c_int = |process, _| {
+        let path = path.bytes()?;
+        let image = if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+            open_image(process, dirfd)?
+        } else {
+            image_at(process, dirfd, path, flags)?
         };
         failed(run(process, &image, arguments, environment))
     }

@@ -80,6 +80,11 @@ pub fn borrow(fd: c_int) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
+/// As [`borrow`], for a directory that may also be `AT_FDCWD`.
+pub fn borrow_directory(fd: c_int) -> BorrowedFd<'static> {
+    if fd == libc::AT_FDCWD { rustix::fs::CWD } else { borrow(fd.max(0)) }
+}
+
 /// As [`borrow`], for a number that the program passed: `EBADF` if it is negative.
 pub fn borrow_checked(fd: c_int) -> Result<BorrowedFd<'static>, Errno> {
     if fd < 0 { Err(Errno::BADF) } else { Ok(borrow(fd)) }

@@ -10,21 +10,36 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use volume::{AttachOptions, Volume};
 
 use crate::entry::Inside;
 use crate::fdtable;
+use crate::fork;
 use crate::handover;
 use crate::lifecycle;
 use crate::process::Process;
 
-#[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+/// A page of its own, which the kernel empties in every forked child: whoever finds the address
+/// there is the process that attached, at no cost but that of the load. Threads share it.
+#[repr(C, align(4096))]
+struct Page {
+    process: AtomicPtr<Process>,
+    rest: [u8; PAGE_BYTES - size_of::<AtomicPtr<Process>>()],
+}
 
-static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+const PAGE_BYTES: usize = 4096;
+
+static PAGE: Page = Page {
+    process: AtomicPtr::new(std::ptr::null_mut()),
+    rest: [0; PAGE_BYTES - size_of::<AtomicPtr<Process>>()],
+};
+/// The same address, inherited by forked children.
+static KNOWN: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+/// The process that is making itself known just now.
+static ADOPTING: AtomicU32 = AtomicU32::new(0);
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// Our descriptors stand at this number or beyond, if the limit allows.
@@ -42,15 +57,57 @@ extern "C" fn constructor() {
 /// This process's attachment, if it has one.
 #[inline]
 pub fn process() -> Option<&'static Process> {
-    let process = PROCESS.load(Ordering::Acquire);
-    if process.is_null() {
-        if STARTED.load(Ordering::Relaxed) {
-            return None;
+    attached().or_else(other_process)
+}
+
+/// The same, but `None` in a child that was made behind our back and has not called since.
+#[inline]
+pub fn attached() -> Option<&'static Process> {
+    // SAFETY: null, or published once and never freed.
+    unsafe { PAGE.process.load(Ordering::Acquire).as_ref() }
+}
+
+/// The attachment of this process or of the one that it was forked from.
+pub fn known() -> Option<&'static Process> {
+    // SAFETY: as above.
+    unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
+}
+
+/// From now on this process is served.
+pub fn publish(process: &'static Process) {
+    let process = std::ptr::from_ref(process).cast_mut();
+    KNOWN.store(process, Ordering::Release);
+    PAGE.process.store(process, Ordering::Release);
+}
+
+/// No attachment yet, none at all, or another process's.
+#[cold]
+fn other_process() -> Option<&'static Process> {
+    let Some(process) = known() else {
+        return if STARTED.load(Ordering::Relaxed) { None } else { start() };
+    };
+    let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    loop {
+        if let Some(process) = attached() {
+            return Some(process);
         }
-        return start();
+        let other = ADOPTING.load(Ordering::Relaxed);
+        let order = (Ordering::Acquire, Ordering::Relaxed);
+        if other != me && ADOPTING.compare_exchange(other, me, order.0, order.1).is_ok() {
+            break;
+        }
+        std::thread::yield_now();
     }
-    // SAFETY: published once and never freed.
-    Some(unsafe { &*process })
+    fork::adopt(process);
+    Some(process)
+}
+
+/// Lets the kernel empty the page in children. An old kernel does not: there such children act as
+/// their parent, as they do in every library that keeps state.
+fn mark_page() {
+    let page = std::ptr::from_ref(&PAGE).cast_mut().cast::<c_void>();
+    // SAFETY: a page of this library's own, which holds nothing else.
+    let _ = unsafe { rustix::mm::madvise(page, PAGE_BYTES, rustix::mm::Advice::LinuxWipeOnFork) };
 }
 
 #[cold]
@@ -59,17 +116,19 @@ fn start() -> Option<&'static Process> {
         return None;
     }
     let _inside = Inside::new();
-    // SAFETY: before the first allocation.
-    unsafe { dlmalloc::enable_alloc_after_fork() };
     let volume = std::env::var_os("SOLERA_VOLUME")?;
     match attach(volume.as_bytes()) {
         Ok(process) => {
             let process: &'static Process = Box::leak(Box::new(process));
             inherit(process);
-            PROCESS.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
-            // SAFETY: registered before `main`'s own runtime registers anything, so it runs last.
+            mark_page();
+            publish(process);
+            fork::register();
+            let null = std::ptr::null_mut();
+            // SAFETY: registered before `main`'s own runtime registers anything, so they run last.
             unsafe {
-                __cxa_atexit(lifecycle::at_exit, std::ptr::null_mut(), std::ptr::null_mut());
+                __cxa_atexit(lifecycle::at_exit, null, null);
+                __cxa_at_quick_exit(lifecycle::at_quick_exit, null);
             }
             Some(process)
         }
@@ -88,6 +147,7 @@ unsafe extern "C" {
         argument: *mut c_void,
         object: *mut c_void,
     ) -> c_int;
+    fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
 }
 
 fn variable(name: &str) -> Option<String> {

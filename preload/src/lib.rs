@@ -9,12 +9,13 @@
 //! | `init` | attaching, taking over after an exec |
 //! | `entry` | the way in: who serves a call, `errno` |
 //! | `pointers` | the program's pointers |
-//! | `process`, `lifecycle`, `cwd` | what the kernel keeps for a process |
+//! | `process`, `lifecycle`, `fork`, `cwd` | what the kernel keeps for a process |
+//! | `heap` | the library's own memory |
 //! | `paths` | whose a path is |
 //! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
 //! | `open`, `rw`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
 //! | `sockets` | local sockets by path |
-//! | `stdio`, `temp`, `tree`, `spawn`, `exec`, `variadic` | what glibc does inside itself |
+//! | `stdio`, `temp`, `tree`, `spawn`, `exec`, `loadable`, `variadic` | what glibc does inside itself |
 //! | `refused`, `report` | what is not served, and why |
 
 mod attrs;
@@ -24,9 +25,12 @@ mod entry;
 mod exec;
 mod fcntl;
 mod fdtable;
+mod fork;
 mod handover;
+mod heap;
 mod init;
 mod lifecycle;
+mod loadable;
 mod mapping;
 mod messages;
 mod names;

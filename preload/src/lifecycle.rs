@@ -1,50 +1,18 @@
-//! The process itself: `fork`, `vfork`, `daemon`, leaving, and changes of identity and umask.
-//!
-//! `vfork` is served by `fork`: programs edit descriptors in the child, which would be the parent's
-//! table. A forked child holds every description that its parent held, under a place of its own in
-//! the engine, prepared before the fork.
-//!
-//! Locks: `fork` takes the structure lock and the working directory's across the system call, so
-//! that the child of a threaded parent never finds them held by a thread that it does not have.
+//! The process itself: leaving, `daemon`, and changes of identity and umask.
 
 use std::ffi::{c_char, c_int, c_uint};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use vfs::Errno;
 
-use crate::entry::{Inside, Real, Served, Stop, interpose, outside};
+use crate::entry::{Inside, Served, Stop, interpose, outside};
+use crate::fdtable;
+use crate::fork;
 use crate::handover;
+use crate::init;
 use crate::pointers::Text;
 use crate::process::Process;
-use crate::report;
 use crate::stdio;
-
-/// Forks; 0 in the child.
-pub fn fork_process(process: &Process) -> Result<c_int, Errno> {
-    static REAL: Real = Real::new("fork\0");
-    let maps = process.lock();
-    let cwd = process.cwd.write().unwrap_or_else(PoisonError::into_inner);
-    let held = Process::held(&maps);
-    let ticket = process.fs.fork_prepare(&held)?;
-    let real = REAL.address();
-    // SAFETY: glibc's `fork`, with its handlers.
-    let pid = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(real)() };
-    let errno = Errno::from_raw_os_error(crate::entry::errno().max(1));
-    if pid == 0 {
-        if process.fs.fork_child(ticket).is_err() {
-            // Without a place on the volume nothing that the child does would be right.
-            exit_now(EXIT_WITHOUT_VOLUME);
-        }
-        process.record_locks.store(false, Ordering::Relaxed);
-        report::reset();
-    } else {
-        process.fs.fork_parent(ticket, u32::try_from(pid).ok());
-    }
-    drop(cwd);
-    drop(maps);
-    if pid < 0 { Err(errno) } else { Ok(pid) }
-}
 
 /// The exit code that says that the program could not run on the volume.
 pub const EXIT_WITHOUT_VOLUME: c_int = 125;
@@ -54,6 +22,17 @@ pub fn exit_now(code: c_int) -> ! {
     // SAFETY: does not come back.
     unsafe { libc::syscall(libc::SYS_exit_group, code) };
     std::process::abort()
+}
+
+/// Says why the process cannot go on, and ends it. Allocates nothing: it may not be possible.
+pub fn fail_loudly(what: &str, errno: Errno) -> ! {
+    let error = errno.raw_os_error();
+    let digits = [error / 100 % 10, error / 10 % 10, error % 10].map(|digit| b'0' + digit as u8);
+    for part in [b"solera: ", what.as_bytes(), b": error ", digits.as_slice(), b"\n"] {
+        // There is nobody else to tell.
+        let _ = rustix::io::write(fdtable::borrow(2), part);
+    }
+    exit_now(EXIT_WITHOUT_VOLUME)
 }
 
 /// Leaves the volume in order: the report, then every hold.
@@ -66,17 +45,23 @@ pub fn leave(process: &Process) {
 
 /// Runs after all exit handlers of the program, since it was registered before any of them.
 pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
-    if let Some(process) = crate::init::process() {
+    // A process that was made behind our back and has not called since leaves nothing.
+    if let Some(process) = init::attached() {
         stdio::flush_all();
         let _inside = Inside::new();
         leave(process);
     }
 }
 
-interpose! {
-    fn [fork, _Fork]() -> c_int = |process, _| {
-        Ok(fork_process(process)?)
+/// The same for `quick_exit`, which flushes nothing.
+pub extern "C" fn at_quick_exit(_: *mut std::ffi::c_void) {
+    if let Some(process) = init::attached() {
+        let _inside = Inside::new();
+        leave(process);
     }
+}
+
+interpose! {
     fn [_exit, _Exit](code: c_int) -> () = |process, _| {
         let _ = code;
         leave(process);
@@ -84,7 +69,7 @@ interpose! {
     }
     /// glibc's forks inside itself.
     fn [daemon](keep_directory: c_int, keep_streams: c_int) -> c_int = |process, _| {
-        if fork_process(process)? != 0 {
+        if fork::fork_with_handlers(process)? != 0 {
             leave(process);
             exit_now(0);
         }
@@ -135,14 +120,6 @@ interpose! {
     fn [initgroups](user: Text, gid: c_uint) -> c_int = |process, kernel| {
         identified(process, kernel(user, gid))
     }
-}
-
-/// Never glibc's: its child would return through this library's frame, which is the parent's.
-// SAFETY: the symbol replaces glibc's of the same name and has its signature.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn vfork() -> c_int {
-    // SAFETY: the interposed one.
-    unsafe { libc::fork() }
 }
 
 impl crate::entry::Answer for u32 {

@@ -123,7 +123,7 @@ fn close_numbers(
             let _ = process.close(fd);
         }
     }
-    let mut spared: Vec<c_uint> = process.internal.iter().map(|&fd| fd as c_uint).collect();
+    let mut spared: Vec<c_uint> = process.internal_numbers().map(|fd| fd as c_uint).collect();
     spared.sort_unstable();
     let mut from = first;
     for fd in spared.into_iter().filter(|fd| (first..=last).contains(fd)) {

@@ -6,7 +6,7 @@
 //! takes both so that the child gets them whole.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use vfs::cred::Cred;
@@ -53,6 +53,8 @@ pub struct Process {
     pub umask: AtomicU32,
     /// This process has set a record lock on the volume since it exists.
     pub record_locks: AtomicBool,
+    /// One more number of that kind, for a while; -1: none.
+    spare: AtomicI32,
     cred: AtomicPtr<Cred>,
 }
 
@@ -87,6 +89,7 @@ impl Process {
             cwd: RwLock::new(Arc::new(Cwd { node: None, path })),
             umask: AtomicU32::new(umask.as_raw_mode()),
             record_locks: AtomicBool::new(false),
+            spare: AtomicI32::new(-1),
             cred: AtomicPtr::new(Box::into_raw(Box::new(identity()))),
         })
     }
@@ -129,7 +132,18 @@ impl Process {
 
     /// Whether a number is one of our own, which the program must not touch.
     pub fn is_internal(&self, fd: i32) -> bool {
-        self.internal.contains(&fd)
+        self.internal.contains(&fd) || fd >= 0 && self.spare.load(Ordering::Relaxed) == fd
+    }
+
+    /// All of those.
+    pub fn internal_numbers(&self) -> impl Iterator<Item = i32> {
+        let spare = self.spare.load(Ordering::Relaxed);
+        self.internal.iter().copied().chain((spare >= 0).then_some(spare))
+    }
+
+    /// Protects one number more from the program; -1: no longer.
+    pub fn set_spare(&self, fd: i32) {
+        self.spare.store(fd, Ordering::Relaxed);
     }
 
     /// Gives `desc` the lowest free number from `min` on; drops it if there is none.

@@ -5,8 +5,8 @@
 //! file actions. Those are read from glibc's own structure, unchanged since 2.29.
 
 use std::ffi::{CStr, c_char, c_int, c_short};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{FILE, posix_spawnattr_t, sigset_t};
 use rustix::pipe::PipeFlags;
@@ -14,6 +14,7 @@ use vfs::Errno;
 
 use crate::entry::{Served, Stop, errno, interpose, outside};
 use crate::exec::{self, List};
+use crate::fork::{self, Born};
 use crate::lifecycle::{self, exit_now};
 use crate::pointers::{Out, Text};
 use crate::process::Process;
@@ -158,68 +159,40 @@ fn apply(attributes: Attributes) -> c_int {
     }
 }
 
-/// A descriptor at a high number, out of the program's way.
-fn high(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let start = limit.unwrap_or(1024).min(1024).saturating_sub(200) as c_int;
-    rustix::io::fcntl_dupfd_cloexec(fd, start)
-}
-
 /// Forks and executes. Gives the child's process id.
 fn spawn(
     process: &Process,
     program: Program,
-    actions: *const Actions,
+    actions: &[Action],
     attributes: Attributes,
 ) -> Result<c_int, Errno> {
-    let (read, write) = {
-        let low = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        (high(&low.0)?, high(&low.1)?)
-    };
-    let pid = lifecycle::fork_process(process)?;
-    if pid == 0 {
-        let failed = child(process, program, actions, attributes);
-        // The parent may have died: then nobody needs to know.
-        let _ = rustix::io::write(&write, &failed.to_ne_bytes());
-        lifecycle::leave(process);
-        exit_now(127);
-    }
-    drop(write);
-    let mut failed = [0; 4];
-    match rustix::io::retry_on_intr(|| rustix::io::read(read.as_fd(), &mut failed)) {
-        Ok(4) => {
+    match fork::fork_for_spawn(process)? {
+        Born::Child(end) => {
+            let failed = child(process, program, actions, attributes);
+            // The parent may have died: then nobody needs to know.
+            let _ = rustix::io::write(&end, &failed.to_ne_bytes());
+            lifecycle::leave(process);
+            exit_now(127);
+        }
+        Born::Parent(pid, None) => Ok(pid),
+        Born::Parent(pid, Some(failed)) => {
             // SAFETY: waits for the child made above; its state does not matter.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-            Err(Errno::from_raw_os_error(i32::from_ne_bytes(failed).max(1)))
+            Err(Errno::from_raw_os_error(failed.max(1)))
         }
-        _ => Ok(pid),
     }
 }
 
 /// The child's part; comes back only with an error number.
-fn child(
-    process: &Process,
-    program: Program,
-    actions: *const Actions,
-    attributes: Attributes,
-) -> c_int {
+fn child(process: &Process, program: Program, actions: &[Action], attributes: Attributes) -> c_int {
     let failed = outside(|| apply(attributes));
     if failed != 0 {
         return failed;
     }
-    if !actions.is_null() {
-        // SAFETY: the program's initialised actions in glibc's layout.
-        let actions: &[Action] = unsafe {
-            match (*actions).used {
-                used if used > 0 => std::slice::from_raw_parts((*actions).list, used as usize),
-                _ => &[],
-            }
-        };
-        for action in actions {
-            let failed = outside(|| act(action));
-            if failed != 0 {
-                return failed;
-            }
+    for action in actions {
+        let failed = outside(|| act(action));
+        if failed != 0 {
+            return failed;
         }
     }
     let Program { file, search, arguments, environment } = program;
@@ -237,6 +210,17 @@ fn posix(
     program: Program,
     (actions, attributes): (*const Actions, Attributes),
 ) -> Served<c_int> {
+    let actions: &[Action] = if actions.is_null() {
+        &[]
+    } else {
+        // SAFETY: the program's initialised actions in glibc's layout.
+        unsafe {
+            match (*actions).used {
+                used if used > 0 => std::slice::from_raw_parts((*actions).list, used as usize),
+                _ => &[],
+            }
+        }
+    };
     match spawn(process, program, actions, attributes) {
         Ok(child) => {
             if !pid.is_null() {
@@ -248,8 +232,33 @@ fn posix(
     }
 }
 
-/// Streams of `popen` and the processes behind them.
-static CHILDREN: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
+/// A stream of `popen`, its number, and the process behind it.
+pub struct Child {
+    stream: usize,
+    fd: c_int,
+    pid: c_int,
+}
+
+/// All of them.
+pub type Children = Vec<Child>;
+
+static CHILDREN: Mutex<Children> = Mutex::new(Vec::new());
+
+/// The streams of `popen`, kept as they are until dropped.
+pub fn children() -> MutexGuard<'static, Children> {
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether no thread is at them.
+pub fn children_are_free() -> bool {
+    CHILDREN.try_lock().is_ok()
+}
+
+impl Action {
+    fn new(tag: c_int, first: c_int, second: c_int) -> Self {
+        Self { tag, padding: 0, first, second, path: std::ptr::null(), flags: 0, mode: 0 }
+    }
+}
 
 fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*mut FILE> {
     let reads = match mode.first() {
@@ -259,16 +268,10 @@ fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*
     };
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (ours, theirs, number) = if reads { (read, write, 1) } else { (write, read, 0) };
-    let action = Action {
-        tag: DUP2,
-        padding: 0,
-        first: theirs.as_raw_fd(),
-        second: number,
-        path: std::ptr::null(),
-        flags: 0,
-        mode: 0,
-    };
-    let actions = Actions { allocated: 1, used: 1, list: &raw const action };
+    // A command gets no stream to another one, which would never end then.
+    let mut actions: Vec<Action> =
+        children().iter().map(|child| Action::new(CLOSE, child.fd, 0)).collect();
+    actions.push(Action::new(DUP2, theirs.as_raw_fd(), number));
     let arguments = lifecycle::shell(command);
     let program = Program {
         file: b"/bin/sh",
@@ -276,15 +279,14 @@ fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*
         arguments: List(arguments.as_ptr()),
         environment: List::environment(),
     };
-    let pid = spawn(process, program, &raw const actions, std::ptr::null())?;
+    let pid = spawn(process, program, &actions, std::ptr::null())?;
     if !mode.contains(&b'e') {
         rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::empty())?;
     }
     let fd = std::os::fd::IntoRawFd::into_raw_fd(ours);
     let plain: &CStr = if reads { c"r" } else { c"w" };
     let stream = stdio::ordinary(fd, plain);
-    let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
-    children.push((stream as usize, pid));
+    children().push(Child { stream: stream as usize, fd, pid });
     Ok(stream)
 }
 
@@ -339,7 +341,7 @@ fn command(process: &Process, text: *const c_char) -> Served<c_int> {
         arguments: List(arguments.as_ptr()),
         environment: List::environment(),
     };
-    let spawned = spawn(process, program, std::ptr::null(), &raw const attributes);
+    let spawned = spawn(process, program, &[], &raw const attributes);
     let status = match spawned {
         Ok(pid) => wait_for(pid),
         // As if the shell had said that it could not run.
@@ -373,11 +375,11 @@ interpose! {
         open_pipe(process, command, mode.bytes()?)
     }
     fn [pclose](stream: *mut FILE) -> c_int = |_, _| {
-        let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(at) = children.iter().position(|child| child.0 == stream as usize) else {
+        let mut children = children();
+        let Some(at) = children.iter().position(|child| child.stream == stream as usize) else {
             return Err(Stop::Kernel);
         };
-        let (_, pid) = children.swap_remove(at);
+        let Child { pid, .. } = children.swap_remove(at);
         drop(children);
         // SAFETY: the program gave the stream up.
         outside(|| unsafe { libc::fclose(stream) });

@@ -109,6 +109,15 @@ static COOKIE_VTABLE: AtomicUsize = AtomicUsize::new(0);
 /// `stdin`, `stdout`, `stderr` have been replaced.
 static REPLACED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
+/// The standard streams stay as they are.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// In a child that only prepares an exec, as between `vfork` and `exec`: it writes no streams, and
+/// must not use glibc's heap, which a thread of its parent may have been changing.
+pub fn leave_streams() {
+    LEFT.store(true, Ordering::Relaxed);
+}
+
 fn head(stream: *mut FILE) -> *mut Head {
     stream.cast()
 }
@@ -177,6 +186,9 @@ fn is_cookie(stream: *mut FILE) -> bool {
 /// A number of ours was handed out: if it is a standard one, its stream must go through us.
 #[inline]
 pub fn number_taken(fd: c_int) {
+    if LEFT.load(Ordering::Relaxed) {
+        return;
+    }
     if (0..3).contains(&fd) && !REPLACED[fd as usize].load(Ordering::Relaxed) {
         replace(fd);
     }

@@ -406,6 +406,28 @@ impl Volume {
         Ok(())
     }
 
+    /// In a forked child: until a slot is taken nothing of the attachment is this process's.
+    pub(crate) fn forget_parent(&self) {
+        self.local.attached.store(false, Ordering::Relaxed);
+        self.local.remains.store(false, Ordering::Relaxed);
+        self.local.finishing.store(false, Ordering::Relaxed);
+        self.local.has_locked.store(false, Ordering::Relaxed);
+        self.set_slot(u32::MAX, 0);
+    }
+
+    /// In a forked child for which no slot was prepared: takes one, beside whoever is attached.
+    pub(crate) fn rejoin(&self) -> Result<(), Errno> {
+        let _guard = self.liveness.lock_attach()?;
+        let here = self.liveness.anyone_but(None)?.is_some();
+        if !here || self.rt.load(HEADER_EPOCH)? != u64::from(self.epoch) {
+            return Err(Errno::STALE);
+        }
+        liveness::separate_region(self.region.fd(), REGION_WRITERS);
+        self.enter()?;
+        self.set_attached();
+        Ok(())
+    }
+
     /// The volume was not left in order: undoes all lanes and rebuilds the free map. Damage makes
     /// this a read-only attachment; nothing is freed then.
     fn recover_all(&self) -> Result<(), Errno> {
@@ -450,7 +472,8 @@ impl Volume {
     /// says clean. `EBUSY` if a thread is still inside a call: then the attachment ends with the
     /// process.
     pub(crate) fn leave(&self) -> Result<(), Errno> {
-        if !self.local.attached.swap(false, Ordering::SeqCst) || !self.is_own_process() {
+        // The process first: one that shares this one's memory must not end its attachment.
+        if !self.is_own_process() || !self.local.attached.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
         self.wait_for_own_operations()?;

@@ -382,7 +382,12 @@ impl Volume {
                 return Ok(());
             }
             let child = rustix::process::WaitId::Pid(pid);
-            if !matches!(rustix::process::waitid(child, options), Ok(None)) {
+            let ended = match rustix::process::waitid(child, options) {
+                Ok(status) => status.is_some(),
+                // Not one that this process can wait for: a cloned one, or one of its parent's.
+                Err(_) => rustix::process::test_kill_process(pid) == Err(Errno::SRCH),
+            };
+            if ended {
                 return self.drop_embryo(slot, embryo);
             }
         }

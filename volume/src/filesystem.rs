@@ -426,12 +426,7 @@ impl FileSystem for Volume {
 
     fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
         let (slot, embryo) = Self::slot_of_ticket(ticket);
-        // Until the new slot is taken nothing here is this process's.
-        self.local.attached.store(false, Ordering::Relaxed);
-        self.local.remains.store(false, Ordering::Relaxed);
-        self.local.finishing.store(false, Ordering::Relaxed);
-        self.local.has_locked.store(false, Ordering::Relaxed);
-        self.set_slot(u32::MAX, 0);
+        self.forget_parent();
         while !self.liveness.hold(slot, true)? {
             // A recoverer looks at it; it will find that the slot is not dead.
             std::hint::spin_loop();
@@ -447,6 +442,11 @@ impl FileSystem for Volume {
         self.set_slot(slot, embryo.generation);
         self.set_attached();
         Ok(())
+    }
+
+    fn fork_unprepared(&self) -> Result<()> {
+        self.forget_parent();
+        self.rejoin()
     }
 
     fn exec_prepare(&self) -> Result<String> {

@@ -387,6 +387,9 @@ impl FileSystem for Model {
         Ok(ForkTicket(0))
     }
     fn fork_parent(&self, _: ForkTicket, _: Option<u32>) {}
+    fn fork_unprepared(&self) -> Result<()> {
+        Ok(())
+    }
     fn fork_child(&self, _: ForkTicket) -> Result<()> {
         Ok(())
     }

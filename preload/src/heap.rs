@@ -1,0 +1,50 @@
+//! The library's own heap: nothing of it comes from the program's malloc.
+//!
+//! Its lock is the last one taken before a fork and the first given back after it (see `lifecycle`):
+//! nothing is allocated in between.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dlmalloc::Dlmalloc;
+
+static HEAP: Mutex<Dlmalloc> = Mutex::new(Dlmalloc::new());
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+struct Allocator;
+
+/// Keeps all other threads out of the heap, and this one.
+pub fn lock() -> MutexGuard<'static, Dlmalloc> {
+    HEAP.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether nobody is in it: in a child that was made behind our back, a thread that the child does
+/// not have may be in it for ever.
+pub fn is_free() -> bool {
+    HEAP.try_lock().is_ok()
+}
+
+// SAFETY: as `Dlmalloc`, which is used by one thread at a time.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's contract, here and below.
+        unsafe { lock().malloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { lock().free(at, layout.size(), layout.align()) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { lock().calloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { lock().realloc(at, layout.size(), layout.align(), size) }
+    }
+}
