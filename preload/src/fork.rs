@@ -197,6 +197,12 @@ fn high(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(fd, start)
 }
 
+/// A pipe that ends with an exec, at high numbers.
+fn high_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((high(&read)?, high(&write)?))
+}
+
 /// What a child that is about to execute something can tell its parent.
 pub enum Born {
     /// In the child: where a failure is told, before it ends.
@@ -208,10 +214,7 @@ pub enum Born {
 /// Forks by `real` a child that only prepares an exec, and waits for it. Its standard streams stay
 /// as they are, and it runs no handlers.
 fn fork_to_exec(process: &Process, real: impl FnOnce() -> c_int) -> Result<Born, Errno> {
-    let (read, write) = {
-        let low = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        (high(&low.0)?, high(&low.1)?)
-    };
+    let (read, write) = high_pipe()?;
     let pid = without_handlers(process, real)?;
     if pid == 0 {
         drop(read);
@@ -295,7 +298,7 @@ unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
         process.set_spare(told);
     }
     // SAFETY: the program's function.
-    let code = unsafe { main(argument) };
+    let code = outside(|| unsafe { main(argument) });
     // glibc ends the process without any handlers.
     if let Some(process) = init::process() {
         let _inside = Inside::new();
@@ -354,8 +357,7 @@ interpose! {
                 Ok(without_handlers(process, || own(flags, &raw mut start))?)
             }
             Kind::Vfork => {
-                let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-                let write = high(&write)?;
+                let (read, write) = high_pipe()?;
                 let mut start = Start { main, argument, told: write.as_raw_fd() };
                 let flags = flags & !(libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_SETTLS);
                 let pid = without_handlers(process, || own(flags, &raw mut start))?;
