@@ -387,16 +387,12 @@ fn exec_or_shell(process: &Process, path: &[u8], arguments: List, environment: L
 
 /// An open file as a program.
 fn open_image(process: &Process, fd: c_int) -> Result<Image, Errno> {
-    match fdtable::get(fd) {
-        Some(desc) => {
-            let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
-            load(process, &attr, format!("/dev/fd/{fd}").as_bytes(), 0)
-        }
-        None => {
-            fdtable::borrow_checked(fd)?;
-            Ok(Image::relative(fd, CString::default(), libc::AT_EMPTY_PATH))
-        }
+    if let Some(desc) = fdtable::get(fd) {
+        let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
+        return load(process, &attr, format!("/dev/fd/{fd}").as_bytes(), 0);
     }
+    fdtable::borrow_checked(fd)?;
+    Ok(Image::relative(fd, CString::default(), libc::AT_EMPTY_PATH))
 }
 
 /// What a path from a directory means as a program.

@@ -23,7 +23,7 @@ const DIFFERS: &str = "this process's real and effective user or group differ";
 /// Why a kernel's program is not preloaded; `None`: it is, or it cannot be read or executed.
 pub fn obstacle(dirfd: BorrowedFd<'_>, path: &CString) -> Option<&'static str> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    look(rustix::fs::openat(dirfd, path, flags, Mode::empty()).ok()?, INTERPRETERS_MAX)
+    look(&rustix::fs::openat(dirfd, path, flags, Mode::empty()).ok()?, INTERPRETERS_MAX)
 }
 
 /// The same for an open program.
@@ -32,21 +32,21 @@ pub fn obstacle_of(program: BorrowedFd<'_>) -> Option<&'static str> {
     obstacle(rustix::fs::CWD, &CString::new(link).ok()?)
 }
 
-fn look(file: OwnedFd, depth: u32) -> Option<&'static str> {
-    let stat = rustix::fs::fstat(&file).ok()?;
+fn look(file: &OwnedFd, depth: u32) -> Option<&'static str> {
+    let stat = rustix::fs::fstat(file).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return None;
     }
     let mut head = [0; HEAD_BYTES];
-    let length = rustix::io::pread(&file, &mut head, 0).ok()?;
+    let length = rustix::io::pread(file, &mut head, 0).ok()?;
     let head = &head[..length];
     if let Some((name, _)) = interpreter(head) {
         let name = Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name));
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let next = rustix::fs::open(name, flags, Mode::empty()).ok()?;
-        return depth.checked_sub(1).and_then(|depth| look(next, depth));
+        return depth.checked_sub(1).and_then(|depth| look(&next, depth));
     }
-    obstacle_in(head).or_else(|| gains(&file, &stat))
+    obstacle_in(head).or_else(|| gains(file, &stat))
 }
 
 /// Whether the linker will be in its secure mode, in which it preloads nothing.
