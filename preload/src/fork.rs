@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, RwLockWriteGuard};
 
 use rustix::pipe::PipeFlags;
-use vfs::{Desc, Errno, ForkTicket};
+use vfs::{Errno, ForkTicket};
 
 use crate::entry::{Inside, Real, Stop, errno, interpose, outside};
 use crate::fdtable;
@@ -259,15 +259,13 @@ pub fn adopt(process: &'static Process) {
     let Ok(maps) = process.structure.try_lock() else {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     };
-    if let Err(errno) = process.fs.fork_unprepared() {
+    let mut held = Process::held(&maps);
+    if let Err(errno) = process.fs.fork_unprepared(&mut held) {
         fail_loudly("a process made by a raw system call finds no place on the volume", errno);
     }
-    let held: Vec<Desc> = Process::held(&maps);
-    let lost: Vec<Desc> =
-        held.into_iter().filter(|&desc| process.fs.adopt(desc).is_err()).collect();
-    for (fd, desc) in fdtable::all().filter(|(_, desc)| lost.contains(desc)).collect::<Vec<_>>() {
+    let lost = fdtable::all().filter(|(_, desc)| !held.contains(desc));
+    for (fd, _) in lost.collect::<Vec<_>>() {
         // Its number stays taken, by a placeholder that serves nothing.
-        let _: (c_int, Desc) = (fd, desc);
         fdtable::clear(fd);
     }
     drop(maps);

@@ -238,9 +238,10 @@ pub trait FileSystem: Send + Sync {
     fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>);
     /// In the child, first thing (async-signal-safe: no allocation).
     fn fork_child(&self, ticket: ForkTicket) -> Result<()>;
-    /// In a child that was forked without [`FileSystem::fork_prepare`]: takes a place that holds no
-    /// descriptions yet. `ESTALE` if nobody has the file system attached any more.
-    fn fork_unprepared(&self) -> Result<()>;
+    /// In a child that was forked without [`FileSystem::fork_prepare`]: takes a place, and hold of
+    /// those descriptions of its parent's that are still there; the others leave `held`. `ESTALE` if
+    /// nobody has the file system attached any more.
+    fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()>;
 
     /// Before `exec`: makes this process's attachment survive it. Gives a token (an environment
     /// value) for the engine's adopt function in the new image.

@@ -444,9 +444,11 @@ impl FileSystem for Volume {
         Ok(())
     }
 
-    fn fork_unprepared(&self) -> Result<()> {
+    fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()> {
         self.forget_parent();
-        self.rejoin()
+        self.rejoin()?;
+        held.retain(|&desc| self.share_description(desc, self.slot()).is_ok());
+        Ok(())
     }
 
     fn exec_prepare(&self) -> Result<String> {

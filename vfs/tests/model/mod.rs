@@ -387,7 +387,7 @@ impl FileSystem for Model {
         Ok(ForkTicket(0))
     }
     fn fork_parent(&self, _: ForkTicket, _: Option<u32>) {}
-    fn fork_unprepared(&self) -> Result<()> {
+    fn fork_unprepared(&self, _: &mut Vec<Desc>) -> Result<()> {
         Ok(())
     }
     fn fork_child(&self, _: ForkTicket) -> Result<()> {
