@@ -3,12 +3,12 @@
 
 CARGO ?= cargo
 
-.PHONY: help build demo test test-long lint deny bench setup clean
+.PHONY: help build demo test test-long lint deny bench setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
 	@echo 'make build      the command, the preload library: target/release'
-	@echo 'make test       formatting, lints, all tests: what must pass before anything is merged'
+	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, more random operations, more repetitions'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
@@ -17,16 +17,19 @@ help:
 setup:
 	@scripts/setup.sh
 
+setup-tests:
+	@scripts/setup.sh --tests
+
 build: setup
 	$(CARGO) build --release --workspace
 
 demo: build
 	@scripts/demo.sh
 
-test: setup
+test: setup-tests
 	@scripts/test.sh
 
-test-long: setup
+test-long: setup-tests
 	@SOLERA_TEST_LONG=1 scripts/test.sh
 
 lint: setup

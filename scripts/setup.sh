@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building, testing and the demo need, where they are missing, and
-# checks for Rust. Changes nothing where everything is there.
+# Installs the Debian packages that building and the demo need, where they are missing, and checks for
+# Rust; with --tests also the programs that the tests run on a volume. Changes nothing where
+# everything is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,25 +16,60 @@ fail() {
     exit 1
 }
 
-missing=()
-for pair in "${needed[@]}"; do
-    command -v "${pair%%:*}" > /dev/null || missing+=("${pair##*:}")
-done
-[ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+# Programs and libraries that only tests/programs needs: its cases skip themselves without.
+wished=(
+    rsync:rsync perl:perl redis-cli:redis-tools fio:fio cpio:cpio
+    zip:zip unzip:unzip setfattr:attr openssl:openssl g++:g++ javac:default-jdk-headless
+    node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
+)
 
-if [ ${#missing[@]} -gt 0 ]; then
-    by_hand="install by hand: ${missing[*]}"
-    command -v apt-get > /dev/null || fail "this is not Debian (there is no apt-get)" "$by_hand"
-    as_root=()
-    if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo > /dev/null || fail "packages are missing, and there is no sudo" "$by_hand"
-        as_root=(sudo)
+# missing COMMAND-OR-HEADER:PACKAGE...: the packages of those that are not there.
+missing() {
+    local pair
+    for pair; do
+        case ${pair%%:*} in
+        *.h) [ -e "/usr/include/${pair%%:*}" ] ;;
+        *) command -v "${pair%%:*}" > /dev/null ;;
+        esac || printf '%s\n' "${pair##*:}"
+    done
+}
+
+# as_root COMMAND...
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+updated=
+# install PACKAGE...: quietly; says why it cannot.
+install() {
+    command -v apt-get > /dev/null || { echo "this is not Debian (there is no apt-get)"; return 1; }
+    [ "$(id -u)" -eq 0 ] || command -v sudo > /dev/null ||
+        { echo "packages are missing, and there is no sudo"; return 1; }
+    if [ -z "$updated" ]; then
+        as_root apt-get -qq update > /dev/null || { echo "apt-get update failed"; return 1; }
+        updated=yes
     fi
-    echo "setup: installing ${missing[*]}"
-    export DEBIAN_FRONTEND=noninteractive
-    "${as_root[@]}" apt-get -qq update || fail "apt-get update failed" "$by_hand"
-    "${as_root[@]}" apt-get -qq install --yes --no-install-recommends "${missing[@]}" \
-        > /dev/null || fail "apt-get install failed" "$by_hand"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes \
+        --no-install-recommends "$@" > /dev/null 2> "$errors" ||
+        { echo "apt-get install failed: $(tail -n 1 "$errors")"; return 1; }
+}
+
+errors=$(mktemp)
+trap 'rm -f "$errors"' EXIT
+
+mapfile -t packages < <(missing "${needed[@]}" stdio.h:libc6-dev)
+if [ ${#packages[@]} -gt 0 ]; then
+    echo "setup: installing ${packages[*]}"
+    install "${packages[@]}" || fail "install by hand: ${packages[*]}"
+fi
+
+mapfile -t packages < <(missing "${wished[@]}")
+if [ ${#packages[@]} -gt 0 ] && [ "${1:-}" = --tests ]; then
+    echo "setup: installing ${packages[*]} (some tests need them)"
+    # One that is not to be had must not keep the others away.
+    install "${packages[@]}" || for package in "${packages[@]}"; do
+        install "$package" || echo "setup: without $package, what needs it is skipped"
+    done
 fi
 
 wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)

@@ -1,0 +1,21 @@
+# killed_fills DIR [WAY]: fills the store in DIR by ./driver, killed after so many acknowledgements
+# more each time; at last a fill that ends by itself.
+killed_fills() {
+    local dir=$1 done=0 most pid
+    shift
+    for most in 1 90 500 777 1500 2200; do
+        mkfifo acks
+        begin ./driver fill "$dir" $done 900000 "$@" >acks 2>errors & pid=$!
+        awk -v pid=$pid -v most=$most '{ n = $1 } NR == most { system("kill -9 " pid) } END { print n }' acks >last
+        wait $pid 2>/dev/null && fail "the fill was not killed"
+        rm acks
+        [ -s errors ] && { cat errors; fail "the fill"; }
+        done=$(($(cat last) + 1))
+        echo "$dir: killed after $done"
+        srun ./driver check "$dir" 0 $done "$@" >count || fail "after a kill at $done"
+        # The write in flight may be there, too.
+        [ "$(cat count)" = $done ] || same "$(cat count)" $((done + 1)) "keys after a kill"
+    done
+    srun ./driver fill "$dir" $done $((done + 1000)) "$@" >/dev/null || fail "the last fill"
+    same "$(srun ./driver check "$dir" 0 $((done + 1000)) "$@")" $((done + 1000)) "keys ($dir)"
+}

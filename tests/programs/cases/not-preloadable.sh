@@ -1,0 +1,31 @@
+# Programs that a preloaded library cannot serve are refused before they start, with the reason: no
+# program may run that would silently see another directory.
+needs gcc
+refused() {
+    local what=$1 code=0
+    shift
+    "$@" >out 2>err </dev/null || code=$?
+    case $code in 125 | 126) ;; *) cat err; fail "$what was not refused: exit $code" ;; esac
+    same "$(wc -c <out)" 0 "what $what wrote"
+    grep -qi "$what" err || { cat err; fail "the message does not say '$what'"; }
+}
+echo '#include <stdio.h>
+int main(void) { puts("ran"); return 0; }' >hello.c
+if gcc -static -o static hello.c 2>/dev/null; then
+    refused static srun ./static
+    # From a shell, too, where it would have to do with the volume; elsewhere it is none of our business.
+    same "$(srun bash -c './static; echo after')" "$(printf 'ran\nafter')" "from a shell, off the volume"
+    srun touch "$AT/file"
+    refused static srun bash -c "./static $AT/file"
+    srun cp static "$AT/static"
+    refused static srun bash -c "$AT/static $AT/file"
+else
+    echo "there is no static C library"
+fi
+# Go makes its system calls itself, in a static program and in one that is linked to the C library.
+if command -v go >/dev/null; then
+    export GO111MODULE=off GOFLAGS= GOPATH=$SCRATCH/go HOME=${HOME:-$SCRATCH}
+    printf 'package main\nfunc main() { println("ran") }\n' >hello.go
+    CGO_ENABLED=0 go build -o gostatic hello.go
+    refused static srun ./gostatic
+fi
