@@ -111,6 +111,9 @@ interpose! {
     fn [__getcwd_chk](to: *mut c_char, len: usize, room: usize) -> *mut c_char = |process, _| {
         get(process, to, len.min(room))
     }
+    fn [__getwd_chk](to: *mut c_char, room: usize) -> *mut c_char = |process, _| {
+        get(process, to, room.min(libc::PATH_MAX as usize))
+    }
     fn [getwd](to: *mut c_char) -> *mut c_char = |process, _| {
         get(process, to, libc::PATH_MAX as usize)
     }

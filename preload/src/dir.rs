@@ -137,6 +137,18 @@ fn entries(
     Ok(buffer.len() as isize)
 }
 
+/// `getdents64`: as many entries as fit into `len` bytes.
+fn read_entries(process: &Process, desc: Desc, to: Bytes, len: usize) -> Result<isize, Errno> {
+    let (node, _) = process.fs.describe(desc)?;
+    paths::require_directory(&process.fs.attr(node)?)?;
+    let room = len.min(BUFFER_BYTES);
+    match entries(process, desc, to, room, Errno::INVAL) {
+        // As many as fit before the first byte that cannot be written.
+        Err(Errno::FAULT) => entries(process, desc, to, to.sink(room).touch(), Errno::FAULT),
+        told => told,
+    }
+}
+
 impl Stream {
     /// The next entry; `None` at the end.
     fn next(&mut self, process: &Process) -> Result<Option<*mut libc::dirent64>, Errno> {
@@ -239,17 +251,15 @@ interpose! {
         Ok(dir.ours()?.fd)
     }
     fn [getdents64](fd: c_int, to: Bytes, len: usize) -> isize = |process, _| {
+        Ok(read_entries(process, ours(fd)?, to, len)?)
+    }
+    fn [getdirentries, getdirentries64](fd: c_int, to: Bytes, len: usize, start: Out<i64>)
+    -> isize = |process, _| {
         let desc = ours(fd)?;
-        let (node, _) = process.fs.describe(desc)?;
-        paths::require_directory(&process.fs.attr(node)?)?;
-        let room = len.min(BUFFER_BYTES);
-        match entries(process, desc, to, room, Errno::INVAL) {
-            // As many as fit before the first byte that cannot be written.
-            Err(Errno::FAULT) => {
-                Ok(entries(process, desc, to, to.sink(room).touch(), Errno::FAULT)?)
-            }
-            told => Ok(told?),
-        }
+        let position = process.fs.seek(desc, 0, Whence::Current)?;
+        let bytes = read_entries(process, desc, to, len)?;
+        start.put(position as i64)?;
+        Ok(bytes)
     }
     fn [scandir, scandir64](path: Text, list: Out<*mut *mut Entry>, filter: Filter, order: Order)
     -> c_int = |process, kernel| {

@@ -71,6 +71,11 @@ impl Inside {
         DEPTH.set(DEPTH.get() + 1);
         Self(())
     }
+
+    /// Whether this thread is inside.
+    pub fn already() -> bool {
+        DEPTH.get() != 0
+    }
 }
 
 impl Drop for Inside {
@@ -107,7 +112,7 @@ pub fn serve<T: Answer>(
             Err(Stop::Errno(Errno::STALE)) => return fail(Errno::NOENT),
             Err(Stop::Errno(errno)) => return fail(errno),
             Err(Stop::Refused(reason, errno)) => {
-                report::count(function, reason);
+                report::refused(function, reason, errno);
                 return fail(errno);
             }
             Err(Stop::Kernel) => {}

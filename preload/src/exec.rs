@@ -149,7 +149,7 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
     if !first[..length].starts_with(b"\x7fELF") {
         return Err(Errno::NOEXEC);
     }
-    report::count("execve", "binary-copied-to-memory");
+    report::fell_back("execve", "binary-copied-to-memory");
     let memory = copy_to_memory(process, attr, path)?;
     Ok(Image {
         at: libc::AT_FDCWD,
@@ -161,7 +161,8 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
     })
 }
 
-fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<OwnedFd, Errno> {
+/// A copy of a file of the volume in memory, for who opens files without us.
+pub fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<OwnedFd, Errno> {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let memory = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut buffer = vec![0; 1 << 20];
@@ -286,7 +287,7 @@ fn inherits(process: &Process, arguments: &[Text]) -> Option<String> {
 
 /// Says why a program is not run.
 fn refuse(image: &Image, reason: &str, what: &str) -> Errno {
-    report::count("execve", "program-cannot-be-preloaded");
+    report::refused("execve", "program-cannot-be-preloaded", Errno::ACCESS);
     let path = image.path.to_string_lossy();
     let line = format!("solera: {path}: {reason}, so it cannot use the volume, and {what}\n");
     // SAFETY: a buffer of our own, written as the program would write it.

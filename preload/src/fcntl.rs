@@ -71,7 +71,7 @@ interpose! {
         ours(fd)?;
         duplicate(process, fd, 0, false)
     }
-    fn [dup2](old: c_int, new: c_int) -> c_int = |process, _| {
+    fn [dup2, __dup2](old: c_int, new: c_int) -> c_int = |process, _| {
         if old == new {
             let hidden = process.is_internal(old);
             return Err(if hidden { Stop::Errno(Errno::BADF) } else { Stop::Kernel });
@@ -84,7 +84,9 @@ interpose! {
         }
         duplicate_to(process, old, new, DupFlags::from_bits_retain(flags as u32))
     }
-    fn [fcntl, fcntl64](fd: c_int, command: c_int, argument: usize) -> c_int = |process, _| {
+    fn [fcntl, fcntl64, __fcntl, __libc_fcntl64](
+        fd: c_int, command: c_int, argument: usize,
+    ) -> c_int = |process, _| {
         control(process, ours(fd)?, fd, command, argument)
     }
     fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, _| {

@@ -2,8 +2,10 @@
 //! image before this one had.
 //!
 //! The environment says all (`solera run` sets it): `SOLERA_VOLUME`, `SOLERA_AT`, `SOLERA_MODE`,
-//! `SOLERA_REPORT`, and after an exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing
-//! is served. If the volume cannot be attached, the program does not run: message, exit code 125.
+//! `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and
+//! its kin. Without `SOLERA_VOLUME` nothing is served, nor in a program that is named in
+//! `SOLERA_BYPASS`. If the volume cannot be attached, the program does not run: message, exit code
+//! 125.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::fd::OwnedFd;
@@ -21,6 +23,7 @@ use crate::fork;
 use crate::handover;
 use crate::lifecycle;
 use crate::process::Process;
+use crate::report;
 
 /// A page of its own, which the kernel empties in every forked child: whoever finds the address
 /// there is the process that attached, at no cost but that of the load. Threads share it.
@@ -117,6 +120,13 @@ fn start() -> Option<&'static Process> {
     }
     let _inside = Inside::new();
     let volume = std::env::var_os("SOLERA_VOLUME")?;
+    if is_bypassed() {
+        step_aside();
+        return None;
+    }
+    if std::env::var_os("SOLERA_STRICT_SUPPORT").is_some_and(|value| !value.is_empty()) {
+        report::be_strict();
+    }
     match attach(volume.as_bytes()) {
         Ok(process) => {
             let process: &'static Process = Box::leak(Box::new(process));
@@ -148,6 +158,33 @@ unsafe extern "C" {
         object: *mut c_void,
     ) -> c_int;
     fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
+}
+
+/// Whether this program is named in `SOLERA_BYPASS`: by what it was called as, or by its executable,
+/// whole if the name has a slash.
+fn is_bypassed() -> bool {
+    let Some(names) = std::env::var_os("SOLERA_BYPASS") else { return false };
+    let Ok(path) = std::fs::read_link("/proc/self/exe") else { return false };
+    let called = std::env::args_os().next().unwrap_or_default();
+    let base =
+        |path: &OsStr| path.as_bytes().rsplit(|&byte| byte == b'/').next().map(<[u8]>::to_vec);
+    let known = [Some(path.as_os_str().as_bytes().to_vec()), base(path.as_os_str()), base(&called)];
+    names
+        .as_bytes()
+        .split(|&byte| byte == b':')
+        .any(|name| known.iter().flatten().any(|own| own == name))
+}
+
+/// A program that is bypassed gives up what the image before it had: the volume is left in order. The
+/// numbers that it inherits of ours stay placeholders, which fail loudly.
+fn step_aside() {
+    if let Some(token) = variable(handover::RESUME)
+        && let Ok(volume) = volume::resume(&token)
+    {
+        // A detach that fails is a death: whoever comes next cleans up.
+        let _ = vfs::FileSystem::detach(&*volume);
+    }
+    forget_handover();
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -233,7 +270,11 @@ fn inherit(process: &Process) {
         let resumed = RESUMED.load(Ordering::Relaxed);
         handover::take_over(process, resumed, &held.unwrap_or_default(), cwd.as_deref());
     }
-    // A child that slips past us (a raw `clone` and `execve`) must not take this image's place.
+    forget_handover();
+}
+
+/// A child that slips past us (a raw `clone` and `execve`) must not take this image's place.
+fn forget_handover() {
     for name in [c"SOLERA_HELD", c"SOLERA_CWD", c"SOLERA_RESUME"] {
         // SAFETY: no other thread runs yet; glibc takes the entry out of the array in place.
         unsafe { libc::unsetenv(name.as_ptr()) };

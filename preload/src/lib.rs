@@ -15,10 +15,14 @@
 //! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
 //! | `open`, `rw`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
 //! | `sockets` | local sockets by path |
-//! | `stdio`, `temp`, `tree`, `spawn`, `exec`, `loadable`, `variadic` | what glibc does inside itself |
+//! | `stdio`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
+//! | `spawn`, `exec`, `loadable`, `variadic` | the same, of programs |
+//! | `syscall` | system calls by number |
 //! | `refused`, `report` | what is not served, and why |
 
+mod aio;
 mod attrs;
+mod composed;
 mod cwd;
 mod dir;
 mod entry;
@@ -26,11 +30,13 @@ mod exec;
 mod fcntl;
 mod fdtable;
 mod fork;
+mod format;
 mod handover;
 mod heap;
 mod init;
 mod lifecycle;
 mod loadable;
+mod loader;
 mod mapping;
 mod messages;
 mod names;
@@ -46,6 +52,7 @@ mod spawn;
 mod splice;
 mod stat;
 mod stdio;
+mod syscall;
 mod temp;
 mod tree;
 mod variadic;

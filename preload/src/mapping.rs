@@ -107,7 +107,8 @@ impl Mappings {
         freed
     }
 
-    fn touches(&self, start: usize, end: usize) -> bool {
+    /// Whether some mapping lies in `start..end`.
+    pub fn touches(&self, start: usize, end: usize) -> bool {
         self.0.iter().any(|map| start < map.end && map.start < end)
     }
 }
@@ -291,7 +292,7 @@ fn any() -> Result<(), Stop> {
 
 // `isize` stands for the address: -1 is MAP_FAILED.
 interpose! {
-    fn [mmap, mmap64](
+    fn [mmap, mmap64, __mmap](
         at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64,
     ) -> isize = |process, kernel| {
         if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
@@ -305,7 +306,7 @@ interpose! {
         let call = || kernel(at, len, prot, flags, fd, offset);
         replace(process, at as usize, len, call, |&address| address == -1)
     }
-    fn [munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
+    fn [munmap, __munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
         any()?;
         replace(process, at as usize, len, || kernel(at, len), |&result| result != 0)
     }
@@ -314,7 +315,8 @@ interpose! {
         any()?;
         remap(process, at as usize, (old, new), flags, to)
     }
-    fn [mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int = |process, kernel| {
+    fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
+    = |process, kernel| {
         any()?;
         let (start, end) = (at as usize, (at as usize).saturating_add(len));
         let mut maps = process.lock();
@@ -366,7 +368,8 @@ interpose! {
         }
         Ok(0)
     }
-    fn [madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int = |process, _| {
+    fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
+    = |process, _| {
         if advice != libc::MADV_REMOVE {
             return Err(Stop::Kernel);
         }

@@ -13,7 +13,7 @@ use vfs::{Errno, Kind, Node};
 use crate::entry::{DONE, Served, Stop, interpose};
 use crate::fdtable;
 use crate::paths::{self, Target};
-use crate::pointers::{Bytes, Text};
+use crate::pointers::{Bytes, Out, Text};
 use crate::process::Process;
 
 const HERE: c_int = libc::AT_FDCWD;
@@ -93,6 +93,20 @@ interpose! {
         one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode, device), |found| {
             make(process, found, mode, device)
         })
+    }
+    /// What `mknod` was until glibc 2.33. The first argument tells the form of the device number.
+    fn [__xmknod](version: c_int, path: Text, mode: c_uint, device: Out<u64>) -> c_int
+    = |process, kernel| {
+        let number = device.value()?;
+        one(process, (HERE, path), |path| kernel(version, Text(path), mode, device), |found| {
+            make(process, found, mode, number)
+        })
+    }
+    fn [__xmknodat](version: c_int, dirfd: c_int, path: Text, mode: c_uint, device: Out<u64>)
+    -> c_int = |process, kernel| {
+        let number = device.value()?;
+        let kernel = |path| kernel(version, HERE, Text(path), mode, device);
+        one(process, (dirfd, path), kernel, |found| make(process, found, mode, number))
     }
     fn [mkfifo](path: Text, mode: c_uint) -> c_int = |process, kernel| {
         one(process, (HERE, path), |path| kernel(Text(path), mode), |found| {

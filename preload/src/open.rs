@@ -64,7 +64,9 @@ const fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
 }
 
 interpose! {
-    fn [open, open64](path: Text, flags: c_int, mode: c_uint) -> c_int = |process, kernel| {
+    fn [open, open64, __open, __open64, __open_nocancel, __open64_nocancel](
+        path: Text, flags: c_int, mode: c_uint,
+    ) -> c_int = |process, kernel| {
         let kernel = |_, path| kernel(Text(path), flags, mode);
         open_at(process, kernel, libc::AT_FDCWD, path, flags, mode_of(flags, mode))
     }
@@ -84,7 +86,7 @@ interpose! {
         let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
         open_at(process, |_, path| kernel(Text(path), mode), libc::AT_FDCWD, path, flags, mode)
     }
-    fn [close](fd: c_int) -> c_int = |process, _| {
+    fn [close, __close, __close_nocancel](fd: c_int) -> c_int = |process, _| {
         if process.is_internal(fd) {
             return Err(Stop::Errno(Errno::BADF));
         }

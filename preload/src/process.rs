@@ -120,6 +120,12 @@ impl Process {
         self.cred.store(Box::into_raw(Box::new(identity())), Ordering::Release);
     }
 
+    /// The process acts on files as another than it is otherwise.
+    pub fn act_as(&self, uid: u32, gid: u32) {
+        let cred = Cred { uid, gid, ..identity() };
+        self.cred.store(Box::into_raw(Box::new(cred)), Ordering::Release);
+    }
+
     /// The walk's surroundings.
     pub fn walk(&self) -> Walk<'_> {
         Walk { fs: &*self.fs, cred: self.cred(), prefix: &self.prefix }

@@ -1,14 +1,14 @@
 //! Calls that name something on the volume and that the volume does not serve: refused with a
 //! reason in the report, where the kernel would only say that there is no such file.
 //!
-//! Watches by path, file handles, glibc's own tree walker `fts` (which opens
-//! directories inside itself).
+//! Watches by path, file handles, mounts, swap, accounting and quotas, glibc's own tree walker `fts`
+//! (which opens directories inside itself).
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use vfs::Errno;
 
-use crate::entry::{Served, Stop, interpose};
+use crate::entry::{Served, Stop, interpose, outside};
 use crate::exec::List;
 use crate::fdtable;
 use crate::paths::{self, Target};
@@ -27,6 +27,20 @@ fn on_volume(process: &Process, path: &[u8]) -> bool {
 fn refuse<T>(process: &Process, path: &[u8], reason: &'static str, errno: Errno) -> Served<T> {
     let ours = !path.is_empty() && on_volume(process, path);
     Err(if ours { Stop::Refused(reason, errno) } else { Stop::Kernel })
+}
+
+/// As [`refuse`], for a path that may be NULL or relative to a directory of ours.
+fn refuse_at<T>(
+    process: &Process,
+    (dirfd, path): (c_int, Text),
+    reason: &'static str,
+    errno: Errno,
+) -> Served<T> {
+    let path = if path.0.is_null() { b"" } else { path.bytes()? };
+    if path.first() != Some(&b'/') && fdtable::get(dirfd).is_some() {
+        return Err(Stop::Refused(reason, errno));
+    }
+    refuse(process, path, reason, errno)
 }
 
 type Compare = Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>;
@@ -56,6 +70,102 @@ interpose! {
             return Err(Stop::Refused("file-handle", Errno::OPNOTSUPP));
         }
         refuse(process, path.bytes()?, "file-handle", Errno::OPNOTSUPP)
+    }
+    fn [open_by_handle_at](mount: c_int, handle: *mut c_void, flags: c_int) -> c_int = |_, _| {
+        let _ = (handle, flags);
+        let ours = fdtable::get(mount).is_some();
+        Err(if ours { Stop::Refused("file-handle", Errno::OPNOTSUPP) } else { Stop::Kernel })
+    }
+    fn [fanotify_mark](fd: c_int, flags: c_uint, mask: u64, dirfd: c_int, path: Text) -> c_int
+    = |process, _| {
+        let _ = (fd, flags, mask);
+        refuse_at(process, (dirfd, path), "fanotify", Errno::OPNOTSUPP)
+    }
+    fn [mount](
+        source: Text, target: Text, kind: Text, flags: c_ulong, data: *const c_void,
+    ) -> c_int = |process, _| {
+        let _ = (kind, data);
+        if flags & (libc::MS_BIND | libc::MS_MOVE) != 0 {
+            let source = source.bytes()?;
+            if !source.is_empty() && on_volume(process, source) {
+                return Err(Stop::Refused("mount", Errno::PERM));
+            }
+        }
+        refuse(process, target.bytes()?, "mount", Errno::PERM)
+    }
+    fn [umount](path: Text) -> c_int = |process, _| {
+        refuse(process, path.bytes()?, "mount", Errno::INVAL)
+    }
+    fn [umount2](path: Text, flags: c_int) -> c_int = |process, _| {
+        let _ = flags;
+        refuse(process, path.bytes()?, "mount", Errno::INVAL)
+    }
+    fn [pivot_root](new: Text, old: Text) -> c_int = |process, _| {
+        refuse::<c_int>(process, new.bytes()?, "mount", Errno::INVAL).or_else(|stop| match stop {
+            Stop::Kernel => refuse(process, old.bytes()?, "mount", Errno::INVAL),
+            stop => Err(stop),
+        })
+    }
+    fn [open_tree](dirfd: c_int, path: Text, flags: c_uint) -> c_int = |process, _| {
+        let _ = flags;
+        refuse_at(process, (dirfd, path), "mount", Errno::PERM)
+    }
+    fn [fspick](dirfd: c_int, path: Text, flags: c_uint) -> c_int = |process, _| {
+        let _ = flags;
+        refuse_at(process, (dirfd, path), "mount", Errno::INVAL)
+    }
+    fn [move_mount](from: c_int, path: Text, to: c_int, place: Text, flags: c_uint) -> c_int
+    = |process, _| {
+        let _ = flags;
+        let first = refuse_at::<c_int>(process, (from, path), "mount", Errno::INVAL);
+        match first {
+            Err(Stop::Kernel) => refuse_at(process, (to, place), "mount", Errno::INVAL),
+            refused => refused,
+        }
+    }
+    fn [mount_setattr](
+        dirfd: c_int, path: Text, flags: c_uint, attributes: *mut c_void, size: usize,
+    ) -> c_int = |process, _| {
+        let _ = (flags, attributes, size);
+        refuse_at(process, (dirfd, path), "mount", Errno::INVAL)
+    }
+    fn [swapon](path: Text, flags: c_int) -> c_int = |process, _| {
+        let _ = flags;
+        refuse(process, path.bytes()?, "swap", Errno::INVAL)
+    }
+    fn [swapoff](path: Text) -> c_int = |process, _| {
+        refuse(process, path.bytes()?, "swap", Errno::INVAL)
+    }
+    fn [acct](path: Text) -> c_int = |process, _| {
+        refuse_at(process, (libc::AT_FDCWD, path), "accounting", Errno::INVAL)
+    }
+    fn [quotactl](command: c_int, device: Text, id: c_int, address: *mut c_void) -> c_int
+    = |process, _| {
+        let _ = (command, id, address);
+        refuse_at(process, (libc::AT_FDCWD, device), "quota", Errno::NOTBLK)
+    }
+    /// The name is used later, inside glibc.
+    fn [utmpname, utmpxname](path: Text) -> c_int = |process, _| {
+        refuse(process, path.bytes()?, "utmp-file", Errno::OPNOTSUPP)
+    }
+    /// It would map other parts of the volume's region.
+    fn [remap_file_pages](
+        at: *mut c_void, len: usize, prot: c_int, page: usize, flags: c_int,
+    ) -> c_int = |process, _| {
+        let _ = (prot, page, flags);
+        let ours = process.lock().touches(at as usize, (at as usize).saturating_add(len));
+        Err(if ours { Stop::Refused("remap-file-pages", Errno::INVAL) } else { Stop::Kernel })
+    }
+    fn [pkey_mprotect](at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int
+    = |process, _| {
+        if !process.lock().touches(at as usize, (at as usize).saturating_add(len)) {
+            return Err(Stop::Kernel);
+        }
+        if key == -1 {
+            // SAFETY: the program's own pages, as it asked.
+            return Ok(outside(|| unsafe { libc::mprotect(at, len, prot) }));
+        }
+        Err(Stop::Refused("protection-key", Errno::INVAL))
     }
     fn [fts_open, fts64_open](paths: *const *const c_char, options: c_int, compare: Compare)
     -> *mut c_void = |process, _| {

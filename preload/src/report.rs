@@ -1,16 +1,22 @@
 //! Which calls the volume did not serve, and why: counted here, written at exit to the file named
-//! by `SOLERA_REPORT`, one line `count reason function` each.
+//! by `SOLERA_REPORT`, one line `count reason function outcome` each. The outcome is the error that
+//! the program got, or `fell-back` for what was served in a roundabout way.
+//!
+//! With `SOLERA_STRICT_SUPPORT` the first refused call ends the process: better no result than one
+//! of a program that took another way.
 //!
 //! Lock-free: a fixed table of entries that are claimed by compare-and-swap. Beyond its size the
 //! rest is counted together.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
+use vfs::Errno;
 
 const ENTRIES: usize = 64;
 
-type Key = (&'static str, &'static str);
+/// Function, reason and error; no error: it fell back.
+type Key = (&'static str, &'static str, Option<Errno>);
 
 struct Entry {
     key: AtomicPtr<Key>,
@@ -21,13 +27,43 @@ static TABLE: [Entry; ENTRIES] =
     [const { Entry { key: AtomicPtr::new(std::ptr::null_mut()), count: AtomicU64::new(0) } };
         ENTRIES];
 static OVERFLOW: AtomicU64 = AtomicU64::new(0);
+static STRICT: AtomicBool = AtomicBool::new(false);
 
-/// Counts one call of `function` that was refused or left to the kernel for `reason`.
-pub fn count(function: &'static str, reason: &'static str) {
+/// From now on the first refused call ends the process.
+pub fn be_strict() {
+    STRICT.store(true, Ordering::Relaxed);
+}
+
+/// Counts one call of `function` that was refused for `reason` with `errno`.
+#[cold]
+pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
+    count((function, reason, Some(errno)));
+    if STRICT.load(Ordering::Relaxed) {
+        let line = format!(
+            "solera: {function} is not served ({reason}, {}): the program was ended, as \
+             --strict-support asks\n",
+            name_of(errno),
+        );
+        // There is nobody else to tell.
+        let _ = rustix::io::write(crate::fdtable::borrow(2), line.as_bytes());
+        if let Some(process) = crate::init::process() {
+            crate::lifecycle::leave(process);
+        }
+        std::process::abort();
+    }
+}
+
+/// Counts one call that was served, but in another way than a file system's: slower, by a copy.
+#[cold]
+pub fn fell_back(function: &'static str, reason: &'static str) {
+    count((function, reason, None));
+}
+
+fn count(wanted: Key) {
     for entry in &TABLE {
         let mut key = entry.key.load(Ordering::Acquire);
         if key.is_null() {
-            let new = Box::into_raw(Box::new((function, reason)));
+            let new = Box::into_raw(Box::new(wanted));
             let null = std::ptr::null_mut();
             key = match entry.key.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => new,
@@ -39,12 +75,25 @@ pub fn count(function: &'static str, reason: &'static str) {
             };
         }
         // SAFETY: published keys live for ever.
-        if unsafe { *key } == (function, reason) {
+        if unsafe { *key } == wanted {
             entry.count.fetch_add(1, Ordering::Relaxed);
             return;
         }
     }
     OVERFLOW.fetch_add(1, Ordering::Relaxed);
+}
+
+/// `EPERM` and the like.
+fn name_of(errno: Errno) -> String {
+    unsafe extern "C" {
+        fn strerrorname_np(number: std::ffi::c_int) -> *const std::ffi::c_char;
+    }
+    // SAFETY: gives a text of glibc's own, or NULL.
+    let text = crate::pointers::Text(unsafe { strerrorname_np(errno.raw_os_error()) });
+    text.bytes().map_or_else(
+        |_| errno.raw_os_error().to_string(),
+        |name| String::from_utf8_lossy(name).into_owned(),
+    )
 }
 
 /// A forked child reports what it did itself.
@@ -62,13 +111,14 @@ pub fn write(path: &[u8]) {
         let (key, count) = (entry.key.load(Ordering::Acquire), entry.count.load(Ordering::Relaxed));
         if !key.is_null() && count > 0 {
             // SAFETY: published keys live for ever.
-            let (function, reason) = unsafe { *key };
-            lines.push(format!("{count} {reason} {function}\n"));
+            let (function, reason, errno) = unsafe { *key };
+            let outcome = errno.map_or_else(|| "fell-back".to_owned(), name_of);
+            lines.push(format!("{count} {reason} {function} {outcome}\n"));
         }
     }
     let rest = OVERFLOW.load(Ordering::Relaxed);
     if rest > 0 {
-        lines.push(format!("{rest} other (any)\n"));
+        lines.push(format!("{rest} other (any) (any)\n"));
     }
     if lines.is_empty() {
         return;

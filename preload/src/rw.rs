@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_long, c_uint};
 
-use vfs::{Desc, Errno, UserIn, UserOut, Whence};
+use vfs::{Desc, Errno, OpenFlags, UserIn, UserOut, Whence};
 
 use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX, interpose};
 use crate::fdtable;
@@ -102,11 +102,13 @@ fn write_vectors(
     flags: c_int,
 ) -> Served<isize> {
     let durable = libc::RWF_SYNC | libc::RWF_DSYNC;
-    if flags & !(HINTS | durable) != 0 {
+    if flags & !(HINTS | durable | libc::RWF_APPEND) != 0 {
         return Err(Stop::Errno(Errno::OPNOTSUPP));
     }
     let sources = sources(list, count)?;
-    let bytes = if at == -1 {
+    let bytes = if flags & libc::RWF_APPEND != 0 {
+        append(process, desc, &sources, at)?
+    } else if at == -1 {
         process.fs.write(desc, &sources)?
     } else {
         process.fs.write_at(desc, offset_of(at)?, &sources)?
@@ -118,8 +120,27 @@ fn write_vectors(
     Ok(bytes as isize)
 }
 
+/// Writes at the end, as through a description with `O_APPEND`: one is opened for the call.
+fn append(process: &Process, desc: Desc, from: &[UserIn<'_>], at: i64) -> Result<usize, Errno> {
+    let (node, flags) = process.fs.describe(desc)?;
+    if !flags.writes() {
+        return Err(Errno::BADF);
+    }
+    let own = process.fs.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
+    let written = process.fs.write(own, from);
+    let end = process.fs.seek(own, 0, Whence::Current);
+    process.fs.close(own)?;
+    let written = written?;
+    // Without an offset the position moves behind what was written.
+    if at == -1 {
+        process.fs.seek(desc, end? as i64, Whence::Set)?;
+    }
+    Ok(written)
+}
+
 interpose! {
-    fn [read](fd: c_int, to: Bytes, len: usize) -> isize = |process, _| {
+    fn [read, __read, __read_nocancel](fd: c_int, to: Bytes, len: usize) -> isize
+    = |process, _| {
         read_one(process, ours(fd)?, to, len)
     }
     fn [__read_chk](fd: c_int, to: Bytes, len: usize, room: usize) -> isize = |process, _| {
@@ -127,7 +148,9 @@ interpose! {
         check_room(len, room);
         read_one(process, desc, to, len)
     }
-    fn [pread, pread64](fd: c_int, to: Bytes, len: usize, at: i64) -> isize = |process, _| {
+    fn [pread, pread64, __pread64, __pread64_nocancel, __libc_pread](
+        fd: c_int, to: Bytes, len: usize, at: i64,
+    ) -> isize = |process, _| {
         read_one_at(process, ours(fd)?, to, len, at)
     }
     fn [__pread_chk, __pread64_chk](fd: c_int, to: Bytes, len: usize, at: i64, room: usize) -> isize
@@ -136,14 +159,17 @@ interpose! {
         check_room(len, room);
         read_one_at(process, desc, to, len, at)
     }
-    fn [write](fd: c_int, from: Bytes, len: usize) -> isize = |process, _| {
+    fn [write, __write, __write_nocancel](fd: c_int, from: Bytes, len: usize) -> isize
+    = |process, _| {
         let desc = ours(fd)?;
         let source = [from.check(len)?.source(len.min(TRANSFER_BYTES_MAX))];
         let bytes = process.fs.write(desc, &source)?;
         process.wrote(desc)?;
         Ok(bytes as isize)
     }
-    fn [pwrite, pwrite64](fd: c_int, from: Bytes, len: usize, at: i64) -> isize = |process, _| {
+    fn [pwrite, pwrite64, __pwrite64, __libc_pwrite](
+        fd: c_int, from: Bytes, len: usize, at: i64,
+    ) -> isize = |process, _| {
         let desc = ours(fd)?;
         let at = offset_of(at)?;
         let source = [from.check(len)?.source(len.min(TRANSFER_BYTES_MAX))];
@@ -177,7 +203,8 @@ interpose! {
     -> isize = |process, _| {
         write_vectors(process, ours(fd)?, list, count, at, flags)
     }
-    fn [lseek, lseek64](fd: c_int, offset: i64, whence: c_int) -> i64 = |process, _| {
+    fn [lseek, lseek64, llseek, __lseek](fd: c_int, offset: i64, whence: c_int) -> i64
+    = |process, _| {
         let desc = ours(fd)?;
         let whence = match whence {
             libc::SEEK_SET => Whence::Set,

@@ -211,7 +211,8 @@ interpose! {
             Target::Volume(found) => bind_at(process, &found, path, bind),
         }
     }
-    fn [connect](socket: c_int, address: Address, len: socklen_t) -> c_int = |process, kernel| {
+    fn [connect, __connect](socket: c_int, address: Address, len: socklen_t) -> c_int
+    = |process, kernel| {
         let real = destination(process, address, len)?.ok_or(Stop::Kernel)?;
         let (address, len) = real.parts();
         Ok(outside(|| kernel(socket, address, len)))

@@ -260,6 +260,28 @@ impl Action {
     }
 }
 
+/// `pidfd_spawn` (glibc 2.39) tells the child by a descriptor.
+fn by_descriptor(
+    process: &Process,
+    pidfd: Out<c_int>,
+    program: Program,
+    given: (*const Actions, Attributes),
+) -> Served<c_int> {
+    let mut child = 0;
+    let failed = posix(process, Out(&raw mut child), program, given)?;
+    if failed != 0 {
+        return Ok(failed);
+    }
+    // Nobody has waited for it, so the number is still the child's.
+    let number = libc::SYS_pidfd_open;
+    let fd = crate::syscall::kernel(number, [child as usize, 0, 0, 0, 0, 0]);
+    if fd < 0 {
+        return Ok(errno());
+    }
+    pidfd.put(fd as c_int)?;
+    Ok(0)
+}
+
 fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*mut FILE> {
     let reads = match mode.first() {
         Some(b'r') => true,
@@ -371,7 +393,21 @@ interpose! {
         let program = Program { file: file.bytes()?, search: true, arguments, environment };
         posix(process, pid, program, (actions, attributes))
     }
-    fn [popen](command: *const c_char, mode: Text) -> *mut FILE = |process, _| {
+    fn [pidfd_spawn](
+        pidfd: Out<c_int>, path: Text, actions: *const Actions, attributes: Attributes,
+        arguments: List, environment: List,
+    ) -> c_int = |process, _| {
+        let program = Program { file: path.bytes()?, search: false, arguments, environment };
+        by_descriptor(process, pidfd, program, (actions, attributes))
+    }
+    fn [pidfd_spawnp](
+        pidfd: Out<c_int>, file: Text, actions: *const Actions, attributes: Attributes,
+        arguments: List, environment: List,
+    ) -> c_int = |process, _| {
+        let program = Program { file: file.bytes()?, search: true, arguments, environment };
+        by_descriptor(process, pidfd, program, (actions, attributes))
+    }
+    fn [popen, _IO_popen](command: *const c_char, mode: Text) -> *mut FILE = |process, _| {
         open_pipe(process, command, mode.bytes()?)
     }
     fn [pclose](stream: *mut FILE) -> c_int = |_, _| {
@@ -385,7 +421,7 @@ interpose! {
         outside(|| unsafe { libc::fclose(stream) });
         Ok(wait_for(pid)?)
     }
-    fn [system](text: *const c_char) -> c_int = |process, _| {
+    fn [system, __libc_system](text: *const c_char) -> c_int = |process, _| {
         command(process, text)
     }
 }

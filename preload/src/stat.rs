@@ -132,7 +132,7 @@ interpose! {
     fn [lstat, lstat64](path: Text, out: Out<Stat>) -> c_int = |process, kernel| {
         stat_path(process, |path| kernel(Text(path), out), (HERE, path, NOFOLLOW), out)
     }
-    fn [fstat, fstat64](fd: c_int, out: Out<Stat>) -> c_int = |process, _| {
+    fn [fstat, fstat64, __fstat64](fd: c_int, out: Out<Stat>) -> c_int = |process, _| {
         stat_descriptor(process, fd, out)
     }
     fn [fstatat, fstatat64](dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int) -> c_int
@@ -179,7 +179,8 @@ interpose! {
     fn [euidaccess, eaccess](path: Text, mode: c_int) -> c_int = |process, kernel| {
         may(process, |path| kernel(Text(path), mode), (HERE, path, libc::AT_EACCESS), mode)
     }
-    fn [statfs, statfs64](path: Text, out: Out<libc::statfs>) -> c_int = |process, kernel| {
+    fn [statfs, statfs64, __statfs](path: Text, out: Out<libc::statfs>) -> c_int
+    = |process, kernel| {
         match ask(process, HERE, path, 0)? {
             Asked::Ours(_) => out.put(statfs_of(process)?)?,
             Asked::Elsewhere(path) => return Ok(kernel(Text(path.as_ptr()), out)),

@@ -157,7 +157,7 @@ fn parse(mode: Text) -> Result<Parsed, Errno> {
 }
 
 /// A stream over the number `fd`.
-fn stream(fd: c_int, mode: &CStr) -> Result<*mut FILE, Errno> {
+pub fn stream(fd: c_int, mode: &CStr) -> Result<*mut FILE, Errno> {
     let functions = Functions {
         read: cookie_read,
         write: cookie_write,
@@ -259,10 +259,10 @@ fn open_stream(
 }
 
 interpose! {
-    fn [fopen, fopen64](path: Text, mode: Text) -> *mut FILE = |process, kernel| {
+    fn [fopen, fopen64, _IO_fopen](path: Text, mode: Text) -> *mut FILE = |process, kernel| {
         open_stream(process, path, mode, |path| kernel(path, mode))
     }
-    fn [fdopen](fd: c_int, mode: Text) -> *mut FILE = |process, _| {
+    fn [fdopen, _IO_fdopen](fd: c_int, mode: Text) -> *mut FILE = |process, _| {
         let desc = ours(fd)?;
         let parsed = parse(mode)?;
         let (_, flags) = process.fs.describe(desc)?;

@@ -1,0 +1,243 @@
+//! `syscall`: system calls made by number. Those that concern files go to the functions of this
+//! library, whose answers are the kernel's; all others go on.
+//!
+//! A C function of any number of arguments: the six that a system call can have are taken from
+//! their registers and the stack, whether the program passed them or not, and passed on as they
+//! are. A function ignores what it does not take.
+
+use std::arch::asm;
+use std::ffi::{c_char, c_int, c_long};
+
+use vfs::Errno;
+
+use crate::entry::{Served, Stop, interpose, outside, set_errno};
+use crate::fdtable;
+use crate::lifecycle;
+use crate::paths::{self, Target};
+use crate::pointers::{Out, Text};
+use crate::process::Process;
+
+type Arguments = [usize; 6];
+
+/// How a system call is served.
+enum Route {
+    /// By a function of the same arguments with an `int` for its answer.
+    Int(*const ()),
+    /// As above, with a `long`.
+    Long(*const ()),
+    /// By [`special`].
+    Special,
+    /// Not at all: it takes a descriptor, which may be ours.
+    Unserved,
+    /// It has nothing to do with files.
+    Kernel,
+}
+
+macro_rules! routes {
+    ($number:expr; int { $($int:ident => $by_int:path),* $(,)? }
+     long { $($long:ident => $by_long:path),* $(,)? }
+     special { $($special:ident),* $(,)? }
+     unserved { $($unserved:ident),* $(,)? }) => {
+        match $number {
+            $(libc::$int => Route::Int($by_int as *const ()),)*
+            $(libc::$long => Route::Long($by_long as *const ()),)*
+            $(libc::$special)|* => Route::Special,
+            $(libc::$unserved)|* => Route::Unserved,
+            _ => Route::Kernel,
+        }
+    };
+}
+
+unsafe extern "C" {
+    fn getdents64(fd: c_int, to: *mut u8, len: usize) -> isize;
+    fn futimesat(dirfd: c_int, path: *const c_char, times: *const libc::timeval) -> c_int;
+    fn execveat() -> c_int;
+    fn name_to_handle_at() -> c_int;
+    fn open_tree() -> c_int;
+    fn mount_setattr() -> c_int;
+    fn move_mount() -> c_int;
+}
+
+fn route(number: c_long) -> Route {
+    routes! { number;
+        int {
+            SYS_open => libc::open, SYS_openat => libc::openat, SYS_creat => libc::creat,
+            SYS_close => libc::close, SYS_close_range => libc::close_range,
+            SYS_stat => libc::stat, SYS_fstat => libc::fstat, SYS_lstat => libc::lstat,
+            SYS_newfstatat => libc::fstatat, SYS_statx => libc::statx,
+            SYS_statfs => libc::statfs, SYS_fstatfs => libc::fstatfs,
+            SYS_access => libc::access, SYS_faccessat2 => libc::faccessat,
+            SYS_dup => libc::dup, SYS_dup2 => libc::dup2, SYS_dup3 => libc::dup3,
+            SYS_fcntl => libc::fcntl, SYS_ioctl => libc::ioctl, SYS_flock => libc::flock,
+            SYS_fsync => libc::fsync, SYS_fdatasync => libc::fdatasync, SYS_syncfs => libc::syncfs,
+            SYS_sync_file_range => libc::sync_file_range,
+            SYS_truncate => libc::truncate, SYS_ftruncate => libc::ftruncate,
+            SYS_fallocate => libc::fallocate,
+            SYS_chdir => libc::chdir, SYS_fchdir => libc::fchdir, SYS_chroot => libc::chroot,
+            SYS_umask => libc::umask,
+            SYS_mkdir => libc::mkdir, SYS_mkdirat => libc::mkdirat, SYS_rmdir => libc::rmdir,
+            SYS_mknod => libc::mknod, SYS_mknodat => libc::mknodat,
+            SYS_link => libc::link, SYS_linkat => libc::linkat,
+            SYS_symlink => libc::symlink, SYS_symlinkat => libc::symlinkat,
+            SYS_unlink => libc::unlink, SYS_unlinkat => libc::unlinkat,
+            SYS_rename => libc::rename, SYS_renameat => libc::renameat,
+            SYS_renameat2 => libc::renameat2,
+            SYS_chmod => libc::chmod, SYS_fchmod => libc::fchmod, SYS_fchmodat2 => libc::fchmodat,
+            SYS_chown => libc::chown, SYS_fchown => libc::fchown, SYS_lchown => libc::lchown,
+            SYS_fchownat => libc::fchownat,
+            SYS_utime => libc::utime, SYS_utimes => libc::utimes,
+            SYS_utimensat => libc::utimensat,
+            SYS_setxattr => libc::setxattr, SYS_lsetxattr => libc::lsetxattr,
+            SYS_fsetxattr => libc::fsetxattr, SYS_removexattr => libc::removexattr,
+            SYS_lremovexattr => libc::lremovexattr, SYS_fremovexattr => libc::fremovexattr,
+            SYS_mprotect => libc::mprotect, SYS_munmap => libc::munmap, SYS_msync => libc::msync,
+            SYS_madvise => libc::madvise,
+            SYS_execve => libc::execve, SYS_execveat => execveat,
+            SYS_bind => libc::bind, SYS_connect => libc::connect,
+            SYS_accept => libc::accept, SYS_accept4 => libc::accept4,
+            SYS_getsockname => libc::getsockname, SYS_getpeername => libc::getpeername,
+            SYS_inotify_add_watch => libc::inotify_add_watch,
+            SYS_fanotify_mark => libc::fanotify_mark,
+            SYS_name_to_handle_at => name_to_handle_at,
+            SYS_open_tree => open_tree, SYS_mount_setattr => mount_setattr,
+            SYS_move_mount => move_mount, SYS_mount => libc::mount, SYS_umount2 => libc::umount2,
+        }
+        long {
+            SYS_read => libc::read, SYS_write => libc::write,
+            SYS_pread64 => libc::pread64, SYS_pwrite64 => libc::pwrite64,
+            SYS_readv => libc::readv, SYS_writev => libc::writev,
+            SYS_preadv => libc::preadv, SYS_pwritev => libc::pwritev,
+            SYS_lseek => libc::lseek, SYS_sendfile => libc::sendfile,
+            SYS_copy_file_range => libc::copy_file_range, SYS_readahead => libc::readahead,
+            SYS_splice => libc::splice, SYS_tee => libc::tee,
+            SYS_readlink => libc::readlink, SYS_readlinkat => libc::readlinkat,
+            SYS_getdents64 => getdents64,
+            SYS_getxattr => libc::getxattr, SYS_lgetxattr => libc::lgetxattr,
+            SYS_fgetxattr => libc::fgetxattr, SYS_listxattr => libc::listxattr,
+            SYS_llistxattr => libc::llistxattr, SYS_flistxattr => libc::flistxattr,
+            SYS_mmap => libc::mmap, SYS_mremap => libc::mremap,
+            SYS_sendto => libc::sendto, SYS_recvfrom => libc::recvfrom,
+            SYS_sendmsg => libc::sendmsg, SYS_recvmsg => libc::recvmsg,
+        }
+        special {
+            SYS_faccessat, SYS_fchmodat, SYS_futimesat, SYS_fadvise64, SYS_getcwd, SYS_sync,
+            SYS_preadv2, SYS_pwritev2, SYS_openat2, SYS_exit_group,
+        }
+        unserved {
+            SYS_getdents, SYS_vmsplice, SYS_quotactl_fd,
+        }
+    }
+}
+
+/// The calls whose functions of the C library differ from them.
+fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_long> {
+    let [a, b, c, d, _, f] = *given;
+    let (fd, text) = (a as c_int, b as *const c_char);
+    match number {
+        libc::SYS_openat2 => return open_how(process, given),
+        libc::SYS_exit_group => {
+            lifecycle::leave(process);
+            return Err(Stop::Kernel);
+        }
+        _ => {}
+    }
+    // SAFETY: the program's own arguments, as it passed them to the kernel.
+    Ok(outside(|| unsafe {
+        match number {
+            libc::SYS_faccessat => libc::faccessat(fd, text, c as c_int, 0).into(),
+            libc::SYS_fchmodat => libc::fchmodat(fd, text, c as u32, 0).into(),
+            libc::SYS_futimesat => futimesat(fd, text, c as *const _).into(),
+            libc::SYS_preadv2 => {
+                libc::preadv2(fd, b as *const _, c as c_int, d as i64, f as c_int) as c_long
+            }
+            libc::SYS_pwritev2 => {
+                libc::pwritev2(fd, b as *const _, c as c_int, d as i64, f as c_int) as c_long
+            }
+            libc::SYS_fadvise64 => match libc::posix_fadvise(fd, b as i64, c as i64, d as c_int) {
+                0 => 0,
+                error => {
+                    set_errno(error);
+                    -1
+                }
+            },
+            libc::SYS_getcwd => {
+                let text = libc::getcwd(a as *mut c_char, b);
+                if text.is_null() { -1 } else { libc::strlen(text) as c_long + 1 }
+            }
+            _ => {
+                libc::sync();
+                0
+            }
+        }
+    }))
+}
+
+/// `openat2`: as `openat`; the rules for its walk are not known here.
+fn open_how(process: &Process, given: &Arguments) -> Served<c_long> {
+    let [dirfd, path, how, size, ..] = *given;
+    let (dirfd, path) = (dirfd as c_int, Text(path as *const c_char));
+    if matches!(paths::resolve(process, dirfd, path.bytes()?, true), Ok(Target::Kernel)) {
+        return Err(Stop::Kernel);
+    }
+    if size < size_of::<[u64; 3]>() {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    let [flags, mode, rules] = Out(how as *mut [u64; 3]).value()?;
+    if rules != 0 {
+        // As a kernel that does not have the call: programs then do without.
+        return Err(Stop::Refused("openat2-resolve", Errno::NOSYS));
+    }
+    // SAFETY: the program's own path.
+    Ok(outside(|| unsafe { libc::openat(dirfd, path.0, flags as c_int, mode as u32) }).into())
+}
+
+type IntCall = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_int;
+type LongCall = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_long;
+
+fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<c_long> {
+    let [a, b, c, d, e, f] = *given;
+    match route(number) {
+        // SAFETY: an interposed function of that answer; what it does not take it ignores, as the
+        // calling convention has it.
+        Route::Int(function) => Ok(outside(|| unsafe {
+            std::mem::transmute::<*const (), IntCall>(function)(a, b, c, d, e, f).into()
+        })),
+        // SAFETY: as above.
+        Route::Long(function) => Ok(outside(|| unsafe {
+            std::mem::transmute::<*const (), LongCall>(function)(a, b, c, d, e, f)
+        })),
+        Route::Special => special(process, number, given),
+        Route::Unserved if fdtable::get(a as c_int).is_some() => {
+            Err(Stop::Refused("system-call-by-number", Errno::OPNOTSUPP))
+        }
+        Route::Unserved | Route::Kernel => Err(Stop::Kernel),
+    }
+}
+
+/// The kernel itself, whoever asks: glibc is not needed, nor any lock of it.
+pub fn kernel(number: c_long, [a, b, c, d, e, f]: Arguments) -> c_long {
+    let answer: c_long;
+    // SAFETY: the kernel's own convention; callers here say why their arguments are right.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => answer,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    if (-4095..0).contains(&answer) {
+        set_errno(-answer as c_int);
+        return -1;
+    }
+    answer
+}
+
+interpose! {
+    fn [syscall](
+        number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize,
+    ) -> c_long = |process, _| {
+        serve_number(process, number, &[a, b, c, d, e, f])
+    }
+}
