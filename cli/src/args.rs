@@ -110,11 +110,26 @@ Modes (what holds after a power cut; after the end of a process everything holds
 Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run, 127
 if it was not found.
 
+Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
+library in each process reads what `solera run` sets:
+  SOLERA_VOLUME, SOLERA_AT, SOLERA_MODE  as --volume, --at and --mode
+  SOLERA_REPORT          file that each process appends `count reason function outcome` to
+  SOLERA_STRICT_SUPPORT  set: as --strict-support
+  SOLERA_BYPASS          names of programs, with colons between them, as --bypass
+  SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
+LD_PRELOAD gets the library first, and keeps what else is in it.
+
 Examples:
   solera run --volume v.pm --at /pm -- sqlite3 /pm/my.db
   solera run --volume v.pm --at /pm -- bash          a shell; everything it starts sees /pm
   solera run --volume v.pm --at /pm --report -- tar xf a.tar -C /pm
-                                                     what was not served, and why")]
+                                                     what was not served, and why
+  solera run --volume v.pm --at /pm --report=5 --json --report-file r.json -- make
+                                                     the five most frequent, for programs
+  solera run --volume v.pm --at /pm --strict-support -- ./test
+                                                     stop where the library does not do
+  solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
+                                                     the debugger alone sees no volume")]
 pub struct RunArgs {
     /// The volume's file or device.
     #[arg(long)]
@@ -125,11 +140,24 @@ pub struct RunArgs {
     /// What a write promises: posix, sync or strict.
     #[arg(long, default_value = "strict", value_parser = ["posix", "sync", "strict"])]
     pub mode: String,
-    /// When the program has ended, say which calls were not served and why: on standard
-    /// error, or in FILE.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
-          default_missing_value = "-")]
-    pub report: Option<PathBuf>,
+    /// When the program has ended, say on standard error which calls of it and of all that it started
+    /// were refused or served by a detour, why and how often: all kinds, or the N most frequent.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
+          default_missing_value = "0")]
+    pub report: Option<usize>,
+    /// Write that report to FILE instead.
+    #[arg(long, value_name = "FILE")]
+    pub report_file: Option<PathBuf>,
+    /// Make it JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// End the program (SIGABRT, with a message) at the first call that is not served.
+    #[arg(long)]
+    pub strict_support: bool,
+    /// Leave programs of this name alone: they run without the library and do not see the volume,
+    /// unlike what they start. May be given again. With a slash: the path of the executable.
+    #[arg(long, value_name = "NAME")]
+    pub bypass: Vec<OsString>,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub program: Vec<OsString>,

@@ -226,7 +226,7 @@ fn run_ends_as_its_program_does() {
     assert!(reported.err.starts_with("solera: "), "{}", reported.err);
     solera(report.clone().chain(&["kill -TERM $$"])).ended_with(128 + libc::SIGTERM);
     let file = place.text("report");
-    solera(run.iter().chain(&[format!("--report={file}").as_str(), "true"])).ok();
+    solera(run.iter().chain(&["--report-file", &file, "true"])).ok();
     assert!(fs::read_to_string(&file).is_ok_and(|text| text.starts_with("solera: ")));
 
     solera(run.iter().chain(&["--", "/no/such/program"])).refused(127, &["/no/such/program"]);

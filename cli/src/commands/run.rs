@@ -2,9 +2,10 @@
 //!
 //! The command itself attaches nothing. Without `--report` it *becomes* the program (exec), so that
 //! signals, exit codes and job control are the program's own; with it, it waits, passes signals on
-//! and prints afterwards what was not served.
+//! and prints afterwards what was refused or served by a detour.
 
-use std::collections::BTreeMap;
+mod report;
+
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -17,10 +18,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 
+use self::report::Report;
 use crate::args::RunArgs;
 use crate::commands::program::{self, Refusal};
 use crate::failure::{Failure, Outcome};
-use crate::output;
 
 /// `solera run` itself failed, as with `env` and `nohup`.
 pub const CODE_OWN_FAILURE: u8 = 125;
@@ -58,10 +59,16 @@ fn start(args: &RunArgs) -> Outcome {
     };
     command.args(arguments);
     environment(&mut command, &volume, &at, &args.mode, &library);
-    match &args.report {
-        None => Err(not_started(&asked, &command.exec())),
-        Some(target) => run_and_report(&asked, &mut command, target),
+    if args.strict_support {
+        command.env("SOLERA_STRICT_SUPPORT", "1");
     }
+    if !args.bypass.is_empty() {
+        command.env("SOLERA_BYPASS", bypassed(&args.bypass)?);
+    }
+    if args.report.is_none() && args.report_file.is_none() {
+        return Err(not_started(&asked, &command.exec()));
+    }
+    run_and_report(&asked, &mut command, args)
 }
 
 /// Sets what the preload library reads at its start.
@@ -81,7 +88,9 @@ pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, 
         .env("SOLERA_AT", at)
         .env("SOLERA_MODE", mode)
         .env_remove("SOLERA_RESUME")
-        .env_remove("SOLERA_REPORT");
+        .env_remove("SOLERA_REPORT")
+        .env_remove("SOLERA_STRICT_SUPPORT")
+        .env_remove("SOLERA_BYPASS");
 }
 
 fn refused(asked: &str, refusal: Refusal) -> Failure {
@@ -183,19 +192,33 @@ pub fn find_library() -> Result<PathBuf, Failure> {
     ))
 }
 
-fn run_and_report(asked: &str, command: &mut Command, target: &Path) -> Outcome {
+/// The list of names as the library reads it.
+fn bypassed(names: &[OsString]) -> Result<OsString, Failure> {
+    let wrong = names.iter().find(|name| name.is_empty() || name.as_bytes().contains(&b':'));
+    match wrong {
+        None => Ok(names.join(OsStr::new(":"))),
+        Some(name) => Err(Failure::new(
+            format!("bypass {}", name.to_string_lossy()),
+            "a program's name has no colon and is not empty",
+            "give the name of a program, or its path: --bypass gdb",
+        )),
+    }
+}
+
+fn run_and_report(asked: &str, command: &mut Command, args: &RunArgs) -> Outcome {
     let failed = |error: io::Error| Failure::new("keep a report", error, "");
     let record = temporary_file().map_err(failed)?;
     command.env("SOLERA_REPORT", &record);
     let ended = wait_for(command);
-    let text = fs::read(&record).map(|lines| report_text(&lines));
+    let report = fs::read(&record).map(|lines| Report::from_lines(&lines));
     let removed = fs::remove_file(&record);
     let status = ended.map_err(|error| not_started(asked, &error))?;
-    let text = text.and_then(|text| removed.map(|()| text)).map_err(failed)?;
-    if target == Path::new("-") {
-        eprint!("{text}");
-    } else {
-        fs::write(target, text).map_err(failed)?;
+    let report = report.and_then(|report| removed.map(|()| report)).map_err(failed)?;
+    let top = args.report.filter(|&top| top > 0).unwrap_or(usize::MAX);
+    let text = if args.json { format!("{:#}\n", report.json(top)) } else { report.text(top) };
+    match &args.report_file {
+        None => eprint!("{text}"),
+        Some(file) => fs::write(file, text).map_err(failed)?,
     }
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     Ok(u8::try_from(code.unwrap_or(CODE_OWN_FAILURE.into())).unwrap_or(CODE_OWN_FAILURE))
@@ -240,30 +263,9 @@ fn wait_for(command: &mut Command) -> io::Result<ExitStatus> {
     })
 }
 
-/// Sums up the lines `count reason function` that each process has appended.
-fn report_text(lines: &[u8]) -> String {
-    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
-    for line in String::from_utf8_lossy(lines).lines() {
-        let mut words = line.split_whitespace();
-        let (Some(count), Some(function)) = (words.next(), words.next_back()) else { continue };
-        let reason: Vec<&str> = words.collect();
-        let key = (reason.join(" "), function.to_owned());
-        *counts.entry(key).or_default() += count.parse::<u64>().unwrap_or(0);
-    }
-    if counts.is_empty() {
-        return "solera: every call on the volume was served\n".to_owned();
-    }
-    let rows: Vec<Vec<String>> = counts
-        .into_iter()
-        .map(|((reason, function), count)| vec![reason, function, count.to_string()])
-        .collect();
-    let table = output::table(&["not served because", "function", "calls"], &rows);
-    format!("solera: some calls were refused or left to the kernel\n{table}")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{check_prefix, report_text};
+    use super::check_prefix;
     use std::path::{Path, PathBuf};
 
     #[test]
@@ -273,13 +275,5 @@ mod tests {
         for wrong in ["pm", "./pm", "/", "/..", "/etc", "/etc/passwd", "/etc/passwd/x"] {
             assert!(check(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn reports_add_up() {
-        let text = report_text(b"2 no such thing ioctl\n3 no such thing ioctl\n1 static execve\n");
-        assert!(text.contains("no such thing"), "{text}");
-        assert!(text.lines().any(|line| line.ends_with(" 5")), "{text}");
-        assert!(report_text(b"").contains("every call"));
     }
 }

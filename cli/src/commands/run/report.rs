@@ -1,0 +1,135 @@
+//! What `solera run --report` prints: the lines that the processes left, summed up.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::output;
+
+/// What the library says of a call that was served in a roundabout way.
+const FELL_BACK: &str = "fell-back";
+
+/// One kind of call that was not served as a file system serves it.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    calls: u64,
+    function: String,
+    reason: String,
+    /// The error that the program got; none: the call fell back.
+    error: Option<String>,
+}
+
+/// The report of one run: all processes of the program.
+#[derive(Debug)]
+pub struct Report {
+    /// Most frequent first.
+    rows: Vec<Row>,
+}
+
+impl Report {
+    /// Sums up lines of `count reason function outcome`.
+    pub fn from_lines(lines: &[u8]) -> Self {
+        let mut counts: BTreeMap<(String, String, String), u64> = BTreeMap::new();
+        for line in String::from_utf8_lossy(lines).lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [count, reason, function, outcome] = words[..] else { continue };
+            let key = (function.to_owned(), reason.to_owned(), outcome.to_owned());
+            *counts.entry(key).or_default() += count.parse::<u64>().unwrap_or(0);
+        }
+        let mut rows: Vec<Row> = counts
+            .into_iter()
+            .map(|((function, reason, outcome), calls)| {
+                let error = (outcome != FELL_BACK).then_some(outcome);
+                Row { calls, function, reason, error }
+            })
+            .collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
+        Self { rows }
+    }
+
+    /// For people: the `top` most frequent.
+    pub fn text(&self, top: usize) -> String {
+        if self.rows.is_empty() {
+            return "solera: every call on the volume was served\n".to_owned();
+        }
+        let shown: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .take(top)
+            .map(|row| {
+                let outcome = match &row.error {
+                    Some(error) => format!("refused: {error}"),
+                    None => "served by a detour".to_owned(),
+                };
+                vec![row.function.clone(), row.reason.clone(), outcome, row.calls.to_string()]
+            })
+            .collect();
+        let table = output::table(&["function", "reason", "outcome", "calls"], &shown);
+        let mut text = format!("solera: some calls were refused or served by a detour\n{table}");
+        let rest = &self.rows[shown.len()..];
+        if !rest.is_empty() {
+            let calls: u64 = rest.iter().map(|row| row.calls).sum();
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "and {} more kinds, {calls} calls", rest.len());
+        }
+        text
+    }
+
+    /// For programs: all rows, or the `top` most frequent, and the totals of all.
+    pub fn json(&self, top: usize) -> Value {
+        let total = |refused: bool| -> u64 {
+            self.rows.iter().filter(|row| row.error.is_some() == refused).map(|row| row.calls).sum()
+        };
+        let rows: Vec<Value> = self
+            .rows
+            .iter()
+            .take(top)
+            .map(|row| {
+                json!({
+                    "function": row.function,
+                    "reason": row.reason,
+                    "refused": row.error.is_some(),
+                    "error": row.error,
+                    "calls": row.calls,
+                })
+            })
+            .collect();
+        json!({ "refused_calls": total(true), "detour_calls": total(false), "calls": rows })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Report;
+
+    const LINES: &[u8] = b"2 reflink ioctl EOPNOTSUPP\n1 copied execve fell-back\n\
+                           3 reflink ioctl EOPNOTSUPP\n9 inotify inotify_add_watch EOPNOTSUPP\n";
+
+    #[test]
+    fn the_lines_of_all_processes_add_up() {
+        let report = Report::from_lines(LINES);
+        let text = report.text(usize::MAX);
+        assert!(
+            text.lines().any(|line| line.contains("reflink") && line.ends_with(" 5")),
+            "{text}"
+        );
+        assert!(text.contains("served by a detour"), "{text}");
+        let json = report.json(usize::MAX);
+        assert_eq!((&json["refused_calls"], &json["detour_calls"]), (&14.into(), &1.into()));
+    }
+
+    #[test]
+    fn the_most_frequent_come_first_and_the_rest_is_counted() {
+        let report = Report::from_lines(LINES);
+        let text = report.text(1);
+        assert!(text.contains("inotify") && !text.contains("reflink"), "{text}");
+        assert!(text.contains("and 2 more kinds, 6 calls"), "{text}");
+        assert_eq!(report.json(1)["calls"].as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn nothing_to_tell_is_said() {
+        assert!(Report::from_lines(b"").text(usize::MAX).contains("every call"));
+    }
+}
