@@ -1,0 +1,228 @@
+//! The support table, `preload/support/files.txt`: held against the symbols of glibc, those of the
+//! library and `docs/support.md`, so that no function is forgotten and none is promised in vain.
+//!
+//! `UPDATE_SUPPORT=1 cargo test -p solera-preload --test coverage` (`make support`) writes the page.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use object::{Object, ObjectSymbol, SymbolKind};
+
+mod support;
+
+/// What becomes of a function.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Status {
+    Served,
+    Refused,
+    Passed,
+    Unserved,
+}
+
+impl Status {
+    const ALL: [Self; 4] = [Self::Served, Self::Refused, Self::Passed, Self::Unserved];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Served => "served",
+            Self::Refused => "refused",
+            Self::Passed => "passed",
+            Self::Unserved => "unserved",
+        }
+    }
+
+    /// Whether the library has a function of that name.
+    fn exported(self) -> bool {
+        matches!(self, Self::Served | Self::Refused)
+    }
+}
+
+/// Functions that are treated alike, for the same reason.
+struct Entry {
+    status: Status,
+    error: Option<String>,
+    reason: String,
+    names: Vec<String>,
+}
+
+struct Subject {
+    title: String,
+    entries: Vec<Entry>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn head(line: &str) -> Entry {
+    let (what, reason) = line.split_once(": ").unwrap_or_else(|| panic!("no reason: {line}"));
+    let mut words = what.split(' ');
+    let word = words.next().unwrap_or_default();
+    let known = Status::ALL.into_iter().find(|status| status.word() == word);
+    let status = known.unwrap_or_else(|| panic!("no status: {line}"));
+    let error = words.next().map(str::to_owned);
+    let fails = matches!(status, Status::Refused | Status::Unserved);
+    assert_eq!(error.is_some(), fails, "an error exactly where there is one: {line}");
+    assert!(reason.len() > 5, "a reason: {line}");
+    Entry { status, error, reason: reason.to_owned(), names: Vec::new() }
+}
+
+fn table() -> Vec<Subject> {
+    let mut subjects: Vec<Subject> = Vec::new();
+    for line in read("preload/support/files.txt").lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            subjects.push(Subject { title: title.to_owned(), entries: Vec::new() });
+            continue;
+        }
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let subject = subjects.last_mut().expect("a subject comes first");
+        if line.starts_with("    ") {
+            let entry = subject.entries.last_mut().expect("names follow their status");
+            entry.names.extend(line.split_whitespace().map(str::to_owned));
+        } else {
+            subject.entries.push(head(line));
+        }
+    }
+    for entry in subjects.iter().flat_map(|subject| &subject.entries) {
+        assert!(!entry.names.is_empty(), "nobody is {}: {}", entry.status.word(), entry.reason);
+    }
+    subjects
+}
+
+/// Every function of the table, with its status.
+fn statuses() -> BTreeMap<String, Status> {
+    let mut all = BTreeMap::new();
+    for entry in table().into_iter().flat_map(|subject| subject.entries) {
+        for name in entry.names {
+            let before = all.insert(name.clone(), entry.status);
+            assert_eq!(before, None, "{name} stands in the table twice");
+        }
+    }
+    all
+}
+
+/// The functions that take neither path nor descriptor.
+fn others() -> BTreeSet<String> {
+    let text = read("preload/support/neither.txt");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
+}
+
+/// The functions that a shared library defines for others.
+fn functions(path: &Path) -> BTreeSet<String> {
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let file = object::File::parse(&*bytes).expect("a shared library");
+    let found = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
+        .map(|symbol| symbol.name().expect("a name").to_owned());
+    found.collect()
+}
+
+/// The C library that this test runs on.
+fn glibc() -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings of this process");
+    let line = maps.lines().find(|line| line.ends_with("/libc.so.6")).expect("glibc is mapped");
+    PathBuf::from(line.split_whitespace().next_back().expect("a path"))
+}
+
+#[test]
+fn every_function_of_glibc_is_classified() {
+    let (known, others) = (statuses(), others());
+    let both: Vec<&String> = known.keys().filter(|name| others.contains(*name)).collect();
+    assert!(both.is_empty(), "in both lists: {both:?}");
+    let glibc = functions(&glibc());
+    assert!(glibc.len() > 2000, "{} functions are not all of glibc", glibc.len());
+    let unknown: Vec<&String> =
+        glibc.iter().filter(|name| !known.contains_key(*name) && !others.contains(*name)).collect();
+    assert!(
+        unknown.is_empty(),
+        "new in glibc, to be put into preload/support/files.txt or neither.txt: {unknown:?}",
+    );
+}
+
+#[test]
+fn the_library_has_the_functions_that_the_table_says() {
+    let exported = functions(&support::library());
+    let known = statuses();
+    let promised: BTreeSet<&String> =
+        known.iter().filter(|(_, status)| status.exported()).map(|(name, _)| name).collect();
+    let missing: Vec<&&String> =
+        promised.iter().filter(|name| !exported.contains(**name)).collect();
+    let silent: Vec<&String> = exported.iter().filter(|name| !promised.contains(name)).collect();
+    assert!(missing.is_empty(), "served or refused by the table, not exported: {missing:?}");
+    assert!(
+        silent.is_empty(),
+        "exported, not served or refused by preload/support/files.txt: {silent:?}",
+    );
+}
+
+fn count(status: Status) -> usize {
+    statuses().into_values().filter(|each| *each == status).count()
+}
+
+/// What the page and the README say in numbers.
+fn sentence() -> String {
+    format!(
+        "Of {} functions of glibc that take a path or a descriptor, {} are served, {} are glibc's own \
+         and right, {} are refused with a reason, {} do not see the volume.",
+        statuses().len(),
+        count(Status::Served),
+        count(Status::Passed),
+        count(Status::Refused),
+        count(Status::Unserved),
+    )
+}
+
+/// The page that people read.
+fn page() -> String {
+    let mut text = format!(
+        "# What is supported\n\n\
+         Made by `make support` from `preload/support/files.txt`, which a test holds against the \
+         symbols of the\nlibrary and of glibc: 2.36 (Debian 12) and 2.41 (Debian 13), x86-64. The \
+         other {} functions of\n`libc.so.6` take neither path nor descriptor.\n\n{}\n\n\
+         - **served**: on the volume the function does what Linux does on a local file system;\n\
+         - **passed**: the function is not the library's: glibc's own does the right thing on the \
+         volume too;\n\
+         - **refused**: on the volume the function gives the error named; `solera run --report` \
+         counts it,\n  `--strict-support` ends the program there;\n\
+         - **unserved**: glibc does it inside itself, where the volume is not seen: it fails with \
+         the error\n  named, and is not counted.\n\n\
+         `io_uring`, the kernel's own `io_submit`, and system calls made without the C library \
+         cannot reach the\nvolume: a descriptor of the volume gives them `EISDIR` or `EBADF`.\n",
+        others().len(),
+        sentence(),
+    );
+    for Subject { title, entries } in table() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n## {title}\n\n| functions | | |\n|---|---|---|\n");
+        for entry in entries {
+            let names: Vec<String> = entry.names.iter().map(|name| format!("`{name}`")).collect();
+            let error = entry.error.map_or_else(String::new, |error| format!(" `{error}`"));
+            let (word, reason) = (entry.status.word(), entry.reason);
+            let _ = writeln!(text, "| {} | {word}{error} | {reason} |", names.join(" "));
+        }
+    }
+    text
+}
+
+#[test]
+fn the_page_says_what_the_table_says() {
+    let (path, page) = (root().join("docs/support.md"), page());
+    if std::env::var_os("UPDATE_SUPPORT").is_some() {
+        std::fs::write(&path, &page).expect("the page is written");
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == page, "docs/support.md is old: run `make support`");
+    let readme = read("README.md");
+    let plain = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(plain.contains(&sentence()), "README.md shall say: {}", sentence());
+}
