@@ -17,8 +17,8 @@
 use crate::Mode;
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::{
-    GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SIZE,
-    OP_RECORD, RuntimeLayout, Superblock,
+    GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED,
+    HEADER_SIZE, OP_RECORD, RuntimeLayout, Superblock,
 };
 use crate::liveness::{
     self, AttachGuard, Liveness, REGION_READERS, REGION_WRITERS, leave_region, region_held,
@@ -325,7 +325,9 @@ impl Attempt<'_> {
         step(volume.clear_runtime(), "clearing its runtime")?;
         step(volume.enter(), "taking a process slot")?;
         let saved = state.map_or(0, |state| state.free_map_crc);
-        if !(clean && volume.load_free_map(saved).map_err(|e| self.system("its free map", e))?) {
+        if clean && volume.load_free_map(saved).map_err(|e| self.system("its free map", e))? {
+            volume.local.saved.store(u64::from(saved) + 1, Ordering::Relaxed);
+        } else {
             step(volume.recover_all(), "recovering it")?;
         }
         volume.set_attached();
@@ -363,6 +365,7 @@ impl Attempt<'_> {
             let advice = "let them end (their detach leaves the volume in order), then try again";
             return Err(self.fail(ErrorKind::InUse, found, advice));
         }
+        volume.share_epoch().map_err(|errno| self.system("its runtime", errno))?;
         volume.enter().map_err(|errno| self.system("taking a process slot", errno))?;
         volume.bury_the_dead().map_err(|errno| self.system("recovering dead processes", errno))?;
         volume.set_attached();
@@ -423,6 +426,7 @@ impl Volume {
             return Err(Errno::STALE);
         }
         liveness::separate_region(self.region.fd(), REGION_WRITERS);
+        self.share_epoch()?;
         self.enter()?;
         self.set_attached();
         Ok(())
@@ -492,7 +496,10 @@ impl Volume {
                 && !self.damaged()?
                 && !self.sweep_demanded()?
             {
-                let crc = self.save_free_map()?;
+                let crc = match self.still_saved()? {
+                    Some(crc) => crc,
+                    None => self.save_free_map()?,
+                };
                 self.region
                     .sync_file()
                     .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
@@ -509,6 +516,17 @@ impl Volume {
         }
         self.set_slot(u32::MAX, 0);
         Ok(())
+    }
+
+    /// The crc of the free map that this process found at its first attach, if nobody has changed
+    /// anything since: no other process came, and this one had nothing to do.
+    fn still_saved(&self) -> Result<Option<u32>, Errno> {
+        let shared = self.rt.load(HEADER_SHARED)? == u64::from(self.epoch);
+        let saved = self.local.saved.load(Ordering::Relaxed);
+        if shared || self.local.worked.load(Ordering::Relaxed) || saved == 0 {
+            return Ok(None);
+        }
+        Ok(Some((saved - 1) as u32))
     }
 
     /// Waits a little until no thread of this process is inside an operation.

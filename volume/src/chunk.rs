@@ -55,6 +55,43 @@ pub(crate) enum Kind {
     Retiring = 3,
 }
 
+impl Kind {
+    fn of_word(word: u64) -> Self {
+        match word {
+            0 => Self::Free,
+            1 => Self::Data,
+            2 => Self::Metadata,
+            _ => Self::Retiring,
+        }
+    }
+}
+
+/// A copy of a chunk's record.
+pub(crate) struct Record {
+    pub(crate) bits: Bitmap,
+    pub(crate) kind: Kind,
+    pub(crate) extents: u64,
+    room: u64,
+    busy: u64,
+    free: u64,
+    longest: u64,
+}
+
+impl Record {
+    /// Whether its hints are what a fresh record of this bitmap, which has so many free blocks,
+    /// would say.
+    pub(crate) fn is_settled(&self, free: u64) -> bool {
+        let longest = || match free {
+            0 | CHUNK_BLOCKS => free,
+            _ => longest_run(&self.bits),
+        };
+        self.room == self.extents
+            && self.busy == 0
+            && self.free == free
+            && self.longest == longest()
+    }
+}
+
 /// Counters and cursors of a group, as offsets in its line of the runtime's header.
 #[derive(Clone, Copy)]
 #[repr(u64)]
@@ -116,6 +153,10 @@ pub(crate) fn free_runs(bits: &Bitmap) -> impl Iterator<Item = (u64, u64)> {
 
 /// Number of clear bits.
 pub(crate) fn count_free(bits: &Bitmap) -> u64 {
+    if *bits == Bitmap::default() {
+        // Most chunks of a young volume.
+        return CHUNK_BLOCKS;
+    }
     bits.iter().map(|word| u64::from(word.count_zeros())).sum()
 }
 
@@ -213,6 +254,24 @@ impl Volume {
         Ok(())
     }
 
+    /// A chunk's record.
+    pub(crate) fn record(&self, chunk: u64) -> Result<Record> {
+        let (map, base) = self.rt.place();
+        let mut bytes = [0; 2 * LINE as usize];
+        map.shared_read(base + self.rt.chunk(chunk), &mut bytes)?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let word = |at: u64| u64::from_le_bytes(words[at as usize / 8]);
+        Ok(Record {
+            bits: std::array::from_fn(|index| u64::from_le_bytes(words[index])),
+            kind: Kind::of_word(word(KIND)),
+            extents: word(EXTENTS),
+            room: word(ROOM),
+            busy: word(BUSY),
+            free: word(FREE),
+            longest: word(LONGEST),
+        })
+    }
+
     /// The sum of a counter over all groups.
     pub(crate) fn group_sum(&self, word: Group) -> Result<u64> {
         let mut sum = 0u64;
@@ -222,7 +281,6 @@ impl Volume {
         // A counter that somebody is just moving may be off for a moment, even below zero.
         Ok(if sum as i64 >= 0 { sum } else { 0 })
     }
-
     pub(crate) fn bitmap(&self, chunk: u64) -> Result<Bitmap> {
         let (map, base) = self.rt.place();
         let mut bytes = [0; LINE as usize];
@@ -235,12 +293,7 @@ impl Volume {
     }
 
     pub(crate) fn chunk_kind(&self, chunk: u64) -> Result<Kind> {
-        Ok(match self.rt.load(self.rt.chunk(chunk) + KIND)? {
-            0 => Kind::Free,
-            1 => Kind::Data,
-            2 => Kind::Metadata,
-            _ => Kind::Retiring,
-        })
+        Ok(Kind::of_word(self.rt.load(self.rt.chunk(chunk) + KIND)?))
     }
 
     pub(crate) fn set_chunk_kind(&self, chunk: u64, kind: Kind) -> Result<()> {

@@ -8,7 +8,7 @@
 //! Callers are alone: the last to detach, or the first to attach.
 
 use crate::Result;
-use crate::chunk::{Group, Kind, Mask, RUN_BITS, count_free};
+use crate::chunk::{Group, Kind, Mask, RUN_BITS, Record, count_free};
 use crate::layout::{CHUNK_RECORD, LINE};
 use crate::volume::Volume;
 
@@ -20,23 +20,61 @@ struct Sums {
     inodes: u64,
 }
 
-impl Volume {
-    /// crc32c of the free map as it is: bitmap, kind and extents of every chunk, slots of every extent.
-    fn free_map_crc(&self) -> Result<u32> {
-        let mut crc = 0;
-        for chunk in 0..self.chunks() {
-            let extents = self.mask(chunk, Mask::Extents)?;
-            for word in self.bitmap(chunk)? {
-                crc = crc32c::crc32c_append(crc, &word.to_le_bytes());
-            }
-            crc = crc32c::crc32c_append(crc, &(self.chunk_kind(chunk)? as u64).to_le_bytes());
-            crc = crc32c::crc32c_append(crc, &extents.to_le_bytes());
-            for index in bits_of(extents) {
-                let slots = self.extent_slots(chunk, index)?;
-                crc = crc32c::crc32c_append(crc, &slots.to_le_bytes());
-            }
+/// Bytes that are summed up at once: a checksum of few bytes costs as much as one of many.
+const PIECE: usize = 4096;
+
+/// The checksum of the free map: bitmap, kind and extents of every chunk, slots of every extent.
+struct Checksum {
+    crc: u32,
+    piece: Vec<u8>,
+}
+
+impl Checksum {
+    fn new() -> Self {
+        Self { crc: 0, piece: Vec::with_capacity(PIECE + LINE as usize) }
+    }
+
+    fn add(&mut self, word: u64) {
+        self.piece.extend_from_slice(&word.to_le_bytes());
+    }
+
+    /// Between two chunks.
+    fn step(&mut self) {
+        if self.piece.len() >= PIECE {
+            self.crc = crc32c::crc32c_append(self.crc, &self.piece);
+            self.piece.clear();
         }
-        Ok(crc)
+    }
+
+    fn end(self) -> u32 {
+        crc32c::crc32c_append(self.crc, &self.piece)
+    }
+}
+
+impl Volume {
+    /// Adds a chunk to the checksum; gives its record and how many inodes it holds.
+    fn sum_chunk(&self, chunk: u64, checksum: &mut Checksum) -> Result<(Record, u64)> {
+        let record = self.record(chunk)?;
+        record.bits.iter().for_each(|&word| checksum.add(word));
+        checksum.add(record.kind as u64);
+        checksum.add(record.extents);
+        let mut inodes = 0;
+        for index in bits_of(record.extents) {
+            let slots = self.extent_slots(chunk, index)?;
+            inodes += u64::from(slots.count_ones()).saturating_sub(1);
+            checksum.add(slots);
+        }
+        checksum.step();
+        Ok((record, inodes))
+    }
+
+    /// The checksum of the free map as it is.
+    fn free_map_crc(&self) -> Result<u32> {
+        let mut checksum = Checksum::new();
+        for chunk in 0..self.chunks() {
+            self.sum_chunk(chunk, &mut checksum)?;
+        }
+        Ok(checksum.end())
     }
 
     /// Makes the free map durable where it is; gives its crc for the state block.
@@ -57,24 +95,33 @@ impl Volume {
     }
 
     /// Takes the saved free map over if it has this crc, and counts what is counted; `false` if it
-    /// cannot be trusted: the caller rebuilds it.
+    /// cannot be trusted: the caller rebuilds it. Records whose hints are right already are not
+    /// written: every page written would be a page fault.
     pub(crate) fn load_free_map(&self, crc: u32) -> Result<bool> {
-        if self.free_map_crc()? != crc {
-            return Ok(false);
-        }
+        let mut checksum = Checksum::new();
+        let (mut groups, mut stale) = (Vec::new(), Vec::new());
         for group in 0..self.groups() {
             let mut sums = Sums::default();
             for chunk in self.group_chunks(group) {
-                let bits = self.bitmap(chunk)?;
-                let kind = self.chunk_kind(chunk)?;
-                let extents = self.mask(chunk, Mask::Extents)?;
-                self.write_record(chunk, &bits, kind, extents)?;
-                sums.blocks += count_free(&bits);
-                sums.chunks += u64::from(kind == Kind::Free);
-                for index in bits_of(extents) {
-                    sums.inodes += u64::from(self.extent_slots(chunk, index)?.count_ones()) - 1;
+                let (record, inodes) = self.sum_chunk(chunk, &mut checksum)?;
+                let free = count_free(&record.bits);
+                sums.blocks += free;
+                sums.chunks += u64::from(record.kind == Kind::Free);
+                sums.inodes += inodes;
+                if !record.is_settled(free) {
+                    stale.push(chunk);
                 }
             }
+            groups.push((group, sums));
+        }
+        if checksum.end() != crc {
+            return Ok(false);
+        }
+        for chunk in stale {
+            let record = self.record(chunk)?;
+            self.write_record(chunk, &record.bits, record.kind, record.extents)?;
+        }
+        for (group, sums) in groups {
             self.write_group(group, sums.blocks, sums.chunks, sums.inodes)?;
         }
         Ok(true)

@@ -302,7 +302,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 2;
+pub const RUNTIME_VERSION: u64 = 3;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].
@@ -317,6 +317,8 @@ pub const HEADER_SWEEP: u64 = 24;
 pub const HEADER_SIZE: u64 = 32;
 /// Header word: the epoch, while there may be descriptions in flight that nobody holds.
 pub const HEADER_ORPHANS: u64 = 40;
+/// The epoch, if more than the process that began it was, or is about to be, attached in it.
+pub const HEADER_SHARED: u64 = 48;
 /// Header word: the gate (an owner word; see `op.rs`).
 pub const HEADER_GATE: u64 = 64;
 /// Header word: the lock for renames of directories across directories (a lock word).

@@ -23,6 +23,7 @@ use crate::{Result, journal::Transaction, lockword};
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Record word: the owner (a lock word).
@@ -321,6 +322,9 @@ impl<'v> Op<'v> {
             }
         }
         self.working = true;
+        if !self.volume.local.worked.load(Ordering::Relaxed) {
+            self.volume.local.worked.store(true, Ordering::Relaxed);
+        }
         self.turn_sequences(1)
     }
 

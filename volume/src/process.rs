@@ -13,7 +13,7 @@
 //! dying. live -> dying (its recoverer) -> free.
 
 use crate::Result;
-use crate::layout::PROCESS_SLOTS;
+use crate::layout::{HEADER_SHARED, PROCESS_SLOTS};
 use crate::liveness::{Liveness, lock_slots, own_pid};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
@@ -60,6 +60,10 @@ pub(crate) struct Local {
     pub(crate) finishing: AtomicBool,
     /// Where it looks for a free description first.
     pub(crate) next_description: AtomicU32,
+    /// An operation of it has changed something.
+    pub(crate) worked: AtomicBool,
+    /// The saved free map's crc + 1, if this process found it true; else 0.
+    pub(crate) saved: AtomicU64,
     /// Chunks + 1 that it has made present in its address space lately.
     pub(crate) populated: [AtomicU64; 32],
     /// Where it looks for a free record lock first.
@@ -155,8 +159,17 @@ impl Volume {
         Err(Errno::USERS)
     }
 
+    /// From now on others may change the volume in this epoch.
+    pub(crate) fn share_epoch(&self) -> Result<()> {
+        if self.rt.load(HEADER_SHARED)? != u64::from(self.epoch) {
+            self.rt.store(HEADER_SHARED, u64::from(self.epoch))?;
+        }
+        Ok(())
+    }
+
     /// Takes a free slot for a child to come. `EUSERS`.
     pub(crate) fn take_embryo(&self) -> Result<(u32, u32)> {
+        self.share_epoch()?;
         let _guard = lock_slots();
         for slot in 0..PROCESS_SLOTS as u32 {
             let found = self.slot_state(slot)?;
