@@ -99,6 +99,13 @@ impl Region {
         Region::map(Some(path), path, source, options)
     }
 
+    /// Maps what an open descriptor of this process stands for, which becomes the region's own. `path`
+    /// is where it was opened once.
+    pub fn adopt(fd: OwnedFd, path: &Path, options: &OpenOptions) -> Result<Region, OpenError> {
+        let source = source::probe(path, fd, options)?;
+        Region::map(Some(path), path, source, options)
+    }
+
     /// Makes a (sparse) file of `size` bytes with the permissions `mode`, and opens it for writing.
     /// `exclusive`: it must not exist yet. Otherwise an existing file is resized, and a dax device
     /// must be large enough.

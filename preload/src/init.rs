@@ -268,6 +268,8 @@ fn inherit(process: &Process) {
     if held.is_some() || IN_FLIGHT.load(Ordering::Relaxed) {
         let cwd = variable(handover::CWD);
         let resumed = RESUMED.load(Ordering::Relaxed);
+        // The old image's locks are this one's.
+        process.record_locks.store(resumed, Ordering::Relaxed);
         handover::take_over(process, resumed, &held.unwrap_or_default(), cwd.as_deref());
     }
     forget_handover();

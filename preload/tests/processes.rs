@@ -8,3 +8,8 @@ use support::same;
 fn forks() {
     same("forks");
 }
+
+#[test]
+fn executes() {
+    same("executes");
+}

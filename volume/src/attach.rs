@@ -31,7 +31,7 @@ use crate::volume::{Parts, Volume};
 use pmem::{Class, Hook, OpenOptions, Region};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -572,15 +572,17 @@ impl Volume {
         let path = self.region.path().map(|path| real_path(self.region.fd(), path));
         let path = path.ok_or(Errno::OPNOTSUPP)?;
         let path = path.to_str().ok_or(Errno::INVAL)?;
-        self.liveness.survive_exec(true)?;
+        self.liveness.survive_exec(self.region.fd(), true)?;
         Ok(format!(
-            "1:{}:{}:{}:{}:{}:{}:{}:{path}",
+            "2:{}:{}:{}:{}:{}:{}:{}:{}:{}:{path}",
             self.liveness.descriptor(),
+            self.region.fd(),
             self.slot(),
             self.slot_generation(),
             self.epoch,
             self.mode,
             u8::from(self.read_only),
+            u8::from(self.local.has_locked.load(Ordering::Relaxed)),
             self.region.class(),
         ))
     }
@@ -588,39 +590,60 @@ impl Volume {
     /// The exec failed: as before.
     pub(crate) fn undo_exec(&self) {
         // Setting a flag of an open descriptor cannot fail.
-        let _ = self.liveness.survive_exec(false);
+        let _ = self.liveness.survive_exec(self.region.fd(), false);
     }
 }
 
 /// A token, taken apart.
 struct Token<'a> {
     live: RawFd,
+    region: RawFd,
     slot: u32,
     generation: u32,
     epoch: u32,
     mode: Mode,
     read_only: bool,
+    has_locked: bool,
     class: Class,
     path: &'a Path,
 }
 
 impl<'a> Token<'a> {
     fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.splitn(9, ':');
-        if parts.next()? != "1" {
+        let mut parts = text.splitn(11, ':');
+        if parts.next()? != "2" {
             return None;
         }
         Some(Self {
             live: parts.next()?.parse().ok()?,
+            region: parts.next()?.parse().ok()?,
             slot: parts.next()?.parse().ok()?,
             generation: parts.next()?.parse().ok()?,
             epoch: parts.next()?.parse().ok()?,
             mode: parts.next()?.parse().ok()?,
             read_only: parts.next()? == "1",
+            has_locked: parts.next()? == "1",
             class: parts.next()?.parse().ok()?,
             path: Path::new(parts.next()?),
         })
     }
+}
+
+/// The region's descriptor of the old image, if it is still there and this volume's.
+fn inherited_region(token: &Token<'_>) -> Option<OwnedFd> {
+    // SAFETY: used for one call that fails if the number is not open.
+    let number = unsafe { BorrowedFd::borrow_raw(u32::try_from(token.region).ok()? as RawFd) };
+    let found = rustix::fs::fstat(number).ok()?;
+    let same = match rustix::fs::stat(token.path) {
+        Ok(stat) => (stat.st_dev, stat.st_ino) == (found.st_dev, found.st_ino),
+        // Nobody but the old image put a region at this number.
+        Err(errno) => errno == Errno::ACCESS && found.st_size > 0,
+    };
+    if !same || rustix::io::fcntl_setfd(number, rustix::io::FdFlags::CLOEXEC).is_err() {
+        return None;
+    }
+    // SAFETY: the old image kept it open for this one, and nothing else knows of it.
+    Some(unsafe { OwnedFd::from_raw_fd(token.region) })
 }
 
 /// Takes over, in a new program image, the attachment that the old one prepared with
@@ -639,8 +662,11 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
         .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
     let class = Some(token.class);
     let open = OpenOptions { write: true, force_class: class, reserve, ..OpenOptions::default() };
-    let region = Region::open(path, &open)
-        .map_err(|error| VolumeError::region("take over", path, &error))?;
+    let region = match inherited_region(&token) {
+        Some(fd) => Region::adopt(fd, path, &open),
+        None => Region::open(path, &open),
+    };
+    let region = region.map_err(|error| VolumeError::region("take over", path, &error))?;
     let found = superblock::read(&region, path, "take over")?;
     let directory = liveness::anchor_path(region.fd(), path, &found.superblock.uuid())
         .map_err(|errno| system("its kind", errno))?;
@@ -666,6 +692,7 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
         return Err(stale(path, "the slot of the old image was given up"));
     }
     volume.set_slot(token.slot, token.generation);
+    volume.local.has_locked.store(token.has_locked, Ordering::Relaxed);
     // Threads of the old image ended inside their calls.
     volume.bury_own_operations().map_err(|errno| system("recovering its calls", errno))?;
     volume.set_attached();

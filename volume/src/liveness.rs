@@ -260,10 +260,14 @@ impl LiveFile {
         })
     }
 
-    /// Whether the anchor's file is still this one.
+    /// Whether the anchor's file is still this one. Who may not look any more (after `setuid`) asks
+    /// whether the file has a name.
     fn in_place(&self) -> bool {
-        rustix::fs::stat(self.directory.join("live"))
-            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.ino))
+        match rustix::fs::stat(self.directory.join("live")) {
+            Ok(stat) => (stat.st_dev, stat.st_ino) == (self.device, self.ino),
+            Err(Errno::ACCESS) => fstat(&self.fd).is_ok_and(|stat| stat.st_nlink > 0),
+            Err(_) => false,
+        }
     }
 
     fn owns(&self, slot: u32) -> bool {
@@ -454,11 +458,14 @@ impl Liveness {
         self.file.as_ref().map_or(-1, |file| file.fd.as_raw_fd())
     }
 
-    /// Whether the descriptor, with its locks, survives an exec.
-    pub(crate) fn survive_exec(&self, survive: bool) -> Result<(), Errno> {
+    /// Whether the descriptor, with its locks, survives an exec, and the region's with it: a process
+    /// that has changed its user could not open that again.
+    pub(crate) fn survive_exec(&self, region: RawFd, survive: bool) -> Result<(), Errno> {
         let Some(file) = &self.file else { return Err(Errno::OPNOTSUPP) };
         let flags = rustix::io::FdFlags::CLOEXEC;
         let flags = if survive { rustix::io::FdFlags::empty() } else { flags };
+        // SAFETY: the region's descriptor is open as long as the region.
+        rustix::io::fcntl_setfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(region) }, flags)?;
         rustix::io::fcntl_setfd(&file.fd, flags)
     }
 }
