@@ -110,7 +110,7 @@ interpose! {
                 Out(argument.cast::<c_int>()).put(left.min(i32::MAX as u64) as c_int)?;
                 DONE
             }
-            FICLONE | FICLONERANGE => Err(Stop::Refused("reflink", Errno::OPNOTSUPP)),
+            FICLONE | FICLONERANGE => Err(Stop::Errno(Errno::OPNOTSUPP)),
             _ => Err(Stop::Errno(Errno::NOTTY)),
         }
     }

@@ -232,7 +232,7 @@ interpose! {
             (Some(source), Some(target)) => {
                 copy_range(process, (source, from_at), (target, to_at), len)
             }
-            _ => Err(Stop::Refused("copy-between-file-systems", Errno::XDEV)),
+            _ => Err(Stop::Errno(Errno::XDEV)),
         }
     }
     fn [readahead](fd: c_int, offset: i64, len: usize) -> isize = |_, _| {

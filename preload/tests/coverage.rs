@@ -6,10 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
 mod support;
+
+use support::{PREFIX, Place, check_left_in_order, compile, format, run, text};
 
 /// What becomes of a function.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -225,4 +228,141 @@ fn the_page_says_what_the_table_says() {
     let readme = read("README.md");
     let plain = readme.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(plain.contains(&sentence()), "README.md shall say: {}", sentence());
+}
+
+/// The name that a line of `symbols.c` is about.
+fn subject_of(line: &str) -> Option<&str> {
+    let end = line.find([':', ' '])?;
+    line[..end].chars().all(|c| c.is_ascii_alphanumeric() || c == '_').then_some(&line[..end])
+}
+
+/// Symbols that this glibc may not have, or not for new programs.
+const MAY_BE_ABSENT: [&str; 3] = ["llseek", "pidfd_spawn", "pidfd_spawnp"];
+
+/// Symbols that other tests call: descriptors of other processes by `messages.c`.
+const CALLED_ELSEWHERE: [&str; 1] = ["pidfd_getfd"];
+
+/// Every alias and variant, one by one: by name, on a kernel file system and on a volume, with the
+/// same answers, errors and traces.
+#[test]
+fn every_symbol_does_on_the_volume_what_it_does_elsewhere() {
+    let place = Place::new("symbols");
+    let program = place.0.join("symbols");
+    compile("symbols.c", &program, &["-O0", "-g"]);
+    format(&place.volume());
+    let expected = text(&run(&program, &place.0.join("reference"), None));
+    let found = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));
+    let known: BTreeSet<&str> = expected.lines().filter_map(subject_of).collect();
+    let absent = |line: &&str| {
+        subject_of(line).is_some_and(|name| MAY_BE_ABSENT.contains(&name) && !known.contains(name))
+    };
+    // What a file holds may go on in the next line.
+    let new: Vec<&str> = found.lines().filter(absent).collect();
+    let kept: Vec<&str> = found.lines().filter(|line| !absent(line) && *line != "]").collect();
+    let expected: Vec<&str> = expected.lines().filter(|line| *line != "]").collect();
+    for (expected, found) in expected.iter().zip(&kept) {
+        assert_eq!(expected, found, "expected (left), found (right)");
+    }
+    assert_eq!(expected.len(), kept.len());
+    for line in new {
+        let right = ["= 0", "= 7", "= -1 EINVAL", "n [said", "f [0123456789]", "n(100644 5) and 0"];
+        assert!(right.iter().any(|end| line.ends_with(end)), "{line}");
+    }
+    check_left_in_order(&place.volume());
+    every_export_was_called(&found);
+}
+
+fn every_export_was_called(said: &str) {
+    let mut called: BTreeSet<&str> = said.lines().filter_map(subject_of).collect();
+    called.extend(CALLED_ELSEWHERE);
+    let known = statuses();
+    let forgotten: Vec<&String> = known
+        .iter()
+        .filter(|(name, status)| **status == Status::Served && !called.contains(name.as_str()))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(forgotten.is_empty(), "served, but not called by tests/c/symbols.c: {forgotten:?}");
+}
+
+/// What is refused gives the error of the table, and the report tells of it.
+#[test]
+fn every_refused_symbol_gives_its_error() {
+    let place = Place::new("refusals");
+    let (program, report) = (place.0.join("refusals"), place.0.join("report"));
+    compile("refusals.c", &program, &["-O1"]);
+    format(&place.volume());
+    let output = Command::new(&program)
+        .arg(PREFIX)
+        .env("SOLERA_VOLUME", place.volume())
+        .env("SOLERA_AT", PREFIX)
+        .env("SOLERA_REPORT", &report)
+        .env("LD_PRELOAD", support::library())
+        .output()
+        .expect("the program runs");
+    let said = text(&output);
+    let mut called: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in said.lines().filter(|line| !line.starts_with("mapped")) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, value, error] = words[..] else { panic!("{line}") };
+        assert!(value == "-1" || name.starts_with("fts") && value == "0", "{line}");
+        assert!(called.insert(name, error).is_none_or(|before| before == error), "{line}");
+    }
+    assert!(said.ends_with("mapped t\n"), "{said}");
+    let told = std::fs::read_to_string(&report).expect("a report");
+    for entry in table().into_iter().flat_map(|subject| subject.entries) {
+        let Some(error) = entry.error.filter(|_| entry.status == Status::Refused) else { continue };
+        for name in entry.names {
+            assert_eq!(called.get(name.as_str()), Some(&error.as_str()), "{name}");
+            let tells = |line: &str| line.ends_with(&format!(" {name} {error}"));
+            assert!(told.lines().any(tells), "{name} is not in the report: {told}");
+        }
+    }
+}
+
+/// `--strict-support`: the first refused call ends the program, with a message that names it; calls
+/// that are served do not.
+#[test]
+fn a_strict_program_ends_at_what_is_not_served() {
+    use std::os::unix::process::ExitStatusExt;
+    let place = Place::new("strict");
+    format(&place.volume());
+    let bash = |script: &str| {
+        Command::new("bash")
+            .args(["-c", &format!("cd {PREFIX} && {script}")])
+            .env("SOLERA_VOLUME", place.volume())
+            .env("SOLERA_AT", PREFIX)
+            .env("SOLERA_STRICT_SUPPORT", "1")
+            .env("LD_PRELOAD", support::library())
+            .output()
+            .expect("bash runs")
+    };
+    assert_eq!(text(&bash("echo x > f && cp f g && cat g")), "x\n");
+    let output = bash("mkfifo p && exec cat p; echo after");
+    assert_eq!(output.status.signal(), Some(6), "{output:?}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("solera: open") && message.contains("ENXIO"), "{message}");
+    check_left_in_order(&place.volume());
+}
+
+/// `--bypass`: a program of that name does not see the volume; what it starts does.
+#[test]
+fn a_bypassed_program_runs_without_the_volume() {
+    let place = Place::new("bypass");
+    format(&place.volume());
+    let bash = |names: &str, script: &str| {
+        let output = Command::new("bash")
+            .args(["-c", script])
+            .env("SOLERA_VOLUME", place.volume())
+            .env("SOLERA_AT", PREFIX)
+            .env("SOLERA_BYPASS", names)
+            .env("LD_PRELOAD", support::library())
+            .output()
+            .expect("bash runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let script = format!("echo x > {PREFIX}/f; cat {PREFIX}/f; env cat {PREFIX}/f; echo $?");
+    assert_eq!(bash("other:env", &script), "x\nx\n0\n", "env starts a cat that sees the volume");
+    assert_eq!(bash("cat", &script), "1\n", "no cat sees it");
+    assert_eq!(bash("/no/such/cat", &script), "x\nx\n0\n", "a path means one executable");
+    check_left_in_order(&place.volume());
 }
