@@ -214,6 +214,28 @@ pub(crate) unsafe fn copy64(to: *mut u8, from: *const u8) -> Result<(), Side> {
     outcome(fault)
 }
 
+/// A direct store of a whole line, `to` aligned to it: around the cache, all of it or nothing.
+#[inline]
+pub(crate) unsafe fn store_line(to: *mut u8, from: &[u8; LINE as usize]) -> bool {
+    let fault: u32;
+    // SAFETY: the store is guarded; the caller vouches for the target and that the CPU has the
+    // instruction.
+    unsafe {
+        asm!(
+            "mov {fault:e}, 1",
+            "2: movdir64b {to}, [{from}]",
+            "mov {fault:e}, 0",
+            "3:",
+            guarded!("2b", "3b", "3b"),
+            to = in(reg) to,
+            from = in(reg) from,
+            fault = out(reg) fault,
+            options(nostack, preserves_flags),
+        );
+    }
+    fault == 0
+}
+
 /// A cached copy of any length and alignment.
 #[inline]
 pub(crate) unsafe fn copy(

@@ -640,18 +640,40 @@ impl Region {
         self.write(off, from)
     }
 
-    /// As [`Region::commit_write`], around the cache: whole words, which need no flush and do not
-    /// wait for the line to be read. A fence must come before others may rely on them.
+    /// Stores a whole line that publishes what `after` proves durable, and sets it off: by one
+    /// direct store where the CPU has it, which spares the flush (measured with its fence: 116 ns
+    /// against 210) and leaves the line uncached; else through the cache, word by word.
     #[track_caller]
     #[inline]
-    pub fn commit_stream(
+    pub fn commit_line(
         &self,
         off: u64,
-        from: &[u8],
+        line: &[u8; LINE as usize],
         after: &Durable,
     ) -> Result<InFlight<'_>, Fault> {
         let _ = after;
-        self.stream(off, from)
+        self.write_line(off, line)
+    }
+
+    /// As [`Region::commit_line`], for a line that publishes nothing by itself.
+    #[track_caller]
+    #[inline]
+    pub fn write_line(&self, off: u64, line: &[u8; LINE as usize]) -> Result<InFlight<'_>, Fault> {
+        let at = Location::caller();
+        let to = self.range(off, LINE)?;
+        if !off.is_multiple_of(LINE) {
+            return Err(Fault::Region);
+        }
+        let direct = self.dispatch.direct_line && self.dispatch.flush != FlushKind::None;
+        // To a hook the line is stored word by word: whatever is right then is right for one store.
+        if direct && self.hook.is_none() {
+            // SAFETY: `to` is a line of the mapping, and the CPU has the instruction.
+            let stored = unsafe { copy::store_line(to, line) };
+            return if stored { Ok(InFlight::new(self)) } else { Err(Fault::Region) };
+        }
+        self.write_at(off, line, at)?;
+        self.flush_at(off, LINE, at);
+        Ok(InFlight::new(self))
     }
 
     #[inline]

@@ -234,7 +234,7 @@ impl<'v> Op<'v> {
 
     pub(crate) fn store_size(&self, size: &Sizing, after: &Durable) -> Result<InFlight<'v>> {
         let volume = self.volume;
-        Ok(volume.store_commit(size.inode, size.generation, size.commit, after)?.flush())
+        volume.store_commit(size.inode, size.generation, size.commit, after)
     }
 }
 

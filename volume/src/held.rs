@@ -154,7 +154,7 @@ impl Op<'_> {
             if one.commit != one.before.1 {
                 let generation = one.identity.generation;
                 let stored = volume.store_commit(one.inode, generation, one.commit, &durable)?;
-                changes = changes.and(stored.flush());
+                changes = changes.and(stored);
             }
         }
         self.commit(changes)?;
@@ -172,7 +172,7 @@ impl Op<'_> {
                 self.note(one.inode.at(COMMIT))?;
                 let generation = one.identity.generation;
                 let stored = volume.store_commit(one.inode, generation, one.commit, &durable)?;
-                self.pend(stored.flush());
+                self.pend(stored);
             }
         }
         self.commit_word(store.at, store.value, &durable)?;

@@ -11,6 +11,10 @@
 //! | opens | open descriptions, who changed them last; bit 63: being freed | anyone, by CAS |
 //! | flags | `LIVE_*` | lock holder |
 //! | ready | the epoch for which the others are valid | lock holder |
+//! | hints | a line of words for writers | lock holder |
+//! | copy | the commit line, once it was written in this epoch | lock holder |
+//!
+//! The commit line itself is stored around the cache: reading it back would wait for the medium.
 //!
 //! Readers take no lock: [`Volume::read_steadily`].
 
@@ -18,11 +22,11 @@ use crate::Result;
 use crate::description::Maker;
 use crate::layout::{
     COMMIT, Commit, DIRECT, EXTENT_INODES, HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity,
-    LINE, SIZE_MAX, VOLATILE,
+    LINE, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
 };
 use crate::op::Op;
 use crate::volume::Volume;
-use pmem::{Dirty, Durable, checksum_words};
+use pmem::{Durable, InFlight, checksum_words};
 use rustix::io::Errno;
 use vfs::{Attr, Kind, Node};
 use zerocopy::IntoBytes;
@@ -38,7 +42,12 @@ const FLAGS: u64 = OPENS + 8;
 const READY: u64 = FLAGS + 8;
 const _: () = assert!(READY + 8 == VOLATILE + LINE);
 /// First of the words free for writers' hints (second volatile line); lock holder only.
-pub(crate) const HINTS: u64 = VOLATILE + LINE;
+const HINTS: u64 = VOLATILE + LINE;
+/// Hint word: 0 if there is no copy of the commit line, else the index of its newest slot, plus 1.
+const HINT_COPY: u64 = 1;
+/// The copy of the commit line (third volatile line).
+const COPY: u64 = HINTS + LINE;
+const _: () = assert!(COPY + LINE == VOLATILE + VOLATILE_LENGTH);
 
 /// The inode is being freed: no more opens.
 const OPENS_DEAD: u64 = 1 << 63;
@@ -140,10 +149,8 @@ fn next_sequence(sequence: u32) -> u32 {
     sequence.wrapping_add(1).max(1)
 }
 
-/// Offset of the commit slot that is not the newest.
-fn older_slot(inode: Inode, newest: usize) -> u64 {
-    inode.at(COMMIT) + (1 - newest as u64) * 32
-}
+/// Both slots of a commit line.
+type Slots = [Commit; 2];
 
 impl Volume {
     /// The inode of a number that came from outside (a dentry, a caller): `EIO` if it cannot be one.
@@ -190,8 +197,33 @@ impl Volume {
     /// CRASH: a slot that was being written is told from a damaged one by its sequence, which is stored
     /// last: it still is the one before the other slot's.
     pub(crate) fn commit_line(&self, inode: Inode, generation: u32) -> Result<(Commit, usize)> {
-        let mut slots = [Commit::default(); 2];
-        self.region.read(inode.at(COMMIT), slots.as_mut_bytes())?;
+        let (slots, newest) = self.commit_slots(inode)?;
+        match newest {
+            Some(at) => Ok((slots[at], at)),
+            None => Self::newest_slot(inode, generation, slots),
+        }
+    }
+
+    /// Both slots, and which is the newest if that is known: then they come from the copy.
+    fn commit_slots(&self, inode: Inode) -> Result<(Slots, Option<usize>)> {
+        let mut slots = Slots::default();
+        let newest = match self.live(inode, READY)? == u64::from(self.epoch) {
+            true => self.hint(inode, HINT_COPY)?.checked_sub(1),
+            false => None,
+        };
+        match newest {
+            Some(at) => {
+                self.volatile_map().shared_read(inode.at(COPY), slots.as_mut_bytes())?;
+                Ok((slots, Some(at as usize & 1)))
+            }
+            None => {
+                self.region.read(inode.at(COMMIT), slots.as_mut_bytes())?;
+                Ok((slots, None))
+            }
+        }
+    }
+
+    fn newest_slot(inode: Inode, generation: u32, slots: Slots) -> Result<(Commit, usize)> {
         let good = slots
             .map(|commit| commit.sequence != 0 && commit.checksum(inode, generation) == commit.crc);
         let at = match good {
@@ -213,21 +245,33 @@ impl Volume {
     }
 
     /// Writes the next commit slot over the older one: one line, atomic by its checksum. The sequence and
-    /// crc of `commit` are filled in.
+    /// crc of `commit` are filled in. Lock holder only.
     pub(crate) fn store_commit(
         &self,
         inode: Inode,
         generation: u32,
         mut commit: Commit,
         after: &Durable,
-    ) -> Result<Dirty<'_>> {
-        let (newest, at) = self.commit_line(inode, generation)?;
-        commit.sequence = next_sequence(newest.sequence);
-        let commit = commit.sealed(inode, generation);
-        let offset = older_slot(inode, at);
-        // Through the cache: a line's stores reach the medium in their order, streamed words do not,
-        // and the sequence must be the last.
-        Ok(self.region.commit_write(offset, commit.as_bytes(), after)?)
+    ) -> Result<InFlight<'_>> {
+        let (mut slots, known) = self.commit_slots(inode)?;
+        let newest = match known {
+            Some(at) => at,
+            None => Self::newest_slot(inode, generation, slots)?.1,
+        };
+        commit.sequence = next_sequence(slots[newest].sequence);
+        slots[1 - newest] = commit.sealed(inode, generation);
+        // The newest slot is stored again as it is. In one piece, or word by word through the
+        // cache, where a line's stores reach the medium in their order: the sequence is the last.
+        let line: [u8; LINE as usize] = zerocopy::transmute!(slots);
+        let flight = self.region.commit_line(inode.at(COMMIT), &line, after)?;
+        self.volatile_map().shared_write(inode.at(COPY), &line)?;
+        self.set_hint(inode, HINT_COPY, 2 - newest as u64)?;
+        Ok(flight)
+    }
+
+    /// The commit line may be another than was stored last: it is read anew. Lock holder only.
+    pub(crate) fn forget_commit(&self, inode: Inode) -> Result<()> {
+        self.set_hint(inode, HINT_COPY, 0)
     }
 
     // ---- the volatile lines ---------------------------------------------------------------------
@@ -365,6 +409,7 @@ impl Volume {
     /// committed a size or times, those count; else what was current before.
     pub(crate) fn after_owner_died(&self, inode: Inode) -> Result<()> {
         let mut flags = self.live(inode, FLAGS)? | LIVE_BEYOND;
+        self.forget_commit(inode)?;
         if let Ok(identity) = self.identity(inode)
             && let Ok((commit, _)) = self.commit_line(inode, identity.generation)
             && self.lazy_size(inode, identity.generation)?.is_none()
@@ -537,8 +582,13 @@ impl Volume {
 impl Op<'_> {
     /// The undo images of the commit slot that [`Volume::store_commit`] will overwrite next.
     pub(crate) fn undo_commit(&mut self, inode: Inode, generation: u32) -> Result<()> {
-        let (_, at) = self.volume.commit_line(inode, generation)?;
-        self.undo(older_slot(inode, at), 32)
+        let (slots, known) = self.volume.commit_slots(inode)?;
+        let newest = match known {
+            Some(at) => at,
+            None => Volume::newest_slot(inode, generation, slots)?.1,
+        };
+        let older = 1 - newest;
+        self.undo_known(inode.at(COMMIT) + older as u64 * 32, slots[older].as_bytes())
     }
 
     /// The undo image of the identity line.

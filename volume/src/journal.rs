@@ -82,6 +82,13 @@ impl Op<'_> {
         Ok(())
     }
 
+    /// As [`Op::undo`], of at most 48 old bytes that are known.
+    pub(crate) fn undo_known(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut image = [0; ENTRY_BYTES];
+        image[..bytes.len()].copy_from_slice(bytes);
+        self.append_entry(offset, bytes.len() as u16, image)
+    }
+
     /// Records the old bytes of a long range by copying them to journal blocks.
     pub(crate) fn undo_blocks(&mut self, offset: u64, length: u64) -> Result<()> {
         let volume = self.volume;
@@ -156,7 +163,9 @@ impl Op<'_> {
         let lane = u64::from(self.index());
         let word = header_word(lane, self.transaction.number + 1);
         let region = &self.volume.region;
-        let pending = region.commit_stream(lane_offset(lane), &word.to_le_bytes(), durable)?;
+        let mut line = [0; LINE as usize];
+        line[..8].copy_from_slice(&word.to_le_bytes());
+        let pending = region.commit_line(lane_offset(lane), &line, durable)?;
         // PERSIST: the locks may be released only when the commit is durable.
         let _ = pending.fence();
         self.transaction = Transaction::default();

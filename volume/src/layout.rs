@@ -191,7 +191,7 @@ pub const ATIME: u64 = XATTR_WORD + 8;
 /// The volatile lines (see `inode.rs`): they belong to the runtime, and mean nothing in another epoch.
 pub const VOLATILE: u64 = WORDS + 128;
 /// Bytes of the volatile lines.
-pub const VOLATILE_LENGTH: u64 = 128;
+pub const VOLATILE_LENGTH: u64 = 192;
 
 /// A lane: a page, a header line and the entries of one transaction.
 pub const LANE: u64 = BLOCK;

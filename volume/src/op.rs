@@ -328,6 +328,16 @@ impl<'v> Op<'v> {
         self.turn_sequences(1)
     }
 
+    /// After a roll-back: the commit lines are what they were before.
+    fn forget_commits(&self, undone: bool) -> Result<()> {
+        let inodes = self.locks.iter().filter_map(|&lock| inode_of_lock(lock));
+        if undone {
+            inodes.into_iter().try_for_each(|ino| self.volume.forget_commit(ino))
+        } else {
+            Ok(())
+        }
+    }
+
     fn turn_sequences(&self, parity: u64) -> Result<()> {
         for &lock in &self.locks {
             if let Some(inode) = inode_of_lock(lock) {
@@ -456,7 +466,8 @@ impl Drop for Op<'_> {
         if self.pending.is_some() {
             let _ = self.fence();
         }
-        if self.roll_back().is_ok() {
+        let undone = self.transaction.is_open();
+        if self.roll_back().and_then(|()| self.forget_commits(undone)).is_ok() {
             let _ = self.finish(false);
         }
     }
