@@ -231,7 +231,7 @@ impl Volume {
 
     /// The group of the CPU that this thread runs on.
     pub(crate) fn local_group(&self) -> u64 {
-        rustix::thread::sched_getcpu() as u64 % self.groups()
+        u64::from(crate::op::current_cpu()) % self.groups()
     }
 
     // ---- words -----------------------------------------------------------------------------------

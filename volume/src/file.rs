@@ -74,14 +74,25 @@ impl Volume {
         committed: bool,
         delta: i64,
     ) -> Result<()> {
+        self.mark_current(file, &mut current, committed)?;
+        self.adjust_blocks(file.inode, &file.identity, delta)?;
+        self.set_current(file.inode, &current)
+    }
+
+    /// Says in a new current state whether the commit line says the same.
+    pub(crate) fn mark_current(
+        &self,
+        file: &File<'_>,
+        current: &mut Current,
+        committed: bool,
+    ) -> Result<()> {
         if committed {
             current.flags &= !LIVE_DIRTY;
         } else if file.current.flags & LIVE_DIRTY == 0 {
             let generation = file.identity.generation;
             current.flags = self.dirty_flags(file.inode, generation, current.flags)?;
         }
-        self.adjust_blocks(file.inode, &file.identity, delta)?;
-        self.set_current(file.inode, &current)
+        Ok(())
     }
 }
 

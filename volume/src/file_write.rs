@@ -169,6 +169,10 @@ impl Volume {
         if file.is_mapped() && care == Care::Frugal {
             length = length.min(STEP - offset % STEP);
         }
+        if op.write_in_place(&file, source, from, offset, length)? {
+            op.end()?;
+            return Ok((length, offset + length));
+        }
         let mut writer = Writer::new(&mut op, file, care);
         writer.grows = true;
         #[cfg(feature = "bug-size-before-data")]

@@ -32,6 +32,7 @@ mod fsck;
 mod grow;
 mod held;
 mod in_flight;
+mod in_place;
 mod info;
 mod inode;
 mod inode_slots;

@@ -48,19 +48,20 @@ pub(crate) struct Op<'v> {
     pub(crate) volume: &'v Volume,
     pub(crate) owner: Owner,
     pub(crate) transaction: Transaction,
-    locks: SmallVec<[u64; 4]>,
+    locks: SmallVec<[u64; 2]>,
     /// Past the gate: the sequence numbers of the locked inodes are odd.
     working: bool,
     notes: u64,
     pending: Option<InFlight<'v>>,
-    allocated: SmallVec<[(u64, u64); 4]>,
+    // Most operations need none of these, and an operation is passed on by value: kept small.
+    allocated: SmallVec<[(u64, u64); 1]>,
     allocated_inodes: SmallVec<[u64; 1]>,
-    freed: SmallVec<[(u64, u64); 4]>,
+    freed: SmallVec<[(u64, u64); 1]>,
     freed_inodes: SmallVec<[u64; 1]>,
     /// Unlinked by a step that is already durable: freed whatever comes.
-    settled: SmallVec<[(u64, u64); 4]>,
+    settled: Vec<(u64, u64)>,
     /// Directories whose number of blocks changes with the next commit, and by how much.
-    pub(crate) reshaped: SmallVec<[(Dir, i64); 2]>,
+    pub(crate) reshaped: Vec<(Dir, i64)>,
     ended: bool,
 }
 
@@ -80,35 +81,8 @@ impl Volume {
 
     /// As [`Volume::begin`], also on a read-only attachment (to take locks for reading).
     pub(crate) fn begin_any(&self) -> Result<Op<'_>> {
-        let count = self.rt.layout.op_count as u32;
-        let first = rustix::thread::sched_getcpu() as u32 % count;
-        let mut rounds = 0;
-        loop {
-            for step in 0..count {
-                let index = (first + step) % count;
-                if let Some(op) = self.try_begin(index)? {
-                    return Ok(op);
-                }
-            }
-            rounds += 1;
-            if rounds % 8 == 0 {
-                self.bury_dead_operations()?;
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
-
-    fn try_begin(&self, index: u32) -> Result<Option<Op<'_>>> {
-        let owner = Owner::new(index, self.slot(), self.slot_generation());
-        let record = self.rt.op(index);
-        let word = self.rt.load(record + RECORD_OWNER)?;
-        if Owner::of_word(word, self.epoch).is_some() {
-            return Ok(None);
-        }
-        if self.rt.cas(record + RECORD_OWNER, word, owner.word(self.epoch))?.is_err() {
-            return Ok(None);
-        }
-        Ok(Some(Op {
+        let owner = self.claim_record()?;
+        Ok(Op {
             volume: self,
             owner,
             transaction: Transaction::default(),
@@ -120,10 +94,43 @@ impl Volume {
             allocated_inodes: SmallVec::new(),
             freed: SmallVec::new(),
             freed_inodes: SmallVec::new(),
-            settled: SmallVec::new(),
-            reshaped: SmallVec::new(),
+            settled: Vec::new(),
+            reshaped: Vec::new(),
             ended: false,
-        }))
+        })
+    }
+
+    /// Takes a free operation record, this CPU's if it is free.
+    fn claim_record(&self) -> Result<Owner> {
+        let count = self.rt.layout.op_count as u32;
+        let first = current_cpu() % count;
+        let mut rounds = 0;
+        loop {
+            for step in 0..count {
+                let index = first + step;
+                let index = if index < count { index } else { index - count };
+                if let Some(owner) = self.try_claim(index)? {
+                    return Ok(owner);
+                }
+            }
+            rounds += 1;
+            if rounds % 8 == 0 {
+                self.bury_dead_operations()?;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    #[inline]
+    fn try_claim(&self, index: u32) -> Result<Option<Owner>> {
+        let owner = Owner::new(index, self.slot(), self.slot_generation());
+        let record = self.rt.op(index);
+        let word = self.rt.load(record + RECORD_OWNER)?;
+        if Owner::of_word(word, self.epoch).is_some() {
+            return Ok(None);
+        }
+        let claimed = self.rt.cas(record + RECORD_OWNER, word, owner.word(self.epoch))?;
+        Ok(claimed.ok().map(|_| owner))
     }
 
     /// The owner of an operation record, if it is in use.
@@ -216,6 +223,13 @@ impl Volume {
             (map, base + (lock & !IN_RUNTIME))
         }
     }
+}
+
+/// The CPU that this thread runs on, 0 if the kernel does not tell.
+#[inline]
+pub(crate) fn current_cpu() -> u32 {
+    // SAFETY: no arguments; glibc reads it from memory that the kernel keeps up to date.
+    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
 /// The inode whose lock this is, if it is one's.
@@ -418,7 +432,7 @@ impl<'v> Op<'v> {
     pub(crate) fn settle(&mut self) {
         self.allocated.clear();
         self.allocated_inodes.clear();
-        self.settled.append(&mut self.freed);
+        self.settled.extend(self.freed.drain(..));
     }
 
     /// Ends the operation successfully. Everything it committed is durable.
