@@ -23,6 +23,7 @@ use crate::Result;
 use crate::inode::Inode;
 use crate::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
 use crate::liveness::lock_slots;
+use crate::op::inode_of_lock;
 use crate::process::{RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState};
 use crate::runtime::{Owner, WAITERS};
 use crate::volume::{Volume, now};
@@ -320,6 +321,9 @@ impl Volume {
         let mut pending = self.region.nothing();
         for &line in &remains.notes {
             pending = pending.and(self.region.flush(line, LINE));
+        }
+        for inode in remains.locks.iter().filter_map(|&lock| inode_of_lock(lock)) {
+            self.flush_tail(inode)?;
         }
         // PERSIST: survivors will build on what the dead one committed, so it is durable before its
         // locks are free.

@@ -73,6 +73,7 @@ impl Volume {
     ) -> Result<()> {
         let mut op = self.begin()?;
         let file = op.work_on(node)?;
+        op.settle_tail(&file)?;
         if mode == COLLAPSE || mode == INSERT {
             op.shift(file, offset, end, mode == INSERT)?;
             return op.end();

@@ -7,7 +7,7 @@
 
 use crate::Result;
 use crate::edit::Sizing;
-use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
+use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_SUMMED, LIVE_WRITTEN};
 use crate::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
 use crate::map::Map;
 use crate::op::Op;
@@ -87,7 +87,7 @@ impl Volume {
         committed: bool,
     ) -> Result<()> {
         if committed {
-            current.flags &= !LIVE_DIRTY;
+            current.flags &= !(LIVE_DIRTY | LIVE_SUMMED);
         } else if file.current.flags & LIVE_DIRTY == 0 {
             let generation = file.identity.generation;
             current.flags = self.dirty_flags(file.inode, generation, current.flags)?;

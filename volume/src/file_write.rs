@@ -18,6 +18,8 @@
 //! the commit slot if the durable size grows; fence. Strict calls that change several visible words
 //! or bytes in place do it in one undo transaction. A plain append needs no journal: its words lie
 //! beyond the end, so they share the first fence with its bytes, and the commit slot is the second.
+//! An append into blocks that are there is simpler still (`in_place.rs`); a short one needs one
+//! fence only (`summed.rs`).
 //!
 //! A write to a file that is mapped *and* scattered over so many blocks that a lane cannot name
 //! them is atomic by steps of 64 KiB only.
@@ -172,6 +174,9 @@ impl Volume {
         if op.write_in_place(&file, source, from, offset, length)? {
             op.end()?;
             return Ok((length, offset + length));
+        }
+        if offset < file.current.size {
+            op.settle_tail(&file)?;
         }
         let mut writer = Writer::new(&mut op, file, care);
         writer.grows = true;

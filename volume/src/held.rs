@@ -14,7 +14,9 @@ use crate::Result;
 use crate::bucket::Dir;
 use crate::directory::Store;
 use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_WRITTEN};
-use crate::layout::{COMMIT, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LINE, SLOT};
+use crate::layout::{
+    COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LINE, SLOT,
+};
 use crate::op::Op;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
@@ -84,7 +86,11 @@ impl Volume {
     /// Reads an inode whose lock the caller's operation holds.
     pub(crate) fn held(&self, node: Node) -> Result<Held> {
         let (inode, identity) = self.identity_of(node)?;
-        let (commit, _) = self.commit_line(inode, identity.generation)?;
+        let (mut commit, _) = self.commit_line(inode, identity.generation)?;
+        if identity.kind() == Some(Kind::File) && commit.flags & COMMIT_SUMMED != 0 {
+            // The bytes that it sums are durable since its call returned.
+            commit = commit.settled();
+        }
         let current = self.current(inode)?;
         let before = (identity, commit);
         let mut commit = commit;

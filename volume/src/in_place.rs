@@ -35,6 +35,13 @@ impl Op<'_> {
             return Ok(false);
         }
         let place = run.block * BLOCK + offset % BLOCK;
+        if self.appends_summed(file, offset, length) {
+            self.append_summed(file, source, from, place, length)?;
+            return Ok(true);
+        }
+        if offset < size {
+            self.settle_tail(file)?;
+        }
         let stored = source.stream(&volume.region, from, place, length)?;
         self.pend(stored);
         let mut next = file.written(end.max(size));

@@ -21,8 +21,8 @@
 use crate::Result;
 use crate::description::Maker;
 use crate::layout::{
-    COMMIT, Commit, DIRECT, EXTENT_INODES, HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity,
-    LINE, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
+    COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, DIRECT, EXTENT_INODES, HEADER_SEQUENCE,
+    IDENTITY, INODE, INODE_TAG, Identity, LINE, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
 };
 use crate::op::Op;
 use crate::volume::Volume;
@@ -64,6 +64,8 @@ pub(crate) const LIVE_BEYOND: u64 = 4;
 pub(crate) const LIVE_WRITTEN: u64 = 8;
 /// Volatile flag: some process may have stored to the file through a mapping since its first open.
 pub(crate) const LIVE_STORED: u64 = 32;
+/// Volatile flag: the newest commit slot may be a summed one (see `summed.rs`).
+pub(crate) const LIVE_SUMMED: u64 = 64;
 /// Volatile flag: identity or commit line was damaged when these lines were initialised.
 const LIVE_DAMAGED: u64 = 16;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
@@ -99,6 +101,11 @@ impl Inode {
     pub(crate) fn lock_offset(self) -> u64 {
         self.at(LOCK)
     }
+}
+
+/// The flag that says that a commit slot is summed.
+fn live_summed(commit: &Commit) -> u64 {
+    if commit.flags & COMMIT_SUMMED != 0 { LIVE_SUMMED } else { 0 }
 }
 
 /// What a commit slot is called in the flags of an inode that is dirty beside it.
@@ -250,8 +257,20 @@ impl Volume {
         &self,
         inode: Inode,
         generation: u32,
-        mut commit: Commit,
+        commit: Commit,
         after: &Durable,
+    ) -> Result<InFlight<'_>> {
+        // What the slot publishes is durable.
+        let _ = after;
+        self.store_slot(inode, generation, commit)
+    }
+
+    /// As [`Volume::store_commit`], of a slot that is void if what it publishes is not there.
+    pub(crate) fn store_slot(
+        &self,
+        inode: Inode,
+        generation: u32,
+        mut commit: Commit,
     ) -> Result<InFlight<'_>> {
         let (mut slots, known) = self.commit_slots(inode)?;
         let newest = match known {
@@ -263,7 +282,7 @@ impl Volume {
         // The newest slot is stored again as it is. In one piece, or word by word through the
         // cache, where a line's stores reach the medium in their order: the sequence is the last.
         let line: [u8; LINE as usize] = zerocopy::transmute!(slots);
-        let flight = self.region.commit_line(inode.at(COMMIT), &line, after)?;
+        let flight = self.region.write_line(inode.at(COMMIT), &line)?;
         self.volatile_map().shared_write(inode.at(COPY), &line)?;
         self.set_hint(inode, HINT_COPY, 2 - newest as u64)?;
         Ok(flight)
@@ -305,12 +324,13 @@ impl Volume {
         }
         let current = match found {
             Some((identity, commit)) => {
-                let written = commit.flags & crate::layout::COMMIT_WRITTEN != 0;
+                let written = commit.flags & COMMIT_WRITTEN != 0;
+                let flags = if written { LIVE_WRITTEN } else { 0 };
                 Current {
                     size: commit.size,
                     mtime: commit.mtime,
                     ctime: if written { commit.mtime } else { identity.ctime },
-                    flags: if written { LIVE_WRITTEN } else { 0 },
+                    flags: flags | live_summed(commit),
                 }
             }
             None => Current { size: 0, mtime: 0, ctime: 0, flags: LIVE_DAMAGED },
@@ -412,11 +432,13 @@ impl Volume {
         self.forget_commit(inode)?;
         if let Ok(identity) = self.identity(inode)
             && let Ok((commit, _)) = self.commit_line(inode, identity.generation)
-            && self.lazy_size(inode, identity.generation)?.is_none()
         {
-            self.set_live(inode, SIZE, commit.size)?;
-            self.set_live(inode, MTIME, commit.mtime as u64)?;
-            flags &= LIVE_MASK & !LIVE_DIRTY;
+            flags |= live_summed(&commit);
+            if self.lazy_size(inode, identity.generation)?.is_none() {
+                self.set_live(inode, SIZE, commit.size)?;
+                self.set_live(inode, MTIME, commit.mtime as u64)?;
+                flags &= LIVE_MASK & !LIVE_DIRTY;
+            }
         }
         self.set_live(inode, FLAGS, flags)?;
         for word in 0..LINE / 8 {

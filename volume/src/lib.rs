@@ -54,6 +54,7 @@ mod recovery;
 mod relink;
 mod rename;
 mod runtime;
+mod summed;
 mod superblock;
 #[cfg(test)]
 mod testing;

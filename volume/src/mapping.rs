@@ -42,6 +42,7 @@ impl Volume {
         }
         let mut op = self.begin()?;
         let file = op.work_on(node)?;
+        op.settle_tail(&file)?;
         let (first, last) = (offset / BLOCK, end / BLOCK);
         let inside = last.min(file.end_block()).max(first);
         if mapped != Mapped::Private {

@@ -14,7 +14,7 @@ use crate::chunk::{Bitmap, word_mask};
 use crate::dirwalk::DirItem;
 use crate::inode::Inode;
 use crate::layout::{
-    BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, EXTENT_INODES, FLAG_KEEP, Identity, SIZE_MAX,
+    BLOCK, CHUNK_BLOCKS, COMMIT_SUMMED, EXTENT_BLOCKS, EXTENT_INODES, FLAG_KEEP, Identity, SIZE_MAX,
 };
 use crate::map::MapItem;
 use crate::volume::Volume;
@@ -80,6 +80,8 @@ pub(crate) struct Mark<'v> {
     /// Files with blocks beyond their end that nobody asked for, or with a size that is newer than
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
+    /// Files whose newest commit slot is void if their tail is not what it sums.
+    pub(crate) summed: Vec<Inode>,
     pub(crate) counts: Counts,
     /// Of the extra roots, those that no name leads to.
     pub(crate) nameless: Vec<Inode>,
@@ -98,6 +100,7 @@ impl<'v> Mark<'v> {
             slots: HashMap::new(),
             faults: Vec::new(),
             leftovers: Vec::new(),
+            summed: Vec::new(),
             counts: Counts::default(),
             nameless: Vec::new(),
             spared: Vec::new(),
@@ -340,6 +343,9 @@ impl<'v> Mark<'v> {
             return self.fault("inode-commit", place, meaning);
         };
         let is_file = identity.kind() == Some(Kind::File);
+        if is_file && commit.flags & COMMIT_SUMMED != 0 {
+            self.summed.push(inode);
+        }
         if is_file && commit.size > SIZE_MAX {
             let place = place(self);
             self.fault("file-size", place, format!("its size is {} bytes", commit.size));

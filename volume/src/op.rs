@@ -233,7 +233,7 @@ pub(crate) fn current_cpu() -> u32 {
 }
 
 /// The inode whose lock this is, if it is one's.
-fn inode_of_lock(lock: u64) -> Option<Inode> {
+pub(crate) fn inode_of_lock(lock: u64) -> Option<Inode> {
     (lock & IN_RUNTIME == 0).then(|| Inode((lock - VOLATILE) / INODE))
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Rebuilt {
     /// Files with blocks beyond their end that nobody asked for, or with a size that is newer than
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
+    /// Files whose newest commit slot is void if their tail is not what it sums.
+    pub(crate) summed: Vec<Inode>,
     /// Of the extra roots, those that no name leads to.
     pub(crate) nameless: Vec<Inode>,
     pub(crate) counts: Counts,
@@ -38,6 +40,12 @@ impl Volume {
             self.undo_lane(lane)?;
         }
         let rebuilt = self.rebuild(&[])?;
+        for &inode in &rebuilt.summed {
+            // CRASH: as long as a slot stands whose bytes never came, recovery finds it again.
+            if self.void_torn_tail(inode)? && !rebuilt.leftovers.contains(&inode) {
+                self.settle_leftovers(inode)?;
+            }
+        }
         for inode in rebuilt.leftovers {
             // CRASH: blocks beyond the end are harmless; the next recovery finds those that are left.
             self.settle_leftovers(inode)?;
@@ -75,7 +83,8 @@ impl Volume {
             // Who was about to free it died before it took the last name.
             self.allow_opens(inode)?;
         }
-        Ok(Rebuilt { leftovers: mark.leftovers, nameless: mark.nameless, counts: mark.counts })
+        let Mark { leftovers, summed, nameless, counts, .. } = mark;
+        Ok(Rebuilt { leftovers, summed, nameless, counts })
     }
 
     /// As [`Volume::rebuild`] from the root alone, whatever is damaged: for counting in a private view.

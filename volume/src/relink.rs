@@ -80,6 +80,8 @@ impl Volume {
             return op.end();
         }
         op.work()?;
+        op.settle_tail(&from)?;
+        op.settle_tail(&to)?;
         let keeps_rest = !length.is_multiple_of(BLOCK) && to.current.size > to_end;
         let (source, target) = (from_offset / BLOCK, to_offset / BLOCK);
         let blocks = if keeps_rest { length / BLOCK } else { length.div_ceil(BLOCK) };
