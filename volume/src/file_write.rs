@@ -176,7 +176,11 @@ impl Volume {
             return Ok((length, offset + length));
         }
         if offset < file.current.size {
-            op.settle_tail(&file)?;
+            let pended = op.pend_settled_tail(&file)?;
+            // A strict call changes nothing visible before a fence.
+            if pended && self.mode != Mode::Strict {
+                let _ = op.fence();
+            }
         }
         let mut writer = Writer::new(&mut op, file, care);
         writer.grows = true;

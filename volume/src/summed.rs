@@ -8,7 +8,7 @@
 //! Only the newest slot can be in doubt, and only until its call's fence. So the sum is asked for
 //! after an unclean end, by [`Volume::void_torn_tail`], and from then on the bytes may be what
 //! anybody writes. Whoever changes bytes below the end must therefore first store a slot without a
-//! sum ([`Op::settle_tail`]), or a later recovery would take his bytes for torn ones. A mapped file
+//! sum ([`Op::pend_settled_tail`]), or a later recovery would take his bytes for torn ones. A mapped file
 //! gets no summed slots, since stores to a mapping settle nothing.
 //!
 //! Locks: the inode's; `void_torn_tail`: the caller is alone (recovery).
@@ -86,22 +86,31 @@ impl Op<'_> {
     }
 
     /// Makes the newest commit slot one without a sum: bytes below the end are about to change.
+    /// Durable on return.
     pub(crate) fn settle_tail(&mut self, file: &File<'_>) -> Result<()> {
+        if self.pend_settled_tail(file)? {
+            let _ = self.fence();
+        }
+        Ok(())
+    }
+
+    /// As [`Op::settle_tail`], for who fences once more before the first of those bytes changes.
+    /// Tells whether there is anything to fence.
+    pub(crate) fn pend_settled_tail(&mut self, file: &File<'_>) -> Result<bool> {
         if file.current.flags & LIVE_SUMMED == 0 {
-            return Ok(());
+            return Ok(false);
         }
         let (volume, generation) = (self.volume, file.identity.generation);
         let (commit, _) = volume.commit_line(file.inode, generation)?;
         if commit.flags & COMMIT_SUMMED == 0 {
-            return Ok(());
+            return Ok(false);
         }
         self.note(file.inode.at(COMMIT))?;
         // PERSIST: the bytes are durable since their call returned; this slot must be before any of
-        // them changes.
-        let durable = self.fence();
-        let stored = volume.store_commit(file.inode, generation, commit.settled(), &durable)?;
-        let _ = stored.fence();
-        Ok(())
+        // them changes. CRASH: with either slot the bytes are what they were.
+        let stored = volume.store_slot(file.inode, generation, commit.settled())?;
+        self.pend(stored);
+        Ok(true)
     }
 }
 
