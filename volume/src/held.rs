@@ -93,7 +93,6 @@ impl Volume {
         }
         let current = self.current(inode)?;
         let before = (identity, commit);
-        let mut commit = commit;
         if identity.kind() == Some(Kind::File) && current.flags & LIVE_DIRTY != 0 {
             // CRASH: a lazy size is newer than one slot, by its number. A commit of something else
             // would pass for newer, and lose the size if this process died then: it carries it.

@@ -214,20 +214,14 @@ impl Volume {
     /// Both slots, and which is the newest if that is known: then they come from the copy.
     fn commit_slots(&self, inode: Inode) -> Result<(Slots, Option<usize>)> {
         let mut slots = Slots::default();
-        let newest = match self.live(inode, READY)? == u64::from(self.epoch) {
-            true => self.hint(inode, HINT_COPY)?.checked_sub(1),
-            false => None,
-        };
-        match newest {
-            Some(at) => {
-                self.volatile_map().shared_read(inode.at(COPY), slots.as_mut_bytes())?;
-                Ok((slots, Some(at as usize & 1)))
-            }
-            None => {
-                self.region.read(inode.at(COMMIT), slots.as_mut_bytes())?;
-                Ok((slots, None))
-            }
+        if self.is_ready(inode)?
+            && let Some(at) = self.hint(inode, HINT_COPY)?.checked_sub(1)
+        {
+            self.volatile_map().shared_read(inode.at(COPY), slots.as_mut_bytes())?;
+            return Ok((slots, Some(at as usize & 1)));
         }
+        self.region.read(inode.at(COMMIT), slots.as_mut_bytes())?;
+        Ok((slots, None))
     }
 
     fn newest_slot(inode: Inode, generation: u32, slots: Slots) -> Result<(Commit, usize)> {

@@ -58,7 +58,7 @@ fn overwrite(desc: Desc, at: u64, length: usize) -> impl FnOnce(&Volume) -> Resu
 }
 
 #[test]
-fn an_append_takes_two_fences_and_an_overwrite_no_more() {
+fn an_append_takes_two_fences_a_short_one_takes_one_and_an_overwrite_no_more() {
     for (mode, fences) in [(Mode::Strict, 2), (Mode::Sync, 2), (Mode::Posix, 1)] {
         let counted = Counted::new(mode);
         let (_, desc) = counted.file(b"f");
@@ -67,7 +67,8 @@ fn an_append_takes_two_fences_and_an_overwrite_no_more() {
         assert_eq!(append_fences, fences, "{mode}: bytes and words; size");
         assert!(lines <= 2, "{mode}: the word's line and the commit line, not {lines}");
         counted.cost(append(desc, 128));
-        assert_eq!(counted.cost(append(desc, 128)).0, fences, "{mode}, small");
+        assert_eq!(counted.cost(append(desc, 128)).0, 1, "{mode}, small");
+        assert_eq!(counted.cost(append(desc, 1025)).0, fences, "{mode}, not small any more");
         // Strict: the fresh block, then its word. Else in place.
         let wanted = if mode == Mode::Strict { 2 } else { 1 };
         assert!(counted.cost(overwrite(desc, 0, 4096)).0 <= wanted, "{mode}");
