@@ -225,12 +225,6 @@ fn control(
 
 /// The absolute byte range of a C lock.
 fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<RecordLock, Errno> {
-    let kind = match c_int::from(lock.l_type) {
-        libc::F_RDLCK => LockKind::Read,
-        libc::F_WRLCK => LockKind::Write,
-        libc::F_UNLCK => LockKind::Unlock,
-        _ => return Err(Errno::INVAL),
-    };
     let base = match c_int::from(lock.l_whence) {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => process.fs.seek(desc, 0, Whence::Current)?,
@@ -248,7 +242,14 @@ fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<RecordLock
         len => (start.checked_add(len).ok_or(Errno::INVAL)?, Some(start - 1)),
     };
     let start = u64::try_from(start).map_err(|_| Errno::INVAL)?;
-    let end = end.map_or(u64::MAX, |end| end as u64);
+    // The last byte that there can be is the end, wherever it is.
+    let end = end.filter(|&end| end != i64::MAX).map_or(u64::MAX, |end| end as u64);
+    let kind = match c_int::from(lock.l_type) {
+        libc::F_RDLCK => LockKind::Read,
+        libc::F_WRLCK => LockKind::Write,
+        libc::F_UNLCK => LockKind::Unlock,
+        _ => return Err(Errno::INVAL),
+    };
     Ok(RecordLock { kind, start, end, pid: 0 })
 }
 

@@ -214,7 +214,8 @@ pub trait FileSystem: Send + Sync {
         wait: bool,
     ) -> Result<()>;
 
-    /// `F_GETLK`: the first lock that would refuse `lock`, or `None`.
+    /// `F_GETLK`: the first lock that would refuse `lock` (to unlock: the first of the owner's own in
+    /// the range), or `None`.
     fn test_lock(
         &self,
         desc: Desc,

@@ -237,7 +237,7 @@ pub struct RecordLock {
     pub start: u64,
     /// Last byte, inclusive; `u64::MAX` for "to the end, wherever it is".
     pub end: u64,
-    /// The holder's process id in an answer (0 for an OFD lock's -1 is the face's affair).
+    /// The holder's process id in an answer; -1 for a lock of a description.
     pub pid: i32,
 }
 

@@ -39,6 +39,7 @@ mod inode_slots;
 mod journal;
 mod layout;
 mod liveness;
+mod lock_table;
 mod lockword;
 mod map;
 mod mapping;

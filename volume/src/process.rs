@@ -6,7 +6,6 @@
 //! | pid, since, mode | of the process, for people | the process, or its parent |
 //! | parent | slot owner that prepared an embryo | the parent |
 //! | recoverer | slot owner that recovers it | the recoverer |
-//! | blocked | slot owner for whose record lock it waits | the process |
 //!
 //! free -> live (its process, holding the byte) -> free, generation + 1 (its process, or the
 //! recoverer that holds the byte). free -> embryo (the parent, before fork) -> live (the child) or
@@ -28,8 +27,6 @@ const MODE: u64 = 24;
 const PARENT: u64 = 32;
 /// Slot word: who recovers it.
 pub(crate) const RECOVERER: u64 = 40;
-/// Slot word: for whom its process waits.
-pub(crate) const BLOCKED: u64 = 48;
 
 /// Nobody's.
 pub(crate) const SLOT_FREE: u64 = 0;
@@ -194,8 +191,7 @@ impl Volume {
         self.rt.store(at + PID, u64::from(pid))?;
         self.rt.store(at + SINCE, now() as u64)?;
         self.rt.store(at + MODE, self.mode as u64 | u64::from(self.read_only) << 8)?;
-        self.rt.store(at + PARENT, parent.map_or(0, |owner| owner.word(self.epoch)))?;
-        Ok(self.rt.store(at + BLOCKED, 0)?)
+        Ok(self.rt.store(at + PARENT, parent.map_or(0, |owner| owner.word(self.epoch)))?)
     }
 
     /// Sleeps until the slot is in another state; `false` if it is.

@@ -1,0 +1,536 @@
+//! The table of record locks that all processes share: entries and chains.
+//!
+//! An entry of the table is two things. As a *lock* it is a range of an inode, its kind and its
+//! holder, chained to the others of its chain; as a *chain* (an inode's is found by hash, among the
+//! first entries) it carries a lock word, the head, and a counter on which waiters sleep. A chain's
+//! own entry is the first to be claimed for it: a file with one lock costs one cache line.
+//!
+//! | word | what | written by |
+//! |---|---|---|
+//! | state | epoch, next in the chain (claimed, waits: the process's slot), kind | claimer; chain's holder |
+//! | ino, holder, start, end | the lock; of a waiter: start is the holder he waits for | holder of the chain; the waiter |
+//! | change | low half: counts unlocks; high half: waiters (a hint) | anyone, by addition |
+//! | chain lock | a process's lock word | whoever takes it |
+//! | head | epoch, first entry of the chain, index + 1 | holder of the chain |
+//!
+//! The locks of an inode stand in its chain as Linux keeps its list: the holders in the order in
+//! which they came, the locks of one by their ranges. `F_GETLK` names the first. The entries are
+//! the truth, the chain only finds them: a chain whose holder died is strung anew, in any order.
+//! Where a range is split, new entries are written before old ones shrink, so a death in between
+//! never unlocks for others what a shared description still covers.
+//!
+//! Locks: one chain at a time, and nothing is waited for under it.
+
+use crate::Result;
+use crate::layout::{HEADER_LOCKS, LOCK_RECORD};
+use crate::lockword;
+use crate::process::process_owner;
+use crate::runtime::Owner;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+use vfs::Desc;
+
+const STATE: u64 = 0;
+const INO: u64 = 8;
+const HOLDER: u64 = 16;
+const START: u64 = 24;
+const END: u64 = 32;
+/// Word of a chain: on which who waits sleeps.
+pub(crate) const CHANGE: u64 = 40;
+const CHAIN_LOCK: u64 = 48;
+const HEAD: u64 = 56;
+const _: () = assert!(HEAD + 8 == LOCK_RECORD);
+
+/// Entry states, the low byte of the state word.
+const FREE: u64 = 0;
+const CLAIMED: u64 = 1;
+const READ: u64 = 2;
+const WRITE: u64 = 3;
+/// Not a lock: who waits for whom.
+const WAITS: u64 = 4;
+/// The bits of an index + 1, or of a slot, above them.
+const NEXT: u64 = 0xF_FFFF << 8;
+/// One waiter in the change word.
+pub(crate) const WAITER: u64 = 1 << 32;
+/// Chains at most: what an end of a process that has locked looks through.
+const CHAINS_MAX: u64 = 1024;
+
+const fn next_of(state: u64) -> u64 {
+    (state & NEXT) >> 8
+}
+
+/// Whose a lock is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Holder {
+    Process { slot: u32, generation: u32 },
+    Description(Desc),
+    Flock(Desc),
+}
+
+impl Holder {
+    fn word(self) -> u64 {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 24;
+        match self {
+            Self::Process { slot, generation } => 1 << 60 | pair(slot, generation),
+            Self::Description(desc) => 2 << 60 | pair(desc.index, desc.generation),
+            Self::Flock(desc) => 3 << 60 | pair(desc.index, desc.generation),
+        }
+    }
+
+    fn of_word(word: u64) -> Self {
+        let (low, high) = ((word & 0xFF_FFFF) as u32, (word >> 24 & 0xFF_FFFF) as u32);
+        match word >> 60 {
+            1 => Self::Process { slot: low, generation: high },
+            2 => Self::Description(Desc { index: low, generation: high }),
+            _ => Self::Flock(Desc { index: low, generation: high }),
+        }
+    }
+
+    /// Whether locks of the two can exclude each other: `flock` locks are a world of their own.
+    fn sees(self, other: Self) -> bool {
+        matches!(self, Self::Flock(_)) == matches!(other, Self::Flock(_))
+    }
+}
+
+/// A lock as it stands in the table, or as it is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lock {
+    pub(crate) holder: Holder,
+    pub(crate) write: bool,
+    pub(crate) start: u64,
+    /// Inclusive.
+    pub(crate) end: u64,
+}
+
+impl Lock {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.start <= other.end && other.start <= self.end
+    }
+
+    fn touches(&self, other: &Self) -> bool {
+        self.start <= other.end.saturating_add(1) && other.start <= self.end.saturating_add(1)
+    }
+
+    pub(crate) fn refuses(&self, wanted: &Self) -> bool {
+        (self.write || wanted.write)
+            && self.overlaps(wanted)
+            && self.holder != wanted.holder
+            && self.holder.sees(wanted.holder)
+    }
+}
+
+/// Locks with the indices of their entries, in the chain's order.
+pub(crate) type Entries = SmallVec<[(u32, Lock); 4]>;
+
+/// What becomes of a holder's locks.
+struct Plan {
+    /// Entries that change or go, in the chain's order.
+    old: SmallVec<[(u32, Lock); 4]>,
+    /// What stands there afterwards, by ascending ranges.
+    new: SmallVec<[Lock; 4]>,
+    /// The entry before them in the chain, if they have one of the same inode.
+    before: Option<u32>,
+}
+
+impl Plan {
+    /// Makes `range` the holder's on all of it, or unlocks it.
+    fn of(all: &Entries, range: &Lock, unlock: bool) -> Self {
+        let mut plan = Self { old: SmallVec::new(), new: SmallVec::new(), before: None };
+        let mut wanted = *range;
+        let mut first = true;
+        for &(index, lock) in all {
+            if lock.holder != range.holder {
+                if first {
+                    plan.before = Some(index);
+                }
+                continue;
+            }
+            first = false;
+            if !unlock && lock.write == range.write && lock.touches(range) {
+                wanted.start = wanted.start.min(lock.start);
+                wanted.end = wanted.end.max(lock.end);
+                plan.old.push((index, lock));
+            } else if lock.overlaps(range) {
+                plan.old.push((index, lock));
+                if lock.start < range.start {
+                    plan.new.push(Lock { end: range.start - 1, ..lock });
+                }
+                if lock.end > range.end {
+                    plan.new.push(Lock { start: range.end + 1, ..lock });
+                }
+            } else if lock.end < range.start {
+                plan.before = Some(index);
+            }
+        }
+        if !unlock {
+            plan.new.push(wanted);
+        }
+        plan.new.sort_unstable_by_key(|lock| lock.start);
+        plan
+    }
+}
+
+/// A chain, held.
+pub(crate) struct Chain<'v> {
+    volume: &'v Volume,
+    index: u32,
+    /// Offset of the entry that carries the chain.
+    pub(crate) at: u64,
+    owner: Owner,
+}
+
+impl Drop for Chain<'_> {
+    fn drop(&mut self) {
+        let (map, base) = self.volume.rt.place();
+        // If the runtime has vanished, every other call fails too.
+        let _ = lockword::release(self.volume, map, base + self.at + CHAIN_LOCK, self.owner);
+    }
+}
+
+impl Chain<'_> {
+    /// All locks of an inode.
+    pub(crate) fn locks(&self, ino: u64) -> Result<Entries> {
+        let rt = &self.volume.rt;
+        let mut found = Entries::new();
+        let mut next = self.volume.chain_head(self.at)?;
+        let mut left = rt.layout.lock_count;
+        while next != 0 && next <= rt.layout.lock_count && left > 0 {
+            let index = next as u32 - 1;
+            let at = rt.lock_record(index);
+            let state = rt.load(at + STATE)?;
+            if rt.load(at + INO)? == ino {
+                let lock = Lock {
+                    holder: Holder::of_word(rt.load(at + HOLDER)?),
+                    write: state & 0xFF == WRITE,
+                    start: rt.load(at + START)?,
+                    end: rt.load(at + END)?,
+                };
+                found.push((index, lock));
+            }
+            next = next_of(state);
+            left -= 1;
+        }
+        Ok(found)
+    }
+
+    fn state(&self, next: u64, lock: &Lock) -> u64 {
+        let kind = if lock.write { WRITE } else { READ };
+        u64::from(self.volume.epoch) << 32 | next << 8 | kind
+    }
+
+    /// Writes a claimed entry and puts it behind another of the chain, or first.
+    fn insert(&self, before: Option<u32>, index: u32, ino: u64, lock: &Lock) -> Result<()> {
+        let rt = &self.volume.rt;
+        let at = rt.lock_record(index);
+        rt.store(at + INO, ino)?;
+        rt.store(at + HOLDER, lock.holder.word())?;
+        rt.store(at + START, lock.start)?;
+        rt.store(at + END, lock.end)?;
+        let Some(before) = before else {
+            rt.store(at + STATE, self.state(self.volume.chain_head(self.at)?, lock))?;
+            return self.volume.set_chain_head(self.at, u64::from(index) + 1);
+        };
+        let place = rt.lock_record(before) + STATE;
+        let state = rt.load(place)?;
+        rt.store(at + STATE, self.state(next_of(state), lock))?;
+        Ok(rt.store(place, state & !NEXT | (u64::from(index) + 1) << 8)?)
+    }
+
+    /// Changes range and kind of an entry of the chain: an end that grows before the other moves.
+    fn change(&self, index: u32, old: &Lock, new: &Lock) -> Result<()> {
+        let rt = &self.volume.rt;
+        let at = rt.lock_record(index);
+        if new.end > old.end {
+            rt.store(at + END, new.end)?;
+            rt.store(at + START, new.start)?;
+        } else {
+            rt.store(at + START, new.start)?;
+            rt.store(at + END, new.end)?;
+        }
+        Ok(rt.store(at + STATE, self.state(next_of(rt.load(at + STATE)?), new))?)
+    }
+
+    /// Takes an entry out of the chain and frees it.
+    fn remove(&self, index: u32) -> Result<()> {
+        let rt = &self.volume.rt;
+        let at = rt.lock_record(index);
+        let follower = next_of(rt.load(at + STATE)?);
+        let mut next = self.volume.chain_head(self.at)?;
+        if next == u64::from(index) + 1 {
+            self.volume.set_chain_head(self.at, follower)?;
+            next = 0;
+        }
+        let mut left = rt.layout.lock_count;
+        while next != 0 && next <= rt.layout.lock_count && left > 0 {
+            let before = rt.lock_record(next as u32 - 1) + STATE;
+            let state = rt.load(before)?;
+            next = next_of(state);
+            if next == u64::from(index) + 1 {
+                rt.store(before, state & !NEXT | follower << 8)?;
+                break;
+            }
+            left -= 1;
+        }
+        self.volume.free_lock(index)
+    }
+
+    /// Something was unlocked: who sleeps looks again. (A waiter counts himself under the chain's
+    /// lock, so nobody is overlooked.)
+    fn wake(&self) -> Result<()> {
+        let rt = &self.volume.rt;
+        if rt.load(self.at + CHANGE)? >= WAITER {
+            rt.add(self.at + CHANGE, 1)?;
+            rt.wake(self.at + CHANGE);
+        }
+        Ok(())
+    }
+
+    /// Makes `range` the holder's (`unlock`: nobody's); `all` are the inode's locks, none of which
+    /// refuses it. `ENOLCK` if the table is full; then nothing has changed.
+    pub(crate) fn set(&self, ino: u64, all: &Entries, range: &Lock, unlock: bool) -> Result<()> {
+        let Plan { old, new, before } = Plan::of(all, range, unlock);
+        let kept = old.len().min(new.len());
+        let mut claimed: SmallVec<[u32; 4]> = SmallVec::new();
+        while kept + claimed.len() < new.len() {
+            match self.volume.claim_lock(self.index) {
+                Ok(index) => claimed.push(index),
+                Err(errno) => {
+                    for &index in &claimed {
+                        self.volume.free_lock(index)?;
+                    }
+                    return Err(errno);
+                }
+            }
+        }
+        let mut place = old.last().map(|&(index, _)| index).or(before);
+        for (&index, lock) in claimed.iter().zip(&new[kept..]) {
+            self.insert(place, index, ino, lock)?;
+            place = Some(index);
+        }
+        for ((index, old), new) in old.iter().zip(&new).rev() {
+            self.change(*index, old, new)?;
+        }
+        for (index, _) in &old[kept..] {
+            self.remove(*index)?;
+        }
+        // Unlocking, shrinking and turning into a read lock all go through an old entry.
+        if old.is_empty() { Ok(()) } else { self.wake() }
+    }
+
+    /// Drops all locks of some holders on an inode.
+    pub(crate) fn drop_all(&self, ino: u64, of: impl Fn(Holder) -> bool) -> Result<()> {
+        let mut any = false;
+        for (index, lock) in self.locks(ino)? {
+            if of(lock.holder) {
+                self.remove(index)?;
+                any = true;
+            }
+        }
+        if any { self.wake() } else { Ok(()) }
+    }
+}
+
+impl Volume {
+    /// How many entries carry chains.
+    fn chains_of_locks(&self) -> u64 {
+        (self.rt.layout.lock_count / 4).clamp(2, CHAINS_MAX)
+    }
+
+    /// Index of the chain of an inode.
+    fn chain_of(&self, ino: u64) -> u32 {
+        let hash = ino.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        ((hash * (self.chains_of_locks() - 1)) >> 32) as u32 + 1
+    }
+
+    /// Takes the chain of an inode.
+    pub(crate) fn chain(&self, ino: u64) -> Result<Chain<'_>> {
+        self.take_chain(self.chain_of(ino))
+    }
+
+    /// Takes the lock under which waiters look for a circle, one after another: that of the first
+    /// chain, which is no inode's. The caller holds no chain.
+    pub(crate) fn waiting_room(&self) -> Result<Chain<'_>> {
+        self.take_chain(0)
+    }
+
+    fn take_chain(&self, index: u32) -> Result<Chain<'_>> {
+        let at = self.rt.lock_record(index);
+        let (map, base) = self.rt.place();
+        let owner = self.own();
+        lockword::acquire(self, map, base + at + CHAIN_LOCK, owner)?;
+        Ok(Chain { volume: self, index, at, owner })
+    }
+
+    /// Whether there is certainly no lock on the inode.
+    pub(crate) fn chain_is_empty(&self, ino: u64) -> Result<bool> {
+        Ok(self.chain_head(self.rt.lock_record(self.chain_of(ino)))? == 0)
+    }
+
+    /// First entry of a chain, index + 1; 0: none.
+    fn chain_head(&self, at: u64) -> Result<u64> {
+        let word = self.rt.load(at + HEAD)?;
+        Ok(if (word >> 32) as u32 == self.epoch { word & u64::from(u32::MAX) } else { 0 })
+    }
+
+    fn set_chain_head(&self, at: u64, head: u64) -> Result<()> {
+        Ok(self.rt.store(at + HEAD, u64::from(self.epoch) << 32 | head)?)
+    }
+
+    /// Claims an entry if it is free.
+    fn try_claim(&self, index: u32) -> Result<bool> {
+        let at = self.rt.lock_record(index) + STATE;
+        let word = self.rt.load(at)?;
+        if (word >> 32) as u32 == self.epoch && word & 0xFF != FREE {
+            return Ok(false);
+        }
+        let claimed = u64::from(self.epoch) << 32 | u64::from(self.slot()) << 8 | CLAIMED;
+        Ok(self.rt.cas(at, word, claimed)?.is_ok())
+    }
+
+    /// Claims a free entry: the chain's own, one that carries no chain, any.
+    fn claim_lock(&self, chain: u32) -> Result<u32> {
+        if self.try_claim(chain)? {
+            return Ok(chain);
+        }
+        let count = self.rt.layout.lock_count as u32;
+        let chains = self.chains_of_locks() as u32;
+        let (hint, others) = (&self.local.next_lock, count - chains);
+        let start = hint.load(Ordering::Relaxed).wrapping_add(self.slot() * 32);
+        for step in 0..others {
+            let place = start.wrapping_add(step) % others;
+            let index = chains + place;
+            if self.holds_lock(index)? {
+                continue;
+            }
+            // Before it is claimed, so that whoever recovers this process looks far enough.
+            self.rt.raise(HEADER_LOCKS, u64::from(index) + 1)?;
+            if self.try_claim(index)? {
+                hint.store(place.wrapping_sub(self.slot() * 32), Ordering::Relaxed);
+                return Ok(index);
+            }
+        }
+        for index in 0..chains {
+            if self.try_claim(index)? {
+                return Ok(index);
+            }
+        }
+        Err(Errno::NOLCK)
+    }
+
+    /// Whether an entry is in use, and not free.
+    fn holds_lock(&self, index: u32) -> Result<bool> {
+        let state = self.rt.load(self.rt.lock_record(index) + STATE)?;
+        Ok((state >> 32) as u32 == self.epoch && state & 0xFF != FREE)
+    }
+
+    fn free_lock(&self, index: u32) -> Result<()> {
+        let free = u64::from(self.epoch) << 32 | FREE;
+        Ok(self.rt.store(self.rt.lock_record(index) + STATE, free)?)
+    }
+
+    /// Entries from this index on were never used as locks.
+    fn locks_used(&self) -> Result<u32> {
+        let high = self.rt.load(HEADER_LOCKS)?.max(self.chains_of_locks());
+        Ok(high.min(self.rt.layout.lock_count) as u32)
+    }
+
+    /// The kind of an entry in use; `FREE` if it is not.
+    fn lock_kind(&self, at: u64) -> Result<u64> {
+        let state = self.rt.load(at + STATE)?;
+        Ok(if (state >> 32) as u32 == self.epoch { state & 0xFF } else { FREE })
+    }
+
+    // ---- who waits for whom ---------------------------------------------------------------------
+
+    /// Says that `me` waits for `other`, both processes. Gives the entry that says so.
+    pub(crate) fn say_waiting(&self, ino: u64, me: Holder, other: Holder) -> Result<u32> {
+        let index = self.claim_lock(self.chain_of(ino))?;
+        let at = self.rt.lock_record(index);
+        self.rt.store(at + INO, ino)?;
+        self.rt.store(at + HOLDER, me.word())?;
+        self.rt.store(at + START, other.word())?;
+        let state = u64::from(self.epoch) << 32 | u64::from(self.slot()) << 8 | WAITS;
+        // An exchange: of two that wait for each other at once, one sees the other.
+        self.rt.swap(at + STATE, state)?;
+        Ok(index)
+    }
+
+    /// Waits no more.
+    pub(crate) fn unsay_waiting(&self, index: u32) -> Result<()> {
+        self.free_lock(index)
+    }
+
+    /// For whom a holder waits, by any of its threads.
+    pub(crate) fn waits_for(&self, holder: Holder) -> Result<SmallVec<[Holder; 4]>> {
+        let mut found = SmallVec::new();
+        for index in 0..self.locks_used()? {
+            let at = self.rt.lock_record(index);
+            if self.lock_kind(at)? == WAITS && self.rt.load(at + HOLDER)? == holder.word() {
+                found.push(Holder::of_word(self.rt.load(at + START)?));
+            }
+        }
+        Ok(found)
+    }
+
+    // ---- at the end, and after a death ----------------------------------------------------------
+
+    /// Drops all POSIX locks of a process: dead, or this one on its way out.
+    pub(crate) fn drop_process_locks(&self, slot: u32, generation: u32) -> Result<()> {
+        if slot == self.slot() && !self.local.has_locked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let holder = Holder::Process { slot, generation };
+        for index in 0..self.locks_used()? {
+            let at = self.rt.lock_record(index);
+            let used = matches!(self.lock_kind(at)?, READ | WRITE);
+            if used && self.rt.load(at + HOLDER)? == holder.word() {
+                let ino = self.rt.load(at + INO)?;
+                self.chain(ino)?.drop_all(ino, |other| other == holder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what a dead process held of the table itself: chains, which are strung anew, entries
+    /// that it had claimed, and its places among those who wait.
+    pub(crate) fn free_chain_locks(&self, slot: u32, generation: u32) -> Result<()> {
+        let owner = process_owner(slot, generation);
+        let (map, base) = self.rt.place();
+        let own = u64::from(self.epoch) << 32 | u64::from(slot) << 8;
+        for index in 0..self.locks_used()? {
+            let at = self.rt.lock_record(index);
+            let state = self.rt.load(at + STATE)?;
+            if state == own | WAITS {
+                let chain = self.rt.lock_record(self.chain_of(self.rt.load(at + INO)?));
+                self.rt.add(chain + CHANGE, WAITER.wrapping_neg())?;
+            }
+            if state == own | CLAIMED || state == own | WAITS {
+                self.free_lock(index)?;
+            }
+            if Owner::of_word(self.rt.load(at + CHAIN_LOCK)?, self.epoch) == Some(owner) {
+                self.string_anew(index)?;
+                self.rt.add(at + CHANGE, 1)?;
+                lockword::release(self, map, base + at + CHAIN_LOCK, owner)?;
+                self.rt.wake(at + CHANGE);
+            }
+        }
+        Ok(())
+    }
+
+    /// Rebuilds a chain, which a dead process still holds, from the entries that belong to it.
+    fn string_anew(&self, chain: u32) -> Result<()> {
+        let mut head = 0;
+        for index in 0..self.locks_used()? {
+            let at = self.rt.lock_record(index);
+            let used = matches!(self.lock_kind(at)?, READ | WRITE);
+            if used && self.chain_of(self.rt.load(at + INO)?) == chain {
+                let state = self.rt.load(at + STATE)?;
+                self.rt.store(at + STATE, state & !NEXT | head << 8)?;
+                head = u64::from(index) + 1;
+            }
+        }
+        self.set_chain_head(self.rt.lock_record(chain), head)
+    }
+}
