@@ -116,6 +116,10 @@ interpose! {
     }
     fn [flock](fd: c_int, operation: c_int) -> c_int = |process, _| {
         let desc = ours(fd)?;
+        if operation & LOCK_MAND != 0 {
+            // Mandatory locks of old: the kernel ignores them.
+            return DONE;
+        }
         let kind = match operation & !libc::LOCK_NB {
             libc::LOCK_SH => LockKind::Read,
             libc::LOCK_EX => LockKind::Write,
@@ -142,6 +146,8 @@ interpose! {
             libc::F_LOCK => true,
             libc::F_TLOCK => false,
             libc::F_TEST => {
+                // glibc asks whether it could be read.
+                lock.l_type = libc::F_RDLCK as i16;
                 let asked = range(process, desc, &lock)?;
                 let held = process.fs.test_lock(desc, LockOwner::Process, &asked)?;
                 return if held.is_none() { DONE } else { Err(Stop::Errno(Errno::ACCESS)) };
@@ -152,6 +158,7 @@ interpose! {
     }
 }
 
+const LOCK_MAND: c_int = 32;
 const FIONREAD: c_ulong = libc::FIONREAD;
 const FIONBIO: c_ulong = libc::FIONBIO;
 const FIOCLEX: c_ulong = libc::FIOCLEX;
@@ -212,10 +219,10 @@ fn control(
         }
         libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
             let lock = lock.value()?;
-            if lock.l_pid != 0 {
-                return Err(Stop::Errno(Errno::INVAL));
-            }
             let wait = command == libc::F_OFD_SETLKW;
+            if lock.l_pid != 0 {
+                return Err(Stop::Errno(why_not(process, desc, &lock)?));
+            }
             record_lock(process, desc, LockOwner::Description, &lock, wait)
         }
         // Signals, leases, seals and pipe sizes mean nothing on a regular file here.
@@ -253,6 +260,18 @@ fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<RecordLock
     Ok(RecordLock { kind, start, end, pid: 0 })
 }
 
+/// What the kernel finds wrong with a description's lock that names a process.
+fn why_not(process: &Process, desc: Desc, lock: &libc::flock) -> Result<Errno, Errno> {
+    let wanted = range(process, desc, lock)?;
+    let (_, flags) = process.fs.describe(desc)?;
+    let allowed = match wanted.kind {
+        LockKind::Read => flags.reads(),
+        LockKind::Write => flags.writes(),
+        LockKind::Unlock => !flags.path_only(),
+    };
+    Ok(if allowed { Errno::INVAL } else { Errno::BADF })
+}
+
 fn record_lock(
     process: &Process,
     desc: Desc,
@@ -261,16 +280,9 @@ fn record_lock(
     wait: bool,
 ) -> Served<c_int> {
     let wanted = range(process, desc, lock)?;
-    let (_, flags) = process.fs.describe(desc)?;
-    let allowed = match wanted.kind {
-        LockKind::Read => flags.reads(),
-        LockKind::Write => flags.writes(),
-        LockKind::Unlock => true,
-    };
-    if !allowed {
-        return Err(Stop::Errno(Errno::BADF));
+    if owner == LockOwner::Process {
+        process.record_locks.store(true, Ordering::Relaxed);
     }
-    process.record_locks.store(true, Ordering::Relaxed);
     process.fs.record_lock(desc, owner, &wanted, wait)?;
     DONE
 }
@@ -282,8 +294,13 @@ fn test_lock(
     out: Out<libc::flock>,
 ) -> Served<c_int> {
     let mut lock = out.value()?;
+    let process_own = owner == LockOwner::Process;
+    // Asking for what is unlocked is the answer of a description's own locks.
+    if process_own && c_int::from(lock.l_type) == libc::F_UNLCK {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
     let wanted = range(process, desc, &lock)?;
-    if wanted.kind == LockKind::Unlock {
+    if !process_own && lock.l_pid != 0 {
         return Err(Stop::Errno(Errno::INVAL));
     }
     match process.fs.test_lock(desc, owner, &wanted)? {

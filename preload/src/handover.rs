@@ -14,6 +14,7 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::{DupFlags, FdFlags};
@@ -111,9 +112,13 @@ pub fn close_handed(process: &Process) {
 /// The variables that tell the new image what it inherits.
 pub fn variables(process: &Process, token: &str) -> Vec<Vec<u8>> {
     let maps = process.lock();
+    let closed = closed_by_exec(process);
     let held: Vec<String> = Process::held(&maps)
         .iter()
-        .map(|desc| format!("{}.{}", desc.index, desc.generation))
+        .map(|desc| {
+            let mark = if closed.contains(desc) { CLOSED } else { "" };
+            format!("{mark}{}.{}", desc.index, desc.generation)
+        })
         .collect();
     drop(maps);
     let mut variables = vec![
@@ -124,6 +129,22 @@ pub fn variables(process: &Process, token: &str) -> Vec<Vec<u8>> {
         variables.push(format!("{CWD}={}.{}", node.ino, node.generation).into_bytes());
     }
     variables
+}
+
+/// Stands before a description of which an exec closes a number: as any close, that drops the
+/// process's record locks on its file.
+const CLOSED: &str = "c";
+
+/// The descriptions of which an exec closes a number, if the process may have record locks.
+fn closed_by_exec(process: &Process) -> Vec<Desc> {
+    if !process.record_locks.load(Ordering::Relaxed) {
+        return Vec::new();
+    }
+    let closes = |fd| {
+        let flags = rustix::io::fcntl_getfd(fdtable::borrow(fd));
+        flags.is_ok_and(|flags| flags.contains(FdFlags::CLOEXEC))
+    };
+    fdtable::all().filter(|&(fd, _)| closes(fd)).map(|(_, desc)| desc).collect()
 }
 
 fn pair(text: &str) -> Option<(u64, u32)> {
@@ -139,8 +160,16 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
         inherited.extend(adopt(process, fd, name));
     }
     if resumed {
-        for (index, generation) in held.split(',').filter_map(pair) {
+        for held in held.split(',') {
+            let named = held.strip_prefix(CLOSED);
+            let Some((index, generation)) = pair(named.unwrap_or(held)) else { continue };
             let desc = Desc { index: index as u32, generation };
+            if named.is_some()
+                && let Ok((node, _)) = process.fs.describe(desc)
+            {
+                // Nothing was locked, or it is unlocked.
+                let _ = process.fs.release_locks(node);
+            }
             if !inherited.contains(&desc) {
                 // It was close-on-exec, or only a mapping needed it.
                 let _ = process.fs.close(desc);

@@ -186,8 +186,10 @@ impl Process {
     /// (and mapping) the hold on the description.
     pub fn forget(&self, desc: Desc, last: bool) -> Result<(), Errno> {
         if self.record_locks.load(Ordering::Relaxed) {
-            let (node, _) = self.fs.describe(desc)?;
-            self.fs.release_locks(node)?;
+            let (node, flags) = self.fs.describe(desc)?;
+            if !flags.path_only() {
+                self.fs.release_locks(node)?;
+            }
         }
         if last { self.fs.close(desc) } else { Ok(()) }
     }

@@ -2,8 +2,9 @@
 //!
 //! An entry of the table is two things. As a *lock* it is a range of an inode, its kind and its
 //! holder, chained to the others of its chain; as a *chain* (an inode's is found by hash, among the
-//! first entries) it carries a lock word, the head, and a counter on which waiters sleep. A chain's
-//! own entry is the first to be claimed for it: a file with one lock costs one cache line.
+//! first entries) it carries a lock word, the head, and a counter on which waiters sleep. An entry
+//! that carries a chain is a lock of that chain only: a file with one lock costs one cache line and
+//! one locked instruction a call.
 //!
 //! | word | what | written by |
 //! |---|---|---|
@@ -37,11 +38,12 @@ const INO: u64 = 8;
 const HOLDER: u64 = 16;
 const START: u64 = 24;
 const END: u64 = 32;
+/// Of the chain; behind the words of the lock, so that a chain's only lock is written at once.
+const HEAD: u64 = 40;
 /// Word of a chain: on which who waits sleeps.
-pub(crate) const CHANGE: u64 = 40;
-const CHAIN_LOCK: u64 = 48;
-const HEAD: u64 = 56;
-const _: () = assert!(HEAD + 8 == LOCK_RECORD);
+pub(crate) const CHANGE: u64 = 48;
+const CHAIN_LOCK: u64 = 56;
+const _: () = assert!(CHAIN_LOCK + 8 == LOCK_RECORD);
 
 /// Entry states, the low byte of the state word.
 const FREE: u64 = 0;
@@ -61,36 +63,63 @@ const fn next_of(state: u64) -> u64 {
     (state & NEXT) >> 8
 }
 
-/// Whose a lock is.
+/// Whose a lock is: as it stands in the table, kind (4 bits), then two numbers of 24 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Holder {
+pub(crate) struct Holder(u64);
+
+/// A holder, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
     Process { slot: u32, generation: u32 },
     Description(Desc),
     Flock(Desc),
 }
 
 impl Holder {
-    fn word(self) -> u64 {
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 24;
-        match self {
-            Self::Process { slot, generation } => 1 << 60 | pair(slot, generation),
-            Self::Description(desc) => 2 << 60 | pair(desc.index, desc.generation),
-            Self::Flock(desc) => 3 << 60 | pair(desc.index, desc.generation),
+    const PROCESS: u64 = 1;
+    const DESCRIPTION: u64 = 2;
+    const FLOCK: u64 = 3;
+
+    const fn new(kind: u64, low: u32, high: u32) -> Self {
+        Self(kind << 60 | (high as u64) << 24 | low as u64)
+    }
+
+    /// A process: its POSIX locks.
+    pub(crate) const fn process(slot: u32, generation: u32) -> Self {
+        Self::new(Self::PROCESS, slot, generation)
+    }
+
+    /// A description: its own record locks.
+    pub(crate) const fn description(desc: Desc) -> Self {
+        Self::new(Self::DESCRIPTION, desc.index, desc.generation)
+    }
+
+    /// A description: its `flock` lock.
+    pub(crate) const fn flock(desc: Desc) -> Self {
+        Self::new(Self::FLOCK, desc.index, desc.generation)
+    }
+
+    /// Who it is.
+    pub(crate) const fn who(self) -> Who {
+        let (low, high) = ((self.0 & 0xFF_FFFF) as u32, (self.0 >> 24 & 0xFF_FFFF) as u32);
+        match self.0 >> 60 {
+            Self::PROCESS => Who::Process { slot: low, generation: high },
+            Self::DESCRIPTION => Who::Description(Desc { index: low, generation: high }),
+            _ => Who::Flock(Desc { index: low, generation: high }),
         }
     }
 
-    fn of_word(word: u64) -> Self {
-        let (low, high) = ((word & 0xFF_FFFF) as u32, (word >> 24 & 0xFF_FFFF) as u32);
-        match word >> 60 {
-            1 => Self::Process { slot: low, generation: high },
-            2 => Self::Description(Desc { index: low, generation: high }),
-            _ => Self::Flock(Desc { index: low, generation: high }),
-        }
+    pub(crate) const fn is_process(self) -> bool {
+        self.0 >> 60 == Self::PROCESS
+    }
+
+    pub(crate) const fn is_flock(self) -> bool {
+        self.0 >> 60 == Self::FLOCK
     }
 
     /// Whether locks of the two can exclude each other: `flock` locks are a world of their own.
-    fn sees(self, other: Self) -> bool {
-        matches!(self, Self::Flock(_)) == matches!(other, Self::Flock(_))
+    const fn sees(self, other: Self) -> bool {
+        self.is_flock() == other.is_flock()
     }
 }
 
@@ -185,11 +214,51 @@ impl Drop for Chain<'_> {
     fn drop(&mut self) {
         let (map, base) = self.volume.rt.place();
         // If the runtime has vanished, every other call fails too.
-        let _ = lockword::release(self.volume, map, base + self.at + CHAIN_LOCK, self.owner);
+        let at = base + self.at + CHAIN_LOCK;
+        let _ = lockword::release_quickly(self.volume, map, at, self.owner);
     }
 }
 
 impl Chain<'_> {
+    /// As [`Chain::set`] where the chain's own entry is all that there is or will be: by far the
+    /// commonest case, without a list. `false`: it is not so, and nothing has changed.
+    #[inline]
+    pub(crate) fn set_alone(&self, ino: u64, range: &Lock, unlock: bool) -> Result<bool> {
+        let rt = &self.volume.rt;
+        let [state, has_ino, holder, start, end, head, change, _] = rt.line(self.at)?;
+        let epoch = u64::from(self.volume.epoch) << 32;
+        let own = epoch | (u64::from(self.index) + 1);
+        if head & !u64::from(u32::MAX) != epoch || head as u32 == 0 {
+            if unlock {
+                return Ok(true);
+            }
+            let claimed = state & !u64::from(u32::MAX) == epoch && state & 0xFF != FREE;
+            if claimed {
+                return Ok(false);
+            }
+            let words = [self.state(0, range), ino, range.holder.0, range.start, range.end];
+            rt.store_words(self.at, &[words[0], words[1], words[2], words[3], words[4], own])?;
+            return Ok(true);
+        }
+        let same = head == own
+            && next_of(state) == 0
+            && (has_ino, holder) == (ino, range.holder.0)
+            && (start, end) == (range.start, range.end);
+        if !same {
+            return Ok(false);
+        }
+        if unlock {
+            rt.store(self.at + HEAD, epoch)?;
+            rt.store(self.at + STATE, epoch | FREE)?;
+        } else {
+            rt.store(self.at + STATE, self.state(0, range))?;
+        }
+        if change >= WAITER {
+            self.wake()?;
+        }
+        Ok(true)
+    }
+
     /// All locks of an inode.
     pub(crate) fn locks(&self, ino: u64) -> Result<Entries> {
         let rt = &self.volume.rt;
@@ -202,7 +271,7 @@ impl Chain<'_> {
             let state = rt.load(at + STATE)?;
             if rt.load(at + INO)? == ino {
                 let lock = Lock {
-                    holder: Holder::of_word(rt.load(at + HOLDER)?),
+                    holder: Holder(rt.load(at + HOLDER)?),
                     write: state & 0xFF == WRITE,
                     start: rt.load(at + START)?,
                     end: rt.load(at + END)?,
@@ -225,7 +294,7 @@ impl Chain<'_> {
         let rt = &self.volume.rt;
         let at = rt.lock_record(index);
         rt.store(at + INO, ino)?;
-        rt.store(at + HOLDER, lock.holder.word())?;
+        rt.store(at + HOLDER, lock.holder.0)?;
         rt.store(at + START, lock.start)?;
         rt.store(at + END, lock.end)?;
         let Some(before) = before else {
@@ -335,7 +404,7 @@ impl Chain<'_> {
 impl Volume {
     /// How many entries carry chains.
     fn chains_of_locks(&self) -> u64 {
-        (self.rt.layout.lock_count / 4).clamp(2, CHAINS_MAX)
+        (self.rt.layout.lock_count / 16).clamp(2, CHAINS_MAX)
     }
 
     /// Index of the chain of an inode.
@@ -345,6 +414,7 @@ impl Volume {
     }
 
     /// Takes the chain of an inode.
+    #[inline]
     pub(crate) fn chain(&self, ino: u64) -> Result<Chain<'_>> {
         self.take_chain(self.chain_of(ino))
     }
@@ -355,6 +425,7 @@ impl Volume {
         self.take_chain(0)
     }
 
+    #[inline]
     fn take_chain(&self, index: u32) -> Result<Chain<'_>> {
         let at = self.rt.lock_record(index);
         let (map, base) = self.rt.place();
@@ -389,7 +460,8 @@ impl Volume {
         Ok(self.rt.cas(at, word, claimed)?.is_ok())
     }
 
-    /// Claims a free entry: the chain's own, one that carries no chain, any.
+    /// Claims a free entry: the chain's own, which is nobody else's to claim, or one that carries no
+    /// chain.
     fn claim_lock(&self, chain: u32) -> Result<u32> {
         if self.try_claim(chain)? {
             return Ok(chain);
@@ -408,11 +480,6 @@ impl Volume {
             self.rt.raise(HEADER_LOCKS, u64::from(index) + 1)?;
             if self.try_claim(index)? {
                 hint.store(place.wrapping_sub(self.slot() * 32), Ordering::Relaxed);
-                return Ok(index);
-            }
-        }
-        for index in 0..chains {
-            if self.try_claim(index)? {
                 return Ok(index);
             }
         }
@@ -449,8 +516,8 @@ impl Volume {
         let index = self.claim_lock(self.chain_of(ino))?;
         let at = self.rt.lock_record(index);
         self.rt.store(at + INO, ino)?;
-        self.rt.store(at + HOLDER, me.word())?;
-        self.rt.store(at + START, other.word())?;
+        self.rt.store(at + HOLDER, me.0)?;
+        self.rt.store(at + START, other.0)?;
         let state = u64::from(self.epoch) << 32 | u64::from(self.slot()) << 8 | WAITS;
         // An exchange: of two that wait for each other at once, one sees the other.
         self.rt.swap(at + STATE, state)?;
@@ -467,8 +534,8 @@ impl Volume {
         let mut found = SmallVec::new();
         for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
-            if self.lock_kind(at)? == WAITS && self.rt.load(at + HOLDER)? == holder.word() {
-                found.push(Holder::of_word(self.rt.load(at + START)?));
+            if self.lock_kind(at)? == WAITS && self.rt.load(at + HOLDER)? == holder.0 {
+                found.push(Holder(self.rt.load(at + START)?));
             }
         }
         Ok(found)
@@ -481,11 +548,11 @@ impl Volume {
         if slot == self.slot() && !self.local.has_locked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let holder = Holder::Process { slot, generation };
+        let holder = Holder::process(slot, generation);
         for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
             let used = matches!(self.lock_kind(at)?, READ | WRITE);
-            if used && self.rt.load(at + HOLDER)? == holder.word() {
+            if used && self.rt.load(at + HOLDER)? == holder.0 {
                 let ino = self.rt.load(at + INO)?;
                 self.chain(ino)?.drop_all(ino, |other| other == holder)?;
             }

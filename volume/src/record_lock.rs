@@ -8,7 +8,7 @@
 //! Locks: one chain at a time; the waiting room with no chain held.
 
 use crate::Result;
-use crate::lock_table::{CHANGE, Chain, Holder, Lock, WAITER};
+use crate::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who};
 use crate::process::process_owner;
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -25,10 +25,8 @@ const HOPS: u32 = 10;
 impl Volume {
     fn holder(&self, desc: Desc, owner: LockOwner) -> Holder {
         match owner {
-            LockOwner::Process => {
-                Holder::Process { slot: self.slot(), generation: self.slot_generation() }
-            }
-            LockOwner::Description => Holder::Description(desc),
+            LockOwner::Process => Holder::process(self.slot(), self.slot_generation()),
+            LockOwner::Description => Holder::description(desc),
         }
     }
 
@@ -44,7 +42,7 @@ impl Volume {
         let allowed = match lock.kind {
             LockKind::Read => opened.flags.reads(),
             LockKind::Write => opened.flags.writes(),
-            LockKind::Unlock => true,
+            LockKind::Unlock => !opened.flags.path_only(),
         };
         if !allowed {
             return Err(Errno::BADF);
@@ -59,11 +57,14 @@ impl Volume {
         self.set_lock(opened.node.ino, holder, lock, wait)
     }
 
-    /// `flock`. `EWOULDBLOCK`, `ENOLCK`.
+    /// `flock`. `EWOULDBLOCK`, `ENOLCK`, `EBADF` (a mere path).
     pub(crate) fn set_flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
         let opened = self.opened(desc)?;
+        if opened.flags.path_only() {
+            return Err(Errno::BADF);
+        }
         let lock = RecordLock { kind, start: 0, end: u64::MAX, pid: 0 };
-        self.set_lock(opened.node.ino, Holder::Flock(desc), &lock, wait)
+        self.set_lock(opened.node.ino, Holder::flock(desc), &lock, wait)
     }
 
     fn set_lock(&self, ino: u64, holder: Holder, lock: &RecordLock, wait: bool) -> Result<()> {
@@ -75,12 +76,15 @@ impl Volume {
         let wanted = Lock { holder, write, start: lock.start, end: lock.end };
         loop {
             let chain = self.chain(ino)?;
+            if chain.set_alone(ino, &wanted, unlock)? {
+                return Ok(());
+            }
             let all = chain.locks(ino)?;
             let refuser = all.iter().find(|(_, lock)| !unlock && lock.refuses(&wanted));
             let Some(&(_, refuser)) = refuser else {
                 return chain.set(ino, &all, &wanted, unlock);
             };
-            if matches!(holder, Holder::Flock(_)) {
+            if holder.is_flock() {
                 // As on Linux, a conversion first gives up what there was.
                 chain.drop_all(ino, |other| other == holder)?;
             }
@@ -98,13 +102,10 @@ impl Volume {
     /// Sleeps until something changes in the chain, or the refuser turns out to be dead.
     fn wait_for(&self, chain: Chain<'_>, ino: u64, me: Holder, refuser: Holder) -> Result<()> {
         let change = chain.at + CHANGE;
-        let said = match (me, refuser) {
-            // A full table finds no circles.
-            (Holder::Process { .. }, Holder::Process { .. }) => {
-                self.say_waiting(ino, me, refuser).ok()
-            }
-            _ => None,
-        };
+        // A full table finds no circles.
+        let said = (me.is_process() && refuser.is_process())
+            .then(|| self.say_waiting(ino, me, refuser).ok())
+            .flatten();
         let seen = self.rt.add(change, WAITER)?;
         drop(chain);
         let circle = match said {
@@ -146,11 +147,11 @@ impl Volume {
     /// Buries who holds a lock if he is dead, both parts; `true` if something was buried. The
     /// caller holds no lock.
     fn bury_holder(&self, holder: Holder) -> Result<bool> {
-        match holder {
-            Holder::Process { slot, generation } => {
+        match holder.who() {
+            Who::Process { slot, generation } => {
                 self.bury_if_dead(process_owner(slot, generation))?;
             }
-            Holder::Description(desc) | Holder::Flock(desc) => {
+            Who::Description(desc) | Who::Flock(desc) => {
                 for slot in self.holders(desc.index)? {
                     let state = self.slot_state(slot)?;
                     self.bury_if_dead(process_owner(slot, state.generation))?;
@@ -170,10 +171,14 @@ impl Volume {
         owner: LockOwner,
         lock: &RecordLock,
     ) -> Result<Option<RecordLock>> {
-        let ino = self.opened(desc)?.node.ino;
+        let opened = self.opened(desc)?;
+        if opened.flags.path_only() {
+            return Err(Errno::BADF);
+        }
         if lock.start > lock.end {
             return Err(Errno::INVAL);
         }
+        let ino = opened.node.ino;
         let holder = self.holder(desc, owner);
         let unlock = lock.kind == LockKind::Unlock;
         let write = lock.kind == LockKind::Write;
@@ -192,8 +197,8 @@ impl Volume {
             if !unlock && self.bury_holder(first.holder)? {
                 continue;
             }
-            let pid = match first.holder {
-                Holder::Process { slot, .. } => self.slot_pid(slot)? as i32,
+            let pid = match first.holder.who() {
+                Who::Process { slot, .. } => self.slot_pid(slot)? as i32,
                 _ => -1,
             };
             let kind = if first.write { LockKind::Write } else { LockKind::Read };
@@ -206,7 +211,7 @@ impl Volume {
         if !self.local.has_locked.load(Ordering::Relaxed) || self.chain_is_empty(node.ino)? {
             return Ok(());
         }
-        let me = Holder::Process { slot: self.slot(), generation: self.slot_generation() };
+        let me = Holder::process(self.slot(), self.slot_generation());
         self.chain(node.ino)?.drop_all(node.ino, |holder| holder == me)
     }
 
@@ -217,7 +222,7 @@ impl Volume {
         if self.chain_is_empty(ino)? {
             return Ok(());
         }
-        let of = |holder| holder == Holder::Description(desc) || holder == Holder::Flock(desc);
+        let of = |holder| holder == Holder::description(desc) || holder == Holder::flock(desc);
         self.chain(ino)?.drop_all(ino, of)
     }
 }

@@ -89,19 +89,45 @@ impl Runtime {
         (&self.map, self.base)
     }
 
+    #[inline]
     pub(crate) fn load(&self, offset: u64) -> Result<u64, Fault> {
         self.map.shared_load(self.base + offset)
     }
 
+    #[inline]
     pub(crate) fn store(&self, offset: u64, value: u64) -> Result<(), Fault> {
         self.map.shared_store(self.base + offset, value)
     }
 
+    /// The eight words of a line, each loaded whole.
+    #[inline]
+    pub(crate) fn line(&self, offset: u64) -> Result<[u64; 8], Fault> {
+        let mut bytes = [0; 64];
+        self.map.shared_read(self.base + offset, &mut bytes)?;
+        let mut words = [0; 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+        }
+        Ok(words)
+    }
+
+    /// Stores some words, in no order.
+    #[inline]
+    pub(crate) fn store_words(&self, offset: u64, words: &[u64; 6]) -> Result<(), Fault> {
+        let mut bytes = [0; 48];
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        self.map.shared_write(self.base + offset, &bytes)
+    }
+
     /// Compare and swap; the inner error is the value found.
+    #[inline]
     pub(crate) fn cas(&self, offset: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
         self.map.shared_cas(self.base + offset, old, new)
     }
 
+    #[inline]
     pub(crate) fn add(&self, offset: u64, delta: u64) -> Result<u64, Fault> {
         self.map.shared_add(self.base + offset, delta)
     }
@@ -114,6 +140,7 @@ impl Runtime {
         self.map.shared_and(self.base + offset, bits)
     }
 
+    #[inline]
     pub(crate) fn swap(&self, offset: u64, value: u64) -> Result<u64, Fault> {
         self.map.shared_swap(self.base + offset, value)
     }

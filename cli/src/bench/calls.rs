@@ -72,6 +72,19 @@ pub fn stat(path: &CStr) -> Result<u64> {
     Ok(unsafe { stat.assume_init() }.st_size as u64)
 }
 
+/// `fcntl`: locks (`F_WRLCK`) or unlocks (`F_UNLCK`) a byte range, without waiting.
+pub fn lock(fd: i32, kind: i32, start: u64, len: u64) -> Result<()> {
+    let lock = libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: start.cast_signed(),
+        l_len: len.cast_signed(),
+        l_pid: 0,
+    };
+    // SAFETY: `lock` is a whole structure.
+    check(unsafe { libc::fcntl(fd, libc::F_SETLK, &raw const lock) } as isize).map(drop)
+}
+
 fn check(result: isize) -> Result<isize> {
     if result < 0 { Err(Error::last_os_error()) } else { Ok(result) }
 }

@@ -8,7 +8,10 @@ use pmem::Region;
 use pmem::counts::Counts;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use vfs::{Desc, FileSystem, Kind, NewNode, Node, OpenFlags, UserIn, UserOut};
+use vfs::{
+    Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, UserIn,
+    UserOut,
+};
 use volume::{AttachOptions, FormatOptions, Volume};
 
 use crate::args::MicroArgs;
@@ -144,6 +147,15 @@ impl Ground {
                 volume.unlink(volume.root(), b"new")
             }
             Row::Stat => volume.attr(volume.lookup(volume.root(), b"large")?).map(drop),
+            Row::RecordLock => {
+                let end = offset + BLOCK_BYTES as u64 - 1;
+                let set = |kind| {
+                    let lock = RecordLock { kind, start: offset, end, pid: 0 };
+                    volume.record_lock(self.large, LockOwner::Process, &lock, false)
+                };
+                set(LockKind::Write)?;
+                set(LockKind::Unlock)
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ pub enum Row {
     OpenClose,
     CreateCloseUnlink,
     Stat,
+    RecordLock,
 }
 
 /// The bytes of a read, an overwrite and a large append.
@@ -22,7 +23,7 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const SIZE_MIN: u64 = 2 << 20;
 
 impl Row {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ReadSequential,
         Self::ReadRandom,
         Self::OverwriteSequential,
@@ -33,6 +34,7 @@ impl Row {
         Self::OpenClose,
         Self::CreateCloseUnlink,
         Self::Stat,
+        Self::RecordLock,
     ];
 
     /// What people read, and what the worker is told.
@@ -48,6 +50,7 @@ impl Row {
             Self::OpenClose => "open+close",
             Self::CreateCloseUnlink => "create+close+unlink",
             Self::Stat => "stat",
+            Self::RecordLock => "record lock + unlock",
         }
     }
 
@@ -61,7 +64,7 @@ impl Row {
         match self {
             Self::Append128 => 128,
             Self::Append64 => 64,
-            Self::OpenClose | Self::CreateCloseUnlink | Self::Stat => 0,
+            Self::OpenClose | Self::CreateCloseUnlink | Self::Stat | Self::RecordLock => 0,
             _ => BLOCK_BYTES,
         }
     }
@@ -72,6 +75,7 @@ impl Row {
             Self::OpenClose => 50_000,
             Self::CreateCloseUnlink => 20_000,
             Self::Stat => 100_000,
+            Self::RecordLock => 200_000,
             Self::Append128 | Self::Append64 => 65_536,
             _ => size / BLOCK_BYTES as u64,
         }

@@ -131,6 +131,10 @@ impl Measured for Files {
             Row::OpenClose => calls::close(calls::open(&self.small_path, libc::O_RDWR)?),
             Row::CreateCloseUnlink => Self::create_close_unlink(&self.new_path),
             Row::Stat => calls::stat(&self.small_path).map(drop),
+            Row::RecordLock => {
+                calls::lock(self.large, libc::F_WRLCK, offset, BLOCK_BYTES as u64)?;
+                calls::lock(self.large, libc::F_UNLCK, offset, BLOCK_BYTES as u64)
+            }
         }
     }
 
