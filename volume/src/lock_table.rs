@@ -8,8 +8,8 @@
 //!
 //! | word | what | written by |
 //! |---|---|---|
-//! | state | epoch, next in the chain (claimed, waits: the process's slot), kind | claimer; chain's holder |
-//! | ino, holder, start, end | the lock; of a waiter: start is the holder he waits for | holder of the chain; the waiter |
+//! | state | epoch, next in the chain (claimed, waits: the slot), kind | claimer; chain's holder |
+//! | ino, holder, start, end | the lock (a waiter's start: for whom) | chain's holder; waiter |
 //! | change | low half: counts unlocks; high half: waiters (a hint) | anyone, by addition |
 //! | chain lock | a process's lock word | whoever takes it |
 //! | head | epoch, first entry of the chain, index + 1 | holder of the chain |
@@ -450,7 +450,7 @@ impl Volume {
     }
 
     /// Claims an entry if it is free.
-    fn try_claim(&self, index: u32) -> Result<bool> {
+    fn claim_entry(&self, index: u32) -> Result<bool> {
         let at = self.rt.lock_record(index) + STATE;
         let word = self.rt.load(at)?;
         if (word >> 32) as u32 == self.epoch && word & 0xFF != FREE {
@@ -463,7 +463,7 @@ impl Volume {
     /// Claims a free entry: the chain's own, which is nobody else's to claim, or one that carries no
     /// chain.
     fn claim_lock(&self, chain: u32) -> Result<u32> {
-        if self.try_claim(chain)? {
+        if self.claim_entry(chain)? {
             return Ok(chain);
         }
         let count = self.rt.layout.lock_count as u32;
@@ -478,7 +478,7 @@ impl Volume {
             }
             // Before it is claimed, so that whoever recovers this process looks far enough.
             self.rt.raise(HEADER_LOCKS, u64::from(index) + 1)?;
-            if self.try_claim(index)? {
+            if self.claim_entry(index)? {
                 hint.store(place.wrapping_sub(self.slot() * 32), Ordering::Relaxed);
                 return Ok(index);
             }
