@@ -22,17 +22,21 @@ pub fn open_at(
     mode: c_uint,
 ) -> Served<c_int> {
     let text = path.bytes()?;
+    let taken = taken(flags);
+    let flags = taken.unwrap_or(flags);
     let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
     let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
     let opened = match paths::resolve(process, dirfd, text, follow)? {
         Target::Kernel => return Err(Stop::Kernel),
         Target::Elsewhere(path) => return Ok(kernel(libc::AT_FDCWD, path.as_ptr())),
         Target::Descriptor(fd) => {
+            taken?;
             let desc = fdtable::get(fd).ok_or(Errno::BADF)?;
             let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
             Opened::Here(process.user().open_node(&attr, flags)?)
         }
         Target::Volume(found) => {
+            taken?;
             let special = found.attr.is_some_and(|attr| {
                 !matches!(attr.kind, Kind::File | Kind::Directory | Kind::Symlink)
             });
@@ -52,6 +56,23 @@ pub fn open_at(
         Opened::Here(desc) => Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?),
         Opened::Outside(path) => Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr())),
     }
+}
+
+/// The flags as the kernel takes them: `O_PATH` leaves only what says how the path is walked, a
+/// directory is never made, and a file without a name is made to be written.
+const fn taken(flags: c_int) -> Result<c_int, Errno> {
+    const WALK: c_int = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    const NAMELESS: c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    const MADE: c_int = libc::O_DIRECTORY | libc::O_CREAT;
+    if flags & libc::O_PATH != 0 {
+        return Ok(flags & WALK);
+    }
+    let nameless = flags & NAMELESS != 0;
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if flags & MADE == MADE || nameless && !(writes && flags & libc::O_DIRECTORY != 0) {
+        return Err(Errno::INVAL);
+    }
+    Ok(flags)
 }
 
 /// A mode is passed only where a file may be made.

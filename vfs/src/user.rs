@@ -67,12 +67,12 @@ impl<'a> User<'a> {
         if open_flags.has(libc::O_TMPFILE) {
             return self.open_temporary(found, flags, mode);
         }
+        if found.slash && open_flags.has(libc::O_CREAT) {
+            return Err(Errno::ISDIR);
+        }
         let Some(attr) = found.attr else {
             if !open_flags.has(libc::O_CREAT) {
                 return Err(Errno::NOENT);
-            }
-            if found.slash {
-                return Err(Errno::ISDIR);
             }
             return self.open_new(found, flags, mode);
         };
