@@ -14,6 +14,8 @@ pub enum Row {
     CreateCloseUnlink,
     Stat,
     RecordLock,
+    /// One byte of /dev/zero: what the library adds to calls that are not its own.
+    ForeignRead,
 }
 
 /// The bytes of a read, an overwrite and a large append.
@@ -23,7 +25,7 @@ pub const BLOCK_BYTES: usize = 4096;
 pub const SIZE_MIN: u64 = 2 << 20;
 
 impl Row {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ReadSequential,
         Self::ReadRandom,
         Self::OverwriteSequential,
@@ -35,6 +37,7 @@ impl Row {
         Self::CreateCloseUnlink,
         Self::Stat,
         Self::RecordLock,
+        Self::ForeignRead,
     ];
 
     /// What people read, and what the worker is told.
@@ -51,6 +54,7 @@ impl Row {
             Self::CreateCloseUnlink => "create+close+unlink",
             Self::Stat => "stat",
             Self::RecordLock => "record lock + unlock",
+            Self::ForeignRead => "read 1 B of /dev/zero",
         }
     }
 
@@ -64,7 +68,11 @@ impl Row {
         match self {
             Self::Append128 => 128,
             Self::Append64 => 64,
-            Self::OpenClose | Self::CreateCloseUnlink | Self::Stat | Self::RecordLock => 0,
+            Self::OpenClose
+            | Self::CreateCloseUnlink
+            | Self::Stat
+            | Self::RecordLock
+            | Self::ForeignRead => 0,
             _ => BLOCK_BYTES,
         }
     }
@@ -76,6 +84,7 @@ impl Row {
             Self::CreateCloseUnlink => 20_000,
             Self::Stat => 100_000,
             Self::RecordLock => 200_000,
+            Self::ForeignRead => 500_000,
             Self::Append128 | Self::Append64 => 65_536,
             _ => size / BLOCK_BYTES as u64,
         }

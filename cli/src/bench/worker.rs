@@ -78,6 +78,8 @@ struct Files {
     large: i32,
     /// Opened and asked about.
     small_path: CString,
+    /// On no volume.
+    foreign: i32,
     /// Made and unlinked, or appended to.
     new_path: CString,
     appended: i32,
@@ -96,8 +98,9 @@ impl Files {
         let small = calls::open(&small_path, libc::O_RDWR | libc::O_CREAT)?;
         calls::write(small, &piece[..BLOCK_BYTES])?;
         calls::close(small)?;
+        let foreign = calls::open(c"/dev/zero", libc::O_RDONLY)?;
         let buffer = vec![0xA5; BLOCK_BYTES];
-        Ok(Self { large, small_path, new_path: path("new")?, appended: -1, buffer })
+        Ok(Self { large, foreign, small_path, new_path: path("new")?, appended: -1, buffer })
     }
 
     fn create_close_unlink(path: &CStr) -> Result<()> {
@@ -135,6 +138,7 @@ impl Measured for Files {
                 calls::lock(self.large, libc::F_WRLCK, offset, BLOCK_BYTES as u64)?;
                 calls::lock(self.large, libc::F_UNLCK, offset, BLOCK_BYTES as u64)
             }
+            Row::ForeignRead => calls::read(self.foreign, &mut self.buffer[..1]),
         }
     }
 
