@@ -4,7 +4,6 @@
 //! at its start, and call the form that takes one: the second piece of assembly that lists of
 //! arguments of any length need (the first: `variadic`).
 
-use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
 
 use vfs::Errno;
@@ -96,7 +95,7 @@ macro_rules! with_list {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name() -> c_int {
-            naked_asm!(
+            std::arch::naked_asm!(
                 "push rbp",
                 "mov rbp, rsp",
                 "sub rsp, 208",
@@ -134,6 +133,8 @@ macro_rules! with_list {
         }
     };
 }
+
+pub(crate) use with_list;
 
 with_list!(dprintf, 16, "rdx", vdprintf);
 with_list!(__dprintf_chk, 24, "rcx", __vdprintf_chk);

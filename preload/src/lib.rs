@@ -15,7 +15,7 @@
 //! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
 //! | `open`, `rw`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
 //! | `sockets` | local sockets by path |
-//! | `stdio`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
+//! | `stdio`, `wide`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
 //! | `spawn`, `exec`, `loadable`, `variadic` | the same, of programs |
 //! | `syscall` | system calls by number |
 //! | `refused`, `report` | what is not served, and why |
@@ -56,3 +56,4 @@ mod syscall;
 mod temp;
 mod tree;
 mod variadic;
+mod wide;

@@ -183,6 +183,12 @@ fn is_cookie(stream: *mut FILE) -> bool {
     vtable == COOKIE_VTABLE.load(Ordering::Relaxed)
 }
 
+/// Whether a stream is one that this library made.
+pub fn is_of_volume(stream: *mut FILE) -> bool {
+    // SAFETY: a stream of the program's; its own cookie streams have no number.
+    !stream.is_null() && is_cookie(stream) && unsafe { (*head(stream)).fileno } >= 0
+}
+
 /// A number of ours was handed out: if it is a standard one, its stream must go through us.
 #[inline]
 pub fn number_taken(fd: c_int) {

@@ -7,6 +7,7 @@
 #include <ftw.h>
 #include <glob.h>
 #include <grp.h>
+#include <locale.h>
 #include <nl_types.h>
 #include <pty.h>
 #include <sched.h>
@@ -21,6 +22,7 @@
 #include <sys/un.h>
 #include <utime.h>
 #include <utmpx.h>
+#include <wchar.h>
 
 typedef long Any();
 static const char *name;
@@ -436,21 +438,6 @@ static void streams(void) {
          file = (FILE *)TEXT(("f", "r", file)); tell_text(fgets(line, 5, file)); fclose(file);)
 }
 
-static void mappings(void) {
-    int both = PROT_READ | PROT_WRITE;
-    EACH("mmap mmap64 __mmap", char *map = TEXT((NULL, 4096L, both, MAP_SHARED, fd, 0L));
-         map[1] = 'M'; munmap(map, 4096); state();)
-#define MAPPED char *map = mmap(NULL, 8192, both, MAP_SHARED, fd, 0); map[0] = 'P';
-    EACH("munmap __munmap", MAPPED tell((int)call(map, 8192L)); tell(msync(map, 4096, MS_SYNC));)
-    EACH("mprotect __mprotect", MAPPED tell((int)call(map, 4096L, PROT_READ)); tell(map[0]);
-         munmap(map, 8192);)
-    EACH("mremap", MAPPED char *new = TEXT((map, 4096L, 16384L, MREMAP_MAYMOVE)); tell(new[0]);
-         munmap(new, 16384);)
-    EACH("msync", MAPPED tell((int)call(map, 4096L, MS_SYNC)); munmap(map, 8192); state();)
-    EACH("madvise __madvise", MAPPED tell((int)call(map, 4096L, MADV_WILLNEED));
-         munmap(map, 8192);)
-}
-
 // In a child whose standard output is the new file n; then what it left.
 #define CHILD(...) \
     { \
@@ -466,6 +453,73 @@ static void mappings(void) {
         tell(status); \
         state(); \
     }
+
+static long wide_print(Any *function, long first, long flag, const wchar_t *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    long value = first && flag ? function(first, flag, format, arguments)
+                 : first || flag ? function(first | flag, format, arguments)
+                                 : function(format, arguments);
+    va_end(arguments);
+    return (int)value;
+}
+
+static void wide(void) {
+    static wchar_t line[64];
+    char *tongue = setlocale(LC_ALL, "C.UTF-8");
+#define STREAM put("f", "\xc3\xa4\xe2\x82\xac" "b\nc"); FILE *file = fopen("f", "r+");
+#define WRITTEN fclose(file); state();
+    EACH("fgetwc fgetwc_unlocked getwc getwc_unlocked", STREAM
+         for (int at = 0; at < 6; at++) tell((int)call(file)); tell(feof(file)); fclose(file);)
+    EACH("fgetwc", put("f", "a\xff"); FILE *file = fopen("f", "r"); tell((int)call(file));
+         tell((int)call(file)); tell(errno == EILSEQ); fclose(file);)
+    EACH("fgetws fgetws_unlocked", STREAM tell(TEXT((line, 64, file)) != NULL); tell(line[1]);
+         tell(wcslen(line)); tell(TEXT((line, 2, file)) != NULL); tell(line[0]);
+         tell(TEXT((line, 2, file)) != NULL); fclose(file);)
+    EACH("__fgetws_chk __fgetws_unlocked_chk", STREAM tell(TEXT((line, 64L, 64, file)) != NULL);
+         tell(wcslen(line)); fclose(file);)
+    EACH("fputwc fputwc_unlocked putwc putwc_unlocked", FILE *file = fopen("n", "w");
+         tell((int)call(L'\u20ac', file)); tell((int)call(L'x', file)); WRITTEN)
+    EACH("fputws fputws_unlocked", FILE *file = fopen("n", "w");
+         tell((int)call(L"a\u20acb", file) > 0); WRITTEN)
+    EACH("ungetwc", STREAM tell(fgetwc(file)); tell((int)call(L'\u20ac', file));
+         tell(fgetwc(file)); tell(fgetwc(file)); fclose(file);)
+    EACH("fwide", STREAM tell((int)call(file, 1) > 0); fclose(file);)
+    EACH("fwprintf", FILE *file = fopen("n", "w"); int (*own)(FILE *, const wchar_t *, ...) =
+         (void *)call; tell(own(file, L"%d %.1f %ls %s", 7, 2.5, L"\u20ac", "x")); WRITTEN)
+    EACH("__fwprintf_chk", FILE *file = fopen("n", "w");
+         int (*own)(FILE *, int, const wchar_t *, ...) = (void *)call;
+         tell(own(file, 1, L"%d %.1f %d %300d", 7, 2.5, 8, 9)); WRITTEN)
+    EACH("vfwprintf", FILE *file = fopen("n", "w");
+         tell(wide_print(call, (long)file, 0, L"%d %ls", 7, L"\u20ac")); WRITTEN)
+    EACH("__vfwprintf_chk", FILE *file = fopen("n", "w");
+         tell(wide_print(call, (long)file, 1, L"%d %ls", 7, L"\u20ac")); WRITTEN)
+    EACH("getwchar getwchar_unlocked", put("f", "\xc3\xa4x");
+         CHILD(dup2(fd, 0); int first = call(); tell(first); tell((int)call())))
+    EACH("putwchar putwchar_unlocked", CHILD(call(L'\u20ac'); call(L'x'); fflush(stdout)))
+    EACH("wprintf", CHILD(int (*own)(const wchar_t *, ...) = (void *)call;
+                          tell(own(L"%d %.1f %s", 7, 2.5, "x")); fflush(stdout)))
+    EACH("__wprintf_chk", CHILD(int (*own)(int, const wchar_t *, ...) = (void *)call;
+                                tell(own(1, L"%d %.1f %s", 7, 2.5, "x")); fflush(stdout)))
+    EACH("vwprintf", CHILD(tell(wide_print(call, 0, 0, L"%d %s", 7, "x")); fflush(stdout)))
+    EACH("__vwprintf_chk", CHILD(tell(wide_print(call, 0, 1, L"%d %s", 7, "x")); fflush(stdout)))
+    setlocale(LC_ALL, "C");
+}
+
+static void mappings(void) {
+    int both = PROT_READ | PROT_WRITE;
+    EACH("mmap mmap64 __mmap", char *map = TEXT((NULL, 4096L, both, MAP_SHARED, fd, 0L));
+         map[1] = 'M'; munmap(map, 4096); state();)
+#define MAPPED char *map = mmap(NULL, 8192, both, MAP_SHARED, fd, 0); map[0] = 'P';
+    EACH("munmap __munmap", MAPPED tell((int)call(map, 8192L)); tell(msync(map, 4096, MS_SYNC));)
+    EACH("mprotect __mprotect", MAPPED tell((int)call(map, 4096L, PROT_READ)); tell(map[0]);
+         munmap(map, 8192);)
+    EACH("mremap", MAPPED char *new = TEXT((map, 4096L, 16384L, MREMAP_MAYMOVE)); tell(new[0]);
+         munmap(new, 16384);)
+    EACH("msync", MAPPED tell((int)call(map, 4096L, MS_SYNC)); munmap(map, 8192); state();)
+    EACH("madvise __madvise", MAPPED tell((int)call(map, 4096L, MADV_WILLNEED));
+         munmap(map, 8192);)
+}
 
 static int in_clone(void *unused) {
     put("n", "cloned");
@@ -699,6 +753,7 @@ int main(int argc, char **argv) {
     naming();
     directories();
     streams();
+    wide();
     mappings();
     identity();
     programs();
