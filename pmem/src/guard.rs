@@ -221,13 +221,13 @@ fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     }
 }
 
+static INSTALLED: Once = Once::new();
+
 /// Installs [`handle_fault`] for SIGBUS and SIGSEGV, in front of the handlers that are there now.
 ///
-/// Does so once a process; opening a region calls it. A face that owns the program's `sigaction`
-/// keeps its own handler in front and calls [`handle_fault`] first.
+/// Does so once a process; opening a region calls it.
 pub fn install_fault_handler() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    INSTALLED.call_once(|| {
         for (signal, previous) in [(libc::SIGBUS, &PREVIOUS_BUS), (libc::SIGSEGV, &PREVIOUS_SEGV)] {
             let old = exchange_action(signal, None);
             previous.flags.store(old.flags as usize, Ordering::Relaxed);
@@ -241,4 +241,11 @@ pub fn install_fault_handler() {
             exchange_action(signal, Some(&new));
         }
     });
+}
+
+/// Says that the caller's own handlers for SIGBUS and SIGSEGV stand and call [`handle_fault`]
+/// first: none is installed here. For a face that owns the program's `sigaction`, before it opens
+/// a region.
+pub fn own_fault_handler() {
+    INSTALLED.call_once(|| {});
 }

@@ -11,7 +11,9 @@
 //!   [`counts`] counts them.
 //! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
 //!
-//! No other crate holds inline assembly or intrinsics. No function here calls what a preload
+//! - [`interrupt`] ends a wait when a signal was kept back.
+//!
+//! No other crate stores or flushes by inline assembly or intrinsics. No function here calls what a preload
 //! library interposes: system calls go through rustix's raw backend.
 
 mod checksum;
@@ -21,6 +23,7 @@ pub mod counts;
 mod cpu;
 mod guard;
 mod hook;
+pub mod interrupt;
 mod persist;
 mod region;
 mod shared;
@@ -33,7 +36,7 @@ compile_error!("Solera runs on x86-64 Linux");
 
 pub use checksum::{checksum, checksum_words};
 pub use cpu::{CopyKind, Dispatch, FlushKind};
-pub use guard::{handle_fault, install_fault_handler};
+pub use guard::{handle_fault, install_fault_handler, own_fault_handler};
 pub use hook::Hook;
 pub use persist::{Dirty, Durable, InFlight};
 pub use region::Region;

@@ -5,12 +5,20 @@
 //! at. Words are 8 bytes, aligned; a futex is the low or high half of one.
 
 use crate::copy;
+use crate::interrupt;
 use crate::region::Region;
 use crate::user::Fault;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
+
+fn timespec(time: Duration) -> futex::Timespec {
+    futex::Timespec {
+        tv_sec: time.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}
 
 impl Region {
     /// The address of the aligned word at `off`, which is about to change.
@@ -129,12 +137,37 @@ impl Region {
     /// (or there is no such word). True: woken, by whatever; look again.
     pub fn futex_wait(&self, off: u64, expected: u32, timeout: Option<Duration>) -> bool {
         let Some(word) = self.futex_word(off) else { return false };
-        let timeout = timeout.map(|time| futex::Timespec {
-            tv_sec: time.as_secs().min(i64::MAX as u64) as i64,
-            tv_nsec: i64::from(time.subsec_nanos()),
-        });
+        let timeout = timeout.map(timespec);
         let waited = futex::wait(word, futex::Flags::empty(), expected, timeout.as_ref());
         !matches!(waited, Err(Errno::TIMEDOUT | Errno::FAULT | Errno::INVAL))
+    }
+
+    /// As [`Region::futex_wait`], but an error as soon as the face wants the wait to end: see
+    /// [`interrupt::reason`].
+    pub fn futex_wait_interruptible(
+        &self,
+        off: u64,
+        expected: u32,
+        timeout: Duration,
+    ) -> Result<bool, Errno> {
+        let Some(word) = self.futex_word(off) else { return Ok(false) };
+        let timeout = timespec(timeout);
+        let arguments = [
+            std::ptr::from_ref(word) as usize,
+            libc::FUTEX_WAIT as usize,
+            expected as usize,
+            (&raw const timeout) as usize,
+            0,
+            0,
+        ];
+        // SAFETY: a word of the mapping and a time that lives until the call's end.
+        let waited = unsafe { interrupt::wait_call(libc::SYS_futex, arguments) };
+        match waited {
+            Err(Errno::INTR) => interrupt::reason().map_or(Ok(true), Err),
+            Err(Errno::TIMEDOUT) => interrupt::reason().map_or(Ok(false), Err),
+            Err(Errno::FAULT | Errno::INVAL) => Ok(false),
+            _ => Ok(true),
+        }
     }
 
     /// Wakes up to `count` sleepers on the 32-bit word at `off`, in all processes.

@@ -274,8 +274,8 @@ interpose! {
     }
 }
 
-type Filter = Option<unsafe extern "C" fn(*const Entry) -> c_int>;
-type Order = Option<unsafe extern "C" fn(*const *const Entry, *const *const Entry) -> c_int>;
+type Filter = Option<unsafe extern "C-unwind" fn(*const Entry) -> c_int>;
+type Order = Option<unsafe extern "C-unwind" fn(*const *const Entry, *const *const Entry) -> c_int>;
 
 /// A copy of an entry in memory that the program frees.
 fn keep(entry: *const Entry) -> Result<*mut Entry, Errno> {

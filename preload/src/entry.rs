@@ -7,14 +7,16 @@
 //!
 //! Arguments that are pointers come as the wrappers of `pointers`.
 
-use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vfs::Errno;
 
+use crate::cancel::{self, Point};
 use crate::process::Process;
 use crate::report;
+use crate::thread::here;
+pub use crate::thread::{Inside, outside};
 
 /// Why a call did not end in a value.
 pub enum Stop {
@@ -57,68 +59,63 @@ impl<T> Answer for *mut T {
     const FAILED: Self = std::ptr::null_mut();
 }
 
-thread_local! {
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-}
-
-/// This thread is inside until dropped.
-pub struct Inside(());
-
-impl Inside {
-    /// Enters, or enters once more.
-    #[inline]
-    pub fn new() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
-        Self(())
-    }
-
-    /// Whether this thread is inside.
-    pub fn already() -> bool {
-        DEPTH.get() != 0
-    }
-}
-
-impl Drop for Inside {
-    #[inline]
-    fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
-    }
-}
-
-/// Lets the program's own functions (callbacks) run as if called from the program.
-pub fn outside<T>(call: impl FnOnce() -> T) -> T {
-    let depth = DEPTH.replace(0);
-    let value = call();
-    DEPTH.set(depth);
-    value
-}
-
 /// Serves one call: `body` inside, or `kernel` if it does not concern the volume.
+///
+/// A `body` whose wait a signal ended runs once more after the handler, if the kernel would restart
+/// such a call.
 #[inline]
 pub fn serve<T: Answer>(
     function: &'static str,
-    body: impl FnOnce(&'static Process) -> Served<T>,
+    point: Point,
+    mut body: impl FnMut(&'static Process) -> Served<T>,
     kernel: impl FnOnce() -> T,
 ) -> T {
-    if DEPTH.get() == 0
+    if !here().is_inside()
         && let Some(process) = crate::init::process()
     {
-        let inside = Inside::new();
-        let served = body(process);
-        drop(inside);
-        match served {
-            Ok(value) => return value,
-            // What was found and then removed by somebody else: a path leads to it no more.
-            Err(Stop::Errno(Errno::STALE)) => return fail(Errno::NOENT),
-            Err(Stop::Errno(errno)) => return fail(errno),
-            Err(Stop::Refused(reason, errno)) => {
-                report::refused(function, reason, errno);
-                return fail(errno);
+        loop {
+            if point == Point::Always && here().flags.load(Ordering::Relaxed) != 0 {
+                cancel::act();
             }
-            Err(Stop::Kernel) => {}
+            let inside = Inside::new();
+            let served = body(process);
+            drop(inside);
+            match served {
+                Ok(value) => return value,
+                Err(Stop::Kernel) => break,
+                Err(stop) => match failed(function, point, stop) {
+                    Some(errno) => return fail(errno),
+                    None => {}
+                },
+            }
         }
     }
     kernel()
+}
+
+/// What a call that failed tells the program; `None`: it is made again.
+#[cold]
+fn failed(function: &'static str, point: Point, stop: Stop) -> Option<Errno> {
+    match stop {
+        // What was found and then removed by somebody else: a path leads to it no more.
+        Stop::Errno(Errno::STALE) => Some(Errno::NOENT),
+        Stop::Errno(vfs::INTERRUPTED) => {
+            (!here().restarts.load(Ordering::Relaxed)).then_some(Errno::INTR)
+        }
+        Stop::Errno(vfs::BEGIN_ANEW) => {
+            if point != Point::Never {
+                cancel::act();
+            }
+            None
+        }
+        Stop::Refused(reason, errno) => {
+            let _inside = Inside::new();
+            report::refused(function, reason, errno);
+            Some(errno)
+        }
+        Stop::Errno(errno) => Some(errno),
+        Stop::Kernel => unreachable!("served by the kernel"),
+    }
 }
 
 /// Sets `errno` and gives the failure value.
@@ -163,6 +160,7 @@ impl Real {
 
     #[cold]
     fn find(&self) -> usize {
+        let _inside = Inside::new();
         // SAFETY: the name ends with a NUL by the contract of `new`.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr().cast()) } as usize;
         if found == 0 {
@@ -190,20 +188,21 @@ macro_rules! interpose {
      = |$process:pat_param, $kernel:pat_param| $body:block) => {
         // SAFETY: the symbol replaces glibc's of the same name and has its signature.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+        unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             static REAL: $crate::entry::Real =
                 $crate::entry::Real::new(concat!(stringify!($name), "\0"));
             let hidden = move |$($arg: $ty),*| -> $ret {
                 // SAFETY: the address is glibc's function of this name, whose signature this is;
                 // the arguments are the program's own, or as good as those.
                 unsafe {
-                    std::mem::transmute::<usize, unsafe extern "C" fn($($ty),*) -> $ret>(
+                    std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(
                         REAL.address(),
                     )($($arg),*)
                 }
             };
             $crate::entry::serve(
                 stringify!($name),
+                const { $crate::cancel::point(stringify!($name)) },
                 |process| {
                     let $process = process;
                     let $kernel = hidden;

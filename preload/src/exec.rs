@@ -26,6 +26,7 @@ use crate::paths::{self, Target};
 use crate::pointers::{Out, Text};
 use crate::process::Process;
 use crate::report;
+use crate::sigaction;
 
 /// A NULL-terminated list of strings of the program's.
 #[repr(transparent)]
@@ -310,15 +311,23 @@ fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CStrin
         None => (image.at, image.path.as_c_str(), image.flags),
     };
     let (path, arguments, environment) = (path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
-    // SAFETY: NULL-terminated lists of texts that live until the call.
-    unsafe {
-        if at == libc::AT_FDCWD && flags == 0 {
-            libc::syscall(libc::SYS_execve, path, arguments, environment);
-        } else {
-            libc::syscall(libc::SYS_execveat, at, path, arguments, environment, flags);
-        }
+    let lists = [path as usize, arguments as usize, environment as usize];
+    let (number, arguments) = if at == libc::AT_FDCWD && flags == 0 {
+        (libc::SYS_execve, [lists[0], lists[1], lists[2], 0, 0, 0])
+    } else {
+        let all = [at as usize, lists[0], lists[1], lists[2], flags as usize, 0];
+        (libc::SYS_execveat, all)
+    };
+    sigaction::before_exec();
+    // SAFETY: NULL-terminated lists of texts that live until the call. A signal that is kept back
+    // ends it: the new image must inherit neither the signal nor the mask that keeps it.
+    let failed = unsafe { pmem::interrupt::wait_call(number, arguments) };
+    sigaction::after_exec();
+    match failed {
+        Err(Errno::INTR) => vfs::BEGIN_ANEW,
+        Err(errno) => errno,
+        Ok(_) => Errno::NOSYS,
     }
-    Errno::from_raw_os_error(crate::entry::errno())
 }
 
 /// `execve`; comes back only with the error.

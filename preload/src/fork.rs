@@ -14,7 +14,8 @@
 //! message. It never acts as its parent.
 //!
 //! Locks, across the system call, so that the child of a threaded parent finds none of them held by
-//! a thread that it does not have: structure, working directory, streams of `popen`, heap.
+//! a thread that it does not have: structure, working directory, streams of `popen`, signal
+//! actions, heap.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -33,6 +34,7 @@ use crate::lifecycle::{exit_now, fail_loudly, leave};
 use crate::mapping::Mappings;
 use crate::process::{Cwd, Process};
 use crate::report;
+use crate::{sigaction, signal};
 use crate::spawn;
 
 /// What is held from before a fork until after it, in parent and child.
@@ -41,6 +43,7 @@ struct Held {
     children: MutexGuard<'static, spawn::Children>,
     cwd: RwLockWriteGuard<'static, Arc<Cwd>>,
     maps: MutexGuard<'static, Mappings>,
+    actions: MutexGuard<'static, sigaction::Actions>,
     inside: Inside,
 }
 
@@ -68,8 +71,9 @@ extern "C" fn before() {
     let cwd = process.cwd.write().unwrap_or_else(PoisonError::into_inner);
     let children = spawn::children();
     TICKET.set(process.fs.fork_prepare(&Process::held(&maps)));
+    let actions = sigaction::lock();
     let heap = heap::lock();
-    let held = Held { heap, children, cwd, maps, inside };
+    let held = Held { heap, children, cwd, maps, actions, inside };
     // SAFETY: under the structure lock.
     unsafe { *HELD.0.get() = Some(held) };
 }
@@ -78,8 +82,8 @@ extern "C" fn before() {
 fn release() {
     // SAFETY: this thread holds the structure lock, or its image in the child.
     if let Some(held) = unsafe { (*HELD.0.get()).take() } {
-        let Held { heap, children, cwd, maps, inside } = held;
-        drop((heap, children, cwd, maps, inside));
+        let Held { heap, children, cwd, maps, actions, inside } = held;
+        drop((heap, actions, children, cwd, maps, inside));
     }
 }
 
@@ -110,6 +114,7 @@ extern "C" fn in_child() {
 
 /// What a child starts anew with.
 fn new_process(process: &Process) {
+    signal::forked();
     process.record_locks.store(false, Ordering::Relaxed);
     report::reset();
     let told = TOLD.swap(-1, Ordering::Relaxed);
@@ -146,10 +151,11 @@ fn settle(process: &Process, pid: c_int, failed: c_int) -> Result<c_int, Errno> 
 
 /// `fork` with the program's handlers: `real` runs outside.
 fn with_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
-    FORKING.set(true);
+    // A handler of a signal may fork in the midst of it.
+    let outer = FORKING.replace(true);
     let pid = outside(real);
     let failed = errno();
-    FORKING.set(false);
+    FORKING.set(outer);
     if pid == 0 { Ok(0) } else { settle(process, pid, failed) }
 }
 
@@ -253,7 +259,7 @@ fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Er
 #[cold]
 pub fn adopt(process: &'static Process) {
     let inside = Inside::new();
-    if !heap::is_free() || process.cwd.try_write().is_err() || !spawn::children_are_free() {
+    if !heap::is_free() || !sigaction::is_free() || process.cwd.try_write().is_err() || !spawn::children_are_free() {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     }
     let Ok(maps) = process.structure.try_lock() else {

@@ -1,12 +1,15 @@
 //! The library's own heap: nothing of it comes from the program's malloc.
 //!
 //! Its lock is the last one taken before a fork and the first given back after it (see `lifecycle`):
-//! nothing is allocated in between.
+//! nothing is allocated in between. It is taken inside only: no handler of the program's finds it
+//! held by the thread that it interrupted.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlmalloc::Dlmalloc;
+
+use crate::thread::Inside;
 
 static HEAP: Mutex<Dlmalloc> = Mutex::new(Dlmalloc::new());
 
@@ -29,21 +32,25 @@ pub fn is_free() -> bool {
 // SAFETY: as `Dlmalloc`, which is used by one thread at a time.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _inside = Inside::new();
         // SAFETY: the caller's contract, here and below.
         unsafe { lock().malloc(layout.size(), layout.align()) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        let _inside = Inside::new();
         // SAFETY: as above.
         unsafe { lock().free(at, layout.size(), layout.align()) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let _inside = Inside::new();
         // SAFETY: as above.
         unsafe { lock().calloc(layout.size(), layout.align()) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let _inside = Inside::new();
         // SAFETY: as above.
         unsafe { lock().realloc(at, layout.size(), layout.align(), size) }
     }

@@ -24,6 +24,7 @@ use crate::handover;
 use crate::lifecycle;
 use crate::process::Process;
 use crate::report;
+use crate::signal;
 
 /// A page of its own, which the kernel empties in every forked child: whoever finds the address
 /// there is the process that attached, at no cost but that of the load. Threads share it.
@@ -127,6 +128,7 @@ fn start() -> Option<&'static Process> {
     if std::env::var_os("SOLERA_STRICT_SUPPORT").is_some_and(|value| !value.is_empty()) {
         report::be_strict();
     }
+    signal::start();
     match attach(volume.as_bytes()) {
         Ok(process) => {
             let process: &'static Process = Box::leak(Box::new(process));

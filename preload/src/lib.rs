@@ -9,6 +9,7 @@
 //! | `init` | attaching, taking over after an exec |
 //! | `entry` | the way in: who serves a call, `errno` |
 //! | `pointers` | the program's pointers |
+//! | `thread`, `signal`, `sigaction`, `cancel` | when the program's own code may run |
 //! | `process`, `lifecycle`, `fork`, `cwd` | what the kernel keeps for a process |
 //! | `heap` | the library's own memory |
 //! | `paths` | whose a path is |
@@ -22,6 +23,7 @@
 
 mod aio;
 mod attrs;
+mod cancel;
 mod composed;
 mod cwd;
 mod dir;
@@ -47,6 +49,8 @@ mod process;
 mod refused;
 mod report;
 mod rw;
+mod sigaction;
+mod signal;
 mod sockets;
 mod spawn;
 mod splice;
@@ -54,6 +58,7 @@ mod stat;
 mod stdio;
 mod syscall;
 mod temp;
+mod thread;
 mod tree;
 mod variadic;
 mod wide;

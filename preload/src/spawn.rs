@@ -18,6 +18,7 @@ use crate::fork::{self, Born};
 use crate::lifecycle::{self, exit_now};
 use crate::pointers::{Out, Text};
 use crate::process::Process;
+use crate::signal;
 use crate::stdio;
 
 /// glibc's `posix_spawn_file_actions_t`.
@@ -166,8 +167,15 @@ fn spawn(
     actions: &[Action],
     attributes: Attributes,
 ) -> Result<c_int, Errno> {
-    match fork::fork_for_spawn(process)? {
+    // As in glibc: no handler of the program's runs in the child.
+    let (mask, programs) = signal::block_all();
+    let born = fork::fork_for_spawn(process);
+    if !matches!(born, Ok(Born::Child(_))) {
+        signal::set_mask(mask);
+    }
+    match born? {
         Born::Child(end) => {
+            signal::leave_program(programs);
             let failed = child(process, program, actions, attributes);
             // The parent may have died: then nobody needs to know.
             let _ = rustix::io::write(&end, &failed.to_ne_bytes());
@@ -312,11 +320,16 @@ fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*
     Ok(stream)
 }
 
+unsafe extern "C-unwind" {
+    /// A thread may be cancelled in here.
+    fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
+}
+
 fn wait_for(pid: c_int) -> Result<c_int, Errno> {
     let mut status = 0;
     loop {
-        // SAFETY: waits for a child of ours.
-        if unsafe { libc::waitpid(pid, &raw mut status, 0) } >= 0 {
+        // SAFETY: waits for a child of ours; handlers of the program's may run meanwhile.
+        if outside(|| unsafe { waitpid(pid, &raw mut status, 0) }) >= 0 {
             return Ok(status);
         }
         if errno() != libc::EINTR {
@@ -330,8 +343,9 @@ fn command(process: &Process, text: *const c_char) -> Served<c_int> {
     if text.is_null() {
         return Ok(1);
     }
-    // SAFETY: signal calls on structures of our own, restored below.
-    let (before, attributes, interrupt, quit) = unsafe {
+    // SAFETY: signal calls on structures of our own, restored below. The mask and the actions are
+    // the program's only outside.
+    let (before, attributes, interrupt, quit) = outside(|| unsafe {
         let mut before: sigset_t = std::mem::zeroed();
         let mut block: sigset_t = std::mem::zeroed();
         libc::sigaddset(&raw mut block, libc::SIGCHLD);
@@ -355,7 +369,7 @@ fn command(process: &Process, text: *const c_char) -> Served<c_int> {
         let flags = libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
         libc::posix_spawnattr_setflags(&raw mut attributes, flags as c_short);
         (before, attributes, interrupt, quit)
-    };
+    });
     let arguments = lifecycle::shell(text);
     let program = Program {
         file: b"/bin/sh",
@@ -370,11 +384,11 @@ fn command(process: &Process, text: *const c_char) -> Served<c_int> {
         Err(_) => Ok(127 << 8),
     };
     // SAFETY: puts back what was there.
-    unsafe {
+    outside(|| unsafe {
         libc::sigaction(libc::SIGINT, &raw const interrupt, std::ptr::null_mut());
         libc::sigaction(libc::SIGQUIT, &raw const quit, std::ptr::null_mut());
         libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-    }
+    });
     Ok(status?)
 }
 

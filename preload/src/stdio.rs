@@ -57,10 +57,10 @@ const APPENDING: c_int = 0x1000;
 
 #[repr(C)]
 struct Functions {
-    read: unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> isize,
-    write: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> isize,
-    seek: unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int,
-    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+    read: unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, usize) -> isize,
+    write: unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize) -> isize,
+    seek: unsafe extern "C-unwind" fn(*mut c_void, *mut i64, c_int) -> c_int,
+    close: unsafe extern "C-unwind" fn(*mut c_void) -> c_int,
 }
 
 unsafe extern "C" {
@@ -72,11 +72,15 @@ unsafe extern "C" {
 }
 
 // The cookie is the number. These run outside: the calls are the interposed ones.
-unsafe extern "C" fn cookie_read(cookie: *mut c_void, to: *mut c_void, len: usize) -> isize {
+unsafe extern "C-unwind" fn cookie_read(cookie: *mut c_void, to: *mut c_void, len: usize) -> isize {
     // SAFETY: stdio's own buffer.
     unsafe { libc::read(cookie as c_int, to, len) }
 }
-unsafe extern "C" fn cookie_write(cookie: *mut c_void, from: *const c_void, len: usize) -> isize {
+unsafe extern "C-unwind" fn cookie_write(
+    cookie: *mut c_void,
+    from: *const c_void,
+    len: usize,
+) -> isize {
     let mut done = 0;
     while done < len {
         // SAFETY: inside stdio's own buffer.
@@ -88,7 +92,11 @@ unsafe extern "C" fn cookie_write(cookie: *mut c_void, from: *const c_void, len:
     }
     done as isize
 }
-unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
+unsafe extern "C-unwind" fn cookie_seek(
+    cookie: *mut c_void,
+    offset: *mut i64,
+    whence: c_int,
+) -> c_int {
     // SAFETY: stdio's own variable.
     unsafe {
         let at = libc::lseek(cookie as c_int, *offset, whence);
@@ -99,7 +107,7 @@ unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: 
     }
     0
 }
-unsafe extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn cookie_close(cookie: *mut c_void) -> c_int {
     // SAFETY: the number is the stream's.
     unsafe { libc::close(cookie as c_int) }
 }

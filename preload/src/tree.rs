@@ -78,7 +78,8 @@ interpose! {
 
 // ---- tree walks
 
-type Visit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int, *mut c_void) -> c_int;
+type Visit =
+    unsafe extern "C-unwind" fn(*const c_char, *const libc::stat, c_int, *mut c_void) -> c_int;
 /// `struct FTW`.
 #[repr(C)]
 struct Depth {

@@ -19,6 +19,13 @@ pub use rustix::io::Errno;
 pub use types::*;
 pub use user::{Opened, User};
 
+/// A wait was ended because the face keeps a signal back. Never shown to a program: the face makes
+/// the call again after the handler, or gives `EINTR`. (As the kernel's own `ERESTARTSYS`.)
+pub const INTERRUPTED: Errno = Errno::from_raw_os_error(512);
+
+/// The call is to be made again, whatever the handler says: nothing of it has happened.
+pub const BEGIN_ANEW: Errno = Errno::from_raw_os_error(513);
+
 /// What a contract call returns: a value or the `errno` that Linux would give.
 pub type Result<T> = core::result::Result<T, Errno>;
 

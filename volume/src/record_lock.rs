@@ -99,7 +99,8 @@ impl Volume {
         }
     }
 
-    /// Sleeps until something changes in the chain, or the refuser turns out to be dead.
+    /// Sleeps until something changes in the chain, or the refuser turns out to be dead, or a signal
+    /// comes (`INTERRUPTED`, `BEGIN_ANEW`).
     fn wait_for(&self, chain: Chain<'_>, ino: u64, me: Holder, refuser: Holder) -> Result<()> {
         let change = chain.at + CHANGE;
         // A full table finds no circles.
@@ -112,7 +113,8 @@ impl Volume {
             Some(entry) => self.refuse_circle(me, refuser, entry),
             None => Ok(()),
         };
-        let waited = circle.map(|()| self.rt.wait(change, seen as u32, PATIENCE));
+        let wait = |()| self.rt.wait_interruptible(change, seen as u32, PATIENCE);
+        let waited = circle.and_then(wait);
         self.rt.add(change, WAITER.wrapping_neg())?;
         if let (Some(entry), Ok(())) = (said, circle) {
             self.unsay_waiting(entry)?;

@@ -162,6 +162,20 @@ impl Runtime {
         self.map.futex_wait(self.base + offset, expected, Some(timeout))
     }
 
+    /// The same, for a wait that a signal may end: `INTERRUPTED` or `BEGIN_ANEW` then.
+    pub(crate) fn wait_interruptible(
+        &self,
+        offset: u64,
+        expected: u32,
+        timeout: Duration,
+    ) -> Result<bool, rustix::io::Errno> {
+        match self.map.futex_wait_interruptible(self.base + offset, expected, timeout) {
+            Err(rustix::io::Errno::INTR) => Err(vfs::INTERRUPTED),
+            Err(_) => Err(vfs::BEGIN_ANEW),
+            Ok(woken) => Ok(woken),
+        }
+    }
+
     pub(crate) fn wake(&self, offset: u64) {
         self.map.futex_wake(self.base + offset, u32::MAX);
     }

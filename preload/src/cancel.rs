@@ -1,0 +1,159 @@
+//! Threads that are cancelled: never while they are inside.
+//!
+//! A deferred cancellation acts in glibc's own cancellation points, none of which our code calls
+//! while it is inside; so the calls that POSIX makes such points, and that we serve, look at it by
+//! themselves: a flag in the thread's record, set by `pthread_cancel`, keeps that free for all who
+//! are not cancelled. An asynchronous one acts at any instruction: while a thread of that type is
+//! inside, its type is deferred. The stack is then unwound through our frames.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use crate::entry::Real;
+use crate::thread::{self, ASYNCHRONOUS, CANCELLED, here};
+
+const DEFERRED_TYPE: c_int = 0;
+const ASYNCHRONOUS_TYPE: c_int = 1;
+
+/// Whether a function is a cancellation point.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Point {
+    /// It is none.
+    Never,
+    /// Only if it waits for a lock.
+    Waiting,
+    /// Whenever it is called.
+    Always,
+}
+
+/// The served calls that are cancellation points, as in glibc.
+const ALWAYS: &[&str] = &[
+    "close",
+    "copy_file_range",
+    "creat",
+    "creat64",
+    "fallocate",
+    "fallocate64",
+    "fdatasync",
+    "fsync",
+    "msync",
+    "open",
+    "open64",
+    "openat",
+    "openat64",
+    "posix_fallocate",
+    "posix_fallocate64",
+    "pread",
+    "pread64",
+    "preadv",
+    "preadv2",
+    "preadv64",
+    "preadv64v2",
+    "pwrite",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "pwritev64",
+    "pwritev64v2",
+    "read",
+    "readv",
+    "splice",
+    "sync_file_range",
+    "tee",
+    "write",
+    "writev",
+    "__open_2",
+    "__open64_2",
+    "__openat_2",
+    "__openat64_2",
+    "__read_chk",
+    "__pread_chk",
+    "__pread64_chk",
+];
+const WAITING: &[&str] = &["fcntl", "fcntl64", "lockf", "lockf64"];
+
+const fn holds(list: &[&str], name: &str) -> bool {
+    let name = name.as_bytes();
+    let mut index = 0;
+    while index < list.len() {
+        let other = list[index].as_bytes();
+        let mut at = 0;
+        while at < name.len() && at < other.len() && name[at] == other[at] {
+            at += 1;
+        }
+        if at == name.len() && at == other.len() {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+/// What the function of this name is.
+pub const fn point(name: &str) -> Point {
+    if holds(ALWAYS, name) {
+        Point::Always
+    } else if holds(WAITING, name) {
+        Point::Waiting
+    } else {
+        Point::Never
+    }
+}
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// Ends the thread if somebody has cancelled it and it allows that. Never inside.
+#[cold]
+pub fn act() {
+    if here().flags.load(Ordering::Relaxed) & CANCELLED != 0 {
+        // SAFETY: no lock is held, and the frames of the call are unwound.
+        unsafe { pthread_testcancel() };
+    }
+}
+
+fn set_type(kind: c_int, old: *mut c_int) -> c_int {
+    type Function = unsafe extern "C-unwind" fn(c_int, *mut c_int) -> c_int;
+    static REAL: Real = Real::new("pthread_setcanceltype\0");
+    // SAFETY: glibc's function of this name.
+    unsafe { std::mem::transmute::<usize, Function>(REAL.address())(kind, old) }
+}
+
+/// A thread of the asynchronous type enters.
+pub fn hold() {
+    set_type(DEFERRED_TYPE, std::ptr::null_mut());
+}
+
+/// It has left; a cancellation meanwhile acts in here.
+pub fn release() {
+    set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
+}
+
+// SAFETY: the symbol replaces glibc's of the same name and has its signature.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
+    let flags = &here().flags;
+    if kind == ASYNCHRONOUS_TYPE {
+        flags.fetch_or(ASYNCHRONOUS, Ordering::Relaxed);
+        return set_type(kind, old);
+    }
+    let result = set_type(kind, old);
+    if result == 0 {
+        flags.fetch_and(!ASYNCHRONOUS, Ordering::Relaxed);
+    }
+    result
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+    type Function = unsafe extern "C-unwind" fn(libc::pthread_t) -> c_int;
+    static REAL: Real = Real::new("pthread_cancel\0");
+    // SAFETY: by the C contract the thread exists. First the flag: when the thread is told it may
+    // end at once.
+    unsafe {
+        thread::of(thread).flags.fetch_or(CANCELLED, Ordering::Relaxed);
+        std::mem::transmute::<usize, Function>(REAL.address())(thread)
+    }
+}

@@ -1,0 +1,262 @@
+//! Signals on their way to the program's handlers.
+//!
+//! A handler of the program's never runs while its thread is inside: so it may read, write, lock,
+//! fork, `longjmp` or end the thread. Where the program has a handler, the kernel has ours:
+//! [`arrive`]. Outside, it calls the program's in its own frame, so that mask, stack, `siginfo` and
+//! context are the real ones. Inside, it keeps the signal back: it notes it in the thread's record
+//! and returns with everything blocked but faults. When the thread leaves, [`deliver`] queues the
+//! signal to the thread once more and restores the mask: then the kernel delivers it for the second
+//! time. A thread that waits for somebody in our code is woken (see [`pmem::interrupt`]).
+//!
+//! Faults of the program are given at once, in the frame of the fault. SIGSEGV and SIGBUS always
+//! come here first, because guarded copies make them too; what the kernel would have done by itself
+//! is done by letting the fault happen again.
+//!
+//! Invariant: while `PENDING` is set, what is kept and the mask are written by nobody.
+//! No locks: handlers find their handler in [`crate::sigaction`] by one load.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+
+use libc::siginfo_t;
+use pmem::interrupt::{Watched, redirect, system_call, watch};
+
+use crate::sigaction;
+use crate::thread::{CANCELLED, PENDING, SENT, Thread, here};
+
+/// A kept signal, as the kernel gave it.
+pub type Kept = siginfo_t;
+
+/// The signals that faults raise.
+pub const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// All signals but those of faults, as the kernel's mask.
+const KEEPABLE: u64 = {
+    let mut mask = u64::MAX;
+    let mut index = 0;
+    while index < FAULTS.len() {
+        mask &= !(1 << (FAULTS[index] - 1));
+        index += 1;
+    }
+    mask
+};
+
+/// The first number of the signals that queue.
+const REALTIME: c_int = 32;
+
+/// A handler as the kernel calls it; one that takes only the number ignores the rest.
+pub type Handler = extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// Sets the calling thread's whole mask; gives the one before.
+pub fn set_mask(mask: u64) -> u64 {
+    let mut before = 0_u64;
+    let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);
+    let arguments = [libc::SIG_SETMASK as usize, new, old, size_of::<u64>(), 0, 0];
+    // SAFETY: two words of the kernel's size. It does not fail.
+    let _ = unsafe { system_call(libc::SYS_rt_sigprocmask, arguments) };
+    before
+}
+
+/// The mask in a handler's context, which the thread gets when the handler returns: the kernel's
+/// 8 bytes of it.
+fn mask_of(context: *mut c_void) -> *mut u64 {
+    // SAFETY: the kernel's context of this handler.
+    unsafe { (&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
+}
+
+/// The kernel's handler of every signal that the program handles, and of SIGSEGV and SIGBUS.
+pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel called us with these.
+    let code = unsafe { (*info).si_code };
+    let fault = FAULTS.iter().position(|&fault| fault == signal);
+    if fault.is_some() && code > 0 {
+        // SAFETY: as above.
+        if unsafe { pmem::handle_fault(signal, info, context) } {
+            return;
+        }
+        return give(signal, info, context);
+    }
+    let thread = here();
+    if !thread.is_inside() {
+        return give(signal, info, context);
+    }
+    match fault {
+        Some(index) => keep_sent(thread, index, info),
+        // Somebody unblocked it although one is kept: `abort`, called by our own code.
+        None if thread.flags.load(Ordering::Relaxed) & PENDING != 0 => {
+            return give(signal, info, context);
+        }
+        None => keep(thread, signal, info, context),
+    }
+    // SAFETY: the kernel's context of this handler.
+    unsafe { redirect(context) };
+}
+
+fn keep(thread: &Thread, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let mask = mask_of(context);
+    // SAFETY: the thread's own record, which nobody reads before the flag is set; the context is
+    // the kernel's.
+    unsafe {
+        thread.kept.get().write(info.read());
+        thread.mask.store(mask.read(), Ordering::Relaxed);
+        mask.write(mask.read() | KEEPABLE);
+    }
+    thread.restarts.store(sigaction::restarts(signal), Ordering::Relaxed);
+    thread.flags.fetch_or(PENDING, Ordering::Relaxed);
+}
+
+/// A fault's signal that somebody sent: it cannot be blocked, so it has a place of its own. A
+/// second one before the first is given is lost, as with any signal that is pending already.
+fn keep_sent(thread: &Thread, index: usize, info: *mut siginfo_t) {
+    // SAFETY: the thread's own record.
+    let kept = unsafe { &mut (*thread.sent.get())[index] };
+    if kept.si_signo != 0 {
+        return;
+    }
+    // SAFETY: the kernel's information.
+    *kept = unsafe { info.read() };
+    thread.restarts.store(sigaction::restarts(kept.si_signo), Ordering::Relaxed);
+    thread.flags.fetch_or(SENT, Ordering::Relaxed);
+}
+
+/// Calls the program's handler, or does what the kernel would do without one.
+fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    match sigaction::take(signal) {
+        libc::SIG_DFL | libc::SIG_IGN => without_handler(signal, info),
+        handler => {
+            // SAFETY: the program installed this address as a handler; on this machine one that
+            // takes fewer arguments may be called with all.
+            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            handler(signal, info, context);
+        }
+    }
+}
+
+/// SIGSEGV or SIGBUS where the program has no handler (or has just lost a one-shot one).
+fn without_handler(signal: c_int, info: *mut siginfo_t) {
+    // SAFETY: the kernel's information.
+    let sent = unsafe { (*info).si_code } <= 0;
+    if sent && sigaction::is_ignored(signal) {
+        return;
+    }
+    // A fault happens again when we return, and ends the process as it should; an ignored one too.
+    sigaction::make_default(signal);
+    if sent || !FAULTS.contains(&signal) {
+        queue(signal, info);
+    }
+}
+
+/// Sends a signal to the calling thread, with what the first sender said.
+fn queue(signal: c_int, info: *const siginfo_t) {
+    let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
+    let arguments = [process, thread, signal as usize, info as usize, 0, 0];
+    // SAFETY: numbers, and a whole structure.
+    unsafe {
+        if system_call(libc::SYS_rt_tgsigqueueinfo, arguments).is_err() {
+            // No room in the queue: better without its value than lost.
+            let _ = system_call(libc::SYS_tgkill, arguments);
+        }
+    }
+}
+
+/// Takes the next pending signal of this number, if there is one.
+fn next_pending(signal: c_int) -> Option<Kept> {
+    let set = 1_u64 << (signal - 1);
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: all zeros is a value of this plain structure, which the kernel fills in.
+    unsafe {
+        let mut kept: Kept = std::mem::zeroed();
+        let (set, kept_at) = ((&raw const set) as usize, (&raw mut kept) as usize);
+        let arguments = [set, kept_at, (&raw const now) as usize, size_of::<u64>(), 0, 0];
+        system_call(libc::SYS_rt_sigtimedwait, arguments).is_ok().then_some(kept)
+    }
+}
+
+/// The thread has left: what was kept back is given now, by the kernel.
+///
+/// The handlers may come here again, and need not come back.
+pub fn deliver(thread: &Thread) {
+    let errno = crate::entry::errno();
+    let restarts = thread.restarts.load(Ordering::Relaxed);
+    let now = set_mask(u64::MAX);
+    let flags = thread.flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
+    let mut mask = now;
+    if flags & PENDING != 0 {
+        mask = thread.mask.load(Ordering::Relaxed);
+        // SAFETY: the thread's own record, and everything is blocked.
+        queue_first(unsafe { &*thread.kept.get() });
+    }
+    if flags & SENT != 0 {
+        // SAFETY: as above; all zeros are no signals.
+        let sent = unsafe { thread.sent.get().replace(std::mem::zeroed()) };
+        for kept in sent.iter().filter(|kept| kept.si_signo != 0) {
+            queue(kept.si_signo, kept);
+        }
+    }
+    // The handlers run in here.
+    set_mask(mask);
+    // For the call that was interrupted, whatever the handlers' own calls met.
+    thread.restarts.store(restarts, Ordering::Relaxed);
+    crate::entry::set_errno(errno);
+}
+
+/// Queues a kept signal in front of those of its number that came after it.
+fn queue_first(kept: &Kept) {
+    let signal = kept.si_signo;
+    let mut later = Vec::new();
+    while signal >= REALTIME
+        && let Some(next) = next_pending(signal)
+    {
+        later.push(next);
+    }
+    queue(signal, kept);
+    for next in &later {
+        queue(signal, next);
+    }
+}
+
+/// In a forked child: what was kept back is the parent's, which gets it.
+pub fn forked() {
+    let thread = here();
+    let flags = thread.flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
+    if flags & SENT != 0 {
+        // SAFETY: the thread's own record; all zeros are no signals.
+        unsafe { thread.sent.get().write(std::mem::zeroed()) };
+    }
+    if flags & PENDING != 0 {
+        set_mask(thread.mask.load(Ordering::Relaxed));
+    }
+}
+
+/// Blocks everything around a fork whose child becomes another program. Gives what the thread is
+/// to have afterwards, and the program's own mask.
+pub fn block_all() -> (u64, u64) {
+    let before = set_mask(u64::MAX);
+    let thread = here();
+    let kept = thread.flags.load(Ordering::Relaxed) & PENDING != 0;
+    (before, if kept { thread.mask.load(Ordering::Relaxed) } else { before })
+}
+
+/// In a child that is to become another program, forked after [`block_all`]: no handler of the
+/// program's runs any more. `mask`: the program's own.
+pub fn leave_program(mask: u64) {
+    set_mask(u64::MAX);
+    sigaction::drop_handlers();
+    here().flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
+    set_mask(mask);
+}
+
+/// What ends a wait of the calling thread.
+fn watched() -> Watched {
+    let word = &here().flags;
+    Watched { word, urgent: PENDING | SENT, idle: CANCELLED }
+}
+
+/// Before the volume is attached: from here on faults come to us.
+pub fn start() {
+    pmem::own_fault_handler();
+    sigaction::start();
+    watch(watched);
+}

@@ -1,0 +1,190 @@
+//! What the library knows of each thread: how deep it is inside, and what waits until it leaves.
+//!
+//! A thread is *inside* while its depth is not 0: our code runs, may hold locks, and what it calls
+//! is never served by itself. The program's code (a signal handler, a callback, the end of a
+//! cancelled thread) never runs while its thread is inside: [`crate::signal`] keeps signals back,
+//! [`crate::cancel`] keeps asynchronous cancellation back, and the end of the outermost [`Inside`]
+//! lets both happen.
+//!
+//! The record lies in the thread's static TLS block, at the same distance from the thread pointer
+//! in all threads, so that it is found in two loads and without `__tls_get_addr`; it is zero in
+//! a new thread.
+//!
+//! Invariants: `depth` changes only in its own thread, and a signal handler leaves it as it found
+//! it (or never comes back, to a place where it is 0). `flags` changes by atomic operations: also
+//! by handlers, and `CANCELLED` by other threads. Whoever leaves sets `depth` to 0 *before* looking
+//! at `flags`: a signal before that is kept back and seen, one after it runs its handler at once.
+
+use std::arch::{asm, global_asm};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use crate::cancel;
+use crate::signal::{self, Kept};
+
+/// A signal was kept back, and all but the faults are blocked until it is given.
+pub const PENDING: u32 = 1;
+/// A signal of a fault's number was sent by somebody and kept back.
+pub const SENT: u32 = 2;
+/// The thread's cancellation type is asynchronous.
+pub const ASYNCHRONOUS: u32 = 4;
+/// Somebody has cancelled the thread.
+pub const CANCELLED: u32 = 8;
+
+/// One thread's record.
+#[repr(C, align(64))]
+pub struct Thread {
+    /// How many [`Inside`] there are.
+    pub depth: AtomicU32,
+    /// What waits, of the constants above.
+    pub flags: AtomicU32,
+    /// The signal mask before `PENDING` was set.
+    pub mask: AtomicU64,
+    /// Whether the kernel would restart a call that the kept signal interrupts.
+    pub restarts: AtomicBool,
+    /// The kept signal, while `PENDING`.
+    pub kept: UnsafeCell<Kept>,
+    /// The kept signals of faults' numbers, while `SENT`; number 0: none.
+    pub sent: UnsafeCell<[Kept; signal::FAULTS.len()]>,
+}
+
+const BYTES: usize = size_of::<Thread>();
+
+global_asm!(
+    ".pushsection .tbss.solera_thread,\"awT\",@nobits",
+    ".balign 64",
+    ".globl solera_thread",
+    ".hidden solera_thread",
+    ".type solera_thread, @object",
+    ".size solera_thread, {bytes}",
+    "solera_thread:",
+    ".zero {bytes}",
+    ".popsection",
+    bytes = const BYTES,
+);
+
+/// The calling thread's record.
+#[inline]
+pub fn here() -> &'static Thread {
+    let at: *const Thread;
+    // SAFETY: the thread pointer (which points at itself) plus the distance that the dynamic linker
+    // put into the table. Not `pure`: code may go on in another thread after a callback.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr fs:[0]",
+            "add {at}, qword ptr [rip + solera_thread@GOTTPOFF]",
+            at = out(reg) at,
+            options(nostack, readonly),
+        );
+        &*at
+    }
+}
+
+/// The record of another thread, whose `pthread_t` is its thread pointer.
+///
+/// # Safety
+///
+/// The thread exists.
+pub unsafe fn of(thread: libc::pthread_t) -> &'static Thread {
+    // SAFETY: asks for a number.
+    let own = unsafe { libc::pthread_self() } as usize;
+    let distance = (std::ptr::from_ref(here()) as usize).wrapping_sub(own);
+    // SAFETY: static TLS lies at the same distance in every thread.
+    unsafe { &*((thread as usize).wrapping_add(distance) as *const Thread) }
+}
+
+impl Thread {
+    /// Whether our code runs.
+    #[inline]
+    pub fn is_inside(&self) -> bool {
+        self.depth.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn add_depth(&self, by: u32) {
+        self.depth.store(self.depth.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Takes `by` from the depth; at 0 lets happen what waits.
+    #[inline]
+    fn take_depth(&self, by: u32) {
+        compiler_fence(Ordering::SeqCst);
+        let depth = self.depth.load(Ordering::Relaxed).wrapping_sub(by);
+        self.depth.store(depth, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.flags.load(Ordering::Relaxed) != 0 && depth == 0 {
+            self.left();
+        }
+    }
+
+    #[cold]
+    fn entering(&self) {
+        if self.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0 && !self.is_inside() {
+            cancel::hold();
+        }
+    }
+
+    #[cold]
+    fn left(&self) {
+        let flags = self.flags.load(Ordering::Relaxed);
+        if flags & (PENDING | SENT) != 0 {
+            signal::deliver(self);
+        }
+        if flags & ASYNCHRONOUS != 0 {
+            cancel::release();
+        }
+    }
+}
+
+/// This thread is inside until dropped.
+pub struct Inside(());
+
+impl Inside {
+    /// Enters, or enters once more.
+    #[inline]
+    pub fn new() -> Self {
+        let thread = here();
+        if thread.flags.load(Ordering::Relaxed) != 0 {
+            thread.entering();
+        }
+        thread.add_depth(1);
+        Self(())
+    }
+
+    /// Whether this thread is inside.
+    pub fn already() -> bool {
+        here().is_inside()
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        here().take_depth(1);
+    }
+}
+
+/// The program's code runs until dropped.
+struct Outside(u32);
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let thread = here();
+        if self.0 != 0 && thread.flags.load(Ordering::Relaxed) != 0 {
+            thread.entering();
+        }
+        thread.add_depth(self.0);
+    }
+}
+
+/// Runs the program's own functions (callbacks), and calls that may wait for something outside, as
+/// if called from the program. No lock of ours may be held. They may throw, end the thread, or
+/// `longjmp` away: then the thread is not inside.
+pub fn outside<T>(call: impl FnOnce() -> T) -> T {
+    let thread = here();
+    let depth = thread.depth.load(Ordering::Relaxed);
+    let _outside = Outside(depth);
+    thread.take_depth(depth);
+    call()
+}
