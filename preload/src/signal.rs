@@ -81,28 +81,37 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
     if !thread.is_inside() {
         return give(signal, info, context);
     }
+    let kept = thread.flags.load(Ordering::Relaxed) & PENDING != 0;
     match fault {
         Some(index) => keep_sent(thread, index, info),
-        // Somebody unblocked it although one is kept: `abort`, called by our own code.
-        None if thread.flags.load(Ordering::Relaxed) & PENDING != 0 => {
-            return give(signal, info, context);
-        }
-        None => keep(thread, signal, info, context),
+        // `abort`, called by our own code, has unblocked it.
+        None if kept && signal == libc::SIGABRT => return give(signal, info, context),
+        None => keep(thread, kept, info, context),
     }
     // SAFETY: the kernel's context of this handler.
     unsafe { redirect(context) };
 }
 
-fn keep(thread: &Thread, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+/// Keeps a signal back. If one is kept already, both came at once: the kernel built the frame of
+/// that one on top of this one's, so this one's mask is the thread's, and it is queued again now,
+/// blocked as everything is.
+fn keep(thread: &Thread, another: bool, info: *mut siginfo_t, context: *mut c_void) {
     let mask = mask_of(context);
-    // SAFETY: the thread's own record, which nobody reads before the flag is set; the context is
-    // the kernel's.
-    unsafe {
-        thread.kept.get().write(info.read());
+    // SAFETY: the kernel's information and context, and the thread's own record, which nobody reads
+    // before the flag is set.
+    let signal = unsafe {
         thread.mask.store(mask.read(), Ordering::Relaxed);
         mask.write(mask.read() | KEEPABLE);
-    }
+        if !another {
+            thread.kept.get().write(info.read());
+        }
+        (*info).si_signo
+    };
+    // The first to be delivered decides, as in the kernel.
     thread.restarts.store(sigaction::restarts(signal), Ordering::Relaxed);
+    if another {
+        queue(signal, info);
+    }
     thread.flags.fetch_or(PENDING, Ordering::Relaxed);
 }
 

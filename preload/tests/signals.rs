@@ -1,0 +1,11 @@
+//! Signals and threads: handlers that use the volume at any moment, the rules of `sigaction` line
+//! by line against the kernel, waits that signals end, faults of the program's own, cancellation.
+
+mod support;
+
+use support::same;
+
+#[test]
+fn every_call_is_interrupted() {
+    same("interrupted");
+}
