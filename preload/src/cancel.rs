@@ -113,11 +113,12 @@ pub fn act() {
     }
 }
 
+static SET_TYPE: Real = Real::new("pthread_setcanceltype\0");
+
 fn set_type(kind: c_int, old: *mut c_int) -> c_int {
     type Function = unsafe extern "C-unwind" fn(c_int, *mut c_int) -> c_int;
-    static REAL: Real = Real::new("pthread_setcanceltype\0");
     // SAFETY: glibc's function of this name.
-    unsafe { std::mem::transmute::<usize, Function>(REAL.address())(kind, old) }
+    unsafe { std::mem::transmute::<usize, Function>(SET_TYPE.address())(kind, old) }
 }
 
 /// A thread of the asynchronous type enters.
@@ -134,6 +135,8 @@ pub fn release() {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
     let flags = &here().flags;
+    // Found before the flag is set: finding it goes inside.
+    SET_TYPE.address();
     if kind == ASYNCHRONOUS_TYPE {
         flags.fetch_or(ASYNCHRONOUS, Ordering::Relaxed);
         return set_type(kind, old);
