@@ -10,7 +10,7 @@
 //! Nothing here locks or allocates.
 
 use rustix::io::Errno;
-use std::arch::global_asm;
+use std::arch::{asm, global_asm};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -147,8 +147,25 @@ pub unsafe fn wait_call(number: i64, arguments: [usize; 6]) -> Result<usize, Err
 ///
 /// The arguments are what this system call demands.
 pub unsafe fn system_call(number: i64, arguments: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: as above; no bit of the word counts.
-    result_of(unsafe { solera_wait_call(&raw const NOTHING, 0, number, &raw const arguments) })
+    let result: i64;
+    // SAFETY: the caller vouches for the arguments; the clobbers are those of `syscall`. Not in the
+    // window above: such a call is never ended early.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") arguments[0],
+            in("rsi") arguments[1],
+            in("rdx") arguments[2],
+            in("r10") arguments[3],
+            in("r8") arguments[4],
+            in("r9") arguments[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result_of(result as isize)
 }
 
 /// In a signal handler, after an urgent bit was set: ends the wait that the signal found.

@@ -81,24 +81,27 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
     if !thread.is_inside() {
         return give(signal, info, context);
     }
-    let kept = thread.flags.load(Ordering::Relaxed) & PENDING != 0;
     match fault {
         Some(index) => keep_sent(thread, index, info),
         // `abort`, called by our own code, has unblocked it.
-        None if kept && signal == libc::SIGABRT => return give(signal, info, context),
-        None => keep(thread, kept, info, context),
+        None if signal == libc::SIGABRT && thread.flags.load(Ordering::Relaxed) & PENDING != 0 => {
+            return give(signal, info, context);
+        }
+        None => keep(thread, info, context),
     }
     // SAFETY: the kernel's context of this handler.
     unsafe { redirect(context) };
 }
 
-/// Keeps a signal back. If one is kept already, both came at once: the kernel built the frame of
-/// that one on top of this one's, so this one's mask is the thread's, and it is queued again now,
-/// blocked as everything is.
-fn keep(thread: &Thread, another: bool, info: *mut siginfo_t, context: *mut c_void) {
+/// Keeps a signal back. If one is kept already, that came at the same time: it was handled on top
+/// of this one's frame, so this one's mask is the thread's; and this one is queued again at once.
+fn keep(thread: &Thread, info: *mut siginfo_t, context: *mut c_void) {
+    // Another could come until here, and be handled; from here on none comes.
+    set_mask(u64::MAX);
+    let another = thread.flags.load(Ordering::Relaxed) & PENDING != 0;
     let mask = mask_of(context);
     // SAFETY: the kernel's information and context, and the thread's own record, which nobody reads
-    // before the flag is set.
+    // while everything is blocked.
     let signal = unsafe {
         thread.mask.store(mask.read(), Ordering::Relaxed);
         mask.write(mask.read() | KEEPABLE);
