@@ -6,10 +6,11 @@ use std::fs;
 
 use support::{Place, Ran, solera};
 
-/// Two processes open FIFOs of the volume, which it does not serve: three times in all. One program
-/// is executed from the volume, which is a detour.
-const SCRIPT: &str = "cd $0 && mkfifo p && cp /bin/cat . && \
-                      { cat p; cat p; ./cat p; } 2>/dev/null; sh -c 'cat p' 2>/dev/null; exit 3";
+/// Four processes make the volume their root, which it does not serve. One program is executed from
+/// the volume, which is a detour.
+const SCRIPT: &str = "cd $0 && cp /bin/cat . && ./cat /dev/null; PATH=$PATH:/usr/sbin; \
+                      { chroot .; chroot .; chroot .; } 2>/dev/null; \
+                      sh -c 'chroot .' 2>/dev/null; exit 3";
 
 fn run(place: &Place, volume: &str, options: &[&str], script: &str) -> Ran {
     let at = place.prefix();
@@ -27,8 +28,8 @@ fn the_report_counts_over_all_processes() {
         let line = told.lines().find(|line| line.contains(reason));
         line.unwrap_or_else(|| panic!("{reason}: {told}")).to_owned()
     };
-    let fifo = row("fifo-or-device-on-volume");
-    assert!(fifo.contains("refused: ENXIO") && fifo.ends_with(" 4"), "{told}");
+    let root = row("chroot-onto-volume");
+    assert!(root.contains("refused: EPERM") && root.ends_with(" 4"), "{told}");
     let copied = row("binary-copied-to-memory");
     assert!(copied.contains("served by a detour") && copied.ends_with(" 1"), "{told}");
 }
@@ -46,7 +47,7 @@ fn the_report_is_cut_to_the_most_frequent_and_written_as_json() {
     assert_eq!((&report["refused_calls"], &report["detour_calls"]), (&4.into(), &1.into()));
     assert_eq!(report["calls"].as_array().map(Vec::len), Some(1), "{text}");
     let first = &report["calls"][0];
-    assert_eq!((&first["error"], &first["calls"]), (&"ENXIO".into(), &4.into()), "{text}");
+    assert_eq!((&first["error"], &first["calls"]), (&"EPERM".into(), &4.into()), "{text}");
     run(&place, &volume, &["--report=many"], "true").ended_with(125);
 }
 
@@ -56,14 +57,10 @@ fn a_strict_program_is_ended_where_it_is_not_served() {
     let volume = place.volume("64M");
     let served = "cd $0 && echo x > f && cp f g && mv g h && cat h && rm f h";
     assert_eq!(run(&place, &volume, &["--strict-support"], served).ok(), "x\n");
-    let ran = run(&place, &volume, &["--strict-support"], "cd $0 && mkfifo p && cat p; echo $?");
+    let ran = run(&place, &volume, &["--strict-support"], "cd $0 && /usr/sbin/chroot .; echo $?");
     assert_eq!(ran.out, format!("{}\n", 128 + libc::SIGABRT), "{}", ran.err);
-    assert!(
-        ran.err.contains("solera: open is not served") || ran.err.contains("openat"),
-        "{}",
-        ran.err
-    );
-    assert!(ran.err.contains("fifo-or-device-on-volume, ENXIO"), "{}", ran.err);
+    assert!(ran.err.contains("solera: chroot is not served"), "{}", ran.err);
+    assert!(ran.err.contains("chroot-onto-volume, EPERM"), "{}", ran.err);
     solera(["fsck", &volume]).ok();
 }
 

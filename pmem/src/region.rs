@@ -15,6 +15,7 @@ use crate::copy::{self, LINE};
 use crate::cpu::{self, Dispatch, FlushKind};
 use crate::guard::install_fault_handler;
 use crate::hook::Hook;
+use crate::internal_fd::InternalFd;
 use crate::persist::{Dirty, Durable, InFlight};
 use crate::source::{self, Class, OpenError, OpenOptions, Source};
 use crate::user::{self, Fault, UserIn, UserOut};
@@ -37,7 +38,7 @@ pub struct Region {
     len: AtomicU64,
     /// Address space from `base` on that is ours, mapped or reserved.
     space: usize,
-    fd: Option<OwnedFd>,
+    fd: Option<InternalFd>,
     path: Option<PathBuf>,
     class: Class,
     reason: String,
@@ -274,7 +275,7 @@ impl Region {
             base,
             len: AtomicU64::new(0),
             space,
-            fd: Some(source::high_descriptor(source.fd)),
+            fd: Some(InternalFd::new(source.fd)),
             path: path.map(Path::to_owned),
             class: source.class,
             reason: source.reason,
@@ -380,6 +381,11 @@ impl Region {
     /// The descriptor of the file or device; -1 if there is none.
     pub fn fd(&self) -> RawFd {
         self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// Goes on under another number of its descriptor; the old one stays open for the caller.
+    pub fn vacate_fd(&self) -> Result<(), Errno> {
+        self.fd.as_ref().map_or(Err(Errno::BADF), InternalFd::vacate)
     }
 
     /// The path it was opened by.

@@ -210,13 +210,6 @@ fn forced(path: &Path, options: &OpenOptions) -> Result<Option<(Class, &'static 
     }
 }
 
-/// Moves a descriptor out of the way of the program, which expects the lowest numbers for its own:
-/// to 1000 or above. Where the process's limit does not allow that, the descriptor stays as it is.
-#[must_use]
-pub fn high_descriptor(fd: OwnedFd) -> OwnedFd {
-    rustix::io::fcntl_dupfd_cloexec(&fd, 1000).unwrap_or(fd)
-}
-
 /// What to say about a path that `open` refused.
 pub(crate) fn explain_open(path: &Path, errno: Errno, write: bool) -> OpenError {
     let how = if write { "reading and writing" } else { "reading" };
@@ -334,14 +327,5 @@ mod tests {
         assert!(said(Errno::PERM, false).contains("no permission for reading;"));
         assert!(said(Errno::ROFS, true).contains("read-only"));
         assert!(said(Errno::MFILE, true).contains("for reading and writing gave: "));
-    }
-
-    #[test]
-    fn descriptors_move_up_and_close_on_exec() {
-        let fd = open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
-        let high = high_descriptor(fd);
-        assert!(std::os::fd::AsRawFd::as_raw_fd(&high) >= 1000);
-        let flags = rustix::io::fcntl_getfd(&high).unwrap();
-        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     }
 }

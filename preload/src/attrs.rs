@@ -172,7 +172,8 @@ interpose! {
     fn [utimensat](dirfd: c_int, path: Text, to: Times, flags: c_int) -> c_int
     = |process, kernel| {
         if path.0.is_null() {
-            return at_descriptor(process, dirfd, |attr| times(process, attr, to.get()?));
+            // glibc's to refuse: `EINVAL`.
+            return Err(Stop::Kernel);
         }
         let kernel = |path| kernel(HERE, Text(path), to, flags);
         at_path(process, (dirfd, path, flags), kernel, |attr| times(process, attr, to.get()?))

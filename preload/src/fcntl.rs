@@ -7,10 +7,11 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::Ordering;
 
 use rustix::io::{DupFlags, FdFlags};
-use vfs::{Desc, Errno, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
+use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
 
 use crate::entry::{DONE, Served, Stop, interpose};
 use crate::fdtable;
+use crate::owners;
 use crate::pointers::Out;
 use crate::process::Process;
 use crate::rw::ours;
@@ -29,10 +30,11 @@ fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Served<
 
 /// `dup2` where the old or the new number is ours.
 fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> Served<c_int> {
-    if process.is_internal(new) || process.is_internal(old) {
+    if process.is_internal(old) {
         return Err(Stop::Errno(Errno::BADF));
     }
-    if fdtable::get(old).is_none() && fdtable::get(new).is_none() {
+    let in_the_way = process.is_internal(new);
+    if fdtable::get(old).is_none() && fdtable::get(new).is_none() && !in_the_way {
         return Err(Stop::Kernel);
     }
     if new < 0 || new as usize >= fdtable::NUMBERS_MAX {
@@ -45,7 +47,17 @@ fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> S
     let mut to = std::mem::ManuallyDrop::new(unsafe {
         <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(new)
     });
-    rustix::io::dup3(from, &mut to, flags)?;
+    let mut duplicate = || rustix::io::dup3(from, &mut to, flags);
+    if in_the_way {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        if limit.is_some_and(|limit| new as u64 >= limit) {
+            return Err(Stop::Errno(Errno::BADF));
+        }
+        rustix::io::fcntl_getfd(from)?;
+        process.make_way(new, &mut duplicate)?;
+    } else {
+        duplicate()?;
+    }
     let replaced = fdtable::clear(new);
     if let Some(desc) = source {
         fdtable::set_shared(old);
@@ -95,23 +107,7 @@ interpose! {
         match request {
             // The flag is the number's: the kernel keeps it.
             FIOCLEX | FIONCLEX => Err(Stop::Kernel),
-            FIONBIO => {
-                let on = Out(argument.cast::<c_int>()).value()? != 0;
-                let (_, flags) = process.fs.describe(desc)?;
-                let bit = libc::O_NONBLOCK;
-                let flags = if on { flags.0 | bit } else { flags.0 & !bit };
-                process.fs.set_flags(desc, OpenFlags(flags))?;
-                DONE
-            }
-            FIONREAD => {
-                let (node, _) = process.fs.describe(desc)?;
-                let at = process.fs.seek(desc, 0, Whence::Current)?;
-                let left = process.fs.attr(node)?.size.saturating_sub(at);
-                Out(argument.cast::<c_int>()).put(left.min(i32::MAX as u64) as c_int)?;
-                DONE
-            }
-            FICLONE | FICLONERANGE => Err(Stop::Errno(Errno::OPNOTSUPP)),
-            _ => Err(Stop::Errno(Errno::NOTTY)),
+            _ => device_control(process, desc, request, argument),
         }
     }
     fn [flock](fd: c_int, operation: c_int) -> c_int = |process, _| {
@@ -126,6 +122,10 @@ interpose! {
             libc::LOCK_UN => LockKind::Unlock,
             _ => return Err(Stop::Errno(Errno::INVAL)),
         };
+        let (_, flags) = process.fs.describe(desc)?;
+        if kind != LockKind::Unlock && !flags.reads() && !flags.writes() {
+            return Err(Stop::Errno(Errno::BADF));
+        }
         process.fs.flock(desc, kind, operation & libc::LOCK_NB == 0)?;
         DONE
     }
@@ -165,6 +165,52 @@ const FIOCLEX: c_ulong = libc::FIOCLEX;
 const FIONCLEX: c_ulong = libc::FIONCLEX;
 const FICLONE: c_ulong = 0x4004_9409;
 const FICLONERANGE: c_ulong = 0x4020_940d;
+const FIBMAP: c_ulong = 1;
+const FIGETBSZ: c_ulong = 2;
+const FS_IOC_GETFLAGS: c_ulong = 0x8008_6601;
+const FS_IOC_SETFLAGS: c_ulong = 0x4008_6602;
+
+/// `ioctl`, as a file system in memory answers it.
+fn device_control(
+    process: &Process,
+    desc: Desc,
+    request: c_ulong,
+    argument: *mut c_void,
+) -> Served<c_int> {
+    let number = Out(argument.cast::<c_int>());
+    let (node, flags) = process.fs.describe(desc)?;
+    if flags.path_only() {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    let attr = process.fs.attr(node)?;
+    match (request, attr.kind) {
+        (FIONBIO, _) => {
+            let bit = libc::O_NONBLOCK;
+            let flags = if number.value()? != 0 { flags.0 | bit } else { flags.0 & !bit };
+            process.fs.set_flags(desc, OpenFlags(flags))?;
+        }
+        (FIONREAD, Kind::File) => {
+            let at = process.fs.seek(desc, 0, Whence::Current)?;
+            number.put((attr.size as i64 - at as i64) as c_int)?;
+        }
+        (FIBMAP, Kind::File) => {
+            number.value()?;
+            return Err(Stop::Errno(Errno::INVAL));
+        }
+        (FIGETBSZ, _) => number.put(process.fs.stat_fs()?.block_size as c_int)?,
+        (FS_IOC_GETFLAGS, _) => number.put(0)?,
+        (FS_IOC_SETFLAGS, _) if number.value()? != 0 => {
+            return Err(Stop::Errno(Errno::OPNOTSUPP));
+        }
+        (FS_IOC_SETFLAGS, _) => {}
+        (FICLONE | FICLONERANGE, _) => return Err(Stop::Errno(Errno::OPNOTSUPP)),
+        _ => return Err(Stop::Errno(Errno::NOTTY)),
+    }
+    DONE
+}
+
+/// Asks how long what is written will live: not said.
+const F_GET_RW_HINT: c_int = 1035;
 
 /// The status flags that `F_SETFL` changes.
 const CHANGEABLE: c_int =
@@ -183,6 +229,11 @@ fn control(
     argument: usize,
 ) -> Served<c_int> {
     let lock = Out(argument as *mut libc::flock);
+    match command {
+        libc::F_GETFD | libc::F_SETFD | libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFL => {}
+        _ if process.fs.describe(desc)?.1.path_only() => return Err(Stop::Errno(Errno::BADF)),
+        _ => {}
+    }
     match command {
         libc::F_GETFD => {
             let flags = rustix::io::fcntl_getfd(fdtable::borrow(fd))?;
@@ -205,7 +256,11 @@ fn control(
             Ok(flags.0 & !TRANSIENT | shown)
         }
         libc::F_SETFL => {
-            let (_, flags) = process.fs.describe(desc)?;
+            let (node, flags) = process.fs.describe(desc)?;
+            let added = argument as c_int & !flags.0;
+            if added & libc::O_NOATIME != 0 && !process.cred().owns(&process.fs.attr(node)?) {
+                return Err(Stop::Errno(Errno::PERM));
+            }
             let flags = flags.0 & !CHANGEABLE | argument as c_int & CHANGEABLE;
             process.fs.set_flags(desc, OpenFlags(flags))?;
             DONE
@@ -225,8 +280,18 @@ fn control(
             }
             record_lock(process, desc, LockOwner::Description, &lock, wait)
         }
-        // Signals, leases, seals and pipe sizes mean nothing on a regular file here.
-        _ => Err(Stop::Refused("fcntl-command", Errno::INVAL)),
+        libc::F_SETPIPE_SZ | libc::F_GETPIPE_SZ => Err(Stop::Errno(Errno::BADF)),
+        libc::F_GET_SEALS => Ok(libc::F_SEAL_SEAL),
+        libc::F_ADD_SEALS => Err(Stop::Errno(Errno::PERM)),
+        libc::F_GETLEASE => Ok(libc::F_UNLCK),
+        F_GET_RW_HINT => {
+            Out(argument as *mut u64).put(0)?;
+            DONE
+        }
+        _ => match owners::control(desc, command, argument)? {
+            Some(value) => Ok(value),
+            None => Err(Stop::Refused("fcntl-command", Errno::INVAL)),
+        },
     }
 }
 

@@ -92,6 +92,13 @@ pub fn borrow_checked(fd: c_int) -> Result<BorrowedFd<'static>, Errno> {
 
 /// Takes the lowest free number from `min` on for `desc`. Structure lock held.
 pub fn install(desc: Desc, min: c_int, cloexec: bool) -> Result<c_int, Errno> {
+    let fd = reserve(min, cloexec)?;
+    set(fd, desc, false);
+    Ok(fd)
+}
+
+/// Makes the lowest free number from `min` on a placeholder that stands for nothing yet.
+pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
     let placeholder = borrow(PLACEHOLDER.load(Ordering::Acquire));
     let new: OwnedFd = if cloexec {
         rustix::io::fcntl_dupfd_cloexec(placeholder, min)?
@@ -103,7 +110,6 @@ pub fn install(desc: Desc, min: c_int, cloexec: bool) -> Result<c_int, Errno> {
         close_number(fd);
         return Err(Errno::MFILE);
     }
-    set(fd, desc, false);
     Ok(fd)
 }
 

@@ -8,12 +8,12 @@
 //! 125.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use pmem::InternalFd;
 use rustix::fs::{Mode, OFlags};
 use volume::{AttachOptions, Volume};
 
@@ -45,9 +45,6 @@ static KNOWN: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 /// The process that is making itself known just now.
 static ADOPTING: AtomicU32 = AtomicU32::new(0);
 static STARTED: AtomicBool = AtomicBool::new(false);
-
-/// Our descriptors stand at this number or beyond, if the limit allows.
-const INTERNAL_FROM: c_int = 1000;
 
 /// Run by the dynamic linker before the program's constructors.
 #[used]
@@ -225,7 +222,7 @@ fn attach(path: &[u8]) -> Result<Process, String> {
         })
         .collect();
     let report = std::env::var_os("SOLERA_REPORT").map(OsStringExt::into_vec);
-    volume.lend_anchor(std::os::fd::AsRawFd::as_raw_fd(&anchor));
+    volume.lend_anchor(Arc::clone(&anchor));
     let internal = volume.internal_descriptors();
     let in_flight = volume.anything_in_flight();
     let mut process = Process::new(volume, prefix, anchor, &internal, environment, report)
@@ -242,10 +239,9 @@ static RESUMED: AtomicBool = AtomicBool::new(false);
 static IN_FLIGHT: AtomicBool = AtomicBool::new(false);
 
 /// Opens the anchor directory at a high number.
-fn open_anchor(path: &std::path::Path) -> rustix::io::Result<OwnedFd> {
+fn open_anchor(path: &std::path::Path) -> rustix::io::Result<Arc<InternalFd>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let low = rustix::fs::open(path, flags, Mode::empty())?;
-    Ok(rustix::io::fcntl_dupfd_cloexec(&low, INTERNAL_FROM).unwrap_or(low))
+    Ok(Arc::new(InternalFd::new(rustix::fs::open(path, flags, Mode::empty())?)))
 }
 
 /// The file of this library, as the dynamic linker opened it.
@@ -263,7 +259,7 @@ fn library_path() -> Vec<u8> {
 
 fn inherit(process: &Process) {
     fdtable::set_placeholder(std::os::fd::AsRawFd::as_raw_fd(&process.anchor));
-    for &fd in &process.internal {
+    for fd in process.internal_numbers() {
         fdtable::hide(fd);
     }
     let held = variable(handover::HELD);

@@ -286,6 +286,8 @@ fn read_link(
     let text = path.bytes()?;
     let target = if text.is_empty() && fdtable::get(dirfd).is_some() {
         Target::Descriptor(dirfd)
+    } else if let Some((fd, [])) = paths::descriptor_link(text) {
+        Target::Descriptor(fd)
     } else {
         paths::resolve(process, dirfd, text, false)?
     };
@@ -300,13 +302,13 @@ fn read_link(
     let bytes = match &target {
         Target::Kernel => return Err(Stop::Kernel),
         Target::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
-        Target::Descriptor(fd) if !text.is_empty() => {
-            let desc = fdtable::get(*fd).ok_or(Errno::BADF)?;
-            let (node, _) = process.fs.describe(desc)?;
-            &paths::directory_path(process, node).map_err(|_| Errno::NOENT)?[..]
-        }
+        Target::Descriptor(fd) if !text.is_empty() => &paths::shown_path(process, *fd)?[..],
         _ => {
-            let node = paths::existing(process, &target)?.node;
+            let attr = paths::existing(process, &target)?;
+            let node = attr.node;
+            if text.is_empty() && attr.kind != Kind::Symlink {
+                return Err(Stop::Errno(Errno::NOENT));
+            }
             let whole = process.fs.read_link(node, &mut buffer)?;
             &buffer[..whole.min(PATH_BYTES_MAX)]
         }

@@ -4,13 +4,14 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use vfs::{Errno, Kind, OpenFlags, Opened};
+use vfs::{Attr, Errno, OpenFlags, Opened};
 
 use crate::entry::{Served, Stop, interpose};
 use crate::fdtable;
 use crate::paths::{self, Target};
 use crate::pointers::Text;
 use crate::process::Process;
+use crate::special;
 
 /// Opens `path`; `kernel` opens what is not ours, by directory and path.
 pub fn open_at(
@@ -26,25 +27,65 @@ pub fn open_at(
     let flags = taken.unwrap_or(flags);
     let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
     let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
-    let opened = match paths::resolve(process, dirfd, text, follow)? {
+    let target = match paths::resolve(process, dirfd, text, follow)? {
         Target::Kernel => return Err(Stop::Kernel),
         Target::Elsewhere(path) => return Ok(kernel(libc::AT_FDCWD, path.as_ptr())),
+        target => target,
+    };
+    taken?;
+    if let Some(attr) = special_target(process, &target)?
+        && flags & libc::O_PATH == 0
+    {
+        return special::open(process, &attr, flags);
+    }
+    // As in the kernel, without a number nothing is made or emptied.
+    let number = match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE) {
+        0 | libc::O_DIRECTORY => None,
+        _ => Some(fdtable::reserve(0, flags & libc::O_CLOEXEC != 0)?),
+    };
+    let opened = open_target(process, &target, flags, mode);
+    match (opened, number) {
+        (Ok(Opened::Here(desc)), Some(fd)) => {
+            process.install_at(desc, fd);
+            Ok(fd)
+        }
+        (Ok(Opened::Here(desc)), None) => {
+            Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?)
+        }
+        (Ok(Opened::Outside(path)), number) => {
+            number.into_iter().for_each(fdtable::close_number);
+            Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr()))
+        }
+        (Err(stop), number) => {
+            number.into_iter().for_each(fdtable::close_number);
+            Err(stop)
+        }
+    }
+}
+
+/// What was found if its data is not the volume's.
+fn special_target(process: &Process, target: &Target) -> Served<Option<Attr>> {
+    let attr = match target {
+        Target::Volume(found) if found.slash => None,
+        Target::Volume(found) => found.attr,
+        target => Some(paths::existing(process, target)?),
+    };
+    Ok(attr.filter(|attr| special::is_special(attr.kind)))
+}
+
+/// Opens what a path led to.
+fn open_target(process: &Process, target: &Target, flags: c_int, mode: c_uint) -> Served<Opened> {
+    let opened = match target {
+        Target::Kernel | Target::Elsewhere(_) => return Err(Stop::Kernel),
         Target::Descriptor(fd) => {
-            taken?;
-            let desc = fdtable::get(fd).ok_or(Errno::BADF)?;
+            let desc = fdtable::get(*fd).ok_or(Errno::BADF)?;
             let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
+            if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 {
+                return Err(Stop::Errno(Errno::EXIST));
+            }
             Opened::Here(process.user().open_node(&attr, flags)?)
         }
-        Target::Volume(found) => {
-            taken?;
-            let special = found.attr.is_some_and(|attr| {
-                !matches!(attr.kind, Kind::File | Kind::Directory | Kind::Symlink)
-            });
-            if special && flags & libc::O_PATH == 0 {
-                return Err(Stop::Refused("fifo-or-device-on-volume", Errno::NXIO));
-            }
-            process.user().open(&found, flags, mode)?
-        }
+        Target::Volume(found) => process.user().open(found, flags, mode)?,
     };
     if flags & libc::O_TRUNC != 0
         && let Opened::Here(desc) = opened
@@ -52,10 +93,7 @@ pub fn open_at(
         // The file is open and empty, whatever becomes of the pages that were mapped.
         let _ = process.resized_by(desc);
     }
-    match opened {
-        Opened::Here(desc) => Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?),
-        Opened::Outside(path) => Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr())),
-    }
+    Ok(opened)
 }
 
 /// The flags as the kernel takes them: `O_PATH` leaves only what says how the path is walked, a
@@ -114,6 +152,12 @@ interpose! {
         if process.close(fd)? { Ok(0) } else { Err(Stop::Kernel) }
     }
     fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int = |process, kernel| {
+        let known = (libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) as c_int;
+        if first > last || flags & !known != 0 {
+            return Err(Stop::Errno(Errno::INVAL));
+        }
+        // The table of ours is the process's: so is the kernel's for all that it can tell.
+        let flags = flags & !(libc::CLOSE_RANGE_UNSHARE as c_int);
         Ok(close_numbers(process, first, last, flags, &kernel))
     }
     fn [closefrom](first: c_int) -> () = |process, _| {

@@ -41,6 +41,8 @@ pub fn resolve(
 ) -> Result<Target, Errno> {
     match start(process, dirfd, path) {
         None => Ok(Target::Kernel),
+        // The link itself is the kernel's.
+        Some(Start::Descriptor(_)) if !follow => Ok(Target::Kernel),
         Some(start) => walk(process, start, follow),
     }
 }
@@ -67,6 +69,9 @@ fn walk(process: &Process, start: Start<'_>, follow: bool) -> Result<Target, Err
         // It may come back: `/pm/../pm/x`, or a symlink to `/proc/self/fd/3`.
         next = match absolute(process, &outside) {
             None => return Ok(Target::Elsewhere(c_text(&outside)?)),
+            Some(Start::Descriptor(_)) if !follow => {
+                return Ok(Target::Elsewhere(c_text(&outside)?));
+            }
             Some(Start::Descriptor(fd)) => Start::Descriptor(fd),
             Some(Start::At(node, text)) => Start::At(node, Cow::Owned(text.into_owned())),
         };
@@ -86,17 +91,26 @@ fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8]) -> Option<Start<'a
         }
         return joined(process, path, || Some(cwd.path.clone()));
     }
-    if let Some(desc) = fdtable::get(dirfd) {
-        // A description that went away meanwhile fails in the walk.
-        let node = process.fs.describe(desc).map_or(Node { ino: 0, generation: 0 }, |is| is.0);
-        return Some(Start::At(node, Cow::Borrowed(path)));
+    if fdtable::get(dirfd).is_some() {
+        return at_descriptor(process, dirfd, Cow::Borrowed(path));
     }
     joined(process, path, || kernel_path(dirfd))
 }
 
+/// Below the directory behind a number of ours.
+fn at_descriptor<'a>(process: &Process, fd: c_int, path: Cow<'a, [u8]>) -> Option<Start<'a>> {
+    let desc = fdtable::get(fd)?;
+    // A description that went away meanwhile fails in the walk.
+    let node = process.fs.describe(desc).map_or(Node { ino: 0, generation: 0 }, |is| is.0);
+    Some(Start::At(node, path))
+}
+
 fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
-    if let Some(fd) = descriptor_link(path) {
-        return Some(Start::Descriptor(fd));
+    if let Some((fd, rest)) = descriptor_link(path) {
+        if rest.is_empty() {
+            return Some(Start::Descriptor(fd));
+        }
+        return at_descriptor(process, fd, Cow::Borrowed(rest));
     }
     let as_written = path.starts_with(&process.prefix);
     let winding = || path.windows(2).any(|pair| pair == b"/." || pair == b"//");
@@ -137,24 +151,50 @@ fn kernel_path(dirfd: c_int) -> Option<Vec<u8>> {
     (path.first() == Some(&b'/')).then_some(path)
 }
 
-/// The descriptor of ours that a path under `/proc` or `/dev` names.
-fn descriptor_link(path: &[u8]) -> Option<c_int> {
+/// The descriptor of ours that a path under `/proc` or `/dev` names, and what follows its name.
+pub fn descriptor_link(path: &[u8]) -> Option<(c_int, &[u8])> {
     if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
         return None;
     }
-    let number = match path {
-        b"/dev/stdin" => 0,
-        b"/dev/stdout" => 1,
-        b"/dev/stderr" => 2,
+    let (number, rest) = match path {
+        b"/dev/stdin" => (0, &[][..]),
+        b"/dev/stdout" => (1, &[][..]),
+        b"/dev/stderr" => (2, &[][..]),
         _ => {
-            let own = format!("/proc/{}/fd/", rustix::process::getpid().as_raw_nonzero());
-            let digits = [b"/proc/self/fd/".as_slice(), b"/dev/fd/", own.as_bytes()]
-                .iter()
-                .find_map(|head| path.strip_prefix(*head))?;
-            std::str::from_utf8(digits).ok()?.parse().ok()?
+            let pid = rustix::process::getpid().as_raw_nonzero();
+            let own = format!("/proc/{pid}/fd/");
+            let task = format!("/proc/{pid}/task/{pid}/fd/");
+            let text = [
+                b"/proc/self/fd/".as_slice(),
+                b"/dev/fd/",
+                b"/proc/thread-self/fd/",
+                own.as_bytes(),
+                task.as_bytes(),
+            ]
+            .iter()
+            .find_map(|head| path.strip_prefix(*head))?;
+            let end = text.iter().position(|&byte| byte == b'/').unwrap_or(text.len());
+            let slashes = text[end..].iter().take_while(|&&byte| byte == b'/').count();
+            let number = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
+            (number, &text[end + slashes..])
         }
     };
-    fdtable::get(number).map(|_| number)
+    fdtable::get(number).map(|_| (number, rest))
+}
+
+/// What the link of a descriptor of ours says.
+pub fn shown_path(process: &Process, fd: c_int) -> Result<Vec<u8>, Errno> {
+    let desc = fdtable::get(fd).ok_or(Errno::BADF)?;
+    let (node, _) = process.fs.describe(desc)?;
+    let attr = process.fs.attr(node)?;
+    let path = match attr.kind {
+        Kind::Directory => directory_path(process, node).ok(),
+        _ if attr.nlink == 0 => None,
+        _ => process.walk().path_of_any(node.ino)?,
+    };
+    Ok(path.unwrap_or_else(|| {
+        [process.prefix.as_slice(), format!("/#{} (deleted)", node.ino).as_bytes()].concat()
+    }))
 }
 
 /// What exists at a path of ours: through a descriptor link, the descriptor's node.

@@ -5,10 +5,11 @@
 //! `cwd`. Neither is held while the engine may wait for another process, except in `fork`, which
 //! takes both so that the child gets them whole.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use pmem::InternalFd;
 use vfs::cred::Cred;
 use vfs::walk::Walk;
 use vfs::{Desc, Errno, FileSystem, Node, User};
@@ -32,11 +33,11 @@ pub struct Process {
     /// Where the volume's root appears: absolute, normal, without a final slash.
     pub prefix: Vec<u8>,
     /// The anchor directory, at a high number.
-    pub anchor: OwnedFd,
+    pub anchor: Arc<InternalFd>,
     /// Its device and inode number.
     pub anchor_identity: (u64, u64),
     /// The descriptor numbers that the program must not touch.
-    pub internal: Vec<i32>,
+    internal: Vec<AtomicI32>,
     /// `st_dev`.
     pub device: u64,
     /// The variables that a new image needs, as they stand in the environment: `NAME=value`.
@@ -63,7 +64,7 @@ impl Process {
     pub fn new(
         fs: Arc<dyn FileSystem>,
         prefix: Vec<u8>,
-        anchor: OwnedFd,
+        anchor: Arc<InternalFd>,
         engine: &[i32],
         environment: Vec<Vec<u8>>,
         report: Option<Vec<u8>>,
@@ -75,6 +76,7 @@ impl Process {
             .map_or_else(|_| Vec::new(), std::ffi::CString::into_bytes);
         let stat = rustix::fs::fstat(&anchor)?;
         let internal = [&[anchor.as_raw_fd()], engine].concat();
+        let internal = internal.into_iter().map(AtomicI32::new).collect();
         Ok(Self {
             fs,
             prefix,
@@ -138,13 +140,39 @@ impl Process {
 
     /// Whether a number is one of our own, which the program must not touch.
     pub fn is_internal(&self, fd: i32) -> bool {
-        self.internal.contains(&fd) || fd >= 0 && self.spare.load(Ordering::Relaxed) == fd
+        fdtable::is_hidden(fd) || fd >= 0 && self.spare.load(Ordering::Relaxed) == fd
     }
 
     /// All of those.
     pub fn internal_numbers(&self) -> impl Iterator<Item = i32> {
         let spare = self.spare.load(Ordering::Relaxed);
-        self.internal.iter().copied().chain((spare >= 0).then_some(spare))
+        let internal = self.internal.iter().map(|fd| fd.load(Ordering::Relaxed));
+        internal.chain((spare >= 0).then_some(spare))
+    }
+
+    /// The program wants an internal number: moves ours away and lets `replace` put the program's
+    /// there. Structure lock held: nobody maps through the old number meanwhile.
+    pub fn make_way(
+        &self,
+        number: i32,
+        replace: &mut dyn FnMut() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let new = if number == self.anchor.as_raw_fd() {
+            self.anchor.vacate()?;
+            fdtable::set_placeholder(self.anchor.as_raw_fd());
+            replace()?;
+            self.anchor.as_raw_fd()
+        } else {
+            self.fs.vacate(number, replace)?
+        };
+        fdtable::hide(new);
+        for internal in &self.internal {
+            // Several changes at once are kept apart by the structure lock.
+            if internal.load(Ordering::Relaxed) == number {
+                internal.store(new, Ordering::Relaxed);
+            }
+        }
+        Ok(())
     }
 
     /// Protects one number more from the program; -1: no longer.
@@ -167,6 +195,14 @@ impl Process {
                 Err(errno)
             }
         }
+    }
+
+    /// Gives `desc` a number that was reserved for it.
+    pub fn install_at(&self, desc: Desc, fd: i32) {
+        let lock = self.lock();
+        fdtable::set(fd, desc, false);
+        drop(lock);
+        crate::stdio::number_taken(fd);
     }
 
     /// Closes a number of ours. `false`: it is not ours.

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_long, c_uint};
 
-use vfs::{Desc, Errno, OpenFlags, UserIn, UserOut, Whence};
+use vfs::{Desc, Errno, Kind, OpenFlags, UserIn, UserOut, Whence};
 
 use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX, interpose};
 use crate::fdtable;
@@ -235,15 +235,23 @@ interpose! {
             _ => Err(Stop::Errno(Errno::XDEV)),
         }
     }
-    fn [readahead](fd: c_int, offset: i64, len: usize) -> isize = |_, _| {
+    fn [readahead](fd: c_int, offset: i64, len: usize) -> isize = |process, _| {
         let _ = (offset, len);
-        ours(fd).map(|_| 0)
+        let (node, flags) = process.fs.describe(ours(fd)?)?;
+        match process.fs.attr(node)?.kind {
+            _ if !flags.reads() => Err(Stop::Errno(Errno::BADF)),
+            Kind::File => Ok(0),
+            _ => Err(Stop::Errno(Errno::INVAL)),
+        }
     }
     fn [posix_fadvise, posix_fadvise64](fd: c_int, offset: i64, len: i64, advice: c_int) -> c_int
-    = |_, _| {
+    = |process, _| {
         let _ = (offset, len);
-        ours(fd)?;
+        let (_, flags) = process.fs.describe(ours(fd)?)?;
         // Gives its error as its value.
+        if flags.path_only() {
+            return Ok(libc::EBADF);
+        }
         Ok(if (0..=5).contains(&advice) { 0 } else { libc::EINVAL })
     }
     fn [fsync](fd: c_int) -> c_int = |process, _| {
@@ -264,7 +272,9 @@ interpose! {
         Ok(0)
     }
     fn [syncfs](fd: c_int) -> c_int = |process, _| {
-        ours(fd)?;
+        if process.fs.describe(ours(fd)?)?.1.path_only() {
+            return Err(Stop::Errno(Errno::BADF));
+        }
         process.fs.sync_all()?;
         Ok(0)
     }

@@ -23,6 +23,7 @@ use crate::entry::{Served, Stop, interpose, outside};
 use crate::paths::{self, Target};
 use crate::pointers::{Bytes, Out};
 use crate::process::Process;
+use crate::special;
 
 pub type Address = *const sockaddr;
 
@@ -143,12 +144,16 @@ fn bind_at(
     Ok(result)
 }
 
-/// A socket's last name goes: the kernel's socket loses its own.
+/// A node's last name goes: the kernel's socket or fifo loses its own.
 pub fn unnamed(process: &Process, found: &Found) {
     if let Some(attr) = found.attr
-        && attr.kind == Kind::Socket
         && attr.nlink <= 1
     {
+        match attr.kind {
+            Kind::Socket => {}
+            Kind::Fifo => return special::unnamed(process, attr.node),
+            _ => return,
+        }
         let _ = rustix::fs::unlinkat(&process.anchor, name(attr.node), AtFlags::empty());
         remember(process, attr.node, None);
     }

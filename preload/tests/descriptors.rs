@@ -156,3 +156,27 @@ fn a_descriptor_is_inherited_by_way_of_a_process_without_the_library() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "tail");
     passing.over();
 }
+
+/// The program's own numbers, up to the limit; ours get out of the way.
+#[test]
+fn numbers() {
+    same("numbers");
+}
+
+/// Flags, commands, readiness.
+#[test]
+fn control() {
+    same("control");
+}
+
+/// Names in `/proc` and `/dev`, files without names, `AT_EMPTY_PATH`.
+#[test]
+fn links() {
+    same("links");
+}
+
+/// Fifos and device nodes on the volume.
+#[test]
+fn fifos() {
+    same("fifos");
+}

@@ -208,6 +208,11 @@ pub trait FileSystem: Send + Sync {
     /// process (of the region), and whether it may be mapped writable.
     fn region_descriptor(&self) -> (i32, bool);
 
+    /// The program wants `number`, a descriptor of the engine's own: moves that one away, lets
+    /// `replace` put the program's in its place, and gives the engine's new number. `EBADF` if it is
+    /// not the engine's.
+    fn vacate(&self, number: i32, replace: &mut dyn FnMut() -> Result<()>) -> Result<i32>;
+
     // ---- locks
     // -----------------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ pub struct OpenFlags(pub i32);
 impl OpenFlags {
     /// Whether the description may read.
     pub const fn reads(self) -> bool {
-        !self.path_only() && self.0 & libc::O_ACCMODE != libc::O_WRONLY
+        !self.path_only() && matches!(self.0 & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR)
     }
     /// Whether the description may write.
     pub const fn writes(self) -> bool {

@@ -76,6 +76,9 @@ impl<'a> User<'a> {
             }
             return self.open_new(found, flags, mode);
         };
+        if open_flags.has(libc::O_CREAT) && found.slash {
+            return Err(Errno::ISDIR);
+        }
         if open_flags.has(libc::O_CREAT | libc::O_EXCL) {
             return Err(Errno::EXIST);
         }
@@ -100,9 +103,12 @@ impl<'a> User<'a> {
             Kind::Directory if open_flags.writes() || open_flags.has(libc::O_CREAT) => {
                 return Err(Errno::ISDIR);
             }
+            Kind::Directory if open_flags.has(libc::O_DIRECT) => return Err(Errno::INVAL),
             _ => {}
         }
-        let mut want = 0;
+        // Mode 3 is for device control alone, and takes both permissions.
+        let neither = flags & libc::O_ACCMODE == libc::O_ACCMODE;
+        let mut want = if neither { READ | WRITE } else { 0 };
         if open_flags.reads() {
             want |= READ;
         }

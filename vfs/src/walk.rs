@@ -286,6 +286,42 @@ impl Walk<'_> {
     }
 }
 
+impl Walk<'_> {
+    /// A path of any node, found by looking at every directory: for the rare caller who has nothing
+    /// but an open file. `None`: it has no name (any more).
+    pub fn path_of_any(&self, ino: u64) -> Result<Option<Vec<u8>>> {
+        let mut waiting = vec![(self.fs.root(), self.prefix.to_vec())];
+        while let Some((dir, path)) = waiting.pop() {
+            let mut below = Vec::new();
+            let mut found = None;
+            let told = self.fs.read_dir(dir, 0, &mut |entry| {
+                let dots = entry.name == b"." || entry.name == b"..";
+                let whole = || [path.as_slice(), b"/", entry.name].concat();
+                if entry.ino == ino && !dots {
+                    found = Some(whole());
+                } else if entry.kind == Kind::Directory && !dots {
+                    below.push((entry.name.to_vec(), whole()));
+                }
+                found.is_none()
+            });
+            if found.is_some() {
+                return Ok(found);
+            }
+            match told {
+                Ok(()) | Err(Errno::STALE | Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+            for (name, path) in below {
+                // What was removed meanwhile has no name below it.
+                if let Ok(node) = self.fs.lookup(dir, &name) {
+                    waiting.push((node, path));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// A directory that was removed while somebody stood in it has no names: `ENOENT`, as in the
 /// kernel.
 fn removed(errno: Errno) -> Errno {

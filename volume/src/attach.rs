@@ -457,7 +457,7 @@ impl Volume {
     }
 
     /// Lends the attachment a descriptor of the anchor directory, which stays open as long.
-    pub fn lend_anchor(&self, fd: RawFd) {
+    pub fn lend_anchor(&self, fd: Arc<pmem::InternalFd>) {
         self.liveness.lend_anchor(fd);
     }
 

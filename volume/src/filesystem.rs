@@ -364,6 +364,19 @@ impl FileSystem for Volume {
         (self.region.fd(), self.region.writable() && self.check_writable().is_ok())
     }
 
+    fn vacate(&self, number: i32, replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {
+        if number == self.region.fd() {
+            self.region.vacate_fd()?;
+            replace()?;
+            return Ok(self.region.fd());
+        }
+        if number != self.liveness.descriptor() {
+            return Err(Errno::BADF);
+        }
+        self.liveness.vacate(replace)?;
+        Ok(self.liveness.descriptor())
+    }
+
     fn record_lock(
         &self,
         desc: Desc,

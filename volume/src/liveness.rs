@@ -17,12 +17,13 @@
 
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::PROCESS_SLOTS;
+use pmem::InternalFd;
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Byte of the liveness file that whoever attaches or detaches holds.
 const ATTACH_BYTE: i64 = 4096;
@@ -31,14 +32,11 @@ pub(crate) const REGION_WRITERS: i64 = 1 << 62;
 /// Byte of the region that private read-only attachments hold shared.
 pub(crate) const REGION_READERS: i64 = REGION_WRITERS + 1;
 
-/// Where internal descriptors go, out of the program's way; lower where the limit is lower.
-const HIGH: [i32; 3] = [900, 200, 64];
-
 /// The liveness files this process has open.
 static FILES: Mutex<Vec<Arc<LiveFile>>> = Mutex::new(Vec::new());
 
 struct LiveFile {
-    fd: OwnedFd,
+    fd: InternalFd,
     device: u64,
     ino: u64,
     directory: PathBuf,
@@ -46,8 +44,8 @@ struct LiveFile {
     pid: AtomicU32,
     /// Slots of this process.
     own: [AtomicU64; (PROCESS_SLOTS / 64) as usize],
-    /// A descriptor of the anchor directory that somebody keeps open for this process, or -1.
-    anchor: AtomicI32,
+    /// A descriptor of the anchor directory that somebody lent.
+    anchor: OnceLock<Arc<InternalFd>>,
 }
 
 /// This process's view of who is alive on a volume.
@@ -182,10 +180,15 @@ pub(crate) fn region_held(fd: RawFd, at: i64) -> Result<bool, Errno> {
     Ok(holder(fd, libc::F_OFD_GETLK, at, 1)?.is_some())
 }
 
-/// Moves a descriptor to a high number, close-on-exec.
-fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
-    let high = HIGH.iter().find_map(|&least| rustix::io::fcntl_dupfd_cloexec(&fd, least).ok());
-    high.unwrap_or(fd)
+/// The slots' bytes that this process holds, as another owner of locks sees it through `fd`.
+fn held_by_this_process(fd: RawFd) -> Result<Vec<i64>, Errno> {
+    let mut held = Vec::new();
+    for at in 0..PROCESS_SLOTS as i64 {
+        if holder(fd, libc::F_OFD_GETLK, at, 1)? == Some(own_pid()) {
+            held.push(at);
+        }
+    }
+    Ok(held)
 }
 
 /// Where the anchor directory of a volume is.
@@ -247,7 +250,7 @@ fn open_file(directory: &Path, region: RawFd) -> Result<OwnedFd, Errno> {
 }
 
 impl LiveFile {
-    fn new(fd: OwnedFd, directory: &Path) -> Result<Self, Errno> {
+    fn new(fd: InternalFd, directory: &Path) -> Result<Self, Errno> {
         let stat = fstat(&fd)?;
         Ok(Self {
             fd,
@@ -256,7 +259,7 @@ impl LiveFile {
             directory: directory.to_owned(),
             pid: AtomicU32::new(own_pid()),
             own: Default::default(),
-            anchor: AtomicI32::new(-1),
+            anchor: OnceLock::new(),
         })
     }
 
@@ -322,7 +325,7 @@ impl Liveness {
             VolumeError::system(asked, path, &what, errno)
         };
         // The low descriptor is closed before this process has any lock on the file.
-        let fd = open_file(directory, region).map(out_of_the_way).map_err(fail)?;
+        let fd = open_file(directory, region).map(InternalFd::new).map_err(fail)?;
         let file = Arc::new(LiveFile::new(fd, directory).map_err(fail)?);
         files.push(Arc::clone(&file));
         Ok(Self { file: Some(file) })
@@ -332,7 +335,8 @@ impl Liveness {
     pub(crate) fn inherit(fd: RawFd, directory: &Path, slot: u32) -> Result<Self, Errno> {
         // SAFETY: the token names a descriptor that exec_prepare kept open for this process and
         // that nothing else in the new image owns; a wrong one fails the comparison below.
-        let fd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+        let fd: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+        let fd = InternalFd::in_place(fd);
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
         let file = Arc::new(LiveFile::new(fd, directory)?);
         if !file.in_place() {
@@ -424,9 +428,10 @@ impl Liveness {
     }
 
     /// Lends a descriptor of the anchor directory, which stays open and has no lock itself.
-    pub(crate) fn lend_anchor(&self, fd: RawFd) {
+    pub(crate) fn lend_anchor(&self, fd: Arc<InternalFd>) {
         if let Some(file) = &self.file {
-            file.anchor.store(fd, Ordering::Relaxed);
+            // The first one will do.
+            let _ = file.anchor.set(fd);
         }
     }
 
@@ -435,9 +440,8 @@ impl Liveness {
     pub(crate) fn is_anchor_locked(&self, start: i64, length: i64) -> bool {
         let Some(file) = &self.file else { return false };
         let held = |fd| !matches!(holder(fd, libc::F_OFD_GETLK, start, length), Ok(None));
-        let lent = file.anchor.load(Ordering::Relaxed);
-        if lent >= 0 {
-            return held(lent);
+        if let Some(lent) = file.anchor.get() {
+            return held(lent.as_raw_fd());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(&file.directory, flags, Mode::empty()) {
@@ -456,6 +460,36 @@ impl Liveness {
     /// The liveness file's descriptor, -1 if there is none.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.file.as_ref().map_or(-1, |file| file.fd.as_raw_fd())
+    }
+
+    /// Moves the liveness file's descriptor to another number; `replace` puts something else at the
+    /// old one. Closing it drops every lock of the process, so while that happens the bytes are
+    /// held, shared, by an OFD lock on the new one: nobody ever finds one free.
+    pub(crate) fn vacate(
+        &self,
+        replace: &mut dyn FnMut() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let Some(file) = &self.file else { return Err(Errno::BADF) };
+        let _attaching = ATTACHING.lock();
+        let _slots = SLOTS.lock();
+        let link = format!("/proc/self/fd/{}", file.fd.as_raw_fd());
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let new = rustix::fs::open(link, flags, Mode::empty())?;
+        let mine = held_by_this_process(new.as_raw_fd())?;
+        for &at in &mine {
+            set_lock(file.fd.as_raw_fd(), libc::F_SETLK, libc::F_RDLCK, at)?;
+            set_lock(new.as_raw_fd(), libc::F_OFD_SETLK, libc::F_RDLCK, at)?;
+        }
+        // This closes the low number, and so drops the POSIX locks.
+        file.fd.replace(InternalFd::new(new));
+        let replaced = replace();
+        let fd = file.fd.as_raw_fd();
+        for &at in &mine {
+            set_lock(fd, libc::F_SETLK, libc::F_RDLCK, at)?;
+            set_lock(fd, libc::F_OFD_SETLK, libc::F_UNLCK, at)?;
+            set_lock(fd, libc::F_SETLK, libc::F_WRLCK, at)?;
+        }
+        replaced
     }
 
     /// Whether the descriptor, with its locks, survives an exec, and the region's with it: a process

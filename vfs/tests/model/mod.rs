@@ -368,6 +368,9 @@ impl FileSystem for Model {
     fn sync_mapped(&self, _: Desc, _: u64, _: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
+    fn vacate(&self, _number: i32, _replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {
+        Err(Errno::BADF)
+    }
     fn region_descriptor(&self) -> (i32, bool) {
         (-1, false)
     }

@@ -1,0 +1,119 @@
+//! Descriptors of ours inside somebody else's program: out of its way, and moved if it wants the
+//! very number.
+//!
+//! A program expects the lowest free numbers for its own. Where the hard limit of numbers allows it
+//! ours stand beyond the *soft* limit, where no call of the program's reaches; else at 1000 or
+//! above. A number that was vacated stays open for whoever asked, to be replaced in one step.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Beyond higher soft limits the kernel's table of numbers, which fork copies, would grow too large.
+const SOFT_MAX: u64 = 4096;
+/// Where ours stand if they cannot stand beyond the limit; lower where the limit is lower.
+const HIGH: [RawFd; 3] = [1000, 200, 64];
+/// Numbers beyond the soft limit that are tried.
+const ROOM: u64 = 64;
+
+/// An open descriptor whose number may change.
+#[derive(Debug)]
+pub struct InternalFd(AtomicI32);
+
+impl InternalFd {
+    /// Moves a descriptor out of the program's way. (The number that it had is closed.)
+    #[must_use]
+    pub fn new(fd: OwnedFd) -> Self {
+        Self::in_place(high(&fd).unwrap_or(fd))
+    }
+
+    /// Takes a descriptor where it stands.
+    #[must_use]
+    pub fn in_place(fd: OwnedFd) -> Self {
+        Self(AtomicI32::new(fd.into_raw_fd()))
+    }
+
+    /// Goes on under another number; the old one stays open for the caller.
+    pub fn vacate(&self) -> Result<(), Errno> {
+        let new = high(self)?;
+        self.0.store(new.into_raw_fd(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Goes on as `other`; the old number stays open for the caller.
+    pub fn replace(&self, other: Self) {
+        self.0.store(other.as_raw_fd(), Ordering::Release);
+        std::mem::forget(other);
+    }
+}
+
+impl Drop for InternalFd {
+    fn drop(&mut self) {
+        // SAFETY: made from an owned descriptor, which nobody else closes.
+        drop(unsafe { OwnedFd::from_raw_fd(*self.0.get_mut()) });
+    }
+}
+
+impl AsRawFd for InternalFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl AsFd for InternalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: open as long as this lives; a number that was vacated meanwhile is used for at
+        // most the call that had begun.
+        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
+    }
+}
+
+/// A duplicate, close-on-exec, at a high number.
+fn high(fd: &impl AsFd) -> Result<OwnedFd, Errno> {
+    let limit = getrlimit(Resource::Nofile);
+    if let Some(soft) = limit.current
+        && soft <= SOFT_MAX
+        && limit.maximum.is_none_or(|hard| hard >= soft + ROOM)
+    {
+        let more = Rlimit { current: Some(soft + ROOM), ..limit };
+        if setrlimit(Resource::Nofile, more).is_ok() {
+            let beyond = rustix::io::fcntl_dupfd_cloexec(fd, soft as RawFd);
+            setrlimit(Resource::Nofile, limit)?;
+            if beyond.is_ok() {
+                return beyond;
+            }
+        }
+    }
+    let mut result = Err(Errno::MFILE);
+    for least in HIGH {
+        result = rustix::io::fcntl_dupfd_cloexec(fd, least);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{Mode, OFlags, open};
+
+    #[test]
+    fn descriptors_move_up_and_close_on_exec() {
+        let fd = open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+        let fd = InternalFd::new(fd);
+        let first = fd.as_raw_fd();
+        assert!(first >= 1000);
+        fd.vacate().unwrap();
+        assert_ne!(fd.as_raw_fd(), first);
+        // SAFETY: vacated: this test's own.
+        let old = unsafe { OwnedFd::from_raw_fd(first) };
+        for fd in [old.as_fd(), fd.as_fd()] {
+            let flags = rustix::io::fcntl_getfd(fd).unwrap();
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        }
+    }
+}
