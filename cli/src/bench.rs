@@ -10,6 +10,7 @@ mod counts;
 mod ground;
 mod memory;
 mod peer;
+mod recovery;
 mod report;
 mod row;
 mod worker;
@@ -27,6 +28,7 @@ use ground::Ground;
 use peer::Peer;
 use row::Row;
 
+pub use recovery::run as recovery;
 pub use worker::run as worker;
 
 /// Measures all rows and prints the table.

@@ -25,6 +25,7 @@ use crate::liveness::{
     share_region,
 };
 use crate::process::{SLOT_LIVE, SlotState};
+use crate::recovery::Recovery;
 use crate::runtime::Runtime;
 use crate::superblock::{self, FormatOptions, format_region};
 use crate::volume::{Parts, Volume};
@@ -140,12 +141,25 @@ fn format_new(path: &Path, region: &Region, options: &FormatOptions) -> Result<(
 pub fn attach_region(region: Region, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
     let path = region.path().unwrap_or(Path::new("(memory)")).to_owned();
     let found = superblock::read(&region, &path, "attach")?;
-    let attempt = Attempt { path: &path, options, read_only: options.read_only };
+    let attempt = Attempt { path: &path, options, read_only: options.read_only, to_check: false };
     attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
 /// Attaches the volume at `path`, beside whoever has attached it already.
 pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
+    attach_for(path, options, false)
+}
+
+/// Attaches the volume read-only, for a check: its region may have lost its end.
+pub(crate) fn attach_to_check(path: &Path) -> Result<Arc<Volume>, VolumeError> {
+    attach_for(path, &AttachOptions { read_only: true, ..AttachOptions::default() }, true)
+}
+
+fn attach_for(
+    path: &Path,
+    options: &AttachOptions,
+    to_check: bool,
+) -> Result<Arc<Volume>, VolumeError> {
     let reserve = rustix::fs::stat(path)
         .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
     let mut open =
@@ -166,14 +180,14 @@ pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, Volum
     }
     let region = Arc::new(region);
     let path = &real_path(region.fd(), path);
-    let first_look = superblock::read(&region, path, "attach")?;
+    let attempt = Attempt { path, options, read_only: options.read_only, to_check };
+    let first_look = attempt.superblock(&region)?;
     let unknown = superblock::read_only_features(&first_look.superblock);
     if unknown != 0 && !options.read_only {
         let found = format!("it has features ({unknown:#x}) that this build can only read past");
         let advice = "attach it read-only, or use a newer release";
         return Err(VolumeError::new(ErrorKind::Unsupported, "attach", path, found, advice));
     }
-    let attempt = Attempt { path, options, read_only: options.read_only };
     let system = |what: &str, errno| VolumeError::system("attach", path, what, errno);
     let directory = liveness::anchor_path(region.fd(), path, &first_look.superblock.uuid())
         .map_err(|errno| system("its kind", errno))?;
@@ -240,7 +254,7 @@ fn attach_private(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, V
         );
     }
     let found = superblock::read(&region, path, "attach")?;
-    let attempt = Attempt { path, options, read_only: true };
+    let attempt = Attempt { path, options, read_only: true, to_check: false };
     attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
@@ -249,9 +263,19 @@ struct Attempt<'a> {
     path: &'a Path,
     options: &'a AttachOptions,
     read_only: bool,
+    /// The region may be shorter than the volume: what is missing will be told.
+    to_check: bool,
 }
 
 impl Attempt<'_> {
+    fn superblock(&self, region: &Region) -> Result<superblock::Found, VolumeError> {
+        if self.to_check {
+            superblock::read_to_check(region, self.path)
+        } else {
+            superblock::read(region, self.path, "attach")
+        }
+    }
+
     fn system(&self, what: &str, errno: Errno) -> VolumeError {
         VolumeError::system("attach", self.path, what, errno)
     }
@@ -267,7 +291,7 @@ impl Attempt<'_> {
         liveness: Liveness,
         _guard: &AttachGuard,
     ) -> Result<Volume, VolumeError> {
-        let found = superblock::read(region, self.path, "attach")?;
+        let found = self.superblock(region)?;
         let others = liveness.anyone_but(None).map_err(|errno| self.system("its locks", errno))?;
         let held = |at| region_held(region.fd(), at).map_err(|e| self.system("its locks", e));
         if others.is_none() && held(REGION_WRITERS)? {
@@ -437,8 +461,18 @@ impl Volume {
     fn recover_all(&self) -> Result<(), Errno> {
         match self.recover() {
             Err(Errno::IO) => self.mark_damaged(),
-            result => result.map(drop),
+            Err(errno) => Err(errno),
+            Ok(done) => {
+                // The first and only recovery of this attachment.
+                let _ = self.local.recovery.set(done);
+                Ok(())
+            }
         }
+    }
+
+    /// What this attachment had to recover, if the volume was not left in order.
+    pub fn recovery(&self) -> Option<Recovery> {
+        self.local.recovery.get().copied()
     }
 
     /// From now on nobody changes anything in this epoch.

@@ -29,7 +29,7 @@ use crate::runtime::{Owner, WAITERS};
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long an embryo outlives its parent before it counts as dead: a child that has just been
 /// forked needs microseconds to say that it is there.
@@ -40,6 +40,8 @@ const NAP: Duration = Duration::from_micros(50);
 const CHILD_PATIENCE: Duration = Duration::from_millis(10);
 /// How often: two seconds in all.
 const CHILD_WAITS: u32 = 200;
+/// How long a look waits for the calls that are under way: far longer than any takes.
+const QUIET_PATIENCE: Duration = Duration::from_secs(5);
 /// Naps between two looks at who is alive.
 const NAPS: u32 = 200;
 
@@ -294,7 +296,7 @@ impl Volume {
         if !self.sweep_demanded()? {
             return Ok(());
         }
-        self.wait_for_quiet()?;
+        self.wait_for_quiet(None)?;
         self.refresh_size()?;
         let open = self.nameless_roots()?;
         // Whoever waits at the gate has looked at its inodes already, and will go on with them.
@@ -331,8 +333,10 @@ impl Volume {
         self.release_remains(owner, &remains)
     }
 
-    /// Waits until no operation is working; those that wait at the gate do not count.
-    fn wait_for_quiet(&self) -> Result<()> {
+    /// Waits until no operation is working; those that wait at the gate do not count. `ETIMEDOUT` if
+    /// one still is after `patience`.
+    fn wait_for_quiet(&self, patience: Option<Duration>) -> Result<()> {
+        let begun = Instant::now();
         for index in 0..self.rt.layout.op_count as u32 {
             let mut naps = 0;
             while let Some(owner) = self.operation_owner(index)?
@@ -343,6 +347,9 @@ impl Volume {
                 if naps % NAPS == 0 && self.is_dead_owner(owner, false)? {
                     self.recover_operation(owner)?;
                 }
+                if patience.is_some_and(|patience| begun.elapsed() > patience) {
+                    return Err(Errno::TIMEDOUT);
+                }
             }
         }
         Ok(())
@@ -350,10 +357,10 @@ impl Volume {
 
     /// Runs `look` while no operation of any process is under way: nothing changes meanwhile. It is
     /// told the open inodes without a name; it must not take locks, whose holders may wait for its
-    /// end.
+    /// end. `ETIMEDOUT` if a process does not end its call in time: it may have been stopped there.
     pub(crate) fn in_quiet<T>(&self, look: impl FnOnce(&[Inode]) -> Result<T>) -> Result<T> {
         self.close_gate(false)?;
-        let roots = self.wait_for_quiet().and_then(|()| self.nameless_roots());
+        let roots = self.wait_for_quiet(Some(QUIET_PATIENCE)).and_then(|()| self.nameless_roots());
         let result = roots.and_then(|roots| {
             self.refresh_size()?;
             look(&roots)

@@ -12,45 +12,32 @@ use crate::layout::{BLOCK, Identity, ROOT_WORD};
 use crate::op::Op;
 use crate::volume::Volume;
 
-/// What a walk meets.
+/// What a walk over a bucket meets.
 pub(crate) enum DirItem<'a> {
-    /// A metadata block: a node or a bucket.
-    Block(u64),
-    /// A name.
-    Entry { name: &'a [u8], target: Target },
+    /// A name, and the first slot of its entry.
+    Entry { name: &'a [u8], target: Target, slot: usize },
     /// A check failed at this offset of the region; what it hides is not told.
     Damaged { at: u64, what: &'static str },
+}
+
+/// A damaged word of a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct BadWord {
+    /// Its offset in the region.
+    pub(crate) at: u64,
+    /// The first key that it stands for.
+    pub(crate) lo: u64,
+    /// Nodes passed on the way to it.
+    pub(crate) level: usize,
 }
 
 /// Receives the items; an error ends the walk.
 type Visitor<'a> = dyn FnMut(DirItem<'_>) -> Result<()> + 'a;
 
-/// A word, or the offset of a damaged one.
-type Met<'a> = std::result::Result<&'a DirWord, u64>;
+/// A word, or a damaged one.
+pub(crate) type Met<'a> = std::result::Result<&'a DirWord, BadWord>;
 
 impl Volume {
-    /// Tells every block, entry and damage of a directory.
-    pub(crate) fn walk_directory(
-        &self,
-        inode: Inode,
-        identity: &Identity,
-        visitor: &mut Visitor<'_>,
-    ) -> Result<()> {
-        let dir = Dir { inode, generation: identity.generation };
-        self.walk_words(dir, &mut |word| {
-            visitor(match word {
-                Ok(word) => DirItem::Block(word.block),
-                Err(at) => DirItem::Damaged { at, what: "a word of a directory" },
-            })?;
-            match word {
-                Ok(word) if word.kind != NODE => {
-                    self.walk_bucket(dir, word.block, word.cell, visitor)
-                }
-                _ => Ok(()),
-            }
-        })
-    }
-
     /// Number of blocks that a directory's nodes and buckets take. Damaged parts are not counted.
     pub(crate) fn directory_blocks(&self, inode: Inode, identity: &Identity) -> Result<u64> {
         let mut blocks = 0;
@@ -62,24 +49,30 @@ impl Volume {
         Ok(blocks)
     }
 
-    /// Tells each distinct word, or the offset of a damaged one; parents first.
-    fn walk_words(&self, dir: Dir, each: &mut dyn FnMut(Met<'_>) -> Result<()>) -> Result<()> {
+    /// Tells each distinct word, or a damaged one; parents first.
+    pub(crate) fn walk_words(
+        &self,
+        dir: Dir,
+        each: &mut dyn FnMut(Met<'_>) -> Result<()>,
+    ) -> Result<()> {
         let root = dir.inode.at(ROOT_WORD);
-        let mut nodes: Vec<(u64, u64, usize)> = Vec::new();
+        // Block, first key, level, and the word that names it.
+        let mut nodes: Vec<(u64, u64, usize, u64)> = Vec::new();
         match self.open_dir_word(dir, self.region.load64(root)?, 0, 0) {
             Ok(None) => {}
             Ok(Some(word)) => {
                 each(Ok(&word))?;
                 if word.kind == NODE {
-                    nodes.push((word.block, 0, 1));
+                    nodes.push((word.block, 0, 1, root));
                 }
             }
-            Err(_) => each(Err(root))?,
+            Err(_) => each(Err(BadWord { at: root, lo: 0, level: 0 }))?,
         }
-        while let Some((block, lo, level)) = nodes.pop() {
+        while let Some((block, lo, level, pointer)) = nodes.pop() {
             let mut bytes = [0; BLOCK as usize];
             if self.region.read(block * BLOCK, &mut bytes).is_err() {
-                each(Err(block * BLOCK))?;
+                // The page cannot be read at all.
+                each(Err(BadWord { at: pointer, lo, level: level - 1 }))?;
                 continue;
             }
             let mut covered = None;
@@ -95,17 +88,18 @@ impl Volume {
                         each(Ok(&word))?;
                         covered = Some((word.block, word.cell));
                         if word.kind == NODE && level < LEVELS_MAX {
-                            nodes.push((word.block, key, level + 1));
+                            nodes.push((word.block, key, level + 1, at));
                         }
                     }
-                    Err(_) => each(Err(at))?,
+                    Err(_) => each(Err(BadWord { at, lo: key, level }))?,
                 }
             }
         }
         Ok(())
     }
 
-    fn walk_bucket(
+    /// Tells every entry of a bucket, and its damage.
+    pub(crate) fn walk_bucket(
         &self,
         dir: Dir,
         block: u64,
@@ -126,7 +120,7 @@ impl Volume {
             }
             match self.read_entry(&bucket, slot) {
                 Ok(entry) if self.name_hash(entry.name()) == crate::dirhash::hash_of_key(key) => {
-                    visitor(DirItem::Entry { name: entry.name(), target: entry.target })?;
+                    visitor(DirItem::Entry { name: entry.name(), target: entry.target, slot })?;
                 }
                 _ => visitor(DirItem::Damaged {
                     at: crate::bucket::slot_at(block, slot),

@@ -2,35 +2,58 @@
 //!
 //! Nothing is ever written. A volume that nobody has attached is checked in a private view: after an
 //! unclean end the lanes are undone there first, as recovery would, since a transaction in the middle is
-//! no fault. A volume in use is checked by one more attachment, with the gate closed, so that all
-//! calls of all processes wait meanwhile.
+//! no fault.
+//!
+//! A volume in use is checked by one more attachment, with the gate closed: all changes by all
+//! processes wait meanwhile (reading goes on), for about as long as a mark of all files takes. What
+//! looks wrong is looked at again, each time after the dead were buried and the others went on for
+//! a while: only what is still wrong then is a fault. What is under way between two calls (a last close
+//! about to free a file, a process that has just died) differs from look to look.
 //!
 //! Two parts: the mark (every structure on the way from the root, see `mark.rs`), and the comparison of
 //! what was marked with the free map. Behind a damaged structure nothing is marked; then blocks that
 //! seem to leak say nothing, and are not told.
 
 use crate::Result;
-use crate::attach::{AttachOptions, attach};
-use crate::chunk::{Mask, count_free};
+use crate::attach::attach_to_check;
+use crate::chunk::{Bitmap, Mask, count_free};
 use crate::error::VolumeError;
+use crate::fault::{Action, FsckFault, Remedy};
 use crate::free_map::bits_of;
 use crate::layout::{EXTENT_BLOCKS, EXTENT_INODES, LINE, STATE, SUPERBLOCK_A, State, checksum};
-use crate::mark::{Counts, FsckFault, Mark, difference};
+use crate::mark::{Counts, Depth, Mark, all_threads};
+use crate::superblock::Found;
 use crate::view::{View, is_device};
 use crate::volume::Volume;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Looks at a volume in use before something counts as a fault.
+const LOOKS: usize = 3;
+/// What passes between two looks.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
+/// Attempts to catch a volume that others attach and detach meanwhile.
+const TRIES: usize = 5;
 
 /// How to check.
 #[derive(Clone, Debug)]
 pub struct FsckOptions {
     /// Faults to report at most; the rest is only counted.
     pub faults_max: usize,
+    /// Read all contents of all files, to find memory that cannot be read.
+    pub read_data: bool,
 }
 
 impl Default for FsckOptions {
     fn default() -> Self {
-        Self { faults_max: 1000 }
+        Self { faults_max: 1000, read_data: false }
+    }
+}
+
+impl FsckOptions {
+    pub(crate) fn depth(&self) -> Depth {
+        if self.read_data { Depth::Data } else { Depth::Thorough }
     }
 }
 
@@ -51,10 +74,22 @@ pub struct FsckReport {
     pub data_bytes: u64,
     /// Bytes of metadata that are reachable.
     pub metadata_bytes: u64,
+    /// Of a volume in use: the longest time for which changes had to wait.
+    pub pause: Option<Duration>,
+    /// How long the check took.
+    pub elapsed: Duration,
+}
+
+/// What one look found.
+pub(crate) struct Look {
+    pub(crate) faults: Vec<FsckFault>,
+    pub(crate) counts: Counts,
+    pub(crate) pause: Option<Duration>,
 }
 
 impl FsckReport {
-    fn new(mut faults: Vec<FsckFault>, counts: &Counts, options: &FsckOptions) -> Self {
+    pub(crate) fn new(look: Look, options: &FsckOptions, begun: Instant) -> Self {
+        let Look { mut faults, counts, pause } = look;
         let omitted = faults.len().saturating_sub(options.faults_max);
         faults.truncate(options.faults_max);
         Self {
@@ -65,73 +100,123 @@ impl FsckReport {
             others: counts.others,
             data_bytes: counts.data_blocks * crate::BLOCK,
             metadata_bytes: counts.metadata_blocks * crate::BLOCK,
+            pause,
+            elapsed: begun.elapsed(),
         }
     }
 }
 
-/// Checks the volume at `path` without changing it. `progress` hears directories done and known. An
+/// Checks the volume at `path` without changing it. `progress` hears items of work done and known. An
 /// error means that it could not be checked.
 pub fn fsck(
     path: &Path,
     options: &FsckOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<FsckReport, VolumeError> {
+    let begun = Instant::now();
     let system = |errno| VolumeError::system("check", path, "reading it", errno);
-    let mut faults = Vec::new();
-    // A device cannot be mapped privately: it is checked attached, which demands an orderly end.
-    if !is_device(path) {
-        let view = View::open("check", path)?;
-        if !view.in_use {
-            let (faults, counts) = check_view(&view, progress).map_err(system)?;
-            return Ok(FsckReport::new(faults, &counts, options));
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        // A device cannot be mapped privately: it is checked attached, which demands an orderly end.
+        if !is_device(path) {
+            let view = View::open_to_check(path)?;
+            if !view.in_use {
+                let look = check_view(&view, options.depth(), progress).map_err(system)?;
+                return Ok(FsckReport::new(look, options, begun));
+            }
         }
-        faults = check_fixed(&view).map_err(system)?;
+        match attach_to_check(path) {
+            Ok(volume) => {
+                let look = volume.check_in_use(options.depth(), progress).map_err(system)?;
+                return Ok(FsckReport::new(look, options, begun));
+            }
+            // Those who had attached it are gone, orderly or not: it can be viewed now.
+            Err(_) if tries < TRIES && !is_device(path) => {}
+            Err(error) => return Err(error),
+        }
     }
-    let volume = attach(path, &AttachOptions { read_only: true, ..AttachOptions::default() })?;
-    let (faults, counts) = volume.check_in_use(faults, progress).map_err(system)?;
-    Ok(FsckReport::new(faults, &counts, options))
 }
 
 impl Volume {
-    /// Checks the volume while this process has it attached; all calls of all processes wait meanwhile.
+    /// Checks the volume while this process has it attached; all changes by all processes wait
+    /// meanwhile.
     pub fn check(&self, options: &FsckOptions) -> Result<FsckReport> {
-        let (faults, counts) = self.check_in_use(Vec::new(), &mut |_, _| {})?;
-        Ok(FsckReport::new(faults, &counts, options))
+        let begun = Instant::now();
+        let look = self.check_in_use(options.depth(), &mut |_, _| {})?;
+        Ok(FsckReport::new(look, options, begun))
     }
 
-    fn check_in_use(
-        &self,
-        faults: Vec<FsckFault>,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<(Vec<FsckFault>, Counts)> {
-        self.in_quiet(|extra_roots| {
-            let mut mark = Mark::new(self, true);
-            mark.faults = faults;
+    /// Looks until nothing is wrong, or what is wrong stays so.
+    fn check_in_use(&self, depth: Depth, progress: &mut dyn FnMut(u64, u64)) -> Result<Look> {
+        let mut look = self.look_in_use(depth, progress)?;
+        for _ in 1..LOOKS {
+            if look.faults.is_empty() {
+                break;
+            }
+            if !self.read_only {
+                self.bury_the_dead()?;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+            let again = self.look_in_use(depth, progress)?;
+            let pause = look.pause.max(again.pause);
+            let mut faults = again.faults;
+            faults.retain(|fault| look.faults.contains(fault));
+            look = Look { faults, counts: again.counts, pause };
+        }
+        Ok(look)
+    }
+
+    fn look_in_use(&self, depth: Depth, progress: &mut dyn FnMut(u64, u64)) -> Result<Look> {
+        let mut faults = self.check_superblocks()?;
+        let begun = Instant::now();
+        let (found, counts) = self.in_quiet(|extra_roots| {
+            let mut mark = Mark::new(self, depth, all_threads());
             mark.run(extra_roots, progress);
             // After damage was found at attach there is no free map to compare with.
             if !self.damaged()? {
                 compare(self, &mut mark)?;
             }
-            Ok((mark.faults, mark.counts))
-        })
+            Ok((mark.found.faults, mark.found.counts))
+        })?;
+        let pause = Some(begun.elapsed());
+        faults.extend(found);
+        Ok(Look { faults, counts, pause })
+    }
+
+    /// The superblocks of a volume in use, whom nobody changes meanwhile.
+    fn check_superblocks(&self) -> Result<Vec<FsckFault>> {
+        let _guard = self.liveness.lock_attach()?;
+        let path = self.region.path().unwrap_or(Path::new("(memory)"));
+        let found = crate::superblock::read_to_check(&self.region, path);
+        let found = found.map_err(|error| error.errno())?;
+        Ok(stale_copy(&found).into_iter().chain(short_region(self)).collect())
     }
 }
 
 /// Checks a volume that nobody has attached.
 pub(crate) fn check_view(
     view: &View,
+    depth: Depth,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<(Vec<FsckFault>, Counts)> {
+) -> Result<Look> {
     let volume = &view.volume;
     let mut faults = check_fixed(view)?;
     for lane in view.undo_lanes() {
-        let meaning = if view.is_clean() {
-            "its transaction number is damaged; the next attach for writing repairs it"
-        } else {
-            "its transaction number is damaged: what was open cannot be undone"
-        };
         let place = format!("lane {lane}");
-        faults.push(FsckFault { code: "lane-header", place, meaning: meaning.into() });
+        if view.is_clean() {
+            let meaning =
+                "its transaction number is damaged; the next attach for writing repairs it";
+            faults.push(FsckFault::settled_by_attach("lane-header", place, meaning));
+            continue;
+        }
+        let (remedy, meaning) = if volume.lane_is_empty(lane)? {
+            (Remedy::Repair, "its transaction number is damaged; nothing was open in it")
+        } else {
+            (Remedy::Salvage, "its transaction number is damaged: what was open cannot be undone")
+        };
+        let (meaning, action) = (meaning.into(), Action::Lane(lane));
+        faults.push(FsckFault { code: "lane-header", place, meaning, remedy, action });
     }
     // A saved map that is not what was saved is not looked at any further: it is rebuilt at attach.
     let mut saved = false;
@@ -139,50 +224,60 @@ pub(crate) fn check_view(
         let crc = view.state.map_or(0, |state| state.free_map_crc);
         saved = volume.load_free_map(crc)?;
         if !saved {
-            faults.push(FsckFault {
-                code: "free-map",
-                place: "the saved free map".into(),
-                meaning: "it fails its checksum; the next attach rebuilds it".into(),
-            });
+            let meaning = "it fails its checksum; the next attach rebuilds it";
+            let place = "the saved free map".into();
+            faults.push(FsckFault::settled_by_attach("free-map", place, meaning));
         }
     }
-    let mut mark = Mark::new(volume, true);
-    mark.faults = faults;
+    let mut mark = Mark::new(volume, depth, all_threads());
     mark.run(&[], progress);
     if saved {
         compare(volume, &mut mark)?;
     }
-    Ok((mark.faults, mark.counts))
+    faults.append(&mut mark.found.faults);
+    Ok(Look { faults, counts: mark.found.counts, pause: None })
+}
+
+fn stale_copy(found: &Found) -> Option<FsckFault> {
+    let place = if found.stale? == SUPERBLOCK_A { "superblock A" } else { "superblock B" };
+    let meaning = "this copy is damaged or behind; the next attach for writing repairs it";
+    Some(FsckFault::settled_by_attach("superblock-copy", place.into(), meaning))
+}
+
+/// The fault of a region that ends before the volume does.
+fn short_region(volume: &Volume) -> Option<FsckFault> {
+    let (has, wants) = (volume.region.len(), volume.size());
+    (has < wants).then(|| FsckFault {
+        code: "region-truncated",
+        place: "the region".into(),
+        meaning: format!(
+            "the volume has {wants} bytes, its file or device only {has}: what lies behind cannot \
+             be read"
+        ),
+        remedy: Remedy::None,
+        action: Action::None,
+    })
 }
 
 /// The superblocks and the state line.
 fn check_fixed(view: &View) -> Result<Vec<FsckFault>> {
-    let mut faults = Vec::new();
-    if let Some(at) = view.found.stale {
-        faults.push(FsckFault {
-            code: "superblock-copy",
-            place: (if at == SUPERBLOCK_A { "superblock A" } else { "superblock B" }).into(),
-            meaning: "this copy is damaged or behind; the next attach for writing repairs it"
-                .into(),
-        });
-    }
+    let mut faults: Vec<_> =
+        stale_copy(&view.found).into_iter().chain(short_region(&view.volume)).collect();
     if view.state.is_err() {
-        faults.push(FsckFault {
-            code: "state",
-            place: "the state block".into(),
-            meaning: "both slots are damaged; the next attach recovers the volume".into(),
-        });
+        faults.push(FsckFault::settled_by_attach(
+            "state",
+            "the state block".into(),
+            "both slots are damaged; the next attach recovers the volume",
+        ));
     } else if view.is_clean() {
         // Only an orderly end says that no slot can have been torn.
         let mut bytes = [0; LINE as usize];
         view.volume.region.read(STATE, &mut bytes)?;
         for slot in 0..2 {
             if damaged_slot(&bytes[slot * 32..slot * 32 + 32]) {
-                faults.push(FsckFault {
-                    code: "state-slot",
-                    place: format!("slot {slot} of the state block"),
-                    meaning: "it is damaged; the other one counts".into(),
-                });
+                let place = format!("slot {slot} of the state block");
+                let meaning = "it is damaged; the other one counts";
+                faults.push(FsckFault::settled_by_attach("state-slot", place, meaning));
             }
         }
     }
@@ -196,387 +291,102 @@ fn damaged_slot(bytes: &[u8]) -> bool {
 }
 
 /// Compares what was marked with the free map.
-fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
-    let complete = mark.faults.iter().all(|fault| HARMLESS.contains(&fault.code));
+pub(crate) fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
+    let complete = mark.found.faults.iter().all(leaves_nothing_out);
+    let mut faults = Vec::new();
     let mut free = 0;
     for chunk in 0..volume.chunks() {
         let bits = volume.bitmap(chunk)?;
         free += count_free(&bits);
-        let marked = mark.chunks[chunk as usize].bits;
-        tell(
-            volume,
-            mark,
-            chunk,
-            &difference(&marked, &bits),
-            ("block-not-allocated", "in use, but free in the free map"),
-        );
+        let marked = mark.reached().bits(chunk);
+        let start = volume.chunk_start(chunk);
+        let missing = ("block-not-allocated", "in use, but free in the free map");
+        tell(&mut faults, start, &difference(&marked, &bits), missing);
         if complete {
-            tell(
-                volume,
-                mark,
-                chunk,
-                &difference(&bits, &marked),
-                ("block-leaked", "allocated, but not reachable from anywhere"),
-            );
+            let leaked = ("block-leaked", "allocated, but not reachable from anywhere");
+            tell(&mut faults, start, &difference(&bits, &marked), leaked);
         }
-        compare_inodes(volume, mark, chunk, complete)?;
+        compare_inodes(volume, mark, chunk, complete, &mut faults)?;
     }
     if volume.free_blocks()? != free {
         let meaning = format!("{} blocks are counted as free, {free} are", volume.free_blocks()?);
-        mark.faults.push(FsckFault { code: "free-count", place: "the free map".into(), meaning });
+        let place = "the free map".into();
+        faults.push(FsckFault::settled_by_attach("free-count", place, meaning));
     }
+    mark.found.faults.append(&mut faults);
     Ok(())
 }
 
-/// Faults that leave the mark complete.
-const HARMLESS: [&str; 8] = [
-    "superblock-copy",
-    "lane-header",
-    "state",
-    "state-slot",
-    "link-count",
-    "subdirectory-count",
-    "directory-parent",
-    "entry-kind",
-];
+/// Whether everything that is in use has been marked in spite of this fault.
+pub(crate) fn leaves_nothing_out(fault: &FsckFault) -> bool {
+    const HARMLESS: [&str; 12] = [
+        "superblock-copy",
+        "lane-header",
+        "state",
+        "state-slot",
+        "link-count",
+        "subdirectory-count",
+        "directory-parent",
+        "entry-kind",
+        "media",
+        "symlink-target",
+        "xattr-block",
+        "region-truncated",
+    ];
+    HARMLESS.contains(&fault.code)
+        || fault.code == "inode-identity" && fault.remedy == Remedy::Repair
+}
 
 fn tell(
-    volume: &Volume,
-    mark: &mut Mark<'_>,
-    chunk: u64,
+    faults: &mut Vec<FsckFault>,
+    start: u64,
     runs: &[(u64, u64)],
     (code, meaning): (&'static str, &str),
 ) {
     for &(first, count) in runs {
-        let block = volume.chunk_start(chunk) + first;
+        let block = start + first;
         let place = match count {
             1 => format!("block {block}"),
             _ => format!("blocks {block} to {}", block + count - 1),
         };
-        mark.faults.push(FsckFault { code, place, meaning: meaning.into() });
+        faults.push(FsckFault::settled_by_attach(code, place, meaning));
     }
 }
 
 /// Compares the inodes of a chunk's extents.
-fn compare_inodes(volume: &Volume, mark: &mut Mark<'_>, chunk: u64, complete: bool) -> Result<()> {
-    let marked = mark.chunks[chunk as usize].extents;
+fn compare_inodes(
+    volume: &Volume,
+    mark: &Mark<'_>,
+    chunk: u64,
+    complete: bool,
+    faults: &mut Vec<FsckFault>,
+) -> Result<()> {
     let mapped = volume.mask(chunk, Mask::Extents)?;
-    for index in bits_of(marked | mapped) {
+    for index in bits_of(mark.reached().extents(chunk) | mapped) {
         let block = volume.chunk_start(chunk) + index * EXTENT_BLOCKS;
         let first = block / EXTENT_BLOCKS * EXTENT_INODES;
-        let reached = mark.slots.get(&block).copied().unwrap_or(0);
+        let reached = mark.reached().slots(chunk, index);
         let is_extent = mapped >> index & 1 != 0;
         let allocated = if is_extent { volume.extent_slots(chunk, index)? } else { 0 };
+        let place = |slot| format!("inode {}", first + slot);
         for slot in bits_of(reached & !allocated) {
-            mark.faults.push(FsckFault {
-                code: "inode-not-allocated",
-                place: format!("inode {}", first + slot),
-                meaning: "in use, but free in the free map".into(),
-            });
+            let meaning = "in use, but free in the free map";
+            let fault = FsckFault::settled_by_attach("inode-not-allocated", place(slot), meaning);
+            faults.push(fault);
         }
         for slot in bits_of(allocated & !reached & !1).take_while(|_| complete) {
-            mark.faults.push(FsckFault {
-                code: "inode-leaked",
-                place: format!("inode {}", first + slot),
-                meaning: "allocated, but not reachable from anywhere".into(),
-            });
+            let meaning = "allocated, but not reachable from anywhere";
+            faults.push(FsckFault::settled_by_attach("inode-leaked", place(slot), meaning));
         }
     }
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Mode;
-    use crate::attach::attach_region;
-    use crate::inode::Inode;
-    use crate::journal::lane_offset;
-    use crate::layout::{
-        BLOCK, COMMIT, IDENTITY, INODE, ROOT_WORD, SUPERBLOCK_B, Superblock, WORDS, XATTR_WORD,
-    };
-    use crate::superblock;
-    use crate::testing::{Random, image, root, volume};
-    use pmem::{Region, UserIn, UserOut};
-    use rustix::io::Errno;
-    use std::sync::Arc;
-    use vfs::{Kind, NewNode, Node};
-
-    fn new(kind: Kind, target: &[u8]) -> NewNode<'_> {
-        NewNode { kind, mode: 0o644, uid: 0, gid: 0, rdev: 0, target }
+/// The blocks of a bitmap that are set in `bits` and not in `other`, as runs {first, length}.
+fn difference(bits: &Bitmap, other: &Bitmap) -> Vec<(u64, u64)> {
+    let mut clear = Bitmap::default();
+    for (word, value) in clear.iter_mut().enumerate() {
+        *value = !(bits[word] & !other[word]);
     }
-
-    fn write(volume: &Volume, node: Node, offset: u64, length: usize) {
-        let bytes = vec![0x5A; length];
-        let parts = [UserIn::new(&bytes)];
-        let at = crate::file_write::Position::At(offset);
-        assert_eq!(volume.write_file(node, at, &parts).unwrap().0, length);
-    }
-
-    /// The nodes of a small tree with one of everything.
-    struct Tree {
-        sparse: Node,
-        named: Node,
-        crowded: Node,
-        target: Node,
-    }
-
-    fn populate(volume: &Volume) -> Tree {
-        let root = root(volume);
-        let file =
-            |dir, name: &str| volume.create(dir, name.as_bytes(), &new(Kind::File, b"")).unwrap();
-        write(volume, file(root, "small"), 0, 100);
-        write(volume, file(root, "large"), 0, 5 << 20);
-        let sparse = file(root, "sparse");
-        write(volume, sparse, 1 << 40, 5000);
-        write(volume, sparse, 4096, 5000);
-        let named = file(root, "named");
-        volume.link(named, root, b"another name").unwrap();
-        volume.set_xattr(named, b"user.colour", b"amber", 0).unwrap();
-        let long = "long/".repeat(100);
-        volume.create(root, b"short link", &new(Kind::Symlink, b"named")).unwrap();
-        let target =
-            volume.create(root, b"long link", &new(Kind::Symlink, long.as_bytes())).unwrap();
-        volume.create(root, b"pipe", &new(Kind::Fifo, b"")).unwrap();
-        let crowded = volume.create(root, b"crowded", &new(Kind::Directory, b"")).unwrap();
-        for index in 0..300 {
-            write(volume, file(crowded, &format!("file number {index} of many")), 0, index);
-        }
-        let inner = volume.create(crowded, b"inner", &new(Kind::Directory, b"")).unwrap();
-        file(inner, &"n".repeat(255));
-        Tree { sparse, named, crowded, target }
-    }
-
-    /// A volume with a tree in it, orderly detached.
-    fn detached() -> (Arc<Region>, Tree) {
-        let volume = volume(Mode::Strict, 16);
-        let tree = populate(&volume);
-        volume.leave().unwrap();
-        (Arc::new(image(&volume)), tree)
-    }
-
-    fn check(region: &Arc<Region>) -> Vec<FsckFault> {
-        let found = superblock::read(region, Path::new("(test)"), "check").unwrap();
-        let view = View::of_region(Arc::clone(region), found, false);
-        check_view(&view, &mut |_, _| {}).unwrap().0
-    }
-
-    #[test]
-    fn a_sound_volume_has_no_faults() {
-        let (region, _) = detached();
-        assert_eq!(check(&region), []);
-        let found = superblock::read(&region, Path::new("(test)"), "check").unwrap();
-        let view = View::of_region(Arc::clone(&region), found, false);
-        let (_, counts) = check_view(&view, &mut |_, _| {}).unwrap();
-        assert_eq!((counts.files, counts.directories, counts.others), (305, 3, 3));
-    }
-
-    #[test]
-    fn a_volume_in_use_or_crashed_has_no_faults() {
-        let volume = volume(Mode::Strict, 16);
-        populate(&volume);
-        assert_eq!(check(&Arc::new(image(&volume))), []);
-        let found = volume.in_quiet(|roots| {
-            let mut mark = Mark::new(&volume, true);
-            mark.run(roots, &mut |_, _| {});
-            compare(&volume, &mut mark)?;
-            Ok(mark.faults)
-        });
-        assert_eq!(found.unwrap(), []);
-    }
-
-    /// Places in which every bit counts: {what, offset, length}.
-    fn places(region: &Arc<Region>, tree: &Tree) -> Vec<(&'static str, u64, u64)> {
-        let found = superblock::read(region, Path::new("(test)"), "check").unwrap();
-        let view = View::of_region(Arc::clone(region), found, false);
-        let volume = &view.volume;
-        let at = |node: Node, field| Inode(node.ino).at(field);
-        let word = |at: u64| (region.load64(at).unwrap() & ((1 << 40) - 1)) * BLOCK;
-        let newest = |node: Node| {
-            let (_, slot) = volume.commit_line(Inode(node.ino), node.generation).unwrap();
-            at(node, COMMIT) + slot as u64 * 32
-        };
-        let (_, state) = superblock::read_state(region).unwrap();
-        let mut places = vec![
-            ("identity of a file", at(tree.sparse, IDENTITY), LINE),
-            ("identity of a directory", at(tree.crowded, IDENTITY), LINE),
-            ("commit line of a file", newest(tree.sparse), 32),
-            ("commit line of a directory", newest(tree.crowded), 32),
-            ("direct word", at(tree.sparse, WORDS + 8), 8),
-            ("root word of a file", at(tree.sparse, ROOT_WORD), 8),
-            ("root word of a directory", at(tree.crowded, ROOT_WORD), 8),
-            ("word of attributes", at(tree.named, XATTR_WORD), 8),
-            ("attributes", word(at(tree.named, XATTR_WORD)), 24 + 8),
-            ("word of a long target", at(tree.target, WORDS), 8),
-            ("long target", word(at(tree.target, WORDS)), 500),
-            ("superblock A", SUPERBLOCK_A, size_of::<Superblock>() as u64),
-            ("superblock B", SUPERBLOCK_B, size_of::<Superblock>() as u64),
-            ("state", STATE + state * 32, 32),
-            ("lane header", lane_offset(3), 8),
-        ];
-        let node = word(at(tree.sparse, ROOT_WORD));
-        let used = (0..512).find(|index| region.load64(node + index * 8).unwrap() != 0);
-        places.push(("word of a map node", node + used.unwrap() * 8, 8));
-        let node = word(at(tree.crowded, ROOT_WORD));
-        places.push(("word of a directory node", node, 8));
-        let bucket = word(node);
-        places.push(("head of a bucket", bucket, 36));
-        let occupied = region.load64(bucket).unwrap();
-        for slot in bits_of(occupied & ((1 << 56) - 1)).take(2) {
-            places.push(("hash word", bucket + LINE + slot * 8, 8));
-            places.push(("slot", bucket + LINE + 56 * 8 + slot * 64, 64));
-        }
-        let record = volume.superblock.runtime + volume.rt.chunk(0);
-        places.push(("saved free map", record, LINE));
-        places.push(("saved slots", volume.extent_slots_offset(0, 0), 8));
-        places
-    }
-
-    #[test]
-    fn a_flipped_bit_in_any_structure_is_named() {
-        let (region, tree) = detached();
-        for (what, offset, length) in places(&region, &tree) {
-            // Of long checksummed pieces every 13th bit will do.
-            let step = if length > LINE { 13 } else { 1 };
-            for bit in (0..length * 8).step_by(step) {
-                let at = (offset + bit / 8) / 8 * 8;
-                let flip = 1 << ((offset + bit / 8) % 8 * 8 + bit % 8);
-                let before = region.load64(at).unwrap();
-                let _ = region.store64(at, before ^ flip).unwrap();
-                let faults = check(&region);
-                assert!(!faults.is_empty(), "{what}: bit {bit} was not noticed");
-                let _ = region.store64(at, before).unwrap();
-            }
-        }
-        assert_eq!(check(&region), []);
-    }
-
-    #[test]
-    fn damage_after_a_crash_makes_the_volume_read_only() {
-        let volume = volume(Mode::Strict, 16);
-        let tree = populate(&volume);
-        let region = image(&volume);
-        let at = Inode(tree.sparse.ino).at(IDENTITY) + 8;
-        let before = region.load64(at).unwrap();
-        let _ = region.store64(at, before ^ 1 << 20).unwrap().flush();
-        let again = attach_region(region, &AttachOptions::default()).unwrap();
-        assert_eq!(again.attributes(tree.sparse), Err(Errno::IO));
-        assert_eq!(again.attributes(tree.named).unwrap().nlink, 2);
-        let file = new(Kind::File, b"");
-        assert_eq!(again.create(root(&again), b"new", &file), Err(Errno::ROFS));
-    }
-
-    #[test]
-    fn a_damaged_lane_is_repaired_after_an_orderly_end() {
-        let (region, _) = detached();
-        let at = lane_offset(5);
-        let _ = region.store64(at, region.load64(at).unwrap() ^ 4).unwrap();
-        assert_eq!(check(&region)[0].code, "lane-header");
-        let region = Arc::into_inner(region).unwrap();
-        let volume = attach_region(region, &AttachOptions::default()).unwrap();
-        volume.leave().unwrap();
-        assert_eq!(check(&Arc::new(image(&volume))), []);
-    }
-
-    /// Overwrites a random piece of one of the ranges {offset, length} with noise.
-    fn spoil(region: &Region, ranges: &[(u64, u64)], random: &mut Random) {
-        let length = 8 << random.below(10);
-        let range = ranges[random.below(ranges.len() as u64) as usize];
-        let offset = range.0 + random.below(range.1 - length) / 8 * 8;
-        for at in (offset..offset + length).step_by(8) {
-            let _ = region.store64(at, random.next() << 32 ^ random.next()).unwrap();
-        }
-    }
-
-    #[test]
-    fn noise_anywhere_is_survived() {
-        let volume = volume(Mode::Strict, 16);
-        let tree = populate(&volume);
-        let crashed = image(&volume);
-        volume.leave().unwrap();
-        let clean = image(&volume);
-        // State, lanes and runtime; and what is in use of the metadata chunks.
-        let mut ranges = vec![(STATE, volume.pool() - STATE)];
-        for chunk in 0..volume.chunks() {
-            if volume.chunk_kind(chunk).unwrap() == crate::chunk::Kind::Metadata {
-                let start = volume.chunk_start(chunk) * BLOCK;
-                let used = crate::chunk::free_runs(&volume.bitmap(chunk).unwrap()).next().unwrap();
-                ranges.push((start, used.0 * BLOCK));
-                ranges.push((start + (used.0 + used.1) * BLOCK, (512 - used.0 - used.1) * BLOCK));
-            }
-        }
-        ranges.retain(|range| range.1 > 8 << 10);
-        let mut random = Random::new(17);
-        let mut named = 0;
-        for round in 0..80 {
-            let start = if round % 2 == 0 { &crashed } else { &clean };
-            let mut bytes = vec![0; start.len() as usize];
-            start.read(0, &mut bytes).unwrap();
-            let region = Arc::new(Region::in_memory(bytes, None));
-            for _ in 0..=random.below(8) {
-                spoil(&region, &ranges, &mut random);
-            }
-            named += u32::from(!check(&region).is_empty());
-            let region = Arc::into_inner(region).unwrap();
-            let volume = attach_region(region, &AttachOptions::default()).unwrap();
-            use_it(&volume, &tree);
-            if volume.damaged().unwrap() {
-                continue;
-            }
-            let mut mark = Mark::new(&volume, true);
-            mark.run(&[], &mut |_, _| {});
-            compare(&volume, &mut mark).unwrap();
-            let worse = ["block-claimed-twice", "block-not-allocated", "inode-not-allocated"];
-            let mut faults = mark.faults.iter();
-            assert_eq!(faults.find(|fault| worse.contains(&fault.code)), None, "round {round}");
-        }
-        assert!(named > 50, "most noise hits something: {named}");
-    }
-
-    /// Calls that may all fail, but not panic, hang or leave the allocator in disorder.
-    fn use_it(volume: &Volume, tree: &Tree) {
-        let root = root(volume);
-        let mut names = Vec::new();
-        for directory in [root, tree.crowded] {
-            let _ = volume.read_dir(directory, 0, &mut |entry| {
-                names.push((directory, entry.name.to_vec()));
-                true
-            });
-        }
-        for (directory, name) in &names {
-            if let Ok(node) = volume.lookup(*directory, name) {
-                let _ = volume.attributes(node);
-                let mut bytes = [0; 4096];
-                let _ = volume.read_file(node, 0, &mut [UserOut::new(&mut bytes)]);
-                let at = crate::file_write::Position::End;
-                let _ = volume.write_file(node, at, &[UserIn::new(&bytes[..200])]);
-            }
-            let _ = volume.unlink(*directory, name);
-        }
-        for index in 0..20 {
-            let name = format!("after {index}");
-            if let Ok(node) = volume.create(root, name.as_bytes(), &new(Kind::File, b"")) {
-                let at = crate::file_write::Position::At(0);
-                let _ = volume.write_file(node, at, &[UserIn::new(&[1; 9_000])]);
-            }
-        }
-        let space = volume.free_space().unwrap();
-        assert_eq!(space.free_blocks(), volume.free_blocks().unwrap());
-    }
-
-    #[test]
-    fn counts_and_links_are_compared() {
-        let (region, tree) = detached();
-        let inode = Inode(tree.named.ino);
-        let found = superblock::read(&region, Path::new("(test)"), "check").unwrap();
-        let view = View::of_region(Arc::clone(&region), found, false);
-        let mut identity = view.volume.identity(inode).unwrap();
-        identity.nlink = 3;
-        let bytes = identity.sealed(inode);
-        let _ = region.write(inode.at(IDENTITY), bytes.as_bytes()).unwrap();
-        let faults = check(&region);
-        assert_eq!(faults.len(), 1, "{faults:?}");
-        assert_eq!(faults[0].code, "link-count");
-        assert_eq!(inode.offset() % INODE, 0);
-    }
+    crate::chunk::free_runs(&clear).collect()
 }

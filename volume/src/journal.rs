@@ -214,6 +214,19 @@ impl Volume {
         Ok(applied)
     }
 
+    /// Whether no entry of any transaction stands in the lane: whatever its number, nothing is open.
+    pub(crate) fn lane_is_empty(&self, lane: u64) -> Result<bool> {
+        for index in 1..=LANE_ENTRIES {
+            let mut bytes = [0; LINE as usize];
+            self.region.read(lane_offset(lane) + index * LINE, &mut bytes)?;
+            let entry = Entry::read_from_bytes(&bytes).map_err(|_| Errno::IO)?;
+            if entry.valid(lane, u64::from(entry.transaction)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn put_back(&self, entry: &Entry) -> Result<InFlight<'_>> {
         let target = entry.target & 0xFFFF_FFFF_FFFF;
         let length = (entry.target >> 48) as u16;

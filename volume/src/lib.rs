@@ -21,6 +21,7 @@ mod dirwalk;
 mod edit;
 mod error;
 mod fallocate;
+mod fault;
 mod file;
 mod file_read;
 #[cfg(test)]
@@ -29,6 +30,8 @@ mod file_write;
 mod filesystem;
 mod free_map;
 mod fsck;
+#[cfg(test)]
+mod fsck_tests;
 mod grow;
 mod held;
 mod in_flight;
@@ -50,6 +53,7 @@ mod namespace_tests;
 mod new_inode;
 mod op;
 mod process;
+mod reached;
 mod record_lock;
 mod recovery;
 mod relink;
@@ -62,17 +66,19 @@ mod testing;
 mod trim;
 mod truncate;
 mod view;
+mod visit;
 mod volume;
 mod word;
 mod xattr;
 
 pub use attach::{AttachOptions, attach, attach_region, detach_dead, format, resume};
 pub use error::{ErrorKind, VolumeError};
+pub use fault::{FsckFault, Remedy};
 pub use fsck::{FsckOptions, FsckReport, fsck};
 pub use info::{Info, info};
 pub use layout::{BLOCK, CHUNK};
-pub use mark::FsckFault;
 pub use process::Attached;
+pub use recovery::Recovery;
 pub use superblock::{FormatOptions, format_region};
 pub use volume::Volume;
 

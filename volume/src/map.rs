@@ -78,7 +78,8 @@ pub(crate) enum MapItem {
     Data { block: u64, blocks: u64, logical: u64, unwritten: bool },
     /// The block of extended attributes.
     Xattr { block: u64 },
-    /// A word at region offset `at` that cannot be right; what it covers is unknown.
+    /// A word at region offset `at` that cannot be right, or whose node cannot be read; what it
+    /// covers is unknown.
     Damaged { at: u64, logical: u64 },
 }
 
@@ -251,7 +252,7 @@ impl<'v> Map<'v> {
         }
         visit(MapItem::Node { block })?;
         let Ok(words) = self.node(block) else {
-            return visit(MapItem::Damaged { at: block * BLOCK, logical: position });
+            return visit(MapItem::Damaged { at, logical: position });
         };
         self.walk_words(&words, block * BLOCK, position, cover - 1, visit)
     }

@@ -14,9 +14,11 @@
 use crate::Result;
 use crate::layout::{HEADER_SHARED, PROCESS_SLOTS};
 use crate::liveness::{Liveness, lock_slots, own_pid};
+use crate::recovery::Recovery;
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -65,6 +67,8 @@ pub(crate) struct Local {
     pub(crate) populated: [AtomicU64; 32],
     /// Where it looks for a free record lock first.
     pub(crate) next_lock: AtomicU32,
+    /// What it recovered when it attached.
+    pub(crate) recovery: OnceLock<Recovery>,
 }
 
 /// A slot's state word, taken apart.

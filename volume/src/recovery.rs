@@ -15,42 +15,76 @@ use crate::chunk::{self, count_free};
 use crate::free_map::bits_of;
 use crate::inode::Inode;
 use crate::journal::{header_number, header_word, lane_offset};
-use crate::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS, LANE};
-use crate::mark::{Counts, Mark};
+use crate::layout::{BLOCK, CHUNK_BLOCKS, LANE};
+use crate::mark::{Counts, Depth, Mark, all_threads};
+use crate::reached::Reached;
 use crate::volume::Volume;
 use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// What a recovery did, and how long each part of it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recovery {
+    /// Files, directories and other objects that were found.
+    pub inodes: u64,
+    /// Bytes of metadata that were read on the way.
+    pub metadata_bytes: u64,
+    /// Transactions that were undone.
+    pub undone: u64,
+    /// Files whose ends were put right.
+    pub settled: u64,
+    /// Undoing the lanes.
+    pub undo: Duration,
+    /// Finding everything that is in use.
+    pub mark: Duration,
+    /// Writing the free map.
+    pub publish: Duration,
+    /// Cutting off what torn appends left, committing sizes that survived.
+    pub settle: Duration,
+}
+
+impl Recovery {
+    /// All of it.
+    pub fn elapsed(&self) -> Duration {
+        self.undo + self.mark + self.publish + self.settle
+    }
+}
 
 /// What a rebuild found.
 pub(crate) struct Rebuilt {
     /// Files with blocks beyond their end that nobody asked for, or with a size that is newer than
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
-    /// Files whose newest commit slot is void if their tail is not what it sums.
-    pub(crate) summed: Vec<Inode>,
     /// Of the extra roots, those that no name leads to.
     pub(crate) nameless: Vec<Inode>,
     pub(crate) counts: Counts,
+    mark: Duration,
+    publish: Duration,
 }
 
 impl Volume {
     /// Makes the volume ready after an unclean end: the caller is the first to attach in this epoch. `EIO`
     /// if there is damage: attach read-only then.
-    pub(crate) fn recover(&self) -> Result<Counts> {
+    pub(crate) fn recover(&self) -> Result<Recovery> {
+        let mut done = Recovery::default();
+        let begun = Instant::now();
         for lane in 0..u64::from(self.superblock.lanes) {
-            self.undo_lane(lane)?;
+            done.undone += u64::from(self.undo_lane(lane)? > 0);
         }
-        let rebuilt = self.rebuild(&[])?;
-        for &inode in &rebuilt.summed {
-            // CRASH: as long as a slot stands whose bytes never came, recovery finds it again.
-            if self.void_torn_tail(inode)? && !rebuilt.leftovers.contains(&inode) {
-                self.settle_leftovers(inode)?;
-            }
-        }
+        done.undo = begun.elapsed();
+        let rebuilt = self.rebuild_with(&[], all_threads())?;
+        (done.mark, done.publish) = (rebuilt.mark, rebuilt.publish);
+        let Counts { files, directories, others, metadata_blocks, .. } = rebuilt.counts;
+        done.inodes = files + directories + others;
+        done.metadata_bytes = metadata_blocks * BLOCK;
+        let begun = Instant::now();
         for inode in rebuilt.leftovers {
             // CRASH: blocks beyond the end are harmless; the next recovery finds those that are left.
             self.settle_leftovers(inode)?;
+            done.settled += 1;
         }
-        Ok(rebuilt.counts)
+        done.settle = begun.elapsed();
+        Ok(done)
     }
 
     /// Makes damaged lanes whole again. Only after an orderly end: then nothing in a lane is still wanted.
@@ -71,49 +105,61 @@ impl Volume {
     /// `extra_roots` (inodes without a name that are still open). `EIO`, and the map stays as it is,
     /// if anything is damaged.
     pub(crate) fn rebuild(&self, extra_roots: &[Inode]) -> Result<Rebuilt> {
+        // One thread: this runs inside some call of a program that did not ask for more.
+        self.rebuild_with(extra_roots, 1)
+    }
+
+    fn rebuild_with(&self, extra_roots: &[Inode], threads: usize) -> Result<Rebuilt> {
         // Another process may have grown the volume: what it put there is no damage.
         self.refresh_size()?;
-        let mut mark = Mark::new(self, false);
+        let begun = Instant::now();
+        let mut mark = Mark::new(self, Depth::Structure, threads);
         mark.run(extra_roots, &mut |_, _| {});
-        if !mark.faults.is_empty() {
+        if !mark.found.faults.is_empty() {
             return Err(Errno::IO);
         }
-        self.publish(&mark)?;
-        for &inode in &mark.spared {
+        let marked = begun.elapsed();
+        self.publish(mark.reached())?;
+        for &inode in &mark.found.spared {
             // Who was about to free it died before it took the last name.
             self.allow_opens(inode)?;
         }
-        let Mark { leftovers, summed, nameless, counts, .. } = mark;
-        Ok(Rebuilt { leftovers, summed, nameless, counts })
+        let found = mark.found;
+        Ok(Rebuilt {
+            leftovers: found.leftovers,
+            nameless: mark.nameless,
+            counts: found.counts,
+            mark: marked,
+            publish: begun.elapsed().saturating_sub(marked),
+        })
     }
 
     /// As [`Volume::rebuild`] from the root alone, whatever is damaged: for counting in a private view.
     pub(crate) fn rebuild_regardless(&self) -> Result<()> {
-        let mut mark = Mark::new(self, false);
+        let mut mark = Mark::new(self, Depth::Structure, all_threads());
         mark.run(&[], &mut |_, _| {});
-        self.publish(&mark)
+        self.publish(mark.reached())
     }
 
     /// Makes what was marked the free map. The slots' bitmaps come first: an extent counts as one only when
     /// its record says so.
-    fn publish(&self, mark: &Mark<'_>) -> Result<()> {
+    fn publish(&self, reached: &Reached) -> Result<()> {
         for group in 0..self.groups() {
             let (mut blocks, mut chunks, mut inodes) = (0, 0, 0);
             for chunk in self.group_chunks(group) {
-                let marked = &mark.chunks[chunk as usize];
-                for index in bits_of(marked.extents) {
-                    let block = self.chunk_start(chunk) + index * EXTENT_BLOCKS;
-                    let slots = mark.slots.get(&block).copied().unwrap_or(1);
+                let (bits, extents) = (reached.bits(chunk), reached.extents(chunk));
+                for index in bits_of(extents) {
+                    let slots = reached.slots(chunk, index);
                     self.region.shared_store(self.extent_slots_offset(chunk, index), slots)?;
                     inodes += u64::from(slots.count_ones()) - 1;
                 }
-                let free = count_free(&marked.bits);
+                let free = count_free(&bits);
                 let kind = match free {
                     CHUNK_BLOCKS => chunk::Kind::Free,
-                    _ if marked.metadata => chunk::Kind::Metadata,
+                    _ if reached.holds_metadata(chunk) => chunk::Kind::Metadata,
                     _ => chunk::Kind::Data,
                 };
-                self.write_record(chunk, &marked.bits, kind, marked.extents)?;
+                self.write_record(chunk, &bits, kind, extents)?;
                 blocks += free;
                 chunks += u64::from(kind == chunk::Kind::Free);
             }

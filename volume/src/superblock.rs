@@ -125,6 +125,23 @@ pub(crate) fn read(
     path: &Path,
     asked: &'static str,
 ) -> Result<Found, VolumeError> {
+    let found = read_copies(region, path, asked)?;
+    if found.superblock.size > region.len() {
+        let (size, length) = (found.superblock.size, region.len());
+        let text = format!("the volume has {size} bytes, its region only {length}");
+        let advice = "put the missing end back (`truncate --size`), or see with `solera fsck` what \
+                      is lost";
+        return Err(VolumeError::new(ErrorKind::Truncated, asked, path, text, advice));
+    }
+    Ok(found)
+}
+
+/// As [`read`], of a region that may have lost its end.
+pub(crate) fn read_to_check(region: &Region, path: &Path) -> Result<Found, VolumeError> {
+    read_copies(region, path, "check")
+}
+
+fn read_copies(region: &Region, path: &Path, asked: &'static str) -> Result<Found, VolumeError> {
     let fault = |errno| VolumeError::system(asked, path, "reading the superblocks", errno);
     let a = read_copy(region, SUPERBLOCK_A).map_err(fault)?;
     let b = read_copy(region, SUPERBLOCK_B).map_err(fault)?;
@@ -146,17 +163,12 @@ pub(crate) fn read(
             return Err(VolumeError::new(ErrorKind::NotAVolume, asked, path, found, advice));
         }
     };
-    check(&superblock, region, path, asked)?;
+    check(&superblock, path, asked)?;
     Ok(Found { superblock, stale })
 }
 
-/// Whether this build may attach such a volume, and whether the region holds all of it.
-fn check(
-    superblock: &Superblock,
-    region: &Region,
-    path: &Path,
-    asked: &'static str,
-) -> Result<(), VolumeError> {
+/// Whether this build may attach such a volume.
+fn check(superblock: &Superblock, path: &Path, asked: &'static str) -> Result<(), VolumeError> {
     let fail =
         |kind, found: String, advice: &str| Err(VolumeError::new(kind, asked, path, found, advice));
     if superblock.version != VERSION {
@@ -174,11 +186,6 @@ fn check(
     if !superblock.consistent() {
         let found = "the numbers in its superblock contradict each other".to_owned();
         return fail(ErrorKind::Damaged, found, "check it with `solera fsck`");
-    }
-    if superblock.size > region.len() {
-        let found =
-            format!("the volume has {} bytes, its region only {}", superblock.size, region.len());
-        return fail(ErrorKind::Truncated, found, "put the missing end back (`truncate --size`)");
     }
     Ok(())
 }

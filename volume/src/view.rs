@@ -39,6 +39,19 @@ pub(crate) struct View {
 impl View {
     /// Looks at the volume at `path`; `asked` is the verb of error messages.
     pub(crate) fn open(asked: &'static str, path: &Path) -> std::result::Result<Self, VolumeError> {
+        Self::open_as(asked, path, |region| superblock::read(region, path, asked))
+    }
+
+    /// As [`View::open`], of a volume whose region may have lost its end.
+    pub(crate) fn open_to_check(path: &Path) -> std::result::Result<Self, VolumeError> {
+        Self::open_as("check", path, |region| superblock::read_to_check(region, path))
+    }
+
+    fn open_as(
+        asked: &'static str,
+        path: &Path,
+        read: impl FnOnce(&Region) -> std::result::Result<Found, VolumeError>,
+    ) -> std::result::Result<Self, VolumeError> {
         let system = |what: &str, errno| VolumeError::system(asked, path, what, errno);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::open(path, flags, FileMode::empty())
@@ -48,7 +61,7 @@ impl View {
         let locks = |errno| system("its locks", errno);
         share_region(region.fd(), REGION_READERS).map_err(locks)?;
         let in_use = region_held(region.fd(), REGION_WRITERS).map_err(locks)?;
-        let found = superblock::read(&region, path, asked)?;
+        let found = read(&region)?;
         Ok(Self::of_region(Arc::new(region), found, in_use))
     }
 
