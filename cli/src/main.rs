@@ -58,12 +58,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// `run` answers a wrong command line with 125, since 2 may be its program's own code.
+/// `run` answers a wrong command line with 125, since 2 may be its program's own code; `fsck` with
+/// 16, as every fsck.
 fn usage_code(code: i32) -> u8 {
-    let runs = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+    let command = std::env::args_os().nth(1).unwrap_or_default();
     match code {
         0 => 0,
-        _ if runs => commands::run::CODE_OWN_FAILURE,
+        _ if command == "run" => commands::run::CODE_OWN_FAILURE,
+        _ if command == "fsck" => commands::fsck::CODE_USAGE,
         _ => 2,
     }
 }

@@ -18,7 +18,7 @@ use crate::Mode;
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::{
     GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED,
-    HEADER_SIZE, OP_RECORD, RuntimeLayout, Superblock,
+    HEADER_SIZE, OP_RECORD, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
 };
 use crate::liveness::{
     self, AttachGuard, Liveness, REGION_READERS, REGION_WRITERS, leave_region, region_held,
@@ -141,24 +141,41 @@ fn format_new(path: &Path, region: &Region, options: &FormatOptions) -> Result<(
 pub fn attach_region(region: Region, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
     let path = region.path().unwrap_or(Path::new("(memory)")).to_owned();
     let found = superblock::read(&region, &path, "attach")?;
-    let attempt = Attempt { path: &path, options, read_only: options.read_only, to_check: false };
+    let attempt =
+        Attempt { path: &path, options, read_only: options.read_only, purpose: Purpose::Use };
     attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
 /// Attaches the volume at `path`, beside whoever has attached it already.
 pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
-    attach_for(path, options, false)
+    attach_for(path, options, Purpose::Use)
 }
 
 /// Attaches the volume read-only, for a check: its region may have lost its end.
 pub(crate) fn attach_to_check(path: &Path) -> Result<Arc<Volume>, VolumeError> {
-    attach_for(path, &AttachOptions { read_only: true, ..AttachOptions::default() }, true)
+    let options = AttachOptions { read_only: true, ..AttachOptions::default() };
+    attach_for(path, &options, Purpose::Check)
+}
+
+/// Attaches the volume as the only one, without recovering it: the free map is the saved one, or empty.
+pub(crate) fn attach_to_repair(path: &Path) -> Result<Arc<Volume>, VolumeError> {
+    attach_for(path, &AttachOptions::default(), Purpose::Repair)
+}
+
+/// What somebody attaches for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Use,
+    /// The region may be shorter than the volume: what is missing will be told.
+    Check,
+    /// Alone, and nothing is recovered.
+    Repair,
 }
 
 fn attach_for(
     path: &Path,
     options: &AttachOptions,
-    to_check: bool,
+    purpose: Purpose,
 ) -> Result<Arc<Volume>, VolumeError> {
     let reserve = rustix::fs::stat(path)
         .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
@@ -180,7 +197,7 @@ fn attach_for(
     }
     let region = Arc::new(region);
     let path = &real_path(region.fd(), path);
-    let attempt = Attempt { path, options, read_only: options.read_only, to_check };
+    let attempt = Attempt { path, options, read_only: options.read_only, purpose };
     let first_look = attempt.superblock(&region)?;
     let unknown = superblock::read_only_features(&first_look.superblock);
     if unknown != 0 && !options.read_only {
@@ -254,7 +271,7 @@ fn attach_private(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, V
         );
     }
     let found = superblock::read(&region, path, "attach")?;
-    let attempt = Attempt { path, options, read_only: true, to_check: false };
+    let attempt = Attempt { path, options, read_only: true, purpose: Purpose::Use };
     attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
@@ -263,13 +280,12 @@ struct Attempt<'a> {
     path: &'a Path,
     options: &'a AttachOptions,
     read_only: bool,
-    /// The region may be shorter than the volume: what is missing will be told.
-    to_check: bool,
+    purpose: Purpose,
 }
 
 impl Attempt<'_> {
     fn superblock(&self, region: &Region) -> Result<superblock::Found, VolumeError> {
-        if self.to_check {
+        if self.purpose == Purpose::Check {
             superblock::read_to_check(region, self.path)
         } else {
             superblock::read(region, self.path, "attach")
@@ -304,7 +320,11 @@ impl Attempt<'_> {
         }
         share_region(region.fd(), REGION_WRITERS)
             .map_err(|errno| self.system("locking it", errno))?;
-        if others.is_some() || left_in_flight(region, &found.superblock, &liveness) {
+        let joins = others.is_some() || left_in_flight(region, &found.superblock, &liveness);
+        if joins && self.purpose == Purpose::Repair {
+            let advice = "end the programs that use it (`solera detach` lists them)";
+            Err(self.fail(ErrorKind::InUse, "others have it attached", advice))
+        } else if joins {
             self.join(Arc::clone(region), found.superblock, liveness)
         } else {
             self.first(Arc::clone(region), &found, liveness)
@@ -318,7 +338,7 @@ impl Attempt<'_> {
         liveness: Liveness,
     ) -> Result<Volume, VolumeError> {
         let state = superblock::read_state(&region).map(|(state, _)| state);
-        let clean = state.is_ok_and(|state| state.clean == 1);
+        let clean = state.is_ok_and(|state| state.clean == STATE_CLEAN);
         if self.read_only && !clean {
             let advice = "attach it for writing once, which recovers it, or run `solera fsck`";
             return Err(self.fail(ErrorKind::Damaged, "it was not left in order", advice));
@@ -339,18 +359,30 @@ impl Attempt<'_> {
             read_only: self.read_only,
             liveness,
         });
+        // A repair that did not end is still to be done, whoever attaches meanwhile.
+        let unrepaired = state.is_ok_and(|state| state.clean == STATE_REPAIR);
+        let dirty = if unrepaired { STATE_REPAIR } else { STATE_DIRTY };
+        volume.local.unrepaired.store(unrepaired, Ordering::Relaxed);
         let step = |result: Result<(), Errno>, what: &str| result.map_err(|e| self.system(what, e));
         step(superblock::repair(&volume.region, found), "repairing its superblock")?;
         if clean {
             // CRASH: still clean; the next attach repairs what is left of this.
             step(volume.repair_lanes(), "repairing its lanes")?;
         }
-        step(superblock::write_state(&volume.region, epoch, false, 0), "marking it in use")?;
+        step(superblock::write_state(&volume.region, epoch, dirty, 0), "marking it in use")?;
         step(volume.clear_runtime(), "clearing its runtime")?;
         step(volume.enter(), "taking a process slot")?;
-        let saved = state.map_or(0, |state| state.free_map_crc);
-        if clean && volume.load_free_map(saved).map_err(|e| self.system("its free map", e))? {
-            volume.local.saved.store(u64::from(saved) + 1, Ordering::Relaxed);
+        let crc = state.map_or(0, |state| state.free_map_crc);
+        // One that cannot be read is built anew, as one that is not what was saved.
+        let saved = clean && volume.load_free_map(crc) == Ok(true);
+        if self.purpose == Purpose::Repair {
+            if !saved {
+                step(volume.forget_free_map(), "its free map")?;
+            }
+        } else if unrepaired {
+            step(volume.mark_damaged(), "its runtime")?;
+        } else if saved {
+            volume.local.saved.store(u64::from(crc) + 1, Ordering::Relaxed);
         } else {
             step(volume.recover_all(), "recovering it")?;
         }
@@ -379,7 +411,7 @@ impl Attempt<'_> {
         let word =
             |at| volume.rt.load(at).map_err(|fault| self.system("its runtime", fault.into()));
         let same_build = word(HEADER_FORMAT)? == RuntimeLayout::format();
-        if !same_build || word(HEADER_EPOCH)? != u64::from(epoch) || state.clean == 1 {
+        if !same_build || word(HEADER_EPOCH)? != u64::from(epoch) || state.clean == STATE_CLEAN {
             let others = volume.liveness.others().unwrap_or_default();
             let pids: Vec<_> = others.iter().map(|(_, pid)| pid.to_string()).collect();
             let found = format!(
@@ -537,7 +569,7 @@ impl Volume {
                 self.region
                     .sync_file()
                     .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-                superblock::write_state(&self.region, self.epoch, true, crc)?;
+                superblock::write_state(&self.region, self.epoch, STATE_CLEAN, crc)?;
             }
         }
         let mine = SlotState { state: SLOT_LIVE, generation: self.slot_generation() };

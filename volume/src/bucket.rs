@@ -207,7 +207,7 @@ pub(crate) fn slot_at(block: u64, slot: usize) -> u64 {
 }
 
 impl Bucket<'_> {
-    fn hash_at(&self, slot: usize) -> u64 {
+    pub(crate) fn hash_at(&self, slot: usize) -> u64 {
         self.block * BLOCK + BUCKET_HASHES + slot as u64 * 8
     }
 
@@ -323,7 +323,7 @@ impl Bucket<'_> {
 const _: () = assert!(std::mem::offset_of!(Slot, crc) == 0);
 
 /// The words of a [`BucketHeader`].
-fn header(dir: Dir, occupancy: u64) -> [u64; LINE_WORDS] {
+pub(crate) fn header(dir: Dir, occupancy: u64) -> [u64; LINE_WORDS] {
     let (magic, generation) = (u64::from(BUCKET_MAGIC), u64::from(dir.generation));
     let crc = checksum_words(0, [0, magic, dir.inode.0, generation, 0, 0, 0, 0]);
     [checked(occupancy), magic | u64::from(crc) << 32, dir.inode.0, generation, 0, 0, 0, 0]
@@ -346,9 +346,23 @@ impl Volume {
         Ok(Bucket { volume: self, block, occupancy })
     }
 
+    /// A bucket whose header is not looked at: what its slots hold is told for these ones.
+    pub(crate) fn bucket_regardless(&self, block: u64, occupancy: u64) -> Bucket<'_> {
+        Bucket { volume: self, block, occupancy: occupancy & ALL_SLOTS }
+    }
+
     /// Reads the entry whose first slot is `slot`, and checks it.
     pub(crate) fn read_entry(&self, bucket: &Bucket<'_>, slot: usize) -> Result<Entry> {
-        let key = bucket.key(slot)?;
+        self.read_entry_as(bucket, slot, bucket.key(slot)?)
+    }
+
+    /// As [`Volume::read_entry`], of an entry that has this key whatever its hash word says.
+    pub(crate) fn read_entry_as(
+        &self,
+        bucket: &Bucket<'_>,
+        slot: usize,
+        key: u64,
+    ) -> Result<Entry> {
         let mut bytes = [0; ENTRY_MAX];
         let at = slot_at(bucket.block, slot);
         self.region.read(at, &mut bytes[..SLOT as usize])?;

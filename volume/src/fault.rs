@@ -76,8 +76,9 @@ pub(crate) enum Action {
     Kind { at: EntryAt, kind: Kind },
     /// The identity line, as far as its name and its parent tell it.
     Identity { inode: Inode, identity: Identity },
-    /// The commit line: rebuilt from what is left of it, or from what the map tells.
-    Commit { inode: Inode },
+    /// The commit line: rebuilt from what is left of it, or from what the map tells. If that does not
+    /// do, the name that leads to it is removed.
+    Commit { inode: Inode, at: Option<EntryAt> },
     /// A bucket of which only some entries can be read.
     Bucket { dir: Dir, block: u64, cell: Cell },
     /// A word of a directory's node: put back from the equal ones beside it, or emptied.

@@ -8,8 +8,8 @@
 //! Callers are alone: the last to detach, or the first to attach.
 
 use crate::Result;
-use crate::chunk::{Group, Kind, Mask, RUN_BITS, Record, count_free};
-use crate::layout::{CHUNK_RECORD, LINE};
+use crate::chunk::{Bitmap, Group, Kind, Mask, RUN_BITS, Record, count_free};
+use crate::layout::{CHUNK_BLOCKS, CHUNK_RECORD, LINE};
 use crate::volume::Volume;
 
 /// Sums of a group's chunks.
@@ -125,6 +125,19 @@ impl Volume {
             self.write_group(group, sums.blocks, sums.chunks, sums.inodes)?;
         }
         Ok(true)
+    }
+
+    /// Makes the free map say that nothing is in use.
+    pub(crate) fn forget_free_map(&self) -> Result<()> {
+        for group in 0..self.groups() {
+            let chunks = self.group_chunks(group);
+            let count = chunks.end - chunks.start;
+            for chunk in chunks {
+                self.write_record(chunk, &Bitmap::default(), Kind::Free, 0)?;
+            }
+            self.write_group(group, count * CHUNK_BLOCKS, count, 0)?;
+        }
+        Ok(())
     }
 
     /// Sets a group's counters and puts its cursors to the group's start.

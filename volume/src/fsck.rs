@@ -20,7 +20,10 @@ use crate::chunk::{Bitmap, Mask, count_free};
 use crate::error::VolumeError;
 use crate::fault::{Action, FsckFault, Remedy};
 use crate::free_map::bits_of;
-use crate::layout::{EXTENT_BLOCKS, EXTENT_INODES, LINE, STATE, SUPERBLOCK_A, State, checksum};
+use crate::layout::{
+    BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, LINE, STATE, STATE_REPAIR, SUPERBLOCK_A, State,
+    checksum,
+};
 use crate::mark::{Counts, Depth, Mark, all_threads};
 use crate::superblock::Found;
 use crate::view::{View, is_device};
@@ -222,7 +225,7 @@ pub(crate) fn check_view(
     let mut saved = false;
     if view.is_clean() {
         let crc = view.state.map_or(0, |state| state.free_map_crc);
-        saved = volume.load_free_map(crc)?;
+        saved = volume.load_free_map(crc) == Ok(true);
         if !saved {
             let meaning = "it fails its checksum; the next attach rebuilds it";
             let place = "the saved free map".into();
@@ -269,6 +272,12 @@ fn check_fixed(view: &View) -> Result<Vec<FsckFault>> {
             "the state block".into(),
             "both slots are damaged; the next attach recovers the volume",
         ));
+    } else if view.state.is_ok_and(|state| state.clean == STATE_REPAIR) {
+        faults.push(FsckFault::settled_by_attach(
+            "repair-unfinished",
+            "the state block".into(),
+            "a repair did not come to its end; until one does, the volume can only be read",
+        ));
     } else if view.is_clean() {
         // Only an orderly end says that no slot can have been torn.
         let mut bytes = [0; LINE as usize];
@@ -303,8 +312,11 @@ pub(crate) fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
         let missing = ("block-not-allocated", "in use, but free in the free map");
         tell(&mut faults, start, &difference(&marked, &bits), missing);
         if complete {
-            let leaked = ("block-leaked", "allocated, but not reachable from anywhere");
-            tell(&mut faults, start, &difference(&bits, &marked), leaked);
+            let (lost, leaked) = readable(volume, start, &difference(&bits, &marked));
+            tell(&mut faults, start, &leaked, LEAKED);
+            for fault in lost {
+                faults.push(fault);
+            }
         }
         compare_inodes(volume, mark, chunk, complete, &mut faults)?;
     }
@@ -317,9 +329,33 @@ pub(crate) fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
     Ok(())
 }
 
+const LEAKED: (&str, &str) = ("block-leaked", "allocated, but not reachable from anywhere");
+
+/// Takes the blocks that cannot be read out of these runs: they are kept out of use on purpose.
+fn readable(volume: &Volume, start: u64, runs: &[(u64, u64)]) -> (Vec<FsckFault>, Vec<(u64, u64)>) {
+    let (mut lost, mut sound) = (Vec::new(), Vec::<(u64, u64)>::new());
+    for block in runs.iter().flat_map(|&(first, count)| first..first + count) {
+        if volume.is_lost_block(start + block) {
+            lost.push(FsckFault {
+                code: "media",
+                place: format!("block {}", start + block),
+                meaning: "its memory cannot be read; it is kept out of use".into(),
+                remedy: Remedy::None,
+                action: Action::None,
+            });
+            continue;
+        }
+        match sound.last_mut() {
+            Some(run) if run.0 + run.1 == block => run.1 += 1,
+            _ => sound.push((block, 1)),
+        }
+    }
+    (lost, sound)
+}
+
 /// Whether everything that is in use has been marked in spite of this fault.
 pub(crate) fn leaves_nothing_out(fault: &FsckFault) -> bool {
-    const HARMLESS: [&str; 12] = [
+    const HARMLESS: [&str; 13] = [
         "superblock-copy",
         "lane-header",
         "state",
@@ -332,6 +368,7 @@ pub(crate) fn leaves_nothing_out(fault: &FsckFault) -> bool {
         "symlink-target",
         "xattr-block",
         "region-truncated",
+        "repair-unfinished",
     ];
     HARMLESS.contains(&fault.code)
         || fault.code == "inode-identity" && fault.remedy == Remedy::Repair
@@ -367,7 +404,9 @@ fn compare_inodes(
         let first = block / EXTENT_BLOCKS * EXTENT_INODES;
         let reached = mark.reached().slots(chunk, index);
         let is_extent = mapped >> index & 1 != 0;
-        let allocated = if is_extent { volume.extent_slots(chunk, index)? } else { 0 };
+        // A header that cannot be read tells nothing.
+        let slots = volume.extent_slots(chunk, index);
+        let allocated = if is_extent { slots.unwrap_or(reached) } else { 0 };
         let place = |slot| format!("inode {}", first + slot);
         for slot in bits_of(reached & !allocated) {
             let meaning = "in use, but free in the free map";
@@ -375,6 +414,9 @@ fn compare_inodes(
             faults.push(fault);
         }
         for slot in bits_of(allocated & !reached & !1).take_while(|_| complete) {
+            if volume.is_lost_block(block + slot * INODE / BLOCK) {
+                continue;
+            }
             let meaning = "allocated, but not reachable from anywhere";
             faults.push(FsckFault::settled_by_attach("inode-leaked", place(slot), meaning));
         }

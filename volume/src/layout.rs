@@ -106,7 +106,7 @@ pub struct Superblock {
 pub struct State {
     /// Number of first attaches so far: what was volatile under another epoch is void.
     pub epoch: u32,
-    /// 1 after the last orderly detach, else 0.
+    /// `STATE_*`.
     pub clean: u32,
     /// crc32c of the saved free map (the runtime's chunk records), if clean.
     pub free_map_crc: u32,
@@ -115,6 +115,13 @@ pub struct State {
     /// crc32c of the slot with this field 0.
     pub crc: u32,
 }
+
+/// The volume is in use, or was not left in order.
+pub const STATE_DIRTY: u32 = 0;
+/// The last one to detach left the volume in order.
+pub const STATE_CLEAN: u32 = 1;
+/// A repair is under way, or did not come to its end.
+pub const STATE_REPAIR: u32 = 2;
 
 /// Tag of an inode in use (the low 16 bits of its first word).
 pub const INODE_TAG: u16 = 0x4E49;

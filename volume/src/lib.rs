@@ -47,6 +47,9 @@ mod lockword;
 mod map;
 mod mapping;
 mod mark;
+#[cfg(test)]
+mod media_tests;
+mod mend;
 mod namespace;
 #[cfg(test)]
 mod namespace_tests;
@@ -58,6 +61,9 @@ mod record_lock;
 mod recovery;
 mod relink;
 mod rename;
+mod repair;
+#[cfg(test)]
+mod repair_tests;
 mod runtime;
 mod summed;
 mod superblock;
@@ -79,6 +85,7 @@ pub use info::{Info, info};
 pub use layout::{BLOCK, CHUNK};
 pub use process::Attached;
 pub use recovery::Recovery;
+pub use repair::{RepairOptions, RepairReport, repair};
 pub use superblock::{FormatOptions, format_region};
 pub use volume::Volume;
 

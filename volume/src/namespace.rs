@@ -177,6 +177,33 @@ impl Volume {
         op.end()
     }
 
+    /// Gives an inode that has lost its name another one; `false` if there is such a name.
+    pub(crate) fn adopt(&self, inode: Inode, dir: Node, name: &[u8]) -> Result<bool> {
+        let identity = self.identity(inode)?;
+        let node = Node { ino: inode.0, generation: identity.generation };
+        let mut op = self.begin()?;
+        op.lock(&[self.inode_of(dir)?, inode])?;
+        let (mut parent, at) = self.held_directory(dir)?;
+        let search = self.search(at, self.name_hash(name), name)?;
+        if search.hit.is_some() {
+            return Ok(false);
+        }
+        let key = search.vacant.ok_or(Errno::NOSPC)?;
+        let mut child = self.held(node)?;
+        op.work()?;
+        op.make_room(at, key, slots_of(name.len()))?;
+        let kind = child.identity.kind().ok_or(Errno::IO)?;
+        let store = op.insertion(at, key, name, Target { node, kind })?;
+        child.identity.nlink = 1;
+        if kind == Kind::Directory {
+            (child.identity.parent, child.identity.parent_generation) = (dir.ino, dir.generation);
+        }
+        parent.change_entries(1, i32::from(kind == Kind::Directory));
+        op.commit_held(&[parent, child], &[store], &[])?;
+        op.end()?;
+        Ok(true)
+    }
+
     /// Finds `name` again under the locks: `None` if it does not mean `target` any more.
     pub(crate) fn find_again(
         &self,

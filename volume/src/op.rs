@@ -16,7 +16,7 @@
 
 use crate::bucket::Dir;
 use crate::inode::Inode;
-use crate::layout::{HEADER_GATE, HEADER_RENAME, INODE, LINE, VOLATILE};
+use crate::layout::{BLOCK, HEADER_GATE, HEADER_RENAME, INODE, LINE, VOLATILE};
 use crate::runtime::Owner;
 use crate::volume::Volume;
 use crate::{Result, journal::Transaction, lockword};
@@ -445,10 +445,28 @@ impl<'v> Op<'v> {
         self.finish(true)
     }
 
+    /// Of what an abort would free, blocks whose memory cannot be read stay allocated until the next
+    /// sweep: or the next operation would get the same ones again, and fail as this one.
+    #[cold]
+    fn keep_lost_blocks(&mut self) {
+        let volume = self.volume;
+        let lost = |run: &(u64, u64)| (run.0..run.0 + run.1).any(|at| volume.is_lost_block(at));
+        if self.allocated.iter().any(lost) {
+            let all = std::mem::take(&mut self.allocated);
+            let blocks = all.iter().flat_map(|run| run.0..run.0 + run.1);
+            self.allocated =
+                blocks.filter(|at| !volume.is_lost_block(*at)).map(|at| (at, 1)).collect();
+        }
+        self.allocated_inodes.retain(|ino| !volume.is_lost_block(*ino * INODE / BLOCK));
+    }
+
     fn finish(&mut self, committed: bool) -> Result<()> {
         let volume = self.volume;
         if self.working {
             self.turn_sequences(0)?;
+        }
+        if !committed {
+            self.keep_lost_blocks();
         }
         let blocks = if committed { &self.freed } else { &self.allocated };
         for &(block, count) in blocks.iter().chain(&self.settled) {

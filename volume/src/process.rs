@@ -67,6 +67,8 @@ pub(crate) struct Local {
     pub(crate) populated: [AtomicU64; 32],
     /// Where it looks for a free record lock first.
     pub(crate) next_lock: AtomicU32,
+    /// A repair of the volume did not come to its end.
+    pub(crate) unrepaired: AtomicBool,
     /// What it recovered when it attached.
     pub(crate) recovery: OnceLock<Recovery>,
 }

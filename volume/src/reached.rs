@@ -82,6 +82,22 @@ impl Reached {
         slots[index].fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
+    /// Whether an inode was reached.
+    pub(crate) fn has_inode(&self, volume: &Volume, inode: Inode) -> bool {
+        let (chunk, index, bit) = place(volume, inode);
+        let slots = self.chunks[chunk].slots.get();
+        slots.is_some_and(|slots| slots[index].load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// Whether any of these blocks of the pool was reached.
+    pub(crate) fn has_any(&self, volume: &Volume, block: u64, blocks: u64) -> bool {
+        (block..block + blocks).any(|block| {
+            let (chunk, index) = volume.chunk_of(block);
+            let word = &self.chunks[chunk as usize].bits[index as usize / 64];
+            word.load(Ordering::Relaxed) >> (index % 64) & 1 != 0
+        })
+    }
+
     /// The blocks of a chunk that were reached.
     pub(crate) fn bits(&self, chunk: u64) -> Bitmap {
         array::from_fn(|word| self.chunks[chunk as usize].bits[word].load(Ordering::Relaxed))

@@ -11,7 +11,7 @@
 //! Locks: none; the caller is alone (first attach), or has closed the gate and waited for quiet.
 
 use crate::Result;
-use crate::chunk::{self, count_free};
+use crate::chunk::{self, Mask, count_free};
 use crate::free_map::bits_of;
 use crate::inode::Inode;
 use crate::journal::{header_number, header_word, lane_offset};
@@ -55,6 +55,8 @@ pub(crate) struct Rebuilt {
     /// Files with blocks beyond their end that nobody asked for, or with a size that is newer than
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
+    /// Files whose newest commit slot is void if their tail is not what it sums.
+    pub(crate) summed: Vec<Inode>,
     /// Of the extra roots, those that no name leads to.
     pub(crate) nameless: Vec<Inode>,
     pub(crate) counts: Counts,
@@ -78,13 +80,28 @@ impl Volume {
         done.inodes = files + directories + others;
         done.metadata_bytes = metadata_blocks * BLOCK;
         let begun = Instant::now();
-        for inode in rebuilt.leftovers {
-            // CRASH: blocks beyond the end are harmless; the next recovery finds those that are left.
-            self.settle_leftovers(inode)?;
-            done.settled += 1;
-        }
+        done.settled = self.settle_ends(&rebuilt)?;
         done.settle = begun.elapsed();
         Ok(done)
+    }
+
+    /// Puts the ends of files right that a crash left in doubt; gives how many.
+    pub(crate) fn settle_ends(&self, rebuilt: &Rebuilt) -> Result<u64> {
+        let mut settled = rebuilt.leftovers.len() as u64;
+        for &inode in &rebuilt.summed {
+            // CRASH: as long as a slot stands whose bytes never came, recovery finds it again.
+            let torn = self.void_torn_tail(inode)?;
+            let leftover = |inode: &Inode| inode.0;
+            if torn && rebuilt.leftovers.binary_search_by_key(&inode.0, leftover).is_err() {
+                self.settle_leftovers(inode)?;
+                settled += 1;
+            }
+        }
+        for &inode in &rebuilt.leftovers {
+            // CRASH: blocks beyond the end are harmless; the next recovery finds those that are left.
+            self.settle_leftovers(inode)?;
+        }
+        Ok(settled)
     }
 
     /// Makes damaged lanes whole again. Only after an orderly end: then nothing in a lane is still wanted.
@@ -127,6 +144,7 @@ impl Volume {
         let found = mark.found;
         Ok(Rebuilt {
             leftovers: found.leftovers,
+            summed: found.summed,
             nameless: mark.nameless,
             counts: found.counts,
             mark: marked,
@@ -144,12 +162,30 @@ impl Volume {
     /// Makes what was marked the free map. The slots' bitmaps come first: an extent counts as one only when
     /// its record says so.
     fn publish(&self, reached: &Reached) -> Result<()> {
+        self.publish_as(reached, false)
+    }
+
+    /// As [`Volume::publish`]; what the free map says is in use stays so.
+    pub(crate) fn publish_besides(&self, reached: &Reached) -> Result<()> {
+        self.publish_as(reached, true)
+    }
+
+    fn publish_as(&self, reached: &Reached, besides: bool) -> Result<()> {
         for group in 0..self.groups() {
             let (mut blocks, mut chunks, mut inodes) = (0, 0, 0);
             for chunk in self.group_chunks(group) {
-                let (bits, extents) = (reached.bits(chunk), reached.extents(chunk));
+                let (mut bits, mut extents) = (reached.bits(chunk), reached.extents(chunk));
+                let before = if besides { self.mask(chunk, Mask::Extents)? } else { 0 };
+                if besides {
+                    let old = self.bitmap(chunk)?;
+                    bits.iter_mut().zip(old).for_each(|(word, old)| *word |= old);
+                    extents |= before;
+                }
                 for index in bits_of(extents) {
-                    let slots = reached.slots(chunk, index);
+                    let mut slots = reached.slots(chunk, index);
+                    if before >> index & 1 != 0 {
+                        slots |= self.extent_slots(chunk, index)?;
+                    }
                     self.region.shared_store(self.extent_slots_offset(chunk, index), slots)?;
                     inodes += u64::from(slots.count_ones()) - 1;
                 }

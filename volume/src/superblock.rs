@@ -13,7 +13,8 @@ use crate::journal::{header_word, lane_offset};
 use crate::layout::{
     BLOCK, CHUNK, COMMIT, COMPAT_KNOWN, Commit, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR, IDENTITY,
     INCOMPAT_KNOWN, INODE, INODE_EXTENT, Identity, LANE, LANES, LINE, MAGIC, RO_COMPAT_KNOWN,
-    STATE, SUPERBLOCK_A, SUPERBLOCK_B, State, Superblock, VERSION, VOLUME_MIN, checksum,
+    STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, State, Superblock, VERSION, VOLUME_MIN,
+    checksum,
 };
 use crate::volume::{Volume, now};
 use pmem::Region;
@@ -255,14 +256,14 @@ pub(crate) fn read_state(region: &Region) -> Result<(State, u64), Errno> {
 pub(crate) fn write_state(
     region: &Region,
     epoch: u32,
-    clean: bool,
+    clean: u32,
     free_map_crc: u32,
 ) -> Result<(), Errno> {
     // With both slots damaged recovery proves everything anew: any sequence may start again.
     let (newest, at) = read_state(region).unwrap_or((State::default(), 1));
     let state = State {
         epoch,
-        clean: u32::from(clean),
+        clean,
         free_map_crc,
         reserved: [0; 3],
         sequence: newest.sequence.wrapping_add(1).max(1),
@@ -385,7 +386,7 @@ fn write_volume(region: &Region, superblock: &Superblock) -> Result<(), Errno> {
     pending = pending.and(region.stream_zero(superblock.pool, INODE_EXTENT)?);
     pending = pending.and(write_root(region, superblock)?);
     let _ = pending.fence();
-    write_state(region, 0, false, 0)?;
+    write_state(region, 0, STATE_DIRTY, 0)?;
     // PERSIST: everything a superblock promises is durable before the first one is.
     write_copy(region, SUPERBLOCK_B, superblock)?;
     write_copy(region, SUPERBLOCK_A, superblock)?;

@@ -8,7 +8,7 @@
 //! Locks: the region's reader byte, shared, for as long as the view lives.
 
 use crate::error::VolumeError;
-use crate::layout::State;
+use crate::layout::{STATE_CLEAN, State};
 use crate::liveness::{Liveness, REGION_READERS, REGION_WRITERS, region_held, share_region};
 use crate::superblock::{self, Found};
 use crate::volume::{Parts, Volume};
@@ -82,7 +82,7 @@ impl View {
 
     /// Whether the last one to detach left the volume in order.
     pub(crate) fn is_clean(&self) -> bool {
-        self.state.is_ok_and(|state| state.clean == 1)
+        self.state.is_ok_and(|state| state.clean == STATE_CLEAN)
     }
 
     /// Undoes, in this view, what a crash left open; gives the lanes that are damaged.

@@ -10,7 +10,8 @@ use crate::dirwalk::DirItem;
 use crate::fault::{Action, EntryAt, FsckFault, Remedy};
 use crate::inode::Inode;
 use crate::layout::{
-    BLOCK, Commit, EXTENT_BLOCKS, FLAG_KEEP, IDENTITY, Identity, SIZE_MAX, XATTR_WORD,
+    BLOCK, COMMIT_SUMMED, Commit, EXTENT_BLOCKS, FLAG_KEEP, IDENTITY, Identity, SIZE_MAX,
+    XATTR_WORD,
 };
 use crate::map::MapItem;
 use crate::mark::{Depth, Found, Shared};
@@ -22,7 +23,7 @@ use vfs::{Kind, Node};
 /// Buckets of a work item: about a thousand names.
 const BATCH: usize = 32;
 /// Blocks that are read at a time to see whether they can be.
-const PROBE: u64 = 16;
+const PROBE: u64 = 4;
 
 /// A directory that was found: its place in the tree, and what is counted in it.
 pub(crate) struct Place {
@@ -385,7 +386,15 @@ impl<'s, 'v> Visit<'s, 'v> {
                 Some(Kind::File | Kind::Symlink) => Remedy::Salvage,
                 _ => Remedy::Repair,
             };
-            self.fault("inode-commit", spot, meaning, (remedy, Action::Commit { inode }));
+            self.fault(
+                "inode-commit",
+                spot,
+                meaning,
+                (remedy, Action::Commit { inode, at: spot.at }),
+            );
+        }
+        if is_file && commit.is_some_and(|commit| commit.flags & COMMIT_SUMMED != 0) {
+            self.found.summed.push(inode);
         }
         let size = commit.map_or(SIZE_MAX, |commit| commit.size);
         if is_file && size > SIZE_MAX {

@@ -112,6 +112,11 @@ impl Volume {
         })
     }
 
+    /// Whether a block's memory cannot be read.
+    pub(crate) fn is_lost_block(&self, block: u64) -> bool {
+        self.region.load64(block * BLOCK).is_err()
+    }
+
     /// The map that holds the inodes' volatile lines.
     pub(crate) fn volatile_map(&self) -> &Region {
         &self.region

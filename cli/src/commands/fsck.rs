@@ -1,63 +1,129 @@
-//! `solera fsck`: 0 clean, 1 faults, 2 not checked.
+//! `solera fsck`, with the exit codes of every fsck.
 
 use serde_json::{Value, json};
-use volume::{FsckOptions, FsckReport};
+use volume::{FsckFault, FsckOptions, FsckReport, Remedy, RepairOptions, RepairReport};
 
 use crate::args::FsckArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Progress};
 
 const CODE_CLEAN: u8 = 0;
-const CODE_FAULTS: u8 = 1;
-const CODE_NOT_CHECKED: u8 = 2;
+const CODE_MENDED: u8 = 1;
+const CODE_FAULTS_LEFT: u8 = 4;
+const CODE_NOT_CHECKED: u8 = 8;
+/// A wrong command line.
+pub const CODE_USAGE: u8 = 16;
 
-/// Checks the volume and prints each fault.
+/// Checks the volume, repairs it if asked to, and prints each fault.
 pub fn run(args: &FsckArgs) -> Outcome {
     let mut progress = Progress::new("checking");
-    let checked = volume::fsck(&args.volume, &FsckOptions::default(), &mut |done, total| {
-        progress.update(done, total);
-    });
+    let mut tell = |done, total| progress.update(done, total);
+    let check = FsckOptions { read_data: args.read_data, ..FsckOptions::default() };
+    let done = if args.repair || args.salvage {
+        let options = RepairOptions { salvage: args.salvage, check };
+        volume::repair(&args.volume, &options, &mut tell)
+    } else {
+        let checked = volume::fsck(&args.volume, &check, &mut tell);
+        checked.map(|after| RepairReport { after, ..RepairReport::default() })
+    };
     drop(progress);
-    let report = checked.map_err(|error| Failure::from(error).code(CODE_NOT_CHECKED))?;
+    let report = done.map_err(|error| Failure::from(error).code(CODE_NOT_CHECKED))?;
     let printed = if args.json {
         output::emit_json(&to_json(&report))
     } else {
-        output::emit(to_text(&report).as_bytes())
+        output::emit(to_text(&report, args).as_bytes())
     };
     printed.map_err(|failure| failure.code(CODE_NOT_CHECKED))?;
-    Ok(if report.faults.is_empty() { CODE_CLEAN } else { CODE_FAULTS })
-}
-
-fn to_json(report: &FsckReport) -> Value {
-    let faults: Vec<Value> = report
-        .faults
-        .iter()
-        .map(|fault| json!({ "code": fault.code, "place": fault.place, "meaning": fault.meaning }))
-        .collect();
-    json!({
-        "clean": faults.is_empty(),
-        "faults": faults,
-        "faults_omitted": report.faults_omitted,
-        "files": report.files,
-        "directories": report.directories,
-        "others": report.others,
-        "data_bytes": report.data_bytes,
-        "metadata_bytes": report.metadata_bytes,
+    Ok(match (report.after.faults.is_empty(), report.mended.is_empty()) {
+        (true, true) => CODE_CLEAN,
+        (true, false) => CODE_MENDED,
+        (false, _) => CODE_FAULTS_LEFT,
     })
 }
 
-fn to_text(report: &FsckReport) -> String {
-    let faults = report.faults.iter();
-    let lines =
-        faults.map(|fault| format!("{} at {}: {}\n", fault.code, fault.place, fault.meaning));
-    let count = report.faults.len() as u64 + report.faults_omitted;
-    let verdict = match count {
+fn faults_to_json(faults: &[FsckFault]) -> Vec<Value> {
+    let one = |fault: &FsckFault| {
+        json!({
+            "code": fault.code,
+            "place": fault.place,
+            "meaning": fault.meaning,
+            "remedy": fault.remedy.word(),
+        })
+    };
+    faults.iter().map(one).collect()
+}
+
+fn to_json(report: &RepairReport) -> Value {
+    let RepairReport { mended, orphans, after } = report;
+    json!({
+        "clean": after.faults.is_empty(),
+        "faults": faults_to_json(&after.faults),
+        "faults_omitted": after.faults_omitted,
+        "mended": faults_to_json(mended),
+        "lost_and_found": orphans,
+        "files": after.files,
+        "directories": after.directories,
+        "others": after.others,
+        "data_bytes": after.data_bytes,
+        "metadata_bytes": after.metadata_bytes,
+        "seconds": after.elapsed.as_secs_f64(),
+        "pause_seconds": after.pause.map(|pause| pause.as_secs_f64()),
+    })
+}
+
+fn to_text(report: &RepairReport, args: &FsckArgs) -> String {
+    let RepairReport { mended, orphans, after } = report;
+    let mut text = String::new();
+    let mut line = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    for FsckFault { code, place, meaning, .. } in mended {
+        line(format!("mended: {code} at {place}: {meaning}"));
+    }
+    for orphan in orphans {
+        line(format!("found: {orphan}"));
+    }
+    for FsckFault { code, place, meaning, remedy, .. } in &after.faults {
+        line(format!("{code} at {place}: {meaning} ({})", remedy.word()));
+    }
+    let FsckReport { files, directories, others, .. } = after;
+    let mended = match mended.len() {
+        0 => String::new(),
+        count => format!("{count} mended, "),
+    };
+    let verdict = verdict(after);
+    line(format!("{files} files, {directories} directories, {others} others: {mended}{verdict}"));
+    if let Some(pause) = after.pause {
+        line(format!("the volume is in use: changes waited for {pause:.1?} at most"));
+    }
+    if let Some(advice) = advice(after, args) {
+        line(advice);
+    }
+    text
+}
+
+fn verdict(report: &FsckReport) -> String {
+    match report.faults.len() as u64 + report.faults_omitted {
         0 => "clean".to_owned(),
         1 => "1 fault".to_owned(),
-        _ if report.faults_omitted > 0 => format!("{count} faults, the first are listed"),
-        _ => format!("{count} faults"),
-    };
-    let FsckReport { files, directories, others, .. } = report;
-    let summary = format!("{files} files, {directories} directories, {others} others: {verdict}\n");
-    lines.chain([summary]).collect()
+        count if report.faults_omitted > 0 => format!("{count} faults, the first are listed"),
+        count => format!("{count} faults"),
+    }
+}
+
+/// What to do about the faults that are left.
+fn advice(report: &FsckReport, args: &FsckArgs) -> Option<String> {
+    let volume = args.volume.display();
+    let has = |remedy| report.faults.iter().any(|fault| fault.remedy == remedy);
+    let end = if report.pause.is_some() { "end the programs that use it, then " } else { "" };
+    if has(Remedy::Repair) && !args.repair && !args.salvage {
+        Some(format!("to mend: {end}solera fsck --repair {volume}"))
+    } else if has(Remedy::Salvage) && !args.salvage {
+        Some(format!("to give up what cannot be read: {end}solera fsck --salvage {volume}"))
+    } else if report.faults.is_empty() {
+        None
+    } else {
+        Some("what is left cannot be mended: copy out what can be read".to_owned())
+    }
 }
