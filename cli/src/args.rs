@@ -251,6 +251,8 @@ Examples:
   solera fsck /dev/shm/v.pm
   solera fsck --repair /dev/shm/v.pm
   solera fsck --json /dev/shm/v.pm | jq '.faults[].place'")]
+// Each is an option of its own.
+#[allow(clippy::struct_excessive_bools)]
 pub struct FsckArgs {
     /// Mend what can be mended without losing anything that can be read.
     #[arg(short = 'p', long, visible_short_alias = 'a')]

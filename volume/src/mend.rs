@@ -22,7 +22,7 @@ use crate::map::MapItem;
 use crate::reached::Reached;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
-use vfs::Kind;
+use vfs::{Kind, Node};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// All slots of a bucket.
@@ -47,8 +47,8 @@ impl Volume {
             }
             Action::Parent { inode, parent } => {
                 let identity = self.identity(inode)?;
-                let (parent, parent_generation) = (parent.ino, parent.generation);
-                self.mend_identity(inode, Identity { parent, parent_generation, ..identity })?;
+                let Node { ino: parent, generation: parent_generation } = parent;
+                self.mend_identity(inode, Identity { parent_generation, parent, ..identity })?;
             }
             Action::Kind { at, kind } => self.mend_kind(at, kind)?,
             Action::Identity { inode, identity } => self.mend_identity(inode, identity)?,

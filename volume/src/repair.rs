@@ -151,7 +151,7 @@ impl Repair<'_> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<bool> {
         let volume = self.volume;
-        self.hidden = volume.repair_was_begun()?;
+        self.hidden = volume.repair_was_begun();
         let (epoch, region) = (volume.epoch, &volume.region);
         superblock::write_state(region, epoch, STATE_REPAIR, 0)?;
         if !self.undo_lanes()? {
@@ -286,7 +286,7 @@ impl Repair<'_> {
         let saved = volume.inode_in_use(volume.superblock.root)?;
         let mut found = Vec::new();
         let mut claimed = Reached::new(volume.chunks());
-        for first in volume.possible_extents(reached)? {
+        for first in volume.possible_extents(reached) {
             for inode in (first + 1..first + EXTENT_INODES).map(Inode) {
                 let Ok(word) = volume.region.load64(inode.at(IDENTITY)) else { continue };
                 if word as u16 != INODE_TAG || saved && !volume.inode_in_use(inode.0)? {
@@ -322,8 +322,8 @@ impl Repair<'_> {
 
 impl Volume {
     /// Whether a former repair did not come to its end: told by the attach.
-    fn repair_was_begun(&self) -> Result<bool> {
-        Ok(self.local.unrepaired.load(std::sync::atomic::Ordering::Relaxed))
+    fn repair_was_begun(&self) -> bool {
+        self.local.unrepaired.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// What the entries of a directory lead to.
@@ -390,7 +390,7 @@ impl Volume {
 
     /// First inodes of everything that may be an inode extent: those that were reached, and aligned
     /// groups of eight blocks that nothing has. Holes of the region's file hold none.
-    fn possible_extents(&self, reached: &Reached) -> Result<Vec<u64>> {
+    fn possible_extents(&self, reached: &Reached) -> Vec<u64> {
         let mut found = Vec::new();
         let mut data = 0..0;
         for chunk in 0..self.chunks() {
@@ -402,29 +402,29 @@ impl Volume {
                 }
                 let start = (self.chunk_start(chunk) + index * EXTENT_BLOCKS) * BLOCK;
                 if start >= data.end {
-                    data = self.data_from(start)?;
+                    data = self.data_from(start);
                 }
                 if data.start < start + INODE_EXTENT {
                     found.push(start / INODE);
                 }
             }
         }
-        Ok(found)
+        found
     }
 
     /// The first run of bytes from `at` on that the region's file has memory for.
-    pub(crate) fn data_from(&self, at: u64) -> Result<std::ops::Range<u64>> {
+    pub(crate) fn data_from(&self, at: u64) -> std::ops::Range<u64> {
         if self.region.fd() < 0 {
-            return Ok(0..u64::MAX);
+            return 0..u64::MAX;
         }
         // SAFETY: the region, and with it its descriptor, lives as long as the volume.
         let fd = unsafe { BorrowedFd::borrow_raw(self.region.fd()) };
         let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
             Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(u64::MAX..u64::MAX),
+            Err(Errno::NXIO) => return u64::MAX..u64::MAX,
             // A device has no holes.
-            Err(_) => return Ok(0..u64::MAX),
+            Err(_) => return 0..u64::MAX,
         };
-        Ok(start..rustix::fs::seek(fd, SeekFrom::Hole(start)).unwrap_or(u64::MAX))
+        start..rustix::fs::seek(fd, SeekFrom::Hole(start)).unwrap_or(u64::MAX)
     }
 }

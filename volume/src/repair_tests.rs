@@ -271,7 +271,9 @@ fn what_does_not_depend_on_damaged_bytes_survives_a_repair() {
             bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
             format!("trial {trial}: bit {bit} of the line at {line:#x}")
         } else {
-            bytes.iter_mut().for_each(|byte| *byte = random.next() as u8);
+            for byte in &mut bytes {
+                *byte = random.next() as u8;
+            }
             format!("trial {trial}: noise in the line at {line:#x}")
         };
         file.write_all_at(&bytes, line).expect("damaged");
