@@ -32,6 +32,7 @@ pub enum Command {
     Cp(CpArgs),
     Df(DfArgs),
     Fsck(FsckArgs),
+    Snapshot(SnapshotArgs),
     Grow(GrowArgs),
     Trim(TrimArgs),
     Detach(DetachArgs),
@@ -291,6 +292,38 @@ pub struct GrowArgs {
     pub json: bool,
     /// The volume's file or device.
     pub volume: PathBuf,
+}
+
+/// Copy a volume as it is at one moment, while programs go on with it.
+///
+/// The copy holds every call that had returned by that moment, whole, and none of a later one: it is
+/// a volume of its own, which can be attached, checked and copied anywhere. Most of it is copied while
+/// everybody works; then all changes wait while the rest is: that pause grows with the number of files
+/// (about half a second for a million) and with what has changed meanwhile, not with the amount of data,
+/// and is printed. Where the file system can share blocks (XFS, btrfs), nothing is copied at all. What a
+/// program stores into a file that it has mapped is in the copy as far as it had come.
+#[derive(Args)]
+#[command(after_help = "\
+Free space of the volume takes none in the copy. A target that exists is refused without --force.
+
+Exit code: 0 the copy is whole, 1 there is none.
+
+Examples:
+  solera snapshot /dev/shm/v.pm /backup/v-monday.pm
+  solera snapshot --force --json /dev/shm/v.pm /backup/v.pm
+  solera fsck /backup/v-monday.pm && solera ls /backup/v-monday.pm")]
+pub struct SnapshotArgs {
+    /// Replace the target if it exists.
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+    /// The file for the copy.
+    #[arg(value_name = "FILE")]
+    pub target: PathBuf,
 }
 
 /// Give the memory of free chunks back to the machine.

@@ -10,6 +10,7 @@ pub mod grow;
 pub mod info;
 pub mod ls;
 pub mod run;
+pub mod snapshot;
 pub mod trim;
 
 mod program;

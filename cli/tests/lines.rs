@@ -290,7 +290,8 @@ fn prefixes_that_are_something_else_are_refused() {
 #[test]
 fn help_teaches_every_command() {
     for name in [
-        "format", "info", "run", "ls", "cat", "cp", "df", "fsck", "grow", "trim", "detach", "bench",
+        "format", "info", "run", "ls", "cat", "cp", "df", "fsck", "snapshot", "grow", "trim",
+        "detach", "bench",
     ] {
         let help = solera([name, "--help"]).ok();
         assert!(help.lines().count() > 8, "{help}");

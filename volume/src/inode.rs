@@ -408,6 +408,19 @@ impl Volume {
         Ok(flags & LIVE_MASK | LIVE_DIRTY | dirty_mark(&commit, generation))
     }
 
+    /// What moves with every change of the inode: its sequence number, `None` before its first use in
+    /// this epoch. `EBUSY` while it changes, or while some process may change it through a mapping.
+    pub(crate) fn change_count(&self, inode: Inode) -> Result<Option<u64>> {
+        if !self.is_ready(inode)? {
+            return Ok(None);
+        }
+        let sequence = self.live(inode, SEQUENCE)?;
+        if sequence & 1 != 0 || self.live(inode, FLAGS)? & LIVE_MAPPED != 0 {
+            return Err(Errno::BUSY);
+        }
+        Ok(Some(sequence))
+    }
+
     /// The size and modification time that are newer than the commit line, if there are any; also
     /// those that another epoch left.
     pub(crate) fn lazy_size(&self, inode: Inode, generation: u32) -> Result<Option<(u64, i64)>> {

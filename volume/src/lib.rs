@@ -65,6 +65,7 @@ mod repair;
 #[cfg(test)]
 mod repair_tests;
 mod runtime;
+mod snapshot;
 mod summed;
 mod superblock;
 #[cfg(test)]
@@ -86,6 +87,7 @@ pub use layout::{BLOCK, CHUNK};
 pub use process::Attached;
 pub use recovery::Recovery;
 pub use repair::{RepairOptions, RepairReport, repair};
+pub use snapshot::{SnapshotOptions, SnapshotReport, snapshot};
 pub use superblock::{FormatOptions, format_region};
 pub use volume::Volume;
 
