@@ -169,7 +169,7 @@ fn what_is_there_is_not_replaced() {
     assert_eq!(get(&copy, "a").expect("read"), b"one");
     refused(FORCE, ErrorKind::InUse);
     let itself = snapshot(place.path(), place.path(), FORCE, &mut |_, _| {});
-    assert_eq!(itself.err().expect("refused").kind(), ErrorKind::Invalid);
+    assert_eq!(itself.expect_err("refused").kind(), ErrorKind::Invalid);
     let nowhere = place.path().join("no/such/directory");
     assert!(snapshot(place.path(), &nowhere, NO, &mut |_, _| {}).is_err());
     let left = std::fs::read_dir(place.path().parent().expect("a directory")).expect("listed");
