@@ -9,3 +9,8 @@ use support::same;
 fn every_call_is_interrupted() {
     same("interrupted");
 }
+
+#[test]
+fn the_rules_are_the_kernels() {
+    same("signals");
+}
