@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     MDB_txn* txn;
     MDB_dbi dbi;
     must(mdb_env_create(&env), "env");
-    must(mdb_env_set_mapsize(env, 64 << 20), "mapsize");
+    must(mdb_env_set_mapsize(env, 16 << 20), "mapsize");
     must(mdb_env_open(env, argv[2], MDB_NOSUBDIR | (way == "stores" ? MDB_WRITEMAP : 0), 0644), "open");
     if (verb == "fill") {
         for (long n = from; n < to; n++) {
