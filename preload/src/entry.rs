@@ -83,10 +83,11 @@ pub fn serve<T: Answer>(
             match served {
                 Ok(value) => return value,
                 Err(Stop::Kernel) => break,
-                Err(stop) => match failed(function, point, stop) {
-                    Some(errno) => return fail(errno),
-                    None => {}
-                },
+                Err(stop) => {
+                    if let Some(errno) = failed(function, point, &stop) {
+                        return fail(errno);
+                    }
+                }
             }
         }
     }
@@ -95,8 +96,8 @@ pub fn serve<T: Answer>(
 
 /// What a call that failed tells the program; `None`: it is made again.
 #[cold]
-fn failed(function: &'static str, point: Point, stop: Stop) -> Option<Errno> {
-    match stop {
+fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
+    match *stop {
         // What was found and then removed by somebody else: a path leads to it no more.
         Stop::Errno(Errno::STALE) => Some(Errno::NOENT),
         Stop::Errno(vfs::INTERRUPTED) => {

@@ -34,8 +34,8 @@ use crate::lifecycle::{exit_now, fail_loudly, leave};
 use crate::mapping::Mappings;
 use crate::process::{Cwd, Process};
 use crate::report;
-use crate::{sigaction, signal};
 use crate::spawn;
+use crate::{sigaction, signal};
 
 /// What is held from before a fork until after it, in parent and child.
 struct Held {
@@ -259,7 +259,8 @@ fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Er
 #[cold]
 pub fn adopt(process: &'static Process) {
     let inside = Inside::new();
-    if !heap::is_free() || !sigaction::is_free() || process.cwd.try_write().is_err() || !spawn::children_are_free() {
+    let free = heap::is_free() && sigaction::is_free() && spawn::children_are_free();
+    if !free || process.cwd.try_write().is_err() {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     }
     let Ok(maps) = process.structure.try_lock() else {
