@@ -15,6 +15,7 @@
 //! | `paths` | whose a path is |
 //! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
 //! | `open`, `rw`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
+//! | `identity` | the names under which `/proc` shows what is ours |
 //! | `sockets` | local sockets by path |
 //! | `stdio`, `wide`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
 //! | `spawn`, `exec`, `loadable`, `variadic` | the same, of programs |
@@ -35,6 +36,7 @@ mod fork;
 mod format;
 mod handover;
 mod heap;
+mod identity;
 mod init;
 mod lifecycle;
 mod loadable;

@@ -107,6 +107,17 @@ impl Mappings {
         freed
     }
 
+    /// What is mapped at an address: description and offset in the file.
+    pub fn at(&self, address: usize) -> Option<(Desc, u64)> {
+        let map = self.0.iter().find(|map| (map.start..map.end).contains(&address))?;
+        Some((map.desc, map.offset + (address - map.start) as u64))
+    }
+
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether some mapping lies in `start..end`.
     pub fn touches(&self, start: usize, end: usize) -> bool {
         self.0.iter().any(|map| start < map.end && map.start < end)

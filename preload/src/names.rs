@@ -12,6 +12,7 @@ use vfs::{Errno, Kind, Node};
 
 use crate::entry::{DONE, Served, Stop, interpose};
 use crate::fdtable;
+use crate::identity;
 use crate::paths::{self, Target};
 use crate::pointers::{Bytes, Out, Text};
 use crate::process::Process;
@@ -284,6 +285,7 @@ fn read_link(
     kernel: impl Fn(*const c_char) -> isize,
 ) -> Served<isize> {
     let text = path.bytes()?;
+    let cwd = paths::working_directory_link(process, text) == Some(b"");
     let target = if text.is_empty() && fdtable::get(dirfd).is_some() {
         Target::Descriptor(dirfd)
     } else if let Some((fd, [])) = paths::descriptor_link(text) {
@@ -299,10 +301,19 @@ fn read_link(
         };
     }
     let mut buffer = vec![0; PATH_BYTES_MAX];
+    let name;
     let bytes = match &target {
+        _ if cwd => {
+            name = identity::working_directory(process)?;
+            &name[..]
+        }
         Target::Kernel => return Err(Stop::Kernel),
         Target::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
-        Target::Descriptor(fd) if !text.is_empty() => &paths::shown_path(process, *fd)?[..],
+        Target::Descriptor(fd) if !text.is_empty() => {
+            let desc = fdtable::get(*fd).ok_or(Errno::BADF)?;
+            name = identity::path_of_descriptor(process, desc)?;
+            &name[..]
+        }
         _ => {
             let attr = paths::existing(process, &target)?;
             let node = attr.node;
@@ -338,9 +349,12 @@ fn real_path(
             found.existing()?;
             paths::name_of(process, found)?
         }
-        Target::Descriptor(_) => {
+        Target::Descriptor(fd) => {
             let attr = paths::existing(process, &target)?;
-            paths::directory_path(process, attr.node)?
+            if attr.nlink == 0 {
+                return Err(Stop::Errno(Errno::NOENT));
+            }
+            identity::path_of_descriptor(process, fdtable::get(*fd).ok_or(Errno::BADF)?)?
         }
     };
     let whole = paths::c_text(&whole)?;

@@ -8,6 +8,7 @@ use vfs::{Attr, Errno, OpenFlags, Opened};
 
 use crate::entry::{Served, Stop, interpose};
 use crate::fdtable;
+use crate::identity;
 use crate::paths::{self, Target};
 use crate::pointers::Text;
 use crate::process::Process;
@@ -28,7 +29,7 @@ pub fn open_at(
     let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
     let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
     let target = match paths::resolve(process, dirfd, text, follow)? {
-        Target::Kernel => return Err(Stop::Kernel),
+        Target::Kernel => return identity::open(process, text, flags),
         Target::Elsewhere(path) => return Ok(kernel(libc::AT_FDCWD, path.as_ptr())),
         target => target,
     };
@@ -83,7 +84,11 @@ fn open_target(process: &Process, target: &Target, flags: c_int, mode: c_uint) -
             if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 {
                 return Err(Stop::Errno(Errno::EXIST));
             }
-            Opened::Here(process.user().open_node(&attr, flags)?)
+            let opened = process.user().open_node(&attr, flags)?;
+            if let Ok(dir) = process.fs.place(desc) {
+                process.fs.note_place(opened, dir);
+            }
+            Opened::Here(opened)
         }
         Target::Volume(found) => process.user().open(found, flags, mode)?,
     };

@@ -39,6 +39,14 @@ pub fn resolve(
     path: &[u8],
     follow: bool,
 ) -> Result<Target, Errno> {
+    if let Some(rest) = working_directory_link(process, path)
+        && (follow || rest.contains(&b'/'))
+    {
+        let node = process.cwd().node.ok_or(Errno::NOENT)?;
+        let rest = if rest.is_empty() { b"." } else { &rest[1..] };
+        let rest = if rest.is_empty() { b"." } else { rest };
+        return walk(process, Start::At(node, Cow::Borrowed(rest)), follow);
+    }
     match start(process, dirfd, path) {
         None => Ok(Target::Kernel),
         // The link itself is the kernel's.
@@ -151,6 +159,26 @@ fn kernel_path(dirfd: c_int) -> Option<Vec<u8>> {
     (path.first() == Some(&b'/')).then_some(path)
 }
 
+/// What follows `/proc/self/cwd` (nothing, or a slash and more) while the working directory is on
+/// the volume.
+pub fn working_directory_link<'a>(process: &Process, path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = own_process(path)?.strip_prefix(b"cwd")?;
+    let whole = rest.is_empty() || rest[0] == b'/';
+    (whole && process.cwd().node.is_some()).then_some(rest)
+}
+
+/// What follows `/proc/self/` or its other names.
+pub fn own_process(path: &[u8]) -> Option<&[u8]> {
+    let rest = path.strip_prefix(b"/proc/")?;
+    if let Some(rest) = rest.strip_prefix(b"self/").or_else(|| rest.strip_prefix(b"thread-self/")) {
+        return Some(rest);
+    }
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number: i32 = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    rest[digits..].strip_prefix(b"/").filter(|_| number == own)
+}
+
 /// The descriptor of ours that a path under `/proc` or `/dev` names, and what follows its name.
 pub fn descriptor_link(path: &[u8]) -> Option<(c_int, &[u8])> {
     if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
@@ -180,21 +208,6 @@ pub fn descriptor_link(path: &[u8]) -> Option<(c_int, &[u8])> {
         }
     };
     fdtable::get(number).map(|_| (number, rest))
-}
-
-/// What the link of a descriptor of ours says.
-pub fn shown_path(process: &Process, fd: c_int) -> Result<Vec<u8>, Errno> {
-    let desc = fdtable::get(fd).ok_or(Errno::BADF)?;
-    let (node, _) = process.fs.describe(desc)?;
-    let attr = process.fs.attr(node)?;
-    let path = match attr.kind {
-        Kind::Directory => directory_path(process, node).ok(),
-        _ if attr.nlink == 0 => None,
-        _ => process.walk().path_of_any(node.ino)?,
-    };
-    Ok(path.unwrap_or_else(|| {
-        [process.prefix.as_slice(), format!("/#{} (deleted)", node.ino).as_bytes()].concat()
-    }))
 }
 
 /// What exists at a path of ours: through a descriptor link, the descriptor's node.

@@ -254,7 +254,24 @@ fn statfs_of(process: &Process) -> Result<libc::statfs, Errno> {
     out.f_files = stat.inodes;
     out.f_ffree = stat.inodes_free;
     out.f_namelen = vfs::walk::NAME_BYTES_MAX as i64;
+    // SAFETY: the word behind `f_frsize`, inside the structure, is `f_flags`; `f_fsid` is two words
+    // of 32 bits. libc names neither.
+    unsafe {
+        (&raw mut out).cast::<i64>().add(FLAGS_WORD).write(VALID | flags_of(&stat).cast_signed());
+        out.f_fsid = std::mem::transmute::<u64, libc::fsid_t>(stat.fsid);
+    }
     Ok(out)
+}
+
+/// In `f_flags`: they are valid.
+const VALID: i64 = 0x20;
+/// Its place in `struct statfs`, in words.
+const FLAGS_WORD: usize = std::mem::offset_of!(libc::statfs, f_frsize) / 8 + 1;
+const _: () = assert!(FLAGS_WORD == 10 && size_of::<libc::statfs>() == 120);
+
+/// How the volume is mounted, as it were: access times are relative.
+fn flags_of(stat: &vfs::FsStat) -> c_ulong {
+    libc::ST_RELATIME | if stat.read_only { libc::ST_RDONLY } else { 0 }
 }
 
 fn statvfs_of(process: &Process) -> Result<libc::statvfs, Errno> {
@@ -270,7 +287,7 @@ fn statvfs_of(process: &Process) -> Result<libc::statvfs, Errno> {
     out.f_ffree = stat.inodes_free;
     out.f_favail = stat.inodes_free;
     out.f_fsid = stat.fsid as c_ulong;
-    out.f_flag = if stat.read_only { libc::ST_RDONLY } else { 0 };
+    out.f_flag = flags_of(&stat);
     out.f_namemax = vfs::walk::NAME_BYTES_MAX as c_ulong;
     Ok(out)
 }

@@ -123,6 +123,12 @@ pub trait FileSystem: Send + Sync {
     /// through [`FileSystem::release_locks`], as POSIX binds them to any close.
     fn close(&self, desc: Desc) -> Result<()>;
 
+    /// Notes in which directory an open description was found by name: for [`FileSystem::place`].
+    fn note_place(&self, desc: Desc, dir: Node);
+    /// The directory that was noted: a hint, for the file may have been moved since. `ENOENT` if
+    /// there is none any more.
+    fn place(&self, desc: Desc) -> Result<Node>;
+
     /// Before a description leaves this process by a descriptor that the kernel carries (exec,
     /// `SCM_RIGHTS`): gives its name, for that descriptor's file position. From then on the
     /// description lives as long as anybody holds it *or* some descriptor of the anchor directory

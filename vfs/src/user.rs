@@ -48,7 +48,11 @@ impl<'a> User<'a> {
             match self.open_once(&place, flags, mode) {
                 Err(Errno::STALE) => {}
                 Err(Errno::EXIST) if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT => {}
-                result => return result.map(Opened::Here),
+                Ok(desc) => {
+                    self.fs().note_place(desc, place.dir);
+                    return Ok(Opened::Here(desc));
+                }
+                Err(errno) => return Err(errno),
             }
             let Last::Name(name) = place.last else {
                 return Err(Errno::NOENT);

@@ -259,6 +259,19 @@ impl Walk<'_> {
         path
     }
 
+    /// The name of an inode in a directory. `ENOENT`.
+    pub fn name_in(&self, dir: Node, ino: u64) -> Result<Vec<u8>> {
+        let mut name = None;
+        self.fs.read_dir(dir, 0, &mut |entry| {
+            let dots = entry.name == b"." || entry.name == b"..";
+            if entry.ino == ino && !dots {
+                name = Some(entry.name.to_vec());
+            }
+            name.is_none()
+        })?;
+        name.ok_or(Errno::NOENT)
+    }
+
     /// The absolute path by which a directory is reached now: upwards by `..`, each name searched
     /// for in its parent. `ENOENT` if it was removed.
     pub fn path_of(&self, dir: Node) -> Result<Vec<u8>> {
@@ -266,15 +279,7 @@ impl Walk<'_> {
         let mut node = dir;
         while node != self.fs.root() {
             let parent = self.fs.lookup(node, b"..").map_err(removed)?;
-            let mut name = None;
-            self.fs.read_dir(parent, 0, &mut |entry| {
-                let dots = entry.name == b"." || entry.name == b"..";
-                if entry.ino == node.ino && !dots {
-                    name = Some(entry.name.to_vec());
-                }
-                name.is_none()
-            })?;
-            names.push(name.ok_or(Errno::NOENT)?);
+            names.push(self.name_in(parent, node.ino)?);
             node = parent;
         }
         let mut path = self.prefix.to_vec();

@@ -8,6 +8,7 @@
 //! | position | bit 63: a write is in flight | anyone, by compare-and-swap; the lock's holder |
 //! | lock | a lock word of a process: writes move the position one after another | writers |
 //! | handed | epoch and generation when it was handed over last (`in_flight.rs`) | who holds it |
+//! | place | inode of the directory in which it was found: a hint | who opened it |
 //! | holders | a bit a process slot | that process; a parent for its child; a recoverer |
 //!
 //! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's
@@ -36,6 +37,8 @@ const NODE: u64 = 16;
 const FLAGS: u64 = 24;
 const POSITION: u64 = 32;
 const LOCK: u64 = 40;
+/// Behind the word of `in_flight.rs`.
+const PLACE: u64 = 56;
 const HOLDERS: u64 = 64;
 /// Words of the holders' bitmap.
 const HOLDER_WORDS: u64 = crate::layout::PROCESS_SLOTS / 64;
@@ -209,6 +212,7 @@ impl Volume {
         self.rt.store(at + FLAGS, u64::from((flags.0 & !OPEN_ONLY) as u32))?;
         self.rt.store(at + POSITION, 0)?;
         self.rt.store(at + LOCK, 0)?;
+        self.rt.store(at + PLACE, 0)?;
         let counted = self.add_open(inode, Maker::new(desc, false));
         // The inode may have become another object before the reference was there; not after.
         let same = counted.and_then(|()| self.is_still(inode, node.generation));
@@ -349,6 +353,26 @@ impl Volume {
             Kind::Directory => Err(Errno::ISDIR),
             _ => Err(Errno::INVAL),
         }
+    }
+
+    /// Notes the directory in which this process's description was found.
+    #[inline]
+    pub(crate) fn note_directory(&self, desc: Desc, dir: Node) {
+        if u64::from(desc.index) < self.rt.layout.description_count {
+            // A hint: if the runtime has vanished, every other call fails too.
+            let _ = self.rt.store(self.rt.description(desc.index) + PLACE, dir.ino);
+        }
+    }
+
+    /// The directory that was noted, whatever it is by now.
+    pub(crate) fn noted_directory(&self, desc: Desc) -> Result<Node> {
+        self.opened(desc)?;
+        let ino = self.rt.load(self.rt.description(desc.index) + PLACE)?;
+        if ino == 0 || !self.inode_in_use(ino)? {
+            return Err(Errno::NOENT);
+        }
+        let identity = self.identity(self.inode(ino)?).map_err(|_| Errno::NOENT)?;
+        Ok(Node { ino, generation: identity.generation })
     }
 
     /// `F_SETFL`.

@@ -214,6 +214,14 @@ impl FileSystem for Volume {
         self.call()?.adopt_name(name)
     }
 
+    fn note_place(&self, desc: Desc, dir: Node) {
+        self.note_directory(desc, dir);
+    }
+
+    fn place(&self, desc: Desc) -> Result<Node> {
+        self.call()?.noted_directory(desc)
+    }
+
     fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)> {
         let opened = self.call()?.opened(desc)?;
         Ok((opened.node, opened.flags))

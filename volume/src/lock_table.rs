@@ -460,8 +460,8 @@ impl Volume {
         Ok(self.rt.cas(at, word, claimed)?.is_ok())
     }
 
-    /// Claims a free entry: the chain's own, which is nobody else's to claim, or one that carries no
-    /// chain.
+    /// Claims a free entry: the chain's own, which is nobody else's to claim, or one that carries
+    /// no chain.
     fn claim_lock(&self, chain: u32) -> Result<u32> {
         if self.claim_entry(chain)? {
             return Ok(chain);

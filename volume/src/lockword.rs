@@ -68,8 +68,9 @@ pub(crate) fn release(volume: &Volume, map: &Region, offset: u64, owner: Owner) 
 
 /// As [`release`], without a locked instruction, for locks that are held for some hundred cycles.
 ///
-/// A waiter that sets its bit between the look and the store is forgotten. It finds the word changed
-/// when it goes to sleep, or, if the owner was preempted right there, looks again after 20 ms.
+/// A waiter that sets its bit between the look and the store is forgotten. It finds the word
+/// changed when it goes to sleep, or, if the owner was preempted right there, looks again after
+/// 20 ms.
 #[inline]
 pub(crate) fn release_quickly(
     volume: &Volume,

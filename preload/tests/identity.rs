@@ -1,0 +1,11 @@
+//! Who a file is and what it is called: every face of the library gives the same answer, the
+//! kernel's where it has one.
+
+mod support;
+
+use support::same;
+
+#[test]
+fn identity() {
+    same("identity");
+}
