@@ -15,6 +15,8 @@ use volume::Volume;
 
 /// One state in this many is recovered under a trace, and crashed again inside its recovery.
 const NESTED_EVERY: u64 = 12;
+/// One state in this many is recovered by a process that may use one processor only.
+const PINNED_EVERY: u64 = 16;
 /// States taken inside one recovery.
 const NESTED_MAX: u64 = 16;
 
@@ -257,8 +259,8 @@ fn judge(
     if nested {
         region.set_hook(recorder.clone());
     }
-    // Every other recovery sees one processor only.
-    let _pinned = used.then(|| Pinned::to((number / use_one_in) as usize));
+    // Now and then a recovery sees one processor only.
+    let _pinned = number.is_multiple_of(PINNED_EVERY).then(|| Pinned::to((number / 2) as usize));
     let volume = lab.attach(region, setting)?;
     let events = if nested { recorder.trace.take() } else { Vec::new() };
     check_recovered(lab, &volume, &call, returned, used)?;

@@ -18,6 +18,7 @@ pub mod judge;
 pub mod kernel;
 pub mod lab;
 pub mod model;
+pub mod pairs;
 pub mod random;
 pub mod sequences;
 pub mod states;

@@ -8,6 +8,7 @@ use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, work};
 use crate::cases::Case;
 use crate::explore::{Report, Selection, explore};
 use crate::lab::{Lab, Setting};
+use crate::pairs;
 use crate::random::{sequence, starts};
 use crate::states::Limits;
 use crate::workload::Action;
@@ -63,6 +64,55 @@ pub fn run(seeds: impl Iterator<Item = u64> + Send, stop: Stop) -> Report {
         Job { id: id.clone(), work: Box::new(move |tell| one(labs, setting, &id, seed, tell)) }
     });
     work(jobs, stop)
+}
+
+/// Explores the second call of all pairs and the last of so many triples; in modes that promise less, and
+/// on machines of class `byte`, those whose calls move data.
+#[must_use]
+pub fn run_sets(triples: usize) -> Report {
+    let filter = &Filter::from_environment();
+    let labs = &Labs::new(vec![pairs::start()]);
+    let (calls, data) = (&pairs::calls(), pairs::data_calls().len());
+    let sets = pairs::pairs().into_iter().map(Vec::from);
+    let sets = sets.chain(pairs::triples(1, triples).into_iter().map(Vec::from));
+    let jobs = sets.flat_map(move |set| {
+        let moves = set.iter().all(|&call| call < data);
+        let wanted = move |setting: &Setting| {
+            moves || setting.mode == Mode::Strict && setting.class == Class::CacheLine
+        };
+        crate::campaign::settings().into_iter().filter(wanted).filter_map(move |setting| {
+            let names: Vec<&str> = set.iter().map(|&call| calls[call].0).collect();
+            let id = format!("{}{}", group_of(setting, "sets"), names.join("+"));
+            let actions = set.iter().map(|&call| calls[call].1.clone()).collect();
+            let work = {
+                let id = id.clone();
+                move |_: &Tell<'_>| one_set(labs, setting, &id, actions, filter.state)
+            };
+            filter.takes(&id).then(|| Job { id, work: Box::new(work) })
+        })
+    });
+    work(jobs, Stop::default())
+}
+
+fn one_set(
+    labs: &Labs,
+    setting: Setting,
+    id: &str,
+    actions: Vec<Action>,
+    only: Option<u64>,
+) -> Report {
+    let lab = match labs.lab(0) {
+        Ok(lab) => lab,
+        Err(text) => return Report::failed(text),
+    };
+    let all: Vec<Action> = pairs::opened().into_iter().chain(actions).collect();
+    let all: Vec<&Action> = all.iter().collect();
+    let mut report = last_call(lab, setting, id, &all, only);
+    if let (Some(text), Some(broken)) = (report.failures.last_mut(), report.broken) {
+        text.push_str("\n  ");
+        text.push_str(&again(&format!("{id}#{}", broken.state)));
+    }
+    report
 }
 
 fn thin() -> Limits {

@@ -23,3 +23,8 @@ fn random_sequences() {
     let seeds = if is_long() { 2000 } else { 150 };
     must_hold(&sequences::run(1..=seeds, Stop::default()));
 }
+
+#[test]
+fn pairs_and_triples() {
+    must_hold(&sequences::run_sets(if is_long() { 20_000 } else { 300 }));
+}

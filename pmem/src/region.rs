@@ -712,10 +712,10 @@ impl Region {
 
     /// Makes the pages of a range present for writing, all at once: a fault for each of them would
     /// cost more than what is stored there. A hint: where the kernel declines, they come one by
-    /// one.
+    /// one. A private view copies only the pages that are stored to.
     pub fn populate(&self, off: u64, len: u64) {
         let Ok(at) = self.range(off, len) else { return };
-        if self.writable {
+        if self.writable && !self.map_flags.contains(MapFlags::PRIVATE) {
             let advice = rustix::mm::Advice::LinuxPopulateWrite;
             // SAFETY: inside this region's mapping; populating changes no content.
             let _ = unsafe { rustix::mm::madvise(at.cast(), len as usize, advice) };
