@@ -64,8 +64,7 @@ fi
 # One profile for everything: what is tested is what is used, and it is built once.
 stage units cargo test --release --no-fail-fast --workspace --exclude solera-explorer
 stage explorer cargo test --release -p solera-explorer
-stage injected-bugs cargo test --release -p solera-explorer --test bugs \
-    --features bug-size-before-data,bug-rename-drops-first
+stage injected-bugs cargo test --release -p solera-explorer --features inject --test bugs
 if [ -x tests/programs/run ]; then
     stage programs tests/programs/run
 fi

@@ -81,20 +81,27 @@ impl Filter {
 /// Images made when they are first needed.
 pub struct Labs {
     starts: Vec<Start>,
-    labs: Vec<OnceLock<Told<Lab>>>,
+    size: u64,
+    made: Vec<OnceLock<Told<Lab>>>,
 }
 
 impl Labs {
     /// Of these starts.
     #[must_use]
     pub fn new(starts: Vec<Start>) -> Self {
-        let labs = starts.iter().map(|_| OnceLock::new()).collect();
-        Self { starts, labs }
+        Self::sized(starts, crate::lab::VOLUME_SIZE)
+    }
+
+    /// As [`Labs::new`], on volumes of this size.
+    #[must_use]
+    pub fn sized(starts: Vec<Start>, size: u64) -> Self {
+        let made = starts.iter().map(|_| OnceLock::new()).collect();
+        Self { starts, size, made }
     }
 
     /// The image of a start.
     pub fn lab(&self, start: usize) -> Result<&Lab, String> {
-        let lab = self.labs[start].get_or_init(|| Lab::new(&self.starts[start]));
+        let lab = self.made[start].get_or_init(|| Lab::sized(&self.starts[start], self.size));
         lab.as_ref().map_err(|text| format!("start {}: {text}", self.starts[start].name))
     }
 }

@@ -173,9 +173,15 @@ impl Engine {
         Ok(Value::Names(split_names(&list[..length])))
     }
 
-    /// A directory's entries, sorted by name, without `.` and `..`; they must be told in ascending
-    /// order of cookies.
+    /// A directory's entries, sorted by name, without `.` and `..`.
     pub fn entries(&self, dir: Node) -> vfs::Result<Vec<(Vec<u8>, u8)>> {
+        let mut entries = self.entries_as_told(dir)?;
+        entries.sort();
+        Ok(entries)
+    }
+
+    /// As [`Engine::entries`], in the directory's own order, which must be that of ascending cookies.
+    pub fn entries_as_told(&self, dir: Node) -> vfs::Result<Vec<(Vec<u8>, u8)>> {
         let mut entries = Vec::new();
         let mut last = 0;
         let mut ascending = true;
@@ -188,7 +194,6 @@ impl Engine {
             true
         })?;
         assert!(ascending, "read_dir tells entries in ascending order of cookies");
-        entries.sort();
         Ok(entries)
     }
 

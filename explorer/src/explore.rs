@@ -2,7 +2,7 @@
 
 use crate::cases::Case;
 use crate::engine::Engine;
-use crate::judge::{Call, check_volume, exercise, free_space, remove_all};
+use crate::judge::{Call, check_volume, exercise, free_space, remove_all, remove_all_backwards};
 use crate::lab::{Lab, Pinned, Recorder, Setting, Told, Volatile, Window, volatile_overlay};
 use crate::model::Model;
 use crate::states::{Limits, Overlay, State, Tracker, mix};
@@ -69,6 +69,16 @@ struct Run<'c> {
     calls: Vec<&'c Action>,
     /// Volatile lines at each mark: before the first call, after it, before the second, ...
     live: Vec<Overlay>,
+}
+
+/// What is done with a recovered volume once its contents are compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    No,
+    /// It is used, and emptied.
+    AndEmpty,
+    /// The same, each directory's last entry going first.
+    AndEmptyBackwards,
 }
 
 /// Which states of a case to judge.
@@ -254,7 +264,11 @@ fn judge(
     let mut region = lab.crashed(setting, &overlay)?;
     let (call, returned) = call_at(run, setting, marks);
     let nested = number.is_multiple_of(NESTED_EVERY);
-    let used = number.is_multiple_of(use_one_in);
+    let used = match (number.is_multiple_of(use_one_in), number / use_one_in % 2) {
+        (false, _) => Use::No,
+        (true, 0) => Use::AndEmpty,
+        (true, _) => Use::AndEmptyBackwards,
+    };
     let recorder = Arc::new(Recorder::default());
     if nested {
         region.set_hook(recorder.clone());
@@ -268,18 +282,18 @@ fn judge(
     if nested { crash_again(lab, setting, &overlay, events, &call, returned) } else { Ok(0) }
 }
 
-fn check_recovered(
+pub(crate) fn check_recovered(
     lab: &Lab,
     volume: &Arc<Volume>,
     call: &Call<'_>,
     returned: bool,
-    used: bool,
+    used: Use,
 ) -> Told<()> {
     let mut engine = Engine::new(volume.clone());
     call.check(&engine, returned)?;
     check_volume(volume)?;
     let free = free_space(volume)?;
-    if !used {
+    if used == Use::No {
         return Ok(());
     }
     if !lab.full {
@@ -290,7 +304,10 @@ fn check_recovered(
         }
         call.check(&engine, returned).map_err(|text| format!("after using it: {text}"))?;
     }
-    remove_all(&engine)?;
+    match used {
+        Use::AndEmptyBackwards => remove_all_backwards(&engine)?,
+        _ => remove_all(&engine)?,
+    }
     check_volume(volume).map_err(|text| format!("emptied: {text}"))?;
     let left = free_space(volume)?;
     if left != lab.free_when_empty {

@@ -145,17 +145,32 @@ pub fn exercise(engine: &mut Engine) -> Result<(), String> {
     steps.iter().try_for_each(|step| expect(engine, step))
 }
 
-/// Removes everything below the root.
+/// Removes everything below the root, each directory by its names.
 pub fn remove_all(engine: &Engine) -> Result<(), String> {
-    fn below(engine: &Engine, dir: Node) -> Result<(), (String, Errno)> {
+    remove_in_order(engine, false)
+}
+
+/// Removes everything below the root, each directory in the order of its entries, the last ones first.
+pub fn remove_all_backwards(engine: &Engine) -> Result<(), String> {
+    remove_in_order(engine, true)
+}
+
+fn remove_in_order(engine: &Engine, backwards: bool) -> Result<(), String> {
+    fn below(engine: &Engine, dir: Node, backwards: bool) -> Result<(), (String, Errno)> {
         let fs = engine.file_system();
         let told = |name: &[u8]| {
             let name = String::from_utf8_lossy(name).into_owned();
             move |errno| (name, errno)
         };
-        for (name, kind) in engine.entries(dir).map_err(told(b"."))? {
+        let mut entries = engine.entries_as_told(dir).map_err(told(b"."))?;
+        if backwards {
+            entries.reverse();
+        } else {
+            entries.sort();
+        }
+        for (name, kind) in entries {
             if kind == Kind::Directory.d_type() {
-                below(engine, fs.lookup(dir, &name).map_err(told(&name))?)?;
+                below(engine, fs.lookup(dir, &name).map_err(told(&name))?, backwards)?;
                 fs.remove_dir(dir, &name).map_err(told(&name))?;
             } else {
                 fs.unlink(dir, &name).map_err(told(&name))?;
@@ -164,7 +179,8 @@ pub fn remove_all(engine: &Engine) -> Result<(), String> {
         Ok(())
     }
     let root = engine.file_system().root();
-    below(engine, root).map_err(|(name, errno)| format!("removing \"{name}\": {errno:?}"))?;
+    below(engine, root, backwards)
+        .map_err(|(name, errno)| format!("removing \"{name}\": {errno:?}"))?;
     let list = engine.entries(root).map_err(|errno| format!("reading the root: {errno:?}"))?;
     if list.is_empty() { Ok(()) } else { Err(format!("{} names cannot be removed", list.len())) }
 }

@@ -160,11 +160,45 @@ fn junk() -> Vec<Action> {
     actions
 }
 
+fn bytes_of(file: &OwnedFd) -> Told<Vec<u8>> {
+    let mut bytes = vec![0; VOLUME_SIZE as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        done += rustix::io::pread(file, &mut bytes[done..], done as u64).map_err(told)?;
+    }
+    Ok(bytes)
+}
+
 impl Lab {
+    /// A copy of the image in a file of its own, and a region over it that stores to the file.
+    pub fn copied(&self) -> Told<(OwnedFd, Region)> {
+        let file = rustix::fs::memfd_create("copy", MemfdFlags::CLOEXEC).map_err(told)?;
+        let mut done = 0;
+        while done < self.base.len() {
+            done += rustix::io::pwrite(&file, &self.base[done..], done as u64).map_err(told)?;
+        }
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let options = pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() };
+        let region = Region::open(&path, &options).map_err(told)?;
+        Ok((file, region))
+    }
+
+    /// The same lab with another image: that of `file`.
+    pub fn with_image(&self, file: OwnedFd) -> Told<Self> {
+        let (base, model) = (bytes_of(&file)?, self.model.clone());
+        let Self { free_when_empty, name, full, .. } = *self;
+        Ok(Self { file, base, model, free_when_empty, name, full })
+    }
+
     /// Makes the image: a volume that held other things, then `start`, orderly detached.
     pub fn new(start: &Start) -> Told<Self> {
+        Self::sized(start, VOLUME_SIZE)
+    }
+
+    /// As [`Lab::new`], the volume being smaller than its file.
+    pub fn sized(start: &Start, size: u64) -> Told<Self> {
         let file = rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC).map_err(told)?;
-        rustix::fs::ftruncate(&file, VOLUME_SIZE).map_err(told)?;
+        rustix::fs::ftruncate(&file, size).map_err(told)?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let options = pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() };
         let open = || Region::open(&path, &options).map_err(told);
@@ -195,11 +229,8 @@ impl Lab {
         model.close_all();
         drop(engine);
         drop(volume);
-        let mut base = vec![0; VOLUME_SIZE as usize];
-        let mut done = 0;
-        while done < base.len() {
-            done += rustix::io::pread(&file, &mut base[done..], done as u64).map_err(told)?;
-        }
+        rustix::fs::ftruncate(&file, VOLUME_SIZE).map_err(told)?;
+        let base = bytes_of(&file)?;
         Ok(Self { file, base, model, free_when_empty, name: start.name, full: start.full })
     }
 

@@ -17,6 +17,7 @@ pub mod explore;
 pub mod judge;
 pub mod kernel;
 pub mod lab;
+pub mod lifecycle;
 pub mod model;
 pub mod pairs;
 pub mod random;

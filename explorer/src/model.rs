@@ -639,8 +639,13 @@ impl Model {
         let moved = source.bytes(offsets.0, length);
         self.object_mut(from).content_mut()?.zero(offsets.0, length);
         let target = self.object_mut(to);
-        target.content_mut()?.write(offsets.1, &moved);
-        target.settle_size();
+        let content = target.content_mut()?;
+        let grows = offsets.1 + length > content.size();
+        content.write(offsets.1, &moved);
+        // Appends that wait for a sync go on waiting unless the relink itself reaches beyond them.
+        if grows {
+            target.settle_size();
+        }
         Ok(Value::Done)
     }
 

@@ -58,10 +58,16 @@ pub fn run(seeds: impl Iterator<Item = u64> + Send, stop: Stop) -> Report {
         };
         return work(std::iter::once(job), stop);
     }
+    // Who looks for any failure at all wants no shorter one.
+    let shrinks = !stop.at_failure;
     let jobs = seeds.map(|seed| {
         let setting = setting_of(seed);
         let id = format!("{}{seed}", group_of(setting, "random"));
-        Job { id: id.clone(), work: Box::new(move |tell| one(labs, setting, &id, seed, tell)) }
+        let work = {
+            let id = id.clone();
+            move |tell: &Tell<'_>| one(labs, setting, &id, seed, shrinks.then_some(tell))
+        };
+        Job { id, work: Box::new(work) }
     });
     work(jobs, stop)
 }
@@ -119,7 +125,7 @@ fn thin() -> Limits {
     if is_long() { Limits { one_in: 2, ..Limits::THIN } } else { Limits::THIN }
 }
 
-fn one(labs: &Labs, setting: Setting, id: &str, seed: u64, tell: &Tell<'_>) -> Report {
+fn one(labs: &Labs, setting: Setting, id: &str, seed: u64, shrinks: Option<&Tell<'_>>) -> Report {
     let (start, actions) = sequence(seed, length_of(seed));
     let lab = match labs.lab(start) {
         Ok(lab) => lab,
@@ -128,7 +134,7 @@ fn one(labs: &Labs, setting: Setting, id: &str, seed: u64, tell: &Tell<'_>) -> R
     let case = Case { name: String::new(), before: Vec::new(), calls: actions };
     let selection = Selection { use_one_in: 8, may_fill: true, ..Selection::all(id, thin()) };
     let mut report = explore(lab, &case, setting, &selection);
-    if !report.failures.is_empty() {
+    if let (Some(tell), false) = (shrinks, report.failures.is_empty()) {
         tell(&format!("shrinking {id}"));
         let end = report.broken.map_or(case.calls.len(), |broken| broken.call + 1);
         let shorter = shrink(lab, setting, id, &case.calls[..end]);

@@ -1,31 +1,46 @@
-//! Bugs that real file systems had, built in again: the explorer must catch each.
+//! Bugs that real file systems had, built in again: the explorer must catch each, and nothing without one.
 //!
-//! `cargo test -p solera-explorer --features bug-size-before-data,bug-rename-drops-first --test bugs`.
-//! Without a feature its bug is not there, and nothing may be caught.
+//! `cargo test --release -p solera-explorer --features inject --test bugs`. What each bug is stands in
+//! `volume/src/inject.rs`. `SOLERA_BUG=name` tries only that one.
+#![cfg(feature = "inject")]
 
-use explorer::campaign::{run, settings, summary};
-use volume::Mode;
+use explorer::campaign::{Stop, figures, settings, summary};
+use explorer::explore::Report;
+use explorer::{lifecycle, sequences};
+use std::time::{Duration, Instant};
+use volume::inject::{Bug, select};
 
-/// Explores one case in mode strict, class cache-line; the bug must be caught exactly if it is there.
-fn is_caught(start: &str, case: &str, injected: bool) {
-    let strict = settings().into_iter().find(|setting| setting.mode == Mode::Strict);
-    let report = run(&|setting, some_start, some_case| {
-        Some(setting) == strict && some_start.name == start && some_case.name == case
-    });
-    println!("{}", summary(&report));
-    assert!(report.calls > 0, "the case was not explored");
-    assert_eq!(!report.failures.is_empty(), injected, "{}", summary(&report));
+/// Within this time each bug must be caught; on a quiet machine most need a second.
+const BOX: Duration = Duration::from_mins(3);
+
+/// Explores until something is found: short lives of whole volumes, then random sequences.
+fn hunt(seeds: u64) -> Report {
+    let stop = Stop { at: Some(Instant::now() + BOX), at_failure: true, progress: false };
+    let mut report = lifecycle::run(settings()[..1].to_vec(), stop);
+    if report.failures.is_empty() {
+        report.add(sequences::run(1..=seeds, stop));
+    }
+    report
 }
 
-/// PMFS and NOVA could commit an append's size while its bytes were still in flight.
 #[test]
-fn size_before_data() {
-    is_caught("small", "append-5000", cfg!(feature = "bug-size-before-data"));
-}
-
-/// NOVA invalidated the old name of a rename before the new one was committed: a crash between lost
-/// the file.
-#[test]
-fn rename_drops_the_old_name_first() {
-    is_caught("names", "rename-below", cfg!(feature = "bug-rename-drops-first"));
+fn each_bug_is_caught_and_nothing_else() {
+    let wanted = std::env::var("SOLERA_BUG").unwrap_or_default();
+    let report = hunt(20);
+    println!("no bug: {}", summary(&report));
+    assert!(report.failures.is_empty() && report.calls > 0, "{}", summary(&report));
+    let mut missed = Vec::new();
+    for bug in Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").starts_with(&wanted)) {
+        let begun = Instant::now();
+        select(Some(bug));
+        let report = hunt(u64::MAX);
+        select(None);
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("{bug:?}: {seconds:.1} s, {}", figures(&report));
+        match report.failures.first() {
+            Some(text) => println!("  {}", text.lines().next().unwrap_or_default()),
+            None => missed.push(bug),
+        }
+    }
+    assert!(missed.is_empty(), "not caught: {missed:?}");
 }

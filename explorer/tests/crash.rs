@@ -3,9 +3,10 @@
 //!
 //! `SOLERA_EXPLORE` replays a failure (see `campaign.rs`).
 
-use explorer::campaign::{Filter, Stop, is_long, run, summary};
+use explorer::campaign::{Filter, Stop, is_long, run, settings, summary};
 use explorer::explore::Report;
-use explorer::sequences;
+use explorer::{lifecycle, sequences};
+use std::time::{Duration, Instant};
 
 fn must_hold(report: &Report) {
     println!("{}", summary(report));
@@ -18,13 +19,26 @@ fn single_calls() {
     must_hold(&run(&|_, _, _| true));
 }
 
+/// With `SOLERA_TEST_LONG`: for `SOLERA_MINUTES` (10 if it is not set), from seed `SOLERA_SEED` on.
 #[test]
 fn random_sequences() {
-    let seeds = if is_long() { 2000 } else { 150 };
-    must_hold(&sequences::run(1..=seeds, Stop::default()));
+    if !is_long() {
+        return must_hold(&sequences::run(1..=150, Stop::default()));
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let minutes = number("SOLERA_MINUTES").unwrap_or(10);
+    let at = Some(Instant::now() + Duration::from_secs(60 * minutes));
+    let stop = Stop { at, progress: true, ..Stop::default() };
+    let first = number("SOLERA_SEED").unwrap_or(1);
+    must_hold(&sequences::run(first..=u64::MAX, stop));
 }
 
 #[test]
 fn pairs_and_triples() {
     must_hold(&sequences::run_sets(if is_long() { 20_000 } else { 300 }));
+}
+
+#[test]
+fn lives_of_volumes() {
+    must_hold(&lifecycle::run(settings(), Stop::default()));
 }

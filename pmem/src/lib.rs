@@ -23,6 +23,8 @@ pub mod counts;
 mod cpu;
 mod guard;
 mod hook;
+#[cfg(feature = "inject")]
+pub mod inject;
 mod internal_fd;
 pub mod interrupt;
 mod persist;

@@ -16,6 +16,7 @@
 
 use crate::Mode;
 use crate::error::{ErrorKind, VolumeError};
+use crate::inject::{Bug, injected};
 use crate::layout::{
     GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED,
     HEADER_SIZE, OP_RECORD, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
@@ -369,7 +370,9 @@ impl Attempt<'_> {
             // CRASH: still clean; the next attach repairs what is left of this.
             step(volume.repair_lanes(), "repairing its lanes")?;
         }
-        step(superblock::write_state(&volume.region, epoch, dirty, 0), "marking it in use")?;
+        if !injected(Bug::NeverDirty) {
+            step(superblock::write_state(&volume.region, epoch, dirty, 0), "marking it in use")?;
+        }
         step(volume.clear_runtime(), "clearing its runtime")?;
         step(volume.enter(), "taking a process slot")?;
         let crc = state.map_or(0, |state| state.free_map_crc);

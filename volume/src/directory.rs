@@ -15,6 +15,7 @@
 use crate::Result;
 use crate::bucket::{Bucket, Cell, Dir, Entry, Target, occupancy_at, slots_of};
 use crate::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
+use crate::inject::{Bug, injected};
 use crate::layout::{BLOCK, ROOT_WORD};
 use crate::op::Op;
 use crate::volume::Volume;
@@ -434,7 +435,7 @@ impl<'v> Op<'v> {
         // PERSIST: the new bucket and the new node before the word that makes them count.
         // CRASH: before the word, the old node and the old bucket stand as they were; after it, the
         // old bucket's moved entries are dead by their keys.
-        let durable = self.fence();
+        let durable = self.fence_unless(Bug::SplitBeforeBucket);
         self.commit_word(store.at, store.value, &durable)?;
         self.settle();
         let new_bucket = i64::from(low.is_some() && high.is_some());
@@ -543,7 +544,9 @@ impl<'v> Op<'v> {
             words.set(cell, replacement);
             for (block, cell) in words.merge() {
                 let bucket = volume.read_bucket(dir, block)?;
-                self.clear_dead(bucket, cell)?;
+                if !injected(Bug::LeftoversRevived) {
+                    self.clear_dead(bucket, cell)?;
+                }
             }
             replacement = match words.summary() {
                 Summary::Empty => None,

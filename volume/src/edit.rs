@@ -14,6 +14,7 @@
 //! 3. [`Op::publish`] otherwise: all words, with the commit slot, in one undo transaction.
 
 use crate::Result;
+use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::layout::{BLOCK, CHUNK_BLOCKS, COMMIT, Commit, DIRECT, LINE};
 use crate::map::{FAN, KIND_HUGE, KIND_LEAF, LEVEL_MAX, Map, MapItem, span};
@@ -149,7 +150,7 @@ impl<'v> Op<'v> {
         if words.fresh {
             // PERSIST: a node must never be reachable before its words are durable, wherever it
             // hangs: recovery walks what lies beyond the end too.
-            let _ = self.fence();
+            let _ = self.fence_unless(Bug::WordBeforeNode);
         }
         for line in words.stores.chunk_by(|one, two| one.0 / LINE == two.0 / LINE) {
             self.note(line[0].0)?;
@@ -195,11 +196,16 @@ impl<'v> Op<'v> {
             }
             (1, []) => {
                 // PERSIST: what the word leads to is durable before the word.
-                let durable = self.fence();
+                let durable = self.fence_unless(Bug::WordsBeforeBytes);
                 let mut stores = edits.iter().flat_map(|words| words.stores.iter());
                 stores.try_for_each(|&(at, word)| self.commit_word(at, word, &durable).map(drop))
             }
             (0, [size]) => self.publish_size(size),
+            _ if injected(Bug::WordsOneByOne) => {
+                let _ = self.fence();
+                edits.iter().try_for_each(|words| self.store_loose(words))?;
+                sizes.iter().try_for_each(|size| self.publish_size(size))
+            }
             _ => {
                 for words in edits {
                     self.undo_words(words)?;
@@ -225,7 +231,7 @@ impl<'v> Op<'v> {
         // PERSIST: every byte below the new size, and every word that leads to one, is durable
         // before the size. CRASH: before the slot is durable the old size stands and the rest lies
         // beyond the end.
-        let durable = self.fence();
+        let durable = self.fence_unless(Bug::SizeBeforeData);
         self.note(size.inode.at(COMMIT))?;
         let pending = self.store_size(size, &durable)?;
         let _ = pending.fence();
@@ -247,6 +253,9 @@ fn store_line<'r>(region: &'r Region, line: &[(u64, u64)]) -> Result<InFlight<'r
             Some(before) => before.join(stored),
             None => stored,
         });
+    }
+    if injected(Bug::WordsNotFlushed) {
+        return Ok(region.nothing());
     }
     Ok(dirty.map_or_else(|| region.nothing(), Dirty::flush))
 }

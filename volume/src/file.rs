@@ -7,6 +7,7 @@
 
 use crate::Result;
 use crate::edit::Sizing;
+use crate::inject::{Bug, injected};
 use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_SUMMED, LIVE_WRITTEN};
 use crate::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
 use crate::map::Map;
@@ -121,7 +122,7 @@ impl<'v> Op<'v> {
     /// and for calls that need not be atomic.
     pub(crate) fn zero_written(&mut self, map: Map<'v>, from: u64, to: u64) -> Result<()> {
         let mut at = from;
-        while at < to {
+        while at < to && !injected(Bug::GapNotZeroed) {
             let logical = at / BLOCK;
             let run = map.run(logical, to.div_ceil(BLOCK) - logical)?;
             let end = ((logical + run.blocks) * BLOCK).min(to);

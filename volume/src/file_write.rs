@@ -28,6 +28,7 @@
 
 use crate::edit::{Change, Changes, Sizing, Target, Words};
 use crate::file::{CALL_MAX, File, Source};
+use crate::inject::Bug;
 use crate::inode::LIVE_BEYOND;
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, SIZE_MAX};
 use crate::map::Run;
@@ -184,11 +185,6 @@ impl Volume {
         }
         let mut writer = Writer::new(&mut op, file, care);
         writer.grows = true;
-        #[cfg(feature = "bug-size-before-data")]
-        if offset + length > writer.file.current.size {
-            let sizing = writer.file.sizing(&writer.file.written(offset + length));
-            writer.op.publish_size(&sizing)?;
-        }
         writer.gap(offset)?;
         writer.put(source, from, offset, length)?;
         writer.finish(offset + length)?;
@@ -473,7 +469,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     fn one_by_one(&mut self, words: &Words, ordered: bool, size: Option<&Sizing>) -> Result<()> {
         if ordered && !words.fresh {
             // PERSIST: the bytes before the visible words that lead to them.
-            let _ = self.op.fence();
+            let _ = self.op.fence_unless(Bug::WordsBeforeBytes);
         }
         // CRASH: any subset of the words is right: each visible one leads to durable bytes, the
         // others lie beyond the end. So what was allocated is in use, even if this call fails from

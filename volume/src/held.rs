@@ -13,6 +13,7 @@
 use crate::Result;
 use crate::bucket::Dir;
 use crate::directory::Store;
+use crate::inject::{Bug, injected};
 use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_WRITTEN};
 use crate::layout::{
     COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LINE, SLOT,
@@ -128,7 +129,7 @@ impl Op<'_> {
             self.undo(at, SLOT)?;
         }
         for one in held {
-            if one.identity != one.before.0 {
+            if one.identity != one.before.0 && !injected(Bug::LinkCountOutside) {
                 self.undo_identity(one.inode)?;
             }
             if one.commit != one.before.1 {
@@ -170,7 +171,7 @@ impl Op<'_> {
     pub(crate) fn commit_lone(&mut self, held: &[Held], store: Store) -> Result<()> {
         let volume = self.volume;
         // PERSIST: all new structures that the word publishes.
-        let durable = self.fence();
+        let durable = self.fence_unless(Bug::NameBeforeInode);
         for one in held {
             debug_assert!(one.identity == one.before.0, "an identity changes in transactions only");
             if one.commit != one.before.1 {

@@ -20,6 +20,7 @@
 
 use crate::Result;
 use crate::description::Maker;
+use crate::inject::{Bug, injected};
 use crate::layout::{
     COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, DIRECT, EXTENT_INODES, HEADER_SEQUENCE,
     IDENTITY, INODE, INODE_TAG, Identity, LINE, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
@@ -272,13 +273,14 @@ impl Volume {
             None => Self::newest_slot(inode, generation, slots)?.1,
         };
         commit.sequence = next_sequence(slots[newest].sequence);
-        slots[1 - newest] = commit.sealed(inode, generation);
+        let next = if injected(Bug::CommitInPlace) { newest } else { 1 - newest };
+        slots[next] = commit.sealed(inode, generation);
         // The newest slot is stored again as it is. In one piece, or word by word through the
         // cache, where a line's stores reach the medium in their order: the sequence is the last.
         let line: [u8; LINE as usize] = zerocopy::transmute!(slots);
         let flight = self.region.write_line(inode.at(COMMIT), &line)?;
         self.volatile_map().shared_write(inode.at(COPY), &line)?;
-        self.set_hint(inode, HINT_COPY, 2 - newest as u64)?;
+        self.set_hint(inode, HINT_COPY, next as u64 + 1)?;
         Ok(flight)
     }
 

@@ -12,6 +12,7 @@
 
 use crate::Result;
 use crate::alloc::Want;
+use crate::inject::{self, Bug, injected};
 use crate::layout::{
     BLOCK, ENTRY_BLOCKS, ENTRY_BYTES, Entry, LANE, LANE_ENTRIES, LANES, LINE, checksum,
 };
@@ -148,12 +149,15 @@ impl Op<'_> {
     /// change in place. Gives the witness that commits demand.
     pub(crate) fn seal(&mut self) -> Durable {
         self.transaction.sealed = true;
-        self.fence()
+        self.fence_unless(Bug::ChangeBeforeUndo)
     }
 
     /// Ends the transaction: `changes` are the changes in place.
     pub(crate) fn commit(&mut self, changes: InFlight<'_>) -> Result<()> {
         assert!(self.transaction.sealed && self.transaction.is_open());
+        if injected(Bug::NumberBeforeChanges) {
+            return self.next_number(&inject::forged(&self.volume.region));
+        }
         // PERSIST: the changes must be durable before their undo images become void.
         let durable = changes.fence();
         self.next_number(&durable)
@@ -204,7 +208,11 @@ impl Volume {
         }
         if applied > 0 {
             // PERSIST: the old bytes are durable before the entries become void.
-            let durable = pending.fence();
+            let durable = if injected(Bug::VoidBeforeUndone) {
+                inject::forged(&self.region)
+            } else {
+                pending.fence()
+            };
             let word = header_word(lane, number + 1);
             let _ = self.region.commit64(head, word, &durable)?.flush().fence();
         } else {

@@ -37,6 +37,10 @@ mod held;
 mod in_flight;
 mod in_place;
 mod info;
+#[cfg(not(feature = "inject"))]
+mod inject;
+#[cfg(feature = "inject")]
+pub mod inject;
 mod inode;
 mod inode_slots;
 mod journal;

@@ -15,6 +15,7 @@
 //! knows what to release and which lines to flush.
 
 use crate::bucket::Dir;
+use crate::inject::{self, Bug, injected};
 use crate::inode::Inode;
 use crate::layout::{BLOCK, HEADER_GATE, HEADER_RENAME, INODE, LINE, VOLATILE};
 use crate::runtime::Owner;
@@ -377,6 +378,12 @@ impl<'v> Op<'v> {
         }
     }
 
+    /// As [`Op::fence`], unless this fault is injected: then nothing is fenced.
+    #[inline]
+    pub(crate) fn fence_unless(&mut self, bug: Bug) -> Durable {
+        if injected(bug) { inject::forged(&self.volume.region) } else { self.fence() }
+    }
+
     /// Names a line that will be changed by a lone commit store (outside a transaction), so that a
     /// recoverer flushes it if this process dies before it has.
     pub(crate) fn note(&mut self, offset: u64) -> Result<()> {
@@ -396,8 +403,10 @@ impl<'v> Op<'v> {
         self.note(offset)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
-        let stored = self.volume.region.commit64(offset, value, after)?.flush();
-        self.pend(stored);
+        let stored = self.volume.region.commit64(offset, value, after)?;
+        if !injected(Bug::NameNotFlushed) {
+            self.pend(stored.flush());
+        }
         Ok(self.fence())
     }
 
@@ -413,6 +422,9 @@ impl<'v> Op<'v> {
 
     /// Blocks that the operation unlinks: freed at its end, when the unlinking is durable.
     pub(crate) fn free_later(&mut self, block: u64, blocks: u64) {
+        if injected(Bug::FreedEarly) && self.volume.release_blocks(block, blocks).is_ok() {
+            return;
+        }
         self.freed.push((block, blocks));
     }
 

@@ -13,6 +13,7 @@
 use crate::Result;
 use crate::chunk::{self, Mask, count_free};
 use crate::free_map::bits_of;
+use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::journal::{header_number, header_word, lane_offset};
 use crate::layout::{BLOCK, CHUNK_BLOCKS, LANE};
@@ -70,7 +71,11 @@ impl Volume {
     pub(crate) fn recover(&self) -> Result<Recovery> {
         let mut done = Recovery::default();
         let begun = Instant::now();
-        for lane in 0..u64::from(self.superblock.lanes) {
+        let mut lanes = u64::from(self.superblock.lanes);
+        if injected(Bug::LanesByProcessors) {
+            lanes = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        }
+        for lane in 0..lanes {
             done.undone += u64::from(self.undo_lane(lane)? > 0);
         }
         done.undo = begun.elapsed();

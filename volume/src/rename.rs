@@ -11,6 +11,7 @@ use crate::Result;
 use crate::bucket::{Dir, Target, slot_at, slots_of};
 use crate::directory::{Hit, Search, Store};
 use crate::held::{Held, SlotStore};
+use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::namespace::{LINKS_MAX, RETRIES, check_name, gone};
 use crate::op::Op;
@@ -270,8 +271,7 @@ impl Op<'_> {
         let removal = self.removal(from_at, &source_hit, with)?;
         words.retain(|word| word.at != removal.at);
         words.push(removal);
-        #[cfg(feature = "bug-rename-drops-first")]
-        {
+        if injected(Bug::RenameDropsFirst) {
             let after = self.fence();
             self.commit_word(removal.at, removal.value, &after)?;
         }

@@ -8,6 +8,7 @@
 //! dirty before the first change of an epoch and clean after the last orderly detach.
 
 use crate::error::{ErrorKind, VolumeError};
+use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::journal::{header_word, lane_offset};
 use crate::layout::{
@@ -213,6 +214,10 @@ pub(crate) fn repair(region: &Region, found: &Found) -> Result<(), Errno> {
 pub(crate) fn replace(region: &Region, mut superblock: Superblock) -> Result<Superblock, Errno> {
     superblock.sequence = superblock.sequence.wrapping_add(1);
     let superblock = superblock.sealed();
+    if injected(Bug::SuperblocksAtOnce) {
+        let _ = region.write(SUPERBLOCK_B, superblock.as_bytes())?.flush();
+        return write_copy(region, SUPERBLOCK_A, &superblock).map(|()| superblock);
+    }
     write_copy(region, SUPERBLOCK_B, &superblock)?;
     write_copy(region, SUPERBLOCK_A, &superblock)?;
     Ok(superblock)

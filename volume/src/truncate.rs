@@ -13,6 +13,7 @@
 use crate::Result;
 use crate::edit::{Change, Target, Words};
 use crate::file::File;
+use crate::inject::{Bug, injected};
 use crate::inode::LIVE_BEYOND;
 use crate::layout::{BLOCK, CHUNK_BLOCKS, FLAG_KEEP, SIZE_MAX};
 use crate::map::{LEVEL_MAX, span};
@@ -50,6 +51,9 @@ impl Volume {
             next.flags |= LIVE_BEYOND;
         } else {
             let cut = op.plan_cut(&file, size)?;
+            if injected(Bug::CutBeforeSize) {
+                op.store_loose(&cut)?;
+            }
             op.publish_size(&file.sizing(&next))?;
             // PERSIST: the words lie beyond a size that is durable: any subset of them is right.
             // The fence of [`Op::end`] stands before their blocks are given to anybody else.

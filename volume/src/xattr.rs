@@ -7,6 +7,7 @@
 use crate::Result;
 use crate::directory::Store;
 use crate::held::Held;
+use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::layout::{BLOCK, Identity, XATTR_MAGIC, XATTR_WORD, XattrHeader, checksum};
 use crate::map::XATTR_POSITION;
@@ -217,17 +218,27 @@ impl Op<'_> {
             self.free_later(block, 1);
         }
         let mut value = 0;
+        let mut late = None;
         if !packed.is_empty() {
             let block = self.metadata_block()?;
             let mut image = header(held.inode, &held.identity, packed).as_bytes().to_vec();
             image.extend_from_slice(packed);
-            let stored = self.volume.region.stream(block * BLOCK, &image)?;
-            self.pend(stored);
+            if injected(Bug::AttributesAfterWord) {
+                late = Some((block, image));
+            } else {
+                let stored = self.volume.region.stream(block * BLOCK, &image)?;
+                self.pend(stored);
+            }
             let word = Word { block, kind: 0, unwritten: false };
             value = word.sealed(word_key(held.inode, &held.identity));
         }
         held.touch();
         let store = Store { at: held.inode.at(XATTR_WORD), value };
-        self.commit_held(&[*held], &[store], &[])
+        self.commit_held(&[*held], &[store], &[])?;
+        if let Some((block, image)) = late {
+            let stored = self.volume.region.stream(block * BLOCK, &image)?;
+            self.pend(stored);
+        }
+        Ok(())
     }
 }

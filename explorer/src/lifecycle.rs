@@ -1,0 +1,235 @@
+//! What happens to whole volumes, under crashes: attaching, detaching, growing, trimming, formatting.
+//!
+//! Identities: `mode/class/life/EVENT`. An attach or a detach changes nothing; a volume that is growing
+//! has its old size or the new one; one that is being formatted is the old volume, an empty one, or none.
+
+use crate::campaign::{Filter, Job, Labs, Stop, Tell, work};
+use crate::engine::Engine;
+use crate::explore::{Report, Use, check_recovered};
+use crate::judge::{Call, check_volume, exercise, free_space};
+use crate::lab::{Lab, Recorder, Setting, Told, VOLUME_SIZE, Volatile, Window, volatile_overlay};
+use crate::model::Model;
+use crate::states::{Limits, Overlay, State, Tracker};
+use crate::workload::short::{close, file, open, unlink, write_at};
+use crate::workload::{Action, System};
+use pmem::trace::Event;
+use std::collections::HashSet;
+use std::sync::Arc;
+use volume::{FormatOptions, Volume, format_region};
+
+/// Bytes of the volume that grows.
+const SMALL_SIZE: u64 = 18 << 20;
+
+/// What is done to a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    Attach,
+    Detach,
+    Grow,
+    Trim,
+    Format,
+}
+
+/// A traced life: its events from the mark `begin` on are explored.
+struct Lived {
+    events: Vec<Event>,
+    /// Volatile lines towards its end.
+    live: Overlay,
+    /// What the volume held before, and holds after.
+    model: Model,
+}
+
+/// Explores all of it in these settings.
+#[must_use]
+pub fn run(settings: Vec<Setting>, stop: Stop) -> Report {
+    let filter = &Filter::from_environment();
+    let starts = || vec![crate::pairs::start()];
+    let (labs, small) = (&Labs::new(starts()), &Labs::sized(starts(), SMALL_SIZE));
+    let lives = [Life::Attach, Life::Detach, Life::Grow, Life::Trim, Life::Format];
+    let jobs = settings.into_iter().flat_map(move |setting| {
+        lives.into_iter().filter_map(move |life| {
+            let id = format!("{}/{}/life/{life:?}", setting.mode, setting.class).to_lowercase();
+            let labs = if life == Life::Grow { small } else { labs };
+            let work = {
+                let id = id.clone();
+                move |_: &Tell<'_>| match labs.lab(0).and_then(|lab| one(lab, setting, life, &id)) {
+                    Ok(report) => report,
+                    Err(text) => Report::failed(format!("{id}: {text}")),
+                }
+            };
+            filter.takes(&id).then(|| Job { id, work: Box::new(work) })
+        })
+    });
+    work(jobs, stop)
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Some calls after which the free map is another one.
+fn some_calls(engine: &mut Engine, model: &mut Model) -> Told<()> {
+    let calls = [
+        file("new"),
+        open("new", 0),
+        write_at(0, 90, 0, 30_000),
+        close(0),
+        unlink("b"),
+        open("a", 1),
+        write_at(1, 91, 100, 5000),
+        close(1),
+    ];
+    for call in calls {
+        let (expected, found) = (model.apply(&call), engine.apply(&call));
+        if expected != found {
+            return Err(format!("{call:?} gives {found:?}, not {expected:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn live_through(lab: &Lab, setting: Setting, life: Life) -> Told<Lived> {
+    let recorder = Arc::new(Recorder::default());
+    let mut region = lab.region(setting)?;
+    region.set_hook(recorder.clone());
+    let window = Window::of(&region);
+    let mut model = lab.model.clone();
+    if life == Life::Format {
+        recorder.trace.mark("begin");
+        let options = FormatOptions { groups: Some(1), seed: Some(2), ..FormatOptions::default() };
+        format_region(&region, &options).map_err(told)?;
+        recorder.trace.mark("end");
+        return Ok(Lived { events: recorder.trace.take(), live: Overlay::new(), model });
+    }
+    if life == Life::Attach {
+        recorder.trace.mark("begin");
+    }
+    let volume = lab.attach(region, setting)?;
+    if life == Life::Attach {
+        recorder.trace.mark("end");
+        let live = window.volatile_lines(&recorder).map_err(told)?;
+        return Ok(Lived { events: recorder.trace.take(), live, model });
+    }
+    let mut engine = Engine::new(volume.clone());
+    some_calls(&mut engine, &mut model)?;
+    drop(engine);
+    let live = window.volatile_lines(&recorder).map_err(told)?;
+    recorder.trace.mark("begin");
+    match life {
+        Life::Grow => volume.grow(VOLUME_SIZE).map_err(told)?,
+        _ => drop(Arc::try_unwrap(volume).map_err(|_| "the volume is in use")?),
+    }
+    recorder.trace.mark("end");
+    Ok(Lived { events: recorder.trace.take(), live, model })
+}
+
+fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
+    if life == Life::Trim {
+        return trim(lab, setting);
+    }
+    let lived = live_through(lab, setting, life)?;
+    let mut report = Report { workloads: 1, calls: 1, ..Report::default() };
+    let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
+    let first = lived.events.iter().position(is_begin).ok_or("it never began")?;
+    let mut tracker = Tracker::new(&lab.base, &lived.events, setting.class);
+    tracker.skip(first);
+    let limits = if life == Life::Format { Limits::THIN } else { Limits::SPARSE };
+    let mut seen = HashSet::new();
+    tracker.explore(first, &limits, 1, &mut |state, marks| {
+        report.states += 1;
+        let kinds = [Volatile::Before, Volatile::Live, Volatile::Garbage];
+        let fresh = seen.insert((state.hash, report.states % 3, marks));
+        if !fresh {
+            return true;
+        }
+        report.distinct += 1;
+        let kind = kinds[(report.states % 3) as usize];
+        let judged = judge(lab, setting, life, &lived, state, kind, marks > 1);
+        if let Err(text) = judged {
+            let lost = state.lost().join(", ");
+            report.failures.push(format!(
+                "{id}: {text}\n  state {} ({kind:?} volatile)\n  lost stores: {lost}\n  {}",
+                state.name,
+                crate::sequences::again(id)
+            ));
+        }
+        report.failures.is_empty()
+    });
+    Ok(report)
+}
+
+fn judge(
+    lab: &Lab,
+    setting: Setting,
+    life: Life,
+    lived: &Lived,
+    state: &State<'_>,
+    kind: Volatile,
+    ended: bool,
+) -> Told<()> {
+    let mut overlay = volatile_overlay(kind, &lived.live);
+    overlay.extend(state.overlay());
+    let region = lab.crashed(setting, &overlay)?;
+    let attached = lab.attach(region, setting);
+    if life == Life::Format {
+        return judge_formatted(lab, setting, attached, ended);
+    }
+    let volume = attached?;
+    let size = volume.info().map_err(told)?.size_bytes;
+    if life == Life::Grow && ended && size <= SMALL_SIZE {
+        return Err(format!("it has {size} bytes after it has grown"));
+    }
+    unchanged(lab, setting, &volume, &lived.model, life != Life::Grow)
+}
+
+/// The volume holds the model, and can be used; `emptied`: its free space when empty is the lab's.
+fn unchanged(
+    lab: &Lab,
+    setting: Setting,
+    volume: &Arc<Volume>,
+    model: &Model,
+    emptied: bool,
+) -> Told<()> {
+    let call = Call { before: model, after: model, action: &Action::SyncAll, mode: setting.mode };
+    if emptied {
+        return check_recovered(lab, volume, &call, true, Use::AndEmpty);
+    }
+    let mut engine = Engine::new(volume.clone());
+    call.check(&engine, true)?;
+    check_volume(volume)?;
+    free_space(volume)?;
+    exercise(&mut engine)?;
+    check_volume(volume)
+}
+
+fn judge_formatted(
+    lab: &Lab,
+    setting: Setting,
+    attached: Told<Arc<Volume>>,
+    ended: bool,
+) -> Told<()> {
+    let volume = match attached {
+        Ok(volume) => volume,
+        Err(text) if ended || text.contains("recovery finds") => return Err(text),
+        Err(_) => return Ok(()),
+    };
+    let empty = unchanged(lab, setting, &volume, &Model::default(), false);
+    if empty.is_ok() || ended {
+        return empty;
+    }
+    unchanged(lab, setting, &volume, &lab.model, false)
+        .map_err(|text| format!("neither the old volume ({text}) nor a new one"))
+}
+
+/// Trims a volume, crashes, and recovers what its file holds then.
+fn trim(lab: &Lab, setting: Setting) -> Told<Report> {
+    let (file, region) = lab.copied()?;
+    let volume = lab.attach(region, setting)?;
+    let mut model = lab.model.clone();
+    some_calls(&mut Engine::new(volume.clone()), &mut model)?;
+    volume.trim().map_err(told)?;
+    let crashed = lab.with_image(file)?;
+    let recovered = crashed.attach(crashed.region(setting)?, setting)?;
+    unchanged(&crashed, setting, &recovered, &model, true)?;
+    Ok(Report { workloads: 1, calls: 1, states: 1, distinct: 1, ..Report::default() })
+}
