@@ -2,16 +2,17 @@
 //!
 //! The model of a cache-line machine: 8-byte stores are atomic; the stores to one line persist in
 //! program order, as a prefix; different lines in any order; a dirty line may be evicted at any
-//! time, flushed or not; a streamed store is pending until the next fence, and its words persist in any
-//! order. After a fence everything that its thread
-//! flushed or streamed before it is durable, with what the same lines held before that; a line that nobody
-//! flushed stays pending for as long as the trace goes on: so a forgotten flush shows at every later
-//! point. On a machine of class `byte` the state is a prefix of the program's order.
+//! time, flushed or not; a streamed store is pending until the next fence, and its words persist in
+//! any order. After a fence everything that its thread flushed or streamed before it is durable,
+//! with what the same lines held before that; a line that nobody flushed stays pending for as long
+//! as the trace goes on: so a forgotten flush shows at every later point. On a machine of class
+//! `byte` the state is a prefix of the program's order.
 //!
-//! At each fence, at each mark, and now and then inside an epoch of many stores: nothing, everything, each unit alone, all but one, pairs, the
-//! power set of up to six, prefixes of the program's order, torn lines, and a seeded sample. A unit is
-//! a line, or the inside of a long store that one call made (its first and its last line are units of
-//! their own; the sample still takes its lines one by one).
+//! At each fence, at each mark, and now and then inside an epoch of many stores: nothing,
+//! everything, each unit alone, all but one, pairs, the power set of up to six, prefixes of the
+//! program's order, torn lines, and a seeded sample. A unit is a line, or the inside of a long
+//! store that one call made (its first and its last line are units of their own; the sample still
+//! takes its lines one by one).
 
 use pmem::Class;
 use pmem::trace::Event;

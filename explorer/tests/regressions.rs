@@ -11,8 +11,8 @@ fn holds(start: &str, actions: &[Action]) {
     assert!(report.failures.is_empty() && report.calls > 0, "{}", summary(&report));
 }
 
-/// `fsync` and `msync` committed a file's size and flushed nothing: what a program had stored through a shared
-/// mapping stayed in its caches, and a power cut long after the sync could lose it.
+/// `fsync` and `msync` committed a file's size and flushed nothing: what a program had stored
+/// through a shared mapping stayed in its caches, and a power cut long after the sync could lose it.
 #[test]
 fn a_sync_makes_stores_through_mappings_durable() {
     let store = Action::StoreMapped { slot: 1, tag: 110, offset: 27_804, length: 3361 };

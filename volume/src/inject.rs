@@ -58,12 +58,16 @@ pub enum Bug {
     NeverDirty,
     /// Both superblocks are rewritten at once.
     SuperblocksAtOnce,
+    /// Recovery believes a summed slot whose bytes are not there.
+    SumNotAsked,
+    /// Summed bytes change under their sum.
+    SumNotSettled,
 }
 
 impl Bug {
     /// All of them.
     #[cfg(feature = "inject")]
-    pub const ALL: [Bug; 24] = [
+    pub const ALL: [Bug; 26] = [
         Self::SizeBeforeData,
         Self::WordsBeforeBytes,
         Self::WordBeforeNode,
@@ -88,6 +92,8 @@ impl Bug {
         Self::MapBelieved,
         Self::NeverDirty,
         Self::SuperblocksAtOnce,
+        Self::SumNotAsked,
+        Self::SumNotSettled,
     ];
 }
 

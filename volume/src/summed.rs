@@ -15,6 +15,7 @@
 
 use crate::edit::Sizing;
 use crate::file::{File, Source};
+use crate::inject::{Bug, injected};
 use crate::inode::{Inode, LIVE_DIRTY, LIVE_SUMMED};
 use crate::layout::{BLOCK, COMMIT, COMMIT_SUMMED, Commit, Identity, SUMMED_MAX, SUMMED_SHIFT};
 use crate::map::Map;
@@ -97,7 +98,7 @@ impl Op<'_> {
     /// As [`Op::settle_tail`], for who fences once more before the first of those bytes changes.
     /// Tells whether there is anything to fence.
     pub(crate) fn pend_settled_tail(&mut self, file: &File<'_>) -> Result<bool> {
-        if file.current.flags & LIVE_SUMMED == 0 {
+        if file.current.flags & LIVE_SUMMED == 0 || injected(Bug::SumNotSettled) {
             return Ok(false);
         }
         let (volume, generation) = (self.volume, file.identity.generation);
@@ -120,6 +121,9 @@ impl Volume {
     pub(crate) fn void_torn_tail(&self, inode: Inode) -> Result<bool> {
         let identity = self.identity(inode)?;
         let (commit, at) = self.commit_line(inode, identity.generation)?;
+        if injected(Bug::SumNotAsked) {
+            return Ok(false);
+        }
         if commit.tail().is_none() || self.tail_is_whole(inode, &identity, &commit)? {
             return Ok(false);
         }
