@@ -248,7 +248,7 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
         Err(errno) => return errno,
     };
     let result = match image.obstacle {
-        Some(reason) => match inherits(process, &own) {
+        Some(reason) => match inherits(process, image, &own) {
             Some(what) => return refuse(image, reason, &what),
             // What it starts in its turn may see the volume again.
             None => environment(process, given, None)
@@ -266,7 +266,7 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
 }
 
 /// What a program that cannot be preloaded would get of the volume.
-fn inherits(process: &Process, arguments: &[Text]) -> Option<String> {
+fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<String> {
     let kept = |fd| {
         rustix::io::fcntl_getfd(fdtable::borrow(fd))
             .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
@@ -277,13 +277,13 @@ fn inherits(process: &Process, arguments: &[Text]) -> Option<String> {
     if process.cwd().node.is_some() {
         return Some("its working directory is there".to_owned());
     }
-    let named = |text: &Text| {
-        let text = text.bytes().ok()?;
-        let rest = text.strip_prefix(process.prefix.as_slice())?;
-        matches!(rest.first(), None | Some(b'/')).then(|| String::from_utf8_lossy(text))
-    };
-    let text = arguments.iter().skip(1).find_map(named)?;
-    Some(format!("its argument {text} is there"))
+    let given = arguments.iter().skip(1).filter_map(|text| text.bytes().ok());
+    let mut texts = image.leading.iter().skip(1).map(|text| text.as_bytes()).chain(given);
+    let text = texts.find(|text| {
+        let rest = text.strip_prefix(process.prefix.as_slice());
+        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+    })?;
+    Some(format!("its argument {} is there", String::from_utf8_lossy(text)))
 }
 
 /// Says why a program is not run.

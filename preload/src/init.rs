@@ -210,9 +210,12 @@ fn attach(path: &[u8]) -> Result<Process, String> {
             .map_err(|error| error.to_string())?,
     };
     let anchor = volume.anchor().ok_or("the volume has no anchor directory")?;
-    let anchor = open_anchor(anchor).map_err(|errno| {
-        format!("anchor directory {}: {errno}; it must be readable", anchor.display())
-    })?;
+    let anchor = volume
+        .inherited_anchor()
+        .map_or_else(|| open_anchor(anchor), |fd| Ok(Arc::new(InternalFd::in_place(fd))))
+        .map_err(|errno| {
+            format!("anchor directory {}: {errno}; it must be readable", anchor.display())
+        })?;
     let environment = std::env::vars_os()
         .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
         .filter(|variable| {

@@ -2,7 +2,24 @@
 
 mod support;
 
-use support::same;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use support::{PREFIX, Place, check_left_in_order, compile, format, library, run, same, text};
+
+/// A command that runs on the place's volume.
+fn on_volume(place: &Place, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("SOLERA_VOLUME", place.volume())
+        .env("SOLERA_AT", PREFIX)
+        .env("LD_PRELOAD", library());
+    command
+}
+
+fn shell(place: &Place, script: &str) -> Output {
+    on_volume(place, "bash").args(["-c", script]).output().expect("bash runs")
+}
 
 #[test]
 fn forks() {
@@ -12,4 +29,164 @@ fn forks() {
 #[test]
 fn executes() {
     same("executes");
+}
+
+#[test]
+fn exits() {
+    same("exits");
+}
+
+/// The user who starts a program may open the volume; the one it becomes may not.
+#[test]
+fn another_user() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can become another user: nothing tested");
+        return;
+    }
+    let place = Place::new("users");
+    let program = place.0.join("users");
+    compile("users.c", &program, &["-O1"]);
+    format(&place.volume());
+    let expected = text(&run(&program, &place.0.join("reference"), None));
+    let found = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));
+    assert_eq!(expected, found);
+    check_left_in_order(&place.volume());
+}
+
+/// A statically linked program runs if it would use nothing of the volume. Otherwise it is refused
+/// before it runs, with a message and the shell's code 126.
+#[test]
+fn a_program_that_cannot_be_preloaded() {
+    let place = Place::new("static");
+    format(&place.volume());
+    let program = place.0.join("static");
+    compile("static.c", &program, &["-static"]);
+    let program = program.display();
+    let plain = shell(&place, &format!("{program}; {program} /etc; echo $?"));
+    assert_eq!(text(&plain), "static\n0\n");
+    let uses = [
+        (format!("{program} > {PREFIX}/out"), "descriptor 1"),
+        (format!("echo x > {PREFIX}/in; exec 7< {PREFIX}/in; {program}"), "descriptor 7"),
+        (format!("cd {PREFIX}; {program}"), "its working directory"),
+        (format!("{program} {PREFIX}/x"), "its argument /solera-test/x"),
+        (format!("cp {program} {PREFIX}/copy; {PREFIX}/copy {PREFIX}"), "its argument"),
+        (format!("printf '#!{program}\\n' > {PREFIX}/s; chmod 755 {PREFIX}/s; {PREFIX}/s"), "its"),
+    ];
+    for (script, why) in uses {
+        let output = shell(&place, &script);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(126), "{script}: {said}");
+        assert!(output.stdout.is_empty(), "{script} ran");
+        assert!(said.contains("statically linked") && said.contains(why), "{script}: {said}");
+    }
+    // Not inherited: close-on-exec.
+    let output = shell(&place, &format!("exec 7> {PREFIX}/in; {program} 7>&-"));
+    assert_eq!(text(&output), "static\n");
+    check_left_in_order(&place.volume());
+}
+
+/// More processes at once than the volume has places: each error is a clear one, and all places
+/// come back.
+#[test]
+fn more_processes_than_places() {
+    let place = Place::new("places");
+    format(&place.volume());
+    let hold = place.0.join("hold");
+    let hold = hold.display();
+    let script = format!(
+        "cd {PREFIX}; mkfifo {hold}; exec 9<>{hold}
+         python3 -c '
+import os, sys
+held, error = [], 0
+for i in range(600):
+    try:
+        pid = os.fork()
+    except OSError as failed:
+        error = failed.errno
+        break
+    if pid == 0:
+        open(\"f%d\" % i, \"w\").write(\"x\")
+        os.read(9, 1)
+        os._exit(0)
+    held.append(pid)
+print(len(held) > 400, error)
+sys.stdout.flush()
+os.write(9, b\"x\" * len(held))
+codes = set(os.waitpid(pid, 0)[1] for pid in held)
+pid = os.fork()
+if pid == 0: os._exit(0)
+print(codes, os.waitpid(pid, 0)[1])
+'"
+    );
+    let output = shell(&place, &script);
+    assert_eq!(text(&output), format!("True {}\n{{0}} 0\n", libc::EAGAIN));
+    check_left_in_order(&place.volume());
+}
+
+/// Too little address space for the volume: said before the program runs.
+#[test]
+fn too_little_address_space() {
+    let place = Place::new("space");
+    format(&place.volume());
+    let script = format!("ulimit -v 100000; exec env LD_PRELOAD={} true", library().display());
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .env("SOLERA_VOLUME", place.volume())
+        .env("SOLERA_AT", PREFIX)
+        .output()
+        .expect("bash runs");
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("solera: ") && said.contains("address space"), "{said}");
+}
+
+/// Short processes one after the other and side by side use no place up.
+#[test]
+fn short_processes() {
+    let place = Place::new("short");
+    format(&place.volume());
+    let count = if std::env::var_os("SOLERA_TEST_LONG").is_some() { 5000 } else { 500 };
+    let script = format!(
+        "cd {PREFIX}; echo text > file
+         many() {{ for ((i = 0; i < {count}; i++)); do /bin/true; test -f file; (:);
+                   x=$(cat file); [ \"$x\" = text ] || echo wrong; done; }}
+         many & many & wait; echo done"
+    );
+    assert_eq!(text(&shell(&place, &script)), "done\n");
+    check_left_in_order(&place.volume());
+}
+
+/// System calls that attaching and detaching may add to a program's start: the dynamic linker's for
+/// two libraries more (24), the volume's own, and those of the guard against faults.
+const START_CALLS_MAX: u64 = 95;
+
+/// What a start costs is mostly system calls: their number is guarded, for the first process on a
+/// volume and for one that comes beside another.
+#[test]
+fn the_calls_of_a_start_are_counted() {
+    let place = Place::new("start");
+    format(&place.volume());
+    let count = place.0.join("calls");
+    compile("calls.c", &count, &["-O1"]);
+    let environment = [
+        format!("LD_PRELOAD={}", library().display()),
+        format!("SOLERA_VOLUME={}", place.volume().display()),
+        format!("SOLERA_AT={PREFIX}"),
+    ];
+    let calls = |environment: &[String]| -> u64 {
+        let output = Command::new(&count).arg("/bin/true").args(environment).output();
+        text(&output.expect("the counter runs")).trim().parse().expect("a number")
+    };
+    let plain = calls(&[]);
+    let first = calls(&environment);
+    let mut other = on_volume(&place, "sleep").arg("60").spawn().expect("sleep runs");
+    while volume::info(&place.volume()).expect("info").attached.is_empty() {
+        std::thread::yield_now();
+    }
+    let beside = calls(&environment);
+    other.kill().expect("it can be killed");
+    other.wait().expect("it ends");
+    eprintln!("system calls of a start: {plain}, on a volume {first}, beside another {beside}");
+    assert!(first - plain <= START_CALLS_MAX, "{first} instead of {plain}");
+    assert!(beside - plain <= START_CALLS_MAX, "{beside} instead of {plain}");
 }

@@ -463,6 +463,7 @@ impl Volume {
 
     /// Takes a process slot.
     fn enter(&self) -> Result<(), Errno> {
+        self.set_leaving();
         let (slot, generation) = self.take_process_slot()?;
         self.set_slot(slot, generation);
         Ok(())
@@ -522,7 +523,18 @@ impl Volume {
 
     /// Where hand-over descriptors are opened: a directory that all who attach agree on.
     pub fn anchor(&self) -> Option<&Path> {
-        self.liveness.directory()
+        self.liveness.handing()
+    }
+
+    /// The descriptor of it that the old image had lent, if this one took over.
+    pub fn inherited_anchor(&self) -> Option<OwnedFd> {
+        let fd = self.local.anchor.swap(0, Ordering::Relaxed).checked_sub(1)? as RawFd;
+        // SAFETY: the old image kept it open for this one, and nothing else knows of it; if it is
+        // not open any more, the call fails.
+        let number = unsafe { BorrowedFd::borrow_raw(fd) };
+        rustix::io::fcntl_setfd(number, rustix::io::FdFlags::CLOEXEC).ok()?;
+        // SAFETY: as above.
+        Some(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     /// Lends the attachment a descriptor of the anchor directory, which stays open as long.
@@ -549,6 +561,7 @@ impl Volume {
         if !self.is_own_process() || !self.local.attached.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
+        self.set_leaving();
         self.wait_for_own_operations()?;
         self.drop_all_holds()?;
         if self.has_orphans()? {
@@ -601,7 +614,7 @@ impl Volume {
     /// Waits a little until no thread of this process is inside an operation.
     fn wait_for_own_operations(&self) -> Result<(), Errno> {
         for _ in 0..1000 {
-            let mut busy = false;
+            let mut busy = self.holds_gate()?;
             for index in 0..self.rt.layout.op_count as u32 {
                 let owner = self.operation_owner(index)?;
                 busy |= owner.is_some_and(|owner| {
@@ -643,8 +656,9 @@ impl Volume {
         let path = path.to_str().ok_or(Errno::INVAL)?;
         self.liveness.survive_exec(self.region.fd(), true)?;
         Ok(format!(
-            "2:{}:{}:{}:{}:{}:{}:{}:{}:{}:{path}",
+            "2:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{path}",
             self.liveness.descriptor(),
+            self.liveness.lent_anchor(),
             self.region.fd(),
             self.slot(),
             self.slot_generation(),
@@ -666,6 +680,7 @@ impl Volume {
 /// A token, taken apart.
 struct Token<'a> {
     live: RawFd,
+    anchor: RawFd,
     region: RawFd,
     slot: u32,
     generation: u32,
@@ -679,12 +694,13 @@ struct Token<'a> {
 
 impl<'a> Token<'a> {
     fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.splitn(11, ':');
+        let mut parts = text.splitn(12, ':');
         if parts.next()? != "2" {
             return None;
         }
         Some(Self {
             live: parts.next()?.parse().ok()?,
+            anchor: parts.next()?.parse().ok()?,
             region: parts.next()?.parse().ok()?,
             slot: parts.next()?.parse().ok()?,
             generation: parts.next()?.parse().ok()?,
@@ -761,8 +777,10 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
         return Err(stale(path, "the slot of the old image was given up"));
     }
     volume.set_slot(token.slot, token.generation);
+    volume.local.anchor.store((token.anchor + 1).max(0) as u32, Ordering::Relaxed);
     volume.local.has_locked.store(token.has_locked, Ordering::Relaxed);
     // Threads of the old image ended inside their calls.
+    volume.set_leaving();
     volume.bury_own_operations().map_err(|errno| system("recovering its calls", errno))?;
     volume.set_attached();
     Ok(Arc::new(volume))

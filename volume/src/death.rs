@@ -24,7 +24,9 @@ use crate::inode::Inode;
 use crate::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
 use crate::liveness::lock_slots;
 use crate::op::inode_of_lock;
-use crate::process::{RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState};
+use crate::process::{
+    NO_OPERATION, RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState,
+};
 use crate::runtime::{Owner, WAITERS};
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
@@ -54,6 +56,29 @@ impl Volume {
         let state = self.slot_state(slot)?;
         if state.generation & 0xFFF == owner.generation() && self.is_dead(slot, state)? {
             self.bury(slot, state)?;
+        }
+        self.settle_gone(owner)
+    }
+
+    /// Whether a process has detached in order, or was buried, though something is in its name.
+    fn is_gone(&self, owner: Owner) -> Result<bool> {
+        if owner == self.own() {
+            return Ok(false);
+        }
+        let state = self.slot_state(owner.slot())?;
+        Ok(state.state == SLOT_FREE || state.generation & 0xFFF != owner.generation())
+    }
+
+    /// A process that detached while a thread of it was inside a call (it ended then, in the middle)
+    /// leaves no operation, but perhaps a lock outside of operations, or a closed gate.
+    fn settle_gone(&self, owner: Owner) -> Result<()> {
+        if owner.op() != NO_OPERATION || !self.is_gone(owner)? {
+            return Ok(());
+        }
+        self.free_chain_locks(owner.slot(), owner.generation())?;
+        self.drop_position_locks(owner.slot(), owner.generation())?;
+        if Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch) == Some(owner) {
+            self.recover_operations(false)?;
         }
         Ok(())
     }
@@ -242,7 +267,7 @@ impl Volume {
         }
         let gate = Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch);
         if let Some(holder) = gate {
-            any |= self.is_dead_owner(holder, old_image)?;
+            any |= self.is_dead_owner(holder, old_image)? || self.is_gone(holder)?;
         }
         if !any {
             return Ok(());
@@ -263,7 +288,7 @@ impl Volume {
             let word = self.rt.load(HEADER_GATE)?;
             let free = match Owner::of_word(word, self.epoch) {
                 None => true,
-                Some(holder) => self.is_dead_owner(holder, old_image)?,
+                Some(holder) => self.is_dead_owner(holder, old_image)? || self.is_gone(holder)?,
             };
             if free && self.rt.cas(HEADER_GATE, word, mine)?.is_ok() {
                 return Ok(());
@@ -353,6 +378,11 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// Whether this process has closed the gate.
+    pub(crate) fn holds_gate(&self) -> Result<bool> {
+        Ok(Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch) == Some(self.own()))
     }
 
     /// Runs `look` while no operation of any process is under way: nothing changes meanwhile. It is

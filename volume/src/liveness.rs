@@ -32,6 +32,9 @@ pub(crate) const REGION_WRITERS: i64 = 1 << 62;
 /// Byte of the region that private read-only attachments hold shared.
 pub(crate) const REGION_READERS: i64 = REGION_WRITERS + 1;
 
+/// Name of the directory in the anchor directory in which hand-over descriptors are opened.
+const HANDING: &str = "open";
+
 /// The liveness files this process has open.
 static FILES: Mutex<Vec<Arc<LiveFile>>> = Mutex::new(Vec::new());
 
@@ -40,6 +43,9 @@ struct LiveFile {
     device: u64,
     ino: u64,
     directory: PathBuf,
+    /// Where hand-over descriptors are opened: in the anchor directory, which not everybody may
+    /// enter, but open to everybody who was given a descriptor of it, also after `setuid`.
+    handing: PathBuf,
     /// The process to which `own` belongs: a forked child starts with none.
     pid: AtomicU32,
     /// Slots of this process.
@@ -236,6 +242,12 @@ fn open_file(directory: &Path, region: RawFd) -> Result<OwnedFd, Errno> {
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
+    let handing = directory.join(HANDING);
+    match rustix::fs::mkdir(&handing, Mode::from_raw_mode(0o700)) {
+        Ok(()) => own(&rustix::fs::open(&handing, flags, Mode::empty())?, 0o755)?,
+        Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
     let name = directory.join("live");
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mode = Mode::from_raw_mode(bits & 0o666);
@@ -257,6 +269,7 @@ impl LiveFile {
             device: stat.st_dev,
             ino: stat.st_ino,
             directory: directory.to_owned(),
+            handing: directory.join(HANDING),
             pid: AtomicU32::new(own_pid()),
             own: Default::default(),
             anchor: OnceLock::new(),
@@ -444,12 +457,22 @@ impl Liveness {
             return held(lent.as_raw_fd());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match rustix::fs::open(&file.directory, flags, Mode::empty()) {
+        match rustix::fs::open(&file.handing, flags, Mode::empty()) {
             Ok(fd) => held(fd.as_raw_fd()),
             // A directory that was removed has nothing in flight that anybody could take.
             Err(Errno::NOENT) => false,
             Err(_) => true,
         }
+    }
+
+    /// The directory in it for hand-over descriptors.
+    pub(crate) fn handing(&self) -> Option<&Path> {
+        self.file.as_ref().map(|file| file.handing.as_path())
+    }
+
+    /// The descriptor of that which was lent; -1: none.
+    pub(crate) fn lent_anchor(&self) -> RawFd {
+        self.file.as_ref().and_then(|file| file.anchor.get()).map_or(-1, |fd| fd.as_raw_fd())
     }
 
     /// The anchor directory.
@@ -498,8 +521,11 @@ impl Liveness {
         let Some(file) = &self.file else { return Err(Errno::OPNOTSUPP) };
         let flags = rustix::io::FdFlags::CLOEXEC;
         let flags = if survive { rustix::io::FdFlags::empty() } else { flags };
-        // SAFETY: the region's descriptor is open as long as the region.
-        rustix::io::fcntl_setfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(region) }, flags)?;
+        let lent = self.lent_anchor();
+        for fd in [region, lent].into_iter().filter(|&fd| fd >= 0) {
+            // SAFETY: the region's descriptor, and a lent one, are open as long as the region.
+            rustix::io::fcntl_setfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }, flags)?;
+        }
         rustix::io::fcntl_setfd(&file.fd, flags)
     }
 }

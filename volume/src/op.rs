@@ -130,8 +130,16 @@ impl Volume {
         if Owner::of_word(word, self.epoch).is_some() {
             return Ok(None);
         }
-        let claimed = self.rt.cas(record + RECORD_OWNER, word, owner.word(self.epoch))?;
-        Ok(claimed.ok().map(|_| owner))
+        if self.rt.cas(record + RECORD_OWNER, word, owner.word(self.epoch))?.is_err() {
+            return Ok(None);
+        }
+        if !self.local.attached.load(Ordering::SeqCst) && !self.is_leaving_thread() {
+            // Another thread is detaching this process, and looks for operations after it has said
+            // so: it has seen this one, or this one sees that it must not be.
+            self.clear_record(owner)?;
+            return Err(Errno::BADF);
+        }
+        Ok(Some(owner))
     }
 
     /// The owner of an operation record, if it is in use.

@@ -51,6 +51,8 @@ pub(crate) struct Local {
     process: AtomicU32,
     /// Fully attached; otherwise calls give `EBADF`.
     pub(crate) attached: AtomicBool,
+    /// The thread that attaches or detaches it, which works although it is not attached.
+    pub(crate) leaving: AtomicU32,
     /// It has set record locks of its own, so closing may have to drop some.
     pub(crate) has_locked: AtomicBool,
     /// It has recovered a process whose descriptions are still to be dropped.
@@ -61,6 +63,8 @@ pub(crate) struct Local {
     pub(crate) next_description: AtomicU32,
     /// An operation of it has changed something.
     pub(crate) worked: AtomicBool,
+    /// The number + 1 at which the old image left a descriptor of the anchor directory; else 0.
+    pub(crate) anchor: AtomicU32,
     /// The saved free map's crc + 1, if this process found it true; else 0.
     pub(crate) saved: AtomicU64,
     /// Chunks + 1 that it has made present in its address space lately.
@@ -110,11 +114,26 @@ pub(crate) fn process_owner(slot: u32, generation: u32) -> Owner {
     Owner::new(NO_OPERATION, slot, generation)
 }
 
+fn own_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
 impl Volume {
     /// From now on calls are served.
     pub(crate) fn set_attached(&self) {
         self.local.process.store(own_pid(), Ordering::Relaxed);
         self.local.attached.store(true, Ordering::Release);
+    }
+
+    /// Whether the calling thread is the one that attaches or detaches this process.
+    #[cold]
+    pub(crate) fn is_leaving_thread(&self) -> bool {
+        self.local.leaving.load(Ordering::Relaxed) == own_thread()
+    }
+
+    /// From now on the calling thread may work although the process is not, or no longer, attached.
+    pub(crate) fn set_leaving(&self) {
+        self.local.leaving.store(own_thread(), Ordering::Relaxed);
     }
 
     /// Whether the attachment (or what there is of it) is this process's to give up.
