@@ -278,7 +278,7 @@ fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<Stri
         return Some("its working directory is there".to_owned());
     }
     let given = arguments.iter().skip(1).filter_map(|text| text.bytes().ok());
-    let mut texts = image.leading.iter().skip(1).map(|text| text.as_bytes()).chain(given);
+    let mut texts = image.leading.iter().skip(1).map(CString::as_bytes).chain(given);
     let text = texts.find(|text| {
         let rest = text.strip_prefix(process.prefix.as_slice());
         rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
