@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use vfs::{Attr, Errno, OpenFlags, Opened};
+use vfs::{Attr, Errno, Kind, OpenFlags, Opened};
 
 use crate::entry::{Served, Stop, interpose};
 use crate::fdtable;
@@ -28,6 +28,19 @@ pub fn open_at(
     let flags = taken.unwrap_or(flags);
     let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
     let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
+    let special =
+        libc::O_CREAT | libc::O_TRUNC | libc::O_PATH | libc::O_TMPFILE & !libc::O_DIRECTORY;
+    if taken.is_ok()
+        && flags & special == 0
+        && let Some(attr) = paths::plain(process, dirfd, text)
+        && matches!(attr.kind, Kind::File | Kind::Directory)
+    {
+        match process.user().open_node(&attr, flags) {
+            // Removed meanwhile: the name may lead to another by now.
+            Err(Errno::STALE) => {}
+            opened => return Ok(process.install(opened?, 0, flags & libc::O_CLOEXEC != 0)?),
+        }
+    }
     let target = match paths::resolve(process, dirfd, text, follow)? {
         Target::Kernel => return identity::open(process, text, flags),
         Target::Elsewhere(path) => return Ok(kernel(libc::AT_FDCWD, path.as_ptr())),

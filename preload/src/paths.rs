@@ -62,6 +62,16 @@ enum Start<'a> {
     Descriptor(c_int),
 }
 
+/// The attributes of what `path` leads to, if that is on the volume and reached the plain way;
+/// `None` says nothing.
+#[inline]
+pub fn plain(process: &Process, dirfd: c_int, path: &[u8]) -> Option<Attr> {
+    match start(process, dirfd, path)? {
+        Start::At(node, text) => process.walk().plain(node, &text),
+        Start::Descriptor(_) => None,
+    }
+}
+
 fn walk(process: &Process, start: Start<'_>, follow: bool) -> Result<Target, Errno> {
     let mut outside;
     let mut next = start;

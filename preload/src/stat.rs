@@ -84,6 +84,9 @@ fn ask(process: &Process, dirfd: c_int, path: Text, flags: c_int) -> Served<Aske
     if text.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
         return Ok(Asked::Ours(attr_of_descriptor(process, dirfd)?));
     }
+    if let Some(attr) = paths::plain(process, dirfd, text) {
+        return Ok(Asked::Ours(attr));
+    }
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
     match paths::resolve(process, dirfd, text, follow)? {
         Target::Elsewhere(path) => Ok(Asked::Elsewhere(path)),

@@ -140,6 +140,35 @@ impl Walk<'_> {
         }
     }
 
+    /// The attributes of what `path` leads to, if it leads there the plain way: names only, each of
+    /// them there, no symlink among them. `None` says nothing: [`Walk::walk`] knows the rest. What
+    /// programs ask for most is answered without what only the other cases need.
+    pub fn plain(&self, start: Node, path: &[u8]) -> Option<Attr> {
+        let mut node = if path.first() == Some(&b'/') { self.fs.root() } else { start };
+        let mut rest = path.strip_prefix(b"/").unwrap_or(path);
+        if path.len() > PATH_BYTES_MAX {
+            return None;
+        }
+        loop {
+            let length = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+            let (name, after) = rest.split_at(length);
+            if matches!(name, b"" | b"." | b"..") || length > NAME_BYTES_MAX {
+                return None;
+            }
+            if !self.cred.privileged() {
+                let attr = self.fs.attr(node).ok()?;
+                self.cred.check(&attr, EXECUTE).ok()?;
+            }
+            // A node in the middle that is no directory has no entries.
+            node = self.fs.lookup(node, name).ok()?;
+            match after.split_first() {
+                Some((_, after)) => rest = after,
+                None => break,
+            }
+        }
+        self.fs.attr(node).ok().filter(|attr| attr.kind != Kind::Symlink)
+    }
+
     /// Walks until the end of `text` or the first symlink to follow. The attributes of what is
     /// passed are asked for only where something depends on them: an engine says itself (`ENOTDIR`)
     /// that a node in the middle has no entries, and only then it may be a symlink.

@@ -391,6 +391,16 @@ impl Volume {
         self.set_live(inode, HINTS + index * 8, value)
     }
 
+    /// The sequence number; of an inode that was not used in this epoch, any.
+    pub(crate) fn sequence(&self, inode: Inode) -> Result<u64> {
+        self.live(inode, SEQUENCE)
+    }
+
+    /// As [`Volume::sequence`], of a node that a caller named; odd if there is no such inode.
+    pub(crate) fn sequence_of(&self, node: Node) -> u64 {
+        self.inode(node.ino).and_then(|inode| self.sequence(inode)).unwrap_or(1)
+    }
+
     /// Makes the sequence number odd (1) or even (0), always moving it forward.
     pub(crate) fn turn_sequence(&self, inode: Inode, parity: u64) -> Result<()> {
         let now = self.live(inode, SEQUENCE)?;
@@ -563,7 +573,11 @@ impl Volume {
 
     /// What `stat` tells.
     pub(crate) fn attributes(&self, node: Node) -> Result<Attr> {
+        if let Some(attr) = self.remembered_attributes(node) {
+            return Ok(Attr { atime: self.access_time(Inode(node.ino))?, ..attr });
+        }
         let mut counted = false;
+        let before = self.sequence_of(node);
         let attr = self.read_steadily(node, |inode, identity| {
             let kind = identity.kind().ok_or(Errno::IO)?;
             counted = self.known_blocks(inode)?.is_none();
@@ -597,6 +611,7 @@ impl Volume {
                 other => Err(other),
             })?;
         }
+        self.remember_attributes(&attr, before);
         Ok(attr)
     }
 

@@ -9,6 +9,7 @@ mod alloc;
 mod attach;
 mod attributes;
 mod bucket;
+mod cache;
 mod chunk;
 mod close;
 mod death;

@@ -54,18 +54,25 @@ impl Volume {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG);
         }
+        let asked = self.ask_for(dir, name);
+        if let Some(found) = asked.as_ref().and_then(|asked| self.remembered(asked)) {
+            return found;
+        }
         let hash = self.name_hash(name);
-        self.read_steadily(dir, |inode, identity| {
+        let before = self.sequence_of(dir);
+        let found = self.read_steadily(dir, |inode, identity| {
             let at = as_directory(inode, identity)?;
             let node = match name {
                 b"." => dir,
                 b".." => Node { ino: identity.parent, generation: identity.parent_generation },
-                _ => {
-                    return self.find(at, hash, name)?.ok_or(Errno::NOENT);
-                }
+                _ => return self.find(at, hash, name),
             };
-            Ok(Target { node, kind: Kind::Directory })
-        })
+            Ok(Some(Target { node, kind: Kind::Directory }))
+        })?;
+        if let Some(asked) = &asked {
+            self.remember(asked, before, found);
+        }
+        found.ok_or(Errno::NOENT)
     }
 
     /// Tells the entries after `cookie`, `.` and `..` first, until `each` gives `false`. Every

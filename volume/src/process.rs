@@ -47,6 +47,8 @@ pub(crate) const NO_OPERATION: u32 = 1022;
 /// What a process knows of its own attachment; a forked child inherits a copy.
 #[derive(Default)]
 pub(crate) struct Local {
+    /// The name of this attachment among the process's.
+    pub(crate) instance: crate::cache::Instance,
     /// The process whose attachment this is: a child that was forked behind our back has none.
     process: AtomicU32,
     /// Fully attached; otherwise calls give `EBADF`.
