@@ -30,6 +30,7 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Kind, Node, OpenFlags};
+use zerocopy::IntoBytes;
 
 const STATE: u64 = 0;
 const INO: u64 = 8;
@@ -207,11 +208,10 @@ impl Volume {
         let inode = self.inode(node.ino)?;
         let (desc, claimed) = self.claim_description()?;
         let at = self.rt.description(desc.index);
-        self.rt.store(at + INO, node.ino)?;
-        self.rt.store(at + NODE, u64::from(node.generation) | u64::from(kind.d_type()) << 32)?;
-        self.rt.store(at + FLAGS, u64::from((flags.0 & !OPEN_ONLY) as u32))?;
-        self.rt.store(at + POSITION, 0)?;
-        self.rt.store(at + LOCK, 0)?;
+        // The words from `INO` to `LOCK`.
+        let named = u64::from(node.generation) | u64::from(kind.d_type()) << 32;
+        let words = [node.ino, named, u64::from((flags.0 & !OPEN_ONLY) as u32), 0, 0];
+        self.rt.write(at + INO, words.as_bytes())?;
         self.rt.store(at + PLACE, 0)?;
         let counted = self.add_open(inode, Maker::new(desc, false));
         // The inode may have become another object before the reference was there; not after.
@@ -232,6 +232,9 @@ impl Volume {
     }
 
     fn kind_of(&self, node: Node) -> Result<Kind> {
+        if let Some(attr) = self.remembered_attributes(node) {
+            return Ok(attr.kind);
+        }
         self.read_steadily(node, |_, identity| identity.kind().ok_or(Errno::IO))
     }
 
@@ -300,13 +303,8 @@ impl Volume {
     }
 
     fn is_held(&self, index: u32) -> Result<bool> {
-        let at = self.rt.description(index) + HOLDERS;
-        for word in 0..HOLDER_WORDS {
-            if self.rt.load(at + word * 8)? != 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let words = self.rt.line(self.rt.description(index) + HOLDERS)?;
+        Ok(words.iter().any(|&word| word != 0))
     }
 
     /// The slots of the processes that hold a description.
@@ -497,10 +495,13 @@ impl Volume {
 
     /// Nobody has the node open any more: what waited for that is done now.
     fn finish_inode(&self, node: Node) -> Result<()> {
-        let nameless = match self.read_steadily(node, |_, identity| Ok(identity.nlink == 0)) {
-            // Freed already, by whoever unlinked it.
-            Err(Errno::STALE) => return Ok(()),
-            found => found?,
+        let nameless = match self.remembered_attributes(node) {
+            Some(attr) => attr.nlink == 0,
+            None => match self.read_steadily(node, |_, identity| Ok(identity.nlink == 0)) {
+                // Freed already, by whoever unlinked it.
+                Err(Errno::STALE) => return Ok(()),
+                found => found?,
+            },
         };
         if self.check_writable().is_err() {
             // A reader must not change the medium; if the file has no name, a sweep frees it later.

@@ -63,22 +63,27 @@ impl Runtime {
         Self { map, base, layout }
     }
 
+    #[inline]
     pub(crate) fn process(&self, slot: u32) -> u64 {
         self.layout.processes + u64::from(slot) * PROCESS_SLOT
     }
 
+    #[inline]
     pub(crate) fn op(&self, index: u32) -> u64 {
         self.layout.ops + u64::from(index) * OP_RECORD
     }
 
+    #[inline]
     pub(crate) fn description(&self, index: u32) -> u64 {
         self.layout.descriptions + u64::from(index) * DESCRIPTION
     }
 
+    #[inline]
     pub(crate) fn lock_record(&self, index: u32) -> u64 {
         self.layout.locks + u64::from(index) * LOCK_RECORD
     }
 
+    #[inline]
     pub(crate) fn chunk(&self, chunk: u64) -> u64 {
         debug_assert!(chunk < self.layout.chunk_count);
         self.layout.chunks + chunk * CHUNK_RECORD
@@ -121,6 +126,12 @@ impl Runtime {
         self.map.shared_write(self.base + offset, &bytes)
     }
 
+    /// Stores consecutive words, in ascending order.
+    #[inline]
+    pub(crate) fn write(&self, offset: u64, words: &[u8]) -> Result<(), Fault> {
+        self.map.shared_write(self.base + offset, words)
+    }
+
     /// Compare and swap; the inner error is the value found.
     #[inline]
     pub(crate) fn cas(&self, offset: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
@@ -132,10 +143,12 @@ impl Runtime {
         self.map.shared_add(self.base + offset, delta)
     }
 
+    #[inline]
     pub(crate) fn or(&self, offset: u64, bits: u64) -> Result<u64, Fault> {
         self.map.shared_or(self.base + offset, bits)
     }
 
+    #[inline]
     pub(crate) fn and(&self, offset: u64, bits: u64) -> Result<u64, Fault> {
         self.map.shared_and(self.base + offset, bits)
     }
