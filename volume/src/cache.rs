@@ -40,22 +40,20 @@ struct Entry {
 
 struct Table([Entry; ENTRIES]);
 
-static NAMES: Table = Table::new();
-static ATTRIBUTES: Table = Table::new();
+static NAMES: Table = Table([const { Entry::new() }; ENTRIES]);
+static ATTRIBUTES: Table = Table([const { Entry::new() }; ENTRIES]);
 
 impl Table {
-    const fn new() -> Self {
-        const WORD: AtomicU64 = AtomicU64::new(0);
-        const ENTRY: Entry = Entry { version: AtomicU64::new(0), words: [WORD; WORDS] };
-        Self([ENTRY; ENTRIES])
-    }
-
     fn entry(&self, hash: u64) -> &Entry {
         &self.0[(hash >> 32) as usize % ENTRIES]
     }
 }
 
 impl Entry {
+    const fn new() -> Self {
+        Self { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] }
+    }
+
     /// Its words, if nobody changes them meanwhile and the first ones are `head`.
     #[inline]
     fn get(&self, head: [u64; 2]) -> Option<Words> {
@@ -229,8 +227,7 @@ mod tests {
 
     #[test]
     fn an_entry_gives_what_was_put_and_nothing_while_it_is_filled() {
-        let table = Table::new();
-        let entry = table.entry(7 << 32);
+        let entry = Entry::new();
         assert_eq!(entry.get([1, 2]), None);
         let words = std::array::from_fn(|index| index as u64 + 1);
         entry.put(&words);
