@@ -108,8 +108,8 @@ Modes (what holds after a power cut; after the end of a process everything holds
   sync    every call is durable when it returns
   strict  and all of it or nothing: each call is atomic
 
-Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run, 127
-if it was not found.
+Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run
+or would not see the volume (statically linked, Go, set-user-id), 127 if it was not found.
 
 Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
 library in each process reads what `solera run` sets:

@@ -95,8 +95,6 @@ const INTERPRETERS_MAX: u32 = 4;
 
 /// Longest first line of a script that is looked at, as the kernel's.
 const SCRIPT_LINE_MAX: usize = 256;
-/// How much of a binary's beginning is looked at.
-const HEAD_BYTES: usize = 4096;
 
 /// Longest argument or variable, as the kernel's (`MAX_ARG_STRLEN`, its NUL left out).
 const ARGUMENT_MAX: usize = (128 << 10) - 1;
@@ -136,7 +134,7 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
         return Err(Errno::ACCESS);
     }
     process.cred().check(attr, EXECUTE)?;
-    let mut first = [0; HEAD_BYTES];
+    let mut first = [0; SCRIPT_LINE_MAX];
     let length = read_at(process, attr, 0, &mut first)?;
     if let Some((name, argument)) = interpreter(&first[..length]) {
         if name.is_empty() {
@@ -152,13 +150,15 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
     }
     report::fell_back("execve", "binary-copied-to-memory");
     let memory = copy_to_memory(process, attr, path)?;
+    let read = |at, to: &mut [u8]| rustix::io::pread(&memory, to, at).unwrap_or(0);
+    let obstacle = loadable::obstacle_in(&read);
     Ok(Image {
         at: libc::AT_FDCWD,
         path: paths::c_text(path)?,
         flags: 0,
         memory: Some(memory),
         leading: Vec::new(),
-        obstacle: loadable::obstacle_in(&first[..length]),
+        obstacle,
     })
 }
 

@@ -7,15 +7,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
+use vfs::executable::{self, Linkage};
 
 use crate::exec::interpreter;
 
-/// How much of a program's beginning is looked at: its program headers stand there.
-const HEAD_BYTES: usize = 4096;
+/// How much of a script's beginning is looked at.
+const HEAD_BYTES: usize = 256;
 /// How often an interpreter may itself be a script, as in the kernel.
 const INTERPRETERS_MAX: u32 = 4;
 
 const STATIC: &str = "it is statically linked";
+const GO: &str = "it is a Go program, which makes its system calls without the C library";
 const FOREIGN: &str = "it is no 64-bit x86 program";
 const GAINS: &str = "it changes its user or group, or has capabilities";
 const DIFFERS: &str = "this process's real and effective user or group differ";
@@ -46,7 +48,8 @@ fn look(file: &OwnedFd, depth: u32) -> Option<&'static str> {
         let next = rustix::fs::open(name, flags, Mode::empty()).ok()?;
         return depth.checked_sub(1).and_then(|depth| look(&next, depth));
     }
-    obstacle_in(head).or_else(|| gains(file, &stat))
+    let read = |at, to: &mut [u8]| rustix::io::pread(file, to, at).unwrap_or(0);
+    obstacle_in(&read).or_else(|| gains(file, &stat))
 }
 
 /// Whether the linker will be in its secure mode, in which it preloads nothing.
@@ -68,28 +71,13 @@ fn gains(file: &OwnedFd, stat: &Stat) -> Option<&'static str> {
     differs.then_some(DIFFERS)
 }
 
-/// Why the program that begins so is not preloaded, as far as that shows.
-pub fn obstacle_in(head: &[u8]) -> Option<&'static str> {
-    const CLASS_64: u8 = 2;
-    const MACHINE_X86_64: u64 = 62;
-    const PT_INTERP: u64 = 3;
-    let field = |bytes: &[u8], at: usize, length: usize| {
-        let part = bytes.get(at..at + length).unwrap_or_default();
-        part.iter().rev().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
-    };
-    if !head.starts_with(b"\x7fELF") {
+/// Why the program that `read` reads is not preloaded, as far as its contents show.
+pub fn obstacle_in(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<&'static str> {
+    match executable::linkage(read) {
+        Linkage::Foreign => Some(FOREIGN),
+        Linkage::Static => Some(STATIC),
+        Linkage::Go => Some(GO),
         // The kernel refuses it, or knows its format by other means.
-        return None;
+        Linkage::OtherFormat | Linkage::Damaged | Linkage::Dynamic => None,
     }
-    if head.get(4) != Some(&CLASS_64) || field(head, 18, 2) != MACHINE_X86_64 {
-        return Some(FOREIGN);
-    }
-    let (start, size, count) = (field(head, 32, 8), field(head, 54, 2), field(head, 56, 2));
-    let end = start.saturating_add(size * count);
-    let Some(table) = head.get(start as usize..end as usize).filter(|_| size >= 56) else {
-        // Headers elsewhere than linkers put them: no reason to refuse.
-        return None;
-    };
-    let dynamic = table.chunks_exact(size as usize).any(|one| field(one, 0, 4) == PT_INTERP);
-    (!dynamic).then_some(STATIC)
 }

@@ -10,6 +10,7 @@
 //! its path walk, because the face knows on whose behalf it acts (the process, or a FUSE request).
 
 pub mod cred;
+pub mod executable;
 mod types;
 mod user;
 pub mod walk;

@@ -3,12 +3,13 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
+use vfs::executable::{self, Linkage};
 
 /// Why a program is not run. The exit code tells the shell's three cases apart.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub enum Refusal {
     Missing,
     /// There, but the kernel would not run it (126).
     Unrunnable(String),
-    /// It would run, but without seeing the volume (125).
+    /// It would run, but without seeing the volume (126).
     Unserved(String),
 }
 
@@ -58,7 +59,7 @@ fn check_deep(path: &Path, depth: u32) -> Result<(), Refusal> {
     }
     let mut file = File::open(path).map_err(cannot_read)?;
     let mut head = Vec::new();
-    file.by_ref().take(4096).read_to_end(&mut head).map_err(cannot_read)?;
+    file.by_ref().take(256).read_to_end(&mut head).map_err(cannot_read)?;
     if let Some(line) = head.strip_prefix(b"#!") {
         let interpreter = script_interpreter(line)
             .ok_or_else(|| Refusal::Unrunnable("its #! line names no interpreter".into()))?;
@@ -75,7 +76,7 @@ fn check_deep(path: &Path, depth: u32) -> Result<(), Refusal> {
             other @ Refusal::Unrunnable(_) => other,
         });
     }
-    check_elf(&mut file, &head)
+    check_elf(&file)
 }
 
 /// Set-id programs and those with file capabilities ignore `LD_PRELOAD` when they gain something.
@@ -106,31 +107,22 @@ fn script_interpreter(line: &[u8]) -> Option<&Path> {
     (!path.is_empty()).then(|| Path::new(OsStr::from_bytes(path)))
 }
 
-/// A 64-bit x86 ELF file with an interpreter (`PT_INTERP`) is loaded by ld.so; one without is static.
-fn check_elf(file: &mut File, head: &[u8]) -> Result<(), Refusal> {
-    const CLASS_64: u8 = 2;
-    const MACHINE_X86_64: u64 = 62;
-    const PT_INTERP: u64 = 3;
-    let field = |bytes: &[u8], at: usize, length: usize| {
-        let part = bytes.get(at..at + length).unwrap_or_default();
-        part.iter().rev().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
-    };
-    if !head.starts_with(b"\x7fELF") {
-        return Err(Refusal::Unrunnable("it is neither a program nor a script with #!".into()));
+/// A program must be started by the dynamic loader, and leave its system calls to the C library.
+fn check_elf(file: &File) -> Result<(), Refusal> {
+    let read = |at, to: &mut [u8]| rustix::io::pread(file, to, at).unwrap_or(0);
+    let unrunnable = |found: &str| Err(Refusal::Unrunnable(found.into()));
+    let unserved = |found: &str| Err(Refusal::Unserved(found.into()));
+    match executable::linkage(&read) {
+        Linkage::Dynamic => Ok(()),
+        Linkage::OtherFormat => unrunnable("it is neither a program nor a script with #!"),
+        Linkage::Damaged => unrunnable("its ELF header is damaged"),
+        Linkage::Foreign => unserved("it is not a 64-bit x86 program"),
+        Linkage::Static => unserved("it is statically linked, so that nothing can be preloaded"),
+        Linkage::Go => unserved(
+            "it is a Go program: those make their system calls without the C library, past \
+             everything that is preloaded, and would not see the volume",
+        ),
     }
-    if head.get(4) != Some(&CLASS_64) || field(head, 18, 2) != MACHINE_X86_64 {
-        return Err(Refusal::Unserved("it is not a 64-bit x86 program".into()));
-    }
-    let (offset, size, count) = (field(head, 32, 8), field(head, 54, 2), field(head, 56, 2));
-    let mut table = vec![0; size as usize * count as usize];
-    let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(&mut table));
-    if read.is_err() || size < 56 {
-        return Err(Refusal::Unrunnable("its ELF header is damaged".into()));
-    }
-    if table.chunks_exact(size as usize).any(|header| field(header, 0, 4) == PT_INTERP) {
-        return Ok(());
-    }
-    Err(Refusal::Unserved("it is statically linked, so that nothing can be preloaded".into()))
 }
 
 #[cfg(test)]

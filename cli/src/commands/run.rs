@@ -103,8 +103,10 @@ fn refused(asked: &str, refusal: Refusal) -> Failure {
         Refusal::Unserved(found) => Failure::new(
             asked,
             found,
-            "use a dynamically linked program, or `solera cp` the files in and out",
-        ),
+            "use a dynamically linked program that calls the C library, or `solera cp` the files \
+             in and out",
+        )
+        .code(CODE_NOT_RUNNABLE),
     }
 }
 
