@@ -472,7 +472,7 @@ impl Liveness {
 
     /// The descriptor of that which was lent; -1: none.
     pub(crate) fn lent_anchor(&self) -> RawFd {
-        self.file.as_ref().and_then(|file| file.anchor.get()).map_or(-1, |fd| fd.as_raw_fd())
+        self.file.as_ref().and_then(|file| file.anchor.get()).map_or(-1, AsRawFd::as_raw_fd)
     }
 
     /// The anchor directory.
