@@ -224,13 +224,20 @@ fn attach_for(
 /// Recovers what dead processes left on the volume at `path`; gives the processes that have it
 /// attached. If nobody has, it is left in order.
 pub fn detach_dead(path: &Path) -> Result<Vec<u32>, VolumeError> {
+    detach_dead_telling(path).map(|(pids, _)| pids)
+}
+
+/// As [`detach_dead`]; also what had to be recovered, if this was the first to come after an unclean
+/// end.
+pub fn detach_dead_telling(path: &Path) -> Result<(Vec<u32>, Option<Recovery>), VolumeError> {
     let volume = attach(path, &AttachOptions::default())?;
+    let recovery = volume.recovery();
     let system = |what: &str, errno| VolumeError::system("detach", path, what, errno);
     let attached = volume.attached().map_err(|errno| system("its process slots", errno))?;
     let others = attached.iter().filter(|other| other.slot != volume.slot());
     let pids = others.map(|other| other.pid).collect();
     volume.leave().map_err(|errno| system("leaving it", errno))?;
-    Ok(pids)
+    Ok((pids, recovery))
 }
 
 fn no_permission(errno: Errno) -> bool {

@@ -12,6 +12,8 @@ mod bucket;
 mod cache;
 mod chunk;
 mod close;
+#[cfg(test)]
+mod damage_tests;
 mod death;
 mod description;
 mod directory;
@@ -83,7 +85,9 @@ mod volume;
 mod word;
 mod xattr;
 
-pub use attach::{AttachOptions, attach, attach_region, detach_dead, format, resume};
+pub use attach::{
+    AttachOptions, attach, attach_region, detach_dead, detach_dead_telling, format, resume,
+};
 pub use error::{ErrorKind, VolumeError};
 pub use fault::{FsckFault, Remedy};
 pub use fsck::{FsckOptions, FsckReport, fsck};

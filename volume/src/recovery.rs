@@ -259,6 +259,31 @@ mod tests {
     }
 
     #[test]
+    fn the_work_grows_with_the_files_and_not_with_the_volume() {
+        let recovered = |chunks, files| {
+            let volume = volume(Mode::Strict, chunks);
+            let mut op = 0;
+            while op < files {
+                let new =
+                    NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
+                volume.create(root(&volume), format!("file {op}").as_bytes(), &new).unwrap();
+                op += 1;
+            }
+            let after = attach_region(image(&volume), &AttachOptions::default()).unwrap();
+            let done = after.recovery().unwrap();
+            (done.inodes, done.metadata_bytes)
+        };
+        let (few, many) = (recovered(16, 300), recovered(16, 3000));
+        assert_eq!(few.0, 301);
+        assert_eq!(many.0, 3001);
+        assert!(many.1 < 14 * few.1, "{few:?} {many:?}");
+        // What is read differs by no more than by how the names fell into buckets.
+        let large = recovered(160, 300);
+        assert_eq!(large.0, few.0);
+        assert!(large.1.abs_diff(few.1) < few.1 / 4, "{few:?} {large:?}");
+    }
+
+    #[test]
     fn a_crash_leaks_nothing() {
         let volume = volume(Mode::Strict, 40);
         work(&volume, 5);

@@ -1,6 +1,7 @@
 //! `solera detach`.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use volume::Recovery;
 
 use crate::args::DetachArgs;
 use crate::failure::Outcome;
@@ -8,15 +9,41 @@ use crate::output;
 
 /// Recovers what dead processes left, and lists the living.
 pub fn run(args: &DetachArgs) -> Outcome {
-    let pids = volume::detach_dead(&args.volume)?;
+    let (pids, recovery) = volume::detach_dead_telling(&args.volume)?;
     let path = args.volume.display();
     if args.json {
-        output::emit_json(&json!({ "attached": pids }))?;
-    } else if pids.is_empty() {
-        output::emit(format!("{path}: nobody is attached\n").as_bytes())?;
+        let recovery = recovery.as_ref().map(to_json);
+        output::emit_json(&json!({ "attached": pids, "recovery": recovery }))?;
+        return Ok(u8::from(!pids.is_empty()));
+    }
+    let mut text = recovery.as_ref().map_or_else(String::new, |done| {
+        let Recovery { inodes, undone, settled, undo, mark, publish, settle, .. } = done;
+        format!(
+            "{path}: recovered in {:.1?}: {undone} transactions undone ({undo:.1?}), {inodes} inodes \
+             found ({mark:.1?}), free map written ({publish:.1?}), {settled} ends settled \
+             ({settle:.1?})\n",
+            done.elapsed()
+        )
+    });
+    if pids.is_empty() {
+        text.push_str(&format!("{path}: nobody is attached\n"));
     } else {
         let list: Vec<String> = pids.iter().map(ToString::to_string).collect();
-        output::emit(format!("{path}: still attached: process {}\n", list.join(", ")).as_bytes())?;
+        text.push_str(&format!("{path}: still attached: process {}\n", list.join(", ")));
     }
+    output::emit(text.as_bytes())?;
     Ok(u8::from(!pids.is_empty()))
+}
+
+fn to_json(done: &Recovery) -> Value {
+    json!({
+        "inodes": done.inodes,
+        "metadata_bytes": done.metadata_bytes,
+        "undone": done.undone,
+        "settled": done.settled,
+        "undo_seconds": done.undo.as_secs_f64(),
+        "mark_seconds": done.mark.as_secs_f64(),
+        "publish_seconds": done.publish.as_secs_f64(),
+        "settle_seconds": done.settle.as_secs_f64(),
+    })
 }

@@ -1,0 +1,302 @@
+//! Random damage to metadata, in the check, at attach and in use: never a panic or a hang, and no file
+//! suffers from what was done to another one.
+//!
+//! A *recipe* is bytes, six for each damage: the structure (two), the place in it (two), what is done, and
+//! how. So any bytes are a recipe: a fuzzer may hand them in (`SOLERA_DAMAGE`, in hexadecimal), and
+//! `tests/corpus/damage.txt` keeps some. The volume to damage is made anew, so a recipe stays small and
+//! means the same kind of structure after the layout has changed.
+
+use crate::attach::{AttachOptions, attach_region};
+use crate::bucket::Dir;
+use crate::chunk::Mask;
+use crate::free_map::bits_of;
+use crate::fsck::check_view;
+use crate::inode::Inode;
+use crate::journal::lane_offset;
+use crate::layout::{
+    BLOCK, CHUNK, COMMIT, EXTENT_INODES, IDENTITY, LANE, LINE, STATE, SUPERBLOCK_A, SUPERBLOCK_B,
+    WORDS,
+};
+use crate::map::MapItem;
+use crate::mark::Depth;
+use crate::superblock::{self, FormatOptions, format_region};
+use crate::testing::{Random, file, image, new_node, root};
+use crate::view::View;
+use crate::volume::Volume;
+use pmem::{Region, UserIn, UserOut};
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use vfs::{Kind, Node};
+
+/// Bytes of a recipe for one damage.
+const STEP: usize = 6;
+/// How long one image may take: a thousand times of what it does.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Something that can be damaged: where it lies, and whose it is.
+struct Structure {
+    at: u64,
+    length: u64,
+    /// The file that may be lost with it.
+    owner: Option<u64>,
+}
+
+/// A volume to damage, as it was left in order and as after a crash.
+struct Base {
+    length: u64,
+    pages: [Vec<(u64, Vec<u8>)>; 2],
+    structures: Vec<Structure>,
+    files: Vec<(Node, Vec<u8>)>,
+    names: Vec<(Node, Vec<u8>)>,
+}
+
+fn pages(volume: &Volume) -> Vec<(u64, Vec<u8>)> {
+    let region = image(volume);
+    let mut pages = Vec::new();
+    for at in (0..region.len()).step_by(BLOCK as usize) {
+        let mut page = vec![0; BLOCK as usize];
+        region.read(at, &mut page).unwrap();
+        if page.iter().any(|byte| *byte != 0) {
+            pages.push((at, page));
+        }
+    }
+    pages
+}
+
+fn write(volume: &Volume, node: Node, offset: u64, bytes: &[u8]) -> crate::Result<usize> {
+    let at = crate::file_write::Position::At(offset);
+    volume.write_file(node, at, &[UserIn::new(bytes)]).map(|written| written.0)
+}
+
+fn populate(volume: &Volume) -> Vec<(Node, Vec<u8>)> {
+    let mut directories = vec![root(volume)];
+    for index in 0..4 {
+        let name = format!("directory {index}");
+        let parent = directories[index / 2];
+        let made = volume.create(parent, name.as_bytes(), &new_node(Kind::Directory, 0o755));
+        directories.push(made.unwrap());
+    }
+    let mut names = Vec::new();
+    for index in 0..160_usize {
+        // Most in one, so that it has nodes.
+        let parent = directories[if index % 2 == 0 { 4 } else { index % 5 }];
+        let name = format!("file {index} {}", "n".repeat(index % 7 * 20)).into_bytes();
+        let node = volume.create(parent, &name, &file()).unwrap();
+        let bytes = format!("<{index}>").into_bytes().repeat(1 + index % 20 * 60);
+        write(volume, node, 0, &bytes).unwrap();
+        if index % 8 == 3 {
+            write(volume, node, 60 << 12, &bytes).unwrap();
+        }
+        if index % 8 == 5 {
+            volume.set_xattr(node, b"user.number", &name, 0).unwrap();
+        }
+        names.push((parent, name));
+    }
+    let mut long = new_node(Kind::Symlink, 0o777);
+    let target = "long/".repeat(60);
+    long.target = target.as_bytes();
+    volume.create(directories[1], b"long", &long).unwrap();
+    names.push((directories[1], b"long".to_vec()));
+    names
+}
+
+fn structures(volume: &Volume) -> Vec<Structure> {
+    let mut found = Vec::new();
+    let mut add = |at, length, owner| found.push(Structure { at, length, owner });
+    add(SUPERBLOCK_A, 256, None);
+    add(SUPERBLOCK_B, 256, None);
+    add(STATE, LINE, None);
+    for lane in 0..4 {
+        add(lane_offset(lane), LANE, None);
+    }
+    add(volume.superblock.runtime + volume.rt.chunk(0), 4 * LINE, None);
+    for chunk in 0..volume.chunks() {
+        for index in bits_of(volume.mask(chunk, Mask::Extents).unwrap()) {
+            let first = (volume.chunk_start(chunk) + index * 8) / 8 * EXTENT_INODES;
+            add(volume.extent_slots_offset(chunk, index), 8, None);
+            let slots = volume.extent_slots(chunk, index).unwrap();
+            for inode in bits_of(slots & !1).map(|slot| Inode(first + slot)) {
+                let identity = volume.identity(inode).unwrap();
+                let owner = Some(inode.0);
+                add(inode.at(IDENTITY), LINE, owner);
+                add(inode.at(COMMIT), LINE, owner);
+                add(inode.at(WORDS), 128, owner);
+                let walked = volume.walk_map(inode, &identity, &mut |item| {
+                    if let MapItem::Node { block } | MapItem::Xattr { block } = item {
+                        add(block * BLOCK, BLOCK, owner);
+                    }
+                    Ok(())
+                });
+                walked.unwrap();
+                if identity.kind() == Some(Kind::Directory) {
+                    let dir = Dir { inode, generation: identity.generation };
+                    let walked = volume.walk_words(dir, &mut |word| {
+                        add(word.unwrap_or_else(|_| panic!()).block * BLOCK, BLOCK, None);
+                        Ok(())
+                    });
+                    walked.unwrap();
+                }
+            }
+        }
+    }
+    found
+}
+
+impl Base {
+    fn new() -> Self {
+        // One group, one seed: the same layout each time.
+        let region = Region::in_memory(vec![0; 9 * CHUNK as usize], None);
+        let options = FormatOptions { groups: Some(1), seed: Some(3), ..FormatOptions::default() };
+        format_region(&region, &options).unwrap();
+        let volume = attach_region(region, &AttachOptions::default()).unwrap();
+        let names = populate(&volume);
+        let mut files = Vec::new();
+        for (parent, name) in &names {
+            let node = volume.lookup(*parent, name).unwrap();
+            if volume.attributes(node).unwrap().kind == Kind::File {
+                files.push((node, contents(&volume, node).unwrap()));
+            }
+        }
+        let structures = structures(&volume);
+        let crashed = pages(&volume);
+        volume.leave().unwrap();
+        let clean = pages(&volume);
+        let length = volume.region.len();
+        Self { length, pages: [clean, crashed], structures, files, names }
+    }
+
+    fn region(&self, crashed: bool) -> Region {
+        let region = Region::anonymous(self.length).unwrap();
+        for (at, page) in &self.pages[usize::from(crashed)] {
+            let _ = region.write(*at, page).unwrap();
+        }
+        region
+    }
+
+    /// Damages the region; gives the files that may suffer.
+    fn spoil(&self, region: &Region, recipe: &[u8]) -> HashSet<u64> {
+        let mut lost = HashSet::new();
+        for step in recipe.chunks_exact(STEP) {
+            let word = |at: usize| u64::from(u16::from_le_bytes([step[at], step[at + 1]]));
+            let structure = &self.structures[word(0) as usize % self.structures.len()];
+            let at = structure.at + word(2) * 8 % structure.length;
+            lost.extend(structure.owner);
+            if step[4] % 4 == 0 {
+                let mut noise = Random::new(u64::from(step[5]) << 32 | at);
+                let line = at / LINE * LINE;
+                for word in (line..line + LINE).step_by(8) {
+                    let _ = region.store64(word, noise.next() << 32 ^ noise.next()).unwrap();
+                }
+            } else {
+                let before = region.load64(at).unwrap();
+                let _ = region.store64(at, before ^ 1 << (step[5] % 64)).unwrap();
+            }
+        }
+        lost
+    }
+
+    /// Everything that is done with one image.
+    fn run(&self, recipe: &[u8], turn: u64) {
+        let crashed = turn.is_multiple_of(2);
+        let region = self.region(crashed);
+        let lost = self.spoil(&region, recipe);
+        if let Ok(found) = superblock::read(&region, Path::new("(test)"), "check") {
+            // A private view: what the check undoes there is not to be seen by the attach.
+            let view = self.region(crashed);
+            self.spoil(&view, recipe);
+            let view = View::of_region(Arc::new(view), found, false);
+            let _ = check_view(&view, Depth::Data, &mut |_, _| {});
+        }
+        let Ok(volume) = attach_region(region, &AttachOptions::default()) else { return };
+        self.use_it(&volume, turn);
+        for (node, bytes) in self.files.iter().filter(|(node, _)| !lost.contains(&node.ino)) {
+            let found = contents(&volume, *node);
+            assert_eq!(found.as_ref(), Ok(bytes), "inode {} ({recipe:02x?})", node.ino);
+        }
+        let _ = volume.check(&crate::FsckOptions::default());
+        for (parent, name) in &self.names {
+            let _ = volume.unlink(*parent, name);
+        }
+        let _ = volume.leave();
+    }
+
+    /// Calls that may all fail, but not more than that.
+    fn use_it(&self, volume: &Volume, turn: u64) {
+        for (parent, name) in &self.names {
+            if let Ok(node) = volume.lookup(*parent, name) {
+                let _ = volume.attributes(node);
+                let mut out = [0; 300];
+                let _ = volume.get_xattr(node, b"user.number", &mut out);
+                let _ = volume.read_link(node, &mut out);
+            }
+        }
+        let mut parents: Vec<Node> = self.names.iter().map(|(parent, _)| *parent).collect();
+        parents.sort_by_key(|node| node.ino);
+        parents.dedup();
+        // Sometimes until nothing is left: whatever seems to be free is overwritten.
+        let (files, length) = if turn % 32 < 2 { (400, 200_000) } else { (10, 9_000) };
+        for (index, parent) in parents.iter().cycle().take(files).enumerate() {
+            let _ = volume.read_dir(*parent, 0, &mut |_| true);
+            let name = format!("new {index}");
+            if let Ok(node) = volume.create(*parent, name.as_bytes(), &file()) {
+                let _ = write(volume, node, 0, &vec![0xEE; length]);
+            }
+        }
+    }
+}
+
+fn contents(volume: &Volume, node: Node) -> crate::Result<Vec<u8>> {
+    let mut bytes = vec![0; volume.attributes(node)?.size as usize];
+    let count = volume.read_file(node, 0, &mut [UserOut::new(&mut bytes)])?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// Ends the process if one image takes for ever, and says which.
+fn watch(turn: &'static AtomicU64) {
+    std::thread::spawn(move || {
+        loop {
+            let before = turn.load(Ordering::Relaxed);
+            std::thread::sleep(PATIENCE);
+            if turn.load(Ordering::Relaxed) == before && before != u64::MAX {
+                eprintln!("image {before} takes for ever");
+                std::process::abort();
+            }
+        }
+    });
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+    digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+#[test]
+fn random_damage_hurts_nothing_else() {
+    static TURN: AtomicU64 = AtomicU64::new(0);
+    let base = Base::new();
+    if let Ok(recipe) = std::env::var("SOLERA_DAMAGE") {
+        (0..4).for_each(|turn| base.run(&from_hex(&recipe), turn));
+        return;
+    }
+    watch(&TURN);
+    let corpus = include_str!("../tests/corpus/damage.txt");
+    for (turn, line) in corpus.lines().filter(|line| !line.starts_with('#')).enumerate() {
+        TURN.store(turn as u64, Ordering::Relaxed);
+        base.run(&from_hex(line), turn as u64);
+        base.run(&from_hex(line), turn as u64 + 1);
+    }
+    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
+    let mut random = Random::new(1);
+    for turn in 0..if long { 10_000 } else { 2_000 } {
+        TURN.store(1000 + turn, Ordering::Relaxed);
+        let steps = 1 + random.below(3) as usize * random.below(4) as usize;
+        let recipe: Vec<u8> = (0..steps * STEP).map(|_| random.next() as u8).collect();
+        base.run(&recipe, turn);
+    }
+    TURN.store(u64::MAX, Ordering::Relaxed);
+}
