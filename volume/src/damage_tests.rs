@@ -34,7 +34,7 @@ use vfs::{Kind, Node};
 /// Bytes of a recipe for one damage.
 const STEP: usize = 6;
 /// How long one image may take: a thousand times of what it does.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Something that can be damaged: where it lies, and whose it is.
 struct Structure {

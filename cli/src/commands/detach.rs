@@ -16,7 +16,7 @@ pub fn run(args: &DetachArgs) -> Outcome {
         output::emit_json(&json!({ "attached": pids, "recovery": recovery }))?;
         return Ok(u8::from(!pids.is_empty()));
     }
-    let mut text = recovery.as_ref().map_or_else(String::new, |done| {
+    let recovered = recovery.as_ref().map_or_else(String::new, |done| {
         let Recovery { inodes, undone, settled, undo, mark, publish, settle, .. } = done;
         format!(
             "{path}: recovered in {:.1?}: {undone} transactions undone ({undo:.1?}), {inodes} inodes \
@@ -25,13 +25,13 @@ pub fn run(args: &DetachArgs) -> Outcome {
             done.elapsed()
         )
     });
-    if pids.is_empty() {
-        text.push_str(&format!("{path}: nobody is attached\n"));
+    let who = if pids.is_empty() {
+        "nobody is attached".to_owned()
     } else {
         let list: Vec<String> = pids.iter().map(ToString::to_string).collect();
-        text.push_str(&format!("{path}: still attached: process {}\n", list.join(", ")));
-    }
-    output::emit(text.as_bytes())?;
+        format!("still attached: process {}", list.join(", "))
+    };
+    output::emit(format!("{recovered}{path}: {who}\n").as_bytes())?;
     Ok(u8::from(!pids.is_empty()))
 }
 
