@@ -9,7 +9,7 @@ help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
 	@echo 'make build      the command, the preload library: target/release'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
-	@echo 'make test-long  the same, with more states, more random operations, more repetitions'
+	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'

@@ -4,13 +4,15 @@
 //! - [`model`], [`engine`], [`kernel`]: the three systems that actions are applied to: the contract
 //!   in memory, an engine behind the contract, a directory of a kernel file system.
 //! - [`cases`]: start states and the calls explored on them; [`random`]: sequences drawn by a seed;
-//!   [`states`]: which images a power cut can
+//!   [`pairs`]: a set of calls, all pairs; [`sequences`]: campaigns of both; [`concurrent`]: two calls at
+//!   once; [`lifecycle`]: what happens to whole volumes; [`states`]: which images a power cut can
 //!   leave of a traced run; [`lab`]: the images themselves.
 //! - [`compare`], [`judge`]: what a recovered volume must hold; [`explore`]: one case; [`campaign`]: all.
 
 pub mod campaign;
 pub mod cases;
 pub mod compare;
+pub mod concurrent;
 pub mod content;
 pub mod engine;
 pub mod explore;

@@ -6,12 +6,16 @@
 
 use explorer::campaign::{Stop, figures, settings, summary};
 use explorer::explore::Report;
-use explorer::{lifecycle, sequences};
+use explorer::{concurrent, lifecycle, sequences};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use volume::inject::{Bug, select};
 
 /// Within this time each bug must be caught; on a quiet machine most need a second.
 const BOX: Duration = Duration::from_mins(3);
+
+/// What is selected is so in the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Explores until something is found: short lives of whole volumes, then random sequences.
 fn hunt(seeds: u64) -> Report {
@@ -25,6 +29,7 @@ fn hunt(seeds: u64) -> Report {
 
 #[test]
 fn each_bug_is_caught_and_nothing_else() {
+    let _alone = ALONE.lock();
     let wanted = std::env::var("SOLERA_BUG").unwrap_or_default();
     let report = hunt(20);
     println!("no bug: {}", summary(&report));
@@ -43,4 +48,16 @@ fn each_bug_is_caught_and_nothing_else() {
         }
     }
     assert!(missed.is_empty(), "not caught: {missed:?}");
+}
+
+/// The judge of concurrent calls sees faults too.
+#[test]
+fn races_are_judged() {
+    let _alone = ALONE.lock();
+    select(Some(Bug::RenameDropsFirst));
+    let stop = Stop { at: Some(Instant::now() + BOX), at_failure: true, progress: false };
+    let report = concurrent::run(stop);
+    select(None);
+    println!("{}", figures(&report));
+    assert!(!report.failures.is_empty(), "{}", summary(&report));
 }

@@ -5,7 +5,7 @@
 
 use explorer::campaign::{Filter, Stop, is_long, run, settings, summary};
 use explorer::explore::Report;
-use explorer::{lifecycle, sequences};
+use explorer::{concurrent, lifecycle, sequences};
 use std::time::{Duration, Instant};
 
 fn must_hold(report: &Report) {
@@ -41,4 +41,9 @@ fn pairs_and_triples() {
 #[test]
 fn lives_of_volumes() {
     must_hold(&lifecycle::run(settings(), Stop::default()));
+}
+
+#[test]
+fn two_calls_at_once() {
+    must_hold(&concurrent::run(Stop::default()));
 }

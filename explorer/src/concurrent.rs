@@ -1,0 +1,321 @@
+//! Two calls at once: one thread is held up somewhere inside its call while another thread makes one.
+//!
+//! Whatever power cut follows, the volume holds what it held before, or the effect of one call, or of both,
+//! in an order in which the calls give what they gave; a call that has returned has its effect. A fence
+//! is for its own thread's stores. Mode `strict`, class `cache-line`. Where the second call needs a lock
+//! of the first, the first goes on after a moment.
+
+use crate::campaign::{Filter, Job, Labs, Stop, work};
+use crate::compare::{compare, exactly};
+use crate::engine::Engine;
+use crate::explore::Report;
+use crate::judge::{check_volume, exercise, free_space};
+use crate::lab::{Lab, Setting, Told};
+use crate::model::Model;
+use crate::pairs::{self, Named};
+use crate::states::{Limits, State, Tracker};
+use crate::workload::{Action, Outcome, System};
+use pmem::trace::Event;
+use pmem::{Class, Hook};
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::panic::Location;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use volume::Mode;
+
+/// So long the first thread waits inside its call for the second to return.
+const WAIT: Duration = Duration::from_millis(15);
+/// Places inside the first call at which it is held up.
+const PLACES: u64 = 3;
+/// Slots of the first thread; those of the second come behind them.
+const SLOTS_EACH: usize = 4;
+
+thread_local! {
+    static THREAD: Cell<Option<u8>> = const { Cell::new(None) };
+}
+
+#[derive(Default)]
+struct Inner {
+    events: Vec<Event>,
+    threads: Vec<u8>,
+    /// Events of the first thread's call so far.
+    count: u64,
+    paused: bool,
+    returned: [bool; 2],
+}
+
+/// Records with threads, and holds up the first one.
+struct Referee {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    /// The event of the first thread's call at which it is held up.
+    pause_at: u64,
+}
+
+impl Referee {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, event: Event) {
+        let mut inner = self.lock();
+        inner.events.push(event);
+        inner.threads.push(THREAD.get().unwrap_or(0));
+        if THREAD.get() != Some(0) {
+            return;
+        }
+        inner.count += 1;
+        if inner.count == self.pause_at {
+            inner.paused = true;
+            self.changed.notify_all();
+            let waits = |inner: &mut Inner| !inner.returned[1];
+            let held = self.changed.wait_timeout_while(inner, WAIT, waits);
+            drop(held.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn returned(&self, thread: u8) {
+        let mut inner = self.lock();
+        inner.events.push(Event::Mark(thread.to_string()));
+        inner.threads.push(thread);
+        inner.returned[usize::from(thread)] = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Hook for Referee {
+    fn store(&self, off: u64, bytes: &[u8], streamed: bool, at: &'static Location<'static>) {
+        self.push(Event::Store { off, bytes: bytes.to_vec(), streamed, at });
+    }
+
+    fn flush(&self, off: u64, at: &'static Location<'static>) {
+        self.push(Event::Flush { line: off, at });
+    }
+
+    fn fence(&self, at: &'static Location<'static>) {
+        self.push(Event::Fence { at });
+    }
+}
+
+/// Two calls that were made at once.
+struct Race {
+    events: Vec<Event>,
+    threads: Vec<u8>,
+    first: usize,
+    /// The models that may be found: which calls they hold, and the model.
+    outcomes: Vec<([bool; 2], Model)>,
+    count: u64,
+}
+
+/// The calls that are paired: on contents, sizes, names and attributes of the same few files.
+fn calls() -> Vec<Named> {
+    let wanted = [
+        "append",
+        "write-blocks",
+        "truncate-down",
+        "punch",
+        "insert",
+        "relink",
+        "create",
+        "mkdir",
+        "link",
+        "unlink",
+        "rename",
+        "rename-over",
+        "rename-dir",
+        "exchange",
+        "xattr",
+    ];
+    pairs::calls().into_iter().filter(|(name, _)| wanted.contains(name)).collect()
+}
+
+/// Explores all ordered pairs.
+#[must_use]
+pub fn run(stop: Stop) -> Report {
+    let filter = &Filter::from_environment();
+    let labs = &Labs::new(vec![pairs::start()]);
+    let calls = &calls();
+    let ids = (0..calls.len()).flat_map(|one| (0..calls.len()).map(move |two| (one, two)));
+    let jobs = ids.filter_map(move |(one, two)| {
+        let id = format!("strict/cache-line/race/{}|{}", calls[one].0, calls[two].0);
+        let work = {
+            let id = id.clone();
+            move |_: &crate::campaign::Tell<'_>| pair(labs, &id, [&calls[one].1, &calls[two].1])
+        };
+        filter.takes(&id).then(|| Job { id, work: Box::new(work) })
+    });
+    work(jobs, stop)
+}
+
+fn pair(labs: &Labs, id: &str, calls: [&Action; 2]) -> Report {
+    let mut report = Report { workloads: 1, ..Report::default() };
+    let attempt = || -> Told<()> {
+        let lab = labs.lab(0)?;
+        let events = race(lab, calls, u64::MAX)?.count;
+        for place in 1..=PLACES {
+            let race = race(lab, calls, events * place / (PLACES + 1) + 1)?;
+            report.calls += 2;
+            explore(lab, &race, &mut report)?;
+        }
+        Ok(())
+    };
+    let mut attempt = attempt;
+    if let Err(text) = attempt() {
+        let again = crate::sequences::again(id);
+        report.failures.push(format!("{id}: {text}\n  {calls:?}\n  {again}"));
+    }
+    report
+}
+
+/// The same call by the second thread, on its slots of the model.
+fn shifted(action: &Action) -> Action {
+    let mut action = action.clone();
+    match &mut action {
+        Action::Open { slot, .. }
+        | Action::Write { slot, .. }
+        | Action::WriteAt { slot, .. }
+        | Action::Allocate { slot, .. } => *slot += SLOTS_EACH,
+        Action::Relink { from, to, .. } => {
+            *from += SLOTS_EACH;
+            *to += SLOTS_EACH;
+        }
+        _ => {}
+    }
+    action
+}
+
+fn race(lab: &Lab, calls: [&Action; 2], pause_at: u64) -> Told<Race> {
+    let setting = Setting { mode: Mode::Strict, class: Class::CacheLine };
+    let referee = Arc::new(Referee { inner: Mutex::default(), changed: Condvar::new(), pause_at });
+    let mut region = lab.region(setting)?;
+    region.set_hook(referee.clone());
+    let volume = lab.attach(region, setting)?;
+    let mut engines = [Engine::new(volume.clone()), Engine::new(volume.clone())];
+    let mut model = lab.model.clone();
+    for action in pairs::opened() {
+        engines.iter_mut().try_for_each(|engine| engine.apply(&action).map(drop)).map_err(told)?;
+        model.apply(&action).map_err(told)?;
+        model.apply(&shifted(&action)).map_err(told)?;
+    }
+    let first = referee.lock().events.len();
+    let [one, two] = &mut engines;
+    let (begun, referee_ref) = (pause_at != u64::MAX, &referee);
+    let given: [Outcome; 2] = std::thread::scope(|scope| {
+        let first = scope.spawn(move || {
+            THREAD.set(Some(0));
+            let outcome = one.apply(calls[0]);
+            referee_ref.returned(0);
+            outcome
+        });
+        let second = scope.spawn(move || {
+            THREAD.set(Some(1));
+            let waits = |inner: &mut Inner| !(inner.returned[0] || begun && inner.paused);
+            drop(referee_ref.changed.wait_while(referee_ref.lock(), waits));
+            let outcome = two.apply(calls[1]);
+            referee_ref.returned(1);
+            outcome
+        });
+        [first, second].map(|thread| thread.join().expect("a call does not panic"))
+    });
+    let inner = std::mem::take(&mut *referee.lock());
+    drop(engines);
+    drop(volume);
+    let end = inner.events.iter().rposition(|event| matches!(event, Event::Mark(_)));
+    let end = end.map_or(0, |end| end + 1);
+    Ok(Race {
+        events: inner.events[..end].to_vec(),
+        threads: inner.threads,
+        first,
+        outcomes: outcomes(&model, calls, &given)?,
+        count: inner.count,
+    })
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// What may be found: each call alone, and both in the orders in which they give what they gave.
+fn outcomes(
+    model: &Model,
+    calls: [&Action; 2],
+    given: &[Outcome; 2],
+) -> Told<Vec<([bool; 2], Model)>> {
+    let bare = |model: &Model| {
+        let mut model = model.clone();
+        model.close_all();
+        model
+    };
+    let actions = [calls[0].clone(), shifted(calls[1])];
+    let mut all = vec![([false, false], bare(model))];
+    let mut orders = 0;
+    for [first, second] in [[0, 1], [1, 0]] {
+        let mut model = model.clone();
+        let one = model.apply(&actions[first]);
+        let between = bare(&model);
+        let two = model.apply(&actions[second]);
+        if one == given[first] && two == given[second] {
+            orders += 1;
+            let mut alone = [false, false];
+            alone[first] = true;
+            all.push((alone, between));
+            all.push(([true, true], bare(&model)));
+        }
+    }
+    if orders == 0 {
+        return Err(format!("no order of the calls gives {given:?}"));
+    }
+    Ok(all)
+}
+
+fn explore(lab: &Lab, race: &Race, report: &mut Report) -> Told<()> {
+    let mut tracker = Tracker::new(&lab.base, &race.events, Class::CacheLine);
+    tracker.of_threads(&race.threads);
+    tracker.skip(race.first);
+    let returns: Vec<usize> = race.events[race.first..]
+        .iter()
+        .filter_map(|event| match event {
+            Event::Mark(thread) => thread.parse().ok(),
+            _ => None,
+        })
+        .collect();
+    let (mut seen, mut wrong) = (HashSet::new(), None);
+    let limits = Limits { one_in: 2, ..Limits::SPARSE };
+    tracker.explore(race.first, &limits, race.count, &mut |state, marks| {
+        report.states += 1;
+        if !seen.insert((state.hash, marks)) {
+            return true;
+        }
+        report.distinct += 1;
+        let used = report.distinct.is_multiple_of(6);
+        wrong = judge(lab, race, state, &returns[..marks], used).err();
+        wrong.is_none()
+    });
+    wrong.map_or(Ok(()), Err)
+}
+
+fn judge(lab: &Lab, race: &Race, state: &State<'_>, returned: &[usize], used: bool) -> Told<()> {
+    let setting = Setting { mode: Mode::Strict, class: Class::CacheLine };
+    let volume = lab.attach(lab.crashed(setting, &state.overlay())?, setting)?;
+    let mut engine = Engine::new(volume.clone());
+    let mut texts = Vec::new();
+    let legal = race.outcomes.iter().filter(|(held, _)| returned.iter().all(|&one| held[one]));
+    for (held, model) in legal {
+        match compare(&engine, model, &exactly) {
+            Ok(()) => {
+                texts.clear();
+                break;
+            }
+            Err(text) => texts.push(format!("not {held:?}: {text}")),
+        }
+    }
+    let lost = || state.lost().join(", ");
+    if !texts.is_empty() {
+        let (name, texts) = (&state.name, texts.join("; "));
+        return Err(format!("{texts}\n  returned {returned:?}, state {name}\n  lost: {}", lost()));
+    }
+    check_volume(&volume)?;
+    free_space(&volume)?;
+    if used { exercise(&mut engine) } else { Ok(()) }
+}
