@@ -4,7 +4,7 @@
 //! `volume/src/inject.rs`. `SOLERA_BUG=name` tries only that one.
 #![cfg(feature = "inject")]
 
-use explorer::campaign::{Stop, figures, settings, summary};
+use explorer::campaign::{Stop, figures, run, settings, summary};
 use explorer::explore::Report;
 use explorer::{concurrent, lifecycle, sequences};
 use std::sync::Mutex;
@@ -17,10 +17,15 @@ const BOX: Duration = Duration::from_mins(3);
 /// What is selected is so in the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Explores until something is found: short lives of whole volumes, then random sequences.
+/// Explores until something is found: short lives of whole volumes, a directory that
+/// splits, random sequences.
 fn hunt(seeds: u64) -> Report {
     let stop = Stop { at: Some(Instant::now() + BOX), at_failure: true, progress: false };
     let mut report = lifecycle::run(settings()[..1].to_vec(), stop);
+    if report.failures.is_empty() {
+        let strict = settings()[0];
+        report.add(run(&|setting, start, _| setting == strict && start.name == "bucket-full"));
+    }
     if report.failures.is_empty() {
         report.add(sequences::run(1..=seeds, stop));
     }
