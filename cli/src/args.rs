@@ -299,8 +299,8 @@ pub struct GrowArgs {
 /// The copy holds every call that had returned by that moment, whole, and none of a later one: it is
 /// a volume of its own, which can be attached, checked and copied anywhere. Most of it is copied while
 /// everybody works; then all changes wait while the rest is: that pause grows with the number of files
-/// (about half a second for a million) and with what has changed meanwhile, not with the amount of data,
-/// and is printed. Where the file system can share blocks (XFS, btrfs), nothing is copied at all. What a
+/// (about a second for a million) and with what has changed meanwhile, not with the amount of data, and
+/// is printed. Where the file system can share blocks (XFS, btrfs), nothing is copied at all. What a
 /// program stores into a file that it has mapped is in the copy as far as it had come.
 #[derive(Args)]
 #[command(after_help = "\

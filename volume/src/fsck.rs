@@ -28,6 +28,7 @@ use crate::mark::{Counts, Depth, Mark, all_threads};
 use crate::superblock::Found;
 use crate::view::{View, is_device};
 use crate::volume::Volume;
+use rustix::io::Errno;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
@@ -117,7 +118,13 @@ pub fn fsck(
     progress: &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<FsckReport, VolumeError> {
     let begun = Instant::now();
-    let system = |errno| VolumeError::system("check", path, "reading it", errno);
+    let system = |errno| {
+        let what = match errno {
+            Errno::TIMEDOUT => "waiting for a process that was stopped in a call",
+            _ => "reading it",
+        };
+        VolumeError::system("check", path, what, errno)
+    };
     let mut tries = 0;
     loop {
         tries += 1;

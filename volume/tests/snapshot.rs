@@ -44,6 +44,17 @@ fn bytes_of(number: u64) -> Vec<u8> {
     format!("[{number}]").into_bytes().repeat(1 + (number * 97 % 2000) as usize)
 }
 
+/// A process that does not outlive the test.
+struct Writer(std::process::Child);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // One that has ended by itself need not be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Writes until it is killed: a file, a rename, its number into the log, one call over a whole file.
 fn write_for_ever(volume: &Volume, name: &str) {
     let root = volume.root();
@@ -101,7 +112,7 @@ fn copies_made_while_processes_write_are_whole() {
     let volume = place.attach();
     put(&volume, "large", &vec![9; 20 << 20]);
     let test = "copies_made_while_processes_write_are_whole";
-    let mut children: Vec<_> = modes.iter().map(|(name, _)| child(test, name, &place)).collect();
+    let writers: Vec<_> = modes.iter().map(|(name, _)| Writer(child(test, name, &place))).collect();
     let logged = |name: &str| {
         let log = volume.lookup(volume.root(), format!("{name}-log").as_bytes())?;
         Ok::<_, Errno>(volume.attr(log)?.size / 8)
@@ -127,10 +138,7 @@ fn copies_made_while_processes_write_are_whole() {
         put(&copy, "new", b"it can be written");
         copy.detach().expect("detached");
     }
-    for process in &mut children {
-        process.kill().expect("killed");
-        process.wait().expect("waited");
-    }
+    drop(writers);
 }
 
 #[test]
