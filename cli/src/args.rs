@@ -112,11 +112,14 @@ Exit code: the program's own; 125 if solera itself failed, 126 if the program co
 or would not see the volume (statically linked, Go, set-user-id), 127 if it was not found.
 
 Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
-library in each process reads what `solera run` sets:
+library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_VOLUME, SOLERA_AT, SOLERA_MODE  as --volume, --at and --mode
   SOLERA_REPORT          file that each process appends `count reason function outcome` to
   SOLERA_STRICT_SUPPORT  set: as --strict-support
   SOLERA_BYPASS          names of programs, with colons between them, as --bypass
+  SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them for
+                         sockets or for files outside only; on a volume's files they fail or hang
+                         (not set: they say ENOSYS, and programs use threads instead)
   SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
 LD_PRELOAD gets the library first, and keeps what else is in it.
 
@@ -152,7 +155,8 @@ pub struct RunArgs {
     /// Make it JSON.
     #[arg(long)]
     pub json: bool,
-    /// End the program (SIGABRT, with a message) at the first call that is not served.
+    /// End the program (SIGABRT, with a message) at the first call that is not served (except where
+    /// `io_uring` or libaio would begin: programs then use threads, with the same result).
     #[arg(long)]
     pub strict_support: bool,
     /// Leave programs of this name alone: they run without the library and do not see the volume,

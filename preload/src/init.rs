@@ -2,10 +2,10 @@
 //! image before this one had.
 //!
 //! The environment says all (`solera run` sets it): `SOLERA_VOLUME`, `SOLERA_AT`, `SOLERA_MODE`,
-//! `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and
-//! its kin. Without `SOLERA_VOLUME` nothing is served, nor in a program that is named in
-//! `SOLERA_BYPASS`. If the volume cannot be attached, the program does not run: message, exit code
-//! 125.
+//! `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an
+//! exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing is served, nor in a program
+//! that is named in `SOLERA_BYPASS`. If the volume cannot be attached, the program does not run:
+//! message, exit code 125.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -24,6 +24,7 @@ use crate::handover;
 use crate::lifecycle;
 use crate::process::Process;
 use crate::report;
+use crate::rings;
 use crate::signal;
 
 /// A page of its own, which the kernel empties in every forked child: whoever finds the address
@@ -124,6 +125,9 @@ fn start() -> Option<&'static Process> {
     }
     if std::env::var_os("SOLERA_STRICT_SUPPORT").is_some_and(|value| !value.is_empty()) {
         report::be_strict();
+    }
+    if std::env::var_os("SOLERA_KERNEL_AIO").is_some_and(|value| value == "allow") {
+        rings::allow();
     }
     signal::start();
     match attach(volume.as_bytes()) {

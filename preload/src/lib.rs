@@ -20,7 +20,7 @@
 //! | `stdio`, `wide`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
 //! | `spawn`, `exec`, `loadable`, `variadic` | the same, of programs |
 //! | `syscall` | system calls by number |
-//! | `refused`, `report` | what is not served, and why |
+//! | `refused`, `rings`, `report` | what is not served, and why |
 
 mod aio;
 mod attrs;
@@ -51,6 +51,7 @@ mod pointers;
 mod process;
 mod refused;
 mod report;
+mod rings;
 mod rw;
 mod sigaction;
 mod signal;

@@ -53,6 +53,12 @@ pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
     }
 }
 
+/// Counts one call that was refused so that the program goes another way, as strict ones may.
+#[cold]
+pub fn declined(function: &'static str, reason: &'static str, errno: Errno) {
+    count((function, reason, Some(errno)));
+}
+
 /// Counts one call that was served, but in another way than a file system's: slower, by a copy.
 #[cold]
 pub fn fell_back(function: &'static str, reason: &'static str) {

@@ -16,6 +16,7 @@ use crate::lifecycle;
 use crate::paths::{self, Target};
 use crate::pointers::{Out, Text};
 use crate::process::Process;
+use crate::rings;
 
 type Arguments = [usize; 6];
 
@@ -121,7 +122,7 @@ fn route(number: c_long) -> Route {
         }
         special {
             SYS_faccessat, SYS_fchmodat, SYS_futimesat, SYS_fadvise64, SYS_getcwd, SYS_sync,
-            SYS_preadv2, SYS_pwritev2, SYS_openat2, SYS_exit_group,
+            SYS_preadv2, SYS_pwritev2, SYS_openat2, SYS_exit_group, SYS_io_setup, SYS_io_uring_setup,
         }
         unserved {
             SYS_getdents, SYS_vmsplice, SYS_quotactl_fd,
@@ -135,6 +136,8 @@ fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_lon
     let (fd, text) = (a as c_int, b as *const c_char);
     match number {
         libc::SYS_openat2 => return open_how(process, given),
+        libc::SYS_io_setup => return Err(rings::begun("io_setup")),
+        libc::SYS_io_uring_setup => return Err(rings::begun("io_uring_setup")),
         libc::SYS_exit_group => {
             lifecycle::leave(process);
             return Err(Stop::Kernel);

@@ -24,3 +24,12 @@ work append --ioengine=psync --rw=write --bs=1000 --size=3m
 srun truncate -s 16m "$AT/shared"
 srun fio "${common[@]}" --filename="$AT/shared" --ioengine=psync --rw=randwrite --bs=4k --size=8m \
     --name=low --offset=0 --name=high --offset=8m >out 2>&1 || { cat out; fail "halves of one file"; }
+# The kernel's asynchronous calls do not reach the volume: an error at once, and nothing hangs.
+for engine in libaio io_uring; do
+    code=0
+    timeout 60 "$SOLERA" run --volume "$VOLUME" --at "$AT" -- fio --name="$engine" "${common[@]}" \
+        --ioengine="$engine" --iodepth=4 --rw=write --bs=4k --size=1m >out 2>&1 || code=$?
+    [ "$code" != 0 ] && [ "$code" != 124 ] || { cat out; fail "fio with $engine: exit $code"; }
+    grep -qiE "not implemented|not support|engine $engine not loadable|failed to load" out ||
+        { cat out; fail "fio with $engine does not say why"; }
+done
