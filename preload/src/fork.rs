@@ -14,44 +14,77 @@
 //! message. It never acts as its parent.
 //!
 //! Locks, across the system call, so that the child of a threaded parent finds none of them held by
-//! a thread that it does not have: structure, working directory, streams of `popen`, signal
-//! actions, heap.
+//! a thread that it does not have: the turn to fork, structure, working directory, streams of
+//! `popen`, signal actions, heap. While glibc waits for locks of its own, before the system call,
+//! [`give_way`] lets others have them: why and when, see `lock`. What they then change is there when
+//! the locks are taken again, and the child's place is prepared for that.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, MutexGuard, PoisonError, RwLockWriteGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
 
 use rustix::pipe::PipeFlags;
 use vfs::{Errno, ForkTicket};
 
-use crate::entry::{Inside, Real, Stop, errno, interpose, outside};
+use crate::entry::{Inside, Real, Stop, errno, interpose, outside, set_errno};
 use crate::fdtable;
 use crate::heap;
 use crate::init;
 use crate::lifecycle::{exit_now, fail_loudly, leave};
+use crate::lock::{self, Guard, Turn};
 use crate::mapping::Mappings;
 use crate::process::{Cwd, Process};
 use crate::report;
 use crate::spawn;
 use crate::{sigaction, signal};
 
-/// What is held from before a fork until after it, in parent and child.
+/// The locks that are held from before a fork until after it, in parent and child.
+struct Locks {
+    heap: Guard<'static, dlmalloc::Dlmalloc>,
+    children: Guard<'static, spawn::Children>,
+    cwd: Guard<'static, Arc<Cwd>>,
+    maps: Guard<'static, Mappings>,
+    actions: Guard<'static, sigaction::Actions>,
+    turn: Turn,
+}
+
+impl Locks {
+    /// Takes all, and prepares the child's place.
+    fn take(process: &'static Process) -> Self {
+        let turn = Turn::take();
+        let maps = process.lock();
+        let cwd = process.cwd.lock();
+        let children = spawn::children();
+        TICKET.set(process.fs.fork_prepare(&Process::held(&maps)));
+        let actions = sigaction::lock();
+        let heap = heap::lock();
+        Self { heap, children, cwd, maps, actions, turn }
+    }
+
+    /// Gives all back.
+    fn release(self) {
+        let Self { heap, children, cwd, maps, actions, turn } = self;
+        drop((heap, actions, children, cwd, maps, turn));
+    }
+}
+
+/// A fork that is under way.
 struct Held {
-    heap: MutexGuard<'static, dlmalloc::Dlmalloc>,
-    children: MutexGuard<'static, spawn::Children>,
-    cwd: RwLockWriteGuard<'static, Arc<Cwd>>,
-    maps: MutexGuard<'static, Mappings>,
-    actions: MutexGuard<'static, sigaction::Actions>,
+    locks: Locks,
     inside: Inside,
+    /// The program has blocked the signal that asks to give way.
+    blocked: bool,
 }
 
 /// Filled while a fork is under way.
 struct Place(UnsafeCell<Option<Held>>);
-// SAFETY: used only by the thread that holds the structure lock, a copy of which is in it.
+// SAFETY: used only by the thread that has the turn to fork, which is in it.
 unsafe impl Sync for Place {}
 static HELD: Place = Place(UnsafeCell::new(None));
+/// It is whole: for a signal handler of the thread that forks.
+static FILLED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// This thread is in a fork that began in this file.
@@ -67,24 +100,77 @@ static TOLD: AtomicI32 = AtomicI32::new(-1);
 extern "C" fn before() {
     let Some(process) = init::process().filter(|_| FORKING.get()) else { return };
     let inside = Inside::new();
-    let maps = process.lock();
-    let cwd = process.cwd.write().unwrap_or_else(PoisonError::into_inner);
-    let children = spawn::children();
-    TICKET.set(process.fs.fork_prepare(&Process::held(&maps)));
-    let actions = sigaction::lock();
-    let heap = heap::lock();
-    let held = Held { heap, children, cwd, maps, actions, inside };
-    // SAFETY: under the structure lock.
-    unsafe { *HELD.0.get() = Some(held) };
+    let blocked = signal::admit_nudge();
+    keep(Some(Held { locks: Locks::take(process), inside, blocked }));
+}
+
+/// Changes what is held; gives what was. Only in the thread that has the turn, in the midst of
+/// which a signal may call [`give_way`].
+fn keep(held: Option<Held>) -> Option<Held> {
+    let filled = held.is_some();
+    FILLED.store(false, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: this thread has the turn to fork, or is its image in the child.
+    let before = unsafe { std::mem::replace(&mut *HELD.0.get(), held) };
+    compiler_fence(Ordering::SeqCst);
+    FILLED.store(filled, Ordering::Relaxed);
+    before
 }
 
 /// Gives all back, in the parent and in the child.
 fn release() {
-    // SAFETY: this thread holds the structure lock, or its image in the child.
-    if let Some(held) = unsafe { (*HELD.0.get()).take() } {
-        let Held { heap, children, cwd, maps, actions, inside } = held;
-        drop((heap, actions, children, cwd, maps, inside));
+    if let Some(Held { locks, inside, blocked }) = keep(None) {
+        locks.release();
+        if blocked {
+            signal::block_nudge();
+        }
+        drop(inside);
     }
+}
+
+/// Whether a handler has interrupted a wait for a lock: the thread stands at the system call that
+/// the kernel is about to start anew, or behind it.
+fn waited(context: *mut c_void) -> bool {
+    // SAFETY: the kernel's context of this handler.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let [at, result, operation] =
+        [libc::REG_RIP, libc::REG_RAX, libc::REG_RSI].map(|index| registers[index as usize]);
+    let behind = match result {
+        libc::SYS_futex => 0,
+        FUTEX_INTERRUPTED => SYSCALL.len(),
+        _ => return false,
+    };
+    let call = (at as usize).wrapping_sub(behind) as *const [u8; SYSCALL.len()];
+    // SAFETY: the code that runs, or for the second case has just run: what gives this value there
+    // is a system call or, at worst, an instruction in the midst of a function.
+    let calls = unsafe { call.read() } == SYSCALL;
+    calls
+        && matches!(operation as c_int & FUTEX_COMMAND, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET)
+}
+
+/// The instruction.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+const FUTEX_INTERRUPTED: i64 = -(libc::EINTR as i64);
+/// Without the flags of private words and clocks.
+const FUTEX_COMMAND: c_int = 0x7f;
+
+/// In the handler of the signal by which somebody who waits for our locks asks for them.
+#[cold]
+pub fn give_way(context: *mut c_void) {
+    let Some(process) = init::known() else { return };
+    if !lock::has_turn() || !FILLED.load(Ordering::Relaxed) || !waited(context) {
+        return;
+    }
+    let failed = errno();
+    if let Some(Held { locks, inside, blocked }) = keep(None) {
+        if let Ok(ticket) = TICKET.replace(Err(Errno::AGAIN)) {
+            process.fs.fork_parent(ticket, None);
+        }
+        locks.release();
+        lock::let_others();
+        keep(Some(Held { locks: Locks::take(process), inside, blocked }));
+    }
+    set_errno(failed);
 }
 
 extern "C" fn in_parent() {
@@ -114,6 +200,7 @@ extern "C" fn in_child() {
 
 /// What a child starts anew with.
 fn new_process(process: &Process) {
+    lock::forked();
     signal::forked();
     process.record_locks.store(false, Ordering::Relaxed);
     report::reset();
@@ -260,10 +347,10 @@ fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Er
 pub fn adopt(process: &'static Process) {
     let inside = Inside::new();
     let free = heap::is_free() && sigaction::is_free() && spawn::children_are_free();
-    if !free || process.cwd.try_write().is_err() {
+    if !free || !lock::nobody_forks() || process.cwd.try_lock().is_none() {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     }
-    let Ok(maps) = process.structure.try_lock() else {
+    let Some(maps) = process.structure.try_lock() else {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     };
     let mut held = Process::held(&maps);

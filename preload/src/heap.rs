@@ -1,17 +1,17 @@
 //! The library's own heap: nothing of it comes from the program's malloc.
 //!
-//! Its lock is the last one taken before a fork and the first given back after it (see `lifecycle`):
+//! Its lock is the last one taken before a fork and the first given back after it (see `fork`):
 //! nothing is allocated in between. It is taken inside only: no handler of the program's finds it
 //! held by the thread that it interrupted.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlmalloc::Dlmalloc;
 
+use crate::lock::{Guard, Lock};
 use crate::thread::Inside;
 
-static HEAP: Mutex<Dlmalloc> = Mutex::new(Dlmalloc::new());
+static HEAP: Lock<Dlmalloc> = Lock::new(Dlmalloc::new());
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -19,14 +19,14 @@ static ALLOCATOR: Allocator = Allocator;
 struct Allocator;
 
 /// Keeps all other threads out of the heap, and this one.
-pub fn lock() -> MutexGuard<'static, Dlmalloc> {
-    HEAP.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn lock() -> Guard<'static, Dlmalloc> {
+    HEAP.lock()
 }
 
 /// Whether nobody is in it: in a child that was made behind our back, a thread that the child does
 /// not have may be in it for ever.
 pub fn is_free() -> bool {
-    HEAP.try_lock().is_ok()
+    HEAP.try_lock().is_some()
 }
 
 // SAFETY: as `Dlmalloc`, which is used by one thread at a time.

@@ -6,8 +6,8 @@
 //! takes both so that the child gets them whole.
 
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use pmem::InternalFd;
 use vfs::cred::Cred;
@@ -15,6 +15,7 @@ use vfs::walk::Walk;
 use vfs::{Desc, Errno, FileSystem, Node, User};
 
 use crate::fdtable;
+use crate::lock::{Guard, Lock};
 use crate::mapping::Mappings;
 use crate::report;
 
@@ -47,9 +48,9 @@ pub struct Process {
     /// File that the report goes to.
     pub report: Option<Vec<u8>>,
     /// Guards changes of the descriptor table; holds the mappings.
-    pub structure: Mutex<Mappings>,
+    pub structure: Lock<Mappings>,
     /// The working directory.
-    pub cwd: RwLock<Arc<Cwd>>,
+    pub cwd: Lock<Arc<Cwd>>,
     /// The umask: the kernel tells it only by changing it.
     pub umask: AtomicU32,
     /// This process has set a record lock on the volume since it exists.
@@ -87,8 +88,8 @@ impl Process {
             environment,
             library: Vec::new(),
             report,
-            structure: Mutex::new(Mappings::default()),
-            cwd: RwLock::new(Arc::new(Cwd { node: None, path })),
+            structure: Lock::new(Mappings::default()),
+            cwd: Lock::new(Arc::new(Cwd { node: None, path })),
             umask: AtomicU32::new(umask.as_raw_mode()),
             record_locks: AtomicBool::new(false),
             spare: AtomicI32::new(-1),
@@ -96,19 +97,19 @@ impl Process {
         })
     }
 
-    /// The structure lock. A panic while it was held ended the process.
-    pub fn lock(&self) -> MutexGuard<'_, Mappings> {
-        self.structure.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The structure lock.
+    pub fn lock(&self) -> Guard<'_, Mappings> {
+        self.structure.lock()
     }
 
     /// Where relative paths start now.
     pub fn cwd(&self) -> Arc<Cwd> {
-        Arc::clone(&self.cwd.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.cwd.lock())
     }
 
     /// Changes where relative paths start.
     pub fn set_cwd(&self, cwd: Cwd) {
-        *self.cwd.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(cwd);
+        *self.cwd.lock() = Arc::new(cwd);
     }
 
     /// Who this process is for the volume's permission bits.

@@ -1,16 +1,20 @@
 //! Bytes in and out: `read`, `write`, their vectored, positioned, checked and 64-bit forms,
 //! `lseek`, `sendfile`, `copy_file_range`.
 //!
-//! No locks here: the engine makes each call atomic and moves the shared position.
+//! No locks here: the engine makes each call atomic and moves the shared position. Where the other
+//! end is the kernel's it may wait, until a signal comes (see `waiting`).
 
 use std::ffi::{c_int, c_long, c_uint};
 
+use rustix::pipe::SpliceFlags;
 use vfs::{Desc, Errno, Kind, OpenFlags, UserIn, UserOut, Whence};
 
 use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX, interpose};
 use crate::fdtable;
 use crate::pointers::{Bytes, Out};
 use crate::process::Process;
+use crate::splice;
+use crate::waiting;
 
 /// The description behind a number of ours; otherwise the kernel serves the call. The internal
 /// numbers are not open as far as the program can tell.
@@ -221,7 +225,13 @@ interpose! {
         if fdtable::get(out).is_none() && fdtable::get(from).is_none() {
             return Err(Stop::Kernel);
         }
-        transfer(process, (from, offset), (out, Out(std::ptr::null_mut())), len)
+        match fdtable::get(from) {
+            // To a pipe it is a splice: once something was moved it does not wait for room.
+            Some(file) if splice::is_pipe(out) => {
+                splice::to_pipe(process, (file, offset), out, len, SpliceFlags::empty())
+            }
+            _ => transfer(process, (from, offset), out, len),
+        }
     }
     fn [copy_file_range](
         from: c_int, from_at: Out<i64>, to: c_int, to_at: Out<i64>, len: usize, flags: c_uint,
@@ -323,12 +333,7 @@ fn copy_range(
 
 /// Copies through a buffer between a descriptor of ours and any other, at positions or given
 /// offsets.
-fn transfer(
-    process: &Process,
-    from: (c_int, Out<i64>),
-    to: (c_int, Out<i64>),
-    len: usize,
-) -> Served<isize> {
+fn transfer(process: &Process, from: (c_int, Out<i64>), to: c_int, len: usize) -> Served<isize> {
     let mut buffer = vec![0_u8; len.clamp(1, 1 << 16)];
     let mut done = 0;
     let len = len.min(TRANSFER_BYTES_MAX);
@@ -336,23 +341,20 @@ fn transfer(
     while done < len {
         let want = buffer.len().min(len - done);
         let at = start.map(|start| start + done as u64);
-        let got = read_any(process, from.0, &mut buffer[..want], at)?;
-        if got == 0 {
-            break;
-        }
-        let mut written = 0;
-        while written < got {
-            match write_any(process, to.0, &buffer[written..got]) {
-                Ok(bytes) => written += bytes,
-                Err(errno) if done + written == 0 => return Err(Stop::Errno(errno)),
-                Err(_) => break,
-            }
-        }
+        let got = match read_any(process, from.0, &mut buffer[..want], at) {
+            Ok(0) => break,
+            Err(_) if done > 0 => break,
+            got => got?,
+        };
+        let (written, stopped) = write_all(process, to, &buffer[..got]);
         if at.is_none() && written < got {
             step_back(process, from.0, got - written)?;
         }
         done += written;
-        if written < got {
+        if let Some(errno) = stopped {
+            if done == 0 {
+                return Err(Stop::Errno(errno));
+            }
             break;
         }
     }
@@ -366,8 +368,7 @@ fn read_any(process: &Process, fd: c_int, to: &mut [u8], at: Option<u64>) -> Res
     match (fdtable::get(fd), at) {
         (Some(desc), Some(at)) => process.fs.read_at(desc, at, &mut [UserOut::new(to)]),
         (Some(desc), None) => process.fs.read(desc, &mut [UserOut::new(to)]),
-        (None, Some(at)) => rustix::io::pread(fdtable::borrow_checked(fd)?, to, at),
-        (None, None) => rustix::io::read(fdtable::borrow_checked(fd)?, to),
+        (None, at) => waiting::read(fdtable::borrow_checked(fd)?, to, at),
     }
 }
 
@@ -378,8 +379,20 @@ fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> 
             process.wrote(desc)?;
             Ok(bytes)
         }
-        None => rustix::io::write(fdtable::borrow_checked(fd)?, from),
+        None => waiting::write(fdtable::borrow_checked(fd)?, from),
     }
+}
+
+/// Gives how much was written, and why not all.
+fn write_all(process: &Process, fd: c_int, from: &[u8]) -> (usize, Option<Errno>) {
+    let mut written = 0;
+    while written < from.len() {
+        match write_any(process, fd, &from[written..]) {
+            Ok(bytes) => written += bytes,
+            Err(errno) => return (written, Some(errno)),
+        }
+    }
+    (written, None)
 }
 
 /// Bytes that were read but could not be written on are not consumed.

@@ -10,12 +10,12 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::sigaction as Action;
 use vfs::Errno;
 
 use crate::entry::{Answer, Real, Served, Stop, interpose};
+use crate::lock::{Guard, Lock};
 use crate::pointers::Out;
 use crate::signal::{self, Handler};
 use crate::thread::{Inside, outside};
@@ -39,9 +39,9 @@ const KNOWN: c_int = libc::SA_NOCLDSTOP
 pub type Actions = [Action; NUMBERS];
 
 /// The program's actions, where the kernel has ours.
-static ACTIONS: Mutex<Actions> = {
+static ACTIONS: Lock<Actions> = {
     // SAFETY: all zeros is a value of this plain structure: the default action.
-    Mutex::new([unsafe { std::mem::zeroed() }; NUMBERS])
+    Lock::new([unsafe { std::mem::zeroed() }; NUMBERS])
 };
 /// The handler to call when a signal arrives: the last real one, or for SIGSEGV and SIGBUS what
 /// there is. Written under the lock.
@@ -52,13 +52,13 @@ static FLAGS: [AtomicI32; NUMBERS] = [const { AtomicI32::new(0) }; NUMBERS];
 static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
 /// The lock; for `fork`, which holds it so that the child never finds it held.
-pub fn lock() -> MutexGuard<'static, Actions> {
-    ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn lock() -> Guard<'static, Actions> {
+    ACTIONS.lock()
 }
 
 /// Whether nobody holds the lock: in a child that was made behind our back.
 pub fn is_free() -> bool {
-    ACTIONS.try_lock().is_ok()
+    ACTIONS.try_lock().is_some()
 }
 
 /// Whether signals of this number always come to us.

@@ -50,9 +50,14 @@ pub type Handler = extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// Sets the calling thread's whole mask; gives the one before.
 pub fn set_mask(mask: u64) -> u64 {
+    change_mask(libc::SIG_SETMASK, mask)
+}
+
+/// `sigprocmask` of the calling thread.
+fn change_mask(how: c_int, mask: u64) -> u64 {
     let mut before = 0_u64;
     let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);
-    let arguments = [libc::SIG_SETMASK as usize, new, old, size_of::<u64>(), 0, 0];
+    let arguments = [how as usize, new, old, size_of::<u64>(), 0, 0];
     // SAFETY: two words of the kernel's size. It does not fail.
     let _ = unsafe { system_call(libc::SYS_rt_sigprocmask, arguments) };
     before
@@ -76,6 +81,10 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
             return;
         }
         return give(signal, info, context);
+    }
+    // SAFETY: as above.
+    if signal == NUDGE && unsafe { is_nudge(info) } {
+        return crate::fork::give_way(context);
     }
     let thread = here();
     if !thread.is_inside() {
@@ -171,6 +180,52 @@ fn queue(signal: c_int, info: *const siginfo_t) {
             let _ = system_call(libc::SYS_tgkill, arguments);
         }
     }
+}
+
+/// The signal by which a thread that forks is asked to give way (see `lock`).
+const NUDGE: c_int = libc::SIGBUS;
+/// Its address is what that signal carries.
+static TOKEN: u8 = 0;
+
+/// # Safety
+///
+/// The information is the kernel's.
+unsafe fn is_nudge(info: *const siginfo_t) -> bool {
+    // SAFETY: the caller vouches for it; such a signal carries a value.
+    unsafe {
+        (*info).si_code == libc::SI_QUEUE
+            && (*info).si_value().sival_ptr == (&raw const TOKEN).cast_mut().cast()
+    }
+}
+
+/// Asks a thread of this process to give way.
+pub fn send_nudge(thread: u32) {
+    let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
+    // What the kernel has for a queued signal: number, error, code; process, user, value.
+    let mut information = [0_u64; size_of::<siginfo_t>() / 8];
+    information[0] = NUDGE as u64;
+    information[1] = u64::from(libc::SI_QUEUE.cast_unsigned());
+    information[2] = process as u64;
+    information[3] = (&raw const TOKEN) as u64;
+    let at = (&raw const information) as usize;
+    let arguments = [process, thread as usize, NUDGE as usize, at, 0, 0];
+    // SAFETY: numbers, and a whole structure. One that does not arrive is sent again.
+    let _ = unsafe { system_call(libc::SYS_rt_tgsigqueueinfo, arguments) };
+}
+
+const NUDGE_BIT: u64 = 1 << (NUDGE - 1);
+
+/// Inside: lets that signal through. Whether the program had blocked its number.
+pub fn admit_nudge() -> bool {
+    change_mask(libc::SIG_UNBLOCK, NUDGE_BIT) & NUDGE_BIT != 0
+}
+
+/// Inside: blocks it again, as the program had it.
+pub fn block_nudge() {
+    change_mask(libc::SIG_BLOCK, NUDGE_BIT);
+    let thread = here();
+    // If a signal was kept back meanwhile, this is the mask to come.
+    thread.mask.fetch_or(NUDGE_BIT, Ordering::Relaxed);
 }
 
 /// Takes the next pending signal of this number, if there is one.

@@ -6,7 +6,6 @@
 
 use std::ffi::{CStr, c_char, c_int, c_short};
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{FILE, posix_spawnattr_t, sigset_t};
 use rustix::pipe::PipeFlags;
@@ -16,6 +15,7 @@ use crate::entry::{Served, Stop, errno, interpose, outside};
 use crate::exec::{self, List};
 use crate::fork::{self, Born};
 use crate::lifecycle::{self, exit_now};
+use crate::lock::{Guard, Lock};
 use crate::pointers::{Out, Text};
 use crate::process::Process;
 use crate::signal;
@@ -250,16 +250,16 @@ pub struct Child {
 /// All of them.
 pub type Children = Vec<Child>;
 
-static CHILDREN: Mutex<Children> = Mutex::new(Vec::new());
+static CHILDREN: Lock<Children> = Lock::new(Vec::new());
 
 /// The streams of `popen`, kept as they are until dropped.
-pub fn children() -> MutexGuard<'static, Children> {
-    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn children() -> Guard<'static, Children> {
+    CHILDREN.lock()
 }
 
 /// Whether no thread is at them.
 pub fn children_are_free() -> bool {
-    CHILDREN.try_lock().is_ok()
+    CHILDREN.try_lock().is_some()
 }
 
 impl Action {

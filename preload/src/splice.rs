@@ -1,5 +1,5 @@
-//! `splice` between a file of ours and a pipe, by copying; `tee` takes pipes only. (So does
-//! `vmsplice`: the kernel refuses our placeholders as it refuses any file.)
+//! `splice` between a file of ours and a pipe, by copying, and `sendfile` to one; `tee` takes pipes
+//! only. (So does `vmsplice`: the kernel refuses our placeholders as it refuses any file.)
 //!
 //! Towards the pipe the bytes go through a memory file of the call's own, which the kernel splices:
 //! so waiting, `SPLICE_F_NONBLOCK` and short counts are the kernel's, exactly. From the pipe they
@@ -8,7 +8,7 @@
 //! No locks here; a position is read and moved in two steps.
 
 use std::ffi::{c_int, c_uint};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::SpliceFlags;
@@ -19,6 +19,18 @@ use crate::fdtable;
 use crate::pointers::Out;
 use crate::process::Process;
 use crate::rw::offset_of;
+use crate::waiting;
+
+/// What a pipe's buffers hold each.
+const PAGE_BYTES: u64 = 4096;
+
+/// Whether a number is a pipe's.
+pub fn is_pipe(fd: c_int) -> bool {
+    fdtable::borrow_checked(fd).is_ok_and(|fd| {
+        rustix::fs::fstat(fd)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+    })
+}
 
 /// The pipe at the other side: `EINVAL` if it is something else.
 fn pipe(fd: c_int) -> Result<(BorrowedFd<'static>, usize), Errno> {
@@ -38,7 +50,7 @@ fn readable_now(pipe: BorrowedFd<'_>) -> bool {
 }
 
 /// From `file`, at an offset or its position, to a pipe.
-fn to_pipe(
+pub fn to_pipe(
     process: &Process,
     (file, at): (Desc, Out<i64>),
     to: c_int,
@@ -62,14 +74,18 @@ fn to_pipe(
     if got == 0 {
         return Ok(0);
     }
-    // The pipe keeps the memory file's pages until they are read: it is never used twice.
+    // The pipe keeps the memory file's pages until they are read: it is never used twice. They lie
+    // as in the file, so that the pipe takes as much.
+    let shift = start % PAGE_BYTES;
     let memory = rustix::fs::memfd_create(c"splice", MemfdFlags::CLOEXEC)?;
     let mut done = 0;
     while done < got {
-        done += rustix::io::write(&memory, &bytes[done..got])?;
+        done += rustix::io::pwrite(&memory, &bytes[done..got], shift + done as u64)?;
     }
-    let mut from = 0;
-    let moved = rustix::pipe::splice(&memory, Some(&mut from), to, None, got, flags)?;
+    if !flags.contains(SpliceFlags::NONBLOCK) {
+        waiting::ready(to, libc::POLLOUT)?;
+    }
+    let moved = waiting::splice(memory.as_fd(), shift as i64, to, got, flags)?;
     let end = start + moved as u64;
     if at.is_null() {
         process.fs.seek(file, end as i64, Whence::Set)?;
@@ -99,8 +115,11 @@ fn from_pipe(
     if flags.contains(SpliceFlags::NONBLOCK) && !readable_now(from) {
         return Err(Stop::Errno(Errno::AGAIN));
     }
+    if !flags.contains(SpliceFlags::NONBLOCK) {
+        waiting::ready(from, libc::POLLIN)?;
+    }
     let mut bytes = vec![0_u8; len.min(room)];
-    let got = rustix::io::read(from, &mut bytes)?;
+    let got = waiting::read(from, &mut bytes, None)?;
     let source = [UserIn::new(&bytes[..got])];
     match start {
         Some(start) => {

@@ -14,3 +14,13 @@ fn every_call_is_interrupted() {
 fn the_rules_are_the_kernels() {
     same("signals");
 }
+
+#[test]
+fn a_fork_gives_way_to_who_holds_the_c_librarys_locks() {
+    same("gives_way");
+}
+
+#[test]
+fn what_moves_bytes_and_waits_is_interrupted() {
+    same("moving");
+}

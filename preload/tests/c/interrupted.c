@@ -256,9 +256,7 @@ static void step(int fd, struct block *blocks, const char *name, unsigned *state
         CHECK(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, BLOCKS * BLOCK) == 0);
         break;
     case 14:
-        // Not in the worker: a handler that interrupts malloc while another thread forks is one of
-        // the caveats.
-        if (!jumping && !worker_thread)
+        if (!jumping)
             streams(name);
         break;
     case 15:
