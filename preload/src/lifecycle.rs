@@ -1,6 +1,6 @@
 //! The process itself: leaving, `daemon`, and changes of identity and umask.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_long, c_uint};
 use std::sync::atomic::Ordering;
 
 use vfs::Errno;
@@ -137,6 +137,17 @@ fn follow_files(process: &Process) {
     let uid = crate::syscall::kernel(libc::SYS_setfsuid, none) as u32;
     let gid = crate::syscall::kernel(libc::SYS_setfsgid, none) as u32;
     process.act_as(uid, gid);
+}
+
+/// A change of identity by number: the kernel changes the calling thread's; here it is the process's.
+pub fn change_identity(process: &Process, number: c_long, given: [usize; 6]) -> c_long {
+    let answer = crate::syscall::kernel(number, given);
+    if matches!(number, libc::SYS_setfsuid | libc::SYS_setfsgid) {
+        follow_files(process);
+    } else {
+        process.refresh_cred();
+    }
+    answer
 }
 
 impl crate::entry::Answer for u32 {

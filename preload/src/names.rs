@@ -65,6 +65,16 @@ fn take_name(process: &Process, found: &Found) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Gives a name to something else; what had it may lose its last one.
+fn move_name(process: &Process, from: &Found, to: &Found, flags: c_uint) -> Result<(), Errno> {
+    process.user().rename(from, to, flags)?;
+    let node = |found: &Found| found.attr.map(|attr| attr.node);
+    if flags & libc::RENAME_EXCHANGE == 0 && node(from) != node(to) {
+        crate::sockets::unnamed(process, to);
+    }
+    Ok(())
+}
+
 fn unlink_at(process: &Process, found: &Found, flags: c_int) -> Result<(), Errno> {
     match flags {
         0 => take_name(process, found),
@@ -140,19 +150,19 @@ interpose! {
     }
     fn [rename](from: Text, to: Text) -> c_int = |process, kernel| {
         two(process, (HERE, from), (HERE, to), |from, to| kernel(Text(from), Text(to)),
-            |from, to| process.user().rename(from, to, 0))
+            |from, to| move_name(process, from, to, 0))
     }
     fn [renameat](from_dir: c_int, from: Text, to_dir: c_int, to: Text) -> c_int
     = |process, kernel| {
         let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to));
         two(process, (from_dir, from), (to_dir, to), kernel,
-            |from, to| process.user().rename(from, to, 0))
+            |from, to| move_name(process, from, to, 0))
     }
     fn [renameat2](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_uint) -> c_int
     = |process, kernel| {
         let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
         two(process, (from_dir, from), (to_dir, to), kernel,
-            |from, to| process.user().rename(from, to, flags))
+            |from, to| move_name(process, from, to, flags))
     }
     fn [link](from: Text, to: Text) -> c_int = |process, kernel| {
         two(process, (HERE, from), (HERE, to), |from, to| kernel(Text(from), Text(to)),

@@ -122,10 +122,12 @@ fn route(number: c_long) -> Route {
         }
         special {
             SYS_faccessat, SYS_fchmodat, SYS_futimesat, SYS_fadvise64, SYS_getcwd, SYS_sync,
-            SYS_preadv2, SYS_pwritev2, SYS_openat2, SYS_exit_group, SYS_io_setup, SYS_io_uring_setup,
+            SYS_preadv2, SYS_pwritev2, SYS_openat2, SYS_exit_group, SYS_io_setup,
+            SYS_io_uring_setup, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid,
+            SYS_setresgid, SYS_setfsuid, SYS_setfsgid, SYS_setgroups,
         }
         unserved {
-            SYS_getdents, SYS_vmsplice, SYS_quotactl_fd,
+            SYS_getdents, SYS_quotactl_fd,
         }
     }
 }
@@ -141,6 +143,14 @@ fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_lon
         libc::SYS_exit_group => {
             lifecycle::leave(process);
             return Err(Stop::Kernel);
+        }
+        libc::SYS_setuid..=libc::SYS_setgid
+        | libc::SYS_setreuid..=libc::SYS_setregid
+        | libc::SYS_setgroups
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid
+        | libc::SYS_setfsuid..=libc::SYS_setfsgid => {
+            return Ok(lifecycle::change_identity(process, number, *given));
         }
         _ => {}
     }

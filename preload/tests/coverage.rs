@@ -284,9 +284,20 @@ const CALLED_ELSEWHERE: [&str; 1] = ["pidfd_getfd"];
 /// same answers, errors and traces.
 #[test]
 fn every_symbol_does_on_the_volume_what_it_does_elsewhere() {
-    let place = Place::new("symbols");
+    every_symbol("plain", &["-O0", "-g"]);
+}
+
+/// Compiled with the checks of glibc's headers, which put other symbols in place of many.
+#[test]
+fn every_symbol_does_so_in_fortified_programs() {
+    every_symbol("fortified-2", &["-O2", "-D_FORTIFY_SOURCE=2"]);
+    every_symbol("fortified-3", &["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3"]);
+}
+
+fn every_symbol(variant: &str, options: &[&str]) {
+    let place = Place::new(&format!("symbols-{variant}"));
     let program = place.0.join("symbols");
-    compile("symbols.c", &program, &["-O0", "-g"]);
+    compile("symbols.c", &program, options);
     format(&place.volume());
     let expected = text(&run(&program, &place.0.join("reference"), None));
     let found = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));

@@ -5,10 +5,10 @@ mod support;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use support::{PREFIX, Place, check_left_in_order, compile, format, library, same};
+use support::{PREFIX, Place, check_left_in_order, compile, format, library, run, same, text};
 use vfs::FileSystem;
 
 #[test]
@@ -179,4 +179,28 @@ fn links() {
 #[test]
 fn fifos() {
     same("fifos");
+}
+
+/// A name that was given to a file left the kernel's fifo or socket behind it in the anchor
+/// directory.
+#[test]
+fn nodes_go_with_their_last_names() {
+    let place = Place::new("nodes");
+    let program = place.0.join("nodes");
+    compile("nodes.c", &program, &["-O1"]);
+    format(&place.volume());
+    let expected = text(&run(&program, &place.0.join("reference"), None));
+    let found = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));
+    assert_eq!(found, expected);
+    let left: Vec<String> = anchored(&place);
+    assert!(left.iter().all(|name| !name.starts_with(['f', 's'])), "{left:?}");
+    check_left_in_order(&place.volume());
+}
+
+/// The names in the anchor directory.
+fn anchored(place: &Place) -> Vec<String> {
+    let directory = place.0.join("v.pm.solera/open");
+    let entries = std::fs::read_dir(directory).expect("the anchor directory");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
+    entries.map(|entry| name(entry).to_string_lossy().into_owned()).collect()
 }

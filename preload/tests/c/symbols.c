@@ -196,6 +196,15 @@ static volatile int notified;
 static void on_signal(int signal, siginfo_t *info, void *context) {
     notified = info->si_value.sival_int + (info->si_code == SI_ASYNCIO);
 }
+// The notification's own signal may end the wait.
+static int suspended(const struct aiocb *const list[]) {
+    int result;
+    do
+        result = aio_suspend(list, 1, NULL);
+    while (result && errno == EINTR);
+    return result;
+}
+
 static void on_thread(union sigval value) { notified = value.sival_int; }
 
 static void asynchronous(void) {
@@ -212,17 +221,17 @@ static void asynchronous(void) {
              if (how == 1) block.aio_sigevent.sigev_signo = SIGUSR1;
              if (how == 2) block.aio_sigevent.sigev_notify_function = on_thread;
              tell((int)call(&block)); const struct aiocb *list[] = {&block};
-             tell(aio_suspend(list, 1, NULL)); tell(aio_error(&block)); tell(aio_return(&block));
+             tell(suspended(list)); tell(aio_error(&block)); tell(aio_return(&block));
              while (how && !notified) usleep(1000); tell(notified); tell_text(text);)
     }
     EACH("aio_write aio_write64", struct aiocb block = {0}; block.aio_fildes = fd;
          block.aio_buf = "wxyz"; block.aio_nbytes = 4; block.aio_offset = 3;
          block.aio_sigevent.sigev_notify = SIGEV_NONE; tell((int)call(&block));
-         const struct aiocb *list[] = {&block}; aio_suspend(list, 1, NULL);
+         const struct aiocb *list[] = {&block}; suspended(list);
          tell(aio_error(&block)); tell(aio_return(&block)); state();)
     EACH("aio_fsync aio_fsync64", struct aiocb block = {0}; block.aio_fildes = fd;
          block.aio_sigevent.sigev_notify = SIGEV_NONE; tell((int)call(O_DSYNC, &block));
-         const struct aiocb *list[] = {&block}; aio_suspend(list, 1, NULL);
+         const struct aiocb *list[] = {&block}; suspended(list);
          tell(aio_error(&block)); tell((int)call(77, &block));)
     EACH("lio_listio lio_listio64", struct aiocb first = {0}; struct aiocb second = {0};
          int null = open("/dev/zero", O_RDWR);
