@@ -91,6 +91,9 @@ interpose! {
         let result = kernel(kernel_path);
         if result == 0 {
             entered_kernel_directory(process);
+        } else if matches!(target, Target::Kernel) {
+            // It may lead here by a symlink.
+            return Err(Stop::Kernel);
         }
         Ok(result)
     }

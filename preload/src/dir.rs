@@ -40,7 +40,7 @@ pub struct Stream {
 
 /// A `DIR *` of the program's.
 #[repr(transparent)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct Dir(*mut Stream);
 
 impl Dir {

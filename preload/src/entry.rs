@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use vfs::Errno;
 
 use crate::cancel::{self, Point};
+use crate::links;
 use crate::process::Process;
 use crate::report;
 use crate::thread::here;
@@ -38,9 +39,15 @@ impl From<Errno> for Stop {
 pub type Served<T> = Result<T, Stop>;
 
 /// How a C function of this type says that it failed.
-pub trait Answer: Copy {
+pub trait Answer: Copy + PartialEq {
     /// -1 or NULL.
     const FAILED: Self;
+
+    /// Whether this is it.
+    #[inline]
+    fn has_failed(self) -> bool {
+        self == Self::FAILED
+    }
 }
 
 impl Answer for i32 {
@@ -54,6 +61,10 @@ impl Answer for isize {
 }
 impl Answer for () {
     const FAILED: Self = ();
+
+    fn has_failed(self) -> bool {
+        false
+    }
 }
 impl<T> Answer for *mut T {
     const FAILED: Self = std::ptr::null_mut();
@@ -78,10 +89,24 @@ pub fn serve<T: Answer>(
                 cancel::act();
             }
             let inside = Inside::new();
+            links::begin();
             let served = body(process);
+            let left = links::was_left();
             drop(inside);
             match served {
                 Ok(value) => return value,
+                Err(Stop::Kernel) if left => {
+                    let value = kernel();
+                    if !(value.has_failed() && errno() == libc::ENOENT) {
+                        return value;
+                    }
+                    return serve_walked(function, point, process, &mut body).unwrap_or_else(
+                        || {
+                            set_errno(libc::ENOENT);
+                            value
+                        },
+                    );
+                }
                 Err(Stop::Kernel) => break,
                 Err(stop) => {
                     if let Some(errno) = failed(function, point, &stop) {
@@ -92,6 +117,31 @@ pub fn serve<T: Answer>(
         }
     }
     kernel()
+}
+
+/// Serves a call once more whose path the kernel does not find: with its symlinks walked. `None`:
+/// it does not lead to the volume.
+#[cold]
+fn serve_walked<T: Answer>(
+    function: &'static str,
+    point: Point,
+    process: &'static Process,
+    body: &mut impl FnMut(&'static Process) -> Served<T>,
+) -> Option<T> {
+    loop {
+        let inside = Inside::new();
+        let served = links::walked(|| body(process));
+        drop(inside);
+        match served {
+            Ok(value) => return Some(value),
+            Err(Stop::Kernel) => return None,
+            Err(stop) => {
+                if let Some(errno) = failed(function, point, &stop) {
+                    return Some(fail(errno));
+                }
+            }
+        }
+    }
 }
 
 /// What a call that failed tells the program; `None`: it is made again.

@@ -39,6 +39,7 @@ mod heap;
 mod identity;
 mod init;
 mod lifecycle;
+mod links;
 mod loadable;
 mod loader;
 mod lock;

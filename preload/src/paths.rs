@@ -2,8 +2,7 @@
 //!
 //! A path is the volume's if its text, resolved from the process's working directory or the given
 //! directory descriptor, reaches the prefix; or if it starts at a directory of the volume. Symlinks
-//! *outside* are not looked into: one that points into the prefix is followed by the kernel, which
-//! does not find it (docs/caveats.md). `/proc/self/fd/N`, `/dev/fd/N` and `/dev/std*` that name a
+//! *outside* are looked into only where the kernel does not find what they lead to (`links`). `/proc/self/fd/N`, `/dev/fd/N` and `/dev/std*` that name a
 //! descriptor of ours mean that descriptor.
 
 use std::borrow::Cow;
@@ -16,6 +15,7 @@ use vfs::{Attr, Errno, Kind, Node};
 
 use crate::entry::Served;
 use crate::fdtable;
+use crate::links;
 use crate::process::Process;
 
 /// Where a path led.
@@ -47,7 +47,7 @@ pub fn resolve(
         let rest = if rest.is_empty() { b"." } else { rest };
         return walk(process, Start::At(node, Cow::Borrowed(rest)), follow);
     }
-    match start(process, dirfd, path) {
+    match start(process, dirfd, path, follow) {
         None => Ok(Target::Kernel),
         // The link itself is the kernel's.
         Some(Start::Descriptor(_)) if !follow => Ok(Target::Kernel),
@@ -66,7 +66,7 @@ enum Start<'a> {
 /// `None` says nothing.
 #[inline]
 pub fn plain(process: &Process, dirfd: c_int, path: &[u8]) -> Option<Attr> {
-    match start(process, dirfd, path)? {
+    match start(process, dirfd, path, true)? {
         Start::At(node, text) => process.walk().plain(node, &text),
         Start::Descriptor(_) => None,
     }
@@ -98,21 +98,23 @@ fn walk(process: &Process, start: Start<'_>, follow: bool) -> Result<Target, Err
 }
 
 /// Decides whose a path is.
-fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8]) -> Option<Start<'a>> {
+fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8], follow: bool) -> Option<Start<'a>> {
+    let below = |rest| Start::At(process.fs.root(), Cow::Owned(rest));
     if path.first() == Some(&b'/') {
-        return absolute(process, path);
+        return absolute(process, path)
+            .or_else(|| links::leave(process, || Some(path.to_vec()), follow).map(below));
     }
     if dirfd == libc::AT_FDCWD {
         let cwd = process.cwd();
         if let Some(node) = cwd.node {
             return Some(Start::At(node, Cow::Borrowed(path)));
         }
-        return joined(process, path, || Some(cwd.path.clone()));
+        return joined(process, path, follow, || Some(cwd.path.clone()));
     }
     if fdtable::get(dirfd).is_some() {
         return at_descriptor(process, dirfd, Cow::Borrowed(path));
     }
-    joined(process, path, || kernel_path(dirfd))
+    joined(process, path, follow, || kernel_path(dirfd))
 }
 
 /// Below the directory behind a number of ours.
@@ -145,21 +147,27 @@ fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
 fn joined(
     process: &Process,
     path: &[u8],
+    follow: bool,
     base: impl Fn() -> Option<Vec<u8>>,
 ) -> Option<Start<'static>> {
+    let whole = || {
+        let mut whole = base()?;
+        whole.push(b'/');
+        whole.extend_from_slice(path);
+        Some(whole)
+    };
+    let below = |rest| Start::At(process.fs.root(), Cow::Owned(rest));
     let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
     let leads = first == b".."
         || first == b"." && path.len() > 1
         || process.prefix.split(|&byte| byte == b'/').any(|name| !name.is_empty() && name == first);
-    if !leads {
-        return None;
+    if leads
+        && let Some(whole) = whole()
+        && let Some(rest) = strip_prefix(&process.prefix, &whole)
+    {
+        return Some(below(if rest.is_empty() { b".".to_vec() } else { rest.to_vec() }));
     }
-    let mut whole = base()?;
-    whole.push(b'/');
-    whole.extend_from_slice(path);
-    let rest = strip_prefix(&process.prefix, &whole)?;
-    let rest = if rest.is_empty() { b".".to_vec() } else { rest.to_vec() };
-    Some(Start::At(process.fs.root(), Cow::Owned(rest)))
+    links::leave(process, whole, follow).map(below)
 }
 
 /// The path of a directory descriptor of the kernel's.

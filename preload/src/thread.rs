@@ -17,7 +17,7 @@
 
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::cancel;
 use crate::signal::{self, Kept};
@@ -42,6 +42,8 @@ pub struct Thread {
     pub mask: AtomicU64,
     /// Whether the kernel would restart a call that the kept signal interrupts.
     pub restarts: AtomicBool,
+    /// What became of the paths of the call that the thread makes (see [`crate::links`]).
+    pub links: AtomicU8,
     /// The kept signal, while `PENDING`.
     pub kept: UnsafeCell<Kept>,
     /// The kept signals of faults' numbers, while `SENT`; number 0: none.

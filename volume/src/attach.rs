@@ -37,7 +37,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Address space kept for growth at most.
 const RESERVE_MAX: u64 = 16 << 40;
@@ -283,6 +283,9 @@ fn attach_private(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, V
     attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
+/// How long an attachment waits for those that read the volume as it lies.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// One call of attach.
 struct Attempt<'a> {
     path: &'a Path,
@@ -321,6 +324,11 @@ impl Attempt<'_> {
         if others.is_none() && held(REGION_WRITERS)? {
             let directory = liveness.directory().unwrap_or(self.path).to_owned();
             return Err(liveness::gone("attach", self.path, &directory));
+        }
+        let begun = Instant::now();
+        while others.is_none() && held(REGION_READERS)? && begun.elapsed() < PATIENCE {
+            // Most often `solera info`, or somebody like it, which is done in a moment.
+            std::thread::sleep(Duration::from_millis(1));
         }
         if others.is_none() && held(REGION_READERS)? {
             let found = "read-only attachments are reading it as it lies";

@@ -183,6 +183,25 @@ fn a_reader_without_write_permission_sees_a_clean_volume_only_alone() {
 }
 
 #[test]
+fn an_attachment_waits_for_whoever_looks_at_an_idle_volume() {
+    let place = Place::formatted("looked-at");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                volume::info(place.path()).expect("info");
+            }
+        });
+        for round in 0..50 {
+            let volume = place.attach();
+            put(&volume, &format!("{round}"), b"hello");
+            volume.detach().expect("detached");
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn a_removed_anchor_directory_does_not_bring_up_a_second_runtime() {
     if role("anchor") {
         let error = attach(Place::of_parent().path(), &AttachOptions::default()).err();
