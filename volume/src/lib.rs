@@ -74,6 +74,8 @@ mod repair_tests;
 mod runtime;
 mod snapshot;
 mod summed;
+#[cfg(test)]
+mod summed_tests;
 mod superblock;
 #[cfg(test)]
 mod testing;
