@@ -2,8 +2,9 @@
 //!
 //! A path is the volume's if its text, resolved from the process's working directory or the given
 //! directory descriptor, reaches the prefix; or if it starts at a directory of the volume. Symlinks
-//! *outside* are looked into only where the kernel does not find what they lead to (`links`). `/proc/self/fd/N`, `/dev/fd/N` and `/dev/std*` that name a
-//! descriptor of ours mean that descriptor.
+//! *outside* are looked into only where the kernel does not find what they lead to (`links`).
+//! `/proc/self/fd/N`, `/dev/fd/N` and `/dev/std*` that name a descriptor of ours mean that
+//! descriptor.
 
 use std::borrow::Cow;
 use std::ffi::{CString, c_int};

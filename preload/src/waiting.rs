@@ -61,8 +61,8 @@ pub fn splice(
 }
 
 /// Waits until a pipe can be read or written (`POLLIN`, `POLLOUT`), unless nobody waits for it or it
-/// is not open for that: then the call on it says so. For calls that are cancellation points: `BEGIN_ANEW` when there is something to act
-/// on.
+/// is not open for that: then the call on it says so. For calls that are cancellation points:
+/// `BEGIN_ANEW` when there is something to act on.
 pub fn ready(pipe: BorrowedFd<'_>, events: i16) -> Result<(), Errno> {
     let mut asked = libc::pollfd { fd: pipe.as_raw_fd(), events, revents: 0 };
     let at = (&raw mut asked) as usize;

@@ -23,7 +23,7 @@ use crate::layout::{
 };
 use crate::liveness::{
     self, AttachGuard, Liveness, REGION_READERS, REGION_WRITERS, leave_region, region_held,
-    share_region,
+    share_region, stays_read,
 };
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::recovery::Recovery;
@@ -37,7 +37,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Address space kept for growth at most.
 const RESERVE_MAX: u64 = 16 << 40;
@@ -283,9 +283,6 @@ fn attach_private(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, V
     attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
-/// How long an attachment waits for those that read the volume as it lies.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// One call of attach.
 struct Attempt<'a> {
     path: &'a Path,
@@ -325,12 +322,8 @@ impl Attempt<'_> {
             let directory = liveness.directory().unwrap_or(self.path).to_owned();
             return Err(liveness::gone("attach", self.path, &directory));
         }
-        let begun = Instant::now();
-        while others.is_none() && held(REGION_READERS)? && begun.elapsed() < PATIENCE {
-            // Most often `solera info`, or somebody like it, which is done in a moment.
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        if others.is_none() && held(REGION_READERS)? {
+        let read = || stays_read(region.fd()).map_err(|errno| self.system("its locks", errno));
+        if others.is_none() && read()? {
             let found = "read-only attachments are reading it as it lies";
             return Err(self.fail(ErrorKind::InUse, found, "wait until they have detached"));
         }

@@ -157,6 +157,18 @@ pub(crate) fn share_region(fd: RawFd, at: i64) -> Result<(), Errno> {
     set_lock(fd, libc::F_OFD_SETLK, libc::F_RDLCK, at)
 }
 
+/// Whether somebody reads the volume as it lies, and goes on doing so for 5 s: most often it is
+/// `solera info`, or somebody like it, which is done in a moment.
+pub(crate) fn stays_read(fd: RawFd) -> Result<bool, Errno> {
+    for _ in 0..5_000 {
+        if !region_held(fd, REGION_READERS)? {
+            return Ok(false);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    region_held(fd, REGION_READERS)
+}
+
 /// Gives a forked child an open description of the region of its own, under the same number, so
 /// that its parent's detach does not unlock the byte for it too. Where that is impossible (no
 /// `/proc`, no permission any more) they go on sharing one.
