@@ -19,7 +19,7 @@
 //! | `sockets` | local sockets by path |
 //! | `stdio`, `wide`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
 //! | `spawn`, `exec`, `loadable`, `variadic` | the same, of programs |
-//! | `syscall` | system calls by number |
+//! | `syscall`, `openat2` | system calls by number |
 //! | `refused`, `rings`, `report` | what is not served, and why |
 
 mod aio;
@@ -47,6 +47,7 @@ mod mapping;
 mod messages;
 mod names;
 mod open;
+mod openat2;
 mod owners;
 mod paths;
 mod pointers;

@@ -47,28 +47,41 @@ pub fn open_at(
         target => target,
     };
     taken?;
-    if let Some(attr) = special_target(process, &target)?
+    match open_found(process, &target, flags, mode)? {
+        Ok(fd) => Ok(fd),
+        Err(path) => Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr())),
+    }
+}
+
+/// Opens what a path led to; `Err(path)`: it is the kernel's.
+pub fn open_found(
+    process: &Process,
+    target: &Target,
+    flags: c_int,
+    mode: c_uint,
+) -> Served<Result<c_int, Vec<u8>>> {
+    if let Some(attr) = special_target(process, target)?
         && flags & libc::O_PATH == 0
     {
-        return special::open(process, &attr, flags);
+        return special::open(process, &attr, flags).map(Ok);
     }
     // As in the kernel, without a number nothing is made or emptied.
     let number = match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE) {
         0 | libc::O_DIRECTORY => None,
         _ => Some(fdtable::reserve(0, flags & libc::O_CLOEXEC != 0)?),
     };
-    let opened = open_target(process, &target, flags, mode);
+    let opened = open_target(process, target, flags, mode);
     match (opened, number) {
         (Ok(Opened::Here(desc)), Some(fd)) => {
             process.install_at(desc, fd);
-            Ok(fd)
+            Ok(Ok(fd))
         }
         (Ok(Opened::Here(desc)), None) => {
-            Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?)
+            Ok(Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?))
         }
         (Ok(Opened::Outside(path)), number) => {
             number.into_iter().for_each(fdtable::close_number);
-            Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr()))
+            Ok(Err(path))
         }
         (Err(stop), number) => {
             number.into_iter().for_each(fdtable::close_number);
@@ -116,7 +129,7 @@ fn open_target(process: &Process, target: &Target, flags: c_int, mode: c_uint) -
 
 /// The flags as the kernel takes them: `O_PATH` leaves only what says how the path is walked, a
 /// directory is never made, and a file without a name is made to be written.
-const fn taken(flags: c_int) -> Result<c_int, Errno> {
+pub const fn taken(flags: c_int) -> Result<c_int, Errno> {
     const WALK: c_int = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     const NAMELESS: c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
     const MADE: c_int = libc::O_DIRECTORY | libc::O_CREAT;

@@ -13,8 +13,7 @@ use vfs::Errno;
 use crate::entry::{Served, Stop, interpose, outside, set_errno};
 use crate::fdtable;
 use crate::lifecycle;
-use crate::paths::{self, Target};
-use crate::pointers::{Out, Text};
+use crate::openat2;
 use crate::process::Process;
 use crate::rings;
 
@@ -137,7 +136,7 @@ fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_lon
     let [a, b, c, d, _, f] = *given;
     let (fd, text) = (a as c_int, b as *const c_char);
     match number {
-        libc::SYS_openat2 => return open_how(process, given),
+        libc::SYS_openat2 => return openat2::open(process, given),
         libc::SYS_io_setup => return Err(rings::begun("io_setup")),
         libc::SYS_io_uring_setup => return Err(rings::begun("io_uring_setup")),
         libc::SYS_exit_group => {
@@ -183,25 +182,6 @@ fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_lon
             }
         }
     }))
-}
-
-/// `openat2`: as `openat`; the rules for its walk are not known here.
-fn open_how(process: &Process, given: &Arguments) -> Served<c_long> {
-    let [dirfd, path, how, size, ..] = *given;
-    let (dirfd, path) = (dirfd as c_int, Text(path as *const c_char));
-    if matches!(paths::resolve(process, dirfd, path.bytes()?, true), Ok(Target::Kernel)) {
-        return Err(Stop::Kernel);
-    }
-    if size < size_of::<[u64; 3]>() {
-        return Err(Stop::Errno(Errno::INVAL));
-    }
-    let [flags, mode, rules] = Out(how as *mut [u64; 3]).value()?;
-    if rules != 0 {
-        // As a kernel that does not have the call: programs then do without.
-        return Err(Stop::Refused("openat2-resolve", Errno::NOSYS));
-    }
-    // SAFETY: the program's own path.
-    Ok(outside(|| unsafe { libc::openat(dirfd, path.0, flags as c_int, mode as u32) }).into())
 }
 
 type IntCall = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_int;

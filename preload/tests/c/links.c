@@ -168,26 +168,79 @@ static void standard_streams(void) {
     SAY(fcntl(fd, F_GETFD));
 }
 
+// Whether the walk ends above the place of the test.
+static int leaves(const char *path, uint64_t way, int from) {
+    if (way & (RESOLVE_BENEATH | RESOLVE_IN_ROOT))
+        return 0;
+    return *path == '/' || strstr(path, "out-link") || strstr(path, "rooted") ||
+           strstr(path, "high") || !strncmp(path, "..", 2) || strstr(path, "../..") ||
+           (from && strstr(path, "up"));
+}
+
+static void structures(int dir) {
+    struct { struct open_how how; uint64_t later; } how = {{.resolve = RESOLVE_BENEATH}, 0};
+    WORKS(syscall(SYS_openat2, dir, "file", &how, sizeof how));
+    how.later = 1;
+    SAY(syscall(SYS_openat2, dir, "file", &how, sizeof how));
+    SAY(syscall(SYS_openat2, dir, "file", &how, 16));
+    SAY(syscall(SYS_openat2, dir, "file", &how, 5000));
+    SAY(syscall(SYS_openat2, dir, "file", NULL, sizeof how.how));
+    how.how.mode = 0600;
+    SAY(syscall(SYS_openat2, dir, "file", &how, sizeof how.how));
+    how.how.flags = O_RDWR | O_CREAT | O_EXCL;
+    SAY(syscall(SYS_openat2, dir, "file", &how, sizeof how.how));
+    WORKS(syscall(SYS_openat2, dir, "dir/made", &how, sizeof how.how));
+    SAY(syscall(SYS_openat2, dir, "dir/../../made", &how, sizeof how.how));
+    SAY(unlink("dir/made"));
+    how.how.mode = 0100600;
+    SAY(syscall(SYS_openat2, dir, "file", &how, sizeof how.how));
+    how.how = (struct open_how){.flags = O_PATH | O_APPEND};
+    SAY(syscall(SYS_openat2, dir, "file", &how, sizeof how.how));
+    how.how = (struct open_how){.flags = 1ul << 40};
+    SAY(syscall(SYS_openat2, dir, "file", &how, sizeof how.how));
+    how.how = (struct open_how){.flags = O_RDWR | O_TRUNC, .resolve = RESOLVE_CACHED};
+    SAY(syscall(SYS_openat2, dir, "file", &how, sizeof how.how));
+}
+
 static void resolved(void) {
     static const char *const paths[] = {"dir/inner", "../x", "dir/../file", "/etc/passwd", "link",
-                                        "out-link", "dir/up", "dir", "none", "dir/."};
+                                        "out-link", "dir/up", "dir", "none", "dir/.",
+                                        "rooted", "high", "loop", "dir/../../file", "..", "/", "",
+                                        "file/", "file/x", "dir//inner", "/file", "/dir/up/", "dir/..",
+                                        "none/x", "/../../file", "./link", "link/"};
     static const uint64_t ways[] = {0,
                                     RESOLVE_BENEATH,
                                     RESOLVE_IN_ROOT,
                                     RESOLVE_NO_SYMLINKS,
                                     RESOLVE_NO_MAGICLINKS,
-                                    RESOLVE_NO_XDEV};
-    int dir = open(".", O_RDONLY);
+                                    RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH,
+                                    RESOLVE_NO_SYMLINKS | RESOLVE_IN_ROOT,
+                                    RESOLVE_IN_ROOT | RESOLVE_BENEATH,
+                                    1 << 20};
+    symlink("/file", "rooted");
+    symlink("../../file", "high");
+    symlink("loop", "loop");
+    int dir = open(".", O_RDONLY), below = open("dir", O_PATH);
     for (unsigned path = 0; path < sizeof paths / sizeof *paths; path++)
         for (unsigned way = 0; way < sizeof ways / sizeof *ways; way++) {
-            struct open_how how = {.flags = O_RDONLY, .resolve = ways[way]};
-            if (ways[way] == 0 && paths[path][0] == '/')
-                continue;
-            long fd = syscall(SYS_openat2, dir, paths[path], &how, sizeof how);
-            fprintf(results, "openat2 %s %lx: %s\n", paths[path], (long)ways[way],
-                    fd < 0 ? strerrorname_np(errno) : "works");
-            close(fd);
+            struct open_how how = {.resolve = ways[way]};
+            static const int kinds[] = {O_RDONLY, O_PATH | O_NOFOLLOW, O_RDONLY | O_DIRECTORY};
+            for (unsigned kind = 0; kind < 3; kind++)
+                for (int from = 0; from < 2; from++) {
+                    how.flags = kinds[kind];
+                    // What lies above the place of the test is not the same everywhere.
+                    if (leaves(paths[path], ways[way], from))
+                        continue;
+                    long fd = syscall(SYS_openat2, from ? below : dir, paths[path], &how, sizeof how);
+                    struct stat info = {0};
+                    fprintf(results, "openat2 %s %lx %x %d: %s", paths[path], (long)ways[way],
+                            kinds[kind], from, fd < 0 ? strerrorname_np(errno) : "works");
+                    fstat(fd, &info);
+                    fprintf(results, " %o %ld\n", info.st_mode, S_ISDIR(info.st_mode) ? 0L : (long)info.st_size);
+                    close(fd);
+                }
         }
+    structures(dir);
 }
 
 int main(int argc, char **argv) {
@@ -205,7 +258,6 @@ int main(int argc, char **argv) {
     nameless();
     empty_paths();
     standard_streams();
-    if (argc > 2)
-        resolved();
+    resolved();
     return 0;
 }
