@@ -8,7 +8,7 @@
 //! Arguments that are pointers come as the wrappers of `pointers`.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use vfs::Errno;
 
@@ -144,6 +144,21 @@ fn serve_walked<T: Answer>(
     }
 }
 
+/// How often a number of ours was replaced by `dup2`.
+static REPLACED: AtomicU32 = AtomicU32::new(0);
+
+/// A number now stands for something else, and nobody has closed the old description yet.
+pub fn number_replaced() {
+    REPLACED.fetch_add(1, Ordering::Release);
+}
+
+/// Whether a number was replaced since this thread asked last: a call that found its description
+/// closed may find the new one. Nothing else of it has happened.
+fn is_replaced() -> bool {
+    let now = REPLACED.load(Ordering::Acquire);
+    here().replaced.swap(now, Ordering::Relaxed) != now
+}
+
 /// What a call that failed tells the program; `None`: it is made again.
 #[cold]
 fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
@@ -164,6 +179,7 @@ fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
             report::refused(function, reason, errno);
             Some(errno)
         }
+        Stop::Errno(Errno::BADF) => (!is_replaced()).then_some(Errno::BADF),
         Stop::Errno(errno) => Some(errno),
         Stop::Kernel => unreachable!("served by the kernel"),
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use rustix::io::{DupFlags, FdFlags};
 use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
 
-use crate::entry::{DONE, Served, Stop, interpose};
+use crate::entry::{self, DONE, Served, Stop, interpose};
 use crate::fdtable;
 use crate::owners;
 use crate::pointers::Out;
@@ -48,26 +48,34 @@ fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> S
         <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(new)
     });
     let mut duplicate = || rustix::io::dup3(from, &mut to, flags);
-    if in_the_way {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        if limit.is_some_and(|limit| new as u64 >= limit) {
-            return Err(Stop::Errno(Errno::BADF));
-        }
-        rustix::io::fcntl_getfd(from)?;
-        process.make_way(new, &mut duplicate)?;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    if limit.is_some_and(|limit| new as u64 >= limit) {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    // Who uses the number meanwhile meets what it stood for or what it will: so the table changes
+    // before the kernel's number if the new file is ours, and after it otherwise.
+    let replaced = if source.is_some() && !in_the_way {
+        let before = fdtable::duplicate(old, new);
+        duplicate().inspect_err(|_| fdtable::restore(new, before))?;
+        fdtable::description_of(before)
     } else {
-        duplicate()?;
-    }
-    let replaced = fdtable::clear(new);
-    if let Some(desc) = source {
-        fdtable::set_shared(old);
-        fdtable::set(new, desc, true);
-        if fdtable::is_handed(old) {
-            fdtable::set_handed(new);
+        if in_the_way {
+            rustix::io::fcntl_getfd(from)?;
+            process.make_way(new, &mut duplicate)?;
+        } else {
+            duplicate()?;
         }
-    }
-    let replaced = replaced.map(|(desc, _)| (desc, !fdtable::holds(desc) && !maps.holds(desc)));
+        let replaced = fdtable::clear(new).map(|(desc, _)| desc);
+        if source.is_some() {
+            fdtable::duplicate(old, new);
+        }
+        replaced
+    };
+    let replaced = replaced.map(|desc| (desc, !fdtable::holds(desc) && !maps.holds(desc)));
     drop(maps);
+    if replaced.is_some() {
+        entry::number_replaced();
+    }
     if let Some((desc, last)) = replaced {
         // As in the kernel, errors of the silent close are lost.
         let _ = process.forget(desc, last);

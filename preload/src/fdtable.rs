@@ -131,6 +131,27 @@ pub fn set(fd: c_int, desc: Desc, shared: bool) {
     }
 }
 
+/// Puts `new` where `old` stands: at no moment between does it stand for nothing. Gives the word
+/// that stood there, for [`restore`] and [`description_of`]. Structure lock held.
+pub fn duplicate(old: c_int, new: c_int) -> u64 {
+    set_shared(old);
+    HIGHEST.fetch_max(new, Ordering::AcqRel);
+    let word = slot(old).map_or(0, |slot| slot.load(Ordering::Relaxed));
+    slot(new).map_or(0, |slot| slot.swap(word, Ordering::AcqRel))
+}
+
+/// Undoes that: the number was not to be had. Structure lock held.
+pub fn restore(fd: c_int, word: u64) {
+    if let Some(slot) = slot(fd) {
+        slot.store(word, Ordering::Release);
+    }
+}
+
+/// The description in a word.
+pub fn description_of(word: u64) -> Option<Desc> {
+    unpack(word)
+}
+
 /// Says that `fd` is in hand-over form. Structure lock held.
 pub fn set_handed(fd: c_int) {
     if let Some(slot) = slot(fd) {

@@ -44,6 +44,8 @@ pub struct Thread {
     pub restarts: AtomicBool,
     /// What became of the paths of the call that the thread makes (see [`crate::links`]).
     pub links: AtomicU8,
+    /// How many replaced numbers it has looked at (see `entry`).
+    pub replaced: AtomicU32,
     /// The kept signal, while `PENDING`.
     pub kept: UnsafeCell<Kept>,
     /// The kept signals of faults' numbers, while `SENT`; number 0: none.

@@ -580,8 +580,13 @@ impl Volume {
         if last && guard.is_ok() {
             self.bury_the_dead()?;
             self.refresh_size()?;
-            // What is in flight needs this epoch: the next one joins it.
-            if !self.is_any_in_flight()?
+            // What the dead held may have become an orphan.
+            if self.has_orphans()? {
+                self.drop_orphans()?;
+            }
+            // What is in flight needs this epoch: the next one joins it. An orphan whose byte became
+            // free after the last look is not dropped: then the next one recovers.
+            if !self.has_orphans()?
                 && self.is_alone()?
                 && !self.damaged()?
                 && !self.sweep_demanded()?

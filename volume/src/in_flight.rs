@@ -105,9 +105,4 @@ impl Volume {
             result => result,
         }
     }
-
-    /// Whether any description is in flight, with nobody attached who holds it.
-    pub(crate) fn is_any_in_flight(&self) -> Result<bool> {
-        Ok(self.has_orphans()? && self.liveness.is_anchor_locked(0, 0))
-    }
 }
