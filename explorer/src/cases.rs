@@ -258,18 +258,16 @@ fn rename_calls() -> Vec<(&'static str, Vec<Action>)> {
     ]
 }
 
+/// Between the files of the first two slots.
+fn relink(from_offset: u64, to_offset: u64, length: u64) -> Action {
+    Action::Relink { from: 0, from_offset, to: 1, to_offset, length }
+}
+
 fn two_files() -> (Start, Vec<Case>) {
     let mut build = filled("a", 1, &[(0, 24_576)]);
     build.extend(filled("b", 2, &[(0, 16_484)]));
     build.extend(filled("c", 3, &[(0, 100), (8192, 4096)]));
     let both = |one, two| vec![open(one, 0), open(two, 1)];
-    let relink = |from_offset, to_offset, length| Action::Relink {
-        from: 0,
-        from_offset,
-        to: 1,
-        to_offset,
-        length,
-    };
     let copy = |from_offset, to_offset, length| Action::CopyRange {
         from: 0,
         from_offset,
@@ -298,13 +296,6 @@ fn two_leaves() -> (Start, Vec<Case>) {
     let mut build = filled("a", 1, &[(0, 2 * MIB), (2 * MIB, 8192)]);
     build.extend(filled("b", 2, &[(0, 2 * MIB)]));
     let before = || vec![open("a", 0), open("b", 1)];
-    let relink = |from_offset, to_offset, length| Action::Relink {
-        from: 0,
-        from_offset,
-        to: 1,
-        to_offset,
-        length,
-    };
     let case = |name: &str, call| Case { name: name.into(), before: before(), calls: vec![call] };
     let cases = vec![
         case("relink-leaf", relink(0, 0, 2 * MIB)),

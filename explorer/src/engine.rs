@@ -88,29 +88,6 @@ impl Engine {
         self.fill_slot(slot, desc)
     }
 
-    fn change_name(&mut self, action: &Action) -> Option<Outcome> {
-        Some(match action {
-            Action::Create { path, kind, mode } => self.create(path, *kind, *mode, ""),
-            Action::Symlink { path, target } => self.create(path, Kind::Symlink, 0o777, target),
-            Action::Temporary { dir, slot, exclusive } => self.temporary(dir, *slot, *exclusive),
-            Action::Link { from, to } => self.resolve(from).and_then(|node| self.link(node, to)),
-            Action::LinkOpen { slot, to } => self
-                .desc(*slot)
-                .and_then(|desc| self.fs.describe(desc))
-                .and_then(|(node, _)| self.link(node, to)),
-            Action::Unlink { path } => self
-                .place(path)
-                .and_then(|(dir, name)| self.fs.unlink(dir, name))
-                .map(|()| Value::Done),
-            Action::RemoveDir { path } => self
-                .place(path)
-                .and_then(|(dir, name)| self.fs.remove_dir(dir, name))
-                .map(|()| Value::Done),
-            Action::Rename { from, to, flags } => self.rename(from, to, *flags),
-            _ => return None,
-        })
-    }
-
     fn link(&self, node: Node, to: &str) -> Outcome {
         let (dir, name) = self.place(to)?;
         self.fs.link(node, dir, name).map(|()| Value::Done)
@@ -125,34 +102,6 @@ impl Engine {
 
     fn set_attr(&self, path: &str, change: &SetAttr) -> Outcome {
         self.resolve(path).and_then(|node| self.fs.set_attr(node, change)).map(|()| Value::Done)
-    }
-
-    fn change_attributes(&self, action: &Action) -> Option<Outcome> {
-        let none = SetAttr::default();
-        Some(match action {
-            Action::SetMode { path, mode } => {
-                self.set_attr(path, &SetAttr { mode: Some(*mode), ..none })
-            }
-            Action::SetOwner { path, uid, gid } => {
-                self.set_attr(path, &SetAttr { uid: Some(*uid), gid: Some(*gid), ..none })
-            }
-            Action::SetTimes { path, atime, mtime } => {
-                self.set_attr(path, &SetAttr { atime: Some(*atime), mtime: Some(*mtime), ..none })
-            }
-            Action::SetXattr { path, name, tag, length, flags } => self
-                .resolve(path)
-                .and_then(|node| {
-                    self.fs.set_xattr(node, name.as_bytes(), &fill(*tag, *length), *flags)
-                })
-                .map(|()| Value::Done),
-            Action::RemoveXattr { path, name } => self
-                .resolve(path)
-                .and_then(|node| self.fs.remove_xattr(node, name.as_bytes()))
-                .map(|()| Value::Done),
-            Action::GetXattr { path, name, room } => self.get_xattr(path, name, *room),
-            Action::ListXattr { path } => self.list_xattr(path),
-            _ => return None,
-        })
     }
 
     fn get_xattr(&self, path: &str, name: &str, room: usize) -> Outcome {
@@ -195,26 +144,6 @@ impl Engine {
         })?;
         assert!(ascending, "read_dir tells entries in ascending order of cookies");
         Ok(entries)
-    }
-
-    fn look(&self, action: &Action) -> Option<Outcome> {
-        Some(match action {
-            Action::Stat { path } => self.resolve(path).and_then(|node| self.stat(node)),
-            Action::StatOpen { slot } => self
-                .desc(*slot)
-                .and_then(|desc| self.fs.describe(desc))
-                .and_then(|(node, _)| self.stat(node)),
-            Action::ReadLink { path } => self.resolve(path).and_then(|node| {
-                let mut target = vec![0; 4096];
-                let length = self.fs.read_link(node, &mut target)?;
-                target.truncate(length);
-                Ok(Value::Bytes(target))
-            }),
-            Action::ReadDir { path } => {
-                self.resolve(path).and_then(|node| self.entries(node)).map(Value::Entries)
-            }
-            _ => return None,
-        })
     }
 
     fn stat(&self, node: Node) -> Outcome {
@@ -301,6 +230,108 @@ impl Engine {
         }
         self.fs.truncate(node, size).map(|()| Value::Done)
     }
+}
+
+/// A node to be made for this process.
+fn new_node(kind: Kind, mode: u32, target: &[u8]) -> NewNode<'_> {
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
+    NewNode { kind, mode, uid, gid, rdev: 0, target }
+}
+
+/// The names of a `listxattr` answer that programs set, sorted.
+pub(crate) fn split_names(list: &[u8]) -> Vec<Vec<u8>> {
+    let names = list.split(|&byte| byte == 0).filter(|name| name.starts_with(b"user."));
+    let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+    names.sort();
+    names
+}
+
+/// What is compared of a node's attributes.
+#[must_use]
+pub fn reduce(attr: &Attr) -> Stat {
+    let sized = matches!(attr.kind, Kind::File | Kind::Symlink);
+    Stat {
+        kind: attr.kind.d_type(),
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink,
+        size: if sized { attr.size } else { 0 },
+    }
+}
+
+impl System for Engine {
+    fn change_name(&mut self, action: &Action) -> Option<Outcome> {
+        Some(match action {
+            Action::Create { path, kind, mode } => self.create(path, *kind, *mode, ""),
+            Action::Symlink { path, target } => self.create(path, Kind::Symlink, 0o777, target),
+            Action::Temporary { dir, slot, exclusive } => self.temporary(dir, *slot, *exclusive),
+            Action::Link { from, to } => self.resolve(from).and_then(|node| self.link(node, to)),
+            Action::LinkOpen { slot, to } => self
+                .desc(*slot)
+                .and_then(|desc| self.fs.describe(desc))
+                .and_then(|(node, _)| self.link(node, to)),
+            Action::Unlink { path } => self
+                .place(path)
+                .and_then(|(dir, name)| self.fs.unlink(dir, name))
+                .map(|()| Value::Done),
+            Action::RemoveDir { path } => self
+                .place(path)
+                .and_then(|(dir, name)| self.fs.remove_dir(dir, name))
+                .map(|()| Value::Done),
+            Action::Rename { from, to, flags } => self.rename(from, to, *flags),
+            _ => return None,
+        })
+    }
+
+    fn change_attributes(&mut self, action: &Action) -> Option<Outcome> {
+        let none = SetAttr::default();
+        Some(match action {
+            Action::SetMode { path, mode } => {
+                self.set_attr(path, &SetAttr { mode: Some(*mode), ..none })
+            }
+            Action::SetOwner { path, uid, gid } => {
+                self.set_attr(path, &SetAttr { uid: Some(*uid), gid: Some(*gid), ..none })
+            }
+            Action::SetTimes { path, atime, mtime } => {
+                self.set_attr(path, &SetAttr { atime: Some(*atime), mtime: Some(*mtime), ..none })
+            }
+            Action::SetXattr { path, name, tag, length, flags } => self
+                .resolve(path)
+                .and_then(|node| {
+                    self.fs.set_xattr(node, name.as_bytes(), &fill(*tag, *length), *flags)
+                })
+                .map(|()| Value::Done),
+            Action::RemoveXattr { path, name } => self
+                .resolve(path)
+                .and_then(|node| self.fs.remove_xattr(node, name.as_bytes()))
+                .map(|()| Value::Done),
+            Action::GetXattr { path, name, room } => self.get_xattr(path, name, *room),
+            Action::ListXattr { path } => self.list_xattr(path),
+            _ => return None,
+        })
+    }
+
+    fn look(&mut self, action: &Action) -> Option<Outcome> {
+        Some(match action {
+            Action::Stat { path } => self.resolve(path).and_then(|node| self.stat(node)),
+            Action::StatOpen { slot } => self
+                .desc(*slot)
+                .and_then(|desc| self.fs.describe(desc))
+                .and_then(|(node, _)| self.stat(node)),
+            Action::ReadLink { path } => self.resolve(path).and_then(|node| {
+                let mut target = vec![0; 4096];
+                let length = self.fs.read_link(node, &mut target)?;
+                target.truncate(length);
+                Ok(Value::Bytes(target))
+            }),
+            Action::ReadDir { path } => {
+                self.resolve(path).and_then(|node| self.entries(node)).map(Value::Entries)
+            }
+            _ => return None,
+        })
+    }
 
     fn change_content(&mut self, action: &Action) -> Outcome {
         match *action {
@@ -346,49 +377,5 @@ impl Engine {
             Action::SyncAll => self.fs.sync_all().map(|()| Value::Done),
             _ => Err(Errno::NOSYS),
         }
-    }
-}
-
-/// A node to be made for this process.
-fn new_node(kind: Kind, mode: u32, target: &[u8]) -> NewNode<'_> {
-    let uid = rustix::process::geteuid().as_raw();
-    let gid = rustix::process::getegid().as_raw();
-    NewNode { kind, mode, uid, gid, rdev: 0, target }
-}
-
-/// The names of a `listxattr` answer that programs set, sorted.
-pub(crate) fn split_names(list: &[u8]) -> Vec<Vec<u8>> {
-    let names = list.split(|&byte| byte == 0).filter(|name| name.starts_with(b"user."));
-    let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
-    names.sort();
-    names
-}
-
-/// What is compared of a node's attributes.
-#[must_use]
-pub fn reduce(attr: &Attr) -> Stat {
-    let sized = matches!(attr.kind, Kind::File | Kind::Symlink);
-    Stat {
-        kind: attr.kind.d_type(),
-        mode: attr.mode,
-        uid: attr.uid,
-        gid: attr.gid,
-        nlink: attr.nlink,
-        size: if sized { attr.size } else { 0 },
-    }
-}
-
-impl System for Engine {
-    fn apply(&mut self, action: &Action) -> Outcome {
-        if let Some(outcome) = self.change_name(action) {
-            return outcome;
-        }
-        if let Some(outcome) = self.change_attributes(action) {
-            return outcome;
-        }
-        if let Some(outcome) = self.look(action) {
-            return outcome;
-        }
-        self.change_content(action)
     }
 }

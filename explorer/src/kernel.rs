@@ -47,74 +47,6 @@ impl Kernel {
         Ok(Value::Done)
     }
 
-    fn change_name(&mut self, action: &Action) -> Option<Outcome> {
-        let result = match action {
-            Action::Create { path, kind, mode } => return Some(self.create(path, *kind, *mode)),
-            Action::Symlink { path, target } => rustix::fs::symlink(target, self.path(path)),
-            Action::Temporary { dir, slot, exclusive } => {
-                let exclusive = if *exclusive { OFlags::EXCL } else { OFlags::empty() };
-                let flags = OFlags::TMPFILE | OFlags::RDWR | exclusive;
-                let fd = rustix::fs::open(self.path(dir), flags, Mode::from_raw_mode(0o600));
-                fd.map(|fd| self.slots[*slot] = Some(fd))
-            }
-            Action::Link { from, to } => rustix::fs::link(self.path(from), self.path(to)),
-            Action::LinkOpen { slot, to } => self.fd(*slot).and_then(|fd| {
-                let to = self.path(to);
-                rustix::fs::linkat(fd, "", rustix::fs::CWD, to, AtFlags::EMPTY_PATH)
-            }),
-            Action::Unlink { path } => rustix::fs::unlink(self.path(path)),
-            Action::RemoveDir { path } => rustix::fs::rmdir(self.path(path)),
-            Action::Rename { from, to, flags } => {
-                let flags = RenameFlags::from_bits_retain(*flags);
-                let (from, to) = (self.path(from), self.path(to));
-                rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, flags)
-            }
-            _ => return None,
-        };
-        Some(result.map(|()| Value::Done))
-    }
-
-    fn change_attributes(&self, action: &Action) -> Option<Outcome> {
-        let here = rustix::fs::CWD;
-        let result = match action {
-            Action::SetMode { path, mode } => {
-                let mode = Mode::from_raw_mode(*mode);
-                rustix::fs::chmodat(here, self.path(path), mode, AtFlags::empty())
-            }
-            Action::SetOwner { path, uid, gid } => {
-                let owner = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
-                let flags = AtFlags::SYMLINK_NOFOLLOW;
-                rustix::fs::chownat(here, self.path(path), owner.0, owner.1, flags)
-            }
-            Action::SetTimes { path, atime, mtime } => {
-                let time = |nanos: &i64| Timespec {
-                    tv_sec: nanos.div_euclid(1_000_000_000),
-                    tv_nsec: nanos.rem_euclid(1_000_000_000),
-                };
-                let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
-                rustix::fs::utimensat(here, self.path(path), &times, AtFlags::SYMLINK_NOFOLLOW)
-            }
-            Action::SetXattr { path, name, tag, length, flags } => {
-                let flags = XattrFlags::from_bits_retain(*flags);
-                let value = fill(*tag, *length);
-                rustix::fs::lsetxattr(self.path(path), name.as_str(), &value, flags)
-            }
-            Action::RemoveXattr { path, name } => {
-                rustix::fs::lremovexattr(self.path(path), name.as_str())
-            }
-            Action::GetXattr { path, name, room } => {
-                return Some(self.get_xattr(path, name, *room));
-            }
-            Action::ListXattr { path } => {
-                let mut list = vec![0; 65536];
-                let length = rustix::fs::llistxattr(self.path(path), &mut list[..]);
-                return Some(length.map(|length| Value::Names(split_names(&list[..length]))));
-            }
-            _ => return None,
-        };
-        Some(result.map(|()| Value::Done))
-    }
-
     fn get_xattr(&self, path: &str, name: &str, room: usize) -> Outcome {
         let mut value = vec![0; if room == 0 { 65536 } else { room }];
         let length = rustix::fs::lgetxattr(self.path(path), name, &mut value[..])?;
@@ -140,19 +72,6 @@ impl Kernel {
         }
         entries.sort();
         Ok(Value::Entries(entries))
-    }
-
-    fn look(&self, action: &Action) -> Option<Outcome> {
-        Some(match action {
-            Action::Stat { path } => rustix::fs::lstat(self.path(path)).map(|stat| told(&stat)),
-            Action::StatOpen { slot } => {
-                self.fd(*slot).and_then(rustix::fs::fstat).map(|stat| told(&stat))
-            }
-            Action::ReadLink { path } => rustix::fs::readlink(self.path(path), Vec::new())
-                .map(|target| Value::Bytes(target.into_bytes())),
-            Action::ReadDir { path } => self.entries(path),
-            _ => return None,
-        })
     }
 
     fn read(&self, slot: usize, at: Option<u64>, length: u64) -> Outcome {
@@ -202,6 +121,102 @@ impl Kernel {
             Err(errno) => Err(errno),
         }
     }
+}
+
+fn told(stat: &rustix::fs::Stat) -> Value {
+    let kind = (stat.st_mode & libc::S_IFMT) >> 12;
+    let sized = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFLNK);
+    Value::Stat(Stat {
+        kind: kind as u8,
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        nlink: stat.st_nlink as u32,
+        size: if sized { stat.st_size as u64 } else { 0 },
+    })
+}
+
+impl System for Kernel {
+    fn change_name(&mut self, action: &Action) -> Option<Outcome> {
+        let result = match action {
+            Action::Create { path, kind, mode } => return Some(self.create(path, *kind, *mode)),
+            Action::Symlink { path, target } => rustix::fs::symlink(target, self.path(path)),
+            Action::Temporary { dir, slot, exclusive } => {
+                let exclusive = if *exclusive { OFlags::EXCL } else { OFlags::empty() };
+                let flags = OFlags::TMPFILE | OFlags::RDWR | exclusive;
+                let fd = rustix::fs::open(self.path(dir), flags, Mode::from_raw_mode(0o600));
+                fd.map(|fd| self.slots[*slot] = Some(fd))
+            }
+            Action::Link { from, to } => rustix::fs::link(self.path(from), self.path(to)),
+            Action::LinkOpen { slot, to } => self.fd(*slot).and_then(|fd| {
+                let to = self.path(to);
+                rustix::fs::linkat(fd, "", rustix::fs::CWD, to, AtFlags::EMPTY_PATH)
+            }),
+            Action::Unlink { path } => rustix::fs::unlink(self.path(path)),
+            Action::RemoveDir { path } => rustix::fs::rmdir(self.path(path)),
+            Action::Rename { from, to, flags } => {
+                let flags = RenameFlags::from_bits_retain(*flags);
+                let (from, to) = (self.path(from), self.path(to));
+                rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, flags)
+            }
+            _ => return None,
+        };
+        Some(result.map(|()| Value::Done))
+    }
+
+    fn change_attributes(&mut self, action: &Action) -> Option<Outcome> {
+        let here = rustix::fs::CWD;
+        let result = match action {
+            Action::SetMode { path, mode } => {
+                let mode = Mode::from_raw_mode(*mode);
+                rustix::fs::chmodat(here, self.path(path), mode, AtFlags::empty())
+            }
+            Action::SetOwner { path, uid, gid } => {
+                let owner = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::chownat(here, self.path(path), owner.0, owner.1, flags)
+            }
+            Action::SetTimes { path, atime, mtime } => {
+                let time = |nanos: &i64| Timespec {
+                    tv_sec: nanos.div_euclid(1_000_000_000),
+                    tv_nsec: nanos.rem_euclid(1_000_000_000),
+                };
+                let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
+                rustix::fs::utimensat(here, self.path(path), &times, AtFlags::SYMLINK_NOFOLLOW)
+            }
+            Action::SetXattr { path, name, tag, length, flags } => {
+                let flags = XattrFlags::from_bits_retain(*flags);
+                let value = fill(*tag, *length);
+                rustix::fs::lsetxattr(self.path(path), name.as_str(), &value, flags)
+            }
+            Action::RemoveXattr { path, name } => {
+                rustix::fs::lremovexattr(self.path(path), name.as_str())
+            }
+            Action::GetXattr { path, name, room } => {
+                return Some(self.get_xattr(path, name, *room));
+            }
+            Action::ListXattr { path } => {
+                let mut list = vec![0; 65536];
+                let length = rustix::fs::llistxattr(self.path(path), &mut list[..]);
+                return Some(length.map(|length| Value::Names(split_names(&list[..length]))));
+            }
+            _ => return None,
+        };
+        Some(result.map(|()| Value::Done))
+    }
+
+    fn look(&mut self, action: &Action) -> Option<Outcome> {
+        Some(match action {
+            Action::Stat { path } => rustix::fs::lstat(self.path(path)).map(|stat| told(&stat)),
+            Action::StatOpen { slot } => {
+                self.fd(*slot).and_then(rustix::fs::fstat).map(|stat| told(&stat))
+            }
+            Action::ReadLink { path } => rustix::fs::readlink(self.path(path), Vec::new())
+                .map(|target| Value::Bytes(target.into_bytes())),
+            Action::ReadDir { path } => self.entries(path),
+            _ => return None,
+        })
+    }
 
     fn change_content(&mut self, action: &Action) -> Outcome {
         match *action {
@@ -240,33 +255,5 @@ impl Kernel {
             Action::SyncAll | Action::Map { .. } => Ok(Value::Done),
             _ => Err(Errno::NOSYS),
         }
-    }
-}
-
-fn told(stat: &rustix::fs::Stat) -> Value {
-    let kind = (stat.st_mode & libc::S_IFMT) >> 12;
-    let sized = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFLNK);
-    Value::Stat(Stat {
-        kind: kind as u8,
-        mode: stat.st_mode & 0o7777,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        nlink: stat.st_nlink as u32,
-        size: if sized { stat.st_size as u64 } else { 0 },
-    })
-}
-
-impl System for Kernel {
-    fn apply(&mut self, action: &Action) -> Outcome {
-        if let Some(outcome) = self.change_name(action) {
-            return outcome;
-        }
-        if let Some(outcome) = self.change_attributes(action) {
-            return outcome;
-        }
-        if let Some(outcome) = self.look(action) {
-            return outcome;
-        }
-        self.change_content(action)
     }
 }

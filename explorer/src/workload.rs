@@ -228,8 +228,28 @@ pub type Outcome = Result<Value, Errno>;
 
 /// Something actions can be applied to.
 pub trait System {
+    /// Actions on names; `None` for any other, here and below.
+    fn change_name(&mut self, action: &Action) -> Option<Outcome>;
+    /// Actions on attributes.
+    fn change_attributes(&mut self, action: &Action) -> Option<Outcome>;
+    /// Actions that change nothing.
+    fn look(&mut self, action: &Action) -> Option<Outcome>;
+    /// All the rest.
+    fn change_content(&mut self, action: &Action) -> Outcome;
+
     /// Does it.
-    fn apply(&mut self, action: &Action) -> Outcome;
+    fn apply(&mut self, action: &Action) -> Outcome {
+        if let Some(outcome) = self.change_name(action) {
+            return outcome;
+        }
+        if let Some(outcome) = self.change_attributes(action) {
+            return outcome;
+        }
+        if let Some(outcome) = self.look(action) {
+            return outcome;
+        }
+        self.change_content(action)
+    }
 }
 
 /// Open-file slots that a system must provide.

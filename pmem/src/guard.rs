@@ -14,7 +14,8 @@
 //! Nothing here locks or allocates: the handler is safe in any thread at any time. A program that
 //! has *blocked* SIGBUS or SIGSEGV is killed by the kernel at such a fault, as without us.
 
-use std::arch::{asm, global_asm, naked_asm};
+use crate::interrupt::system_call;
+use std::arch::{global_asm, naked_asm};
 use std::ffi::c_void;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -127,38 +128,14 @@ static PREVIOUS_BUS: Previous =
 static PREVIOUS_SEGV: Previous =
     Previous { handler: AtomicUsize::new(0), flags: AtomicUsize::new(0) };
 
-/// A system call without libc, whose wrappers a preload library may interpose.
-///
-/// # Safety
-///
-/// The arguments are what this system call demands.
-unsafe fn system_call(number: i64, arguments: [usize; 4]) -> i64 {
-    let result: i64;
-    // SAFETY: the caller vouches for the arguments; the clobbers are those of `syscall`.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") arguments[0],
-            in("rsi") arguments[1],
-            in("rdx") arguments[2],
-            in("r10") arguments[3],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
 /// Gets the action for `signal` and, if there is a `new` one, sets it.
 fn exchange_action(signal: i32, new: Option<&KernelAction>) -> KernelAction {
     let mut old = KernelAction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
     let new = new.map_or(0, |new| std::ptr::from_ref(new) as usize);
-    let arguments = [signal as usize, new, &raw mut old as usize, size_of::<u64>()];
+    let arguments = [signal as usize, new, &raw mut old as usize, size_of::<u64>(), 0, 0];
     // SAFETY: the kernel reads and writes whole `KernelAction`s with a mask of 8 bytes.
-    let failed = unsafe { system_call(libc::SYS_rt_sigaction, arguments) };
-    debug_assert_eq!(failed, 0, "these signals can be handled");
+    let done = unsafe { system_call(libc::SYS_rt_sigaction, arguments) };
+    debug_assert!(done.is_ok(), "these signals can be handled");
     old
 }
 
@@ -166,8 +143,9 @@ fn exchange_action(signal: i32, new: Option<&KernelAction>) -> KernelAction {
 fn raise(signal: i32) {
     let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
     let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
-    // SAFETY: plain numbers.
-    unsafe { system_call(libc::SYS_tgkill, [process, thread, signal as usize, 0]) };
+    let arguments = [process, thread, signal as usize, 0, 0, 0];
+    // SAFETY: plain numbers. A thread can signal itself.
+    let _ = unsafe { system_call(libc::SYS_tgkill, arguments) };
 }
 
 /// Where the kernel returns to after a handler: the `rt_sigreturn` system call.

@@ -123,3 +123,26 @@ fn counts_add_up() {
     assert_eq!(counts.fences.load(Relaxed), 3);
     assert_eq!(counts.streamed_bytes.load(Relaxed), 256);
 }
+
+/// By a direct store where the CPU has it, or through the cache: the same bytes, whole lines only,
+/// inside the region only.
+#[test]
+fn a_line_is_stored_whole_or_not_at_all() {
+    let line: [u8; 64] = std::array::from_fn(|index| index as u8 + 1);
+    let (hooked, trace) = traced(4096);
+    for region in [&Region::in_memory([0; 4096], None), &hooked] {
+        let after = region.nothing().fence();
+        let _ = region.commit_line(128, &line, &after).unwrap().fence();
+        let _ = region.write_line(4032, &line).unwrap().fence();
+        let mut all = [0; 4096];
+        region.read(0, &mut all).unwrap();
+        assert_eq!(all[128..192], line);
+        assert_eq!(all[4032..], line);
+        assert!(all[..128].iter().chain(&all[192..4032]).all(|&byte| byte == 0));
+        for place in [8, 32, 4095, 4096, u64::MAX - 63] {
+            assert!(region.write_line(place, &line).is_err(), "{place}");
+        }
+    }
+    // A crash between the words of a line is possible where the CPU has no direct store.
+    assert_eq!(brief(&trace), ["|", "S128+64", "F128", "|", "S4032+64", "F4032", "|"]);
+}

@@ -14,6 +14,10 @@ use crate::pointers::Text;
 use crate::process::Process;
 use crate::special;
 
+/// Flags with which `open` does more than find what is there and open it.
+const MORE: c_int =
+    libc::O_CREAT | libc::O_TRUNC | libc::O_PATH | libc::O_TMPFILE & !libc::O_DIRECTORY;
+
 /// Opens `path`; `kernel` opens what is not ours, by directory and path.
 pub fn open_at(
     process: &Process,
@@ -28,10 +32,8 @@ pub fn open_at(
     let flags = taken.unwrap_or(flags);
     let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
     let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
-    let special =
-        libc::O_CREAT | libc::O_TRUNC | libc::O_PATH | libc::O_TMPFILE & !libc::O_DIRECTORY;
     if taken.is_ok()
-        && flags & special == 0
+        && flags & MORE == 0
         && let Some(attr) = paths::plain(process, dirfd, text)
         && matches!(attr.kind, Kind::File | Kind::Directory)
     {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use vfs::{Kind, OpenFlags};
 
-impl Model {
+impl System for Model {
     fn change_name(&mut self, action: &Action) -> Option<Outcome> {
         Some(match action {
             Action::Create { path, kind, mode } => {
@@ -59,7 +59,7 @@ impl Model {
         })
     }
 
-    fn look(&self, action: &Action) -> Option<Outcome> {
+    fn look(&mut self, action: &Action) -> Option<Outcome> {
         Some(match action {
             Action::Stat { path } => self.resolve(path).map(|id| Value::Stat(self.stat(id))),
             Action::StatOpen { slot } => {
@@ -121,20 +121,5 @@ impl Model {
             }
             _ => Err(Errno::NOSYS),
         }
-    }
-}
-
-impl System for Model {
-    fn apply(&mut self, action: &Action) -> Outcome {
-        if let Some(outcome) = self.change_name(action) {
-            return outcome;
-        }
-        if let Some(outcome) = self.change_attributes(action) {
-            return outcome;
-        }
-        if let Some(outcome) = self.look(action) {
-            return outcome;
-        }
-        self.change_content(action)
     }
 }
