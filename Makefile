@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help build demo test test-long lint deny bench support setup setup-tests clean
+.PHONY: help build demo test test-long lint deny bench baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -13,10 +13,14 @@ help:
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
+	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
 	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
 
 support: setup
 	UPDATE_SUPPORT=1 $(CARGO) test --release -p solera-preload --test coverage
+
+baseline: setup
+	UPDATE_COSTS=1 $(CARGO) test --release -p solera-preload --test costs -- --nocapture
 
 setup:
 	@scripts/setup.sh
