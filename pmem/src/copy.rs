@@ -35,6 +35,13 @@ fn outcome(code: u32) -> Result<(), Side> {
     }
 }
 
+/// Where a fault lands, out of the way of who goes on: it says so and comes back.
+macro_rules! landing {
+    () => {
+        ".pushsection .text.unlikely,\"ax\",@progbits\n4: mov {fault:e}, 1\njmp 3b\n.popsection"
+    };
+}
+
 /// An atomic (acquire) load of an aligned word; `None` if it faulted.
 #[inline]
 pub(crate) unsafe fn load64(from: *const u8) -> Option<u64> {
@@ -42,11 +49,11 @@ pub(crate) unsafe fn load64(from: *const u8) -> Option<u64> {
     // SAFETY: the load is guarded; it has no effect but on its two output registers.
     unsafe {
         asm!(
-            "mov {fault:e}, 1",
-            "2: mov {value}, qword ptr [{from}]",
             "mov {fault:e}, 0",
+            "2: mov {value}, qword ptr [{from}]",
             "3:",
-            guarded!("2b", "3b", "3b"),
+            landing!(),
+            guarded!("2b", "3b", "4b"),
             from = in(reg) from,
             value = out(reg) value,
             fault = out(reg) fault,
@@ -63,11 +70,11 @@ pub(crate) unsafe fn store64(to: *mut u8, value: u64) -> bool {
     // SAFETY: the store is guarded; the caller vouches for the target.
     unsafe {
         asm!(
-            "mov {fault:e}, 1",
-            "2: mov qword ptr [{to}], {value}",
             "mov {fault:e}, 0",
+            "2: mov qword ptr [{to}], {value}",
             "3:",
-            guarded!("2b", "3b", "3b"),
+            landing!(),
+            guarded!("2b", "3b", "4b"),
             to = in(reg) to,
             value = in(reg) value,
             fault = out(reg) fault,
@@ -84,11 +91,11 @@ pub(crate) unsafe fn cas64(at: *mut u8, old: u64, new: u64) -> Option<u64> {
     // SAFETY: guarded; the caller vouches for the target.
     unsafe {
         asm!(
-            "mov {fault:e}, 1",
-            "2: lock cmpxchg qword ptr [{at}], {new}",
             "mov {fault:e}, 0",
+            "2: lock cmpxchg qword ptr [{at}], {new}",
             "3:",
-            guarded!("2b", "3b", "3b"),
+            landing!(),
+            guarded!("2b", "3b", "4b"),
             at = in(reg) at,
             new = in(reg) new,
             fault = out(reg) fault,
@@ -106,11 +113,11 @@ pub(crate) unsafe fn add64(at: *mut u8, delta: u64) -> Option<u64> {
     // SAFETY: guarded; the caller vouches for the target.
     unsafe {
         asm!(
-            "mov {fault:e}, 1",
-            "2: lock xadd qword ptr [{at}], {value}",
             "mov {fault:e}, 0",
+            "2: lock xadd qword ptr [{at}], {value}",
             "3:",
-            guarded!("2b", "3b", "3b"),
+            landing!(),
+            guarded!("2b", "3b", "4b"),
             at = in(reg) at,
             value = inout(reg) delta => found,
             fault = out(reg) fault,
@@ -127,11 +134,11 @@ pub(crate) unsafe fn swap64(at: *mut u8, value: u64) -> Option<u64> {
     // SAFETY: guarded; the caller vouches for the target.
     unsafe {
         asm!(
-            "mov {fault:e}, 1",
-            "2: xchg qword ptr [{at}], {value}",
             "mov {fault:e}, 0",
+            "2: xchg qword ptr [{at}], {value}",
             "3:",
-            guarded!("2b", "3b", "3b"),
+            landing!(),
+            guarded!("2b", "3b", "4b"),
             at = in(reg) at,
             value = inout(reg) value => found,
             fault = out(reg) fault,
@@ -214,6 +221,16 @@ pub(crate) unsafe fn copy64(to: *mut u8, from: *const u8) -> Result<(), Side> {
     outcome(fault)
 }
 
+/// The eight words of a line, each loaded whole, in ascending order; `None` if it faulted.
+#[inline]
+pub(crate) unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
+    let mut words = std::mem::MaybeUninit::<[u64; 8]>::uninit();
+    // SAFETY: `words` has room for a line; the source is guarded.
+    let copied = unsafe { copy64(words.as_mut_ptr().cast(), from) };
+    // SAFETY: all of it is initialised.
+    copied.ok().map(|()| unsafe { words.assume_init() })
+}
+
 /// A direct store of a whole line, `to` aligned to it: around the cache, all of it or nothing.
 #[inline]
 pub(crate) unsafe fn store_line(to: *mut u8, from: &[u8; LINE as usize]) -> bool {
@@ -222,11 +239,11 @@ pub(crate) unsafe fn store_line(to: *mut u8, from: &[u8; LINE as usize]) -> bool
     // instruction.
     unsafe {
         asm!(
-            "mov {fault:e}, 1",
-            "2: movdir64b {to}, [{from}]",
             "mov {fault:e}, 0",
+            "2: movdir64b {to}, [{from}]",
             "3:",
-            guarded!("2b", "3b", "3b"),
+            landing!(),
+            guarded!("2b", "3b", "4b"),
             to = in(reg) to,
             from = in(reg) from,
             fault = out(reg) fault,
@@ -331,11 +348,11 @@ macro_rules! flush_line {
         // SAFETY: a flush changes no content; a vanished page is guarded.
         unsafe {
             asm!(
-                "mov {fault:e}, 1",
-                concat!("2: ", $instruction, " byte ptr [{line}]"),
                 "mov {fault:e}, 0",
+                concat!("2: ", $instruction, " byte ptr [{line}]"),
                 "3:",
-                guarded!("2b", "3b", "3b"),
+                landing!(),
+                guarded!("2b", "3b", "4b"),
                 line = in(reg) $line,
                 fault = out(reg) fault,
                 options(nostack, preserves_flags),

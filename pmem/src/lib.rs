@@ -31,6 +31,7 @@ mod persist;
 mod region;
 mod shared;
 mod source;
+mod span;
 pub mod trace;
 mod user;
 
@@ -45,4 +46,5 @@ pub use internal_fd::InternalFd;
 pub use persist::{Dirty, Durable, InFlight};
 pub use region::Region;
 pub use source::{Class, OpenError, OpenOptions};
+pub use span::Span;
 pub use user::{Fault, UserIn, UserOut, text_length};

@@ -422,7 +422,12 @@ impl Region {
     /// The address of the aligned 8-byte word at `off`.
     #[inline]
     pub(crate) fn word(&self, off: u64) -> Result<*mut u8, Fault> {
-        if off.is_multiple_of(8) { self.range(off, 8) } else { Err(Fault::Region) }
+        // The last word that is whole ends where the length rounded down does.
+        if off.is_multiple_of(8) && off < self.len() & !7 {
+            Ok(self.base.wrapping_add(off as usize))
+        } else {
+            Err(Fault::Region)
+        }
     }
 
     /// Loads the aligned word at `off` (acquire, never torn).

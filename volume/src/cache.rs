@@ -86,7 +86,8 @@ impl Entry {
 }
 
 /// Mixes words to a hash, whose upper half is good.
-fn mix(words: &[u64]) -> u64 {
+#[inline]
+pub(crate) fn mix(words: &[u64]) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     words.iter().fold(0, |hash, word| (hash.rotate_left(23) ^ word).wrapping_mul(ODD))
 }
@@ -110,6 +111,14 @@ impl Default for Instance {
     fn default() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Instance {
+    /// Never 0.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        self.0
     }
 }
 

@@ -74,6 +74,10 @@ pub(crate) struct DescState {
     pub(crate) generation: u32,
 }
 
+/// The bits of a state word that hold the slot.
+const SLOT_BITS: u64 = 0x1FF << 3;
+const _: () = assert!(STATE == 0 && INO == 8 && NODE == 16 && FLAGS == 24);
+
 impl DescState {
     fn of_word(word: u64, epoch: u32) -> Self {
         if (word >> 32) as u32 != epoch {
@@ -121,6 +125,8 @@ pub(crate) struct Opened {
     pub(crate) node: Node,
     pub(crate) kind: Kind,
     pub(crate) flags: OpenFlags,
+    /// The description's state word.
+    pub(crate) state: u64,
 }
 
 /// While it lives, this process moves the position of the description: one write at a time.
@@ -146,6 +152,12 @@ impl Drop for Moving<'_> {
         let (map, base) = self.volume.rt.place();
         let _ = lockword::release(self.volume, map, base + self.at + LOCK, self.owner);
     }
+}
+
+/// Whether a state word is of this generation: for who knows that it is an open one.
+#[inline]
+pub(crate) fn is_generation(state: u64, desc: Desc) -> bool {
+    (state >> 12 & 0xF_FFFF) as u32 == desc.generation
 }
 
 impl Volume {
@@ -327,17 +339,24 @@ impl Volume {
         if u64::from(desc.index) >= self.rt.layout.description_count {
             return Err(Errno::BADF);
         }
-        let state = self.desc_state(desc.index)?;
-        if state.phase != Phase::Open || state.generation != desc.generation {
+        let [state, ino, node, flags, ..] = self.rt.line(self.rt.description(desc.index))?;
+        // All but the slot must be as it is while it is open.
+        let open = DescState { phase: Phase::Open, slot: 0, generation: desc.generation };
+        if state & !SLOT_BITS != open.word(self.epoch) {
             return Err(Errno::BADF);
         }
-        let at = self.rt.description(desc.index);
-        let node = self.rt.load(at + NODE)?;
         Ok(Opened {
-            node: Node { ino: self.rt.load(at + INO)?, generation: node as u32 },
+            node: Node { ino, generation: node as u32 },
             kind: Kind::from_mode(((node >> 32) as u32) << 12).ok_or(Errno::IO)?,
-            flags: OpenFlags(self.rt.load(at + FLAGS)? as i32),
+            flags: OpenFlags(flags as i32),
+            state,
         })
+    }
+
+    /// The state word of a description that was open once.
+    #[inline]
+    pub(crate) fn state_word(&self, desc: Desc) -> Result<u64> {
+        Ok(self.rt.load(self.rt.description(desc.index) + STATE)?)
     }
 
     /// The description of data that may be read or written: `EBADF`, `EISDIR`, `EINVAL`.
@@ -390,6 +409,13 @@ impl Volume {
             return Ok(position);
         }
         Ok(self.move_position(desc)?.position)
+    }
+
+    /// The position, unless a write moves it.
+    #[inline]
+    pub(crate) fn resting_position(&self, desc: Desc) -> Result<Option<u64>> {
+        let position = self.rt.load(self.rt.description(desc.index) + POSITION)?;
+        Ok((position & MOVING == 0).then_some(position))
     }
 
     /// Moves the position unless somebody else has moved it from `from`.

@@ -7,13 +7,15 @@
 //! Persistence: only the access time is stored, lazily; it is never flushed by itself.
 
 use crate::Result;
+use crate::description::Opened;
 use crate::file::{CALL_MAX, expect_file};
 use crate::inode::Inode;
 use crate::layout::{ATIME, BLOCK};
 use crate::map::Map;
+use crate::recall::Seen;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
-use vfs::{Node, UserOut};
+use vfs::{Desc, Node, UserOut};
 
 /// Bytes copied under one sequence number.
 const PIECE: u64 = 64 << 10;
@@ -30,13 +32,41 @@ impl Volume {
         offset: u64,
         out: &mut [UserOut<'_>],
     ) -> Result<usize> {
+        self.read_buffers(node, offset, out, 0, &mut None)
+    }
+
+    /// As [`Volume::read_file`], through an open description, and remembers what it saw.
+    pub(crate) fn read_opened(
+        &self,
+        desc: Desc,
+        opened: &Opened,
+        offset: u64,
+        out: &mut [UserOut<'_>],
+    ) -> Result<usize> {
+        let mut seen = None;
+        let ahead = self.blocks_ahead(desc, offset);
+        let read = self.read_buffers(opened.node, offset, out, ahead, &mut seen)?;
+        if let Some(seen) = seen {
+            self.recall(desc, opened, &seen);
+        }
+        Ok(read)
+    }
+
+    fn read_buffers(
+        &self,
+        node: Node,
+        offset: u64,
+        out: &mut [UserOut<'_>],
+        ahead: u64,
+        seen: &mut Option<Seen>,
+    ) -> Result<usize> {
         let mut done = 0;
         for buffer in out.iter() {
             let mut filled = 0;
             while filled < buffer.len() as u64 && done < CALL_MAX {
                 let want = PIECE.min(buffer.len() as u64 - filled).min(CALL_MAX - done);
                 let sink = buffer.slice(filled as usize, want as usize);
-                let read = match self.read_piece(node, offset + done, &sink) {
+                let read = match self.read_piece(node, offset + done, &sink, ahead, seen) {
                     Ok(0) => return self.read_done(node, done),
                     Ok(read) => read,
                     Err(error) => return self.read_failed(node, offset, (done, &sink), error),
@@ -59,7 +89,8 @@ impl Volume {
     ) -> Result<usize> {
         let reach = if error == Errno::FAULT { sink.touch() } else { 0 };
         if reach > 0
-            && let Ok(read) = self.read_piece(node, offset + done, &sink.slice(0, reach))
+            && let Ok(read) =
+                self.read_piece(node, offset + done, &sink.slice(0, reach), 0, &mut None)
         {
             done += read;
         }
@@ -73,17 +104,28 @@ impl Volume {
         Ok(done as usize)
     }
 
-    fn read_piece(&self, node: Node, offset: u64, sink: &UserOut<'_>) -> Result<u64> {
+    /// Reads up to 64 KiB; tells the last run that it `seen`, up to `ahead` blocks further than it
+    /// needed.
+    fn read_piece(
+        &self,
+        node: Node,
+        offset: u64,
+        sink: &UserOut<'_>,
+        ahead: u64,
+        seen: &mut Option<Seen>,
+    ) -> Result<u64> {
         self.read_steadily(node, |inode, identity| {
             expect_file(identity)?;
-            let size = self.current(inode)?.size;
+            let (current, sequence) = self.current_and_sequence(inode)?;
+            let size = current.size;
             let length = (sink.len() as u64).min(size.saturating_sub(offset));
             let map = Map::new(self, inode, identity);
             let mut done = 0;
             while done < length {
                 let at = offset + done;
                 let logical = at / BLOCK;
-                let run = map.run(logical, (offset + length).div_ceil(BLOCK) - logical)?;
+                let run = map.run(logical, (offset + length).div_ceil(BLOCK) - logical + ahead)?;
+                *seen = Some(Seen { sequence, size, logical, run });
                 let take = ((logical + run.blocks) * BLOCK - at).min(length - done);
                 let piece = sink.slice(done as usize, take as usize);
                 if run.is_written() {

@@ -232,11 +232,16 @@ impl FileSystem for Volume {
     }
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>]) -> Result<usize> {
+        if let [only] = out
+            && let Some(read) = self.read_on(desc, only)
+        {
+            return Ok(read);
+        }
         let opened = self.call()?.opened_data(desc, false)?;
         loop {
             // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
             let position = self.position(desc)?;
-            let read = self.read_file(opened.node, position, out)?;
+            let read = self.read_opened(desc, &opened, position, out)?;
             if self.advance(desc, position, position + read as u64)? {
                 return Ok(read);
             }
@@ -258,11 +263,16 @@ impl FileSystem for Volume {
     }
 
     fn read_at(&self, desc: Desc, offset: u64, out: &mut [UserOut<'_>]) -> Result<usize> {
+        if let [only] = out
+            && let Some(read) = self.read_again(desc, offset, only)
+        {
+            return Ok(read);
+        }
         let opened = self.call()?.opened_data(desc, false)?;
         if offset > i64::MAX as u64 {
             return Err(Errno::INVAL);
         }
-        self.read_file(opened.node, offset, out)
+        self.read_opened(desc, &opened, offset, out)
     }
 
     fn write_at(&self, desc: Desc, offset: u64, data: &[UserIn<'_>]) -> Result<usize> {

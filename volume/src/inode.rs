@@ -27,7 +27,7 @@ use crate::layout::{
 };
 use crate::op::Op;
 use crate::volume::Volume;
-use pmem::{Durable, InFlight, checksum_words};
+use pmem::{Durable, InFlight, Span, checksum_words};
 use rustix::io::Errno;
 use vfs::{Attr, Kind, Node};
 use zerocopy::IntoBytes;
@@ -42,6 +42,12 @@ const OPENS: u64 = CTIME + 8;
 const FLAGS: u64 = OPENS + 8;
 const READY: u64 = FLAGS + 8;
 const _: () = assert!(READY + 8 == VOLATILE + LINE);
+
+/// The place of one of these words in their line.
+const fn index(word: u64) -> usize {
+    ((word - VOLATILE) / 8) as usize
+}
+
 /// First of the words free for writers' hints (second volatile line); lock holder only.
 const HINTS: u64 = VOLATILE + LINE;
 /// Hint word: 0 if there is no copy of the commit line, else the index of its newest slot, plus 1.
@@ -170,24 +176,34 @@ impl Volume {
 
     /// Reads and checks the identity line. `EIO` if it is damaged or free.
     pub(crate) fn identity(&self, inode: Inode) -> Result<Identity> {
-        let mut identity = Identity::default();
-        self.region.read(inode.at(IDENTITY), identity.as_mut_bytes())?;
-        let good = identity.tag == INODE_TAG && identity.checksum(inode) == identity.crc;
-        if good && identity.kind().is_some() { Ok(identity) } else { Err(Errno::IO) }
+        Self::checked_identity(inode, self.identity_words(inode)?)
     }
 
     /// The identity of a node: `ESTALE` if the inode is another object by now.
     pub(crate) fn identity_of(&self, node: Node) -> Result<(Inode, Identity)> {
         let inode = self.inode(node.ino).map_err(|_| Errno::STALE)?;
-        if self.region.load64(inode.at(IDENTITY))? == 0 {
+        let words = self.identity_words(inode)?;
+        if words[0] == 0 {
             return Err(Errno::STALE);
         }
-        let identity = self.identity(inode)?;
+        let identity = Self::checked_identity(inode, words)?;
         if identity.generation == node.generation {
             Ok((inode, identity))
         } else {
             Err(Errno::STALE)
         }
+    }
+
+    #[inline]
+    fn identity_words(&self, inode: Inode) -> Result<[u64; 8]> {
+        Ok(self.region.span(inode.at(IDENTITY))?.words()?)
+    }
+
+    #[inline]
+    fn checked_identity(inode: Inode, words: [u64; 8]) -> Result<Identity> {
+        let identity: Identity = zerocopy::transmute!(words);
+        let good = identity.tag == INODE_TAG && identity.checksum(inode) == identity.crc;
+        if good && identity.kind().is_some() { Ok(identity) } else { Err(Errno::IO) }
     }
 
     /// Whether the inode is still the object of this generation: for who has just taken a reference, which
@@ -291,6 +307,13 @@ impl Volume {
 
     // ---- the volatile lines ---------------------------------------------------------------------
 
+    /// The first volatile line.
+    #[inline]
+    fn live_line(&self, inode: Inode) -> Result<Span<'_, 8>> {
+        Ok(self.volatile_map().span(inode.at(VOLATILE))?)
+    }
+
+    #[inline]
     fn live(&self, inode: Inode, word: u64) -> Result<u64> {
         Ok(self.volatile_map().shared_load(inode.at(word))?)
     }
@@ -358,25 +381,32 @@ impl Volume {
 
     /// What is current about the inode. `EIO` if it was damaged when it was first used.
     pub(crate) fn current(&self, inode: Inode) -> Result<Current> {
-        self.ensure_used(inode)?;
-        let flags = self.live(inode, FLAGS)?;
+        self.current_and_sequence(inode).map(|found| found.0)
+    }
+
+    /// The same, with the sequence number.
+    #[inline]
+    pub(crate) fn current_and_sequence(&self, inode: Inode) -> Result<(Current, u64)> {
+        let mut words = self.live_line(inode)?.words()?;
+        if words[index(READY)] != u64::from(self.epoch) {
+            self.ensure_used(inode)?;
+            words = self.live_line(inode)?.words()?;
+        }
+        let [_, sequence, size, mtime, ctime, _, flags, _] = words;
         if flags & LIVE_DAMAGED != 0 {
             return Err(Errno::IO);
         }
-        Ok(Current {
-            size: self.live(inode, SIZE)?,
-            mtime: self.live(inode, MTIME)? as i64,
-            ctime: self.live(inode, CTIME)? as i64,
-            flags,
-        })
+        let (mtime, ctime) = (mtime as i64, ctime as i64);
+        Ok((Current { size, mtime, ctime, flags }, sequence))
     }
 
     /// Publishes what is current; lock holder only. Size last: bytes below it are there.
     pub(crate) fn set_current(&self, inode: Inode, current: &Current) -> Result<()> {
-        self.set_live(inode, MTIME, current.mtime as u64)?;
-        self.set_live(inode, CTIME, current.ctime as u64)?;
-        self.set_live(inode, FLAGS, current.flags)?;
-        self.set_live(inode, SIZE, current.size)
+        let line = self.live_line(inode)?;
+        line.store(index(MTIME), current.mtime as u64)?;
+        line.store(index(CTIME), current.ctime as u64)?;
+        line.store(index(FLAGS), current.flags)?;
+        Ok(line.store(index(SIZE), current.size)?)
     }
 
     /// A hint word of the writers (0 to 7); lock holder only.
@@ -403,8 +433,12 @@ impl Volume {
 
     /// Makes the sequence number odd (1) or even (0), always moving it forward.
     pub(crate) fn turn_sequence(&self, inode: Inode, parity: u64) -> Result<()> {
-        let now = self.live(inode, SEQUENCE)?;
-        if now & 1 == parity { Ok(()) } else { self.set_live(inode, SEQUENCE, now + 1) }
+        let line = self.live_line(inode)?;
+        let now = line.load(index(SEQUENCE))?;
+        if now & 1 != parity {
+            line.store(index(SEQUENCE), now + 1)?;
+        }
+        Ok(())
     }
 
     /// The flags of an inode whose size or times are newer than its commit line. They name the commit
@@ -477,11 +511,12 @@ impl Volume {
     ) -> Result<T> {
         let inode = self.inode(node.ino).map_err(|_| Errno::STALE)?;
         self.ensure_used(inode)?;
+        let line = self.live_line(inode)?;
         for _ in 0..RETRIES {
-            let before = self.live(inode, SEQUENCE)?;
+            let before = line.load(index(SEQUENCE))?;
             if before & 1 == 0 {
                 let result = self.identity_of(node).and_then(|(_, id)| read(inode, &id));
-                if self.live(inode, SEQUENCE)? == before {
+                if line.load(index(SEQUENCE))? == before {
                     return result;
                 }
             }

@@ -64,6 +64,7 @@ mod new_inode;
 mod op;
 mod process;
 mod reached;
+mod recall;
 mod record_lock;
 mod recovery;
 mod relink;

@@ -7,7 +7,7 @@
 use crate::layout::{
     CHUNK_RECORD, DESCRIPTION, LOCK_RECORD, OP_RECORD, PROCESS_SLOT, RuntimeLayout,
 };
-use pmem::{Fault, Region};
+use pmem::{Fault, Region, Span};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,16 +104,16 @@ impl Runtime {
         self.map.shared_store(self.base + offset, value)
     }
 
+    /// Some words, checked once.
+    #[inline]
+    pub(crate) fn span<const WORDS: usize>(&self, offset: u64) -> Result<Span<'_, WORDS>, Fault> {
+        self.map.span(self.base + offset)
+    }
+
     /// The eight words of a line, each loaded whole.
     #[inline]
     pub(crate) fn line(&self, offset: u64) -> Result<[u64; 8], Fault> {
-        let mut bytes = [0; 64];
-        self.map.shared_read(self.base + offset, &mut bytes)?;
-        let mut words = [0; 8];
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
-        }
-        Ok(words)
+        self.span(offset)?.words()
     }
 
     /// Stores some words, in no order.

@@ -1,0 +1,88 @@
+//! A few words of a region whose place is checked once.
+//!
+//! Volatile structures are lines of words at computed offsets, and a call touches many words of few
+//! lines. A [`Span`] is checked to lie inside the region when it is made; its words are then
+//! reached without a check: their indices are constants, compared with its length at compile time.
+//! Regions never shrink, so what was inside stays inside; a page that vanishes is a
+//! [`Fault::Region`], as everywhere.
+
+use crate::copy;
+use crate::region::Region;
+use crate::user::Fault;
+
+/// `WORDS` shared words of a region, from a multiple of 8 on.
+#[derive(Clone, Copy)]
+pub struct Span<'r, const WORDS: usize> {
+    region: &'r Region,
+    at: *mut u8,
+    off: u64,
+}
+
+impl Region {
+    /// The `WORDS` words from `off` on.
+    #[inline]
+    pub fn span<const WORDS: usize>(&self, off: u64) -> Result<Span<'_, WORDS>, Fault> {
+        if !off.is_multiple_of(8) {
+            return Err(Fault::Region);
+        }
+        Ok(Span { region: self, at: self.range(off, WORDS as u64 * 8)?, off })
+    }
+}
+
+impl<const WORDS: usize> Span<'_, WORDS> {
+    #[inline]
+    fn word(&self, index: usize) -> *mut u8 {
+        assert!(index < WORDS, "a word of the span");
+        self.at.wrapping_add(index * 8)
+    }
+
+    /// A word that is about to change.
+    #[inline]
+    fn changing(&self, index: usize) -> *mut u8 {
+        if let Some(hook) = self.region.hook() {
+            hook.shared(self.off + index as u64 * 8);
+        }
+        self.word(index)
+    }
+
+    /// Loads a word (acquire).
+    #[inline]
+    pub fn load(&self, index: usize) -> Result<u64, Fault> {
+        // SAFETY: a word of the mapping.
+        unsafe { copy::load64(self.word(index)) }.ok_or(Fault::Region)
+    }
+
+    /// Stores a word (release).
+    #[inline]
+    pub fn store(&self, index: usize, value: u64) -> Result<(), Fault> {
+        let at = self.changing(index);
+        // SAFETY: a word of the mapping.
+        if unsafe { copy::store64(at, value) } { Ok(()) } else { Err(Fault::Region) }
+    }
+
+    /// Replaces `old` by `new` (acquire and release): `Ok(old)`, or `Err` with what was found.
+    #[inline]
+    pub fn cas(&self, index: usize, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
+        let at = self.changing(index);
+        // SAFETY: a word of the mapping.
+        let found = unsafe { copy::cas64(at, old, new) }.ok_or(Fault::Region)?;
+        Ok(if found == old { Ok(found) } else { Err(found) })
+    }
+
+    /// Exchanges a word for `value`; gives the value before.
+    #[inline]
+    pub fn swap(&self, index: usize, value: u64) -> Result<u64, Fault> {
+        let at = self.changing(index);
+        // SAFETY: a word of the mapping.
+        unsafe { copy::swap64(at, value) }.ok_or(Fault::Region)
+    }
+}
+
+impl Span<'_, 8> {
+    /// All words, each loaded whole, in ascending order.
+    #[inline]
+    pub fn words(&self) -> Result<[u64; 8], Fault> {
+        // SAFETY: a line of the mapping.
+        unsafe { copy::load_line(self.at) }.ok_or(Fault::Region)
+    }
+}
