@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # command:package
 needed=(
     cc:gcc ld:binutils make:make sqlite3:sqlite3 awk:mawk python3:python3 tar:tar gzip:gzip
-    git:git findmnt:util-linux
+    git:git findmnt:util-linux fusermount3:fuse3
 )
 
 fail() {
@@ -16,9 +16,9 @@ fail() {
     exit 1
 }
 
-# Programs and libraries that only tests/programs needs: its cases skip themselves without.
+# Programs and libraries that only tests and `solera bench mount` need: they skip themselves without.
 wished=(
-    rsync:rsync perl:perl redis-cli:redis-tools fio:fio cpio:cpio
+    bindfs:bindfs rsync:rsync perl:perl redis-cli:redis-tools fio:fio cpio:cpio
     zip:zip unzip:unzip setfattr:attr openssl:openssl g++:g++ javac:default-jdk-headless
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
 )

@@ -27,6 +27,8 @@ pub enum Command {
     Format(FormatArgs),
     Info(InfoArgs),
     Run(RunArgs),
+    Mount(MountArgs),
+    Umount(UmountArgs),
     Ls(LsArgs),
     Cat(CatArgs),
     Cp(CpArgs),
@@ -166,6 +168,69 @@ pub struct RunArgs {
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub program: Vec<OsString>,
+}
+
+/// Mount a volume at a directory, for every program and every user.
+///
+/// A process serves the mount in the background; it ends when the directory is unmounted, and unmounts
+/// it on SIGTERM. Programs under `solera run` find the mount by its path and use the volume directly
+/// below it; all others reach the same files through the kernel.
+#[derive(Args)]
+#[command(after_help = "\
+Options for -o, with commas between them:
+  ro             nothing can be changed
+  allow_other    other users than the one who mounts may use it (as others than root, only where
+                 /etc/fuse.conf says user_allow_other)
+  mode=MODE      as --mode
+  suid, dev      set-user-id programs and device nodes work (root only)
+  noexec, noatime, and those of mount(8) that say nothing new
+
+Permissions are checked by the kernel, as on any file system. Users who may not mount need fusermount3
+(Debian: fuse3), and a directory of their own. With the command linked to /sbin/mount.fuse.solera,
+mount(8) knows the type `fuse.solera`, and a line in /etc/fstab mounts at boot:
+  /mnt/dax/v.pm  /srv/data  fuse.solera  allow_other,nofail  0 0
+
+Examples:
+  solera mount /dev/shm/v.pm /mnt/pm
+  solera mount -o allow_other,mode=sync /dev/shm/v.pm /mnt/pm
+  solera mount /dev/shm/v.pm /mnt/pm && solera run -- bash -c 'cd /mnt/pm && ls'; solera umount /mnt/pm")]
+pub struct MountArgs {
+    /// Serve in the foreground: the command ends when the directory is unmounted.
+    #[arg(short = 'f', long)]
+    pub foreground: bool,
+    /// Options, as in /etc/fstab. May be given again.
+    #[arg(short = 'o', value_name = "LIST")]
+    pub options: Vec<String>,
+    /// Change nothing.
+    #[arg(short = 'r', long)]
+    pub read_only: bool,
+    /// What a write through the mount promises: posix, sync or strict [default: strict].
+    #[arg(long, value_parser = ["posix", "sync", "strict"])]
+    pub mode: Option<String>,
+    /// Take options that are not known.
+    #[arg(short = 's', long, hide = true)]
+    pub sloppy: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+    /// The directory.
+    pub directory: PathBuf,
+}
+
+/// Unmount volumes, and wait until they are in order.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0 if all were unmounted, 1 if not.
+
+Examples:
+  solera umount /mnt/pm
+  solera umount --lazy /mnt/pm      also while programs use it")]
+pub struct UmountArgs {
+    /// Take it out of sight at once; it goes away when nobody uses it any more.
+    #[arg(short = 'l', long)]
+    pub lazy: bool,
+    /// Directories where volumes are mounted, or the volumes.
+    #[arg(required = true, value_name = "DIRECTORY")]
+    pub places: Vec<PathBuf>,
 }
 
 /// List a directory of a volume.

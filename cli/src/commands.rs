@@ -9,8 +9,10 @@ pub mod fsck;
 pub mod grow;
 pub mod info;
 pub mod ls;
+pub mod mount;
 pub mod run;
 pub mod snapshot;
 pub mod trim;
+pub mod umount;
 
 mod program;

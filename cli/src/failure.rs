@@ -26,6 +26,11 @@ impl Failure {
         Self { text, code: 1 }
     }
 
+    /// A failure that another process has put into words.
+    pub fn told(text: &str) -> Self {
+        Self { text: text.to_owned(), code: 1 }
+    }
+
     /// The same failure with another exit code than 1.
     pub fn code(mut self, code: u8) -> Self {
         self.code = code;

@@ -16,6 +16,7 @@ mod place;
 mod size;
 mod tree;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -23,7 +24,7 @@ use clap::Parser;
 use args::{BenchCommand, Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(command_line()) {
         Ok(cli) => cli,
         Err(error) => {
             // If the message cannot be printed there is nobody to tell it to.
@@ -35,6 +36,8 @@ fn main() -> ExitCode {
         Command::Format(args) => commands::format::run(args),
         Command::Info(args) => commands::info::run(args),
         Command::Run(args) => commands::run::run(args),
+        Command::Mount(args) => commands::mount::run(args),
+        Command::Umount(args) => commands::umount::run(args),
         Command::Ls(args) => commands::ls::run(args),
         Command::Cat(args) => commands::cat::run(args),
         Command::Cp(args) => commands::cp::run(args),
@@ -56,6 +59,17 @@ fn main() -> ExitCode {
             eprintln!("solera: {failure}");
             ExitCode::from(failure.exit_code())
         }
+    }
+}
+
+/// The arguments; mount(8) calls this program by another name, with others.
+fn command_line() -> Vec<OsString> {
+    let mut arguments = std::env::args_os();
+    match std::env::args_os().next() {
+        Some(name) if commands::mount::is_helper(&name) => {
+            commands::mount::of_helper(arguments.by_ref().skip(1))
+        }
+        _ => arguments.collect(),
     }
 }
 

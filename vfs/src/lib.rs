@@ -11,6 +11,7 @@
 
 pub mod cred;
 pub mod executable;
+pub mod mounts;
 mod types;
 mod user;
 pub mod walk;

@@ -1,0 +1,197 @@
+//! `solera mount`: serves a volume to the kernel, so that every program sees it at a directory.
+//!
+//! In the background unless asked otherwise: a child process attaches and mounts, says through a pipe
+//! how that went, and serves; the command ends with its result. The child is forked before anything is
+//! attached, since an attachment belongs to one process, and before any thread is there.
+//!
+//! The process ends when the directory is unmounted, by whomever. On SIGTERM, SIGINT and (in the
+//! background) SIGHUP it unmounts by itself, also when the mount is in use: what is open there then
+//! gives `ENOTCONN`.
+
+mod background;
+mod options;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuse::MountOptions;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use vfs::{FileSystem, mounts};
+use volume::{AttachOptions, Volume};
+
+use self::options::Given;
+pub use self::options::{is_helper, of_helper};
+use crate::args::MountArgs;
+use crate::failure::{Failure, Outcome, describe};
+
+/// How long a signalled process serves what is still open before it leaves.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Mounts a volume.
+pub fn run(args: &MountArgs) -> Outcome {
+    let mut given = Given::default();
+    for list in &args.options {
+        given.add(list, args.sloppy)?;
+    }
+    given.mount.read_only |= args.read_only;
+    if let Some(mode) = &args.mode {
+        given.mode = mode.parse().unwrap_or_default();
+    }
+    let asked = format!("mount {} at {}", args.volume.display(), args.directory.display());
+    let volume = find_volume(&asked, &args.volume)?;
+    let at = find_directory(&asked, &args.directory)?;
+    if volume.starts_with(&at) {
+        let advice = "choose another directory";
+        return Err(Failure::new(asked, "the volume's file lies below it", advice));
+    }
+    if given.fake {
+        return Ok(0);
+    }
+    let work = Work { asked, volume, at, given };
+    if args.foreground {
+        return work.start(false).and_then(Started::serve);
+    }
+    background::run(|| work.start(true), Started::serve)
+}
+
+/// The volume's absolute path.
+fn find_volume(asked: &str, path: &Path) -> Result<PathBuf, Failure> {
+    let advice = "check the path, or make a volume with `solera format`";
+    path.canonicalize().map_err(|error| Failure::new(asked, plain(&error), advice))
+}
+
+fn plain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => describe(Errno::from_raw_os_error(number)),
+        None => error.to_string(),
+    }
+}
+
+/// The directory's absolute path. A mount there whose process has died is taken away.
+fn find_directory(asked: &str, path: &Path) -> Result<PathBuf, Failure> {
+    let fail = |found: String, advice: &str| Failure::new(asked, found, advice);
+    if let Some(dead) = super::umount::dead_mount(path) {
+        fuse::unmount(&dead, true).map_err(|errno| {
+            let found = format!("a mount whose process has died is there ({})", describe(errno));
+            fail(found, "take it away as its owner: `solera umount --lazy`")
+        })?;
+    }
+    let at = path.canonicalize().map_err(|error| {
+        fail(format!("{}: {}", path.display(), plain(&error)), "make the directory first")
+    })?;
+    let meta = at.metadata().map_err(|error| fail(plain(&error), ""))?;
+    if !meta.is_dir() {
+        return Err(fail("that is not a directory".into(), "give a directory"));
+    }
+    let listed = mounts::at(&at).map_err(|error| fail(plain(&error), ""))?;
+    if let Some(other) = listed {
+        let found = format!("{} is mounted there already", other.volume.display());
+        return Err(fail(found, "`solera umount` it first, or choose another directory"));
+    }
+    let above = at.parent().and_then(|parent| parent.metadata().ok());
+    if above.is_none_or(|above| above.dev() != meta.dev()) {
+        let found = "another file system is mounted there already".into();
+        return Err(fail(found, "choose a directory that is not a mount point"));
+    }
+    Ok(at)
+}
+
+/// What is to be done.
+struct Work {
+    asked: String,
+    volume: PathBuf,
+    at: PathBuf,
+    given: Given,
+}
+
+/// A mount that can be served.
+struct Started {
+    volume: Arc<Volume>,
+    device: std::os::fd::OwnedFd,
+    at: PathBuf,
+    signals: Signals,
+}
+
+impl Work {
+    fn start(self, background: bool) -> Result<Started, Failure> {
+        let mut options: MountOptions = self.given.mount.clone();
+        // Who may only read it gets it read-only, as with a disk that is write-protected.
+        let writable = access(&self.volume, Access::WRITE_OK).is_ok();
+        if !writable && access(&self.volume, Access::READ_OK).is_ok() && !options.read_only {
+            eprintln!("solera: {} may only be read: mounting read-only", self.volume.display());
+            options.read_only = true;
+        }
+        let volume = volume::attach(
+            &self.volume,
+            &AttachOptions {
+                mode: self.given.mode,
+                read_only: options.read_only,
+                ..AttachOptions::default()
+            },
+        )?;
+        if volume.stat_fs().is_ok_and(|stat| stat.read_only) {
+            options.read_only = true;
+        }
+        let leave = |failure| {
+            // The failure is what there is to tell.
+            let _ = volume.detach();
+            failure
+        };
+        // A signal that comes from now on unmounts.
+        let mut watched = vec![SIGTERM, SIGINT];
+        if background {
+            watched.push(SIGHUP);
+        }
+        let signals = Signals::new(watched)
+            .map_err(|error| leave(Failure::new(&self.asked, plain(&error), "")))?;
+        let device = fuse::mount(&self.volume, &self.at, &options)
+            .map_err(|found| leave(Failure::new(&self.asked, found, "")))?;
+        Ok(Started { volume, device, at: self.at, signals })
+    }
+}
+
+impl Started {
+    /// Serves until the mount is gone, then leaves the volume in order.
+    fn serve(self) -> Outcome {
+        let Self { volume, device, at, mut signals } = self;
+        let handle = signals.handle();
+        let shared = Arc::clone(&volume);
+        let path = at.clone();
+        let watcher = std::thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                end_by_signal(&shared, &path);
+            }
+        });
+        let served = fuse::serve(volume.clone(), device);
+        handle.close();
+        let _ = watcher.join();
+        let asked = format!("serve {}", at.display());
+        volume.detach().map_err(|errno| Failure::errno(&asked, errno))?;
+        served.map_err(|errno| Failure::errno(&asked, errno))?;
+        Ok(0)
+    }
+}
+
+/// Unmounts. If the mount is in use, it goes out of the tree at once, and this process with it.
+fn end_by_signal(volume: &Volume, at: &Path) {
+    // What was stored through mappings is written back while there is somebody to take it.
+    if let Ok(root) = fs::File::open(at) {
+        let _ = rustix::fs::syncfs(&root);
+    }
+    if fuse::unmount(at, false).is_ok() {
+        return;
+    }
+    // Whoever has taken it away already has done what is wanted here.
+    let _ = fuse::unmount(at, true);
+    std::thread::sleep(PATIENCE);
+    // What is left undone is found by the next one to attach.
+    let _ = volume.detach();
+    std::process::exit(0);
+}

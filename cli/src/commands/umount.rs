@@ -1,0 +1,103 @@
+//! `solera umount`: takes mounts of volumes away, and waits until the processes that served them have
+//! left their volumes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use vfs::mounts::{self, Mount};
+
+use crate::args::UmountArgs;
+use crate::failure::{Failure, Outcome, describe};
+
+/// How long the serving process may take to write down what it has.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Unmounts all that are named.
+pub fn run(args: &UmountArgs) -> Outcome {
+    let failures = args.places.iter().filter_map(|place| unmount(place, args.lazy).err());
+    // The first is told by the caller, and decides about the code.
+    let mut failures: Vec<Failure> = failures.collect();
+    for failure in failures.drain(failures.len().min(1)..) {
+        eprintln!("solera: {failure}");
+    }
+    failures.pop().map_or(Ok(0), Err)
+}
+
+fn unmount(place: &Path, lazy: bool) -> Result<(), Failure> {
+    let asked = format!("unmount {}", place.display());
+    let listed = mounts::list().map_err(|error| Failure::new(&asked, error, ""))?;
+    let Some(mount) = find(&listed, place) else {
+        let advice = "`findmnt -t fuse.solera` lists the mounts of volumes";
+        return Err(Failure::new(&asked, "no volume is mounted there", advice));
+    };
+    let process = serving(&mount);
+    fuse::unmount(&mount.at, lazy).map_err(|errno| match errno {
+        Errno::BUSY => {
+            let advice = "end what uses it (`fuser -vm` lists it), or say --lazy: then it goes out \
+                          of sight at once, and away when nobody uses it any more";
+            Failure::new(&asked, "it is in use", advice)
+        }
+        Errno::PERM => {
+            Failure::new(&asked, describe(errno), "only root and who mounted it may do that")
+        }
+        errno => Failure::errno(&asked, errno),
+    })?;
+    if let (Some(process), false) = (process, lazy) {
+        wait_for(&process).map_err(|errno| {
+            let found = format!("its process has not ended yet ({})", describe(errno));
+            Failure::new(&asked, found, "look at it; the volume is in order once it has")
+        })?;
+    }
+    Ok(())
+}
+
+/// The mount that is meant: by its directory, however it is written, or by its volume.
+fn find(listed: &[Mount], place: &Path) -> Option<Mount> {
+    let at = |path: &Path| listed.iter().rev().find(|mount| mount.at == path).cloned();
+    let absolute = absolute_of_dead(place);
+    let real = place.canonicalize().ok();
+    absolute.as_deref().and_then(at).or_else(|| real.as_deref().and_then(at)).or_else(|| {
+        let real = real?;
+        listed.iter().rev().find(|mount| mount.volume == real).cloned()
+    })
+}
+
+/// A path whose last component may be a mount that nobody serves any more.
+fn absolute_of_dead(place: &Path) -> Option<PathBuf> {
+    let parent = match place.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        parent => parent?,
+    };
+    Some(parent.canonicalize().ok()?.join(place.file_name()?))
+}
+
+/// The directory of a mount there whose process has died.
+pub fn dead_mount(place: &Path) -> Option<PathBuf> {
+    let at = absolute_of_dead(place)?;
+    let dead = matches!(rustix::fs::stat(&at), Err(Errno::NOTCONN));
+    (dead && mounts::at(&at).ok()?.is_some()).then_some(at)
+}
+
+/// The process that serves a mount.
+fn serving(mount: &Mount) -> Option<std::os::fd::OwnedFd> {
+    let name = String::from_utf8_lossy(fuse::PROCESS).into_owned();
+    let mut value = [0_u8; 16];
+    let length = rustix::fs::getxattr(&mount.at, name, &mut value[..]).ok()?;
+    let pid = std::str::from_utf8(&value[..length]).ok()?.parse().ok()?;
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+}
+
+fn wait_for(process: &std::os::fd::OwnedFd) -> Result<(), Errno> {
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let mut asked = [PollFd::new(process, PollFlags::IN)];
+    loop {
+        match poll(&mut asked, Some(&patience)) {
+            Err(Errno::INTR) => {}
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            result => return result.map(|_| ()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The kernel's page cache of files that are mapped (or executed) through the mount.
+//!
+//! `read` and `write` go past the page cache; a mapping cannot. The kernel fills its pages by reads
+//! that are no call's, and such a file is *watched* from then on: when its times or size move (some
+//! preloaded process wrote to it, say) the kernel is told to drop its pages, and reads anew what is
+//! still mapped.
+//!
+//! The clock of times ticks every few milliseconds, so a file that changed a moment ago is taken for
+//! one that may change once more within the same tick.
+//!
+//! Locks: `files`, never while the kernel is told.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use vfs::{Attr, FileSystem, Node};
+
+use crate::nodes::lock;
+
+/// How often the watched files are looked at.
+pub const PERIOD: Duration = Duration::from_millis(10);
+/// Longer than a tick of the clock that times are taken from.
+const TICK: Duration = Duration::from_millis(20);
+
+#[derive(Clone, Copy)]
+struct Watched {
+    node: Node,
+    seen: (i64, i64, u64),
+    /// Until when the same times may hide another change.
+    unsure: Option<Instant>,
+}
+
+/// What the kernel has pages of.
+#[derive(Default)]
+pub struct Cached {
+    files: Mutex<HashMap<u64, Watched>>,
+}
+
+fn version(attr: &Attr) -> (i64, i64, u64) {
+    (attr.mtime, attr.ctime, attr.size)
+}
+
+impl Cached {
+    /// The kernel is about to be given pages of a node; `attr` was read before them. `true` if it is
+    /// the first that is watched.
+    pub fn note(&self, number: u64, attr: &Attr) -> bool {
+        let mut files = lock(&self.files);
+        let first = files.is_empty();
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let age = now.tv_sec * 1_000_000_000 + now.tv_nsec - attr.mtime.max(attr.ctime);
+        let fresh = u128::try_from(age).is_ok_and(|age| age < TICK.as_nanos());
+        let unsure = fresh.then(|| Instant::now() + TICK);
+        // An older look counts: what changed since then must not be forgotten.
+        files.entry(number).or_insert(Watched { node: attr.node, seen: version(attr), unsure });
+        first
+    }
+
+    /// The kernel has forgotten a node, and its pages.
+    pub fn forget(&self, number: u64) {
+        lock(&self.files).remove(&number);
+    }
+
+    /// Whether anything is watched.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.files).is_empty()
+    }
+
+    /// Looks at all that is watched; gives the nodes whose pages are to be dropped. They are watched
+    /// again when the kernel asks for pages anew.
+    pub fn changed(&self, fs: &dyn FileSystem) -> Vec<u64> {
+        let all: Vec<(u64, Watched)> =
+            lock(&self.files).iter().map(|(&number, &file)| (number, file)).collect();
+        let now = Instant::now();
+        let mut stale = Vec::new();
+        for (number, file) in all {
+            let same = fs.attr(file.node).is_ok_and(|attr| version(&attr) == file.seen);
+            match file.unsure {
+                _ if !same => stale.push(number),
+                // Once more when the tick is over, whatever it looks like.
+                Some(until) if now > until => stale.push(number),
+                _ => {}
+            }
+        }
+        let mut files = lock(&self.files);
+        for number in &stale {
+            files.remove(number);
+        }
+        stale
+    }
+}

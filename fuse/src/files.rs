@@ -1,0 +1,262 @@
+//! Requests about open files. A handle is the engine's description: its generation and its index.
+
+use vfs::{Desc, Errno, Node, OpenFlags, Result, SetAttr, UserIn, UserOut, Whence};
+
+use crate::abi::{
+    CopyFileRangeIn, FSYNC_DATA, FallocateIn, FlushIn, FsyncIn, LOCK_FLOCK, LockIn, LseekIn,
+    LseekOut, OPEN_DIRECT_IO, OPEN_KILL_SUIDGID, OPEN_PARALLEL_WRITES, OpenIn, OpenOut,
+    READ_LOCKOWNER, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, op,
+};
+use crate::adopted::Adopted;
+use crate::locks::Wish;
+use crate::request::{Answer, DATA_MAX, Request};
+use crate::session::{Session, Worker, send};
+
+/// How the kernel is to treat an open file: past its page cache, which would lie.
+pub const ANSWER_FILE: u32 = OPEN_DIRECT_IO | OPEN_PARALLEL_WRITES;
+
+/// The flags that an engine is to know.
+const KNOWN: i32 = libc::O_ACCMODE
+    | libc::O_APPEND
+    | libc::O_TRUNC
+    | libc::O_NONBLOCK
+    | libc::O_SYNC
+    | libc::O_DIRECT
+    | libc::O_NOATIME
+    | libc::O_DIRECTORY;
+
+/// The `O_*` flags of a request, as the engine takes them.
+pub const fn open_flags(flags: u32) -> OpenFlags {
+    OpenFlags(flags as i32 & KNOWN)
+}
+
+/// A description as a handle.
+pub const fn handle_of(desc: Desc) -> u64 {
+    (desc.generation as u64) << 32 | desc.index as u64
+}
+
+/// And back.
+const fn desc_of(handle: u64) -> Desc {
+    Desc { index: handle as u32, generation: (handle >> 32) as u32 }
+}
+
+fn whence(number: u32) -> Result<Whence> {
+    Ok(match number as i32 {
+        libc::SEEK_SET => Whence::Set,
+        libc::SEEK_CUR => Whence::Current,
+        libc::SEEK_END => Whence::End,
+        libc::SEEK_DATA => Whence::Data,
+        libc::SEEK_HOLE => Whence::Hole,
+        _ => return Err(Errno::INVAL),
+    })
+}
+
+impl Session {
+    /// The description of a handle.
+    pub fn desc(&self, handle: u64) -> Result<Desc> {
+        if Adopted::is(handle) { self.adopted.desc(handle) } else { Ok(desc_of(handle)) }
+    }
+
+    /// The set-id bits of a file go, and its capabilities, as with any write by another than root.
+    pub fn drop_privileges(&self, node: Node) -> Result<()> {
+        let attr = self.fs.attr(node)?;
+        let group_runs = attr.mode & libc::S_IXGRP != 0;
+        let lost = if group_runs { libc::S_ISUID | libc::S_ISGID } else { libc::S_ISUID };
+        if attr.mode & lost != 0 {
+            let mode = Some(attr.mode & !lost);
+            self.fs.set_attr(node, &SetAttr { mode, ..SetAttr::default() })?;
+        }
+        match self.fs.remove_xattr(node, b"security.capability") {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub fn open(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let OpenIn { flags, open_flags: asked } = request.take()?;
+        let node = self.node(request)?;
+        if let Some(fh) = self.adopted.claim(&*self.fs, &request.header, node)? {
+            return answer.put(&OpenOut { fh, open_flags: ANSWER_FILE, ..OpenOut::default() });
+        }
+        let flags = open_flags(flags);
+        if asked & OPEN_KILL_SUIDGID != 0 && flags.has(libc::O_TRUNC) {
+            self.drop_privileges(node)?;
+        }
+        let desc = self.fs.open(node, flags)?;
+        let directory = request.header.opcode == op::OPENDIR;
+        let open_flags = if directory { 0 } else { ANSWER_FILE };
+        answer.put(&OpenOut { fh: handle_of(desc), open_flags, ..OpenOut::default() })
+    }
+
+    pub fn read(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let ReadIn { fh, offset, size, read_flags, .. } = request.take()?;
+        if read_flags & READ_LOCKOWNER == 0 {
+            let attr = self.fs.attr(self.node(request)?)?;
+            if self.cached.note(request.header.nodeid, &attr) {
+                self.wake_watcher();
+            }
+        }
+        let size = (size as usize).min(DATA_MAX);
+        let out = &mut [UserOut::new(answer.space(size)?)];
+        let length = if Adopted::is(fh) && read_flags & READ_LOCKOWNER != 0 {
+            let desc = self.adopted.seek(&*self.fs, fh, offset)?;
+            let length = self.fs.read(desc, out)?;
+            self.adopted.moved(fh, offset + length as u64);
+            length
+        } else {
+            self.fs.read_at(self.desc(fh)?, offset, out)?
+        };
+        answer.grow(length);
+        Ok(())
+    }
+
+    pub fn write(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let asked: WriteIn = request.take()?;
+        let data = request.data(asked.size as usize)?;
+        let node = self.node(request)?;
+        if asked.write_flags & WRITE_KILL_SUIDGID != 0 {
+            self.drop_privileges(node)?;
+        }
+        let written = if asked.write_flags & WRITE_CACHE == 0 {
+            self.write_call(&asked, data)?
+        } else {
+            self.write_back(node, &asked, data)?
+        };
+        answer.put(&WriteOut { size: written as u32, padding: 0 })
+    }
+
+    fn write_call(&self, asked: &WriteIn, data: &[u8]) -> Result<usize> {
+        let data = &[UserIn::new(data)];
+        if Adopted::is(asked.fh) {
+            let desc = self.adopted.seek(&*self.fs, asked.fh, asked.offset)?;
+            let written = self.fs.write(desc, data)?;
+            self.adopted.moved(asked.fh, asked.offset + written as u64);
+            return Ok(written);
+        }
+        let desc = desc_of(asked.fh);
+        // `fcntl` changes this flag behind our back; the kernel's own end of file may be old.
+        let (_, flags) = self.fs.describe(desc)?;
+        if (flags.0 ^ asked.flags as i32) & libc::O_APPEND != 0 {
+            self.fs.set_flags(desc, open_flags(asked.flags))?;
+        }
+        self.fs.write_at(desc, asked.offset, data)
+    }
+
+    /// What was stored through a mapping: it never lets the file grow, and goes where it lies also
+    /// where the handle that the kernel chose appends.
+    fn write_back(&self, node: Node, asked: &WriteIn, data: &[u8]) -> Result<usize> {
+        let room = self.fs.attr(node)?.size.saturating_sub(asked.offset);
+        let inside = &data[..data.len().min(room as usize)];
+        if !inside.is_empty() {
+            let desc = self.fs.open(node, OpenFlags(libc::O_WRONLY))?;
+            let result = self.write_whole(desc, asked.offset, inside);
+            self.fs.close(desc)?;
+            result?;
+        }
+        Ok(data.len())
+    }
+
+    fn write_whole(&self, desc: Desc, offset: u64, data: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let rest = &[UserIn::new(&data[done..])];
+            done += self.fs.write_at(desc, offset + done as u64, rest)?;
+        }
+        Ok(())
+    }
+
+    pub fn flush(&self, request: &mut Request<'_>) -> Result<()> {
+        let FlushIn { lock_owner, .. } = request.take()?;
+        self.locks.flush(&*self.fs, self.node(request)?, lock_owner);
+        Ok(())
+    }
+
+    pub fn release(&self, request: &mut Request<'_>) -> Result<()> {
+        let ReleaseIn { fh, .. } = request.take()?;
+        self.locks.release(&*self.fs, fh);
+        if Adopted::is(fh) {
+            return self.adopted.close(&*self.fs, fh);
+        }
+        self.fs.close(desc_of(fh))
+    }
+
+    pub fn sync(&self, request: &mut Request<'_>) -> Result<()> {
+        let FsyncIn { fh, fsync_flags, .. } = request.take()?;
+        self.fs.sync(self.desc(fh)?, fsync_flags & FSYNC_DATA != 0)
+    }
+
+    pub fn allocate(&self, request: &mut Request<'_>) -> Result<()> {
+        let FallocateIn { fh, offset, length, mode, .. } = request.take()?;
+        self.fs.allocate(self.desc(fh)?, mode, offset, length)
+    }
+
+    pub fn seek(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let LseekIn { fh, offset, whence: how, .. } = request.take()?;
+        let desc = self.desc(fh)?;
+        let how = whence(how)?;
+        if !Adopted::is(fh) {
+            let offset = self.fs.seek(desc, offset as i64, how)?;
+            return answer.put(&LseekOut { offset });
+        }
+        // The position of such a description is another program's as well.
+        let node = self.fs.describe(desc)?.0;
+        let own = self.fs.open(node, OpenFlags(libc::O_RDONLY))?;
+        let found = self.fs.seek(own, offset as i64, how);
+        self.fs.close(own)?;
+        answer.put(&LseekOut { offset: found? })
+    }
+
+    pub fn copy_range(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let CopyFileRangeIn { fh_in, off_in, fh_out, off_out, len, .. } = request.take()?;
+        let (from, to) = (self.desc(fh_in)?, self.desc(fh_out)?);
+        // The answer has 32 bits for it.
+        let length = len.min(1 << 30);
+        let size = self.fs.copy_range(from, off_in, to, off_out, length)? as u32;
+        answer.put(&WriteOut { size, padding: 0 })
+    }
+
+    pub fn test_lock(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let asked: LockIn = request.take()?;
+        let found = self.locks.test(&*self.fs, &self.wish(request, &asked)?)?;
+        answer.put(&found)
+    }
+
+    fn wish(&self, request: &Request<'_>, asked: &LockIn) -> Result<Wish> {
+        let node = self.node(request)?;
+        Ok(Wish { node, handle: asked.fh, owner: asked.owner, lock: asked.lock })
+    }
+
+    /// Sets a lock of either sort.
+    fn lock(&self, asked: &LockIn, wish: &Wish, wait: bool) -> Result<()> {
+        if asked.lock_flags & LOCK_FLOCK == 0 {
+            return self.locks.set(&*self.fs, wish, wait);
+        }
+        self.fs.flock(self.desc(asked.fh)?, wish.kind()?, wait)
+    }
+}
+
+impl Worker {
+    /// Sets a lock. One that is waited for is answered by another thread, unless it is there.
+    pub fn set_lock(&self, request: &mut Request<'_>, wait: bool) -> Result<()> {
+        let session = &self.session;
+        let asked: LockIn = request.take()?;
+        let wish = session.wish(request, &asked)?;
+        let at_once = session.lock(&asked, &wish, false);
+        let unique = request.header.unique;
+        if !wait {
+            return at_once;
+        }
+        if at_once != Err(Errno::AGAIN) {
+            send(&self.device, Answer::small().message(unique, at_once));
+            return Ok(());
+        }
+        let (session, device) = (self.session.clone(), self.device.clone());
+        session.locks.count_thread(true);
+        std::thread::spawn(move || {
+            let result = session.locks.waiting(unique, || session.lock(&asked, &wish, true));
+            send(&device, Answer::small().message(unique, result));
+            session.locks.count_thread(false);
+        });
+        Ok(())
+    }
+}

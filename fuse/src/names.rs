@@ -1,0 +1,256 @@
+//! Requests about names: looking up, making, removing, renaming, listing.
+//!
+//! The kernel has checked permissions (`default_permissions`) against attributes that it asked for
+//! just before. What it cannot do for a server is done here: a new node belongs to who asks for it,
+//! or to its directory's group where that has the set-group bit.
+
+use vfs::{Errno, Kind, NewNode, Node, OpenFlags, RenameFlags, Result};
+use zerocopy::IntoBytes;
+
+use crate::abi::{
+    CreateIn, Dirent, EntryOut, LinkIn, MkdirIn, MknodIn, OpenOut, ROOT, ReadIn, Rename2In,
+    RenameIn,
+};
+use crate::attrs::to_kernel;
+use crate::files::{self, handle_of};
+use crate::request::{Answer, Request};
+use crate::session::Session;
+
+/// Longest target of a symlink.
+const TARGET_MAX: usize = 4095;
+
+/// Directory entries are padded to words.
+const fn padded(length: usize) -> usize {
+    length.next_multiple_of(8)
+}
+
+impl Session {
+    /// The node that a request is about.
+    pub fn node(&self, request: &Request<'_>) -> Result<Node> {
+        self.nodes.node(request.header.nodeid)
+    }
+
+    /// Tells the kernel of a node.
+    fn entry(&self, node: Node) -> Result<EntryOut> {
+        let attr = to_kernel(&self.fs.attr(node)?);
+        let nodeid = self.nodes.tell(node);
+        Ok(EntryOut { nodeid, generation: node.generation.into(), attr, ..EntryOut::default() })
+    }
+
+    /// The kernel forgets.
+    pub fn forget(&self, number: u64, lookups: u64) {
+        if let Some(desc) = self.nodes.forget(number, lookups) {
+            // What cannot be closed is dropped when this process ends.
+            let _ = self.fs.close(desc);
+        }
+        if self.nodes.node(number).is_err() {
+            self.cached.forget(number);
+        }
+    }
+
+    pub fn lookup(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let dir = self.node(request)?;
+        let name = request.name()?;
+        if request.header.nodeid == ROOT
+            && let Some(node) = self.adopted.name(&*self.fs, &request.header, name)
+        {
+            return answer.put(&self.entry(node?)?);
+        }
+        let node = self.fs.lookup(dir, name)?;
+        if self.nodes.hold_recent(&*self.fs, node) {
+            self.wake_watcher();
+        }
+        answer.put(&self.entry(node)?)
+    }
+
+    pub fn read_link(&self, request: &Request<'_>, answer: &mut Answer) -> Result<()> {
+        let node = self.node(request)?;
+        let length = self.fs.read_link(node, answer.space(TARGET_MAX)?)?;
+        answer.grow(length.min(TARGET_MAX));
+        Ok(())
+    }
+
+    /// Owner, group and mode of what is to be made in a directory.
+    fn new_node(&self, request: &Request<'_>, kind: Kind, mode: u32) -> Result<NewNode<'static>> {
+        let parent = self.fs.attr(self.node(request)?)?;
+        let (uid, mut gid, mut mode) = (request.header.uid, request.header.gid, mode & 0o7777);
+        if parent.mode & libc::S_ISGID != 0 {
+            gid = parent.gid;
+            if kind == Kind::Directory {
+                mode |= libc::S_ISGID;
+            }
+        }
+        Ok(NewNode { kind, mode, uid, gid, rdev: 0, target: b"" })
+    }
+
+    fn make(
+        &self,
+        request: &Request<'_>,
+        name: &[u8],
+        new: &NewNode<'_>,
+        answer: &mut Answer,
+    ) -> Result<()> {
+        let node = self.fs.create(self.node(request)?, name, new)?;
+        answer.put(&self.entry(node)?)
+    }
+
+    pub fn symlink(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let (name, target) = (request.name()?, request.name()?);
+        if target.len() > TARGET_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
+        let new = NewNode { target, ..self.new_node(request, Kind::Symlink, 0o777)? };
+        self.make(request, name, &new, answer)
+    }
+
+    pub fn make_node(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let MknodIn { mode, rdev, .. } = request.take()?;
+        let name = request.name()?;
+        let kind = Kind::from_mode(mode).ok_or(Errno::INVAL)?;
+        let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        let rdev = if device { rdev.into() } else { 0 };
+        let new = NewNode { rdev, ..self.new_node(request, kind, mode)? };
+        self.make(request, name, &new, answer)
+    }
+
+    pub fn make_dir(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let MkdirIn { mode, .. } = request.take()?;
+        let name = request.name()?;
+        let new = self.new_node(request, Kind::Directory, mode)?;
+        self.make(request, name, &new, answer)
+    }
+
+    pub fn create(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let CreateIn { flags, mode, .. } = request.take()?;
+        let name = request.name()?;
+        let new = self.new_node(request, Kind::File, mode)?;
+        let node = match self.fs.create(self.node(request)?, name, &new) {
+            // Somebody else made it since the kernel looked: it looks again, and checks who may.
+            Err(Errno::EXIST) if flags as i32 & libc::O_EXCL == 0 => return Err(Errno::STALE),
+            made => made?,
+        };
+        let flags = files::open_flags(flags & !(libc::O_TRUNC as u32));
+        let desc = self.fs.open(node, flags)?;
+        self.fs.note_place(desc, self.node(request)?);
+        answer.put(&self.entry(node)?)?;
+        answer.put(&OpenOut {
+            fh: handle_of(desc),
+            open_flags: files::ANSWER_FILE,
+            ..OpenOut::default()
+        })
+    }
+
+    pub fn create_temporary(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let CreateIn { flags, mode, .. } = request.take()?;
+        let dir = self.node(request)?;
+        let new = self.new_node(request, Kind::File, mode)?;
+        let excl = OpenFlags(flags as i32 & libc::O_EXCL);
+        let flags = OpenFlags(files::open_flags(flags).0 | excl.0);
+        let desc = self.fs.create_temporary(dir, &new, flags)?;
+        let (node, _) = self.fs.describe(desc)?;
+        answer.put(&self.entry(node)?)?;
+        answer.put(&OpenOut {
+            fh: handle_of(desc),
+            open_flags: files::ANSWER_FILE,
+            ..OpenOut::default()
+        })
+    }
+
+    pub fn link(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let LinkIn { oldnodeid } = request.take()?;
+        let node = self.nodes.node(oldnodeid)?;
+        self.fs.link(node, self.node(request)?, request.name()?)?;
+        answer.put(&self.entry(node)?)
+    }
+
+    /// Keeps what a name leads to usable for the kernel while `remove` takes the name.
+    fn removing(&self, dir: Node, name: &[u8], remove: impl FnOnce() -> Result<()>) -> Result<()> {
+        let path_only = OpenFlags(libc::O_PATH);
+        let victim = self.fs.lookup(dir, name).ok();
+        let opened = victim.and_then(|node| Some((node, self.fs.open(node, path_only).ok()?)));
+        let result = remove();
+        if let Some((node, desc)) = opened {
+            let gone = result.is_ok() && self.fs.attr(node).is_ok_and(|attr| attr.nlink == 0);
+            if let Some(desc) = if gone { self.nodes.hold(node, desc) } else { Some(desc) } {
+                // What cannot be closed is dropped when this process ends.
+                let _ = self.fs.close(desc);
+            }
+        }
+        result
+    }
+
+    pub fn unlink(&self, request: &mut Request<'_>) -> Result<()> {
+        let (dir, name) = (self.node(request)?, request.name()?);
+        self.removing(dir, name, || self.fs.unlink(dir, name))
+    }
+
+    pub fn remove_dir(&self, request: &mut Request<'_>) -> Result<()> {
+        let (dir, name) = (self.node(request)?, request.name()?);
+        self.removing(dir, name, || self.fs.remove_dir(dir, name))
+    }
+
+    pub fn rename(&self, request: &mut Request<'_>, with_flags: bool) -> Result<()> {
+        let (to_dir, flags) = if with_flags {
+            let Rename2In { newdir, flags, .. } = request.take()?;
+            (newdir, flags)
+        } else {
+            let RenameIn { newdir } = request.take()?;
+            (newdir, 0)
+        };
+        let (from_dir, to_dir) = (self.node(request)?, self.nodes.node(to_dir)?);
+        let (from, to) = (request.name()?, request.name()?);
+        let rename = || self.fs.rename(from_dir, from, to_dir, to, RenameFlags(flags));
+        if flags == 0 { self.removing(to_dir, to, rename) } else { rename() }
+    }
+
+    // ---- listing --------------------------------------------------------------------------------
+
+    pub fn read_dir(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let ReadIn { offset, size, .. } = request.take()?;
+        let mut failed = Ok(());
+        self.fs.read_dir(self.node(request)?, offset as i64, &mut |entry| {
+            let length = padded(size_of::<Dirent>() + entry.name.len());
+            if answer.length() + length > size as usize {
+                return false;
+            }
+            let kind = entry.kind.d_type().into();
+            failed = put_entry(answer, (entry.ino, entry.cookie, kind), entry.name);
+            failed.is_ok()
+        })?;
+        failed
+    }
+
+    pub fn read_dir_plus(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+        let ReadIn { offset, size, .. } = request.take()?;
+        let dir = self.node(request)?;
+        let mut told = Vec::new();
+        let mut room = size as usize;
+        self.fs.read_dir(dir, offset as i64, &mut |entry| {
+            let length = size_of::<EntryOut>() + padded(size_of::<Dirent>() + entry.name.len());
+            if length > room {
+                return false;
+            }
+            room -= length;
+            let kind = u32::from(entry.kind.d_type());
+            told.push(((entry.ino, entry.cookie, kind), entry.name.to_vec()));
+            true
+        })?;
+        for (place, name) in told {
+            let dots = matches!(name.as_slice(), b"." | b"..");
+            // What was removed meanwhile is told as in a plain listing.
+            let found = if dots { None } else { self.fs.lookup(dir, &name).ok() };
+            let entry = found.and_then(|node| self.entry(node).ok()).unwrap_or_default();
+            answer.put(&entry)?;
+            put_entry(answer, place, &name)?;
+        }
+        Ok(())
+    }
+}
+
+fn put_entry(answer: &mut Answer, (ino, cookie, kind): (u64, i64, u32), name: &[u8]) -> Result<()> {
+    let head = Dirent { ino, off: cookie as u64, namelen: name.len() as u32, kind };
+    answer.put_bytes(head.as_bytes())?;
+    answer.put_bytes(name)?;
+    let whole = head.as_bytes().len() + name.len();
+    answer.put_bytes(&[0; 8][..padded(whole) - whole])
+}

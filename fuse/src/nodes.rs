@@ -1,0 +1,164 @@
+//! The nodes that the kernel knows: it names them by a number, counts in its own way how often it was
+//! told each, and says when it has forgotten them.
+//!
+//! A node's number is its inode number (the root's is 1, as the protocol has it), with the
+//! generation beside it, so that a number which stands for another object by now is refused.
+//!
+//! The kernel keeps a file that it knows usable when its last name goes; the engine keeps what is
+//! open. So whoever takes a name through the mount *holds* the node until the kernel forgets it.
+//! What another process unlinks is gone for the kernel too, but not at once: what was looked up
+//! just now is held for a moment, since a lookup is always followed by the call that it was for.
+//!
+//! Locks: a shard's; `recent`'s. Neither with the other, and no call of the engine's under them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use vfs::{Desc, Errno, FileSystem, Node, OpenFlags, Result};
+
+use crate::abi::ROOT;
+
+const SHARDS: usize = 16;
+/// How long what was looked up is held, and how many of those at most.
+const RECENT_TIME: Duration = Duration::from_millis(50);
+const RECENT_MAX: usize = 64;
+
+struct Known {
+    node: Node,
+    lookups: u64,
+    hold: Option<Desc>,
+}
+
+/// What the kernel knows.
+pub struct Nodes {
+    root: Node,
+    shards: [Mutex<HashMap<u64, Known>>; SHARDS],
+    recent: Mutex<VecDeque<(Instant, Desc)>>,
+}
+
+/// A lock whose holder panicked guards a map that is whole all the same.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Nodes {
+    /// Knows the root alone.
+    pub fn new(root: Node) -> Self {
+        let shards = std::array::from_fn(|_| Mutex::new(HashMap::new()));
+        Self { root, shards, recent: Mutex::new(VecDeque::new()) }
+    }
+
+    fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Known>> {
+        lock(&self.shards[((number >> 3) ^ number) as usize % SHARDS])
+    }
+
+    /// The kernel's number of a node.
+    pub fn number(&self, node: Node) -> u64 {
+        if node.ino == self.root.ino { ROOT } else { node.ino }
+    }
+
+    /// The node of a number. `ESTALE` if the kernel was never told it.
+    pub fn node(&self, number: u64) -> Result<Node> {
+        if number == ROOT {
+            return Ok(self.root);
+        }
+        self.shard(number).get(&number).map(|known| known.node).ok_or(Errno::STALE)
+    }
+
+    /// The kernel is being told of a node once more; gives its number.
+    pub fn tell(&self, node: Node) -> u64 {
+        let number = self.number(node);
+        if number != ROOT {
+            let mut shard = self.shard(number);
+            let known = shard.entry(number).or_insert(Known { node, lookups: 0, hold: None });
+            // If the number stands for another object by now, the kernel drops the older one.
+            known.node = node;
+            known.lookups += 1;
+        }
+        number
+    }
+
+    /// The kernel has forgotten `lookups` of a node's; gives the hold that ends with the last one.
+    pub fn forget(&self, number: u64, lookups: u64) -> Option<Desc> {
+        let mut shard = self.shard(number);
+        let known = shard.get_mut(&number)?;
+        known.lookups = known.lookups.saturating_sub(lookups);
+        if known.lookups > 0 {
+            return None;
+        }
+        shard.remove(&number)?.hold
+    }
+
+    /// Keeps a description until the kernel forgets the node; gives it back if it knows it not, or if
+    /// there is one already.
+    pub fn hold(&self, node: Node, desc: Desc) -> Option<Desc> {
+        match self.shard(node.ino).get_mut(&node.ino) {
+            Some(known) if known.node == node && known.hold.is_none() => {
+                known.hold = Some(desc);
+                None
+            }
+            _ => Some(desc),
+        }
+    }
+
+    /// Holds what was looked up just now for a moment; gives whether it is the only one. A full table
+    /// of descriptions holds nothing.
+    pub fn hold_recent(&self, fs: &dyn FileSystem, node: Node) -> bool {
+        let Ok(desc) = fs.open(node, OpenFlags(libc::O_PATH)) else { return false };
+        let mut recent = lock(&self.recent);
+        let first = recent.is_empty();
+        recent.push_back((Instant::now(), desc));
+        let oldest = if recent.len() > RECENT_MAX { recent.pop_front() } else { None };
+        drop(recent);
+        if let Some((_, desc)) = oldest {
+            // What cannot be closed is dropped when this process ends.
+            let _ = fs.close(desc);
+        }
+        first
+    }
+
+    /// Ends the holds whose moment is over; `all`: every one. Gives whether any is left.
+    pub fn drop_recent(&self, fs: &dyn FileSystem, all: bool) -> bool {
+        loop {
+            let mut recent = lock(&self.recent);
+            let over = |since: Instant| all || since.elapsed() > RECENT_TIME;
+            match recent.front() {
+                None => return false,
+                Some(&(since, _)) if !over(since) => return true,
+                Some(_) => {}
+            }
+            let oldest = recent.pop_front();
+            drop(recent);
+            if let Some((_, desc)) = oldest {
+                let _ = fs.close(desc);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(ino: u64, generation: u32) -> Node {
+        Node { ino, generation }
+    }
+
+    #[test]
+    fn a_node_is_known_until_all_that_was_told_is_forgotten() {
+        let nodes = Nodes::new(node(77, 1));
+        assert_eq!(nodes.tell(node(77, 1)), ROOT);
+        assert_eq!(nodes.node(ROOT), Ok(node(77, 1)));
+        let number = nodes.tell(node(5, 2));
+        nodes.tell(node(5, 2));
+        let desc = Desc { index: 1, generation: 1 };
+        assert_eq!(nodes.hold(node(5, 1), desc), Some(desc), "another object of that number");
+        assert_eq!(nodes.hold(node(5, 2), desc), None);
+        assert_eq!(nodes.forget(number, 1), None);
+        assert_eq!(nodes.node(number), Ok(node(5, 2)));
+        assert_eq!(nodes.forget(number, 1), Some(desc));
+        assert_eq!(nodes.node(number), Err(Errno::STALE));
+        assert_eq!(nodes.hold(node(5, 2), desc), Some(desc));
+    }
+}

@@ -1,0 +1,237 @@
+//! A mount being served: threads that read requests from the kernel, each from a descriptor of its
+//! own, answer them by calls of the contract, and end when the mount is gone.
+//!
+//! No request waits for another one, except for a lock that another program holds: such a wait gets
+//! a thread of its own (`locks.rs`). One more thread watches what the kernel keeps in its page cache
+//! (`cached.rs`) and ends the short holds of `nodes.rs`.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use rustix::fs::{Mode, OFlags};
+use vfs::{Errno, FileSystem, Result};
+use zerocopy::IntoBytes;
+
+use crate::abi::{
+    self, InitIn, InitOut, InvalidateInodeOut, NOTIFY_INVALIDATE_INODE, OutHeader, init, op,
+};
+use crate::adopted::Adopted;
+use crate::cached::{self, Cached};
+use crate::locks::Locks;
+use crate::nodes::{Nodes, lock};
+use crate::request::{Answer, DATA_MAX, REQUEST_MAX, Request};
+
+/// Threads at least: some may be inside a long call.
+const THREADS_MIN: usize = 4;
+/// `FUSE_DEV_IOC_CLONE`: one more descriptor of the same mount.
+const CLONE: libc::c_ulong = 0x8004_E500;
+
+/// What the threads share.
+pub struct Session {
+    /// The file system.
+    pub fs: Arc<dyn FileSystem>,
+    /// What the kernel knows.
+    pub nodes: Nodes,
+    /// Locks through the mount.
+    pub locks: Locks,
+    /// What is in the kernel's page cache.
+    pub cached: Cached,
+    /// Descriptions of preloaded programs, used through the mount.
+    pub adopted: Adopted,
+    device: OwnedFd,
+    ended: AtomicBool,
+    /// Wakes the watching thread.
+    watch: (Mutex<bool>, Condvar),
+}
+
+/// Says hello to the kernel and serves it until the mount is gone.
+pub fn serve(fs: Arc<dyn FileSystem>, device: OwnedFd) -> Result<()> {
+    let session = Arc::new(Session {
+        nodes: Nodes::new(fs.root()),
+        fs,
+        locks: Locks::default(),
+        cached: Cached::default(),
+        adopted: Adopted::default(),
+        device,
+        ended: AtomicBool::new(false),
+        watch: (Mutex::new(false), Condvar::new()),
+    });
+    session.begin()?;
+    let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut threads = Vec::new();
+    for _ in 0..THREADS_MIN.max(cpus) {
+        let device = Arc::new(session.clone_device()?);
+        let shared = Arc::clone(&session);
+        threads.push(thread::spawn(move || Worker { session: shared, device }.run()));
+    }
+    let shared = Arc::clone(&session);
+    let watcher = thread::spawn(move || shared.watch());
+    for thread in threads {
+        // A thread that panicked has ended: the others went on.
+        let _ = thread.join();
+    }
+    session.ended.store(true, Ordering::Release);
+    session.wake_watcher();
+    let _ = watcher.join();
+    session.locks.end();
+    session.nodes.drop_recent(&*session.fs, true);
+    Ok(())
+}
+
+impl Session {
+    /// Reads and answers the kernel's first request: who can do what.
+    fn begin(&self) -> Result<()> {
+        let mut bytes = vec![0; REQUEST_MAX];
+        let mut answer = Answer::new();
+        loop {
+            let length = read(&self.device, &mut bytes)?.ok_or(Errno::NODEV)?;
+            let mut request = Request::parse(&bytes[..length])?;
+            let unique = request.header.unique;
+            if request.header.opcode != op::INIT {
+                send(&self.device, answer.message(unique, Err(Errno::IO)));
+                continue;
+            }
+            let asked: InitIn = request.take()?;
+            if asked.major != abi::VERSION.0 {
+                send(&self.device, answer.message(unique, Err(Errno::PROTO)));
+                return Err(Errno::PROTO);
+            }
+            answer.put(&agreed(&asked))?;
+            send(&self.device, answer.message(unique, Ok(())));
+            return Ok(());
+        }
+    }
+
+    fn clone_device(&self) -> Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let fd = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
+        let original = self.device.as_raw_fd() as u32;
+        // SAFETY: the request reads one number.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), CLONE, &raw const original) };
+        if done == 0 {
+            return Ok(fd);
+        }
+        // An old kernel: all threads read from one.
+        rustix::io::fcntl_dupfd_cloexec(&self.device, 0)
+    }
+
+    /// Something is to be watched, or held for a moment, from now on.
+    pub fn wake_watcher(&self) {
+        *lock(&self.watch.0) = true;
+        self.watch.1.notify_one();
+    }
+
+    fn watch(&self) {
+        while !self.ended.load(Ordering::Acquire) {
+            let held = self.nodes.drop_recent(&*self.fs, false);
+            for number in self.cached.changed(&*self.fs) {
+                self.invalidate(number);
+            }
+            let mut woken = lock(&self.watch.0);
+            if held || !self.cached.is_empty() {
+                let waited = self.watch.1.wait_timeout(woken, cached::PERIOD);
+                *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0 = false;
+                // A wake-up does not shorten the period of what is watched already.
+                continue;
+            }
+            while !*woken {
+                woken = self.watch.1.wait(woken).unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+            *woken = false;
+        }
+    }
+
+    /// Tells the kernel to drop the pages of a node.
+    fn invalidate(&self, number: u64) {
+        let header = OutHeader {
+            len: (size_of::<OutHeader>() + size_of::<InvalidateInodeOut>()) as u32,
+            error: NOTIFY_INVALIDATE_INODE,
+            unique: 0,
+        };
+        let body = InvalidateInodeOut { ino: number, off: 0, len: 0 };
+        send(&self.device, &[header.as_bytes(), body.as_bytes()].concat());
+    }
+}
+
+/// What this server can do of what the kernel offers.
+fn agreed(asked: &InitIn) -> InitOut {
+    let wanted = init::ASYNC_READ
+        | init::POSIX_LOCKS
+        | init::ATOMIC_O_TRUNC
+        | init::BIG_WRITES
+        | init::FLOCK_LOCKS
+        | init::AUTO_INVAL_DATA
+        | init::DO_READDIRPLUS
+        | init::READDIRPLUS_AUTO
+        | init::ASYNC_DIO
+        | init::PARALLEL_DIROPS
+        | init::MAX_PAGES
+        | init::HANDLE_KILLPRIV_V2
+        | init::INIT_EXT
+        | init::DIRECT_IO_ALLOW_MMAP;
+    let offered = u64::from(asked.flags) | u64::from(asked.flags2) << 32;
+    let flags = offered & wanted;
+    InitOut {
+        major: abi::VERSION.0,
+        minor: abi::VERSION.1.min(asked.minor),
+        max_readahead: asked.max_readahead,
+        flags: flags as u32,
+        max_background: 64,
+        congestion_threshold: 48,
+        max_write: DATA_MAX as u32,
+        time_gran: 1,
+        max_pages: (DATA_MAX / 4096) as u16,
+        flags2: (flags >> 32) as u32,
+        ..InitOut::default()
+    }
+}
+
+/// Reads a request; `None`: the mount is gone.
+fn read(device: &OwnedFd, bytes: &mut [u8]) -> Result<Option<usize>> {
+    loop {
+        match rustix::io::read(device, &mut *bytes) {
+            Ok(length) => return Ok(Some(length)),
+            Err(Errno::NODEV) => return Ok(None),
+            // A request that was taken back while it was being read.
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Sends a message. That a request has been taken back meanwhile, or that the mount is gone, leaves
+/// nobody to tell.
+pub fn send(device: &OwnedFd, message: &[u8]) {
+    let _ = rustix::io::write(device.as_fd(), message);
+}
+
+/// One thread's own.
+pub struct Worker {
+    /// What all share.
+    pub session: Arc<Session>,
+    /// Answers go where the request came from.
+    pub device: Arc<OwnedFd>,
+}
+
+impl Worker {
+    fn run(&self) {
+        let mut answer = Answer::new();
+        let mut bytes = vec![0; REQUEST_MAX];
+        // An error other than the mount's end: this thread cannot read any more.
+        while let Ok(Some(length)) = read(&self.device, &mut bytes) {
+            let Ok(mut request) = Request::parse(&bytes[..length]) else { continue };
+            let unique = request.header.unique;
+            answer.clear();
+            let served =
+                catch_unwind(AssertUnwindSafe(|| self.dispatch(&mut request, &mut answer)));
+            match served.unwrap_or(Err(Errno::IO)) {
+                Ok(false) => {}
+                Ok(true) => send(&self.device, answer.message(unique, Ok(()))),
+                Err(errno) => send(&self.device, answer.message(unique, Err(errno))),
+            }
+        }
+    }
+}
