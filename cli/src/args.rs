@@ -118,6 +118,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_VOLUME, SOLERA_AT, SOLERA_MODE  as --volume, --at and --mode
   SOLERA_REPORT          file that each process appends `count reason function outcome` to
   SOLERA_STRICT_SUPPORT  set: as --strict-support
+  SOLERA_GUARD           off: as --no-guard
   SOLERA_BYPASS          names of programs, with colons between them, as --bypass
   SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them for
                          sockets or for files outside only; on a volume's files they fail or hang
@@ -161,6 +162,11 @@ pub struct RunArgs {
     /// `io_uring` or libaio would begin: programs then use threads, with the same result).
     #[arg(long)]
     pub strict_support: bool,
+    /// Do not close the volume's memory to the program's own code by a protection key: a stray pointer may
+    /// then read or change anything on the volume. Without it the program gets SIGSEGV, and a message says
+    /// why; it costs some tens of nanoseconds a call (`solera bench micro`).
+    #[arg(long)]
+    pub no_guard: bool,
     /// Leave programs of this name alone: they run without the library and do not see the volume,
     /// unlike what they start. May be given again. With a slash: the path of the executable.
     #[arg(long, value_name = "NAME")]

@@ -15,6 +15,7 @@
 //! has *blocked* SIGBUS or SIGSEGV is killed by the kernel at such a fault, as without us.
 
 use crate::interrupt::system_call;
+use crate::stray;
 use std::arch::{global_asm, naked_asm};
 use std::ffi::c_void;
 use std::sync::Once;
@@ -158,9 +159,17 @@ const _: () = assert!(libc::SYS_rt_sigreturn == 15);
 
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel called us with these arguments.
-    if !unsafe { handle_fault(signal, info, context) } {
-        chain(signal, info, context);
+    unsafe {
+        if handle_fault(signal, info, context) {
+            return;
+        }
+        stray::explain(info, context, |text| {
+            let arguments = [2, text.as_ptr() as usize, text.len(), 0, 0, 0];
+            // There is nobody else to tell.
+            let _ = system_call(libc::SYS_write, arguments);
+        });
     }
+    chain(signal, info, context);
 }
 
 /// Hands a fault that is not ours to whoever was installed before us.

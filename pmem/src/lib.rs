@@ -12,6 +12,7 @@
 //! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
 //!
 //! - [`interrupt`] ends a wait when a signal was kept back.
+//! - [`key`] keeps the program's own code out of a region; [`stray`] says what it did there.
 //!
 //! No other crate stores or flushes by inline assembly or intrinsics. No function here calls what a preload
 //! library interposes: system calls go through rustix's raw backend.
@@ -27,11 +28,13 @@ mod hook;
 pub mod inject;
 mod internal_fd;
 pub mod interrupt;
+pub mod key;
 mod persist;
 mod region;
 mod shared;
 mod source;
 mod span;
+pub mod stray;
 pub mod trace;
 mod user;
 

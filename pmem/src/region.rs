@@ -16,8 +16,10 @@ use crate::cpu::{self, Dispatch, FlushKind};
 use crate::guard::install_fault_handler;
 use crate::hook::Hook;
 use crate::internal_fd::InternalFd;
+use crate::key::{self, Unguarded};
 use crate::persist::{Dirty, Durable, InFlight};
 use crate::source::{self, Class, OpenError, OpenOptions, Source};
+use crate::stray;
 use crate::user::{self, Fault, UserIn, UserOut};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -27,7 +29,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const PAGE: u64 = 4096;
@@ -47,6 +49,8 @@ pub struct Region {
     dispatch: Dispatch,
     hook: Option<Arc<dyn Hook>>,
     growing: Mutex<()>,
+    /// The protection key that guards it; 0: none.
+    key: AtomicU32,
 }
 
 // SAFETY: the pointer is to a mapping that lives as long as the region and is only accessed by
@@ -219,6 +223,7 @@ impl Region {
             dispatch: Dispatch::of_process().expect("a usable SOLERA_FLUSH and SOLERA_COPY"),
             hook,
             growing: Mutex::new(()),
+            key: AtomicU32::new(0),
         };
         // SAFETY: the mapping made above is as long as the image.
         let filled = unsafe { copy::copy(region.dispatch, base, image.as_ptr(), image.len()) };
@@ -284,6 +289,7 @@ impl Region {
             dispatch,
             hook: None,
             growing: Mutex::new(()),
+            key: AtomicU32::new(0),
         };
         region.map_tail(source.len).map_err(|errno| {
             let found = format!("mapping {} bytes gave: {errno}", source.len);
@@ -300,13 +306,17 @@ impl Region {
         if end > self.space {
             return Err(Errno::NOMEM);
         }
-        let write = if self.writable { ProtFlags::WRITE } else { ProtFlags::empty() };
         if start < end {
             let at = self.base.wrapping_add(start).cast::<c_void>();
             let flags = self.map_flags | MapFlags::FIXED;
-            let prot = ProtFlags::READ | write;
+            let key = self.key.load(Ordering::Relaxed);
+            let prot = if key == 0 { self.prot() } else { ProtFlags::empty() };
             // SAFETY: replaces reserved address space of this region that nobody has used.
             unsafe { rustix::mm::mmap(at, end - start, prot, flags, fd, start as u64)? };
+            if key != 0 {
+                // SAFETY: the mapping made above.
+                unsafe { key::protect(at as usize, end - start, self.prot().bits(), key)? };
+            }
             if self.class == Class::Volatile && flags.contains(MapFlags::SHARED) {
                 // SAFETY: a hint about the mapping made above; refused where it makes no sense.
                 let _ = unsafe {
@@ -315,6 +325,30 @@ impl Region {
             }
         }
         self.len.store(new_len, Ordering::Release);
+        Ok(())
+    }
+
+    fn prot(&self) -> ProtFlags {
+        let write = if self.writable { ProtFlags::WRITE } else { ProtFlags::empty() };
+        ProtFlags::READ | write
+    }
+
+    /// Lays the mapping, and what it grows by, under a protection key: from here on a thread reaches
+    /// it only between [`key::open`] and [`key::close`]. One region of a process can be guarded, for
+    /// as long as the process lives. No other thread uses the region meanwhile.
+    pub fn guard(&self) -> Result<(), Unguarded> {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = key::allocate()?;
+        let (start, len) = (self.base as usize, pages(self.len()));
+        if !key::publish(start, self.space, key) {
+            key::free(key);
+            return Err(Unguarded::Other);
+        }
+        stray::name(self.path.as_deref().unwrap_or(Path::new("(anonymous memory)")));
+        // SAFETY: this region's own mapping. If it is refused, the key guards nothing, and opening it
+        // is of no effect.
+        unsafe { key::protect(start, len, self.prot().bits(), key) }.map_err(Unguarded::Refused)?;
+        self.key.store(key, Ordering::Relaxed);
         Ok(())
     }
 
@@ -461,6 +495,7 @@ impl Region {
         if len > to.len() {
             return Err(Fault::Caller);
         }
+        user::check(to.start(), len)?;
         let from = self.range(off, len as u64)?;
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         let copied = unsafe { copy::copy(self.dispatch, to.start(), from, len) };
@@ -516,6 +551,7 @@ impl Region {
     #[track_caller]
     pub fn stream_from(&self, off: u64, from: &UserIn<'_>) -> Result<InFlight<'_>, Fault> {
         let at = Location::caller();
+        user::check(from.start(), from.len())?;
         if self.hook.is_some() {
             let mut bytes = vec![0; from.len()];
             from.read(&mut bytes)?;

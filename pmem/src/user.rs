@@ -8,6 +8,7 @@
 use crate::copy::{self, Side};
 use crate::copy_asm;
 use crate::cpu::dispatch;
+use crate::key;
 use rustix::io::Errno;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -30,6 +31,12 @@ impl From<Fault> for Errno {
     }
 }
 
+/// A buffer of the caller's that lies in the guarded region is his fault: it is open just now.
+#[inline]
+pub(crate) fn check(start: *const u8, len: usize) -> Result<(), Fault> {
+    if key::reach(start as usize, len) < len { Err(Fault::Caller) } else { Ok(()) }
+}
+
 /// The page size of x86-64: the unit in which addresses can be bad.
 const PAGE: usize = 4096;
 
@@ -47,10 +54,13 @@ fn page_probes(start: usize, len: usize) -> impl Iterator<Item = usize> {
 /// The address may be invalid. If it is mapped, it must be the caller's to read.
 #[inline]
 pub unsafe fn text_length(start: *const u8, max: usize) -> Result<Option<usize>, Fault> {
+    let reach = key::reach(start as usize, max);
     // SAFETY: the routine is guarded and reads aligned blocks of 16 bytes only.
-    match unsafe { copy_asm::find_nul(start, max) } {
+    match unsafe { copy_asm::find_nul(start, reach) } {
         usize::MAX => Err(Fault::Caller),
-        length => Ok((length < max).then_some(length)),
+        length if length < reach => Ok(Some(length)),
+        _ if reach < max => Err(Fault::Caller),
+        _ => Ok(None),
     }
 }
 
@@ -107,18 +117,20 @@ impl<'a> UserIn<'a> {
     /// Reads a byte of each page, so that the pages are present before a lock is taken. Gives how
     /// many bytes from the start on can be read.
     pub fn touch(&self) -> usize {
-        for address in page_probes(self.start as usize, self.len) {
+        let len = key::reach(self.start as usize, self.len);
+        for address in page_probes(self.start as usize, len) {
             // SAFETY: a guarded read inside the caller's range.
             if !unsafe { copy::touch_read(address as *const u8) } {
                 return address - self.start as usize;
             }
         }
-        self.len
+        len
     }
 
     /// Copies the first bytes into `to`, filling it as far as there are any.
     pub fn read(&self, to: &mut [u8]) -> Result<(), Fault> {
         let len = to.len().min(self.len);
+        check(self.start, len)?;
         // SAFETY: `to` is valid for `len` bytes; the source is guarded.
         let copied = unsafe { copy::copy(dispatch(), to.as_mut_ptr(), self.start, len) };
         copied.map_err(|_| Fault::Caller)
@@ -134,6 +146,7 @@ impl<'a> UserIn<'a> {
         if self.len < size_of::<T>() {
             return Err(Fault::Caller);
         }
+        check(self.start, size_of::<T>())?;
         let mut value = MaybeUninit::<T>::zeroed();
         let to = value.as_mut_ptr().cast();
         // SAFETY: `to` has room for a `T`; the source is guarded.
@@ -201,18 +214,20 @@ impl<'a> UserOut<'a> {
     /// Makes a write fault on each page without changing a byte. Gives how many bytes from the start
     /// on can be written.
     pub fn touch(&self) -> usize {
-        for address in page_probes(self.start as usize, self.len) {
+        let len = key::reach(self.start as usize, self.len);
+        for address in page_probes(self.start as usize, len) {
             // SAFETY: a guarded access inside the caller's range that changes nothing.
             if !unsafe { copy::touch_write(address as *mut u8) } {
                 return address - self.start as usize;
             }
         }
-        self.len
+        len
     }
 
     /// Copies `from` to the start of the sink, as far as it fits.
     pub fn write(&self, from: &[u8]) -> Result<(), Fault> {
         let len = from.len().min(self.len);
+        check(self.start, len)?;
         // SAFETY: the sink is the caller's for `len` bytes; the copy is guarded.
         let copied = unsafe { copy::copy(dispatch(), self.start, from.as_ptr(), len) };
         copied.map_err(|_| Fault::Caller)
@@ -224,6 +239,7 @@ impl<'a> UserOut<'a> {
         if self.len < size_of::<T>() {
             return Err(Fault::Caller);
         }
+        check(self.start, size_of::<T>())?;
         let from = std::ptr::from_ref(value).cast();
         // SAFETY: the sink is the caller's; the copy is guarded and looks at no byte.
         let copied = unsafe { copy::copy(dispatch(), self.start, from, size_of::<T>()) };

@@ -2,10 +2,10 @@
 //! image before this one had.
 //!
 //! The environment says all (`solera run` sets it): `SOLERA_VOLUME`, `SOLERA_AT`, `SOLERA_MODE`,
-//! `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an
-//! exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing is served, nor in a program
-//! that is named in `SOLERA_BYPASS`. If the volume cannot be attached, the program does not run:
-//! message, exit code 125.
+//! `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_GUARD`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`,
+//! and after an exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing is served, nor in
+//! a program that is named in `SOLERA_BYPASS`. If the volume cannot be attached, the program does
+//! not run: message, exit code 125.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -232,11 +232,23 @@ fn attach(path: &[u8]) -> Result<Process, String> {
     volume.lend_anchor(Arc::clone(&anchor));
     let internal = volume.internal_descriptors();
     let in_flight = volume.anything_in_flight();
-    let mut process = Process::new(volume, prefix, anchor, &internal, environment, report)
+    let engine = Arc::clone(&volume);
+    let mut process = Process::new(engine, prefix, anchor, &internal, environment, report)
         .map_err(|errno| format!("the volume does not answer: {errno}"))?;
+    guard(&volume);
     process.library = library_path();
     IN_FLIGHT.store(in_flight, Ordering::Relaxed);
     Ok(process)
+}
+
+/// Closes the engine's memory to the program's own code, unless it was asked not to.
+fn guard(volume: &Volume) {
+    if std::env::var_os("SOLERA_GUARD").is_some_and(|value| value == "off") {
+        return;
+    }
+    if volume.guard().is_err() {
+        report::fell_back("(attach)", "no-protection-key");
+    }
 }
 
 /// This image took over the one before it.

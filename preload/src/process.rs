@@ -5,6 +5,7 @@
 //! `cwd`. Neither is held while the engine may wait for another process, except in `fork`, which
 //! takes both so that the child gets them whole.
 
+use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -18,6 +19,7 @@ use crate::fdtable;
 use crate::lock::{Guard, Lock};
 use crate::mapping::Mappings;
 use crate::report;
+use crate::thread::here;
 
 /// Where relative paths start.
 pub struct Cwd {
@@ -27,10 +29,24 @@ pub struct Cwd {
     pub path: Vec<u8>,
 }
 
+/// The engine. Whoever reaches for it opens its memory to the calling thread, until that thread leaves
+/// (see [`crate::thread`]).
+pub struct Engine(Arc<dyn FileSystem>);
+
+impl Deref for Engine {
+    type Target = dyn FileSystem;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        here().open();
+        &*self.0
+    }
+}
+
 /// The one attachment of this process.
 pub struct Process {
     /// The engine.
-    pub fs: Arc<dyn FileSystem>,
+    pub fs: Engine,
     /// Where the volume's root appears: absolute, normal, without a final slash.
     pub prefix: Vec<u8>,
     /// The anchor directory, at a high number.
@@ -79,7 +95,7 @@ impl Process {
         let internal = [&[anchor.as_raw_fd()], engine].concat();
         let internal = internal.into_iter().map(AtomicI32::new).collect();
         Ok(Self {
-            fs,
+            fs: Engine(fs),
             prefix,
             anchor,
             anchor_identity: (stat.st_dev, stat.st_ino),

@@ -16,7 +16,7 @@
 //! No locks: handlers find their handler in [`crate::sigaction`] by one load.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::siginfo_t;
 use pmem::interrupt::{Watched, redirect, system_call, watch};
@@ -80,11 +80,13 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         if unsafe { pmem::handle_fault(signal, info, context) } {
             return;
         }
+        // SAFETY: as above.
+        unsafe { pmem::stray::explain(info, context, tell) };
         return give(signal, info, context);
     }
     // SAFETY: as above.
     if signal == NUDGE && unsafe { is_nudge(info) } {
-        return crate::fork::give_way(context);
+        return here().interrupted(|| crate::fork::give_way(context));
     }
     let thread = here();
     if !thread.is_inside() {
@@ -101,6 +103,38 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
     // SAFETY: the kernel's context of this handler.
     unsafe { redirect(context) };
 }
+
+/// Tells standard error of a stray access; the first ones, since a program may go on after each.
+fn tell(text: &[u8]) {
+    if TOLD.fetch_add(1, Ordering::Relaxed) >= TOLD_MAX {
+        return;
+    }
+    let failed = crate::entry::errno();
+    // That nobody can be told would be no news.
+    if on_small_stack() {
+        let _ = rustix::io::write(crate::fdtable::borrow(2), text);
+    } else {
+        // SAFETY: a whole text. In the program's own way: it may be a file on the volume. If our own
+        // code has faulted, this goes to the kernel.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+    }
+    crate::entry::set_errno(failed);
+}
+
+/// Whether the thread stands on a signal stack that may be too small for the engine.
+fn on_small_stack() -> bool {
+    let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+    let arguments = [0, (&raw mut stack) as usize, 0, 0, 0, 0];
+    // SAFETY: room for the answer.
+    let _ = unsafe { system_call(libc::SYS_sigaltstack, arguments) };
+    stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < STACK_BYTES
+}
+
+const STACK_BYTES: usize = 64 << 10;
+
+/// How many stray accesses are told of.
+const TOLD_MAX: u32 = 4;
+static TOLD: AtomicU32 = AtomicU32::new(0);
 
 /// Keeps a signal back. If one is kept already, that came at the same time: it was handled on top
 /// of this one's frame, so this one's mask is the thread's; and this one is queued again at once.

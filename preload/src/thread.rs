@@ -6,6 +6,12 @@
 //! [`crate::cancel`] keeps asynchronous cancellation back, and the end of the outermost [`Inside`]
 //! lets both happen.
 //!
+//! The engine's memory is closed to the thread (see [`pmem::key`]) but from the moment when a call
+//! first reaches for the engine until the thread leaves: a call that the kernel serves costs nothing.
+//! Opening sets the rights as they have to be, whatever the program did to them; what it may reach
+//! otherwise stays as it was. Handlers run with the key closed, whatever they interrupt, and the kernel
+//! gives the interrupted code its rights back.
+//!
 //! The record lies in the thread's static TLS block, at the same distance from the thread pointer
 //! in all threads, so that it is found in two loads and without `__tls_get_addr`; it is zero in
 //! a new thread.
@@ -14,6 +20,7 @@
 //! it (or never comes back, to a place where it is 0). `flags` changes by atomic operations: also
 //! by handlers, and `CANCELLED` by other threads. Whoever leaves sets `depth` to 0 *before* looking
 //! at `flags`: a signal before that is kept back and seen, one after it runs its handler at once.
+//! `closed` is not 0 only while `depth` is not 0, and exactly while the memory is open.
 
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
@@ -44,6 +51,8 @@ pub struct Thread {
     pub restarts: AtomicBool,
     /// What became of the paths of the call that the thread makes (see [`crate::links`]).
     pub links: AtomicU8,
+    /// While the engine's memory is open to the thread: what closes it; else 0.
+    pub closed: AtomicU32,
     /// How many replaced numbers it has looked at (see `entry`).
     pub replaced: AtomicU32,
     /// The kept signal, while `PENDING`.
@@ -110,16 +119,48 @@ impl Thread {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Takes `by` from the depth; at 0 lets happen what waits.
+    /// Takes `by` from the depth; at 0 closes the engine's memory and lets happen what waits.
     #[inline]
     fn take_depth(&self, by: u32) {
         compiler_fence(Ordering::SeqCst);
         let depth = self.depth.load(Ordering::Relaxed).wrapping_sub(by);
+        if depth == 0 {
+            self.close();
+        }
         self.depth.store(depth, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if self.flags.load(Ordering::Relaxed) != 0 && depth == 0 {
             self.left();
         }
+    }
+
+    /// Opens the engine's memory to the thread, which is inside.
+    #[inline]
+    pub fn open(&self) {
+        debug_assert!(self.is_inside(), "the engine is reached from inside only");
+        if self.closed.load(Ordering::Relaxed) == 0 {
+            self.closed.store(pmem::key::open(), Ordering::Relaxed);
+        }
+    }
+
+    /// Closes it; whether it was open.
+    #[inline]
+    fn close(&self) -> bool {
+        let closed = self.closed.load(Ordering::Relaxed);
+        if closed == 0 {
+            return false;
+        }
+        pmem::key::close(closed);
+        self.closed.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// Runs `call` in a signal handler that interrupted this thread inside: the memory is closed now,
+    /// whatever it was, and will be again at the handler's end what it was.
+    pub fn interrupted(&self, call: impl FnOnce()) {
+        let closed = self.closed.swap(0, Ordering::Relaxed);
+        call();
+        self.closed.store(closed, Ordering::Relaxed);
     }
 
     #[cold]
@@ -170,15 +211,21 @@ impl Drop for Inside {
 }
 
 /// The program's code runs until dropped.
-struct Outside(u32);
+struct Outside {
+    depth: u32,
+    open: bool,
+}
 
 impl Drop for Outside {
     fn drop(&mut self) {
         let thread = here();
-        if self.0 != 0 && thread.flags.load(Ordering::Relaxed) != 0 {
+        if self.depth != 0 && thread.flags.load(Ordering::Relaxed) != 0 {
             thread.entering();
         }
-        thread.add_depth(self.0);
+        thread.add_depth(self.depth);
+        if self.open {
+            thread.open();
+        }
     }
 }
 
@@ -188,7 +235,7 @@ impl Drop for Outside {
 pub fn outside<T>(call: impl FnOnce() -> T) -> T {
     let thread = here();
     let depth = thread.depth.load(Ordering::Relaxed);
-    let _outside = Outside(depth);
+    let _outside = Outside { depth, open: thread.closed.load(Ordering::Relaxed) != 0 };
     thread.take_depth(depth);
     call()
 }

@@ -7,6 +7,7 @@ use crate::process::Local;
 use crate::runtime::Runtime;
 use crate::{Mode, Result};
 use pmem::Region;
+use pmem::key::Unguarded;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -125,6 +126,14 @@ impl Volume {
     /// `EROFS` on a read-only attachment, and on any when damage was found.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only || self.damaged()? { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// Guards the volume's memory against the rest of this process: from here on a thread reaches it
+    /// only between [`pmem::key::open`] and [`pmem::key::close`], which is the caller's to do
+    /// around every call, this one's detaching included. For a process that runs code which is not
+    /// trusted with pointers. No other thread uses the volume meanwhile.
+    pub fn guard(&self) -> std::result::Result<(), Unguarded> {
+        self.region.guard()
     }
 
     /// The mode this process attached with.

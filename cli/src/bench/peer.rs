@@ -17,6 +17,8 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     Volume,
+    /// The same volume, its memory not closed to the program's code.
+    Unguarded,
     Tmpfs,
     Limit,
 }
@@ -32,15 +34,23 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts the volume's worker first, then the others.
+    /// Starts the volume's worker first, then the others. The workers of the volume take turns with the
+    /// same files.
     pub fn start_all(ground: &Ground, args: &MicroArgs) -> Result<Vec<Self>, Failure> {
         let options = FormatOptions { force: true, ..FormatOptions::default() };
         volume::format(&ground.region, &options)?;
         // A prefix that exists nowhere else, since nothing else is there.
         let at = PathBuf::from(format!("/solera-bench-{}", std::process::id()));
-        let mut command = worker(args, &at, false)?;
-        environment(&mut command, &ground.region, &at, &args.mode, &find_library()?);
-        let mut peers = vec![Self::start("solera", Part::Volume, command)?];
+        let library = find_library()?;
+        let on_volume = || -> Result<Command, Failure> {
+            let mut command = worker(args, &at, false)?;
+            environment(&mut command, &ground.region, &at, &args.mode, &library);
+            Ok(command)
+        };
+        let mut peers = vec![Self::start("solera", Part::Volume, on_volume()?)?];
+        let mut unguarded = on_volume()?;
+        unguarded.env("SOLERA_GUARD", "off");
+        peers.push(Self::start("no guard", Part::Unguarded, unguarded)?);
         for tmpfs in &ground.tmpfs {
             peers.push(Self::start(tmpfs.name, Part::Tmpfs, worker(args, &tmpfs.dir, false)?)?);
         }

@@ -73,6 +73,7 @@ impl Results {
             "size_bytes": self.size,
             "repeat": self.repeat,
             "huge_pages": self.huge,
+            "protection_key": pmem::key::available().is_ok(),
             "rows": rows,
         })
     }
@@ -93,11 +94,12 @@ impl Results {
         };
         format!(
             "{}\nmode {}, volume {pages}, working set {}, median of {}; x: time of solera over \
-             the peer's, below 1 is faster\n",
+             the peer's, below 1 is faster\nprotection key: {}\n",
             output::table(&head, &rows),
             self.mode,
             show(self.size),
             self.repeat,
+            crate::commands::info::guard(),
         )
     }
 }

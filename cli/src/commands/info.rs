@@ -43,6 +43,7 @@ pub fn to_json(info: &Info) -> Value {
         "class_reason": info.class_reason,
         "flush": info.flush,
         "copy": info.copy,
+        "protection_key": pmem::key::available().is_ok(),
         "attached": attached,
     })
 }
@@ -61,6 +62,7 @@ fn to_text(info: &Info) -> String {
     line("format", format!("version {}, {} groups", info.version, info.groups));
     line("class", format!("{}: {}", info.class, info.class_reason));
     line("instructions", format!("flush {}, copy {}", info.flush, info.copy));
+    line("protection key", guard());
     line("state", if info.clean { "clean" } else { "in use, or not ended orderly" }.to_owned());
     line("size", size::show(info.size_bytes));
     line("  data", share(info.data_bytes, info.size_bytes));
@@ -72,6 +74,14 @@ fn to_text(info: &Info) -> String {
     let pids: Vec<String> = info.attached.iter().map(|process| process.pid.to_string()).collect();
     line("attached", if pids.is_empty() { "nobody".to_owned() } else { pids.join(", ") });
     text
+}
+
+/// Whether this machine can close a volume's memory to a program's own code.
+pub fn guard() -> String {
+    match pmem::key::available() {
+        Ok(()) => "closes the memory to what programs do without a call".to_owned(),
+        Err(why) => format!("none: {why}; stray stores of programs are not stopped"),
+    }
 }
 
 fn share(part: u64, whole: u64) -> String {

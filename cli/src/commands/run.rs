@@ -62,6 +62,9 @@ fn start(args: &RunArgs) -> Outcome {
     if args.strict_support {
         command.env("SOLERA_STRICT_SUPPORT", "1");
     }
+    if args.no_guard {
+        command.env("SOLERA_GUARD", "off");
+    }
     if !args.bypass.is_empty() {
         command.env("SOLERA_BYPASS", bypassed(&args.bypass)?);
     }
@@ -90,6 +93,7 @@ pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, 
         .env_remove("SOLERA_RESUME")
         .env_remove("SOLERA_REPORT")
         .env_remove("SOLERA_STRICT_SUPPORT")
+        .env_remove("SOLERA_GUARD")
         .env_remove("SOLERA_BYPASS");
 }
 
