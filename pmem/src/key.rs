@@ -1,14 +1,15 @@
 //! The protection key: memory that a thread can reach only after it has said so.
 //!
-//! [`Region::guard`](crate::Region::guard) lays one region of the process under a key of its own (MPK). From then on
-//! a load or store in that mapping faults, unless its thread has called [`open`] and not yet
-//! [`close`]. A face opens at the entry of each call that reaches the engine and closes at its exit:
-//! a stray pointer of the program's faults (see [`crate::stray`]), and no byte changes. A file that the
+//! [`Region::guard`](crate::Region::guard) lays one region of the process under a key of its own (MPK).
+//! From then on a load or store in that mapping faults, unless its thread has called [`open`] and not
+//! yet [`close`]. A face opens when a call reaches for the engine and closes when it leaves: a stray
+//! pointer of the program's faults (see [`crate::stray`]), and no byte changes. A file that the
 //! program maps has a mapping of its own, without the key.
 //!
 //! What the kernel does by itself: signal handlers run with the key closed, and the interrupted code
-//! gets its rights back afterwards; a new thread has its creator's rights; a new image has none; threads that
-//! are older than the key have it closed; system calls obey the rights of the thread that makes them.
+//! gets its rights back afterwards; a new thread has its creator's rights; a new image has none;
+//! threads that are older than the key have it closed; system calls obey the rights of the thread that
+//! makes them.
 //!
 //! While the key is open a pointer of the program's could lead a copy of ours into the region. So copies
 //! to and from the caller's buffers ask [`reach`] first, and what lies in the guarded region is the
