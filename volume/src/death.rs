@@ -409,6 +409,11 @@ impl Volume {
         Ok(self.rt.load(HEADER_SWEEP)? == u64::from(self.epoch))
     }
 
+    /// Does the sweep that is due, if any.
+    pub(crate) fn sweep_if_due(&self) -> Result<()> {
+        if self.sweep_demanded()? { self.recover_operations(false) } else { Ok(()) }
+    }
+
     // ---- fork -----------------------------------------------------------------------------------
 
     /// Waits until the child has taken its slot, or has ended without. Otherwise a parent that

@@ -162,6 +162,15 @@ pub(crate) fn is_generation(state: u64, desc: Desc) -> bool {
 
 impl Volume {
     /// Entries from this index on were never used.
+    /// How many descriptions there are, in whatever phase.
+    pub(crate) fn descriptions_in_use(&self) -> Result<u64> {
+        let mut count = 0;
+        for index in 0..self.descriptions_used()? {
+            count += u64::from(self.desc_state(index)?.phase != Phase::Free);
+        }
+        Ok(count)
+    }
+
     fn descriptions_used(&self) -> Result<u32> {
         Ok(self.rt.load(HEADER_DESCRIPTIONS)?.min(self.rt.layout.description_count) as u32)
     }

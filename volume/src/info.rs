@@ -9,9 +9,9 @@ use crate::Result;
 use crate::alloc::Space;
 use crate::attach::{AttachOptions, attach};
 use crate::error::VolumeError;
-use crate::layout::{BLOCK, CHUNK};
+use crate::layout::{BLOCK, CHUNK, PROCESS_SLOTS};
 use crate::liveness::{Liveness, anchor_path};
-use crate::process::Attached;
+use crate::process::{Attached, SLOT_FREE};
 use crate::view::{View, is_device};
 use crate::volume::Volume;
 use pmem::{OpenOptions, Region};
@@ -54,6 +54,21 @@ pub struct Info {
     pub copy: String,
     /// The processes that have attached it.
     pub attached: Vec<Attached>,
+    /// What they use besides space; `None` if nobody has attached it.
+    pub runtime: Option<RuntimeUse>,
+}
+
+/// What the processes on a volume use of its tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuntimeUse {
+    /// Process slots, also of the dead that nobody has met yet.
+    pub processes: u64,
+    /// Open file descriptions.
+    pub open_files: u64,
+    /// Record locks and `flock` locks, held or waited for.
+    pub file_locks: u64,
+    /// Modifying calls under way.
+    pub calls: u64,
 }
 
 /// Tells what the volume at `path` is, without attaching it (unless it is a device).
@@ -66,16 +81,36 @@ pub fn info(path: &Path) -> std::result::Result<Info, VolumeError> {
     let view = View::open("look at", path)?;
     let space = space_of(&view).map_err(|errno| system("counting its space", errno))?;
     let attached = if view.in_use { who_is_attached(&view, path)? } else { Vec::new() };
+    let runtime = if view.in_use { Some(view.volume.runtime_use()) } else { None };
+    let runtime = runtime.transpose().map_err(|errno| system("its tables", errno))?;
     let options = OpenOptions { allow_page: true, ..OpenOptions::default() };
     let region =
         Region::open(path, &options).map_err(|e| VolumeError::region("look at", path, &e))?;
-    Ok(describe(&view.volume, &region, space, attached, view.is_clean()))
+    Ok(Info { runtime, ..describe(&view.volume, &region, space, attached, view.is_clean()) })
 }
 
 impl Volume {
     /// Tells what this volume is.
     pub fn info(&self) -> Result<Info> {
-        Ok(describe(self, &self.region, self.free_space()?, self.attached()?, false))
+        let runtime = Some(self.runtime_use()?);
+        let space = self.free_space()?;
+        Ok(Info { runtime, ..describe(self, &self.region, space, self.attached()?, false) })
+    }
+
+    fn runtime_use(&self) -> Result<RuntimeUse> {
+        let mut used = RuntimeUse {
+            processes: 0,
+            open_files: self.descriptions_in_use()?,
+            file_locks: self.locks_in_use()?,
+            calls: 0,
+        };
+        for slot in 0..PROCESS_SLOTS as u32 {
+            used.processes += u64::from(self.slot_state(slot)?.state != SLOT_FREE);
+        }
+        for index in 0..self.rt.layout.op_count as u32 {
+            used.calls += u64::from(self.operation_owner(index)?.is_some());
+        }
+        Ok(used)
     }
 }
 
@@ -130,5 +165,6 @@ fn describe(
         flush: format!("{:?}", dispatch.flush).to_lowercase(),
         copy: format!("{:?}", dispatch.copy).to_lowercase(),
         attached,
+        runtime: None,
     }
 }

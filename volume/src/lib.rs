@@ -94,7 +94,7 @@ pub use attach::{
 pub use error::{ErrorKind, VolumeError};
 pub use fault::{FsckFault, Remedy};
 pub use fsck::{FsckOptions, FsckReport, fsck};
-pub use info::{Info, info};
+pub use info::{Info, RuntimeUse, info};
 pub use layout::{BLOCK, CHUNK};
 pub use process::Attached;
 pub use recovery::Recovery;

@@ -503,6 +503,15 @@ impl Volume {
         Ok(high.min(self.rt.layout.lock_count) as u32)
     }
 
+    /// How many entries are locks, or waits for some.
+    pub(crate) fn locks_in_use(&self) -> Result<u64> {
+        let mut count = 0;
+        for index in 0..self.locks_used()? {
+            count += u64::from(self.lock_kind(self.rt.lock_record(index))? != FREE);
+        }
+        Ok(count)
+    }
+
     /// The kind of an entry in use; `FREE` if it is not.
     fn lock_kind(&self, at: u64) -> Result<u64> {
         let state = self.rt.load(at + STATE)?;

@@ -45,6 +45,12 @@ pub fn to_json(info: &Info) -> Value {
         "copy": info.copy,
         "protection_key": pmem::key::available().is_ok(),
         "attached": attached,
+        "runtime": info.runtime.map(|used| json!({
+            "processes": used.processes,
+            "open_files": used.open_files,
+            "file_locks": used.file_locks,
+            "calls": used.calls,
+        })),
     })
 }
 
@@ -73,6 +79,10 @@ fn to_text(info: &Info) -> String {
     line("inodes used", info.inodes_used.to_string());
     let pids: Vec<String> = info.attached.iter().map(|process| process.pid.to_string()).collect();
     line("attached", if pids.is_empty() { "nobody".to_owned() } else { pids.join(", ") });
+    if let Some(used) = info.runtime {
+        line("open files", used.open_files.to_string());
+        line("file locks", used.file_locks.to_string());
+    }
     text
 }
 

@@ -1,0 +1,161 @@
+//! A process dies inside a call, at each store, flush, fence, lock and system call of it, while
+//! three others work on the same directory and the same files. All of them use the preload library
+//! as it is installed; the one that dies is traced, run to the call, then by single instructions.
+//!
+//! What must hold then: the others go on; the call in flight has happened or has not (in the modes
+//! `sync` and `posix` its data may be torn), every call that returned has, whoever made it and in
+//! every mode; `solera fsck` finds nothing while they go on; and when everything is removed, all
+//! space, inodes, descriptions, locks, operations and process slots are free.
+//!
+//! A fixed selection of points by default, all with `SOLERA_TEST_LONG`. `SOLERA_DEATH=NAME` or
+//! `NAME@POINT` chooses a case, or one point of it.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod survivors;
+mod tracer;
+mod walk;
+
+use std::time::Instant;
+
+use survivors::World;
+use walk::{Point, Walk};
+
+/// Points of each case that are tried by default.
+const POINTS: usize = 6;
+
+fn long() -> bool {
+    std::env::var_os("SOLERA_TEST_LONG").is_some()
+}
+
+/// Seeded, for the choice of points.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn text(error: std::io::Error) -> String {
+    error.to_string()
+}
+
+/// A victim, before its call.
+fn victim(world: &World, case: &str) -> Result<Walk, String> {
+    let mut command = world.command(&["die", case]);
+    let mut walk = Walk::start(&mut command, &world.place.volume()).map_err(text)?;
+    if walk.to_mark().map_err(text)? { Ok(walk) } else { Err("it ended before its call".into()) }
+}
+
+/// The points of a case: it goes through its call once, while nobody works, and is killed then.
+fn points_of(world: &mut World, case: (usize, &str)) -> Result<Vec<Point>, String> {
+    world.build()?;
+    let mut walk = victim(world, case.1)?;
+    let points = walk.points().map_err(text)?;
+    walk.kill().map_err(text)?;
+    world.deaths += 1;
+    check_returned(&world.judge(case.0)?)?;
+    Ok(points)
+}
+
+fn check_returned(state: &str) -> Result<(), String> {
+    let happened = ["after", "either"].contains(&state);
+    if happened { Ok(()) } else { Err(format!("it had returned, and is {state}")) }
+}
+
+/// One death, at a point or (`None`) after the call, while others work.
+fn trial(world: &mut World, case: (usize, &str), point: Option<&Point>) -> Result<(), String> {
+    world.build()?;
+    let mut walk = victim(world, case.1)?;
+    world.go()?;
+    let returned = match point {
+        Some(point) => !walk.to_point(point).map_err(text)?,
+        None => walk.to_mark().map_err(text).map(|_| true)?,
+    };
+    walk.kill().map_err(text)?;
+    world.go_on()?;
+    let state = world.judge(case.0)?;
+    if returned { check_returned(&state) } else { Ok(()) }
+}
+
+/// The points of a case to die at, and (`None`) after the call.
+fn selection(points: &[Point], random: &mut Random) -> Vec<Option<usize>> {
+    if let Ok(wanted) = std::env::var("SOLERA_DEATH")
+        && let Some((_, point)) = wanted.split_once('@')
+    {
+        return vec![point.parse().ok()];
+    }
+    let count = points.len();
+    let parts = if long() { count } else { POINTS.min(count) };
+    // One of each part.
+    let part = |part| (part * count / parts, (part + 1) * count / parts);
+    let mut chosen: Vec<_> = (0..parts).map(part).collect();
+    if !long() {
+        for (from, to) in &mut chosen {
+            *from += random.below((*to - *from).max(1) as u64) as usize;
+        }
+    }
+    chosen.into_iter().map(|(at, _)| Some(at)).chain([None]).collect()
+}
+
+fn wanted(case: &str) -> bool {
+    std::env::var("SOLERA_DEATH").map_or(true, |wanted| wanted.split('@').next() == Some(case))
+}
+
+/// Every case in one mode.
+fn deaths_in(mode: &'static str, seed: u64) {
+    let begun = Instant::now();
+    let mut world = World::new(mode, mode);
+    let mut random = Random(seed);
+    let mut failures = Vec::new();
+    let mut points_all = 0;
+    for (number, case) in world.cases().iter().enumerate().filter(|(_, case)| wanted(case)) {
+        let mut fail = |world: &mut World, what: &str, text: String| {
+            eprintln!("{mode}: {case}@{what}: {text}");
+            failures.push(format!("{case}@{what}"));
+            world.renew();
+        };
+        let points = match points_of(&mut world, (number, case)) {
+            Ok(points) => points,
+            Err(text) => {
+                fail(&mut world, "alone", text);
+                continue;
+            }
+        };
+        points_all += points.len();
+        for chosen in selection(&points, &mut random) {
+            let point = chosen.map(|chosen| &points[chosen]);
+            if let Err(text) = trial(&mut world, (number, case), point) {
+                let what = chosen.map_or("end".to_owned(), |chosen| chosen.to_string());
+                fail(&mut world, &what, format!("{text}; {point:?}"));
+            }
+        }
+    }
+    eprintln!(
+        "{mode}: {} deaths (of {points_all} points) in {:.1} s, others went on after at most {} ms",
+        world.deaths,
+        begun.elapsed().as_secs_f64(),
+        world.pause_max.as_millis()
+    );
+    assert!(failures.is_empty(), "{mode}: {}", failures.join(", "));
+    world.end().expect("the survivors end in order");
+}
+
+#[test]
+fn deaths_in_strict_mode() {
+    deaths_in("strict", 0x9E37_79B9_7F4A_7C15);
+}
+
+#[test]
+fn deaths_in_sync_mode() {
+    deaths_in("sync", 0xC2B2_AE3D_27D4_EB4F);
+}
+
+#[test]
+fn deaths_in_posix_mode() {
+    deaths_in("posix", 0x1656_67B1_9E37_79F9);
+}

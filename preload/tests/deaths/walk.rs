@@ -1,0 +1,171 @@
+//! The way of a victim through its call, point by point, with what it starts on the way.
+//!
+//! The way has *parts*. Up to a call it is run; from the call on it goes by single instructions. A new
+//! program goes from system call to system call until it maps the volume, then by instructions.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use libc::pid_t;
+
+use crate::tracer::{Event, Kind, Tracee};
+
+/// How the victim is moved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// From system call to system call, until it maps the volume.
+    Calls,
+    /// By single instructions.
+    Steps,
+}
+
+/// A place to die at, to which another run of the same program can be brought at full speed.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    part: u32,
+    /// Where the part goes by calls: which of them.
+    call: u64,
+    /// Else: the instruction, how often it has been come to in this part, and been repeated then.
+    place: (u64, u64, u64),
+    pub kind: Kind,
+}
+
+pub struct Walk {
+    pub tracee: Tracee,
+    pace: Pace,
+    part: u32,
+    calls: u64,
+    /// It stands at a point that it has been counted for.
+    at_point: bool,
+    /// Those that it started, which go on by themselves.
+    children: Vec<pid_t>,
+}
+
+impl Walk {
+    /// A process, stopped at its first instruction.
+    pub fn start(command: &mut Command, volume: &Path) -> io::Result<Self> {
+        // Children of a dead victim are this process's to wait for.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        Ok(Self::of(Tracee::start(command, volume)?, false))
+    }
+
+    /// A process that is traced already; `attached`: it has mapped the volume.
+    pub fn of(tracee: Tracee, attached: bool) -> Self {
+        let pace = if attached { Pace::Steps } else { Pace::Calls };
+        Self { tracee, pace, part: 0, calls: 0, at_point: false, children: Vec::new() }
+    }
+
+    fn next_part(&mut self, pace: Pace) {
+        self.pace = pace;
+        self.part += 1;
+        self.calls = 0;
+        self.at_point = false;
+        self.tracee.count_anew();
+    }
+
+    fn release(&mut self, pid: pid_t) -> io::Result<()> {
+        let child = self.tracee.child(pid)?.release(0)?;
+        self.children.push(child);
+        Ok(())
+    }
+
+    /// Runs to the next breakpoint of its own, or the end; `false` if that came first.
+    pub fn to_mark(&mut self) -> io::Result<bool> {
+        loop {
+            match self.tracee.run()? {
+                Event::Mark => break,
+                Event::Child(pid) => self.release(pid)?,
+                Event::Ended => return Ok(false),
+                _ => {}
+            }
+        }
+        self.next_part(Pace::Steps);
+        Ok(true)
+    }
+
+    /// All points from here to the end of the call, or its own.
+    pub fn points(&mut self) -> io::Result<Vec<Point>> {
+        let mut found = Vec::new();
+        while let Some(kind) = self.to_next_point()? {
+            let place = self.tracee.place();
+            found.push(Point { part: self.part, call: self.calls, place, kind });
+        }
+        Ok(found)
+    }
+
+    fn to_next_point(&mut self) -> io::Result<Option<Kind>> {
+        loop {
+            let event = if self.pace == Pace::Calls {
+                match self.tracee.run_by_calls()? {
+                    Some(event) => event,
+                    None => {
+                        self.next_part(Pace::Steps);
+                        continue;
+                    }
+                }
+            } else {
+                self.tracee.step_to_point(std::mem::take(&mut self.at_point))?
+            };
+            match event {
+                Event::Point(kind) => {
+                    self.at_point = true;
+                    return Ok(Some(kind));
+                }
+                Event::Call(_) => {
+                    self.calls += 1;
+                    return Ok(Some(Kind::Call));
+                }
+                Event::Child(pid) => self.release(pid)?,
+                Event::Executed => self.next_part(Pace::Calls),
+                Event::Mark | Event::Ended => return Ok(None),
+            }
+        }
+    }
+
+    /// Goes on to a point of an earlier run; `false` if it came to the end of its call, or its own,
+    /// before: it took another way, because others were there.
+    pub fn to_point(&mut self, point: &Point) -> io::Result<bool> {
+        while self.part < point.part {
+            if self.pace == Pace::Calls {
+                match self.tracee.run_by_calls()? {
+                    Some(Event::Call(_)) => {}
+                    Some(_) => return Ok(false),
+                    None => self.next_part(Pace::Steps),
+                }
+                continue;
+            }
+            match self.tracee.run()? {
+                Event::Child(pid) => self.release(pid)?,
+                Event::Executed => self.next_part(Pace::Calls),
+                _ => return Ok(false),
+            }
+        }
+        if self.pace == Pace::Calls {
+            while self.calls < point.call {
+                match self.tracee.run_by_calls()? {
+                    Some(Event::Call(_)) => self.calls += 1,
+                    _ => return Ok(false),
+                }
+            }
+            return Ok(true);
+        }
+        let children = &mut self.children;
+        let event = self.tracee.run_to(point.place, &mut |child| {
+            children.push(child.release(0)?);
+            Ok(())
+        })?;
+        Ok(event.is_none())
+    }
+
+    /// Kills it; what it started has ended when this returns.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.tracee.kill()?;
+        for pid in self.children.drain(..) {
+            let pid = rustix::process::Pid::from_raw(pid);
+            // One that its parent has waited for is gone.
+            let _ = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty());
+        }
+        Ok(())
+    }
+}
