@@ -626,7 +626,8 @@ impl Volume {
 
     /// A dead process had claimed the entry: counted or not?
     fn settle_claim(&self, desc: Desc, state: DescState) -> Result<()> {
-        let ino = self.rt.load(self.rt.description(desc.index) + INO)?;
+        let at = self.rt.description(desc.index);
+        let (ino, generation) = (self.rt.load(at + INO)?, self.rt.load(at + NODE)? as u32);
         if let Ok(inode) = self.inode(ino)
             && self.last_maker(inode) == Ok(Maker::new(desc, false))
         {
@@ -638,7 +639,13 @@ impl Volume {
             return self.drop_description(desc);
         }
         let free = DescState { phase: Phase::Free, ..state };
-        self.turn_desc(desc.index, state, free).map(drop)
+        self.turn_desc(desc.index, state, free)?;
+        // A nameless file that it was making was spared by the sweep for this entry's sake.
+        let node = Node { ino, generation };
+        match self.identity_of(node) {
+            Ok((_, identity)) if identity.nlink == 0 => self.drop_if_unlinked(node),
+            _ => Ok(()),
+        }
     }
 
     /// A dead process was dropping the entry: it becomes ours to drop.
