@@ -8,10 +8,11 @@
 //! 2. the *gate* is closed: nobody passes from locking to working. The dead one's lanes are undone,
 //!    the lines of its lone commits flushed, its locks released. If it was working: all live
 //!    operations come to rest, and the free map is rebuilt from what can be reached;
-//! 3. its record locks and its position locks are dropped; the slot is *dying*.
+//! 3. its record locks and its position locks are dropped; the slot is *dying*, its byte free again.
 //!
-//! The second part ([`Volume::finish_burials`]) drops the descriptions it held, which may free
-//! files, so it runs at the start of the next call of this process. Then the slot is free.
+//! The second part ([`Volume::finish_burials`]) holds the byte anew and drops the descriptions that
+//! the dead one held, which may free files: it runs where no lock is held, at the start of the next
+//! call of this process, or in any other that meets the dead one before. Then the slot is free.
 //!
 //! Who dies while burying is buried himself, and whoever does that finds the slot of the first one
 //! still unburied; the sweep that he had begun is marked in the runtime's header.
@@ -95,13 +96,19 @@ impl Volume {
 
     /// Recovers every dead process, both parts. The caller holds no lock.
     pub(crate) fn bury_the_dead(&self) -> Result<()> {
+        self.begin_burials()?;
+        self.finish_burials()
+    }
+
+    /// The first part of the burial of every dead process.
+    pub(crate) fn begin_burials(&self) -> Result<()> {
         for slot in 0..PROCESS_SLOTS as u32 {
             let state = self.slot_state(slot)?;
             if state.state != SLOT_FREE && self.is_dead(slot, state)? {
                 self.bury(slot, state)?;
             }
         }
-        self.finish_burials()
+        Ok(())
     }
 
     /// Whether all slots but this process's are free.
@@ -161,8 +168,17 @@ impl Volume {
         self.drop_process_locks(slot, state.generation)?;
         self.drop_position_locks(slot, state.generation)?;
         self.turn_slot(slot, state, SlotState { state: SLOT_DYING, ..state })?;
+        // Whoever comes first does the rest: this process may make no other call for long.
+        self.give_up_burial(slot)?;
         self.local.remains.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// The opposite of [`Volume::claim_burial`].
+    fn give_up_burial(&self, slot: u32) -> Result<()> {
+        let _guard = lock_slots();
+        self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
+        self.liveness.release(slot)
     }
 
     /// Takes a dead slot's byte and names this process its recoverer.
@@ -193,7 +209,7 @@ impl Volume {
         Ok(false)
     }
 
-    /// The second part of all burials that this process has begun. The caller holds no lock.
+    /// The second part of all burials, after this process has begun one. The caller holds no lock.
     #[cold]
     pub(crate) fn finish_burials(&self) -> Result<()> {
         while self.local.remains.load(Ordering::Acquire) {
@@ -214,9 +230,7 @@ impl Volume {
 
     fn finish_burial(&self, slot: u32) -> Result<()> {
         let state = self.slot_state(slot)?;
-        let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
-        let ours = Owner::of_word(recoverer, self.epoch) == Some(self.own());
-        if state.state != SLOT_DYING || !ours {
+        if state.state != SLOT_DYING || !self.claim_burial(slot, state)? {
             return Ok(());
         }
         self.drop_holds_of(slot)?;
@@ -236,19 +250,13 @@ impl Volume {
         self.resume_burials()
     }
 
-    /// Burials that the old image had begun: those in their first part begin again when somebody
-    /// meets the dead one, the others are finished.
+    /// Burials that the old image was at are given up, and begin again when somebody meets the dead.
     fn resume_burials(&self) -> Result<()> {
         for slot in 0..PROCESS_SLOTS as u32 {
             let at = self.rt.process(slot) + RECOVERER;
-            if Owner::of_word(self.rt.load(at)?, self.epoch) != Some(self.own()) {
-                continue;
-            }
-            if self.slot_state(slot)?.state == SLOT_DYING {
+            if Owner::of_word(self.rt.load(at)?, self.epoch) == Some(self.own()) {
+                self.give_up_burial(slot)?;
                 self.local.remains.store(true, Ordering::Release);
-            } else {
-                self.rt.store(at, 0)?;
-                self.liveness.release(slot)?;
             }
         }
         Ok(())

@@ -154,9 +154,14 @@ impl Volume {
                 self.bury_if_dead(process_owner(slot, generation))?;
             }
             Who::Description(desc) | Who::Flock(desc) => {
-                for slot in self.holders(desc.index)? {
+                let holders = self.holders(desc.index)?;
+                for &slot in &holders {
                     let state = self.slot_state(slot)?;
                     self.bury_if_dead(process_owner(slot, state.generation))?;
+                }
+                if holders.is_empty() {
+                    // Whoever gave it up last is about to drop it, or died between the two.
+                    self.begin_burials()?;
                 }
             }
         }

@@ -4,9 +4,12 @@
 // deaths list
 // deaths survive SHARED NUMBER DIRECTORY
 // deaths die CASE DIRECTORY     stops at a breakpoint before and after the call
+// deaths bare CASE DIRECTORY    the same, and holds nothing besides
+// deaths beside HOW CASE DIRECTORY  a thread calls while another ends the process
 // deaths attach DIRECTORY       does nothing
 #include "survivor.h"
 #include "victims.h"
+#include <signal.h>
 
 #define MARK() __asm__ volatile("int3" ::: "memory")
 
@@ -26,15 +29,45 @@ static void hold(void) {
     send_descriptor(message[0], gone);
 }
 
+static void passed(int signal) { (void)signal; }
+
 static void die(const struct victim_case *chosen) {
-    me = VICTIM;
-    hold();
     chosen->prepare();
+    // Who is traced is stopped there; who is no more goes on.
+    signal(SIGTRAP, passed);
     MARK();
     chosen->call();
     MARK();
+    puts("returned");
+    fflush(stdout);
     // What returned is there though nothing closes.
     pause();
+}
+
+static void *call_beside(void *chosen) {
+    MARK();
+    ((const struct victim_case *)chosen)->call();
+    MARK();
+    pause();
+    return NULL;
+}
+
+// The process ends while a thread of it is in the middle of a call.
+static void end_beside(const char *how, const struct victim_case *chosen) {
+    pthread_t thread;
+    char number[12];
+    chosen->prepare();
+    snprintf(number, sizeof number, "%d", open("t/vother", O_WRONLY | O_CREAT, 0644));
+    MARK();
+    pthread_create(&thread, NULL, call_beside, (void *)chosen);
+    MARK();
+    if (strcmp(how, "exit") == 0)
+        exit(0);
+    if (strcmp(how, "exit_at_once") == 0)
+        _exit(0);
+    if (strcmp(how, "exec") == 0)
+        execl("/proc/self/exe", "deaths", "executed", number, NULL);
+    abort();
 }
 
 static void look_at_case(unsigned number) {
@@ -62,8 +95,16 @@ int main(int count, char **arguments) {
         share(arguments[2]);
         survive(atoi(arguments[3]));
     }
-    for (unsigned each = 0; strcmp(what, "die") == 0 && each < cases_count; each++)
+    if (strcmp(what, "attach") == 0)
+        return 0;
+    me = VICTIM;
+    if (strcmp(what, "bare") != 0)
+        hold();
+    for (unsigned each = 0; each < cases_count; each++) {
+        if (strcmp(what, "beside") == 0 && strcmp(cases[each].name, arguments[3]) == 0)
+            end_beside(arguments[2], &cases[each]);
         if (strcmp(cases[each].name, arguments[2]) == 0)
             die(&cases[each]);
-    return strcmp(what, "attach") != 0;
+    }
+    return 1;
 }

@@ -12,15 +12,19 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+mod others;
 mod survivors;
 mod tracer;
 mod walk;
 
-use std::time::Instant;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use survivors::World;
 use walk::{Point, Walk};
 
+/// A trial that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(100);
 /// Points of each case that are tried by default.
 const POINTS: usize = 6;
 
@@ -44,17 +48,45 @@ fn text(error: std::io::Error) -> String {
     error.to_string()
 }
 
+/// A process of the C program, stopped at its first instruction.
+fn start(world: &World, arguments: &[&str]) -> Result<Walk, String> {
+    watch(world.mode, arguments);
+    Walk::start(&mut world.command(arguments), &world.place.volume()).map_err(text)
+}
+
 /// A victim, before its call.
-fn victim(world: &World, case: &str) -> Result<Walk, String> {
-    let mut command = world.command(&["die", case]);
-    let mut walk = Walk::start(&mut command, &world.place.volume()).map_err(text)?;
+fn victim(world: &World, how: &str, case: &str) -> Result<Walk, String> {
+    let mut walk = start(world, &[how, case])?;
     if walk.to_mark().map_err(text)? { Ok(walk) } else { Err("it ended before its call".into()) }
+}
+
+/// Ends everything with a message if no victim is started for a long time: something hangs.
+fn watch(mode: &str, arguments: &[&str]) {
+    static DOING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
+    let mut doing = DOING.lock().expect("nobody panics with it");
+    let begun = doing.is_none();
+    *doing = Some((format!("{mode} {}", arguments.join(" ")), Instant::now()));
+    if !begun {
+        return;
+    }
+    std::thread::spawn(|| {
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let doing = DOING.lock().expect("nobody panics with it");
+            if let Some((what, since)) = &*doing
+                && since.elapsed() > PATIENCE
+            {
+                eprintln!("since {} s: {what}", PATIENCE.as_secs());
+                std::process::abort();
+            }
+        }
+    });
 }
 
 /// The points of a case: it goes through its call once, while nobody works, and is killed then.
 fn points_of(world: &mut World, case: (usize, &str)) -> Result<Vec<Point>, String> {
     world.build()?;
-    let mut walk = victim(world, case.1)?;
+    let mut walk = victim(world, "die", case.1)?;
     let points = walk.points().map_err(text)?;
     walk.kill().map_err(text)?;
     world.deaths += 1;
@@ -70,7 +102,7 @@ fn check_returned(state: &str) -> Result<(), String> {
 /// One death, at a point or (`None`) after the call, while others work.
 fn trial(world: &mut World, case: (usize, &str), point: Option<&Point>) -> Result<(), String> {
     world.build()?;
-    let mut walk = victim(world, case.1)?;
+    let mut walk = victim(world, "die", case.1)?;
     world.go()?;
     let returned = match point {
         Some(point) => !walk.to_point(point).map_err(text)?,
@@ -82,6 +114,16 @@ fn trial(world: &mut World, case: (usize, &str), point: Option<&Point>) -> Resul
     if returned { check_returned(&state) } else { Ok(()) }
 }
 
+/// Some of so many, one of each part; all in long tests.
+fn some_of(count: usize, some: usize, random: &mut Random) -> Vec<usize> {
+    if long() || count <= some {
+        return (0..count).collect();
+    }
+    let part = |part| (part * count / some, (part + 1) * count / some);
+    let chosen = (0..some).map(part);
+    chosen.map(|(from, to)| from + random.below((to - from) as u64) as usize).collect()
+}
+
 /// The points of a case to die at, and (`None`) after the call.
 fn selection(points: &[Point], random: &mut Random) -> Vec<Option<usize>> {
     if let Ok(wanted) = std::env::var("SOLERA_DEATH")
@@ -89,17 +131,8 @@ fn selection(points: &[Point], random: &mut Random) -> Vec<Option<usize>> {
     {
         return vec![point.parse().ok()];
     }
-    let count = points.len();
-    let parts = if long() { count } else { POINTS.min(count) };
-    // One of each part.
-    let part = |part| (part * count / parts, (part + 1) * count / parts);
-    let mut chosen: Vec<_> = (0..parts).map(part).collect();
-    if !long() {
-        for (from, to) in &mut chosen {
-            *from += random.below((*to - *from).max(1) as u64) as usize;
-        }
-    }
-    chosen.into_iter().map(|(at, _)| Some(at)).chain([None]).collect()
+    let chosen = some_of(points.len(), POINTS, random);
+    chosen.into_iter().map(Some).chain([None]).collect()
 }
 
 fn wanted(case: &str) -> bool {

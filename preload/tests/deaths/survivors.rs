@@ -238,6 +238,20 @@ impl World {
         (0..WORKERS).map(|worker| self.done(worker)).collect()
     }
 
+    /// All survivors die at once, wherever they are, and are replaced.
+    pub fn kill_all(&mut self) -> Result<(), String> {
+        for worker in &mut self.workers {
+            worker.kill().map_err(|error| error.to_string())?;
+        }
+        for worker in &mut self.workers {
+            worker.wait().map_err(|error| error.to_string())?;
+        }
+        for worker in 0..WORKERS {
+            self.replace(worker);
+        }
+        Ok(())
+    }
+
     /// Kills a survivor, at whatever it is doing.
     pub fn kill(&mut self, worker: usize) -> Result<(), String> {
         self.workers[worker].kill().map_err(|error| error.to_string())?;
@@ -255,14 +269,19 @@ impl World {
 
     // ---- what must be true -----------------------------------------------------------------------
 
-    /// Everything that the survivors were told is there, no lock is left, the check finds nothing;
-    /// removed, everything is free. Gives the state of the call in which the victim died.
-    pub fn judge(&mut self, case: usize) -> Result<String, String> {
+    /// In which state the call of a case is, when everything else is as it must be.
+    pub fn look(&mut self, case: usize) -> Result<String, String> {
         self.all(Order::Pause)?;
         // Another one each time: who looks first may be the one that finds the death.
         let judge = (self.deaths % WORKERS as u64) as usize;
         self.order(judge..judge + 1, Order::Look(case))?;
-        let state = self.told(judge);
+        Ok(self.told(judge))
+    }
+
+    /// Everything that the survivors were told is there, no lock is left, the check finds nothing;
+    /// removed, everything is free. Gives the state of the call in which the victim died.
+    pub fn judge(&mut self, case: usize) -> Result<String, String> {
+        let state = self.look(case)?;
         let options = volume::FsckOptions::default();
         let report = volume::fsck(&self.place.volume(), &options, &mut |_, _| {})
             .map_err(|error| error.to_string())?;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
@@ -94,7 +94,7 @@ fn check(result: c_long) -> io::Result<c_long> {
 
 impl Tracee {
     /// Starts the command, stopped at its first instruction. Should this process end, it ends too.
-    pub fn start(command: &mut Command, volume: &Path) -> io::Result<Self> {
+    pub fn start(command: &mut Command, volume: &Path) -> io::Result<(Self, Child)> {
         // SAFETY: between fork and exec two system calls are made and nothing is allocated. Without
         // random addresses one run is like the other.
         unsafe {
@@ -117,7 +117,7 @@ impl Tracee {
             | libc::PTRACE_O_TRACEVFORK
             | libc::PTRACE_O_TRACECLONE;
         tracee.ask(libc::PTRACE_SETOPTIONS, 0, options as usize)?;
-        Ok(tracee)
+        Ok((tracee, child))
     }
 
     fn of(pid: pid_t, volume: &Path) -> Self {
@@ -358,6 +358,40 @@ impl Tracee {
             }
         }
         Ok(None)
+    }
+
+    /// Lets it run, while others are looked at; [`Tracee::collect`] says what became of it.
+    pub fn let_go(&mut self) -> io::Result<()> {
+        let signal = std::mem::take(&mut self.signal);
+        self.ask(libc::PTRACE_CONT, 0, signal as usize).map(drop)
+    }
+
+    /// Waits until one that was let go comes to a breakpoint (`true`) or ends.
+    pub fn collect(&mut self) -> io::Result<bool> {
+        loop {
+            match self.wait()? {
+                Stop::Break => return Ok(true),
+                Stop::Ended => return Ok(false),
+                Stop::Signal(signal) => self.signal = signal,
+                _ => {}
+            }
+            self.let_go()?;
+        }
+    }
+
+    /// Goes on until it ends, whatever it meets.
+    pub fn wait_for_end(&mut self) -> io::Result<()> {
+        while !self.ended {
+            match self.wait()? {
+                Stop::Ended => {}
+                Stop::Signal(signal) => {
+                    self.signal = signal;
+                    self.let_go()?;
+                }
+                _ => self.let_go()?,
+            }
+        }
+        Ok(())
     }
 
     /// Kills it, and waits until it is gone.

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::path::Path;
-use std::process::Command;
+use std::process::{ChildStdout, Command};
 
 use libc::pid_t;
 
@@ -40,6 +40,9 @@ pub struct Walk {
     at_point: bool,
     /// Those that it started, which go on by themselves.
     children: Vec<pid_t>,
+    /// The walk goes on with the first child (or thread) that it starts, and this is what started it.
+    follows: bool,
+    parent: Option<Tracee>,
 }
 
 impl Walk {
@@ -47,13 +50,36 @@ impl Walk {
     pub fn start(command: &mut Command, volume: &Path) -> io::Result<Self> {
         // Children of a dead victim are this process's to wait for.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        Ok(Self::of(Tracee::start(command, volume)?, false))
+        Ok(Self::of(Tracee::start(command, volume)?.0))
     }
 
-    /// A process that is traced already; `attached`: it has mapped the volume.
-    pub fn of(tracee: Tracee, attached: bool) -> Self {
-        let pace = if attached { Pace::Steps } else { Pace::Calls };
-        Self { tracee, pace, part: 0, calls: 0, at_point: false, children: Vec::new() }
+    /// The same of a process whose standard output is wanted.
+    pub fn start_telling(
+        command: &mut Command,
+        volume: &Path,
+        output: &mut Option<ChildStdout>,
+    ) -> io::Result<Self> {
+        let (tracee, child) = Tracee::start(command, volume)?;
+        *output = child.stdout;
+        Ok(Self::of(tracee))
+    }
+
+    fn of(tracee: Tracee) -> Self {
+        Self {
+            tracee,
+            pace: Pace::Calls,
+            part: 0,
+            calls: 0,
+            at_point: false,
+            children: Vec::new(),
+            follows: false,
+            parent: None,
+        }
+    }
+
+    /// From now on the way is that of the first child.
+    pub fn follow_child(&mut self) {
+        self.follows = true;
     }
 
     fn next_part(&mut self, pace: Pace) {
@@ -64,9 +90,17 @@ impl Walk {
         self.tracee.count_anew();
     }
 
-    fn release(&mut self, pid: pid_t) -> io::Result<()> {
-        let child = self.tracee.child(pid)?.release(0)?;
-        self.children.push(child);
+    /// A child begins: it goes its way, or the walk goes on with it.
+    fn meet(&mut self, pid: pid_t) -> io::Result<()> {
+        let child = self.tracee.child(pid)?;
+        if std::mem::take(&mut self.follows) {
+            let mut parent = std::mem::replace(&mut self.tracee, child);
+            parent.let_go()?;
+            self.parent = Some(parent);
+            self.next_part(Pace::Steps);
+        } else {
+            self.children.push(child.release(0)?);
+        }
         Ok(())
     }
 
@@ -75,7 +109,7 @@ impl Walk {
         loop {
             match self.tracee.run()? {
                 Event::Mark => break,
-                Event::Child(pid) => self.release(pid)?,
+                Event::Child(pid) => self.meet(pid)?,
                 Event::Ended => return Ok(false),
                 _ => {}
             }
@@ -116,7 +150,7 @@ impl Walk {
                     self.calls += 1;
                     return Ok(Some(Kind::Call));
                 }
-                Event::Child(pid) => self.release(pid)?,
+                Event::Child(pid) => self.meet(pid)?,
                 Event::Executed => self.next_part(Pace::Calls),
                 Event::Mark | Event::Ended => return Ok(None),
             }
@@ -136,7 +170,7 @@ impl Walk {
                 continue;
             }
             match self.tracee.run()? {
-                Event::Child(pid) => self.release(pid)?,
+                Event::Child(pid) => self.meet(pid)?,
                 Event::Executed => self.next_part(Pace::Calls),
                 _ => return Ok(false),
             }
@@ -158,9 +192,45 @@ impl Walk {
         Ok(event.is_none())
     }
 
-    /// Kills it; what it started has ended when this returns.
+    /// Runs to the beginning of the child that is followed.
+    pub fn to_child(&mut self) -> io::Result<()> {
+        while self.parent.is_none() {
+            match self.tracee.run()? {
+                Event::Child(pid) => self.meet(pid)?,
+                _ => return Err(io::Error::other("it has started nobody")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The one that it is a thread of has come to its second breakpoint, and ends the process.
+    pub fn end_beside(&mut self) -> io::Result<()> {
+        let Some(mut main) = self.parent.take() else {
+            return Err(io::Error::other("nobody is beside"));
+        };
+        if !main.collect()? {
+            return Err(io::Error::other("it ended before it was to"));
+        }
+        main.let_go()?;
+        self.tracee.wait_for_end()?;
+        main.wait_for_end()
+    }
+
+    /// It is traced no more, and stopped.
+    pub fn stop(self) -> io::Result<rustix::process::Pid> {
+        let pid = self.tracee.release(libc::SIGSTOP)?;
+        rustix::process::Pid::from_raw(pid).ok_or_else(|| io::Error::other("no process"))
+    }
+
+    /// Kills it; what it started, or what started it, has ended when this returns.
     pub fn kill(&mut self) -> io::Result<()> {
         self.tracee.kill()?;
+        if let Some(mut parent) = self.parent.take() {
+            if !parent.collect()? {
+                return Err(io::Error::other("the parent ended in its call"));
+            }
+            parent.kill()?;
+        }
         for pid in self.children.drain(..) {
             let pid = rustix::process::Pid::from_raw(pid);
             // One that its parent has waited for is gone.
