@@ -10,9 +10,10 @@
 //! A fixed selection of points by default, all with `SOLERA_TEST_LONG`. `SOLERA_DEATH=NAME` or
 //! `NAME@POINT` chooses a case, or one point of it.
 
+mod others;
+mod regressions;
 #[path = "../support/mod.rs"]
 mod support;
-mod others;
 mod survivors;
 mod tracer;
 mod walk;
@@ -44,6 +45,7 @@ impl Random {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // Given to `map_err`.
 fn text(error: std::io::Error) -> String {
     error.to_string()
 }
@@ -57,7 +59,7 @@ fn start(world: &World, arguments: &[&str]) -> Result<Walk, String> {
 /// A victim, before its call.
 fn victim(world: &World, how: &str, case: &str) -> Result<Walk, String> {
     let mut walk = start(world, &[how, case])?;
-    if walk.to_mark().map_err(text)? { Ok(walk) } else { Err("it ended before its call".into()) }
+    if walk.reach_mark().map_err(text)? { Ok(walk) } else { Err("it ended before its call".into()) }
 }
 
 /// Ends everything with a message if no victim is started for a long time: something hangs.
@@ -105,8 +107,8 @@ fn trial(world: &mut World, case: (usize, &str), point: Option<&Point>) -> Resul
     let mut walk = victim(world, "die", case.1)?;
     world.go()?;
     let returned = match point {
-        Some(point) => !walk.to_point(point).map_err(text)?,
-        None => walk.to_mark().map_err(text).map(|_| true)?,
+        Some(point) => !walk.reach_point(point).map_err(text)?,
+        None => walk.reach_mark().map_err(text).map(|_| true)?,
     };
     walk.kill().map_err(text)?;
     world.go_on()?;

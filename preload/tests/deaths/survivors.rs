@@ -14,7 +14,7 @@ pub const WORKERS: usize = 3;
 /// Steps of one round (`STEPS` of the C program): each kind of call once.
 pub const ROUND: u64 = 23;
 /// What takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How long a slot may stay that a dead parent prepared for a child.
 const CHILD_PATIENCE: Duration = Duration::from_secs(4);
 const VOLUME_SIZE: u64 = 64 << 20;
@@ -318,7 +318,7 @@ impl World {
         let mut own: Vec<u32> = self.workers.iter().map(Child::id).collect();
         pids.sort_unstable();
         own.sort_unstable();
-        if pids != own { Err(format!("attached are {pids:?}, not {own:?}")) } else { Ok(()) }
+        if pids == own { Ok(()) } else { Err(format!("attached are {pids:?}, not {own:?}")) }
     }
 
     /// A new volume and new survivors: what a failure leaves would fail every later trial.

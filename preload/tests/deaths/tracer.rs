@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+    Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    Register,
 };
 use libc::{c_int, c_long, pid_t, user_regs_struct};
 
@@ -137,14 +138,12 @@ impl Tracee {
     /// A child or thread of a tracee, from its beginning on.
     pub fn child(&self, pid: pid_t) -> io::Result<Self> {
         let mut child = Self::of(pid, &self.volume);
-        match child.wait()? {
-            Stop::Ended => Err(io::Error::other("the child ended before it began")),
-            _ => {
-                child.signal = 0;
-                child.look_at_maps()?;
-                Ok(child)
-            }
+        if let Stop::Ended = child.wait()? {
+            return Err(io::Error::other("the child ended before it began"));
         }
+        child.signal = 0;
+        child.look_at_maps()?;
+        Ok(child)
     }
 
     fn ask(&self, request: libc::c_uint, address: usize, data: usize) -> io::Result<c_long> {
@@ -432,13 +431,12 @@ impl Tracee {
     /// Whether the next instruction is a point.
     fn point(&mut self, registers: &user_regs_struct) -> io::Result<Option<Kind>> {
         let at = registers.rip;
-        let known = match self.known.get(&at) {
-            Some(known) => known.clone(),
-            None => {
-                let known = self.decode(at)?;
-                self.known.insert(at, known.clone());
-                known
-            }
+        let known = if let Some(known) = self.known.get(&at) {
+            known.clone()
+        } else {
+            let known = self.decode(at)?;
+            self.known.insert(at, known.clone());
+            known
         };
         let repeats = matches!(&known, Known::Writes(instruction) if instruction.has_rep_prefix());
         if repeats && self.last.0 == at {
@@ -455,8 +453,8 @@ impl Tracee {
             Known::Fence => Some(Kind::Fence),
             Known::Call => Some(Kind::Call),
             Known::Writes(instruction) => {
-                let counts = self.last.1.is_multiple_of(REPETITIONS)
-                    && self.stores(&instruction, registers);
+                let counts =
+                    self.last.1.is_multiple_of(REPETITIONS) && self.stores(&instruction, registers);
                 let locked =
                     instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
                 counts.then_some(if locked { Kind::Locked } else { Kind::Store })

@@ -105,7 +105,7 @@ impl Walk {
     }
 
     /// Runs to the next breakpoint of its own, or the end; `false` if that came first.
-    pub fn to_mark(&mut self) -> io::Result<bool> {
+    pub fn reach_mark(&mut self) -> io::Result<bool> {
         loop {
             match self.tracee.run()? {
                 Event::Mark => break,
@@ -121,23 +121,21 @@ impl Walk {
     /// All points from here to the end of the call, or its own.
     pub fn points(&mut self) -> io::Result<Vec<Point>> {
         let mut found = Vec::new();
-        while let Some(kind) = self.to_next_point()? {
+        while let Some(kind) = self.reach_next_point()? {
             let place = self.tracee.place();
             found.push(Point { part: self.part, call: self.calls, place, kind });
         }
         Ok(found)
     }
 
-    fn to_next_point(&mut self) -> io::Result<Option<Kind>> {
+    fn reach_next_point(&mut self) -> io::Result<Option<Kind>> {
         loop {
             let event = if self.pace == Pace::Calls {
-                match self.tracee.run_by_calls()? {
-                    Some(event) => event,
-                    None => {
-                        self.next_part(Pace::Steps);
-                        continue;
-                    }
-                }
+                let Some(event) = self.tracee.run_by_calls()? else {
+                    self.next_part(Pace::Steps);
+                    continue;
+                };
+                event
             } else {
                 self.tracee.step_to_point(std::mem::take(&mut self.at_point))?
             };
@@ -159,7 +157,7 @@ impl Walk {
 
     /// Goes on to a point of an earlier run; `false` if it came to the end of its call, or its own,
     /// before: it took another way, because others were there.
-    pub fn to_point(&mut self, point: &Point) -> io::Result<bool> {
+    pub fn reach_point(&mut self, point: &Point) -> io::Result<bool> {
         while self.part < point.part {
             if self.pace == Pace::Calls {
                 match self.tracee.run_by_calls()? {
@@ -193,7 +191,7 @@ impl Walk {
     }
 
     /// Runs to the beginning of the child that is followed.
-    pub fn to_child(&mut self) -> io::Result<()> {
+    pub fn reach_child(&mut self) -> io::Result<()> {
         while self.parent.is_none() {
             match self.tracee.run()? {
                 Event::Child(pid) => self.meet(pid)?,

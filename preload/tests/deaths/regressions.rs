@@ -1,0 +1,89 @@
+//! What the deaths have found: one test a bug, with its story.
+
+use crate::others::number;
+use crate::survivors::{Order, World};
+use crate::walk::Walk;
+use crate::{start, text, victim};
+
+/// `open` with `O_TMPFILE` made the inode, claimed a description that named it, and died before the
+/// description was counted at the inode. The sweep spared the inode because a description named it;
+/// then the description was found to be uncounted and freed, and nobody freed the inode. It was lost
+/// until the next sweep.
+#[test]
+fn a_nameless_file_whose_maker_dies() {
+    let mut world = World::new("nameless", "strict");
+    let case = (number(&world, "nameless_made"), "nameless_made");
+    let points = crate::points_of(&mut world, case).expect("its points");
+    for (chosen, point) in points.iter().enumerate() {
+        crate::trial(&mut world, case, Some(point))
+            .unwrap_or_else(|error| panic!("{chosen} {point:?}: {error}"));
+    }
+    world.end().expect("the survivors end in order");
+}
+
+/// Who buried a process gave up its hold of a description with a `flock`, and died before the
+/// description was dropped. Who then asked for the lock looked for dead holders, found no holder at
+/// all, and waited for ever: nobody was told of the two dead.
+#[test]
+fn a_flock_that_nobody_holds_any_more() {
+    let mut world = World::new("flock", "strict");
+    let die = |world: &World| -> Result<Walk, String> {
+        let mut walk = victim(world, "die", "lock_record")?;
+        walk.kill().map_err(text)?;
+        start(world, &["attach"])
+    };
+    world.build().expect("a directory");
+    let mut walk = die(&world).expect("a death");
+    let points = walk.points().expect("its points");
+    walk.kill().expect("its end");
+    world.judge(0xFFFF).expect("all is well");
+    for (chosen, point) in points.iter().enumerate() {
+        let mut at = || -> Result<(), String> {
+            world.build()?;
+            let mut walk = die(&world)?;
+            walk.reach_point(point).map_err(text)?;
+            walk.kill().map_err(text)?;
+            world.deaths += 1;
+            world.judge(0xFFFF).map(drop)
+        };
+        at().unwrap_or_else(|error| panic!("{chosen} {point:?}: {error}"));
+    }
+    world.end().expect("the survivors end in order");
+}
+
+/// A process that met a dead one inside a call released the locks that stood in its way, and kept
+/// the rest of the burial for its next call, the dead one's place in its hands. It made no other
+/// call, and everybody who wanted a `flock` of the dead waited for it.
+#[test]
+fn who_buries_and_then_does_nothing() {
+    let mut world = World::new("idle", "strict");
+    let case = (number(&world, "overwrite_shared_blocks"), "overwrite_shared_blocks");
+    let points = crate::points_of(&mut world, case).expect("its points");
+    world.build().expect("a directory");
+    let mut idle = victim(&world, "bare", "overwrite_blocks").expect("who buries");
+    let mut dying = victim(&world, "die", case.1).expect("who dies");
+    dying.reach_point(&points[points.len() / 2]).expect("inside its call");
+    dying.kill().expect("its death");
+    idle.reach_mark().expect("its call returns");
+    world.look(case.0).expect("no lock is left");
+    idle.kill().expect("its end");
+    world.order(0..3, Order::Work).expect("they work");
+    world.go_on().expect("they go on");
+    world.judge(case.0).expect("all is well");
+    world.end().expect("the survivors end in order");
+}
+
+/// A process ended in order while a message of its own carried the last descriptor of a nameless
+/// file. The online check, which is a reader, met the file, dropped its description but could free
+/// nothing, and told the file as a fault.
+#[test]
+fn a_check_meets_what_was_in_flight() {
+    let mut world = World::new("flight", "strict");
+    let case = (number(&world, "exit_at_once"), "exit_at_once");
+    world.build().expect("a directory");
+    let mut walk = victim(&world, "die", case.1).expect("who ends");
+    assert!(!walk.reach_mark().expect("its end"), "it does not return");
+    walk.kill().expect("its end");
+    world.judge(case.0).expect("the check finds nothing");
+    world.end().expect("the survivors end in order");
+}
