@@ -7,6 +7,7 @@
 //!   [`pairs`]: a set of calls, all pairs; [`sequences`]: campaigns of both; [`concurrent`]: two calls at
 //!   once; [`lifecycle`]: what happens to whole volumes; [`states`]: which images a power cut can
 //!   leave of a traced run; [`lab`]: the images themselves.
+//! - [`survived`]: one process dies, another goes on, then power fails.
 //! - [`compare`], [`judge`]: what a recovered volume must hold; [`explore`]: one case; [`campaign`]: all.
 
 pub mod campaign;
@@ -25,4 +26,5 @@ pub mod pairs;
 pub mod random;
 pub mod sequences;
 pub mod states;
+pub mod survived;
 pub mod workload;

@@ -59,7 +59,7 @@ fn tell(what: &str, world: &World, points: usize) {
 #[test]
 fn while_attaching_and_detaching() {
     let mut world = World::new("attach", "strict");
-    let points = die_on_the_way(&mut world, 40, &|world| start(world, &["attach"]));
+    let points = die_on_the_way(&mut world, 30, &|world| start(world, &["attach"]));
     tell("attaching and detaching", &world, points);
     world.end().expect("the survivors end in order");
 }
@@ -209,7 +209,7 @@ fn while_recovering_a_death() {
         walk.kill().expect("its end");
         world.judge(case.0).expect("the first death is mended");
         count += steps.len();
-        for chosen in some_of(steps.len(), 24, &mut random) {
+        for chosen in some_of(steps.len(), 12, &mut random) {
             let mut at = || -> Result<(), String> {
                 world.build()?;
                 die(&world)?;
@@ -251,7 +251,7 @@ fn while_recovering_a_death_inside_a_call() {
     walk.kill().expect("its end");
     world.look(second.0).expect("the call of the one that waited");
     world.judge(first.0).expect("the first death is mended");
-    for chosen in some_of(steps.len(), 60, &mut random) {
+    for chosen in some_of(steps.len(), 30, &mut random) {
         let mut at = || -> Result<(), String> {
             let mut walk = both(&mut world)?;
             walk.reach_point(&steps[chosen]).map_err(text)?;

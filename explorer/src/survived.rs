@@ -1,0 +1,458 @@
+//! A process dies inside a call, another one recovers it and goes on, and *then* power fails.
+//!
+//! Two processes on one volume, never at work at the same time: the *victim* tells each of its stores,
+//! flushes and fences before it makes them, and dies at one of them; the *survivor* records its own
+//! behind them. What it was told by calls that returned stands on what the dead one stored: a power cut
+//! at any later point must leave both. What the dead one left half flushed is lost with its thread,
+//! unless somebody flushes it again. Mode `strict`, class `cache-line`.
+
+use crate::cases::{self, Case, Start};
+use crate::engine::Engine;
+use crate::explore::{Report, Use, check_recovered};
+use crate::judge::Call;
+use crate::lab::{Lab, Setting, Told};
+use crate::model::Model;
+use crate::states::{Limits, State, Tracker, mix};
+use crate::workload::{Action, System, short};
+use pmem::trace::Event;
+use pmem::{Class, Hook};
+use std::collections::{BTreeSet, HashSet};
+use std::io::{Read, Write};
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use vfs::{FileSystem, Kind};
+use volume::{AttachOptions, Mode, Volume};
+
+const SETTING: Setting = Setting { mode: Mode::Strict, class: Class::CacheLine };
+
+/// What the victim tells, each with two numbers and bytes.
+const STORE: u8 = b's';
+const STREAM: u8 = b'n';
+const FLUSH: u8 = b'f';
+const FENCE: u8 = b'e';
+/// It begins the calls in which it is to die.
+const BEGIN: u8 = b'b';
+/// A call has returned.
+const RETURNED: u8 = b'r';
+/// It lives to the end: so many points.
+const POINTS: u8 = b'p';
+
+// ---- the victim ---------------------------------------------------------------------------------
+
+/// Tells what happens, and ends the process before one point.
+struct Teller {
+    armed: AtomicU64,
+    count: AtomicU64,
+    out: Mutex<std::io::Stdout>,
+}
+
+impl Teller {
+    fn tell(&self, what: u8, number: u64, bytes: &[u8]) {
+        let mut text = vec![what];
+        text.extend(number.to_le_bytes());
+        text.extend((bytes.len() as u64).to_le_bytes());
+        text.extend(bytes);
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        out.write_all(&text).and_then(|()| out.flush()).expect("somebody listens");
+    }
+
+    fn step(&self) {
+        let at = self.armed.load(Ordering::Relaxed);
+        if at != 0 && self.count.fetch_add(1, Ordering::Relaxed) + 1 == at {
+            let me = rustix::process::getpid();
+            let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
+
+impl Hook for Teller {
+    fn store(&self, off: u64, bytes: &[u8], streamed: bool, _: &'static Location<'static>) {
+        self.step();
+        self.tell(if streamed { STREAM } else { STORE }, off, bytes);
+    }
+
+    fn flush(&self, off: u64, _: &'static Location<'static>) {
+        self.step();
+        self.tell(FLUSH, off, &[]);
+    }
+
+    fn fence(&self, _: &'static Location<'static>) {
+        self.step();
+        self.tell(FENCE, 0, &[]);
+    }
+
+    fn shared(&self, _: u64) {
+        self.step();
+    }
+}
+
+/// The victim's life: `die PATH START CASE POINT`.
+pub fn die(arguments: &[String]) -> Told<()> {
+    let number = |index: usize| -> Told<usize> {
+        arguments.get(index).and_then(|text| text.parse().ok()).ok_or_else(|| "usage".to_owned())
+    };
+    let (start, case, point) = (number(2)?, number(3)?, number(4)?);
+    let starts = cases::all();
+    let case = &starts[start].1[case];
+    let (armed, count) = (AtomicU64::new(0), AtomicU64::new(0));
+    let teller = Arc::new(Teller { armed, count, out: Mutex::new(std::io::stdout()) });
+    let options = AttachOptions {
+        mode: SETTING.mode,
+        class: Some(SETTING.class),
+        hook: Some(teller.clone()),
+        ..AttachOptions::default()
+    };
+    let volume = volume::attach(Path::new(&arguments[1]), &options).map_err(told)?;
+    let mut engine = Engine::new(volume);
+    for action in &case.before {
+        let _ = engine.apply(action);
+    }
+    teller.tell(BEGIN, 0, &[]);
+    teller.armed.store(point as u64, Ordering::Relaxed);
+    for action in &case.calls {
+        let _ = engine.apply(action);
+        teller.tell(RETURNED, 0, &[]);
+    }
+    teller.armed.store(0, Ordering::Relaxed);
+    teller.tell(POINTS, teller.count.load(Ordering::Relaxed), &[]);
+    let me = rustix::process::getpid();
+    rustix::process::kill_process(me, rustix::process::Signal::KILL).map_err(told)
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+// ---- the survivor -------------------------------------------------------------------------------
+
+/// Records what one process or another does, with who it was.
+#[derive(Default)]
+struct Record {
+    events: Mutex<Vec<(Event, u8)>>,
+}
+
+impl Record {
+    const SURVIVOR: u8 = 0;
+    const VICTIM: u8 = 1;
+
+    fn push(&self, event: Event, who: u8) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push((event, who));
+    }
+
+    fn mark(&self, text: &str) {
+        self.push(Event::Mark(text.to_owned()), Self::SURVIVOR);
+    }
+}
+
+impl Hook for Record {
+    fn store(&self, off: u64, bytes: &[u8], streamed: bool, at: &'static Location<'static>) {
+        self.push(Event::Store { off, bytes: bytes.to_vec(), streamed, at }, Self::SURVIVOR);
+    }
+
+    fn flush(&self, off: u64, at: &'static Location<'static>) {
+        self.push(Event::Flush { line: off, at }, Self::SURVIVOR);
+    }
+
+    fn fence(&self, at: &'static Location<'static>) {
+        self.push(Event::Fence { at }, Self::SURVIVOR);
+    }
+}
+
+/// What a victim told besides its stores.
+#[derive(Default)]
+struct Life {
+    returned: usize,
+    points: Option<u64>,
+}
+
+/// Where a volume lies that two processes have attached; removed at its end.
+struct Place(PathBuf);
+
+impl Place {
+    fn with(image: &[u8]) -> Told<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("/dev/shm/solera-survived-{}-{number}.pm", std::process::id());
+        let place = Self(PathBuf::from(name));
+        std::fs::write(&place.0, image).map_err(told)?;
+        Ok(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed is not there.
+        let _ = std::fs::remove_file(&self.0);
+        let mut anchor = self.0.clone().into_os_string();
+        anchor.push(".solera");
+        let _ = std::fs::remove_dir_all(anchor);
+    }
+}
+
+/// Lets a victim die, and hears what it tells.
+fn let_die(record: &Record, place: &Path, numbers: (usize, usize), point: u64) -> Told<Life> {
+    let program = std::env::current_exe().map_err(told)?;
+    let mut child = Command::new(program)
+        .arg("die")
+        .arg(place)
+        .args([numbers.0.to_string(), numbers.1.to_string(), point.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(told)?;
+    let mut output = Vec::new();
+    let stdout = child.stdout.as_mut().ok_or("no pipe")?;
+    stdout.read_to_end(&mut output).map_err(told)?;
+    let status = child.wait().map_err(told)?;
+    if std::os::unix::process::ExitStatusExt::signal(&status) != Some(9) {
+        return Err(format!("the victim ended otherwise: {status}"));
+    }
+    let at = Location::caller();
+    let mut life = Life::default();
+    let mut rest = output.as_slice();
+    while rest.len() >= 17 {
+        let word = |from: usize| {
+            let bytes: [u8; 8] = rest[from..from + 8].try_into().unwrap_or_default();
+            u64::from_le_bytes(bytes)
+        };
+        let (what, off, length) = (rest[0], word(1), word(9) as usize);
+        let Some(bytes) = rest.get(17..17 + length) else { break };
+        let event = match what {
+            STORE | STREAM => {
+                Event::Store { off, bytes: bytes.to_vec(), streamed: what == STREAM, at }
+            }
+            FLUSH => Event::Flush { line: off, at },
+            FENCE => Event::Fence { at },
+            RETURNED => {
+                life.returned += 1;
+                Event::Mark("returned".into())
+            }
+            POINTS => {
+                life.points = Some(off);
+                Event::Mark("points".into())
+            }
+            _ => Event::Mark("begin".into()),
+        };
+        if !matches!(event, Event::Mark(_)) {
+            record.push(event, Record::VICTIM);
+        }
+        rest = &rest[17 + length..];
+    }
+    Ok(life)
+}
+
+/// What the survivor does then: it works on every file that the case knows, and beside them.
+fn afterwards(start: &Start, case: &Case) -> Vec<Action> {
+    let mut paths = BTreeSet::new();
+    for action in start.build.iter().chain(&case.before).chain(&case.calls) {
+        match action {
+            Action::Create { path, kind: Kind::File, .. } => _ = paths.insert(path.clone()),
+            Action::Rename { to, .. } | Action::Link { to, .. } => _ = paths.insert(to.clone()),
+            _ => {}
+        }
+    }
+    let mut actions = vec![short::file("zz-after"), short::rename("zz-after", "zz-then")];
+    for (index, path) in paths.iter().rev().take(3).enumerate() {
+        let tag = 0x5000 + index as u32 * 8;
+        actions.extend([
+            short::open(path, 6),
+            short::write_at(6, tag, 100, 300),
+            short::write_at(6, tag + 1, 6000, 9000),
+            short::close(6),
+        ]);
+    }
+    if let Some(path) = paths.iter().next() {
+        actions.push(short::rename(path, "zz-moved"));
+    }
+    actions.push(short::unlink("zz-then"));
+    actions
+}
+
+/// A death and what came after it.
+struct Story {
+    events: Vec<Event>,
+    threads: Vec<u8>,
+    /// The events from here on are explored.
+    first: usize,
+    /// Before the call in which the victim died, after it (as the survivor saw it), and after each of
+    /// the survivor's.
+    models: Vec<Model>,
+    calls: Vec<Action>,
+    points: Option<u64>,
+}
+
+fn bare(model: &Model) -> Model {
+    let mut model = model.clone();
+    model.close_all();
+    model
+}
+
+/// What the survivor sees of the call in flight: before or after.
+fn seen(volume: &Arc<Volume>, before: &Model, after: &Model, action: &Action) -> Told<Model> {
+    let engine = Engine::new(volume.clone());
+    let call = |after| Call { before, after, action, mode: SETTING.mode };
+    if call(after).check(&engine, true).is_ok() {
+        return Ok(after.clone());
+    }
+    call(after).check(&engine, false)?;
+    Ok(before.clone())
+}
+
+fn live(lab: &Lab, start: &Start, case: &Case, numbers: (usize, usize), point: u64) -> Told<Story> {
+    let place = Place::with(&lab.base)?;
+    let record = Arc::new(Record::default());
+    let attach = || {
+        let options = AttachOptions {
+            mode: SETTING.mode,
+            class: Some(SETTING.class),
+            hook: Some(record.clone()),
+            ..AttachOptions::default()
+        };
+        volume::attach(&place.0, &options).map_err(told)
+    };
+    let first_volume = attach()?;
+    let life = let_die(&record, &place.0, numbers, point)?;
+    let mut model = lab.model.clone();
+    model.apply(&Action::SyncAll).map_err(told)?;
+    for action in case.before.iter().chain(&case.calls[..life.returned]) {
+        let _ = model.apply(action);
+    }
+    let before = bare(&model);
+    let action = case.calls.get(life.returned).cloned().unwrap_or(Action::SyncAll);
+    let _ = model.apply(&action);
+    let after = bare(&model);
+    let first = record.events.lock().unwrap_or_else(PoisonError::into_inner).len();
+    record.mark("begin");
+    // Finds the death: a check in use buries whoever is dead.
+    first_volume.check(&volume::FsckOptions::default()).map_err(told)?;
+    let found = seen(&first_volume, &before, &after, &action)?;
+    record.mark("end");
+    let (mut models, mut calls) = (vec![before, found.clone()], vec![action]);
+    let (mut engine, mut model) = (Engine::new(first_volume.clone()), found);
+    for action in afterwards(start, case) {
+        record.mark("begin");
+        let (expected, found) = (model.apply(&action), engine.apply(&action));
+        if expected != found {
+            return Err(format!("the survivor's {action:?} gives {found:?}, not {expected:?}"));
+        }
+        record.mark("end");
+        models.push(bare(&model));
+        calls.push(action);
+    }
+    let recorded =
+        std::mem::take(&mut *record.events.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(engine);
+    first_volume.detach().map_err(told)?;
+    let (events, threads) = recorded.into_iter().unzip();
+    Ok(Story { events, threads, first, models, calls, points: life.points })
+}
+
+// ---- the power cut ------------------------------------------------------------------------------
+
+fn explore(lab: &Lab, story: &Story, seed: u64, report: &mut Report) -> Told<()> {
+    let mut tracker = Tracker::new(&lab.base, &story.events, SETTING.class);
+    tracker.of_threads(&story.threads);
+    tracker.skip(story.first);
+    let limits = Limits { one_in: 3, ..Limits::SPARSE };
+    let (mut seen, mut wrong) = (HashSet::new(), None);
+    tracker.explore(story.first, &limits, seed, &mut |state, marks| {
+        report.states += 1;
+        if !seen.insert((state.hash, marks)) {
+            return true;
+        }
+        report.distinct += 1;
+        let used = if report.distinct.is_multiple_of(8) { Use::AndEmpty } else { Use::No };
+        wrong = judge(lab, story, state, marks, used).err();
+        wrong.is_none()
+    });
+    wrong.map_or(Ok(()), Err)
+}
+
+fn judge(lab: &Lab, story: &Story, state: &State<'_>, marks: usize, used: Use) -> Told<()> {
+    let index = marks.saturating_sub(1) / 2;
+    let call = Call {
+        before: &story.models[index],
+        after: &story.models[index + 1],
+        action: &story.calls[index],
+        mode: SETTING.mode,
+    };
+    let returned = marks > 0 && marks.is_multiple_of(2);
+    let attempt = || -> Told<()> {
+        let volume = lab.attach(lab.crashed(SETTING, &state.overlay())?, SETTING)?;
+        check_recovered(lab, &volume, &call, returned, used)
+    };
+    attempt().map_err(|text| {
+        let when = if returned { "after" } else { "during" };
+        let lost = state.lost().join(", ");
+        format!("{text}\n  {when} {:?}, state {}\n  lost: {lost}", call.action, state.name)
+    })
+}
+
+/// Deaths of one case, and the power cuts after them: at `some` points, or at all.
+fn one_case(
+    lab: &Lab,
+    (start_index, start): (usize, &Start),
+    (case_index, case): (usize, &Case),
+    some: Option<u64>,
+) -> Report {
+    let mut report = Report { workloads: 1, ..Report::default() };
+    let numbers = (start_index, case_index);
+    let id = format!("{}/{}", start.name, case.name);
+    let die_at = |point: u64, report: &mut Report| -> Option<u64> {
+        report.calls += 1;
+        let story = live(lab, start, case, numbers, point);
+        let seed = mix(point ^ case_index as u64);
+        let explored = story.and_then(|story| {
+            explore(lab, &story, seed, report)?;
+            Ok(story.points)
+        });
+        explored.unwrap_or_else(|text| {
+            report.failures.push(format!("{id}@{point}: {text}"));
+            None
+        })
+    };
+    let Some(points) = die_at(u64::MAX, &mut report) else { return report };
+    let most = some.unwrap_or(points).min(points).max(1);
+    for part in 0..most {
+        let (from, to) = (part * points / most, (part + 1) * points / most);
+        let offset = mix(case_index as u64 ^ part << 8) % (to - from).max(1);
+        let point = 1 + from + if some.is_some() { offset } else { 0 };
+        if report.failures.is_empty() {
+            let _ = die_at(point, &mut report);
+        }
+    }
+    report
+}
+
+/// All cases whose name begins with `filter`: by default a selection, at two points of each.
+#[must_use]
+pub fn run(filter: &str, long: bool) -> Report {
+    let mut report = Report::default();
+    for (start_index, (start, all)) in cases::all().iter().enumerate() {
+        let strict = ["names", "direct", "tree", "two", "bucket-full"].contains(&start.name);
+        if start.full || !(strict || long) {
+            continue;
+        }
+        let mut lab = None;
+        for (case_index, case) in all.iter().enumerate() {
+            let id = format!("{}/{}", start.name, case.name);
+            // Every third, unless all are wanted.
+            let wanted = long || !filter.is_empty() || (start_index + case_index) % 3 == 0;
+            if !id.starts_with(filter) || !wanted || case.calls.len() > 10 {
+                continue;
+            }
+            let lab = match lab.get_or_insert_with(|| Lab::new(start)) {
+                Ok(lab) => lab,
+                Err(text) => return Report::failed(format!("{}: {text}", start.name)),
+            };
+            let some = if long { None } else { Some(2) };
+            report.add(one_case(lab, (start_index, start), (case_index, case), some));
+        }
+    }
+    report
+}
