@@ -165,8 +165,8 @@ interpose! {
             |from, to| move_name(process, from, to, flags))
     }
     fn [link](from: Text, to: Text) -> c_int = |process, kernel| {
-        two(process, (HERE, from), (HERE, to), |from, to| kernel(Text(from), Text(to)),
-            |from, to| process.user().link(from.existing()?.node, to))
+        let kernel = |from, to| kernel(Text(from), Text(to));
+        link_at(process, (HERE, from), (HERE, to), 0, kernel)
     }
     fn [linkat](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_int) -> c_int
     = |process, kernel| {

@@ -19,6 +19,7 @@ static void making(void) {
     SAY(link("f", "g"));
     SAY(link("d", "h"));
     SAY(link("none", "h"));
+    SAY(link("none", "f/h"));
     SAY(linkat(AT_FDCWD, "l", AT_FDCWD, "ll", 0));
     SAY(linkat(AT_FDCWD, "l", AT_FDCWD, "lf", AT_SYMLINK_FOLLOW));
     SAY(mkfifo("p", 0644));
