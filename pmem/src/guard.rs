@@ -14,6 +14,7 @@
 //! Nothing here locks or allocates: the handler is safe in any thread at any time. A program that
 //! has *blocked* SIGBUS or SIGSEGV is killed by the kernel at such a fault, as without us.
 
+use crate::device_view;
 use crate::interrupt::system_call;
 use crate::stray;
 use std::arch::{global_asm, naked_asm};
@@ -78,7 +79,8 @@ fn landing_for(rip: usize) -> Option<usize> {
 
 /// Serves a SIGBUS or SIGSEGV if it came from a guarded instruction of this crate.
 ///
-/// True: it did, and `context` now continues at the landing address. False: the signal is somebody
+/// True: it did, and `context` now continues at the landing address, or at the same instruction if that
+/// was the first store into a piece of a view. False: the signal is somebody
 /// else's (also one that was sent by `kill`), and nothing was changed.
 ///
 /// # Safety
@@ -96,7 +98,11 @@ pub unsafe fn handle_fault(signal: i32, info: *mut libc::siginfo_t, context: *mu
     let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
     match landing_for(*rip as usize) {
         Some(landing) => {
-            *rip = landing as i64;
+            // SAFETY: the kernel gives the address of a fault.
+            let address = unsafe { info.si_addr() } as usize;
+            if !(signal == libc::SIGSEGV && device_view::copy_on_write(address)) {
+                *rip = landing as i64;
+            }
             true
         }
         None => false,

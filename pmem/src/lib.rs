@@ -22,6 +22,7 @@ mod copy;
 mod copy_asm;
 pub mod counts;
 mod cpu;
+mod device_view;
 mod guard;
 mod hook;
 #[cfg(feature = "inject")]

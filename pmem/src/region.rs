@@ -13,12 +13,13 @@
 
 use crate::copy::{self, LINE};
 use crate::cpu::{self, Dispatch, FlushKind};
+use crate::device_view;
 use crate::guard::install_fault_handler;
 use crate::hook::Hook;
 use crate::internal_fd::InternalFd;
 use crate::key::{self, Unguarded};
 use crate::persist::{Dirty, Durable, InFlight};
-use crate::source::{self, Class, OpenError, OpenOptions, Source};
+use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Source};
 use crate::stray;
 use crate::user::{self, Fault, UserIn, UserOut};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
@@ -32,8 +33,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-const PAGE: u64 = 4096;
-
 /// A mapped range of memory with its class and its instructions.
 pub struct Region {
     base: *mut u8,
@@ -46,6 +45,8 @@ pub struct Region {
     reason: String,
     writable: bool,
     map_flags: MapFlags,
+    map_unit: u64,
+    device: bool,
     dispatch: Dispatch,
     hook: Option<Arc<dyn Hook>>,
     growing: Mutex<()>,
@@ -220,6 +221,8 @@ impl Region {
             reason: "private memory".to_owned(),
             writable: true,
             map_flags: MapFlags::PRIVATE,
+            map_unit: PAGE,
+            device: false,
             dispatch: Dispatch::of_process().expect("a usable SOLERA_FLUSH and SOLERA_COPY"),
             hook,
             growing: Mutex::new(()),
@@ -235,6 +238,14 @@ impl Region {
     /// crash explorer, which continues one image in many ways.
     pub fn private_view(file: OwnedFd) -> Result<Region, OpenError> {
         let name = Path::new("(private view)");
+        let device = rustix::fs::fstat(&file).is_ok_and(|stat| {
+            rustix::fs::FileType::from_raw_mode(stat.st_mode)
+                == rustix::fs::FileType::CharacterDevice
+        });
+        if device {
+            let source = source::probe(name, file, &OpenOptions::default())?;
+            return Region::copying_view(name, source);
+        }
         let len = rustix::fs::fstat(&file)
             .map_err(|errno| OpenError::new(name, errno, errno.to_string(), "open it for reading"))?
             .st_size as u64;
@@ -247,8 +258,25 @@ impl Region {
             // What is never stored to needs no memory of its own, however large the file is.
             flags: MapFlags::PRIVATE | MapFlags::NORESERVE,
             align: PAGE as usize,
+            unit: PAGE,
         };
         Region::map(None, name, source, &OpenOptions { write: true, ..OpenOptions::default() })
+    }
+
+    /// A private view of what cannot be mapped privately: pieces are copied when they are stored to.
+    pub(crate) fn copying_view(name: &Path, source: Source) -> Result<Region, OpenError> {
+        let piece = source.align;
+        let mut region = Region::map(None, name, source, &OpenOptions::default())?;
+        device_view::add(region.base, region.space, piece).map_err(|errno| {
+            let found = format!("a view of it gave: {errno}");
+            OpenError::new(name, errno, found, "end other views of devices")
+        })?;
+        // From here on the mapping can be stored to, and is private.
+        region.writable = true;
+        region.map_flags = MapFlags::PRIVATE;
+        region.class = Class::Volatile;
+        "a private view".clone_into(&mut region.reason);
+        Ok(region)
     }
 
     /// Maps what was found.
@@ -286,6 +314,8 @@ impl Region {
             reason: source.reason,
             writable: options.write,
             map_flags: source.flags,
+            map_unit: source.unit,
+            device: source.device,
             dispatch,
             hook: None,
             growing: Mutex::new(()),
@@ -387,6 +417,17 @@ impl Region {
     /// What a fence promises here.
     pub fn class(&self) -> Class {
         self.class
+    }
+
+    /// Whether single pages of this file or device can be mapped shared: not if it has larger pages only,
+    /// as hugetlbfs has, and device-dax by default.
+    pub fn shares_pages(&self) -> bool {
+        self.map_unit == PAGE
+    }
+
+    /// Whether single pages can be mapped privately: of no device.
+    pub fn maps_pages_privately(&self) -> bool {
+        self.map_unit == PAGE && !self.device
     }
 
     /// How the class was found.
@@ -780,6 +821,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        device_view::remove(self.base);
         // SAFETY: this address space is the region's own, and nothing points into it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.space) };
         debug_assert!(unmapped.is_ok(), "the region's own address space unmaps");

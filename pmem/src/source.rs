@@ -108,8 +108,10 @@ pub(crate) struct Source {
     pub reason: String,
     /// Flags every mapping of this source takes.
     pub flags: MapFlags,
-    /// What the start of a mapping must be a multiple of.
+    /// What the start of a mapping is made a multiple of.
     pub align: usize,
+    /// What offset and length of any mapping must be multiples of.
+    pub unit: u64,
 }
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -118,6 +120,9 @@ const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 /// 2 MiB: mappings start on a huge page, so that the kernel can use huge pages.
 const HUGE_PAGE: usize = 2 << 20;
+
+/// What most files can be mapped by.
+pub(crate) const PAGE: u64 = 4096;
 
 /// The first bytes of a small file, such as an attribute in sysfs.
 fn read_small(path: &str) -> Option<String> {
@@ -244,12 +249,12 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
         Ok(stat) => stat,
         Err(errno) => return fail(errno, "its kind cannot be read", "check the path"),
     };
-    let (len, (mut class, mut reason, flags), align) = match FileType::from_raw_mode(stat.st_mode) {
+    let (len, (mut class, mut reason, flags), unit) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
             // The block size of hugetlbfs is its page size, 2 MiB or 1 GiB.
             let huge = fstatfs(&fd).ok().filter(|found| found.f_type == HUGETLBFS_MAGIC);
-            let align = huge.map_or(HUGE_PAGE, |found| found.f_bsize as usize).max(HUGE_PAGE);
-            (stat.st_size as u64, file_class(fd.as_fd()), align)
+            let unit = huge.map_or(PAGE, |found| found.f_bsize as u64);
+            (stat.st_size as u64, file_class(fd.as_fd()), unit)
         }
         FileType::CharacterDevice => {
             let sys = format!(
@@ -263,7 +268,7 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
                 return fail(Errno::NODEV, "it is a device, but not a dax device", advice);
             };
             let (class, reason) = direct_class("device-dax");
-            (len, (class, reason, MapFlags::SHARED), (align as usize).max(HUGE_PAGE))
+            (len, (class, reason, MapFlags::SHARED), align)
         }
         FileType::Directory => {
             return fail(Errno::ISDIR, "it is a directory", "name a file or a device in it");
@@ -285,7 +290,8 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
         return fail(Errno::OPNOTSUPP, &format!("{reason}, which a power loss may tear"), advice);
     }
     let device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-    Ok(Source { fd, len, device, class, reason, flags, align })
+    let align = (unit as usize).max(HUGE_PAGE);
+    Ok(Source { fd, len, device, class, reason, flags, align, unit })
 }
 
 #[cfg(test)]

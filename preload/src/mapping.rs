@@ -5,12 +5,16 @@
 //! or frees blocks under it. Pages beyond the end of the file stay inaccessible until the file has
 //! grown over them in this process ([`Process::resized`]).
 //!
+//! A device can be mapped shared only, and device-dax (by default) and hugetlbfs only by large pages: there
+//! a private mapping is a copy, made at once, and a shared one that cannot be made is refused.
+//!
 //! All bookkeeping stands under the structure lock, which is held across the system calls, so that
 //! two threads that map and unmap the same range agree on the result.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pmem::UserOut;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use vfs::{Desc, Errno, Kind, Mapped, Node};
 
@@ -146,6 +150,9 @@ fn back(process: &Process, map: &mut Mapping, from: usize) -> Result<(), Errno> 
     if last <= first {
         return Ok(());
     }
+    if !map.shared && !process.fs.can_map().1 {
+        return copy_in(process, map, from, (first, last));
+    }
     let pieces = process.fs.map(map.desc, first, last - first, map.usage())?;
     if pieces.len() > PIECES_MAX {
         return Err(Errno::NOMEM);
@@ -167,6 +174,42 @@ fn back(process: &Process, map: &mut Mapping, from: usize) -> Result<(), Errno> 
         }
     }
     map.backed = map.start + (last - map.offset) as usize;
+    Ok(())
+}
+
+/// As [`back`], of a private mapping, where the region cannot be mapped so: the bytes of `first..last` of
+/// the file are copied.
+fn copy_in(
+    process: &Process,
+    map: &mut Mapping,
+    from: usize,
+    (first, last): (u64, u64),
+) -> Result<(), Errno> {
+    let (at, len) = (from as *mut c_void, (last - first) as usize);
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    // SAFETY: inside the range that was reserved for this mapping.
+    unsafe { rustix::mm::mmap_anonymous(at, len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+    let mut done = 0;
+    while done < len {
+        // SAFETY: the memory that was mapped above.
+        let to = unsafe { UserOut::from_raw((from + done) as *mut u8, len - done) };
+        match process.fs.read_at(map.desc, first + done as u64, &mut [to])? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    let prot = rustix::mm::MprotectFlags::from_bits_retain(map.prot as u32);
+    // SAFETY: the same memory.
+    unsafe { rustix::mm::mprotect(at, len, prot)? };
+    map.backed = from + len;
+    Ok(())
+}
+
+/// Shared mappings need a region that can be mapped by pages.
+fn check_shared(process: &Process, flags: c_int) -> Result<(), Stop> {
+    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE && !process.fs.can_map().0 {
+        return Err(Stop::Refused("shared-mapping-on-huge-pages", Errno::NODEV));
+    }
     Ok(())
 }
 
@@ -308,6 +351,7 @@ interpose! {
     ) -> isize = |process, kernel| {
         if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
             let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
+            check_shared(process, flags)?;
             return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
         }
         if flags & libc::MAP_FIXED == 0 {

@@ -216,6 +216,9 @@ pub trait FileSystem: Send + Sync {
     /// process (of the region), and whether it may be mapped writable.
     fn region_descriptor(&self) -> (i32, bool);
 
+    /// Whether pieces of the region can be mapped shared, and privately.
+    fn can_map(&self) -> (bool, bool);
+
     /// The program wants `number`, a descriptor of the engine's own: moves that one away, lets
     /// `replace` put the program's in its place, and gives the engine's new number. `EBADF` if it is
     /// not the engine's.

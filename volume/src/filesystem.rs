@@ -382,6 +382,10 @@ impl FileSystem for Volume {
         (self.region.fd(), self.region.writable() && self.check_writable().is_ok())
     }
 
+    fn can_map(&self) -> (bool, bool) {
+        (self.region.shares_pages(), self.region.maps_pages_privately())
+    }
+
     fn vacate(&self, number: i32, replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {
         if number == self.region.fd() {
             self.region.vacate_fd()?;

@@ -26,7 +26,7 @@ use crate::layout::{
 };
 use crate::mark::{Counts, Depth, Mark, all_threads};
 use crate::superblock::Found;
-use crate::view::{View, is_device};
+use crate::view::View;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::path::Path;
@@ -128,21 +128,19 @@ pub fn fsck(
     let mut tries = 0;
     loop {
         tries += 1;
-        // A device cannot be mapped privately: it is checked attached, which demands an orderly end.
-        if !is_device(path) {
-            let view = View::open_to_check(path)?;
-            if !view.in_use {
-                let look = check_view(&view, options.depth(), progress).map_err(system)?;
-                return Ok(FsckReport::new(look, options, begun));
-            }
+        let view = View::open_to_check(path)?;
+        if !view.in_use {
+            let look = check_view(&view, options.depth(), progress).map_err(system)?;
+            return Ok(FsckReport::new(look, options, begun));
         }
+        drop(view);
         match attach_to_check(path) {
             Ok(volume) => {
                 let look = volume.check_in_use(options.depth(), progress).map_err(system)?;
                 return Ok(FsckReport::new(look, options, begun));
             }
             // Those who had attached it are gone, orderly or not: it can be viewed now.
-            Err(_) if tries < TRIES && !is_device(path) => {}
+            Err(_) if tries < TRIES => {}
             Err(error) => return Err(error),
         }
     }

@@ -7,12 +7,11 @@
 
 use crate::Result;
 use crate::alloc::Space;
-use crate::attach::{AttachOptions, attach};
 use crate::error::VolumeError;
 use crate::layout::{BLOCK, CHUNK, PROCESS_SLOTS};
 use crate::liveness::{Liveness, anchor_path};
 use crate::process::{Attached, SLOT_FREE};
-use crate::view::{View, is_device};
+use crate::view::View;
 use crate::volume::Volume;
 use pmem::{OpenOptions, Region};
 use std::path::Path;
@@ -71,13 +70,9 @@ pub struct RuntimeUse {
     pub calls: u64,
 }
 
-/// Tells what the volume at `path` is, without attaching it (unless it is a device).
+/// Tells what the volume at `path` is, without attaching it.
 pub fn info(path: &Path) -> std::result::Result<Info, VolumeError> {
     let system = |what: &str, errno| VolumeError::system("look at", path, what, errno);
-    if is_device(path) {
-        let volume = attach(path, &AttachOptions { read_only: true, ..AttachOptions::default() })?;
-        return volume.info().map_err(|errno| system("counting its space", errno));
-    }
     let view = View::open("look at", path)?;
     let space = space_of(&view).map_err(|errno| system("counting its space", errno))?;
     let attached = if view.in_use { who_is_attached(&view, path)? } else { Vec::new() };

@@ -29,7 +29,7 @@ use crate::map::MapItem;
 use crate::mark::{Depth, Mark, all_threads};
 use crate::reached::Reached;
 use crate::superblock;
-use crate::view::{View, is_device};
+use crate::view::View;
 use crate::volume::Volume;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -72,16 +72,13 @@ pub fn repair(
 ) -> std::result::Result<RepairReport, VolumeError> {
     let system = |errno| VolumeError::system("repair", path, "writing it", errno);
     let mut report = RepairReport::default();
-    let mut known = Vec::new();
-    if !is_device(path) {
-        let (look, begun) = look_alone(path, options, progress)?;
-        let whole = look.faults.is_empty();
-        if whole || look.faults.iter().any(|fault| fault.code == "region-truncated") {
-            report.after = FsckReport::new(look, &options.check, begun);
-            return Ok(report);
-        }
-        known = look.faults;
+    let (look, begun) = look_alone(path, options, progress)?;
+    let whole = look.faults.is_empty();
+    if whole || look.faults.iter().any(|fault| fault.code == "region-truncated") {
+        report.after = FsckReport::new(look, &options.check, begun);
+        return Ok(report);
     }
+    let known = look.faults;
     let volume = attach_to_repair(path)?;
     let guard = volume.liveness.lock_attach().map_err(system)?;
     if !volume.is_alone().map_err(system)? {
@@ -99,12 +96,8 @@ pub fn repair(
     drop(guard);
     volume.leave().map_err(system)?;
     drop(volume);
-    if is_device(path) {
-        report.after = crate::fsck::fsck(path, &options.check, progress)?;
-    } else {
-        let (look, begun) = look_alone(path, options, progress)?;
-        report.after = FsckReport::new(look, &options.check, begun);
-    }
+    let (look, begun) = look_alone(path, options, progress)?;
+    report.after = FsckReport::new(look, &options.check, begun);
     // What the attach was thought to put right, and did not, is no success.
     let left = &report.after.faults;
     report.mended.retain(|mended| !left.contains(mended));

@@ -14,16 +14,10 @@ use crate::superblock::{self, Found};
 use crate::volume::{Parts, Volume};
 use crate::{Mode, Result};
 use pmem::Region;
-use rustix::fs::{FileType, Mode as FileMode, OFlags};
+use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Whether there is a character device at `path`, which the kernel does not map privately.
-pub(crate) fn is_device(path: &Path) -> bool {
-    rustix::fs::stat(path)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
-}
 
 /// A private view of a volume.
 pub(crate) struct View {
