@@ -3,13 +3,14 @@
 
 CARGO ?= cargo
 
-.PHONY: help build demo test test-long lint deny bench baseline support setup setup-tests clean
+.PHONY: help build demo test test-long test-vm lint deny bench baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
 	@echo 'make build      the command, the preload library: target/release'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
+	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 3)'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
@@ -26,7 +27,7 @@ setup:
 	@scripts/setup.sh
 
 setup-tests:
-	@scripts/setup.sh --tests
+	@scripts/setup.sh --tests --vm
 
 build: setup
 	$(CARGO) build --release --workspace
@@ -39,6 +40,10 @@ test: setup-tests
 
 test-long: setup-tests
 	@SOLERA_TEST_LONG=1 scripts/test.sh
+
+test-vm: build
+	@scripts/setup.sh --vm
+	@KILLS=$${KILLS:-20} tests/vm/run || [ $$? -eq 77 ]
 
 lint: setup
 	$(CARGO) fmt --all --check

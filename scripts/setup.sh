@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building and the demo need, where they are missing, and checks for
-# Rust; with --tests also the programs that the tests run on a volume. Changes nothing where
-# everything is there.
+# Rust; with --tests also the programs that the tests run on a volume, with --vm what `make test-vm`
+# needs for its guest. Changes nothing where everything is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,13 +23,19 @@ wished=(
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
 )
 
+# What tests/vm/run needs: it skips itself without.
+guest=(
+    qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio ndctl:ndctl
+    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs
+)
+
 # missing COMMAND-OR-HEADER:PACKAGE...: the packages of those that are not there.
 missing() {
     local pair
     for pair; do
         case ${pair%%:*} in
         *.h) [ -e "/usr/include/${pair%%:*}" ] ;;
-        *) command -v "${pair%%:*}" > /dev/null ;;
+        *) PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" > /dev/null ;;
         esac || printf '%s\n' "${pair##*:}"
     done
 }
@@ -63,8 +69,18 @@ if [ ${#packages[@]} -gt 0 ]; then
     install "${packages[@]}" || fail "install by hand: ${packages[*]}"
 fi
 
-mapfile -t packages < <(missing "${wished[@]}")
-if [ ${#packages[@]} -gt 0 ] && [ "${1:-}" = --tests ]; then
+packages=()
+for part; do
+    case $part in
+    --tests) mapfile -t -O ${#packages[@]} packages < <(missing "${wished[@]}") ;;
+    --vm)
+        mapfile -t -O ${#packages[@]} packages < <(missing "${guest[@]}")
+        compgen -G '/boot/vmlinuz-*-amd64' > /dev/null || packages+=(linux-image-amd64)
+        ;;
+    *) fail "$part is neither --tests nor --vm" ;;
+    esac
+done
+if [ ${#packages[@]} -gt 0 ]; then
     echo "setup: installing ${packages[*]} (some tests need them)"
     # One that is not to be had must not keep the others away.
     install "${packages[@]}" || for package in "${packages[@]}"; do
