@@ -1,12 +1,13 @@
-//! Random damage to metadata, in the check, at attach and in use: never a panic or a hang, and no file
-//! suffers from what was done to another one.
+//! Random damage to metadata, in the check, at attach, in use in all modes, under a volume in use, in a
+//! repair and after it: never a panic or a hang, and no file suffers from what was done to another one.
 //!
 //! A *recipe* is bytes, six for each damage: the structure (two), the place in it (two), what is done, and
 //! how. So any bytes are a recipe: a fuzzer may hand them in (`SOLERA_DAMAGE`, in hexadecimal), and
 //! `tests/corpus/damage.txt` keeps some. The volume to damage is made anew, so a recipe stays small and
 //! means the same kind of structure after the layout has changed.
 
-use crate::attach::{AttachOptions, attach_region};
+use crate::Mode;
+use crate::attach::{AttachOptions, attach, attach_region};
 use crate::bucket::Dir;
 use crate::chunk::Mask;
 use crate::free_map::bits_of;
@@ -19,17 +20,20 @@ use crate::layout::{
 };
 use crate::map::MapItem;
 use crate::mark::Depth;
+use crate::repair::{RepairOptions, repair};
 use crate::superblock::{self, FormatOptions, format_region};
 use crate::testing::{Random, file, image, new_node, root};
 use crate::view::View;
 use crate::volume::Volume;
 use pmem::{Region, UserIn, UserOut};
 use std::collections::HashSet;
-use std::path::Path;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::{Kind, Node};
+use vfs::{FileSystem, Kind, Mapped, Node, OpenFlags, RenameFlags};
 
 /// Bytes of a recipe for one damage.
 const STEP: usize = 6;
@@ -42,6 +46,8 @@ struct Structure {
     length: u64,
     /// The file that may be lost with it.
     owner: Option<u64>,
+    /// The truth of those who have the volume attached: no copy and no check stands against it.
+    live: bool,
 }
 
 /// A volume to damage, as it was left in order and as after a crash.
@@ -105,18 +111,16 @@ fn populate(volume: &Volume) -> Vec<(Node, Vec<u8>)> {
 
 fn structures(volume: &Volume) -> Vec<Structure> {
     let mut found = Vec::new();
-    let mut add = |at, length, owner| found.push(Structure { at, length, owner });
+    let mut add = |at, length, owner| found.push(Structure { at, length, owner, live: false });
     add(SUPERBLOCK_A, 256, None);
     add(SUPERBLOCK_B, 256, None);
     add(STATE, LINE, None);
     for lane in 0..4 {
         add(lane_offset(lane), LANE, None);
     }
-    add(volume.superblock.runtime + volume.rt.chunk(0), 4 * LINE, None);
     for chunk in 0..volume.chunks() {
         for index in bits_of(volume.mask(chunk, Mask::Extents).unwrap()) {
             let first = (volume.chunk_start(chunk) + index * 8) / 8 * EXTENT_INODES;
-            add(volume.extent_slots_offset(chunk, index), 8, None);
             let slots = volume.extent_slots(chunk, index).unwrap();
             for inode in bits_of(slots & !1).map(|slot| Inode(first + slot)) {
                 let identity = volume.identity(inode).unwrap();
@@ -140,6 +144,13 @@ fn structures(volume: &Volume) -> Vec<Structure> {
                     walked.unwrap();
                 }
             }
+        }
+    }
+    let mut live = |at, length| found.push(Structure { at, length, owner: None, live: true });
+    live(volume.superblock.runtime + volume.rt.chunk(0), 4 * LINE);
+    for chunk in 0..volume.chunks() {
+        for index in bits_of(volume.mask(chunk, Mask::Extents).unwrap()) {
+            live(volume.extent_slots_offset(chunk, index), 8);
         }
     }
     found
@@ -176,12 +187,15 @@ impl Base {
         region
     }
 
-    /// Damages the region; gives the files that may suffer.
-    fn spoil(&self, region: &Region, recipe: &[u8]) -> HashSet<u64> {
+    /// Damages the region; gives the files that may suffer. `attached`: somebody has it attached.
+    fn spoil(&self, region: &Region, recipe: &[u8], attached: bool) -> HashSet<u64> {
         let mut lost = HashSet::new();
         for step in recipe.chunks_exact(STEP) {
             let word = |at: usize| u64::from(u16::from_le_bytes([step[at], step[at + 1]]));
             let structure = &self.structures[word(0) as usize % self.structures.len()];
+            if attached && structure.live {
+                continue;
+            }
             let at = structure.at + word(2) * 8 % structure.length;
             lost.extend(structure.owner);
             if step[4] % 4 == 0 {
@@ -202,29 +216,68 @@ impl Base {
     fn run(&self, recipe: &[u8], turn: u64) {
         let crashed = turn.is_multiple_of(2);
         let region = self.region(crashed);
-        let lost = self.spoil(&region, recipe);
+        let lost = self.spoil(&region, recipe, false);
         if let Ok(found) = superblock::read(&region, Path::new("(test)"), "check") {
             // A private view: what the check undoes there is not to be seen by the attach.
             let view = self.region(crashed);
-            self.spoil(&view, recipe);
+            self.spoil(&view, recipe, false);
             let view = View::of_region(Arc::new(view), found, false);
             let _ = check_view(&view, Depth::Data, &mut |_, _| {});
         }
-        let Ok(volume) = attach_region(region, &AttachOptions::default()) else { return };
-        self.use_it(&volume, turn);
+        if let Ok(volume) = attach_region(region, &options(turn)) {
+            self.judge(&volume, &lost, recipe, turn);
+        }
+    }
+
+    /// The same damage, under the hands of those who use the volume.
+    fn run_attached(&self, recipe: &[u8], turn: u64) {
+        let volume = attach_region(self.region(turn.is_multiple_of(2)), &options(turn)).unwrap();
+        // Names and attributes are remembered from before.
+        self.look(&volume);
+        let lost = self.spoil(&volume.region, recipe, true);
+        self.judge(&volume, &lost, recipe, turn);
+    }
+
+    /// The same damage, repaired (or not) and then used.
+    fn run_repaired(&self, recipe: &[u8], turn: u64, scratch: &Scratch) {
+        let region = self.region(turn.is_multiple_of(2));
+        let lost = self.spoil(&region, recipe, false);
+        scratch.hold(&region);
+        let wanted = RepairOptions { salvage: turn % 4 < 2, ..RepairOptions::default() };
+        let Ok(report) = repair(&scratch.0, &wanted, &mut |_, _| {}) else { return };
+        let volume = match attach(&scratch.0, &options(turn)) {
+            Ok(volume) => volume,
+            Err(error) => {
+                assert!(!report.after.faults.is_empty(), "{error} ({recipe:02x?})");
+                return;
+            }
+        };
+        if report.after.faults.is_empty() {
+            let faults = volume.check(&crate::FsckOptions::default()).unwrap().faults;
+            assert_eq!(faults, [], "after a repair ({recipe:02x?})");
+        }
+        self.judge(&volume, &lost, recipe, turn);
+    }
+
+    /// Uses the volume; what is not lost is as it was.
+    fn judge(&self, volume: &Volume, lost: &HashSet<u64>, recipe: &[u8], turn: u64) {
+        self.look(volume);
+        self.change(volume, lost, turn);
+        self.fill(volume, turn);
         for (node, bytes) in self.files.iter().filter(|(node, _)| !lost.contains(&node.ino)) {
-            let found = contents(&volume, *node);
+            let found = contents(volume, *node);
             assert_eq!(found.as_ref(), Ok(bytes), "inode {} ({recipe:02x?})", node.ino);
         }
         let _ = volume.check(&crate::FsckOptions::default());
         for (parent, name) in &self.names {
             let _ = volume.unlink(*parent, name);
+            let _ = volume.remove_dir(*parent, name);
         }
         let _ = volume.leave();
     }
 
     /// Calls that may all fail, but not more than that.
-    fn use_it(&self, volume: &Volume, turn: u64) {
+    fn look(&self, volume: &Volume) {
         for (parent, name) in &self.names {
             if let Ok(node) = volume.lookup(*parent, name) {
                 let _ = volume.attributes(node);
@@ -233,10 +286,53 @@ impl Base {
                 let _ = volume.read_link(node, &mut out);
             }
         }
+    }
+
+    /// The directories of the files.
+    fn parents(&self) -> Vec<Node> {
         let mut parents: Vec<Node> = self.names.iter().map(|(parent, _)| *parent).collect();
         parents.sort_by_key(|node| node.ino);
         parents.dedup();
-        // Sometimes until nothing is left: whatever seems to be free is overwritten.
+        parents
+    }
+
+    /// Changes the damaged files in every way, and the names of some others.
+    fn change(&self, volume: &Volume, lost: &HashSet<u64>, turn: u64) {
+        let mut random = Random::new(turn);
+        for (node, _) in self.files.iter().filter(|(node, _)| lost.contains(&node.ino)) {
+            let bytes = vec![0xDD; 1 + random.below(9000) as usize];
+            for _ in 0..3 {
+                let _ = write(volume, *node, random.below(300_000), &bytes);
+            }
+            let _ = volume.map_pieces(*node, 0, 8 * BLOCK, Mapped::Write);
+            let Ok(desc) = volume.open(*node, OpenFlags(libc::O_RDWR)) else { continue };
+            let _ = volume.read(desc, &mut [UserOut::new(&mut vec![0; 70_000])]);
+            let (offset, length) = (random.below(100_000), 1 + random.below(50_000));
+            for mode in [0, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE] {
+                let _ = volume.allocate(desc, mode as u32, offset, length);
+            }
+            let _ = volume.set_xattr(*node, b"user.more", &bytes[..bytes.len().min(60)], 0);
+            let _ = volume.write(desc, &[UserIn::new(&bytes)]);
+            let _ = volume.truncate(*node, random.below(200_000));
+            let _ = volume.sync(desc, false);
+            let _ = volume.close(desc);
+        }
+        let parents = self.parents();
+        for (parent, name) in self.names.iter().skip(turn as usize % 16).step_by(16) {
+            let to = parents[random.below(parents.len() as u64) as usize];
+            if volume.rename(*parent, name, to, b"moved", RenameFlags(0)).is_ok() {
+                let _ = volume.rename(to, b"moved", *parent, name, RenameFlags(0));
+            }
+            if let Ok(node) = volume.lookup(*parent, name) {
+                let _ = volume.link(node, to, b"linked");
+                let _ = volume.unlink(to, b"linked");
+            }
+        }
+    }
+
+    /// New files, sometimes until nothing is left: whatever seems to be free is overwritten.
+    fn fill(&self, volume: &Volume, turn: u64) {
+        let parents = self.parents();
         let (files, length) = if turn % 32 < 2 { (400, 200_000) } else { (10, 9_000) };
         for (index, parent) in parents.iter().cycle().take(files).enumerate() {
             let _ = volume.read_dir(*parent, 0, &mut |_| true);
@@ -245,6 +341,43 @@ impl Base {
                 let _ = write(volume, node, 0, &vec![0xEE; length]);
             }
         }
+    }
+}
+
+/// Each mode in its turn.
+fn options(turn: u64) -> AttachOptions {
+    let mode = [Mode::Strict, Mode::Sync, Mode::Posix][(turn / 2 % 3) as usize];
+    AttachOptions { mode, ..AttachOptions::default() }
+}
+
+/// A volume's file in memory, gone with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        let base = std::env::var_os("SOLERA_TEST_DIR").map_or("/dev/shm".into(), PathBuf::from);
+        Self(base.join(format!("solera-damage-{}", std::process::id())))
+    }
+
+    /// Makes the file what the region is.
+    fn hold(&self, region: &Region) {
+        let file = File::create(&self.0).unwrap();
+        file.set_len(region.len()).unwrap();
+        let mut page = [0; BLOCK as usize];
+        for at in (0..region.len()).step_by(BLOCK as usize) {
+            region.read(at, &mut page).unwrap();
+            if page.iter().any(|byte| *byte != 0) {
+                file.write_all_at(&page, at).unwrap();
+            }
+        }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is not there need not go.
+        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_dir_all(self.0.with_extension("solera"));
     }
 }
 
@@ -279,16 +412,22 @@ fn from_hex(text: &str) -> Vec<u8> {
 fn random_damage_hurts_nothing_else() {
     static TURN: AtomicU64 = AtomicU64::new(0);
     let base = Base::new();
+    let scratch = Scratch::new();
+    let all = |recipe: &[u8], turn| {
+        base.run(recipe, turn);
+        base.run_attached(recipe, turn);
+        base.run_repaired(recipe, turn, &scratch);
+    };
     if let Ok(recipe) = std::env::var("SOLERA_DAMAGE") {
-        (0..4).for_each(|turn| base.run(&from_hex(&recipe), turn));
+        (0..12).for_each(|turn| all(&from_hex(&recipe), turn));
         return;
     }
     watch(&TURN);
     let corpus = include_str!("../tests/corpus/damage.txt");
     for (turn, line) in corpus.lines().filter(|line| !line.starts_with('#')).enumerate() {
         TURN.store(turn as u64, Ordering::Relaxed);
-        base.run(&from_hex(line), turn as u64);
-        base.run(&from_hex(line), turn as u64 + 1);
+        all(&from_hex(line), turn as u64);
+        all(&from_hex(line), turn as u64 + 1);
     }
     let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
     let mut random = Random::new(1);
@@ -296,7 +435,13 @@ fn random_damage_hurts_nothing_else() {
         TURN.store(1000 + turn, Ordering::Relaxed);
         let steps = 1 + random.below(3) as usize * random.below(4) as usize;
         let recipe: Vec<u8> = (0..steps * STEP).map(|_| random.next() as u8).collect();
+        // Each image is attached; each fourth is damaged in use, and another fourth is repaired.
         base.run(&recipe, turn);
+        match if long { turn % 2 } else { turn / 2 % 4 } {
+            0 => base.run_attached(&recipe, turn),
+            1 => base.run_repaired(&recipe, turn, &scratch),
+            _ => {}
+        }
     }
     TURN.store(u64::MAX, Ordering::Relaxed);
 }
