@@ -6,6 +6,7 @@ use vfs::cred::{READ, WRITE};
 use vfs::{Attr, Errno, Kind, Nanos, SetAttr};
 
 use crate::entry::{DONE, Served, Stop, interpose};
+use crate::limit;
 use crate::paths::{self, Target};
 use crate::pointers::{Bytes, Out, Text};
 use crate::process::Process;
@@ -183,7 +184,9 @@ interpose! {
     }
     fn [truncate, truncate64](path: Text, size: i64) -> c_int = |process, kernel| {
         at_path(process, (HERE, path, 0), |path| kernel(Text(path), size), |attr| {
-            process.user().truncate(attr, offset_of(size)?)?;
+            let size = offset_of(size)?;
+            limit::check_size(process, attr.node, size)?;
+            process.user().truncate(attr, size)?;
             process.resized(attr.node)?;
             DONE
         })
@@ -196,7 +199,9 @@ interpose! {
         if !flags.writes() || process.fs.attr(node)?.kind != Kind::File {
             return Err(Stop::Errno(Errno::INVAL));
         }
-        process.fs.truncate(node, offset_of(size)?)?;
+        let size = offset_of(size)?;
+        limit::check_size(process, node, size)?;
+        process.fs.truncate(node, size)?;
         process.resized(node)?;
         DONE
     }
@@ -225,7 +230,12 @@ fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64) -> 
     if !flags.writes() {
         return Err(Stop::Errno(Errno::BADF));
     }
-    process.fs.allocate(desc, how as u32, offset_of(offset)?, len as u64)?;
+    let (offset, len) = (offset_of(offset)?, len as u64);
+    // As tmpfs, which asks before it looks whether the size is to be kept.
+    if how & !libc::FALLOC_FL_KEEP_SIZE == 0 && process.fs.attr(node)?.kind == Kind::File {
+        limit::check_size(process, node, offset.saturating_add(len))?;
+    }
+    process.fs.allocate(desc, how as u32, offset, len)?;
     process.resized(node)?;
     Ok(())
 }

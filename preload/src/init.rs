@@ -22,6 +22,7 @@ use crate::fdtable;
 use crate::fork;
 use crate::handover;
 use crate::lifecycle;
+use crate::limit;
 use crate::process::Process;
 use crate::report;
 use crate::rings;
@@ -130,6 +131,7 @@ fn start() -> Option<&'static Process> {
         rings::allow();
     }
     signal::start();
+    limit::learn();
     match attach(volume.as_bytes()) {
         Ok(process) => {
             let process: &'static Process = Box::leak(Box::new(process));

@@ -14,7 +14,7 @@
 //! | `heap` | the library's own memory |
 //! | `paths` | whose a path is |
 //! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
-//! | `open`, `rw`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
+//! | `open`, `rw`, `limit`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
 //! | `identity` | the names under which `/proc` shows what is ours |
 //! | `sockets` | local sockets by path |
 //! | `stdio`, `wide`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
@@ -39,6 +39,7 @@ mod heap;
 mod identity;
 mod init;
 mod lifecycle;
+mod limit;
 mod links;
 mod loadable;
 mod loader;

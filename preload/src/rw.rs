@@ -11,6 +11,7 @@ use vfs::{Desc, Errno, Kind, OpenFlags, UserIn, UserOut, Whence};
 
 use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX, interpose};
 use crate::fdtable;
+use crate::limit;
 use crate::pointers::{Bytes, Out};
 use crate::process::Process;
 use crate::splice;
@@ -58,9 +59,21 @@ fn sinks(list: Out<Vector>, count: c_int) -> Result<Vec<UserOut<'static>>, Errno
     Ok(pieces.iter().map(|piece| Bytes(piece.iov_base).sink(piece.iov_len)).collect())
 }
 
-fn sources(list: Out<Vector>, count: c_int) -> Result<Vec<UserIn<'static>>, Errno> {
+/// The pieces that may be written at `at`, or where `desc` stands.
+fn sources(
+    process: &Process,
+    (desc, at): (Desc, Option<u64>),
+    list: Out<Vector>,
+    count: c_int,
+) -> Served<Vec<UserIn<'static>>> {
     let pieces = vectors(list, count)?;
-    Ok(pieces.iter().map(|piece| Bytes(piece.iov_base).source(piece.iov_len)).collect())
+    let mut room = limit::room(process, desc, at, pieces.iter().map(|piece| piece.iov_len).sum())?;
+    let source = |piece: &Vector| {
+        let len = piece.iov_len.min(room);
+        room -= len;
+        Bytes(piece.iov_base).source(len)
+    };
+    Ok(pieces.iter().map(source).collect())
 }
 
 fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
@@ -109,13 +122,15 @@ fn write_vectors(
     if flags & !(HINTS | durable | libc::RWF_APPEND) != 0 {
         return Err(Stop::Errno(Errno::OPNOTSUPP));
     }
-    let sources = sources(list, count)?;
+    let place = if at == -1 { None } else { Some(offset_of(at)?) };
     let bytes = if flags & libc::RWF_APPEND != 0 {
-        append(process, desc, &sources, at)?
-    } else if at == -1 {
-        process.fs.write(desc, &sources)?
+        append(process, desc, (list, count), at)?
     } else {
-        process.fs.write_at(desc, offset_of(at)?, &sources)?
+        let sources = sources(process, (desc, place), list, count)?;
+        match place {
+            None => process.fs.write(desc, &sources)?,
+            Some(place) => process.fs.write_at(desc, place, &sources)?,
+        }
     };
     process.wrote(desc)?;
     if flags & durable != 0 {
@@ -125,13 +140,14 @@ fn write_vectors(
 }
 
 /// Writes at the end, as through a description with `O_APPEND`: one is opened for the call.
-fn append(process: &Process, desc: Desc, from: &[UserIn<'_>], at: i64) -> Result<usize, Errno> {
+fn append(process: &Process, desc: Desc, from: (Out<Vector>, c_int), at: i64) -> Served<usize> {
     let (node, flags) = process.fs.describe(desc)?;
     if !flags.writes() {
-        return Err(Errno::BADF);
+        return Err(Stop::Errno(Errno::BADF));
     }
     let own = process.fs.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
-    let written = process.fs.write(own, from);
+    let sources = sources(process, (own, None), from.0, from.1);
+    let written = sources.and_then(|from| Ok(process.fs.write(own, &from)?));
     let end = process.fs.seek(own, 0, Whence::Current);
     process.fs.close(own)?;
     let written = written?;
@@ -166,8 +182,9 @@ interpose! {
     fn [write, __write, __write_nocancel](fd: c_int, from: Bytes, len: usize) -> isize
     = |process, _| {
         let desc = ours(fd)?;
-        let source = [from.check(len)?.source(len.min(TRANSFER_BYTES_MAX))];
-        let bytes = process.fs.write(desc, &source)?;
+        let from = from.check(len)?;
+        let len = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
+        let bytes = process.fs.write(desc, &[from.source(len)])?;
         process.wrote(desc)?;
         Ok(bytes as isize)
     }
@@ -176,8 +193,9 @@ interpose! {
     ) -> isize = |process, _| {
         let desc = ours(fd)?;
         let at = offset_of(at)?;
-        let source = [from.check(len)?.source(len.min(TRANSFER_BYTES_MAX))];
-        let bytes = process.fs.write_at(desc, at, &source)?;
+        let from = from.check(len)?;
+        let len = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
+        let bytes = process.fs.write_at(desc, at, &[from.source(len)])?;
         process.wrote(desc)?;
         Ok(bytes as isize)
     }
@@ -314,7 +332,7 @@ fn copy_range(
         None => fs.seek(desc, 0, Whence::Current),
     };
     let (from_at, to_at) = (place(from.0, from.1)?, place(to.0, to.1)?);
-    let len = len.min(TRANSFER_BYTES_MAX) as u64;
+    let len = limit::room(process, to.0, Some(to_at), len.min(TRANSFER_BYTES_MAX))? as u64;
     let copied = fs.copy_range(from.0, from_at, to.0, to_at, len)?;
     process.wrote(to.0)?;
     let mut told = Ok(());
@@ -375,6 +393,10 @@ fn read_any(process: &Process, fd: c_int, to: &mut [u8], at: Option<u64>) -> Res
 fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> {
     match fdtable::get(fd) {
         Some(desc) => {
+            let from = match limit::room(process, desc, None, from.len()) {
+                Ok(room) => &from[..room],
+                Err(_) => return Err(Errno::FBIG),
+            };
             let bytes = process.fs.write(desc, &[UserIn::new(from)])?;
             process.wrote(desc)?;
             Ok(bytes)

@@ -16,6 +16,7 @@ use vfs::{Desc, Errno, UserIn, UserOut, Whence};
 
 use crate::entry::{Served, Stop, interpose};
 use crate::fdtable;
+use crate::limit;
 use crate::pointers::Out;
 use crate::process::Process;
 use crate::rw::offset_of;
@@ -118,17 +119,19 @@ fn from_pipe(
     if !flags.contains(SpliceFlags::NONBLOCK) {
         waiting::ready(from, libc::POLLIN)?;
     }
-    let mut bytes = vec![0_u8; len.min(room)];
+    let room = limit::room(process, file, start, len.min(room))?;
+    let mut bytes = vec![0_u8; room];
     let got = waiting::read(from, &mut bytes, None)?;
     let source = [UserIn::new(&bytes[..got])];
-    match start {
-        Some(start) => {
-            let written = process.fs.write_at(file, start, &source)?;
-            at.put((start + written as u64) as i64)?;
-            Ok(written as isize)
-        }
-        None => Ok(process.fs.write(file, &source)? as isize),
+    let written = match start {
+        Some(start) => process.fs.write_at(file, start, &source)?,
+        None => process.fs.write(file, &source)?,
+    };
+    process.wrote(file)?;
+    if let Some(start) = start {
+        at.put((start + written as u64) as i64)?;
     }
+    Ok(written as isize)
 }
 
 interpose! {

@@ -30,6 +30,11 @@ fn mapping() {
 }
 
 #[test]
+fn limits() {
+    same("limits");
+}
+
+#[test]
 fn processes() {
     same("processes");
 }

@@ -14,6 +14,7 @@
 #include <spawn.h>
 #include <stdarg.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/statfs.h>
@@ -313,6 +314,10 @@ static void attributes(void) {
     EACH("ftruncate ftruncate64", tell((int)call(fd, 4L)); state();)
     EACH("fallocate fallocate64", tell((int)call(fd, 0, 0L, 20L)); state();)
     EACH("posix_fallocate posix_fallocate64", tell((int)call(fd, 0L, 20L)); state();)
+    struct rlimit most = {12, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+#define LIMITED tell(pwrite(fd, "0123456789", 10, 8)); setrlimit(RLIMIT_FSIZE, &all); state();
+    EACH("setrlimit setrlimit64", tell((int)call(RLIMIT_FSIZE, &most)); LIMITED)
+    EACH("prlimit prlimit64", tell((int)call(0, RLIMIT_FSIZE, &most, NULL)); LIMITED)
     char text[64];
 #define ATTRIBUTE fsetxattr(fd, "trusted.x", "value", 5, 0); memset(text, 0, sizeof text);
     EACH("setxattr lsetxattr", tell((int)call("f", "trusted.x", "v", 1L, 0));
