@@ -253,7 +253,8 @@ static void step(int fd, struct block *blocks, const char *name, unsigned *state
         maps(fd, blocks, index);
         break;
     case 13:
-        CHECK(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, BLOCKS * BLOCK) == 0);
+        // tmpfs looks for signals at every page.
+        CHECK(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, BLOCKS * BLOCK) == 0 || errno == EINTR);
         break;
     case 14:
         if (!jumping)
