@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
-use vfs::{Attr, Errno, Kind, UserOut};
+use vfs::{Attr, Errno, Kind, Node, UserOut};
 
 use crate::entry::{Served, Stop, interpose, outside};
 use crate::fdtable;
@@ -69,6 +69,8 @@ struct Image {
     flags: c_int,
     /// A copy of a binary of the volume, to be executed instead of the path.
     memory: Option<OwnedFd>,
+    /// That binary.
+    program: Option<Node>,
     /// For a script: what stands in place of the first argument: interpreter, its argument, script.
     leading: Vec<CString>,
     /// Why the program cannot be preloaded.
@@ -86,7 +88,7 @@ impl Image {
         } else {
             loadable::obstacle(fdtable::borrow_directory(at), &path)
         };
-        Self { at, path, flags, memory: None, leading: Vec::new(), obstacle }
+        Self { at, path, flags, memory: None, program: None, leading: Vec::new(), obstacle }
     }
 }
 
@@ -157,6 +159,7 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
         path: paths::c_text(path)?,
         flags: 0,
         memory: Some(memory),
+        program: Some(attr.node),
         leading: Vec::new(),
         obstacle,
     })
@@ -210,7 +213,11 @@ fn outside_script(process: &Process, path: &CString) -> Option<Image> {
 }
 
 /// The environment of the new image: the program's, with our variables put back.
-fn environment(process: &Process, given: List, token: Option<&str>) -> Result<Vec<CString>, Errno> {
+fn environment(
+    process: &Process,
+    given: List,
+    resumed: Option<(&str, Option<Node>)>,
+) -> Result<Vec<CString>, Errno> {
     let mut variables = Vec::new();
     let mut preload = process.library.clone();
     for text in given.texts()? {
@@ -230,7 +237,8 @@ fn environment(process: &Process, given: List, token: Option<&str>) -> Result<Ve
     for variable in &process.environment {
         variables.push(paths::c_text(variable)?);
     }
-    for variable in token.map(|token| handover::variables(process, token)).unwrap_or_default() {
+    let own = resumed.map(|(token, program)| handover::variables(process, token, program));
+    for variable in own.unwrap_or_default() {
         variables.push(paths::c_text(&variable)?);
     }
     Ok(variables)
@@ -255,10 +263,18 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
                 .map(|variables| execute(process, image, &own, &variables)),
         },
         None => process.fs.exec_prepare().and_then(|token| {
+            let resumed = Some((token.as_str(), image.program));
+            if image.program.is_some() {
+                // From the system call on nobody may write to it.
+                process.fs.execute(None, image.program)?;
+            }
             let prepared =
-                handover::prepare(process).and_then(|()| environment(process, given, Some(&token)));
+                handover::prepare(process).and_then(|()| environment(process, given, resumed));
             let errno = prepared.map(|variables| execute(process, image, &own, &variables));
             process.fs.exec_failed();
+            if image.program.is_some() {
+                process.fs.execute(image.program, process.program)?;
+            }
             errno
         }),
     };

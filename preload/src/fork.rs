@@ -202,6 +202,10 @@ extern "C" fn in_child() {
 fn new_process(process: &Process) {
     lock::forked();
     signal::forked();
+    if process.program.is_some() {
+        // If the table of locks is full, the file can be written to.
+        let _ = process.fs.execute(None, process.program);
+    }
     process.record_locks.store(false, Ordering::Relaxed);
     report::reset();
     let told = TOLD.swap(-1, Ordering::Relaxed);

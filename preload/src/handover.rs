@@ -31,6 +31,9 @@ pub const CWD: &str = "SOLERA_CWD";
 /// Environment variable: the engine's token for the new image.
 pub const RESUME: &str = "SOLERA_RESUME";
 
+/// Environment variable: the file that the new image is executed from, and that of the old one.
+pub const PROGRAM: &str = "SOLERA_PROGRAM";
+
 /// What a received number turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Received {
@@ -109,8 +112,8 @@ pub fn close_handed(process: &Process) {
     }
 }
 
-/// The variables that tell the new image what it inherits.
-pub fn variables(process: &Process, token: &str) -> Vec<Vec<u8>> {
+/// The variables that tell the new image what it inherits. `program`: what it is executed from.
+pub fn variables(process: &Process, token: &str, program: Option<Node>) -> Vec<Vec<u8>> {
     let maps = process.lock();
     let closed = closed_by_exec(process);
     let held: Vec<String> = Process::held(&maps)
@@ -125,8 +128,14 @@ pub fn variables(process: &Process, token: &str) -> Vec<Vec<u8>> {
         format!("{RESUME}={token}").into_bytes(),
         format!("{HELD}={}", held.join(",")).into_bytes(),
     ];
+    let said = |node: Node| format!("{}.{}", node.ino, node.generation);
     if let Some(node) = process.cwd().node {
-        variables.push(format!("{CWD}={}.{}", node.ino, node.generation).into_bytes());
+        variables.push(format!("{CWD}={}", said(node)).into_bytes());
+    }
+    if program.is_some() || process.program.is_some() {
+        let [now, before] =
+            [program, process.program].map(|node| node.map_or_else(String::new, said));
+        variables.push(format!("{PROGRAM}={now},{before}").into_bytes());
     }
     variables
 }
@@ -150,6 +159,17 @@ fn closed_by_exec(process: &Process) -> Vec<Desc> {
 fn pair(text: &str) -> Option<(u64, u32)> {
     let (first, second) = text.split_once('.')?;
     Some((first.parse().ok()?, second.parse().ok()?))
+}
+
+/// In the new image: its file is what is executed, and that of the old image no more. `said`: the
+/// variable. Gives its file.
+pub fn take_program(process: &Process, said: &str) -> Option<Node> {
+    let (now, before) = said.split_once(',')?;
+    let [now, before] =
+        [now, before].map(|text| pair(text).map(|(ino, generation)| Node { ino, generation }));
+    // If the table of locks is full, the file can be written to.
+    let _ = process.fs.execute(before, now);
+    now
 }
 
 /// In the new image: takes over what was handed over and drops what was not. `resumed`: the engine

@@ -225,7 +225,7 @@ fn attach(path: &[u8]) -> Result<Process, String> {
     let environment = std::env::vars_os()
         .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
         .filter(|variable| {
-            let passing = [handover::HELD, handover::CWD, handover::RESUME];
+            let passing = [handover::HELD, handover::CWD, handover::RESUME, handover::PROGRAM];
             variable.starts_with(b"SOLERA_")
                 && !passing.iter().any(|name| variable.starts_with(name.as_bytes()))
         })
@@ -239,6 +239,8 @@ fn attach(path: &[u8]) -> Result<Process, String> {
         .map_err(|errno| format!("the volume does not answer: {errno}"))?;
     guard(&volume);
     process.library = library_path();
+    process.program =
+        variable(handover::PROGRAM).and_then(|said| handover::take_program(&process, &said));
     IN_FLIGHT.store(in_flight, Ordering::Relaxed);
     Ok(process)
 }
@@ -296,7 +298,7 @@ fn inherit(process: &Process) {
 
 /// A child that slips past us (a raw `clone` and `execve`) must not take this image's place.
 fn forget_handover() {
-    for name in [c"SOLERA_HELD", c"SOLERA_CWD", c"SOLERA_RESUME"] {
+    for name in [c"SOLERA_HELD", c"SOLERA_CWD", c"SOLERA_RESUME", c"SOLERA_PROGRAM"] {
         // SAFETY: no other thread runs yet; glibc takes the entry out of the array in place.
         unsafe { libc::unsetenv(name.as_ptr()) };
     }

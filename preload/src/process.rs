@@ -61,6 +61,8 @@ pub struct Process {
     pub environment: Vec<Vec<u8>>,
     /// This library's file.
     pub library: Vec<u8>,
+    /// The file on the volume that this image is executed from.
+    pub program: Option<Node>,
     /// File that the report goes to.
     pub report: Option<Vec<u8>>,
     /// Guards changes of the descriptor table; holds the mappings.
@@ -103,6 +105,7 @@ impl Process {
             device,
             environment,
             library: Vec::new(),
+            program: None,
             report,
             structure: Lock::new(Mappings::default()),
             cwd: Lock::new(Arc::new(Cwd { node: None, path })),

@@ -253,6 +253,12 @@ pub trait FileSystem: Send + Sync {
     /// `flock`: bound to the description. `EWOULDBLOCK` without `wait`.
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()>;
 
+    /// This process executes `now` from here on, and `before` no longer. As long as some process does,
+    /// opening the file for writing gives `ETXTBSY`.
+    fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()>;
+    /// Whether some process executes a file.
+    fn is_executed(&self, node: Node) -> Result<bool>;
+
     // ---- this process
     // ------------------------------------------------------------------------------
 

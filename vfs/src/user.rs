@@ -309,6 +309,9 @@ impl<'a> User<'a> {
             _ => return Err(Errno::INVAL),
         }
         self.cred().check(attr, WRITE)?;
+        if self.fs().is_executed(attr.node)? {
+            return Err(Errno::TXTBSY);
+        }
         self.fs().truncate(attr.node, size)
     }
 

@@ -210,6 +210,9 @@ impl Volume {
         let truncate = kind == Kind::File && flags.has(libc::O_TRUNC) && !flags.path_only();
         if flags.writes() || truncate {
             self.check_writable()?;
+            if kind == Kind::File && self.is_executed_by_anyone(node)? {
+                return Err(Errno::TXTBSY);
+            }
         }
         let desc = self.open_description(node, kind, flags)?;
         if truncate && let Err(errno) = self.truncate_file(node, 0) {

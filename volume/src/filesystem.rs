@@ -426,6 +426,14 @@ impl FileSystem for Volume {
         self.call()?.set_flock(desc, kind, wait)
     }
 
+    fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {
+        self.call()?.set_executed(before, now)
+    }
+
+    fn is_executed(&self, node: Node) -> Result<bool> {
+        self.call()?.is_executed_by_anyone(node)
+    }
+
     fn fork_prepare(&self, held: &[Desc]) -> Result<ForkTicket> {
         self.call()?;
         if self.anchor().is_none() {

@@ -79,6 +79,7 @@ impl Holder {
     const PROCESS: u64 = 1;
     const DESCRIPTION: u64 = 2;
     const FLOCK: u64 = 3;
+    const EXECUTION: u64 = 4;
 
     const fn new(kind: u64, low: u32, high: u32) -> Self {
         Self(kind << 60 | (high as u64) << 24 | low as u64)
@@ -99,11 +100,17 @@ impl Holder {
         Self::new(Self::FLOCK, desc.index, desc.generation)
     }
 
+    /// A process: the program that it executes. Nothing that a program asks for, but kept, found and
+    /// dropped as its locks are.
+    pub(crate) const fn execution(slot: u32, generation: u32) -> Self {
+        Self::new(Self::EXECUTION, slot, generation)
+    }
+
     /// Who it is.
     pub(crate) const fn who(self) -> Who {
         let (low, high) = ((self.0 & 0xFF_FFFF) as u32, (self.0 >> 24 & 0xFF_FFFF) as u32);
         match self.0 >> 60 {
-            Self::PROCESS => Who::Process { slot: low, generation: high },
+            Self::PROCESS | Self::EXECUTION => Who::Process { slot: low, generation: high },
             Self::DESCRIPTION => Who::Description(Desc { index: low, generation: high }),
             _ => Who::Flock(Desc { index: low, generation: high }),
         }
@@ -117,9 +124,13 @@ impl Holder {
         self.0 >> 60 == Self::FLOCK
     }
 
+    pub(crate) const fn is_execution(self) -> bool {
+        self.0 >> 60 == Self::EXECUTION
+    }
+
     /// Whether locks of the two can exclude each other: `flock` locks are a world of their own.
     const fn sees(self, other: Self) -> bool {
-        self.is_flock() == other.is_flock()
+        self.is_flock() == other.is_flock() && self.is_execution() == other.is_execution()
     }
 }
 
@@ -552,18 +563,18 @@ impl Volume {
 
     // ---- at the end, and after a death ----------------------------------------------------------
 
-    /// Drops all POSIX locks of a process: dead, or this one on its way out.
+    /// Drops all POSIX locks of a process, and that on its program: dead, or this one on its way out.
     pub(crate) fn drop_process_locks(&self, slot: u32, generation: u32) -> Result<()> {
         if slot == self.slot() && !self.local.has_locked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let holder = Holder::process(slot, generation);
+        let own = [Holder::process(slot, generation), Holder::execution(slot, generation)];
         for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
             let used = matches!(self.lock_kind(at)?, READ | WRITE);
-            if used && self.rt.load(at + HOLDER)? == holder.0 {
+            if used && own.contains(&Holder(self.rt.load(at + HOLDER)?)) {
                 let ino = self.rt.load(at + INO)?;
-                self.chain(ino)?.drop_all(ino, |other| other == holder)?;
+                self.chain(ino)?.drop_all(ino, |other| own.contains(&other))?;
             }
         }
         Ok(())

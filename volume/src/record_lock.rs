@@ -222,6 +222,40 @@ impl Volume {
         self.chain(node.ino)?.drop_all(node.ino, |holder| holder == me)
     }
 
+    // ---- programs that run ----------------------------------------------------------------------
+
+    /// This process executes `now`, and `before` no longer. `ENOLCK` if the table is full.
+    pub(crate) fn set_executed(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {
+        let me = Holder::execution(self.slot(), self.slot_generation());
+        if let Some(node) = before {
+            self.chain(node.ino)?.drop_all(node.ino, |holder| holder == me)?;
+        }
+        let Some(node) = now else { return Ok(()) };
+        self.local.has_locked.store(true, Ordering::Relaxed);
+        // The file may lose its name and its inode be used for another: the range tells which it is.
+        let at = u64::from(node.generation);
+        let lock = RecordLock { kind: LockKind::Read, start: at, end: at, pid: 0 };
+        self.set_lock(node.ino, me, &lock, false)
+    }
+
+    /// Whether some process that lives executes the file.
+    pub(crate) fn is_executed_by_anyone(&self, node: Node) -> Result<bool> {
+        let executes =
+            |lock: &Lock| lock.holder.is_execution() && lock.start == u64::from(node.generation);
+        loop {
+            if self.chain_is_empty(node.ino)? {
+                return Ok(false);
+            }
+            let all = self.chain(node.ino)?.locks(node.ino)?;
+            let Some((_, lock)) = all.iter().find(|(_, lock)| executes(lock)) else {
+                return Ok(false);
+            };
+            if !self.bury_holder(lock.holder)? {
+                return Ok(true);
+            }
+        }
+    }
+
     // ---- at the end, and after a death ----------------------------------------------------------
 
     /// Drops the locks of a description that is being dropped.

@@ -393,6 +393,12 @@ impl FileSystem for Model {
     fn flock(&self, _: Desc, _: LockKind, _: bool) -> Result<()> {
         Ok(())
     }
+    fn execute(&self, _: Option<Node>, _: Option<Node>) -> Result<()> {
+        Ok(())
+    }
+    fn is_executed(&self, _: Node) -> Result<bool> {
+        Ok(false)
+    }
     fn fork_prepare(&self, _: &[Desc]) -> Result<ForkTicket> {
         Ok(ForkTicket(0))
     }
