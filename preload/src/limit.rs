@@ -76,19 +76,19 @@ fn exceeded() -> Stop {
     Stop::Errno(Errno::FBIG)
 }
 
-fn changed(resource: c_int, result: c_int) -> Served<c_int> {
+fn changed(resource: c_int, result: c_int) -> c_int {
     if resource == libc::RLIMIT_FSIZE as c_int && result == 0 {
         learn();
     }
-    Ok(result)
+    result
 }
 
 interpose! {
     fn [setrlimit, setrlimit64](resource: c_int, limit: *const c_void) -> c_int = |_, kernel| {
-        changed(resource, kernel(resource, limit))
+        Ok(changed(resource, kernel(resource, limit)))
     }
     fn [prlimit, prlimit64](pid: c_int, resource: c_int, new: *const c_void, old: *mut c_void)
     -> c_int = |_, kernel| {
-        changed(resource, kernel(pid, resource, new, old))
+        Ok(changed(resource, kernel(pid, resource, new, old)))
     }
 }
