@@ -62,6 +62,7 @@ mod namespace;
 mod namespace_tests;
 mod new_inode;
 mod op;
+mod passes;
 mod process;
 mod reached;
 mod recall;

@@ -1,14 +1,19 @@
 //! A copy of a volume at one moment, while programs go on with it.
 //!
-//! Two passes. The first copies the data of all files while everybody works, and notes each file's
-//! sequence number, which moves with every change. The second closes the gate: no call is under way, so
-//! the volume is as after a crash between two calls; what those two moments have in common is not
-//! copied again. The pause grows with the number of files and with what has changed, not with the data.
-//! A file that is mapped can change without a call: it counts as changed.
+//! Several passes (`passes.rs`). All but the last run while everybody works: they copy everything that is in
+//! use, and note of each file the sequence number under which its data was copied. The last one closes the
+//! gate: no call is under way, so the volume is as after a crash between two calls. What a number
+//! that has not moved covers is not looked at again; metadata is compared with the copy, and written
+//! where it differs. So the pause grows with the number of files (a number each, and the
+//! comparison of their metadata), with the data of files that changed during the pass before, and with the
+//! size of those that are mapped, which can change without a call; not with the data.
 //!
 //! The copy holds the blocks that are in use, superblocks, state and lanes, but no runtime: it is attached
 //! as after the death of every process, by recovery. So every call that had returned is in it, in every
 //! mode, and none by half. (Stores of a program into its own mapping are in it as far as they had come.)
+//!
+//! It is another volume: it has a UUID of its own, so both can be attached on one machine, and their files
+//! tell different devices.
 //!
 //! CRASH: the copy gets its name when it is whole and synced.
 //!
@@ -16,31 +21,43 @@
 
 use crate::Result;
 use crate::attach::{AttachOptions, attach};
-use crate::chunk::{Bitmap, Mask, free_runs};
 use crate::error::{ErrorKind, VolumeError};
-use crate::free_map::bits_of;
-use crate::inode::Inode;
-use crate::layout::{BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, EXTENT_INODES, Identity};
+use crate::layout::{BLOCK, CHUNK_BLOCKS, SUPERBLOCK_A, SUPERBLOCK_B};
 use crate::liveness::{REGION_READERS, REGION_WRITERS, region_held};
-use crate::map::MapItem;
-use crate::reached::Reached;
+use crate::passes::{How, Passes};
+use crate::superblock;
 use crate::volume::Volume;
+use pmem::UserOut;
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vfs::Kind;
+use zerocopy::IntoBytes;
 
 /// Bytes that are copied at a time.
 const PIECE: u64 = 4 << 20;
+/// Bytes that are compared at a time.
+const COMPARED: usize = 64 << 10;
+/// Passes at most between the first and the last, to bring in what changed during the one before.
+const CATCH_UPS: u32 = 3;
+/// A pass of this length leaves little to the next.
+const SHORT_ENOUGH: Duration = Duration::from_millis(300);
+
+thread_local! {
+    /// A piece of the volume, and of the copy.
+    static PIECES: RefCell<Vec<u8>> = RefCell::new(vec![0; 2 * COMPARED]);
+}
 
 /// How to make a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SnapshotOptions {
     /// Replace a file that is there.
     pub force: bool,
+    /// The copy is the same volume, not another one: it has the same UUID, and its files the same
+    /// device number.
+    pub keep_uuid: bool,
 }
 
 /// What was copied.
@@ -48,8 +65,10 @@ pub struct SnapshotOptions {
 pub struct SnapshotReport {
     /// Bytes of the copy that are in use.
     pub bytes: u64,
-    /// Bytes that were copied during the pause.
+    /// Bytes that were looked at during the pause.
     pub bytes_in_pause: u64,
+    /// Bytes that had to be written then.
+    pub bytes_changed: u64,
     /// For how long changes by all programs had to wait.
     pub pause: Duration,
     /// All of it.
@@ -57,9 +76,6 @@ pub struct SnapshotReport {
     /// The file system shared the blocks instead of copying them.
     pub shared: bool,
 }
-
-/// What a file was when it was copied: generation, and sequence number if it had one.
-type Seen = (u32, Option<u64>);
 
 /// Copies the volume at `path` into the file `target`. `progress` hears bytes done and to do.
 pub fn snapshot(
@@ -111,7 +127,7 @@ fn check_target(
 }
 
 /// The file that the copy is made in: it has a name of its own until it is whole.
-struct Copy {
+pub(crate) struct Copy {
     file: OwnedFd,
     name: PathBuf,
     done: bool,
@@ -126,12 +142,38 @@ impl Copy {
         let mode = permissions(volume);
         let file = rustix::fs::open(&name, flags | OFlags::NOFOLLOW, mode)?;
         let copy = Self { file, name, done: false };
-        rustix::fs::ftruncate(&copy.file, volume.size())?;
+        copy.fit(volume)?;
         Ok(copy)
     }
 
+    /// Makes it as long as the volume is.
+    fn fit(&self, volume: &Volume) -> Result<()> {
+        rustix::fs::ftruncate(&self.file, volume.size())
+    }
+
+    /// Writes those pieces of a range that differ from what is there; gives their bytes.
+    pub(crate) fn bring(&self, volume: &Volume, at: u64, length: u64) -> Result<u64> {
+        PIECES.with_borrow_mut(|pieces| {
+            let (ours, theirs) = pieces.split_at_mut(COMPARED);
+            let (mut at, end, mut written) = (at, at + length, 0);
+            while at < end {
+                let take = COMPARED.min((end - at) as usize);
+                let (ours, theirs) = (&mut ours[..take], &mut theirs[..take]);
+                volume.region.read_to(at, &UserOut::new(ours), take)?;
+                // What is too short, or cannot be read, is written anew.
+                let there = rustix::io::pread(&self.file, &mut *theirs, at);
+                if there != Ok(take) || ours != theirs {
+                    self.write(volume, at, take as u64)?;
+                    written += take as u64;
+                }
+                at += take as u64;
+            }
+            Ok(written)
+        })
+    }
+
     /// Writes bytes of the region to where they lie in it.
-    fn write(&self, volume: &Volume, at: u64, length: u64) -> Result<()> {
+    pub(crate) fn write(&self, volume: &Volume, at: u64, length: u64) -> Result<()> {
         if at + length > volume.region.len() {
             return Err(Errno::IO);
         }
@@ -154,6 +196,19 @@ impl Copy {
                     Errno::FAULT => return Err(Errno::IO),
                     errno => return Err(errno),
                 },
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the copy is: as large as it was at its moment, and another volume.
+    fn identify(&self, volume: &Volume, options: SnapshotOptions) -> Result<()> {
+        let superblock = superblock::of_copy(volume, options.keep_uuid)?;
+        for at in [SUPERBLOCK_A, SUPERBLOCK_B] {
+            if rustix::io::pwrite(&self.file, superblock.as_bytes(), at)?
+                != size_of_val(&superblock)
+            {
+                return Err(Errno::NOSPC);
             }
         }
         Ok(())
@@ -215,6 +270,7 @@ impl Volume {
                 errno => fail("copying", errno),
             })?;
         }
+        copy.identify(self, options).map_err(|errno| fail("writing what it is", errno))?;
         copy.finish(target, options).map_err(|errno| fail("naming it", errno))?;
         report.elapsed = begun.elapsed();
         Ok(report)
@@ -241,117 +297,30 @@ impl Volume {
     }
 
     fn copy_used(&self, copy: &Copy, progress: &mut dyn FnMut(u64, u64)) -> Result<SnapshotReport> {
-        let mut report = SnapshotReport::default();
-        let seen = self.copy_files(copy, progress)?;
-        let begun = Instant::now();
-        self.in_quiet(|_| self.copy_rest(copy, &seen, &mut report))?;
-        report.pause = begun.elapsed();
-        Ok(report)
-    }
-
-    /// The first pass: copies the data of files that nobody changes meanwhile.
-    fn copy_files(
-        &self,
-        copy: &Copy,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<HashMap<u64, Seen>> {
-        let total = (self.chunks() * CHUNK_BLOCKS).saturating_sub(self.free_blocks()?) * BLOCK;
-        let mut seen = HashMap::new();
-        let mut done = 0;
-        for chunk in 0..self.chunks() {
-            for inode in self.inodes_of_chunk(chunk)? {
-                let Some((identity, before)) = self.look_at(inode) else { continue };
-                let runs = self.data_of(inode, &identity);
-                for &(block, blocks) in &runs {
-                    copy.write(self, block * BLOCK, blocks * BLOCK)?;
-                    done += blocks * BLOCK;
-                }
-                if self.look_at(inode).is_some_and(|(_, after)| after == before) {
-                    seen.insert(inode.0, before);
-                }
-                progress(done.min(total), total);
-            }
-        }
-        Ok(seen)
-    }
-
-    /// The second pass, while nothing changes: everything in use that the first one did not copy as it
-    /// is now.
-    fn copy_rest(
-        &self,
-        copy: &Copy,
-        seen: &HashMap<u64, Seen>,
-        report: &mut SnapshotReport,
-    ) -> Result<()> {
-        let same = Reached::new(self.chunks());
-        for chunk in 0..self.chunks() {
-            for inode in self.inodes_of_chunk(chunk)? {
-                let Some(before) = seen.get(&inode.0) else { continue };
-                let Some((identity, now)) = self.look_at(inode) else { continue };
-                if now == *before {
-                    for (block, blocks) in self.data_of(inode, &identity) {
-                        same.mark_blocks(self, block, blocks, false);
-                    }
-                }
+        let mut passes = Passes::default();
+        let used = (self.chunks() * CHUNK_BLOCKS).saturating_sub(self.free_blocks()?) * BLOCK;
+        let mut tell = |done: u64| progress(done.min(used), used);
+        passes.run(self, copy, How::Write, &mut tell)?;
+        for _ in 0..CATCH_UPS {
+            let begun = Instant::now();
+            passes.run(self, copy, How::Compare, &mut |_| {})?;
+            if begun.elapsed() < SHORT_ENOUGH {
+                break;
             }
         }
         let fixed = self.superblock.runtime;
-        copy.write(self, 0, fixed)?;
-        report.bytes = fixed;
-        report.bytes_in_pause = fixed;
-        for chunk in 0..self.chunks() {
-            let (used, same) = (self.bitmap(chunk)?, same.bits(chunk));
-            report.bytes += runs_of(&used).map(|run| run.1 * BLOCK).sum::<u64>();
-            let rest: Bitmap = std::array::from_fn(|word| used[word] & !same[word]);
-            for (first, count) in runs_of(&rest) {
-                let block = self.chunk_start(chunk) + first;
-                copy.write(self, block * BLOCK, count * BLOCK)?;
-                report.bytes_in_pause += count * BLOCK;
-            }
-        }
-        Ok(())
+        let begun = Instant::now();
+        let last = self.in_quiet(|_| {
+            copy.fit(self)?;
+            copy.write(self, 0, fixed)?;
+            passes.run(self, copy, How::Last, &mut |_| {})
+        })?;
+        Ok(SnapshotReport {
+            bytes: last.used + fixed,
+            bytes_in_pause: last.read + fixed,
+            bytes_changed: last.written,
+            pause: begun.elapsed(),
+            ..SnapshotReport::default()
+        })
     }
-
-    /// The inodes of a chunk that the free map says are in use.
-    fn inodes_of_chunk(&self, chunk: u64) -> Result<Vec<Inode>> {
-        let mut inodes = Vec::new();
-        for index in bits_of(self.mask(chunk, Mask::Extents)?) {
-            let block = self.chunk_start(chunk) + index * EXTENT_BLOCKS;
-            let first = block / EXTENT_BLOCKS * EXTENT_INODES;
-            let slots = self.extent_slots(chunk, index)?;
-            inodes.extend(bits_of(slots & !1).map(|slot| Inode(first + slot)));
-        }
-        Ok(inodes)
-    }
-
-    /// A file's identity and what tells whether it has changed; `None` while it is changing, or if it
-    /// can change without a call.
-    fn look_at(&self, inode: Inode) -> Option<(Identity, Seen)> {
-        let sequence = self.change_count(inode).ok()?;
-        let identity = self.identity(inode).ok()?;
-        let file = identity.kind() == Some(Kind::File);
-        (file && self.change_count(inode) == Ok(sequence))
-            .then_some((identity, (identity.generation, sequence)))
-    }
-
-    /// The blocks that hold a file's data, as far as its map can be read.
-    fn data_of(&self, inode: Inode, identity: &Identity) -> Vec<(u64, u64)> {
-        let mut runs = Vec::new();
-        // What moves meanwhile is noticed by the sequence number; what is damaged is copied with the
-        // rest.
-        let _ = self.walk_map(inode, identity, &mut |item| {
-            if let MapItem::Data { block, blocks, unwritten: false, .. } = item {
-                runs.push((block, blocks));
-            }
-            Ok(())
-        });
-        runs
-    }
-}
-
-/// The runs of set bits {first, length}.
-fn runs_of(bits: &Bitmap) -> impl Iterator<Item = (u64, u64)> {
-    let clear: Bitmap = std::array::from_fn(|word| !bits[word]);
-    let runs: Vec<_> = free_runs(&clear).collect();
-    runs.into_iter()
 }

@@ -282,6 +282,26 @@ pub(crate) fn write_state(
 
 // ---- format -------------------------------------------------------------------------------------
 
+/// What both copies say in a copy of the volume as it is now, with a UUID of its own unless `keep`.
+pub(crate) fn of_copy(volume: &Volume, keep: bool) -> Result<Superblock, Errno> {
+    let mut copy = volume.superblock;
+    (copy.size, copy.chunks) = (volume.size(), volume.chunks());
+    if !keep {
+        let words = identity_words(None)?;
+        copy.uuid = uuid_of([words[0], words[1]]);
+    }
+    Ok(copy.sealed())
+}
+
+/// A random UUID (version 4) of these words.
+fn uuid_of(words: [u64; 2]) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(words.as_bytes());
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    uuid
+}
+
 /// Fills `bytes` with random ones.
 pub(crate) fn random(bytes: &mut [u8]) -> Result<(), Errno> {
     let mut done = 0;
@@ -336,10 +356,7 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
     }
     let fail = |errno| VolumeError::system("format", path, "asking for random bytes", errno);
     let words = identity_words(options.seed).map_err(fail)?;
-    let mut uuid = [0; 16];
-    uuid.copy_from_slice(words[..2].as_bytes());
-    uuid[6] = uuid[6] & 0x0F | 0x40;
-    uuid[8] = uuid[8] & 0x3F | 0x80;
+    let uuid = uuid_of([words[0], words[1]]);
     let mut label = [0; 64];
     label[..options.label.len()].copy_from_slice(options.label.as_bytes());
     Ok(Superblock {

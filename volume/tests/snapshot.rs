@@ -7,13 +7,13 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use vfs::{FileSystem, OpenFlags, RenameFlags, UserIn};
+use vfs::{FileSystem, Mapped, OpenFlags, RenameFlags, UserIn};
 use volume::{
     AttachOptions, ErrorKind, FsckOptions, Mode, SnapshotOptions, Volume, attach, fsck, snapshot,
 };
 
-const NO: SnapshotOptions = SnapshotOptions { force: false };
-const FORCE: SnapshotOptions = SnapshotOptions { force: true };
+const NO: SnapshotOptions = SnapshotOptions { force: false, keep_uuid: false };
+const FORCE: SnapshotOptions = SnapshotOptions { force: true, keep_uuid: false };
 /// Bytes of a file that is overwritten by one call at a time.
 const WHOLE: usize = 3 * 4096 + 100;
 /// Files that a writer keeps.
@@ -158,6 +158,56 @@ fn a_copy_of_a_volume_at_rest_is_the_volume() {
     }
     let (a, b) = (copy.stat_fs().expect("statistics"), volume.stat_fs().expect("statistics"));
     assert_eq!((a.blocks_free, a.blocks), (b.blocks_free, b.blocks));
+}
+
+#[test]
+fn a_copy_is_a_volume_of_its_own_unless_it_is_to_be_the_same() {
+    let place = Place::formatted("identity");
+    let volume = place.attach();
+    put(&volume, "a", b"one");
+    let identity = |path: &std::path::Path| volume::info(path).expect("info").uuid;
+    let target = Target::new(&place, "copy");
+    snapshot(place.path(), &target.0, NO, &mut |_, _| {}).expect("copied");
+    assert_ne!(identity(&target.0), identity(place.path()));
+    // Both in use at once, and each its own device.
+    let copy = attach(&target.0, &AttachOptions::default()).expect("attached");
+    let device = |volume: &Volume| volume.stat_fs().expect("statistics").device;
+    assert_ne!(device(&copy), device(&volume));
+    put(&copy, "b", b"two");
+    assert_eq!(get(&copy, "a").expect("read"), b"one");
+    assert!(get(&volume, "b").is_err(), "what is made in the copy is not in the volume");
+    copy.detach().expect("detached");
+    drop(copy);
+    let same = SnapshotOptions { force: true, keep_uuid: true };
+    snapshot(place.path(), &target.0, same, &mut |_, _| {}).expect("copied");
+    assert_eq!(identity(&target.0), identity(place.path()));
+}
+
+/// A program that stores through a mapping makes no call: such a file is copied in the pause, and what
+/// was stored before is there. One that does not fit the mode of the rest: blocks beyond the end.
+#[test]
+fn mapped_files_and_reserved_blocks_are_copied() {
+    let place = Place::formatted("mapped");
+    let volume = place.attach();
+    let file = volume.create(volume.root(), b"mapped", &new_file()).expect("made");
+    let desc = volume.open(file, OpenFlags(libc::O_RDWR)).expect("opened");
+    let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 4096) as u8).collect();
+    volume.write_at(desc, 0, &[UserIn::new(&bytes)]).expect("written");
+    volume.map(desc, 0, 4096, Mapped::Write).expect("mapped");
+    put(&volume, "still", &vec![7; 100_000]);
+    let reserved = volume.lookup(volume.root(), b"still").expect("there");
+    let reserved = volume.open(reserved, OpenFlags(libc::O_RDWR)).expect("opened");
+    volume.allocate(reserved, libc::FALLOC_FL_KEEP_SIZE as u32, 0, 8 << 20).expect("reserved");
+    let target = Target::new(&place, "copy");
+    let report = snapshot(place.path(), &target.0, NO, &mut |_, _| {}).expect("copied");
+    let reserved = 8 << 20;
+    assert!(report.shared || report.bytes_in_pause >= bytes.len() as u64, "{report:?}");
+    assert!(report.shared || report.bytes_in_pause < report.bytes - reserved / 2, "{report:?}");
+    let copy = attach(&target.0, &AttachOptions::default()).expect("attached");
+    assert_eq!(get(&copy, "mapped").expect("read"), bytes);
+    assert_eq!(get(&copy, "still").expect("read"), vec![7; 100_000]);
+    let checked = fsck(&target.0, &FsckOptions::default(), &mut |_, _| {}).expect("checked");
+    assert_eq!(checked.faults, []);
 }
 
 #[test]

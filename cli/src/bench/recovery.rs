@@ -1,4 +1,4 @@
-//! `solera bench recovery`: what an unclean end costs the next one to attach, and a check its caller.
+//! `solera bench recovery`: what an unclean end costs the next one to attach; what a check and a copy cost.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use serde_json::json;
 use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn};
-use volume::{AttachOptions, FormatOptions, FsckOptions, Recovery, Volume};
+use volume::{
+    AttachOptions, FormatOptions, FsckOptions, Recovery, SnapshotOptions, SnapshotReport, Volume,
+};
 
 use crate::args::RecoveryArgs;
 use crate::failure::{Failure, Outcome};
@@ -59,7 +61,9 @@ pub fn run(args: &RecoveryArgs) -> Outcome {
         let found = format!("{} at {}: {}", fault.code, fault.place, fault.meaning);
         return Err(Failure::new("measure recovery", found, "this is a bug: please report it"));
     }
-    let times = Times { filled, attach, clean, fsck };
+    let copy = Made(made.0.with_extension("copy.pm"));
+    let copied = volume::snapshot(&made.0, &copy.0, SnapshotOptions::default(), &mut |_, _| {})?;
+    let times = Times { filled, attach, clean, fsck, copied };
     if args.json {
         output::emit_json(&times.to_json(args, &recovery))?;
     } else {
@@ -73,6 +77,7 @@ struct Times {
     attach: Duration,
     clean: Duration,
     fsck: Duration,
+    copied: SnapshotReport,
 }
 
 impl Times {
@@ -90,6 +95,9 @@ impl Times {
             "settle_seconds": recovery.settle.as_secs_f64(),
             "attach_clean_and_detach_seconds": self.clean.as_secs_f64(),
             "fsck_seconds": self.fsck.as_secs_f64(),
+            "snapshot_seconds": self.copied.elapsed.as_secs_f64(),
+            "snapshot_pause_seconds": self.copied.pause.as_secs_f64(),
+            "snapshot_pause_bytes": self.copied.bytes_in_pause,
         })
     }
 
@@ -104,6 +112,8 @@ impl Times {
             row("  settle sizes", recovery.settle),
             row("attach and detach after an orderly end", self.clean),
             row("fsck", self.fsck),
+            row("snapshot", self.copied.elapsed),
+            row("  of it, changes wait", self.copied.pause),
         ];
         let head = format!(
             "{} files, {} of data, {} of metadata\n",

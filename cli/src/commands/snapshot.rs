@@ -11,7 +11,7 @@ use crate::size;
 /// Copies the volume and says how long the others had to wait.
 pub fn run(args: &SnapshotArgs) -> Outcome {
     let mut progress = Progress::new("copying");
-    let options = SnapshotOptions { force: args.force };
+    let options = SnapshotOptions { force: args.force, keep_uuid: args.keep_uuid };
     let copied = volume::snapshot(&args.volume, &args.target, options, &mut |done, total| {
         progress.update(done, total);
     });
@@ -21,6 +21,7 @@ pub fn run(args: &SnapshotArgs) -> Outcome {
         output::emit_json(&json!({
             "bytes": report.bytes,
             "bytes_in_pause": report.bytes_in_pause,
+            "bytes_changed": report.bytes_changed,
             "pause_seconds": report.pause.as_secs_f64(),
             "seconds": report.elapsed.as_secs_f64(),
             "shared": report.shared,
