@@ -76,3 +76,22 @@ fn a_bypassed_program_does_not_see_the_volume() {
     let wrong = run(&place, &volume, &["--bypass", "a:b"], "true");
     wrong.refused(125, &["a:b", "colon"]);
 }
+
+/// The kernel tells which key a mapping lies under.
+#[test]
+fn the_volume_lies_under_a_protection_key_unless_it_is_not_wanted() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let script = format!(
+        "awk -v file={volume} 'index($0, file) {{ r = 1 }} \
+         r && /^ProtectionKey:/ {{ print $2; exit }}' /proc/self/smaps"
+    );
+    let json = solera(["info", "--json", &volume]).json();
+    let guarded = pmem::key::available().is_ok();
+    assert_eq!(json["protection_key"], serde_json::Value::Bool(guarded));
+    let key = run(&place, &volume, &[], &script).ok();
+    // A kernel without keys prints no such line.
+    assert_eq!(!matches!(key.trim(), "" | "0"), guarded, "{key}");
+    let without = run(&place, &volume, &["--no-guard"], &script).ok();
+    assert!(matches!(without.trim(), "" | "0"), "{without}");
+}
