@@ -46,10 +46,15 @@ impl Filter {
     /// Everything, if the variable is not set.
     #[must_use]
     pub fn from_environment() -> Self {
-        let text = std::env::var("SOLERA_EXPLORE").unwrap_or_default();
+        Self::of(&std::env::var("SOLERA_EXPLORE").unwrap_or_default())
+    }
+
+    /// What this text asks for.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
         match text.split_once('#') {
             Some((prefix, state)) => Self { prefix: prefix.into(), state: state.parse().ok() },
-            None => Self { prefix: text, state: None },
+            None => Self { prefix: text.into(), state: None },
         }
     }
 

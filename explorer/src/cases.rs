@@ -3,7 +3,7 @@
 //! Every operation of the contract that changes anything, on every start on which it takes another
 //! path: files in holes and in whole chunks, inline and in trees, with holes, with unwritten blocks
 //! and with blocks beyond the end; directories with room, full, and about to lose their last names;
-//! files that are open, unlinked, mapped; and a full volume.
+//! files that are open, unlinked, mapped, or end in short appends; and a full volume.
 
 use crate::workload::Action;
 use crate::workload::short::{
@@ -336,6 +336,65 @@ fn directories() -> Vec<(Start, Vec<Case>)> {
     vec![(full, full_cases), (split, split_cases)]
 }
 
+/// A file that ends in two short appends, each of one fence, and whatever changes what they appended.
+fn tails() -> (Start, Vec<Case>) {
+    let append = |length| Action::Write { slot: 0, tag: 5, length };
+    let before = || {
+        let opens = [open_append("f", 0), open("f", 1), open("g", 2)];
+        [&opens[..], &[append(700), append(60)]].concat()
+    };
+    // The end is at 10,260.
+    let over = |offset, length| vec![write_at(1, 6, offset, length)];
+    let place = |mode, offset, length| vec![allocate(1, mode, offset, length)];
+    let store = Action::StoreMapped { slot: 1, tag: 7, offset: 9600, length: 300 };
+    let move_to = |from, to, offset| Action::Relink {
+        from,
+        from_offset: offset,
+        to,
+        to_offset: offset,
+        length: 2068,
+    };
+    let copy = |to_offset, length| {
+        vec![Action::CopyRange { from: 2, from_offset: 0, to: 1, to_offset, length }]
+    };
+    let calls = vec![
+        ("over", over(9600, 300)),
+        ("over-last", over(10_210, 20)),
+        ("over-both", over(9400, 840)),
+        ("over-to-end", over(10_200, 60)),
+        ("over-block", over(8192, 2068)),
+        ("over-and-beyond", over(10_000, 500)),
+        ("punch", place(PUNCH, 9600, 400)),
+        ("zero", place(ZERO, 9600, 400)),
+        ("zero-keep", place(ZERO | KEEP, 8192, 8192)),
+        ("collapse", place(COLLAPSE, 4096, 4096)),
+        ("insert", place(INSERT, 8192, 4096)),
+        ("allocate", place(0, 8192, 20_000)),
+        ("allocate-keep", place(KEEP, 8192, 20_000)),
+        ("truncate-into", vec![truncate("f", 10_000), truncate("f", 10_200)]),
+        ("truncate-before", vec![truncate("f", 9000)]),
+        ("truncate-up", vec![truncate("f", 11_000)]),
+        ("store", vec![store.clone(), Action::Sync { slot: 1, data_only: true }]),
+        ("store-over", [vec![store], over(9700, 100)].concat()),
+        ("copy-over", copy(9600, 300)),
+        ("relink-over", vec![move_to(2, 1, 8192)]),
+        ("relink-away", vec![move_to(1, 2, 8192)]),
+        ("close", vec![close(0), close(1), open("f", 0)]),
+        ("rename", vec![rename("f", "g")]),
+        ("attributes", vec![xattr("f", "user.x", 1, 30), Action::SyncAll]),
+        ("remove", vec![unlink("f")]),
+    ];
+    // Then it goes on.
+    let more = || [append(200), write_at(1, 8, 9650, 200)];
+    let case = |(name, calls): (&str, Vec<Action>)| Case {
+        name: name.into(),
+        before: before(),
+        calls: [&calls[..], &more()[..]].concat(),
+    };
+    let build = [filled("f", 1, &[(0, 9500)]), filled("g", 2, &[(0, 10_260)])].concat();
+    (Start { name: "tail", build, full: false }, calls.into_iter().map(case).collect())
+}
+
 /// A volume without room: what needs some fails and changes nothing; what needs little works.
 fn full_volume() -> (Start, Vec<Case>) {
     let mut build = filled("f", 1, &[(0, 9000)]);
@@ -378,6 +437,7 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
     all.push((name_start(), cases.collect()));
     all.push(two_files());
     all.push(two_leaves());
+    all.push(tails());
     all.extend(directories());
     all.push(full_volume());
     all

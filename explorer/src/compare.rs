@@ -26,11 +26,11 @@ pub fn exactly(_: ObjectId, object: &Object, found: &Content) -> Option<String> 
 }
 
 /// The first byte that is neither what is `expected` nor what a store through a mapping has replaced since
-/// the last sync.
+/// the last sync, nor what a call may have left that never ended.
 #[must_use]
 pub fn unexplained(object: &Object, expected: &Content, found: &Content) -> Option<String> {
     let first = expected.first_difference(found)?;
-    let at = if object.unsynced.is_empty() {
+    let at = if object.is_settled() {
         first
     } else {
         let pages: BTreeSet<u64> = expected.page_numbers().chain(found.page_numbers()).collect();
@@ -45,8 +45,8 @@ pub fn unexplained(object: &Object, expected: &Content, found: &Content) -> Opti
     Some(format!("bytes at {at:#x} are {have:02x?} instead of {want:02x?}"))
 }
 
-/// Compares names, attributes but times, extended attributes and contents; `rule` judges the contents of
-/// files. Gives what differs first.
+/// Compares names, attributes (of times only that they are not too late), extended attributes and
+/// contents; `rule` judges the contents of files. Gives what differs first.
 pub fn compare(engine: &Engine, model: &Model, rule: &FileRule<'_>) -> Result<(), String> {
     let mut nodes: HashMap<ObjectId, Node> = HashMap::new();
     let mut objects: HashMap<Node, ObjectId> = HashMap::new();
@@ -107,6 +107,9 @@ fn check_node(
     }
     if found != expected {
         return Err(format!("stat gives {found:?} instead of {expected:?}"));
+    }
+    if attr.mtime.max(attr.ctime) > engine.latest {
+        return Err("its times are later than the crash".into());
     }
     check_xattrs(engine, object, node)?;
     match &object.body {

@@ -2,21 +2,22 @@
 //!
 //! Whatever power cut follows, the volume holds what it held before, or the effect of one call, or of both,
 //! in an order in which the calls give what they gave; a call that has returned has its effect. A fence
-//! is for its own thread's stores. Mode `strict`, class `cache-line`. Where the second call needs a lock
-//! of the first, the first goes on after a moment.
+//! is for its own thread's stores. In modes that promise less, only calls that move no data. Where the
+//! second call needs a lock of the first, the first goes on after a moment.
 
-use crate::campaign::{Filter, Job, Labs, Stop, work};
+use crate::campaign::{Filter, Job, Labs, Stop, Tell, settings, work};
 use crate::compare::{compare, exactly};
 use crate::engine::Engine;
 use crate::explore::Report;
-use crate::judge::{check_volume, exercise, free_space};
+use crate::judge::{check_volume, exercise, free_space, moves_data};
 use crate::lab::{Lab, Setting, Told};
 use crate::model::Model;
 use crate::pairs::{self, Named};
+use crate::recover::Recovery;
 use crate::states::{Limits, State, Tracker};
 use crate::workload::{Action, Outcome, System};
+use pmem::Hook;
 use pmem::trace::Event;
-use pmem::{Class, Hook};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::panic::Location;
@@ -100,6 +101,7 @@ impl Hook for Referee {
 
 /// Two calls that were made at once.
 struct Race {
+    setting: Setting,
     events: Vec<Event>,
     threads: Vec<u8>,
     first: usize,
@@ -118,9 +120,11 @@ fn calls() -> Vec<Named> {
         "insert",
         "relink",
         "create",
+        "create-beside",
         "mkdir",
         "link",
         "unlink",
+        "unlink-closed",
         "rename",
         "rename-over",
         "rename-dir",
@@ -137,24 +141,32 @@ pub fn run(stop: Stop) -> Report {
     let labs = &Labs::new(vec![pairs::start()]);
     let calls = &calls();
     let ids = (0..calls.len()).flat_map(|one| (0..calls.len()).map(move |two| (one, two)));
-    let jobs = ids.filter_map(move |(one, two)| {
-        let id = format!("strict/cache-line/race/{}|{}", calls[one].0, calls[two].0);
-        let work = {
-            let id = id.clone();
-            move |_: &crate::campaign::Tell<'_>| pair(labs, &id, [&calls[one].1, &calls[two].1])
-        };
-        filter.takes(&id).then(|| Job { id, work: Box::new(work) })
+    let jobs = settings().into_iter().flat_map(move |setting| {
+        ids.clone().filter_map(move |(one, two)| {
+            let both = [&calls[one].1, &calls[two].1];
+            let id = format!(
+                "{}/{}/race/{}|{}",
+                setting.mode, setting.class, calls[one].0, calls[two].0
+            );
+            let work = {
+                let id = id.clone();
+                move |_: &Tell<'_>| pair(labs, setting, &id, both)
+            };
+            let exact = setting.mode == Mode::Strict || !both.iter().any(|call| moves_data(call));
+            let wanted = exact && filter.takes(&id);
+            wanted.then(|| Job { id, work: Box::new(work) })
+        })
     });
     work(jobs, stop)
 }
 
-fn pair(labs: &Labs, id: &str, calls: [&Action; 2]) -> Report {
+fn pair(labs: &Labs, setting: Setting, id: &str, calls: [&Action; 2]) -> Report {
     let mut report = Report { workloads: 1, ..Report::default() };
     let attempt = || -> Told<()> {
         let lab = labs.lab(0)?;
-        let events = race(lab, calls, u64::MAX)?.count;
+        let events = race(lab, setting, calls, u64::MAX)?.count;
         for place in 1..=PLACES {
-            let race = race(lab, calls, events * place / (PLACES + 1) + 1)?;
+            let race = race(lab, setting, calls, events * place / (PLACES + 1) + 1)?;
             report.calls += 2;
             explore(lab, &race, &mut report)?;
         }
@@ -168,25 +180,7 @@ fn pair(labs: &Labs, id: &str, calls: [&Action; 2]) -> Report {
     report
 }
 
-/// The same call by the second thread, on its slots of the model.
-fn shifted(action: &Action) -> Action {
-    let mut action = action.clone();
-    match &mut action {
-        Action::Open { slot, .. }
-        | Action::Write { slot, .. }
-        | Action::WriteAt { slot, .. }
-        | Action::Allocate { slot, .. } => *slot += SLOTS_EACH,
-        Action::Relink { from, to, .. } => {
-            *from += SLOTS_EACH;
-            *to += SLOTS_EACH;
-        }
-        _ => {}
-    }
-    action
-}
-
-fn race(lab: &Lab, calls: [&Action; 2], pause_at: u64) -> Told<Race> {
-    let setting = Setting { mode: Mode::Strict, class: Class::CacheLine };
+fn race(lab: &Lab, setting: Setting, calls: [&Action; 2], pause_at: u64) -> Told<Race> {
     let referee = Arc::new(Referee { inner: Mutex::default(), changed: Condvar::new(), pause_at });
     let mut region = lab.region(setting)?;
     region.set_hook(referee.clone());
@@ -196,7 +190,7 @@ fn race(lab: &Lab, calls: [&Action; 2], pause_at: u64) -> Told<Race> {
     for action in pairs::opened() {
         engines.iter_mut().try_for_each(|engine| engine.apply(&action).map(drop)).map_err(told)?;
         model.apply(&action).map_err(told)?;
-        model.apply(&shifted(&action)).map_err(told)?;
+        model.apply(&action.shifted(SLOTS_EACH)).map_err(told)?;
     }
     let first = referee.lock().events.len();
     let [one, two] = &mut engines;
@@ -224,6 +218,7 @@ fn race(lab: &Lab, calls: [&Action; 2], pause_at: u64) -> Told<Race> {
     let end = inner.events.iter().rposition(|event| matches!(event, Event::Mark(_)));
     let end = end.map_or(0, |end| end + 1);
     Ok(Race {
+        setting,
         events: inner.events[..end].to_vec(),
         threads: inner.threads,
         first,
@@ -247,7 +242,7 @@ fn outcomes(
         model.close_all();
         model
     };
-    let actions = [calls[0].clone(), shifted(calls[1])];
+    let actions = [calls[0].clone(), calls[1].shifted(SLOTS_EACH)];
     let mut all = vec![([false, false], bare(model))];
     let mut orders = 0;
     for [first, second] in [[0, 1], [1, 0]] {
@@ -270,7 +265,7 @@ fn outcomes(
 }
 
 fn explore(lab: &Lab, race: &Race, report: &mut Report) -> Told<()> {
-    let mut tracker = Tracker::new(&lab.base, &race.events, Class::CacheLine);
+    let mut tracker = Tracker::new(&lab.base, &race.events, race.setting.class);
     tracker.of_threads(&race.threads);
     tracker.skip(race.first);
     let returns: Vec<usize> = race.events[race.first..]
@@ -289,33 +284,50 @@ fn explore(lab: &Lab, race: &Race, report: &mut Report) -> Told<()> {
         }
         report.distinct += 1;
         let used = report.distinct.is_multiple_of(6);
-        wrong = judge(lab, race, state, &returns[..marks], used).err();
+        match judge(lab, race, state, &returns[..marks], (used, report.distinct)) {
+            Ok(nested) => report.nested += nested,
+            Err(text) => wrong = Some(text),
+        }
         wrong.is_none()
     });
     wrong.map_or(Ok(()), Err)
 }
 
-fn judge(lab: &Lab, race: &Race, state: &State<'_>, returned: &[usize], used: bool) -> Told<()> {
-    let setting = Setting { mode: Mode::Strict, class: Class::CacheLine };
-    let volume = lab.attach(lab.crashed(setting, &state.overlay())?, setting)?;
+fn judge(
+    lab: &Lab,
+    race: &Race,
+    state: &State<'_>,
+    returned: &[usize],
+    (used, number): (bool, u64),
+) -> Told<u64> {
+    let setting = race.setting;
+    let (recovery, volume) = Recovery::of(lab, setting, state.overlay(), number)?;
     let mut engine = Engine::new(volume.clone());
-    let mut texts = Vec::new();
-    let legal = race.outcomes.iter().filter(|(held, _)| returned.iter().all(|&one| held[one]));
-    for (held, model) in legal {
-        match compare(&engine, model, &exactly) {
-            Ok(()) => {
-                texts.clear();
-                break;
-            }
-            Err(text) => texts.push(format!("not {held:?}: {text}")),
-        }
-    }
-    let lost = || state.lost().join(", ");
-    if !texts.is_empty() {
-        let (name, texts) = (&state.name, texts.join("; "));
-        return Err(format!("{texts}\n  returned {returned:?}, state {name}\n  lost: {}", lost()));
-    }
+    race.holds(&engine, returned).map_err(|texts| {
+        let (name, lost) = (&state.name, state.lost().join(", "));
+        format!("{texts}\n  returned {returned:?}, state {name}\n  lost stores: {lost}")
+    })?;
     check_volume(&volume)?;
     free_space(&volume)?;
-    if used { exercise(&mut engine) } else { Ok(()) }
+    if used {
+        exercise(&mut engine)?;
+    }
+    drop(engine);
+    drop(volume);
+    recovery.crash_again(&|volume| race.holds(&Engine::new(volume.clone()), returned))
+}
+
+impl Race {
+    /// One of the outcomes that hold what has returned is what is there.
+    fn holds(&self, engine: &Engine, returned: &[usize]) -> Told<()> {
+        let mut texts = Vec::new();
+        let legal = self.outcomes.iter().filter(|(held, _)| returned.iter().all(|&one| held[one]));
+        for (held, model) in legal {
+            match compare(engine, model, &exactly) {
+                Ok(()) => return Ok(()),
+                Err(text) => texts.push(format!("not {held:?}: {text}")),
+            }
+        }
+        Err(texts.join("; "))
+    }
 }

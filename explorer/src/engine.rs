@@ -17,13 +17,15 @@ pub struct Engine {
     fs: Arc<dyn FileSystem>,
     slots: [Option<Desc>; SLOTS],
     poke: Option<Box<Poke>>,
+    /// When what is there was made, at the latest.
+    pub latest: vfs::Nanos,
 }
 
 impl Engine {
     /// Nothing open yet.
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>) -> Self {
-        Self { fs, slots: [None; SLOTS], poke: None }
+        Self { fs, slots: [None; SLOTS], poke: None, latest: vfs::Nanos::MAX }
     }
 
     /// From here on stores through mappings are possible: `poke` does them.

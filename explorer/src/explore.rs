@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::judge::{Call, check_volume, exercise, free_space, remove_all, remove_all_backwards};
 use crate::lab::{Lab, Pinned, Recorder, Setting, Told, Volatile, Window, volatile_overlay};
 use crate::model::Model;
+use crate::recover::Recovery;
 use crate::states::{Limits, Overlay, State, Tracker, mix};
 use crate::workload::{Action, System};
 use pmem::trace::Event;
@@ -12,13 +13,6 @@ use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use volume::Volume;
-
-/// One state in this many is recovered under a trace, and crashed again inside its recovery.
-const NESTED_EVERY: u64 = 12;
-/// One state in this many is recovered by a process that may use one processor only.
-const PINNED_EVERY: u64 = 16;
-/// States taken inside one recovery.
-const NESTED_MAX: u64 = 16;
 
 /// What was explored and what was wrong.
 #[derive(Default, Debug)]
@@ -69,6 +63,8 @@ struct Run<'c> {
     calls: Vec<&'c Action>,
     /// Volatile lines at each mark: before the first call, after it, before the second, ...
     live: Vec<Overlay>,
+    /// When it ended.
+    ended: vfs::Nanos,
 }
 
 /// What is done with a recovered volume once its contents are compared.
@@ -104,8 +100,14 @@ impl<'s> Selection<'s> {
 }
 
 /// A number for everything that is drawn for a case.
-fn seed_of(id: &str) -> u64 {
+pub(crate) fn seed_of(id: &str) -> u64 {
     id.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte)))
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn now() -> vfs::Nanos {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    since.as_nanos() as vfs::Nanos
 }
 
 fn bare(model: &Model) -> Model {
@@ -170,8 +172,9 @@ fn run<'c>(
     }
     // What the orderly detach does is not part of the crash.
     let events = recorder.trace.take();
+    let ended = now();
     drop(engine);
-    Ok(Run { events, models, calls, live })
+    Ok(Run { events, models, calls, live, ended })
 }
 
 /// Explores one case; failures are told in the report.
@@ -242,6 +245,7 @@ fn call_at<'r>(run: &'r Run<'_>, setting: Setting, marks: usize) -> (Call<'r>, b
         after: &run.models[index + 1],
         action: run.calls[index],
         mode: setting.mode,
+        latest: run.ended,
     };
     (call, marks > 0 && marks.is_multiple_of(2))
 }
@@ -261,25 +265,16 @@ fn judge(
     let live = &run.live[marks.saturating_sub(1)];
     let mut overlay = volatile_overlay(kinds[(number % 3) as usize], live);
     overlay.extend(state.overlay());
-    let mut region = lab.crashed(setting, &overlay)?;
     let (call, returned) = call_at(run, setting, marks);
-    let nested = number.is_multiple_of(NESTED_EVERY);
     let used = match (number.is_multiple_of(use_one_in), number / use_one_in % 2) {
         (false, _) => Use::No,
         (true, 0) => Use::AndEmpty,
         (true, _) => Use::AndEmptyBackwards,
     };
-    let recorder = Arc::new(Recorder::default());
-    if nested {
-        region.set_hook(recorder.clone());
-    }
-    // Now and then a recovery sees one processor only.
-    let _pinned = number.is_multiple_of(PINNED_EVERY).then(|| Pinned::to((number / 2) as usize));
-    let volume = lab.attach(region, setting)?;
-    let events = if nested { recorder.trace.take() } else { Vec::new() };
+    let (recovery, volume) = Recovery::of(lab, setting, overlay, number)?;
     check_recovered(lab, &volume, &call, returned, used)?;
     drop(volume);
-    if nested { crash_again(lab, setting, &overlay, events, &call, returned) } else { Ok(0) }
+    recovery.crash_again(&|volume| call.check(&Engine::new(volume.clone()), returned))
 }
 
 pub(crate) fn check_recovered(
@@ -290,7 +285,9 @@ pub(crate) fn check_recovered(
     used: Use,
 ) -> Told<()> {
     let mut engine = Engine::new(volume.clone());
+    engine.latest = call.latest;
     call.check(&engine, returned)?;
+    engine.latest = vfs::Nanos::MAX;
     check_volume(volume)?;
     let free = free_space(volume)?;
     if used == Use::No {
@@ -315,33 +312,4 @@ pub(crate) fn check_recovered(
         return Err(format!("emptied, {lost} bytes are not free, or free that never were"));
     }
     exercise(&mut engine)
-}
-
-/// Crashes inside the recovery whose trace is given, and recovers that.
-fn crash_again(
-    lab: &Lab,
-    setting: Setting,
-    overlay: &Overlay,
-    mut events: Vec<Event>,
-    call: &Call<'_>,
-    returned: bool,
-) -> Told<u64> {
-    events.push(Event::Mark("recovered".into()));
-    let mut tracker = Tracker::new(&lab.base, &events, setting.class);
-    tracker.start_with(overlay);
-    let (mut seen, mut count, mut wrong) = (HashSet::new(), 0, None);
-    tracker.explore(0, &Limits::SPARSE, 1, &mut |state, _| {
-        if !seen.insert(state.hash) {
-            return true;
-        }
-        count += 1;
-        let again = || -> Told<()> {
-            let region = lab.crashed(setting, &state.overlay())?;
-            let volume = lab.attach(region, setting)?;
-            call.check(&Engine::new(volume), returned)
-        };
-        wrong = again().err().map(|text| format!("crashed again at {}: {text}", state.name));
-        wrong.is_none() && count < NESTED_MAX
-    });
-    wrong.map_or(Ok(count), Err)
 }

@@ -27,10 +27,12 @@ pub struct Call<'m> {
     pub action: &'m Action,
     /// The mode of the process.
     pub mode: Mode,
+    /// When power failed, at the latest.
+    pub latest: vfs::Nanos,
 }
 
 /// Whether the call moves bytes of files (and not names, sizes and maps alone).
-fn moves_data(action: &Action) -> bool {
+pub(crate) fn moves_data(action: &Action) -> bool {
     match action {
         Action::Write { .. } | Action::WriteAt { .. } | Action::CopyRange { .. } => true,
         Action::Allocate { mode, .. } => {
@@ -83,7 +85,7 @@ impl Call<'_> {
 }
 
 /// Mode `posix`: the size is one that may be durable, and everything below it is as written.
-fn prefix(_: ObjectId, object: &Object, found: &Content) -> Option<String> {
+pub(crate) fn prefix(_: ObjectId, object: &Object, found: &Content) -> Option<String> {
     let expected = object.content()?;
     if !object.durable_sizes.contains(&found.size()) {
         return Some(format!("size {} is none of {:?}", found.size(), object.durable_sizes));

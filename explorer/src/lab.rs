@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use vfs::FileSystem;
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
@@ -160,6 +161,25 @@ fn junk() -> Vec<Action> {
     actions
 }
 
+/// A copy of an image in a file that several attach by its path; gone when this is dropped.
+pub struct Placed {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The file: what is stored to it is stored to the memory that the others have mapped.
+    pub file: std::fs::File,
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        let mut anchor = self.path.clone().into_os_string();
+        anchor.push(".solera");
+        // Mappings that outlive this must not keep the memory.
+        let _ = self.file.set_len(0);
+        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_dir_all(anchor);
+    }
+}
+
 fn bytes_of(file: &OwnedFd) -> Told<Vec<u8>> {
     let mut bytes = vec![0; VOLUME_SIZE as usize];
     let mut done = 0;
@@ -181,6 +201,24 @@ impl Lab {
         let options = pmem::OpenOptions { write: true, ..pmem::OpenOptions::default() };
         let region = Region::open(&path, &options).map_err(told)?;
         Ok((file, region))
+    }
+
+    /// A copy of the image in a file with a name.
+    pub fn placed(&self) -> Told<Placed> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("solera-lab-{}-{number}.pm", std::process::id());
+        let path = Path::new("/dev/shm").join(name);
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(&path).map_err(told)?;
+        let placed = Placed { path, file };
+        placed.file.set_len(self.base.len() as u64).map_err(told)?;
+        for (page, at) in self.base.chunks(4096).zip((0..).step_by(4096)) {
+            if page.iter().any(|&byte| byte != 0) {
+                placed.file.write_all_at(page, at).map_err(told)?;
+            }
+        }
+        Ok(placed)
     }
 
     /// The same lab with another image: that of `file`.

@@ -5,16 +5,19 @@
 //!   in memory, an engine behind the contract, a directory of a kernel file system.
 //! - [`cases`]: start states and the calls explored on them; [`random`]: sequences drawn by a seed;
 //!   [`pairs`]: a set of calls, all pairs; [`sequences`]: campaigns of both; [`concurrent`]: two calls at
-//!   once; [`lifecycle`]: what happens to whole volumes; [`states`]: which images a power cut can
-//!   leave of a traced run; [`lab`]: the images themselves.
-//! - [`survived`]: one process dies, another goes on, then power fails.
-//! - [`compare`], [`judge`]: what a recovered volume must hold; [`explore`]: one case; [`campaign`]: all.
+//!   once; [`deaths`]: a process dies inside any call of the set, another goes on, in one process and
+//!   one trace; [`survived`]: the same with processes that are killed, on the start states;
+//!   [`lifecycle`]: what happens to whole volumes; [`states`]: which images a power cut can leave of a
+//!   traced run; [`lab`]: the images themselves.
+//! - [`recover`]: recovery, and crashes inside it; [`compare`], [`judge`]: what a recovered volume must
+//!   hold; [`explore`]: one case; [`campaign`]: all.
 
 pub mod campaign;
 pub mod cases;
 pub mod compare;
 pub mod concurrent;
 pub mod content;
+pub mod deaths;
 pub mod engine;
 pub mod explore;
 pub mod judge;
@@ -24,6 +27,7 @@ pub mod lifecycle;
 pub mod model;
 pub mod pairs;
 pub mod random;
+pub mod recover;
 pub mod sequences;
 pub mod states;
 pub mod survived;

@@ -9,6 +9,7 @@ use crate::explore::{Report, Use, check_recovered};
 use crate::judge::{Call, check_volume, exercise, free_space};
 use crate::lab::{Lab, Recorder, Setting, Told, VOLUME_SIZE, Volatile, Window, volatile_overlay};
 use crate::model::Model;
+use crate::recover::Recovery;
 use crate::states::{Limits, Overlay, State, Tracker};
 use crate::workload::short::{close, file, open, unlink, write_at};
 use crate::workload::{Action, System};
@@ -144,14 +145,16 @@ fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
         }
         report.distinct += 1;
         let kind = kinds[(report.states % 3) as usize];
-        let judged = judge(lab, setting, life, &lived, state, kind, marks > 1);
-        if let Err(text) = judged {
-            let lost = state.lost().join(", ");
-            report.failures.push(format!(
-                "{id}: {text}\n  state {} ({kind:?} volatile)\n  lost stores: {lost}\n  {}",
-                state.name,
-                crate::sequences::again(id)
-            ));
+        let how = (kind, report.distinct);
+        match judge(lab, setting, life, &lived, state, how, marks > 1) {
+            Ok(nested) => report.nested += nested,
+            Err(text) => {
+                let (name, lost) = (&state.name, state.lost().join(", "));
+                let again = crate::sequences::again(id);
+                report.failures.push(format!(
+                    "{id}: {text}\n  state {name} ({kind:?} volatile)\n  lost stores: {lost}\n  {again}"
+                ));
+            }
         }
         report.failures.is_empty()
     });
@@ -164,22 +167,23 @@ fn judge(
     life: Life,
     lived: &Lived,
     state: &State<'_>,
-    kind: Volatile,
+    (kind, number): (Volatile, u64),
     ended: bool,
-) -> Told<()> {
+) -> Told<u64> {
     let mut overlay = volatile_overlay(kind, &lived.live);
     overlay.extend(state.overlay());
-    let region = lab.crashed(setting, &overlay)?;
-    let attached = lab.attach(region, setting);
     if life == Life::Format {
-        return judge_formatted(lab, setting, attached, ended);
+        let attached = lab.attach(lab.crashed(setting, &overlay)?, setting);
+        return judge_formatted(lab, setting, attached, ended).map(|()| 0);
     }
-    let volume = attached?;
+    let (recovery, volume) = Recovery::of(lab, setting, overlay, number)?;
     let size = volume.info().map_err(told)?.size_bytes;
     if life == Life::Grow && ended && size <= SMALL_SIZE {
         return Err(format!("it has {size} bytes after it has grown"));
     }
-    unchanged(lab, setting, &volume, &lived.model, life != Life::Grow)
+    unchanged(lab, setting, &volume, &lived.model, life != Life::Grow)?;
+    drop(volume);
+    recovery.crash_again(&|volume| unchanged(lab, setting, volume, &lived.model, false))
 }
 
 /// The volume holds the model, and can be used; `emptied`: its free space when empty is the lab's.
@@ -190,7 +194,8 @@ fn unchanged(
     model: &Model,
     emptied: bool,
 ) -> Told<()> {
-    let call = Call { before: model, after: model, action: &Action::SyncAll, mode: setting.mode };
+    let (action, mode, latest) = (&Action::SyncAll, setting.mode, vfs::Nanos::MAX);
+    let call = Call { before: model, after: model, action, mode, latest };
     if emptied {
         return check_recovered(lab, volume, &call, true, Use::AndEmpty);
     }

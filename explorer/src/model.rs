@@ -41,6 +41,8 @@ pub struct Object {
     /// What stores through a mapping have replaced since the last sync: offsets and bytes. A crash may
     /// leave any of it.
     pub unsynced: Vec<(u64, Vec<u8>)>,
+    /// What a call that never ended may have left instead of what is there, for good.
+    pub torn: Vec<(u64, Vec<u8>)>,
 }
 
 /// What an object holds.
@@ -90,6 +92,7 @@ impl Object {
             mapped: false,
             durable_sizes: [0].into(),
             unsynced: Vec::new(),
+            torn: Vec::new(),
         }
     }
 
@@ -131,10 +134,16 @@ impl Object {
         self.unsynced.clear();
     }
 
-    /// Whether a crash may leave `byte` at `at` instead of what is there.
+    /// Whether each of its bytes is certain.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.unsynced.is_empty() && self.torn.is_empty()
+    }
+
+    /// Whether `byte` may be found at `at` instead of what is there.
     #[must_use]
     pub fn may_be(&self, at: u64, byte: u8) -> bool {
-        self.unsynced.iter().any(|(offset, old)| {
+        self.unsynced.iter().chain(&self.torn).any(|(offset, old)| {
             at.checked_sub(*offset).and_then(|index| old.get(index as usize)) == Some(&byte)
         })
     }
@@ -683,7 +692,30 @@ impl Model {
     /// Whether the file of a slot has stores through a mapping that no sync has made durable.
     #[must_use]
     pub fn is_unsynced(&self, slot: usize) -> bool {
-        self.slot(slot).is_ok_and(|open| !self.object(open.object).unsynced.is_empty())
+        self.slot(slot).is_ok_and(|open| !self.object(open.object).is_settled())
+    }
+
+    /// A call that never ended leads from this model to `other`, or the other way round: where the
+    /// contents of files differ, either may be found.
+    pub fn tear(&mut self, other: &Model) {
+        for (id, object) in &mut self.objects {
+            let other = other.objects.get(id).and_then(Object::content);
+            let (Some(mine), Some(other)) = (object.content(), other) else { continue };
+            let pages: BTreeSet<u64> = mine.page_numbers().chain(other.page_numbers()).collect();
+            let bytes = pages.into_iter().map(|page| {
+                let at = page * crate::content::PAGE;
+                [mine, other].map(|content| (at, content.bytes(at, crate::content::PAGE)))
+            });
+            let torn: Vec<_> = bytes.filter(|[one, two]| one != two).map(|[_, two]| two).collect();
+            object.torn.extend(torn);
+        }
+    }
+
+    /// The size of a slot's file.
+    #[must_use]
+    pub fn size_of_open(&self, slot: usize) -> Option<u64> {
+        let open = self.slot(slot).ok()?;
+        self.object(open.object).content().map(Content::size)
     }
 
     fn sync(&mut self, slot: usize) -> Outcome {

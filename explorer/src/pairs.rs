@@ -78,6 +78,7 @@ pub fn name_calls() -> Vec<Named> {
     let temporary = Action::Temporary { dir: "d".into(), slot: 3, exclusive: false };
     vec![
         ("create", file("d/n")),
+        ("create-beside", file("e/m")),
         ("mkdir", dir("d/n")),
         ("link", link("a", "d/n")),
         ("unlink", unlink("a")),

@@ -64,6 +64,8 @@ enum Theme {
     Directory,
     Attributes,
     Mappings,
+    /// Short appends, and what changes them.
+    Tails,
 }
 
 /// The starts of random sequences: all have the files `a`, `b`, `c` and the directories `d`, `e`, `d/s`.
@@ -122,6 +124,8 @@ pub fn sequence(seed: u64, length: usize) -> (usize, Vec<Action>) {
         (Theme::Mixed, 4),
         (Theme::Mappings, 0),
         (Theme::Mixed, 2),
+        (Theme::Tails, 0),
+        (Theme::Tails, 4),
     ];
     let (theme, start) = themes[(seed % themes.len() as u64) as usize];
     let mut model = Model::default();
@@ -152,7 +156,7 @@ impl Drawer<'_> {
     fn useful(&mut self, model: &Model) -> Action {
         loop {
             let large = self.large;
-            let action = self.draw();
+            let action = self.draw(model);
             let mut tried = model.clone();
             let outcome = tried.apply(&action);
             let fits = total(&tried) <= BYTES_MAX && self.large <= LARGE_MAX;
@@ -166,8 +170,8 @@ impl Drawer<'_> {
         }
     }
 
-    fn draw(&mut self) -> Action {
-        let among = |random: &mut Random, weights: [u64; 5]| {
+    fn draw(&mut self, model: &Model) -> Action {
+        let among = |random: &mut Random, weights: [u64; 6]| {
             let mut at = random.below(weights.iter().sum());
             weights.iter().position(|&weight| {
                 let here = at < weight;
@@ -175,21 +179,23 @@ impl Drawer<'_> {
                 here
             })
         };
-        // Names, attributes, opens, data, mappings.
+        // Names, attributes, opens, data, mappings, ends of files.
         let weights = match self.theme {
-            Theme::Mixed => [5, 2, 4, 10, 1],
-            Theme::Files => [1, 0, 4, 16, 0],
-            Theme::Names => [14, 2, 3, 2, 0],
-            Theme::Directory => [30, 0, 1, 1, 0],
-            Theme::Attributes => [3, 12, 2, 3, 0],
-            Theme::Mappings => [2, 0, 3, 8, 6],
+            Theme::Mixed => [5, 2, 4, 10, 1, 2],
+            Theme::Files => [1, 0, 4, 16, 0, 1],
+            Theme::Names => [14, 2, 3, 2, 0, 0],
+            Theme::Directory => [30, 0, 1, 1, 0, 0],
+            Theme::Attributes => [3, 12, 2, 3, 0, 0],
+            Theme::Mappings => [2, 0, 3, 8, 6, 0],
+            Theme::Tails => [1, 0, 4, 3, 0, 18],
         };
         match among(self.random, weights) {
             Some(0) => self.name(),
             Some(1) => self.attribute(),
             Some(2) => self.opening(),
             Some(3) => self.data(),
-            _ => self.mapping(),
+            Some(4) => self.mapping(),
+            _ => self.tail(model),
         }
     }
 
@@ -345,6 +351,45 @@ impl Drawer<'_> {
         }
     }
 
+    /// What appends a little, or changes what lies just below the end.
+    fn tail(&mut self, model: &Model) -> Action {
+        let (slot, tag) = (self.slot(), self.tag());
+        let size = model.size_of_open(slot).unwrap_or(0);
+        let offset = size - self.random.below(1500).min(size);
+        let most = self.random.pick(&[40, 1100, 1100]);
+        let length = 1 + self.random.below(most);
+        let block = offset / 4096 * 4096;
+        match self.random.below(20) {
+            0..=5 => Action::Write { slot, tag, length },
+            6..=8 => write_at(slot, tag, size, length),
+            9..=12 => write_at(slot, tag, offset, length),
+            13 => allocate(slot, PUNCH, offset, length),
+            14 => allocate(slot, ZERO | KEEP, offset, length),
+            15 => Action::TruncateOpen { slot, size: offset },
+            16 => {
+                let to = self.slot();
+                Action::Relink {
+                    from: slot,
+                    from_offset: block,
+                    to,
+                    to_offset: block,
+                    length: size - block,
+                }
+            }
+            17 => {
+                Action::StoreMapped { slot, tag, offset, length: length.min(size - offset).max(1) }
+            }
+            18 => Action::CopyRange {
+                from: self.slot(),
+                from_offset: 0,
+                to: slot,
+                to_offset: offset,
+                length,
+            },
+            _ => Action::Sync { slot, data_only: self.random.one_in(2) },
+        }
+    }
+
     fn mapping(&mut self) -> Action {
         let (slot, offset) = (self.slot(), 4096 * self.random.below(14));
         if self.random.one_in(4) {
@@ -374,7 +419,7 @@ fn opens_what_faces_open(model: &Model, action: &Action) -> bool {
 }
 
 /// Blocks that are moved take along what their caches hold: the model does not follow that.
-fn moves_unsynced(model: &Model, action: &Action) -> bool {
+pub(crate) fn moves_unsynced(model: &Model, action: &Action) -> bool {
     match *action {
         Action::Allocate { slot, mode, .. } => {
             mode & (COLLAPSE | INSERT) as u32 != 0 && model.is_unsynced(slot)

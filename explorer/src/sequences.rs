@@ -46,17 +46,7 @@ pub fn run(seeds: impl Iterator<Item = u64> + Send, stop: Stop) -> Report {
     let filter = Filter::from_environment();
     let labs = &Labs::new(starts());
     if filter.is_set() {
-        let asked = crate::campaign::settings().into_iter().find_map(|setting| {
-            let rest = filter.below(&group_of(setting, "random"))?;
-            Some((setting, rest.to_owned()))
-        });
-        let Some((setting, rest)) = asked else { return Report::default() };
-        let id = format!("{}{rest}", group_of(setting, "random"));
-        let job = Job {
-            id: id.clone(),
-            work: Box::new(move |_| replay(labs, setting, &id, &rest, filter.state)),
-        };
-        return work(std::iter::once(job), stop);
+        return asked(labs, &filter, stop);
     }
     // Who looks for any failure at all wants no shorter one.
     let shrinks = !stop.at_failure;
@@ -70,6 +60,26 @@ pub fn run(seeds: impl Iterator<Item = u64> + Send, stop: Stop) -> Report {
         Job { id, work: Box::new(work) }
     });
     work(jobs, stop)
+}
+
+/// Explores the random sequence, or those of its calls, that this identity names.
+#[must_use]
+pub fn replayed(id: &str) -> Report {
+    asked(&Labs::new(starts()), &Filter::of(id), Stop::default())
+}
+
+fn asked(labs: &Labs, filter: &Filter, stop: Stop) -> Report {
+    let asked = crate::campaign::settings().into_iter().find_map(|setting| {
+        let rest = filter.below(&group_of(setting, "random"))?;
+        Some((setting, rest.to_owned()))
+    });
+    let Some((setting, rest)) = asked else { return Report::default() };
+    let id = format!("{}{rest}", group_of(setting, "random"));
+    let job = Job {
+        id: id.clone(),
+        work: Box::new(move |_| replay(labs, setting, &id, &rest, filter.state)),
+    };
+    work(std::iter::once(job), stop)
 }
 
 /// Explores the second call of all pairs and the last of so many triples; in modes that promise less, and

@@ -295,7 +295,8 @@ fn bare(model: &Model) -> Model {
 /// What the survivor sees of the call in flight: before or after.
 fn seen(volume: &Arc<Volume>, before: &Model, after: &Model, action: &Action) -> Told<Model> {
     let engine = Engine::new(volume.clone());
-    let call = |after| Call { before, after, action, mode: SETTING.mode };
+    let latest = vfs::Nanos::MAX;
+    let call = |after| Call { before, after, action, mode: SETTING.mode, latest };
     if call(after).check(&engine, true).is_ok() {
         return Ok(after.clone());
     }
@@ -380,6 +381,7 @@ fn judge(lab: &Lab, story: &Story, state: &State<'_>, marks: usize, used: Use) -
         after: &story.models[index + 1],
         action: &story.calls[index],
         mode: SETTING.mode,
+        latest: vfs::Nanos::MAX,
     };
     let returned = marks > 0 && marks.is_multiple_of(2);
     let attempt = || -> Told<()> {

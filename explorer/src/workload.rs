@@ -170,6 +170,37 @@ pub enum Action {
     SyncAll,
 }
 
+impl Action {
+    /// The same on slots that are numbered so much higher: of another process, in one model.
+    #[must_use]
+    pub fn shifted(&self, by: usize) -> Self {
+        let mut action = self.clone();
+        match &mut action {
+            Self::Temporary { slot, .. }
+            | Self::LinkOpen { slot, .. }
+            | Self::Open { slot, .. }
+            | Self::Close { slot }
+            | Self::StatOpen { slot }
+            | Self::Write { slot, .. }
+            | Self::WriteAt { slot, .. }
+            | Self::Read { slot, .. }
+            | Self::ReadAt { slot, .. }
+            | Self::Seek { slot, .. }
+            | Self::TruncateOpen { slot, .. }
+            | Self::Allocate { slot, .. }
+            | Self::Map { slot, .. }
+            | Self::StoreMapped { slot, .. }
+            | Self::Sync { slot, .. } => *slot += by,
+            Self::CopyRange { from, to, .. } | Self::Relink { from, to, .. } => {
+                *from += by;
+                *to += by;
+            }
+            _ => {}
+        }
+        action
+    }
+}
+
 /// What a successful action tells.
 #[derive(Clone, PartialEq, Eq)]
 #[allow(missing_docs)]

@@ -6,7 +6,7 @@
 
 use explorer::campaign::{Stop, figures, run, settings, summary};
 use explorer::explore::Report;
-use explorer::{concurrent, lifecycle, sequences};
+use explorer::{concurrent, deaths, lifecycle, sequences};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use volume::inject::{Bug, select};
@@ -17,14 +17,41 @@ const BOX: Duration = Duration::from_mins(3);
 /// What is selected is so in the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Explores until something is found: short lives of whole volumes, a directory that
-/// splits, random sequences.
-fn hunt(seeds: u64) -> Report {
-    let stop = Stop { at: Some(Instant::now() + BOX), at_failure: true, progress: false };
+/// Where a bug shows soonest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    /// Short lives of whole volumes, a directory that splits, random sequences.
+    Anywhere,
+    /// Files that end in short appends.
+    Tails,
+    /// A process that dies, another one that goes on.
+    Deaths,
+}
+
+fn place_of(bug: Bug) -> Where {
+    match bug {
+        Bug::SumNotAsked | Bug::TailNotSettled => Where::Tails,
+        Bug::DeadNotFlushed | Bug::DeadTailNotFlushed => Where::Deaths,
+        _ => Where::Anywhere,
+    }
+}
+
+fn stop() -> Stop {
+    Stop { at: Some(Instant::now() + BOX), at_failure: true, progress: false }
+}
+
+/// Explores until something is found.
+fn hunt(place: Where, seeds: u64) -> Report {
+    let (stop, strict) = (stop(), settings()[0]);
+    let on = |name: &str| run(&|setting, start, _| setting == strict && start.name == name);
+    match place {
+        Where::Tails => return on("tail"),
+        Where::Deaths => return deaths::run(1, stop),
+        Where::Anywhere => {}
+    }
     let mut report = lifecycle::run(settings()[..1].to_vec(), stop);
     if report.failures.is_empty() {
-        let strict = settings()[0];
-        report.add(run(&|setting, start, _| setting == strict && start.name == "bucket-full"));
+        report.add(on("bucket-full"));
     }
     if report.failures.is_empty() {
         report.add(sequences::run(1..=seeds, stop));
@@ -32,18 +59,19 @@ fn hunt(seeds: u64) -> Report {
     report
 }
 
+/// `tests/crash.rs` says that nothing else is found, by more of the same.
 #[test]
 fn each_bug_is_caught_and_nothing_else() {
     let _alone = ALONE.lock();
     let wanted = std::env::var("SOLERA_BUG").unwrap_or_default();
-    let report = hunt(20);
+    let report = hunt(Where::Anywhere, 20);
     println!("no bug: {}", summary(&report));
     assert!(report.failures.is_empty() && report.calls > 0, "{}", summary(&report));
     let mut missed = Vec::new();
     for bug in Bug::ALL.into_iter().filter(|bug| format!("{bug:?}").starts_with(&wanted)) {
         let begun = Instant::now();
         select(Some(bug));
-        let report = hunt(u64::MAX);
+        let report = hunt(place_of(bug), u64::MAX);
         select(None);
         let seconds = begun.elapsed().as_secs_f64();
         println!("{bug:?}: {seconds:.1} s, {}", figures(&report));
@@ -60,9 +88,39 @@ fn each_bug_is_caught_and_nothing_else() {
 fn races_are_judged() {
     let _alone = ALONE.lock();
     select(Some(Bug::RenameDropsFirst));
-    let stop = Stop { at: Some(Instant::now() + BOX), at_failure: true, progress: false };
-    let report = concurrent::run(stop);
+    let report = concurrent::run(stop());
     select(None);
     println!("{}", figures(&report));
     assert!(!report.failures.is_empty(), "{}", summary(&report));
+}
+
+/// A failure is told by the shortest workload, the source lines of the stores that are lost, and a command
+/// that shows it again: with the bug the same failure, without it none.
+#[test]
+fn a_failure_is_told_in_short_and_can_be_replayed() {
+    let _alone = ALONE.lock();
+    select(Some(Bug::SizeBeforeData));
+    let report = sequences::run(1..=2, Stop::default());
+    let told = report.failures.first().expect("the first sequences show it");
+    println!("{told}");
+    let id = told.split_once("SOLERA_EXPLORE='").and_then(|(_, rest)| rest.split_once('\''));
+    let id = id.expect("a replay is named").0;
+    let again = sequences::replayed(id);
+    select(None);
+    let without = sequences::replayed(id);
+
+    let lost = |text: &str| {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("lost stores: "));
+        line.expect("lost stores are told").to_owned()
+    };
+    let place = lost(told);
+    let (file, line) = place.split_once(".rs:").expect("a source line");
+    assert!(file.len() > 2 && line.starts_with(|first: char| first.is_ascii_digit()), "{place}");
+    let calls = told.split_once("workload:").expect("a workload").1.split_once("replay:");
+    let calls = calls.expect("a replay").0.lines().filter(|line| !line.trim().is_empty()).count();
+    assert!((1..=4).contains(&calls), "{calls} calls");
+    assert!(told.contains("crash during") && told.contains("\n  state "), "{told}");
+    assert_eq!(again.failures.len(), 1, "{}", summary(&again));
+    assert_eq!(lost(&again.failures[0]), place);
+    assert!(without.failures.is_empty() && without.calls == 1, "{}", summary(&without));
 }

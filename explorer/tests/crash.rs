@@ -5,45 +5,51 @@
 
 use explorer::campaign::{Filter, Stop, is_long, run, settings, summary};
 use explorer::explore::Report;
-use explorer::{concurrent, lifecycle, sequences};
+use explorer::{concurrent, deaths, lifecycle, sequences};
 use std::time::{Duration, Instant};
 
-fn must_hold(report: &Report) {
-    println!("{}", summary(report));
+fn must_hold(name: &str, report: &Report) {
+    println!("{name}: {}", summary(report));
     assert!(report.failures.is_empty(), "{}", summary(report));
     assert!(report.calls > 0 || Filter::from_environment().is_set(), "nothing was explored");
 }
 
 #[test]
 fn single_calls() {
-    must_hold(&run(&|_, _, _| true));
+    must_hold("single calls", &run(&|_, _, _| true));
 }
 
 /// With `SOLERA_TEST_LONG`: for `SOLERA_MINUTES` (10 if it is not set), from seed `SOLERA_SEED` on.
 #[test]
 fn random_sequences() {
     if !is_long() {
-        return must_hold(&sequences::run(1..=150, Stop::default()));
+        return must_hold("random sequences", &sequences::run(1..=150, Stop::default()));
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let minutes = number("SOLERA_MINUTES").unwrap_or(10);
     let at = Some(Instant::now() + Duration::from_secs(60 * minutes));
     let stop = Stop { at, progress: true, ..Stop::default() };
     let first = number("SOLERA_SEED").unwrap_or(1);
-    must_hold(&sequences::run(first..=u64::MAX, stop));
+    must_hold("random sequences", &sequences::run(first..=u64::MAX, stop));
 }
 
 #[test]
 fn pairs_and_triples() {
-    must_hold(&sequences::run_sets(if is_long() { 20_000 } else { 300 }));
+    let triples = if is_long() { 20_000 } else { 300 };
+    must_hold("pairs and triples", &sequences::run_sets(triples));
 }
 
 #[test]
 fn lives_of_volumes() {
-    must_hold(&lifecycle::run(settings(), Stop::default()));
+    must_hold("lives of volumes", &lifecycle::run(settings(), Stop::default()));
 }
 
 #[test]
 fn two_calls_at_once() {
-    must_hold(&concurrent::run(Stop::default()));
+    must_hold("two calls at once", &concurrent::run(Stop::default()));
+}
+
+#[test]
+fn a_death_and_then_a_power_cut() {
+    must_hold("a death, then a power cut", &deaths::run(1, Stop::default()));
 }

@@ -19,8 +19,8 @@ use std::io::Write;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use vfs::FileSystem;
 use volume::{AttachOptions, FormatOptions, Mode, Volume};
@@ -106,7 +106,7 @@ struct Survivor {
     volume: Arc<Volume>,
     free_when_empty: u64,
     trials: u64,
-    watch: Arc<std::sync::Mutex<(String, Instant)>>,
+    watch: Arc<Mutex<(String, Instant)>>,
 }
 
 /// What a dying process told.
@@ -126,12 +126,13 @@ impl Survivor {
         let options = AttachOptions::default();
         let volume = volume::attach(&path, &options).map_err(|error| error.to_string())?;
         let free_when_empty = free_space(&volume)?;
-        let watch = Arc::new(std::sync::Mutex::new((String::new(), Instant::now())));
-        let watched = Arc::clone(&watch);
+        let watch = Arc::new(Mutex::new((String::new(), Instant::now())));
+        let watched = Arc::downgrade(&watch);
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(Duration::from_secs(1));
-                let Ok(doing) = watched.lock() else { return };
+                let Some(watch) = watched.upgrade() else { return };
+                let Ok(doing) = watch.lock() else { return };
                 if doing.1.elapsed() > PATIENCE {
                     eprintln!("{} hangs", doing.0);
                     std::process::abort();
@@ -220,6 +221,7 @@ impl Survivor {
             action: next.unwrap_or(&Action::SyncAll),
             // What `posix` puts off is lost by power failures only.
             mode: if mode == Mode::Posix { Mode::Sync } else { mode },
+            latest: vfs::Nanos::MAX,
         };
         self.check(&call, next.is_none())?;
         Ok(told.points)
@@ -273,31 +275,59 @@ fn wanted(mode: Mode, start: &Start, case: &Case) -> bool {
     }
 }
 
-fn survive() -> Result<String, String> {
-    let filter = std::env::var("SOLERA_DEATH").unwrap_or_default();
+/// Survivors that work at once, each on a volume of its own: most of a trial is waiting.
+const SURVIVORS: usize = 4;
+
+/// Goes through the trials that are left until none is; gives deaths and failures.
+fn one_survivor(trials: &Mutex<std::vec::IntoIter<Trial>>) -> Result<(u64, Vec<String>), String> {
     let most = std::env::var("SOLERA_DEATH_POINTS").ok().and_then(|text| text.parse().ok());
     let mut survivor = Survivor::new()?;
     let starts = cases::all();
     let mut failures = Vec::new();
+    loop {
+        let next = trials.lock().map_err(|_| "a survivor panicked")?.next();
+        let Some((mode, start, case)) = next else { break };
+        let (start, case) = ((start, &starts[start].0), (case, &starts[start].1[case]));
+        let outcome = survivor.kill_everywhere(mode, start, case, most.unwrap_or(u64::MAX));
+        if let Err((point, text)) = outcome {
+            failures.push(format!("{mode}/{}/{}@{point}: {text}", start.1.name, case.1.name));
+            // What a failure leaves would fail every later trial.
+            survivor.renew()?;
+        }
+    }
+    survivor.end()?;
+    Ok((survivor.trials, failures))
+}
+
+/// A mode, and the numbers of a start and of one of its cases.
+type Trial = (Mode, usize, usize);
+
+fn survive() -> Result<String, String> {
+    let filter = std::env::var("SOLERA_DEATH").unwrap_or_default();
+    let mut trials = Vec::new();
     for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
-        for (start_index, (start, cases)) in starts.iter().enumerate() {
+        for (start_index, (start, cases)) in cases::all().iter().enumerate() {
             for (case_index, case) in cases.iter().enumerate() {
                 let id = format!("{mode}/{}/{}", start.name, case.name);
-                if !wanted(mode, start, case) || !id.starts_with(&filter) {
-                    continue;
-                }
-                let (start, case) = ((start_index, start), (case_index, case));
-                let outcome = survivor.kill_everywhere(mode, start, case, most.unwrap_or(u64::MAX));
-                if let Err((point, text)) = outcome {
-                    failures.push(format!("{id}@{point}: {text}"));
-                    // What a failure leaves would fail every later trial.
-                    survivor.renew()?;
+                if wanted(mode, start, case) && id.starts_with(&filter) {
+                    trials.push((mode, start_index, case_index));
                 }
             }
         }
     }
-    let text = format!("{} deaths, {} failures", survivor.trials, failures.len());
-    survivor.end()?;
+    let trials = Mutex::new(trials.into_iter());
+    let (mut deaths, mut failures) = (0, Vec::new());
+    std::thread::scope(|scope| {
+        let work = || scope.spawn(|| one_survivor(&trials));
+        let workers: Vec<_> = (0..SURVIVORS).map(|_| work()).collect();
+        for worker in workers {
+            let (more, failed) = worker.join().map_err(|_| "a survivor panicked")??;
+            deaths += more;
+            failures.extend(failed);
+        }
+        Ok::<(), String>(())
+    })?;
+    let text = format!("{deaths} deaths, {} failures", failures.len());
     if failures.is_empty() { Ok(text) } else { Err(format!("{text}\n{}", failures.join("\n"))) }
 }
 

@@ -1,14 +1,19 @@
 //! Workloads in which the explorer found a bug, each with its story; all states of each.
 
 use explorer::campaign::summary;
+use explorer::deaths;
+use explorer::explore::Report;
 use explorer::sequences::workload_on;
 use explorer::workload::Action;
 use explorer::workload::short::{close, open};
 
 fn holds(start: &str, actions: &[Action]) {
-    let report = workload_on(start, actions);
-    println!("{}", summary(&report));
-    assert!(report.failures.is_empty() && report.calls > 0, "{}", summary(&report));
+    nothing_fails(&workload_on(start, actions));
+}
+
+fn nothing_fails(report: &Report) {
+    println!("{}", summary(report));
+    assert!(report.failures.is_empty() && report.calls > 0, "{}", summary(report));
 }
 
 /// `fsync` and `msync` committed a file's size and flushed nothing: what a program had stored
@@ -22,4 +27,13 @@ fn a_sync_makes_stores_through_mappings_durable() {
     // The sync comes when the file was closed by all, and was opened again.
     let sync = Action::Sync { slot: 2, data_only: false };
     holds("mixed", &[open("b", 1), store, close(1), open("b", 2), sync]);
+}
+
+/// A process died while it made a file without a name (`O_TMPFILE`): it had written into its
+/// description which inode that is for, and had not counted the reference yet. The sweep of its
+/// burial spared the inode for the description's sake, then the description was put back as one
+/// that had never counted: nobody freed the inode until the next death.
+#[test]
+fn a_file_that_was_being_made_without_a_name_goes_with_its_maker() {
+    nothing_fails(&deaths::everywhere("temporary"));
 }

@@ -7,6 +7,7 @@
 
 use crate::Result;
 use crate::file::File;
+use crate::inject::{Bug, injected};
 use crate::inode::{
     Current, Inode, LIVE_BEYOND, LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED, LIVE_WRITTEN,
 };
@@ -79,6 +80,10 @@ impl Volume {
         if let Some((size, mtime)) = lazy {
             let flags = file.current.flags | LIVE_DIRTY | LIVE_WRITTEN;
             file.current = Current { size, mtime, ctime: mtime, flags };
+        }
+        if injected(Bug::RecoveryTouchesTimes) {
+            file.current.mtime = crate::volume::now();
+            file.current.flags |= LIVE_DIRTY;
         }
         op.settle_lazy(&file, identity.flags & FLAG_KEEP == 0)?;
         op.end()

@@ -16,6 +16,7 @@ use crate::Result;
 use crate::edit::{Change, Target};
 use crate::file::{File, Source};
 use crate::file_write::{Care, Writer};
+use crate::inject::{Bug, injected};
 use crate::layout::{BLOCK, FLAG_KEEP, IDENTITY, Identity, SIZE_MAX};
 use crate::op::Op;
 use crate::volume::Volume;
@@ -115,7 +116,7 @@ impl Writer<'_, '_, '_> {
 
     fn attach_unwritten(&mut self, first: u64, last: u64) -> Result<()> {
         for (logical, block, blocks) in self.allocate(first, last, None)? {
-            let to = Target::Leaf { block, unwritten: true };
+            let to = Target::Leaf { block, unwritten: !injected(Bug::JunkShown) };
             self.change(Change { logical, blocks, to, frees: true });
         }
         Ok(())

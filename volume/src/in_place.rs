@@ -8,6 +8,7 @@
 //! Locks: the inode's.
 
 use crate::file::{File, Source};
+use crate::inject::{Bug, injected};
 use crate::layout::BLOCK;
 use crate::op::Op;
 use crate::{Mode, Result};
@@ -43,12 +44,14 @@ impl Op<'_> {
             self.settle_tail(file)?;
         }
         let stored = source.stream(&volume.region, from, place, length)?;
-        self.pend(stored);
+        if !injected(Bug::DataNotFenced) {
+            self.pend(stored);
+        }
         let mut next = file.written(end.max(size));
         let commits = volume.mode != Mode::Posix && end > volume.durable_size(file)?;
         if commits {
             self.publish_size(&file.sizing(&next))?;
-        } else {
+        } else if !injected(Bug::DataNotFenced) {
             let _ = self.fence();
         }
         volume.mark_current(file, &mut next, commits)?;

@@ -60,12 +60,30 @@ pub enum Bug {
     SuperblocksAtOnce,
     /// Recovery believes a summed slot whose bytes are not there.
     SumNotAsked,
+    /// A transaction's call returns before its new number is durable.
+    NumberNotFenced,
+    /// Bytes that overwrite others in place are in flight when the call returns.
+    DataNotFenced,
+    /// Blocks that `fallocate` attaches count as written.
+    JunkShown,
+    /// Bytes that a slot sums change before a slot without a sum stands.
+    TailNotSettled,
+    /// A sync does not flush what was stored through mappings.
+    StoresNotFlushed,
+    /// Recovery gives the files that it settles its own time.
+    RecoveryTouchesTimes,
+    /// Recovery cuts files off before the free map is there, and loses what that freed.
+    SettledBeforeMap,
+    /// Who recovers a dead process does not flush what that one had committed.
+    DeadNotFlushed,
+    /// Who recovers a dead process does not flush the bytes that its slot sums.
+    DeadTailNotFlushed,
 }
 
 impl Bug {
     /// All of them.
     #[cfg(feature = "inject")]
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 34] = [
         Self::SizeBeforeData,
         Self::WordsBeforeBytes,
         Self::WordBeforeNode,
@@ -91,6 +109,15 @@ impl Bug {
         Self::NeverDirty,
         Self::SuperblocksAtOnce,
         Self::SumNotAsked,
+        Self::NumberNotFenced,
+        Self::DataNotFenced,
+        Self::JunkShown,
+        Self::TailNotSettled,
+        Self::StoresNotFlushed,
+        Self::RecoveryTouchesTimes,
+        Self::SettledBeforeMap,
+        Self::DeadNotFlushed,
+        Self::DeadTailNotFlushed,
     ];
 }
 

@@ -171,7 +171,9 @@ impl Op<'_> {
         line[..8].copy_from_slice(&word.to_le_bytes());
         let pending = region.commit_line(lane_offset(lane), &line, durable)?;
         // PERSIST: the locks may be released only when the commit is durable.
-        let _ = pending.fence();
+        if !injected(Bug::NumberNotFenced) {
+            let _ = pending.fence();
+        }
         self.transaction = Transaction::default();
         Ok(())
     }

@@ -15,6 +15,7 @@ use crate::Result;
 use crate::edit::{Change, Changes, Target};
 use crate::file::File;
 use crate::file_write::{Care, Writer};
+use crate::inject::{Bug, injected};
 use crate::inode::{LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED};
 use crate::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::op::Op;
@@ -67,6 +68,9 @@ impl<'v> Op<'v> {
     /// Flushes the lines of `[from, to)` of a file, whoever stored to them through a mapping. Pended.
     pub(crate) fn flush_stores(&mut self, file: &File<'v>, from: u64, to: u64) -> Result<()> {
         let (mut at, end) = (from / BLOCK, to.min(file.current.size).div_ceil(BLOCK));
+        if injected(Bug::StoresNotFlushed) {
+            return Ok(());
+        }
         while at < end {
             let run = file.map.run(at, end - at)?;
             if run.is_written() {

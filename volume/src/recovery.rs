@@ -85,7 +85,15 @@ impl Volume {
         done.inodes = files + directories + others;
         done.metadata_bytes = metadata_blocks * BLOCK;
         let begun = Instant::now();
+        let mut stale =
+            injected(Bug::SettledBeforeMap).then(|| Mark::new(self, Depth::Structure, 1));
+        if let Some(mark) = &mut stale {
+            mark.run(&[], &mut |_, _| {});
+        }
         done.settled = self.settle_ends(&rebuilt)?;
+        if let Some(mark) = stale {
+            self.publish(mark.reached())?;
+        }
         done.settle = begun.elapsed();
         Ok(done)
     }

@@ -98,7 +98,7 @@ impl Op<'_> {
     /// As [`Op::settle_tail`], for who fences once more before the first of those bytes changes.
     /// Tells whether there is anything to fence.
     pub(crate) fn pend_settled_tail(&mut self, file: &File<'_>) -> Result<bool> {
-        if file.current.flags & LIVE_SUMMED == 0 {
+        if file.current.flags & LIVE_SUMMED == 0 || injected(Bug::TailNotSettled) {
             return Ok(false);
         }
         let (volume, generation) = (self.volume, file.identity.generation);
@@ -150,6 +150,9 @@ impl Volume {
         let Ok((commit, _)) = self.commit_line(inode, identity.generation) else { return Ok(()) };
         let file = identity.kind() == Some(Kind::File);
         let Some(tail) = commit.tail().filter(|_| file) else { return Ok(()) };
+        if injected(Bug::DeadTailNotFlushed) {
+            return Ok(());
+        }
         self.each_tail_piece(inode, &identity, tail, &mut |at, _, take| {
             // The caller's fence follows.
             let _ = self.region.flush(at, take as u64);

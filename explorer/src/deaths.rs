@@ -1,0 +1,632 @@
+//! A process dies inside a call, another one goes on, and then power fails.
+//!
+//! Two attachments of one volume stand for two processes. A thread of the first one stops for ever
+//! at a store, a flush, a fence or a change of a shared word inside its call; its attachment is
+//! forsaken, so that the second one finds it dead, as it would a killed process. The second one makes
+//! some calls, mostly on what the dead one was at. Both are in one trace: what the dead one had in
+//! flight no fence of its own makes durable any more. At every point from then on power fails.
+//!
+//! What must be found: the dead one's call done or not done, as the second one's calls have found
+//! it; all calls of the second one that returned; the one in flight before or after. At the end it
+//! looks at everything: what it has seen must be found after any power cut.
+//!
+//! Identities: `mode/class/deaths/CALL@POINT:SEED`. The seed draws the second one's calls.
+
+use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, settings, work};
+use crate::compare::{FileRule, compare, exactly};
+use crate::engine::Engine;
+use crate::explore::{Report, seed_of};
+use crate::judge::{Call, check_volume, exercise, free_space, prefix, remove_all};
+use crate::lab::{Lab, Pinned, Placed, Setting, Told, Volatile, volatile_overlay};
+use crate::model::Model;
+use crate::pairs::{self, Named};
+use crate::random::{Random, moves_unsynced};
+use crate::recover::Recovery;
+use crate::states::{LINE, Limits, Overlay, State, Tracker};
+use crate::workload::{Action, Outcome, SLOTS, System};
+use pmem::trace::Event;
+use pmem::{Class, Hook};
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashSet};
+use std::os::unix::fs::FileExt;
+use std::panic::Location;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use volume::{AttachOptions, Mode, Volume};
+
+/// Places at which each call is ended, at most.
+const PLACES: u64 = 10;
+/// The slots of the one that dies come behind those of the other, in the model.
+const SLOTS_EACH: usize = 4;
+/// A call that takes longer hangs.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Of the judged volumes one in so many is used, and emptied.
+const USED_ONE_IN: u64 = 8;
+
+thread_local! {
+    /// Which process this thread stands for.
+    static PROCESS: Cell<u8> = const { Cell::new(SURVIVOR) };
+}
+const SURVIVOR: u8 = 0;
+const VICTIM: u8 = 1;
+
+/// How the call of the one that dies ended.
+enum Ending {
+    Returned(Outcome),
+    /// Before this.
+    Died(String),
+}
+
+#[derive(Default)]
+struct Inner {
+    events: Vec<Event>,
+    threads: Vec<u8>,
+    volatile: BTreeSet<u64>,
+    /// What the dying one has done in its call so far, and after how much it dies; 0: not yet.
+    count: u64,
+    at: u64,
+    ending: Option<Ending>,
+}
+
+/// Records what both do, and ends one of them.
+#[derive(Default)]
+struct Witness {
+    inner: Mutex<Inner>,
+    ended: Condvar,
+}
+
+impl Witness {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, event: Event) {
+        let mut inner = self.lock();
+        inner.events.push(event);
+        inner.threads.push(PROCESS.get());
+    }
+
+    /// Before everything that happens: the thread that is to die ends here, and nothing on its
+    /// stack is ever cleaned up.
+    fn step(&self, what: &dyn Fn() -> String) {
+        if PROCESS.get() != VICTIM {
+            return;
+        }
+        let mut inner = self.lock();
+        inner.count += u64::from(inner.at != 0);
+        if inner.at == 0 || inner.count != inner.at {
+            return;
+        }
+        inner.ending = Some(Ending::Died(what()));
+        self.ended.notify_all();
+        drop(inner);
+        // SAFETY: ends this thread alone. Its stack stays mapped, and what lies there stays as it is.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+
+    fn wait(&self) -> Told<Ending> {
+        let waits = |inner: &mut Inner| inner.ending.is_none();
+        let (mut inner, _) = self
+            .ended
+            .wait_timeout_while(self.lock(), PATIENCE, waits)
+            .unwrap_or_else(PoisonError::into_inner);
+        inner.at = 0;
+        inner.ending.take().ok_or_else(|| "the call of the one that dies hangs".into())
+    }
+}
+
+impl Hook for Witness {
+    fn store(&self, off: u64, bytes: &[u8], streamed: bool, at: &'static Location<'static>) {
+        self.step(&|| format!("the store at {at}"));
+        self.push(Event::Store { off, bytes: bytes.to_vec(), streamed, at });
+    }
+
+    fn flush(&self, off: u64, at: &'static Location<'static>) {
+        self.step(&|| format!("the flush at {at}"));
+        self.push(Event::Flush { line: off, at });
+    }
+
+    fn fence(&self, at: &'static Location<'static>) {
+        self.step(&|| format!("the fence at {at}"));
+        self.push(Event::Fence { at });
+    }
+
+    fn shared(&self, off: u64) {
+        self.step(&|| format!("a change of the shared word at {off:#x}"));
+        self.lock().volatile.insert(off / LINE * LINE);
+    }
+}
+
+/// What the second one did, and what may be found: for each of the two ways in which the dead one's
+/// call may have ended, unless a result has told that it did not end so.
+struct Step {
+    action: Action,
+    before: [Option<Model>; 2],
+    after: [Option<Model>; 2],
+}
+
+/// Both lives, traced.
+struct Lives {
+    events: Vec<Event>,
+    threads: Vec<u8>,
+    /// Where the second one's calls begin in them.
+    first: usize,
+    steps: Vec<Step>,
+    live: Vec<Overlay>,
+    /// Where the first one died, or that it ended after its call.
+    death: String,
+    /// What it did in its call, as far as it came.
+    count: u64,
+}
+
+/// A volume with two attachments.
+struct Pair<'l> {
+    lab: &'l Lab,
+    setting: Setting,
+    placed: Placed,
+    witness: Arc<Witness>,
+    model: Model,
+    survivor: Engine,
+    volume: Arc<Volume>,
+    lives: Lives,
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn bare(model: &Model) -> Model {
+    let mut model = model.clone();
+    model.close_all();
+    model
+}
+
+impl<'l> Pair<'l> {
+    fn new(lab: &'l Lab, setting: Setting) -> Told<Self> {
+        let placed = lab.placed()?;
+        let witness = Arc::new(Witness::default());
+        let volume = attached(&placed, setting, &witness)?;
+        let survivor = engine_of(&volume, &placed, &witness)?;
+        let mut model = lab.model.clone();
+        // The image was detached orderly: every size in it is durable.
+        model.apply(&Action::SyncAll).map_err(told)?;
+        let (death, count) = (String::new(), 0);
+        let lives = Lives {
+            events: Vec::new(),
+            threads: Vec::new(),
+            first: 0,
+            steps: Vec::new(),
+            live: Vec::new(),
+            death,
+            count,
+        };
+        Ok(Self { lab, setting, placed, witness, model, survivor, volume, lives })
+    }
+
+    /// Both open their files.
+    fn open(&mut self, victim: &mut Engine) -> Told<()> {
+        for action in pairs::opened() {
+            self.survivor.apply(&action).map_err(told)?;
+            PROCESS.set(VICTIM);
+            let opened = victim.apply(&action);
+            PROCESS.set(SURVIVOR);
+            opened.map_err(told)?;
+            self.model.apply(&action).map_err(told)?;
+            self.model.apply(&action.shifted(SLOTS_EACH)).map_err(told)?;
+        }
+        Ok(())
+    }
+
+    /// The first one makes its call and dies in it, or behind it. Gives the models of both endings.
+    fn die(&mut self, call: &Action, point: u64) -> Told<[Option<Model>; 2]> {
+        let volume = attached(&self.placed, self.setting, &self.witness)?;
+        let mut victim = engine_of(&volume, &self.placed, &self.witness)?;
+        self.open(&mut victim)?;
+        self.witness.lock().at = point;
+        let (witness, its_call) = (Arc::clone(&self.witness), call.clone());
+        let thread = std::thread::Builder::new().stack_size(1 << 20);
+        let call_it = move || {
+            PROCESS.set(VICTIM);
+            let outcome = victim.apply(&its_call);
+            drop(victim);
+            witness.lock().ending = Some(Ending::Returned(outcome));
+            witness.ended.notify_all();
+        };
+        thread.spawn(call_it).map_err(told)?;
+        let ending = self.witness.wait()?;
+        self.lives.count = self.witness.lock().count;
+        volume.forsake().map_err(told)?;
+        let mut models = [self.model.clone(), self.model.clone()];
+        let expected = models[1].apply(&call.shifted(SLOTS_EACH));
+        for slot in SLOTS_EACH..SLOTS {
+            for model in &mut models {
+                let _ = model.apply(&Action::Close { slot });
+            }
+        }
+        match ending {
+            Ending::Returned(outcome) if outcome == expected => {
+                self.lives.death = "after its call".into();
+                let [_, after] = models;
+                Ok([None, Some(after)])
+            }
+            Ending::Returned(outcome) => {
+                Err(format!("{call:?} gives {outcome:?}, not {expected:?}"))
+            }
+            Ending::Died(at) => {
+                self.lives.death = format!("before {at}");
+                // SAFETY: the count of the engine on the stack of the thread that has ended, and
+                // that nobody will give back otherwise.
+                unsafe { Arc::decrement_strong_count(Arc::as_ptr(&volume)) };
+                if self.setting.mode != Mode::Strict {
+                    let [mut before, mut after] = models;
+                    let was = before.clone();
+                    before.tear(&after);
+                    after.tear(&was);
+                    models = [before, after];
+                }
+                Ok(models.map(Some))
+            }
+        }
+    }
+
+    fn volatile(&self) -> Told<Overlay> {
+        let inner = self.witness.lock();
+        let line = |&line: &u64| {
+            let mut bytes = [0; LINE as usize];
+            self.placed.file.read_exact_at(&mut bytes, line).map(|()| (line, bytes))
+        };
+        inner.volatile.iter().map(line).collect::<Result<_, _>>().map_err(told)
+    }
+
+    /// The second one makes a call; `models` that it contradicts are dropped.
+    fn go_on(&mut self, action: &Action, models: &mut [Option<Model>; 2]) -> Told<()> {
+        if models.iter().flatten().any(|model| moves_torn(model, action)) {
+            return Ok(());
+        }
+        let before = models.each_ref().map(|model| model.as_ref().map(bare));
+        self.lives.live.push(self.volatile()?);
+        self.witness.push(Event::Mark("begin".into()));
+        let found = self.survivor.apply(action);
+        self.witness.push(Event::Mark("end".into()));
+        self.lives.live.push(self.volatile()?);
+        let mut expected = Vec::new();
+        for model in &mut *models {
+            if let Some(outcome) = model.as_mut().map(|model| model.apply(action))
+                && outcome != found
+            {
+                expected.push(outcome);
+                *model = None;
+            }
+        }
+        if models.iter().all(Option::is_none) {
+            return Err(format!("{action:?} gives {found:?}, not one of {expected:?}"));
+        }
+        let after = models.each_ref().map(|model| model.as_ref().map(bare));
+        self.lives.steps.push(Step { action: action.clone(), before, after });
+        Ok(())
+    }
+
+    /// The second one looks at everything: one model is left.
+    fn look(&mut self, models: &mut [Option<Model>; 2]) -> Told<()> {
+        let mut texts = Vec::new();
+        for model in &mut *models {
+            let Some(one) = model else { continue };
+            if let Err(text) = compare(&self.survivor, &bare(one), &exactly) {
+                texts.push(text);
+                *model = None;
+            }
+        }
+        if models.iter().all(Option::is_none) {
+            return Err(format!("what the second one sees: {}", texts.join("; ")));
+        }
+        check_volume(&self.volume)?;
+        self.go_on(&Action::Stat { path: String::new() }, models)
+    }
+
+    /// The second one closes and removes everything: nothing of the dead one takes any room.
+    fn clean_up(mut self) -> Told<Lives> {
+        let events = {
+            let mut inner = self.witness.lock();
+            (std::mem::take(&mut inner.events), std::mem::take(&mut inner.threads))
+        };
+        (self.lives.events, self.lives.threads) = events;
+        self.survivor.close_all().map_err(told)?;
+        remove_all(&self.survivor)?;
+        // Whoever attaches finds those that nobody has waited for.
+        drop(attached(&self.placed, self.setting, &self.witness)?);
+        emptied(self.lab, &self.volume)?;
+        check_volume(&self.volume)?;
+        Ok(self.lives)
+    }
+}
+
+/// The volume is empty, and all its room is free.
+fn emptied(lab: &Lab, volume: &Volume) -> Told<()> {
+    match free_space(volume)?.abs_diff(lab.free_when_empty) {
+        0 => Ok(()),
+        lost => Err(format!("emptied, {lost} bytes are not free, or free that never were")),
+    }
+}
+
+fn attached(placed: &Placed, setting: Setting, witness: &Arc<Witness>) -> Told<Arc<Volume>> {
+    let options = AttachOptions {
+        mode: setting.mode,
+        class: Some(setting.class),
+        hook: Some(witness.clone()),
+        ..AttachOptions::default()
+    };
+    volume::attach(&placed.path, &options).map_err(told)
+}
+
+fn engine_of(volume: &Arc<Volume>, placed: &Placed, witness: &Arc<Witness>) -> Told<Engine> {
+    let mut engine = Engine::new(volume.clone());
+    let (witness, memory) = (Arc::clone(witness), placed.file.try_clone().map_err(told)?);
+    engine.set_poke(Box::new(move |off, bytes| {
+        witness.store(off, bytes, false, Location::caller());
+        memory.write_all_at(bytes, off).expect("memory that is mapped can be stored to");
+    }));
+    Ok(engine)
+}
+
+/// Bytes that are not certain are not moved: the model does not follow them.
+fn moves_torn(model: &Model, action: &Action) -> bool {
+    moves_unsynced(model, action)
+        || matches!(action, Action::CopyRange { from, .. } if model.is_unsynced(*from))
+}
+
+/// One death: who dies in which call, where, and what the other one does.
+struct Death<'d> {
+    setting: Setting,
+    call: &'d Named,
+    point: u64,
+    seed: u64,
+}
+
+impl Death<'_> {
+    fn id(&self) -> String {
+        let Self { setting, call, point, seed } = self;
+        format!("{}{}@{point}:{seed}", group(*setting), call.0)
+    }
+
+    /// The calls of the one that goes on.
+    fn calls(&self) -> Vec<Action> {
+        let mut random = Random::new(self.seed ^ seed_of(self.call.0));
+        let all = [pairs::data_calls(), pairs::name_calls()];
+        let own = usize::from(all[1].iter().any(|(name, _)| *name == self.call.0));
+        let mut calls = Vec::new();
+        for _ in 0..2 {
+            let which = if random.one_in(3) { 1 - own } else { own };
+            let number = random.below(all[which].len() as u64) as usize;
+            calls.push(all[which][number].1.clone());
+        }
+        if random.one_in(2) {
+            calls.push(Action::Sync { slot: 0, data_only: false });
+        }
+        calls
+    }
+
+    fn live(&self, lab: &Lab, calls: &[Action]) -> Told<Lives> {
+        // The lane and the group of a call are its processor's: the same ones again for the same death.
+        let _pinned = Pinned::to(seed_of(self.call.0) as usize);
+        let mut pair = Pair::new(lab, self.setting)?;
+        let lived = self.live_through(&mut pair, calls);
+        let told = |text| format!("{text}\n  {:?} died {}", self.call.1, pair.lives.death);
+        lived.map_err(told)?;
+        pair.clean_up()
+    }
+
+    fn live_through(&self, pair: &mut Pair<'_>, calls: &[Action]) -> Told<()> {
+        let mut models = pair.die(&self.call.1, self.point)?;
+        pair.lives.first = pair.witness.lock().events.len();
+        if self.seed.is_multiple_of(3) {
+            // Now and then somebody comes by, who finds the dead one at once.
+            let before = models.each_ref().map(|model| model.as_ref().map(bare));
+            pair.lives.live.push(pair.volatile()?);
+            pair.witness.push(Event::Mark("begin".into()));
+            drop(attached(&pair.placed, self.setting, &pair.witness)?);
+            pair.witness.push(Event::Mark("end".into()));
+            pair.lives.live.push(pair.volatile()?);
+            let after = before.clone();
+            pair.lives.steps.push(Step { action: Action::SyncAll, before, after });
+        }
+        for action in calls {
+            pair.go_on(action, &mut models)?;
+        }
+        pair.look(&mut models)
+    }
+
+    /// Explores what power cuts leave; gives what the dead one had done.
+    fn explore(&self, lab: &Lab, calls: &[Action], report: &mut Report) -> Result<u64, String> {
+        let lives = self.live(lab, calls)?;
+        report.calls += 1 + lives.steps.len() as u64;
+        let mut tracker = Tracker::new(&lab.base, &lives.events, self.setting.class);
+        tracker.of_threads(&lives.threads);
+        tracker.skip(lives.first);
+        let (mut seen, mut wrong) = (HashSet::new(), None);
+        let seed = seed_of(&self.id());
+        let limits =
+            if is_long() { Limits::SPARSE } else { Limits { one_in: 3, ..Limits::SPARSE } };
+        tracker.explore(lives.first, &limits, seed, &mut |state, marks| {
+            report.states += 1;
+            if marks == 0 || !seen.insert((state.hash, marks)) {
+                return true;
+            }
+            report.distinct += 1;
+            match self.judge(lab, &lives, state, (marks, report.distinct)) {
+                Ok(nested) => report.nested += nested,
+                Err(text) => wrong = Some(text),
+            }
+            wrong.is_none()
+        });
+        wrong.map_or(Ok(lives.count), Err)
+    }
+
+    fn judge(
+        &self,
+        lab: &Lab,
+        lives: &Lives,
+        state: &State<'_>,
+        (marks, number): (usize, u64),
+    ) -> Told<u64> {
+        let kinds = [Volatile::Before, Volatile::Live, Volatile::Garbage];
+        let kind = kinds[(number % 3) as usize];
+        let mut overlay = volatile_overlay(kind, &lives.live[marks - 1]);
+        overlay.extend(state.overlay());
+        let step = &lives.steps[(marks - 1) / 2];
+        let returned = marks.is_multiple_of(2);
+        let checked = || -> Told<u64> {
+            let (recovery, volume) = Recovery::of(lab, self.setting, overlay, number)?;
+            let mut engine = Engine::new(volume.clone());
+            self.holds(step, &engine, returned)?;
+            check_volume(&volume)?;
+            free_space(&volume)?;
+            if number.is_multiple_of(USED_ONE_IN) {
+                exercise(&mut engine)?;
+                remove_all(&engine)?;
+                emptied(lab, &volume)?;
+            }
+            drop(engine);
+            drop(volume);
+            recovery.crash_again(&|volume| self.holds(step, &Engine::new(volume.clone()), returned))
+        };
+        checked().map_err(|text| {
+            let when = if returned { "after" } else { "during" };
+            let lost = state.lost().join(", ");
+            let (action, name, death) = (&step.action, &state.name, &lives.death);
+            format!(
+                "{text}\n  {:?} died {death}\n  then a crash {when} {action:?}\n  state {name} \
+                 ({kind:?} volatile)\n  lost stores: {lost}",
+                self.call.1
+            )
+        })
+    }
+
+    /// One of the two ways in which the dead one's call may have ended is what is there.
+    fn holds(&self, step: &Step, engine: &Engine, returned: bool) -> Told<()> {
+        let mut texts = Vec::new();
+        let rule: &FileRule<'_> = if self.setting.mode == Mode::Posix { &prefix } else { &exactly };
+        for (before, after) in step.before.iter().zip(&step.after) {
+            let found = match (before, after) {
+                (Some(before), Some(after)) => {
+                    let (action, mode) = (&step.action, self.setting.mode);
+                    let latest = vfs::Nanos::MAX;
+                    Call { before, after, action, mode, latest }.check(engine, returned)
+                }
+                (Some(before), None) if !returned => compare(engine, before, rule),
+                _ => continue,
+            };
+            match found {
+                Ok(()) => return Ok(()),
+                Err(text) => texts.push(text),
+            }
+        }
+        Err(texts.join("; or "))
+    }
+
+    /// The failure as it shows with the fewest calls.
+    fn tell(&self, lab: &Lab, text: String) -> String {
+        let calls = self.calls();
+        let mut told = (text, calls.clone());
+        let shorter = [vec![], vec![calls[0].clone()], vec![calls[1].clone()]];
+        for fewer in shorter {
+            if let Err(text) = self.explore(lab, &fewer, &mut Report::default()) {
+                told = (text, fewer);
+                break;
+            }
+        }
+        let (text, calls) = told;
+        let calls: Vec<String> = calls.iter().map(|action| format!("\n    {action:?}")).collect();
+        let again = crate::sequences::again(&self.id());
+        format!("{}: {text}\n  the other one's calls:{}\n  {again}", self.id(), calls.concat())
+    }
+
+    fn report(&self, lab: &Lab) -> (Report, u64) {
+        let mut report = Report { workloads: 1, ..Report::default() };
+        let calls = self.calls();
+        match self.explore(lab, &calls, &mut report) {
+            Ok(count) => (report, count),
+            Err(text) => {
+                report.failures.push(self.tell(lab, text));
+                (report, 0)
+            }
+        }
+    }
+}
+
+fn group(setting: Setting) -> String {
+    format!("{}/{}/deaths/", setting.mode, setting.class)
+}
+
+/// Explores deaths in all calls of the set, at so many points of each; seeds from `seed` on.
+#[must_use]
+pub fn run(seed: u64, stop: Stop) -> Report {
+    let filter = &Filter::from_environment();
+    let labs = &Labs::new(vec![pairs::start()]);
+    let calls = &pairs::calls();
+    let jobs = settings().into_iter().flat_map(move |setting| {
+        calls.iter().filter_map(move |call| {
+            let id = format!("{}{}", group(setting), call.0);
+            let wanted = filter.takes_some(&id);
+            let work = move |tell: &Tell<'_>| one_call(labs, filter, setting, call, seed, tell);
+            wanted.then(|| Job { id, work: Box::new(work) })
+        })
+    });
+    work(jobs, stop)
+}
+
+/// Explores a death at every point of one call of the set; mode `strict`, class `cache-line`.
+#[must_use]
+pub fn everywhere(name: &str) -> Report {
+    let labs = &Labs::new(vec![pairs::start()]);
+    let calls = pairs::calls();
+    let (Some(call), Ok(lab)) = (calls.iter().find(|call| call.0 == name), labs.lab(0)) else {
+        return Report::failed(format!("{name}: no such call, or no image"));
+    };
+    let setting = settings()[0];
+    let (mut report, count) = Death { setting, call, point: u64::MAX, seed: 1 }.report(lab);
+    for point in 1..=count {
+        report.add(Death { setting, call, point, seed: point }.report(lab).0);
+    }
+    report
+}
+
+/// All deaths in one call; in what promises less, and on the other class, fewer.
+fn one_call(
+    labs: &Labs,
+    filter: &Filter,
+    setting: Setting,
+    call: &Named,
+    seed: u64,
+    tell: &Tell<'_>,
+) -> Report {
+    let lab = match labs.lab(0) {
+        Ok(lab) => lab,
+        Err(text) => return Report::failed(text),
+    };
+    let asked = filter.below(&format!("{}{}@", group(setting), call.0));
+    if let Some(rest) = asked.filter(|_| filter.is_set()) {
+        let (point, seed) = rest.split_once(':').unwrap_or((rest, "0"));
+        let (Ok(point), Ok(seed)) = (point.parse(), seed.parse()) else {
+            return Report::failed(format!("no such death: {rest}"));
+        };
+        return Death { setting, call, point, seed }.report(lab).0;
+    }
+    let full = setting.mode == Mode::Strict && setting.class == Class::CacheLine;
+    let places = match (is_long(), full) {
+        (true, _) => u64::MAX,
+        (false, true) => PLACES,
+        (false, false) => PLACES / 3,
+    };
+    let behind = Death { setting, call, point: u64::MAX, seed };
+    tell(&behind.id());
+    let (mut report, count) = behind.report(lab);
+    let stride = count.div_ceil(places).max(1);
+    // Another phase for each, so that together they meet every kind of point.
+    let first = 1 + seed_of(call.0).wrapping_add(seed) % stride;
+    for (number, point) in (first..=count).step_by(stride as usize).enumerate() {
+        let death = Death { setting, call, point, seed: seed + number as u64 };
+        tell(&death.id());
+        report.add(death.report(lab).0);
+    }
+    report
+}

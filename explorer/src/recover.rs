@@ -1,0 +1,76 @@
+//! Recovering what a crash left: now and then by a process that may use one processor only, now and
+//! then under a trace, to crash again inside the recovery, and recover that.
+
+use crate::judge::check_volume;
+use crate::lab::{Lab, Pinned, Recorder, Setting, Told};
+use crate::states::{Limits, Overlay, Tracker};
+use pmem::trace::Event;
+use std::collections::HashSet;
+use std::sync::Arc;
+use volume::Volume;
+
+/// One image in this many is recovered under a trace, and crashed again inside its recovery.
+const NESTED_EVERY: u64 = 12;
+/// One image in this many is recovered by a process that may use one processor only.
+const PINNED_EVERY: u64 = 16;
+/// States taken inside one recovery.
+const NESTED_MAX: u64 = 16;
+/// Of the second recoveries one in so many is followed by a check of the whole volume.
+const CHECKED_EVERY: u64 = 4;
+
+/// An image that a crash left, and its recovery.
+pub struct Recovery<'l> {
+    lab: &'l Lab,
+    setting: Setting,
+    overlay: Overlay,
+    /// What the recovery stored, if it was traced.
+    events: Option<Vec<Event>>,
+}
+
+impl<'l> Recovery<'l> {
+    /// Recovers an image: the one of this `number` among those of its workload.
+    pub fn of(
+        lab: &'l Lab,
+        setting: Setting,
+        overlay: Overlay,
+        number: u64,
+    ) -> Told<(Self, Arc<Volume>)> {
+        let mut region = lab.crashed(setting, &overlay)?;
+        let recorder = number.is_multiple_of(NESTED_EVERY).then(|| Arc::new(Recorder::default()));
+        if let Some(recorder) = &recorder {
+            region.set_hook(recorder.clone());
+        }
+        let pinned = number.is_multiple_of(PINNED_EVERY);
+        let _pinned = pinned.then(|| Pinned::to((number / 2) as usize));
+        let volume = lab.attach(region, setting)?;
+        let events = recorder.map(|recorder| recorder.trace.take());
+        Ok((Self { lab, setting, overlay, events }, volume))
+    }
+
+    /// Crashes inside the recovery and behind it, if it was traced; `check` judges what is recovered
+    /// then. Gives the number of those crashes.
+    pub fn crash_again(self, check: &dyn Fn(&Arc<Volume>) -> Told<()>) -> Told<u64> {
+        let Self { lab, setting, overlay, events } = self;
+        let Some(mut events) = events else { return Ok(0) };
+        events.push(Event::Mark("recovered".into()));
+        let mut tracker = Tracker::new(&lab.base, &events, setting.class);
+        tracker.start_with(&overlay);
+        let (mut seen, mut count, mut wrong) = (HashSet::new(), 0_u64, None);
+        tracker.explore(0, &Limits::SPARSE, 1, &mut |state, _| {
+            if !seen.insert(state.hash) {
+                return true;
+            }
+            count += 1;
+            let again = || -> Told<()> {
+                let region = lab.crashed(setting, &state.overlay())?;
+                let volume = lab.attach(region, setting)?;
+                check(&volume)?;
+                let checked = count.is_multiple_of(CHECKED_EVERY);
+                if checked { check_volume(&volume) } else { Ok(()) }
+            };
+            wrong = again().err().map(|text| format!("crashed again at {}: {text}", state.name));
+            wrong.is_none() && count < NESTED_MAX
+        });
+        wrong.map_or(Ok(count), Err)
+    }
+}
