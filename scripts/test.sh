@@ -40,6 +40,8 @@ stage() {
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     if [ "$code" -eq 0 ]; then
         printf '   ok: %d passed, %d skipped, %d s\n' "$p" "$s" $((SECONDS - begun))
+        # What the crash explorer went through.
+        grep -ohE '[a-z, ]+: [0-9]+ workloads, .*' "$log" | sed 's/^ */   /'
     else
         printf '   FAILED: %d passed, %d failed, %d s; the end of %s:\n' \
             "$p" "$f" $((SECONDS - begun)) "$log"
@@ -65,7 +67,7 @@ else
 fi
 # One profile for everything: what is tested is what is used, and it is built once.
 stage units cargo test --release --no-fail-fast --workspace --exclude solera-explorer
-stage explorer cargo test --release -p solera-explorer
+stage explorer cargo test --release -p solera-explorer -- --nocapture
 stage injected-bugs cargo test --release -p solera-explorer --features inject --test bugs
 if [ -x tests/programs/run ]; then
     stage programs tests/programs/run
