@@ -12,6 +12,7 @@ use crate::bucket::Dir;
 use crate::chunk::Mask;
 use crate::free_map::bits_of;
 use crate::fsck::check_view;
+use crate::info::info;
 use crate::inode::Inode;
 use crate::journal::lane_offset;
 use crate::layout::{
@@ -21,6 +22,7 @@ use crate::layout::{
 use crate::map::MapItem;
 use crate::mark::Depth;
 use crate::repair::{RepairOptions, repair};
+use crate::snapshot::{SnapshotOptions, snapshot};
 use crate::superblock::{self, FormatOptions, format_region};
 use crate::testing::{Random, file, image, new_node, root};
 use crate::view::View;
@@ -39,6 +41,8 @@ use vfs::{FileSystem, Kind, Mapped, Node, OpenFlags, RenameFlags};
 const STEP: usize = 6;
 /// How long one image may take: a thousand times of what it does.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+const COPY: SnapshotOptions = SnapshotOptions { force: true };
 
 /// Something that can be damaged: where it lies, and whose it is.
 struct Structure {
@@ -243,6 +247,11 @@ impl Base {
         let region = self.region(turn.is_multiple_of(2));
         let lost = self.spoil(&region, recipe, false);
         scratch.hold(&region);
+        let _ = info(&scratch.0);
+        if turn % 8 < 2 {
+            let _ = snapshot(&scratch.0, &scratch.copy(), COPY, &mut |_, _| {});
+            scratch.hold(&region);
+        }
         let wanted = RepairOptions { salvage: turn % 4 < 2, ..RepairOptions::default() };
         let Ok(report) = repair(&scratch.0, &wanted, &mut |_, _| {}) else { return };
         let volume = match attach(&scratch.0, &options(turn)) {
@@ -359,6 +368,11 @@ impl Scratch {
         Self(base.join(format!("solera-damage-{}", std::process::id())))
     }
 
+    /// Where a copy of it is made.
+    fn copy(&self) -> PathBuf {
+        self.0.with_extension("copy")
+    }
+
     /// Makes the file what the region is.
     fn hold(&self, region: &Region) {
         let file = File::create(&self.0).unwrap();
@@ -377,6 +391,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // What is not there need not go.
         let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(self.copy());
         let _ = std::fs::remove_dir_all(self.0.with_extension("solera"));
     }
 }
@@ -435,7 +450,7 @@ fn random_damage_hurts_nothing_else() {
         TURN.store(1000 + turn, Ordering::Relaxed);
         let steps = 1 + random.below(3) as usize * random.below(4) as usize;
         let recipe: Vec<u8> = (0..steps * STEP).map(|_| random.next() as u8).collect();
-        // Each image is attached; each fourth is damaged in use, and another fourth is repaired.
+        // Each image is checked and attached; some are damaged in use as well, some are repaired.
         base.run(&recipe, turn);
         match if long { turn % 2 } else { turn / 2 % 4 } {
             0 => base.run_attached(&recipe, turn),
