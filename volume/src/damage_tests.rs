@@ -42,7 +42,7 @@ const STEP: usize = 6;
 /// How long one image may take: a thousand times of what it does.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-const COPY: SnapshotOptions = SnapshotOptions { force: true };
+const COPY: SnapshotOptions = SnapshotOptions { force: true, keep_uuid: false };
 
 /// Something that can be damaged: where it lies, and whose it is.
 struct Structure {
