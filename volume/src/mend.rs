@@ -186,6 +186,13 @@ impl Volume {
         self.mend_word(occupancy_at(at.block), checked(bucket.occupancy & !entry.mask()))
     }
 
+    /// Whether an entry says that it leads to a directory.
+    pub(crate) fn leads_to_directory(&self, at: EntryAt) -> bool {
+        let bucket = self.read_bucket(at.dir, at.block);
+        let entry = bucket.and_then(|bucket| self.read_entry(&bucket, at.slot));
+        entry.is_ok_and(|entry| entry.target.kind == Kind::Directory)
+    }
+
     /// Puts a node's word back from the equal ones of its cell, or empties it.
     fn mend_dir_word(&self, dir: Dir, at: u64, lo: u64, level: usize) -> Result<()> {
         let (node, index) = (at / BLOCK, (at % BLOCK / 8) as usize);

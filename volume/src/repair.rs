@@ -205,9 +205,15 @@ impl Repair<'_> {
     }
 
     fn mend_with(&mut self, fault: FsckFault, reached: &Reached) -> Result<bool> {
+        let hides = match fault.action {
+            Action::Bucket { .. } | Action::DirWord { .. } => true,
+            // A directory that is given up: what it holds is sound, and has no other name.
+            Action::Entry { at } => self.volume.leads_to_directory(at),
+            _ => false,
+        };
         let done = self.volume.mend_or_skip(&fault.action, reached)?;
         if done {
-            self.hidden |= matches!(fault.action, Action::Bucket { .. } | Action::DirWord { .. });
+            self.hidden |= hides;
             self.mended.push(fault);
         }
         Ok(done)
