@@ -1,4 +1,5 @@
-//! Private views of what the kernel maps shared only (device-dax): copy-on-write by ourselves.
+//! Private views of regions. Files are mapped privately; what the kernel maps shared only (device-dax) is
+//! copied on write by ourselves.
 //!
 //! The device is mapped read-only. A guarded store into it faults, and the handler puts a private copy
 //! of the piece (2 MiB, or what the device is aligned to) in its place; then the store is made again.
@@ -13,9 +14,14 @@
 
 use crate::copy;
 use crate::cpu::dispatch;
+use crate::region::Region;
+use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Source};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use std::ffi::c_void;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Views of one process at a time.
@@ -124,6 +130,49 @@ fn copy_piece(view: &View, address: usize) -> Result<(), Errno> {
         copied.write(1);
     }
     Ok(())
+}
+
+impl Region {
+    /// A private, copy-on-write view of a file: what is stored here never reaches the file. For the
+    /// crash explorer, which continues one image in many ways.
+    pub fn private_view(file: OwnedFd) -> Result<Region, OpenError> {
+        let name = Path::new("(private view)");
+        let device = rustix::fs::fstat(&file)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
+        if device {
+            let source = source::probe(name, file, &OpenOptions::default())?;
+            return Region::copying_view(name, source);
+        }
+        let len = rustix::fs::fstat(&file)
+            .map_err(|errno| OpenError::new(name, errno, errno.to_string(), "open it for reading"))?
+            .st_size as u64;
+        let source = Source {
+            fd: file,
+            len,
+            device: false,
+            class: Class::Volatile,
+            reason: "a private view".to_owned(),
+            // What is never stored to needs no memory of its own, however large the file is.
+            flags: MapFlags::PRIVATE | MapFlags::NORESERVE,
+            align: PAGE as usize,
+            unit: PAGE,
+        };
+        Region::map(None, name, source, &OpenOptions { write: true, ..OpenOptions::default() })
+    }
+
+    /// A private view of what cannot be mapped privately: pieces are copied when they are stored to.
+    pub(crate) fn copying_view(name: &Path, source: Source) -> Result<Region, OpenError> {
+        let piece = source.align;
+        let mut region = Region::map(None, name, source, &OpenOptions::default())?;
+        add(region.base(), (region.len() as usize).next_multiple_of(piece), piece).map_err(
+            |errno| {
+                let found = format!("a view of it gave: {errno}");
+                OpenError::new(name, errno, found, "end other views of devices")
+            },
+        )?;
+        region.become_private();
+        Ok(region)
+    }
 }
 
 #[cfg(test)]

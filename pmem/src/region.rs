@@ -234,53 +234,8 @@ impl Region {
         region
     }
 
-    /// A private, copy-on-write view of a file: what is stored here never reaches the file. For the
-    /// crash explorer, which continues one image in many ways.
-    pub fn private_view(file: OwnedFd) -> Result<Region, OpenError> {
-        let name = Path::new("(private view)");
-        let device = rustix::fs::fstat(&file).is_ok_and(|stat| {
-            rustix::fs::FileType::from_raw_mode(stat.st_mode)
-                == rustix::fs::FileType::CharacterDevice
-        });
-        if device {
-            let source = source::probe(name, file, &OpenOptions::default())?;
-            return Region::copying_view(name, source);
-        }
-        let len = rustix::fs::fstat(&file)
-            .map_err(|errno| OpenError::new(name, errno, errno.to_string(), "open it for reading"))?
-            .st_size as u64;
-        let source = Source {
-            fd: file,
-            len,
-            device: false,
-            class: Class::Volatile,
-            reason: "a private view".to_owned(),
-            // What is never stored to needs no memory of its own, however large the file is.
-            flags: MapFlags::PRIVATE | MapFlags::NORESERVE,
-            align: PAGE as usize,
-            unit: PAGE,
-        };
-        Region::map(None, name, source, &OpenOptions { write: true, ..OpenOptions::default() })
-    }
-
-    /// A private view of what cannot be mapped privately: pieces are copied when they are stored to.
-    pub(crate) fn copying_view(name: &Path, source: Source) -> Result<Region, OpenError> {
-        let piece = source.align;
-        let mut region = Region::map(None, name, source, &OpenOptions::default())?;
-        device_view::add(region.base, region.space, piece).map_err(|errno| {
-            let found = format!("a view of it gave: {errno}");
-            OpenError::new(name, errno, found, "end other views of devices")
-        })?;
-        // From here on the mapping can be stored to, and is private.
-        region.writable = true;
-        region.map_flags = MapFlags::PRIVATE;
-        region.class = Class::Volatile;
-        "a private view".clone_into(&mut region.reason);
-        Ok(region)
-    }
-
     /// Maps what was found.
-    fn map(
+    pub(crate) fn map(
         path: Option<&Path>,
         name: &Path,
         source: Source,
@@ -433,6 +388,14 @@ impl Region {
     /// How the class was found.
     pub fn class_reason(&self) -> &str {
         &self.reason
+    }
+
+    /// From here on stores stay in this process (`device_view`).
+    pub(crate) fn become_private(&mut self) {
+        self.writable = true;
+        self.map_flags = MapFlags::PRIVATE;
+        self.class = Class::Volatile;
+        "a private view".clone_into(&mut self.reason);
     }
 
     /// Treats the region as `class` from here on: for the crash explorer and for tests.
