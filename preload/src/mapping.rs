@@ -153,7 +153,17 @@ fn back(process: &Process, map: &mut Mapping, from: usize) -> Result<(), Errno> 
     if !map.shared && !process.fs.can_map().1 {
         return copy_in(process, map, from, (first, last));
     }
-    let pieces = process.fs.map(map.desc, first, last - first, map.usage())?;
+    let wanted = |usage| process.fs.map(map.desc, first, last - first, usage);
+    let pieces = match wanted(map.usage()) {
+        // The volume has no room for the holes: they are shown as the zeros that they are, and stay
+        // so here. Nothing may be stored there.
+        Err(Errno::NOSPC) if map.usage() == Mapped::Read => {
+            let pieces = wanted(Mapped::Private)?;
+            map.may_write = false;
+            pieces
+        }
+        pieces => pieces?,
+    };
     if pieces.len() > PIECES_MAX {
         return Err(Errno::NOMEM);
     }

@@ -30,6 +30,11 @@ fn mapping() {
 }
 
 #[test]
+fn sparse_files_are_mapped() {
+    same("sparse");
+}
+
+#[test]
 fn limits() {
     same("limits");
 }

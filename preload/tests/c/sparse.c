@@ -1,0 +1,27 @@
+// A sparse file, larger than the file system it lies on, is mapped to be read: its holes are zeros.
+#include "say.h"
+
+int main(int argc, char **argv) {
+    enter(argc, argv);
+    const off_t size = (off_t)4 << 30;
+    int fd = open("sparse", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(ftruncate(fd, size));
+    SAY(pwrite(fd, "begins", 6, 0));
+    SAY(pwrite(fd, "middle", 6, size / 2 - 3));
+    SAY(pwrite(fd, "ends", 4, size - 4));
+    char *map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    WORKS(map);
+    SAY_TEXT(map);
+    SAY_TEXT(map + size / 2 - 3);
+    SAY(memcmp(map + size - 4, "ends", 4));
+    SAY(map[1 << 20] + map[size - 4097]);
+    SAY(pwrite(fd, "again", 5, size / 2 - 3));
+    SAY_TEXT(map + size / 2 - 3);
+    SAY(munmap(map, size));
+    int other = open("sparse", O_RDONLY);
+    map = mmap(NULL, 8192, PROT_READ, MAP_SHARED, other, size / 2 - 4096);
+    SAY_TEXT(map + 4093);
+    SAY(mprotect(map, 4096, PROT_READ | PROT_WRITE));
+    SAY(munmap(map, 8192));
+    return 0;
+}
