@@ -18,7 +18,7 @@ fail() {
 
 # Programs and libraries that only tests and `solera bench mount` need: they skip themselves without.
 wished=(
-    bindfs:bindfs rsync:rsync perl:perl redis-cli:redis-tools fio:fio cpio:cpio
+    bindfs:bindfs stress-ng:stress-ng rsync:rsync perl:perl redis-cli:redis-tools fio:fio cpio:cpio
     zip:zip unzip:unzip setfattr:attr openssl:openssl g++:g++ javac:default-jdk-headless
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
 )
@@ -35,6 +35,7 @@ missing() {
     for pair; do
         case ${pair%%:*} in
         *.h) [ -e "/usr/include/${pair%%:*}" ] ;;
+        /*) [ -e "${pair%%:*}" ] ;;
         *) PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" > /dev/null ;;
         esac || printf '%s\n' "${pair##*:}"
     done
@@ -62,6 +63,12 @@ install() {
 
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
+
+# Debian's Python has its own tests in a package that is named after its version.
+if [ -x /usr/bin/python3 ]; then
+    python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    wished+=("/usr/lib/python$python/test/test_os.py:libpython$python-testsuite")
+fi
 
 mapfile -t packages < <(missing "${needed[@]}" stdio.h:libc6-dev)
 if [ ${#packages[@]} -gt 0 ]; then

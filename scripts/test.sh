@@ -75,6 +75,9 @@ fi
 # Boots a guest some times: about two minutes.
 stage machine-crashes tests/vm/run
 grep '^skipped: ' "$logs/machine-crashes.log" | sed 's/^/   /'
+if [ -x tests/conformance/run ]; then
+    stage conformance tests/conformance/run
+fi
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -1,4 +1,5 @@
-// A sparse file, larger than the file system it lies on, is mapped to be read: its holes are zeros.
+// A sparse file, larger than the file system it lies on, is mapped to be read: its holes are zeros. A
+// file that a pipe fills grows under its mapping.
 #include "say.h"
 
 int main(int argc, char **argv) {
@@ -23,5 +24,11 @@ int main(int argc, char **argv) {
     SAY_TEXT(map + 4093);
     SAY(mprotect(map, 4096, PROT_READ | PROT_WRITE));
     SAY(munmap(map, 8192));
+    int ends[2], filled = open("filled", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    map = mmap(NULL, 8192, PROT_READ, MAP_SHARED, filled, 0);
+    SAY(pipe(ends));
+    SAY(write(ends[1], "piped", 5));
+    SAY(splice(ends[0], NULL, filled, NULL, 5, 0));
+    SAY_TEXT(map);
     return 0;
 }
