@@ -20,6 +20,10 @@ Two commands from nothing to a program on a volume:
   solera format --size 4G /dev/shm/v.pm
   solera run --volume /dev/shm/v.pm --at /pm -- sqlite3 /pm/my.db
 
+For every program and every user:
+  solera mount /dev/shm/v.pm /mnt/pm
+  solera run -- sqlite3 /mnt/pm/my.db       and faster by this
+
 Each command has its own --help with examples.";
 
 #[derive(Subcommand)]
@@ -102,7 +106,9 @@ pub struct InfoArgs {
 /// Run a program that sees the volume under a path.
 ///
 /// The program is not changed in any way: the volume appears to it, and to every program it starts,
-/// as the directory given by --at, which need not exist.
+/// as the directory given by --at, which need not exist. A volume that is mounted (`solera mount`)
+/// appears where it is mounted: of several the one that the working directory lies in, or that the
+/// program's arguments speak of. What cannot be preloaded then uses the mount.
 #[derive(Args)]
 #[command(after_help = "\
 Modes (what holds after a power cut; after the end of a process everything holds, always):
@@ -111,7 +117,7 @@ Modes (what holds after a power cut; after the end of a process everything holds
   strict  and all of it or nothing: each call is atomic
 
 Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run
-or would not see the volume (statically linked, Go, set-user-id), 127 if it was not found.
+or would not see the volume (statically linked, Go, set-user-id; not mounted), 127 if it was not found.
 
 Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
 library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
@@ -123,10 +129,11 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them for
                          sockets or for files outside only; on a volume's files they fail or hang
                          (not set: they say ENOSYS, and programs use threads instead)
-  SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
+  SOLERA_MOUNTED, SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
 LD_PRELOAD gets the library first, and keeps what else is in it.
 
 Examples:
+  solera mount v.pm /mnt/pm && solera run -- sqlite3 /mnt/pm/my.db
   solera run --volume v.pm --at /pm -- sqlite3 /pm/my.db
   solera run --volume v.pm --at /pm -- bash          a shell; everything it starts sees /pm
   solera run --volume v.pm --at /pm --report -- tar xf a.tar -C /pm
@@ -138,12 +145,13 @@ Examples:
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
                                                      the debugger alone sees no volume")]
 pub struct RunArgs {
-    /// The volume's file or device.
+    /// The volume's file or device [default: the one that is mounted where the program works].
     #[arg(long)]
-    pub volume: PathBuf,
-    /// The path under which the program sees the volume: absolute; nothing, or an empty directory.
+    pub volume: Option<PathBuf>,
+    /// The path under which the program sees the volume: absolute; nothing, or an empty directory, or
+    /// where it is mounted [default: there].
     #[arg(long, value_name = "PREFIX")]
-    pub at: PathBuf,
+    pub at: Option<PathBuf>,
     /// What a write promises: posix, sync or strict.
     #[arg(long, default_value = "strict", value_parser = ["posix", "sync", "strict"])]
     pub mode: String,

@@ -1,7 +1,8 @@
 //! The working directory: `chdir`, `fchdir`, `getcwd` and its kin; `chroot` is refused.
 //!
-//! While the working directory is on the volume, the kernel's is a *removed* directory: a relative
-//! path that slips past us finds nothing and creates nothing.
+//! While the working directory is on a volume that is mounted, it is the kernel's as well. Else the
+//! kernel's is a *removed* directory: a relative path that slips past us finds nothing and creates
+//! nothing.
 
 use std::ffi::{CString, c_char, c_int};
 
@@ -11,6 +12,7 @@ use vfs::{Attr, Errno, Node};
 
 use crate::entry::{DONE, Served, Stop, interpose};
 use crate::fdtable;
+use crate::mounted;
 use crate::paths::{self, Target};
 use crate::pointers::{Bytes, Text};
 use crate::process::{Cwd, Process};
@@ -19,7 +21,7 @@ use crate::process::{Cwd, Process};
 fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
     paths::require_directory(attr)?;
     process.cred().check(attr, EXECUTE)?;
-    if process.cwd().node.is_none() {
+    if !mounted::enter(process, attr.node) && (process.mounted || process.cwd().node.is_none()) {
         leave_kernel_directory(process)?;
     }
     process.set_cwd(Cwd { node: Some(attr.node), path: Vec::new() });
@@ -41,10 +43,11 @@ fn leave_kernel_directory(process: &Process) -> Result<(), Errno> {
 }
 
 /// The kernel's working directory has changed, or is in use again.
-fn entered_kernel_directory(process: &Process) {
+pub fn entered_kernel_directory(process: &Process) {
     let path = rustix::process::getcwd(Vec::new());
     let path = path.map_or_else(|_| Vec::new(), CString::into_bytes);
-    process.set_cwd(Cwd { node: None, path });
+    let node = mounted::working_directory(process, &path);
+    process.set_cwd(Cwd { node, path });
 }
 
 /// The working directory's path, as the program asks for it.

@@ -2,12 +2,12 @@
 //! descriptors in hand-over form and the working directory, whatever environment the program
 //! passes.
 //!
-//! A file on the volume cannot be executed by the kernel: a script is run by its interpreter, a
-//! binary through a copy in memory.
+//! A file on a volume that is not mounted cannot be executed by the kernel: a script is run by its
+//! interpreter, a binary through a copy in memory.
 //!
-//! A program that cannot be preloaded runs if it would inherit nothing of the volume; then this
-//! process's place on the volume ends with its image. Otherwise it is refused before the exec, with
-//! a message and `EACCES`.
+//! A program that cannot be preloaded gets descriptors of the mount in place of ours. Without a mount it
+//! runs if it would inherit nothing of the volume, and is refused before the exec otherwise, with a
+//! message and `EACCES`. This process's place on the volume ends with its image.
 //!
 //! No locks are held across the system call.
 
@@ -22,6 +22,7 @@ use crate::entry::{Served, Stop, interpose, outside};
 use crate::fdtable;
 use crate::handover;
 use crate::loadable;
+use crate::mounted;
 use crate::paths::{self, Target};
 use crate::pointers::{Out, Text};
 use crate::process::Process;
@@ -149,6 +150,9 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
     }
     if !first[..length].starts_with(b"\x7fELF") {
         return Err(Errno::NOEXEC);
+    }
+    if mounted::leads_to(process, path, attr.node) {
+        return Ok(Image::plain(paths::c_text(path)?));
     }
     report::fell_back("execve", "binary-copied-to-memory");
     let memory = copy_to_memory(process, attr, path)?;
@@ -281,17 +285,24 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
     result.unwrap_or_else(|errno| errno)
 }
 
-/// What a program that cannot be preloaded would get of the volume.
+/// What a program that cannot be preloaded would get of the volume, and cannot use.
 fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<String> {
     let kept = |fd| {
         rustix::io::fcntl_getfd(fdtable::borrow(fd))
             .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
     };
-    if let Some((fd, _)) = fdtable::all().find(|&(fd, _)| kept(fd)) {
+    let unusable =
+        |fd, desc| kept(fd) && !(process.mounted && mounted::give(process, fd, desc).is_ok());
+    if let Some((fd, _)) = fdtable::all().find(|&(fd, desc)| unusable(fd, desc)) {
         return Some(format!("descriptor {fd}, which it would inherit, is a file there"));
     }
-    if process.cwd().node.is_some() {
+    if let Some(node) = process.cwd().node
+        && !mounted::leads_to(process, b".", node)
+    {
         return Some("its working directory is there".to_owned());
+    }
+    if process.mounted {
+        return None;
     }
     let given = arguments.iter().skip(1).filter_map(|text| text.bytes().ok());
     let mut texts = image.leading.iter().skip(1).map(CString::as_bytes).chain(given);

@@ -190,6 +190,10 @@ fn access(process: &Process) -> &'static str {
 /// `mounts` with a line for the volume.
 fn with_table_line(process: &Process, list: &[u8]) -> Vec<u8> {
     let mut text = list.to_vec();
+    if process.mounted {
+        // The kernel lists it.
+        return text;
+    }
     text.extend_from_slice(&source(process));
     text.push(b' ');
     text.extend_from_slice(&escaped(&process.prefix));
@@ -199,6 +203,9 @@ fn with_table_line(process: &Process, list: &[u8]) -> Vec<u8> {
 
 /// `mountinfo` with a line for the volume: a child of the mount that its prefix lies on.
 fn with_mount(process: &Process, list: &[u8]) -> Vec<u8> {
+    if process.mounted {
+        return list.to_vec();
+    }
     let prefix = escaped(&process.prefix);
     let (mut highest, mut parent, mut longest) = (0_u64, 0_u64, 0);
     for line in list.split(|&byte| byte == b'\n') {

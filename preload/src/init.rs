@@ -2,10 +2,10 @@
 //! image before this one had.
 //!
 //! The environment says all (`solera run` sets it): `SOLERA_VOLUME`, `SOLERA_AT`, `SOLERA_MODE`,
-//! `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_GUARD`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`,
-//! and after an exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing is served, nor in
-//! a program that is named in `SOLERA_BYPASS`. If the volume cannot be attached, the program does
-//! not run: message, exit code 125.
+//! `SOLERA_MOUNTED`, `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_GUARD`, `SOLERA_KERNEL_AIO`,
+//! `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing is
+//! served, nor in a program that is named in `SOLERA_BYPASS`. If the volume cannot be attached, the
+//! program does not run: message, exit code 125.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,12 +17,14 @@ use pmem::InternalFd;
 use rustix::fs::{Mode, OFlags};
 use volume::{AttachOptions, Volume};
 
+use crate::cwd;
 use crate::entry::Inside;
 use crate::fdtable;
 use crate::fork;
 use crate::handover;
 use crate::lifecycle;
 use crate::limit;
+use crate::mounted;
 use crate::process::Process;
 use crate::report;
 use crate::rings;
@@ -215,6 +217,7 @@ fn attach(path: &[u8]) -> Result<Process, String> {
         None => volume::attach(&path, &AttachOptions { mode, ..AttachOptions::default() })
             .map_err(|error| error.to_string())?,
     };
+    let mount = mounted::device(path.as_os_str().as_bytes(), &prefix);
     let anchor = volume.anchor().ok_or("the volume has no anchor directory")?;
     let anchor = volume
         .inherited_anchor()
@@ -241,6 +244,9 @@ fn attach(path: &[u8]) -> Result<Process, String> {
     process.library = library_path();
     process.program =
         variable(handover::PROGRAM).and_then(|said| handover::take_program(&process, &said));
+    if let Some(device) = mount {
+        (process.device, process.mounted) = (device, true);
+    }
     IN_FLIGHT.store(in_flight, Ordering::Relaxed);
     Ok(process)
 }
@@ -292,6 +298,9 @@ fn inherit(process: &Process) {
         // The old image's locks are this one's.
         process.record_locks.store(resumed, Ordering::Relaxed);
         handover::take_over(process, resumed, &held.unwrap_or_default(), cwd.as_deref());
+    }
+    if process.mounted && process.cwd().node.is_none() {
+        cwd::entered_kernel_directory(process);
     }
     forget_handover();
 }

@@ -46,6 +46,7 @@ mod loader;
 mod lock;
 mod mapping;
 mod messages;
+mod mounted;
 mod names;
 mod open;
 mod openat2;

@@ -65,7 +65,11 @@ pub fn open_found(
     if let Some(attr) = special_target(process, target)?
         && flags & libc::O_PATH == 0
     {
-        return special::open(process, &attr, flags).map(Ok);
+        let path = match target {
+            Target::Volume(found) if process.mounted => paths::name_of(process, found).ok(),
+            _ => None,
+        };
+        return special::open(process, &attr, path.as_deref(), flags).map(Ok);
     }
     // As in the kernel, without a number nothing is made or emptied.
     let number = match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE) {

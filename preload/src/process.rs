@@ -57,6 +57,8 @@ pub struct Process {
     internal: Vec<AtomicI32>,
     /// `st_dev`.
     pub device: u64,
+    /// The prefix is a mount of the volume.
+    pub mounted: bool,
     /// The variables that a new image needs, as they stand in the environment: `NAME=value`.
     pub environment: Vec<Vec<u8>>,
     /// This library's file.
@@ -103,6 +105,7 @@ impl Process {
             anchor_identity: (stat.st_dev, stat.st_ino),
             internal,
             device,
+            mounted: false,
             environment,
             library: Vec::new(),
             program: None,

@@ -4,7 +4,7 @@
 //! named by the node's inode and generation, so it follows renames and hard links. The program is
 //! told the name that it gave, as far as this process knows it. Permissions are the node's; the
 //! anchor directory's hold as well. What a crash leaves there is replaced when its name is used
-//! again.
+//! again. On a volume that is mounted all this is the kernel's own, by the mount.
 //!
 //! Locks: `NAMES` only while the structure lock is held, which `fork` takes: a child never finds it
 //! held by a thread that it does not have.
@@ -104,6 +104,10 @@ pub fn destination(
     len: socklen_t,
 ) -> Result<Option<Real>, Stop> {
     let Some(path) = path_of(address, len) else { return Ok(None) };
+    if process.mounted {
+        // The kernel finds it by the mount.
+        return Ok(None);
+    }
     let attr = match paths::resolve(process, libc::AT_FDCWD, &path, true)? {
         Target::Kernel => return Ok(None),
         Target::Elsewhere(path) => return Ok(Some(Real::new(path.as_bytes())?)),
@@ -207,7 +211,7 @@ type Len = Out<socklen_t>;
 
 interpose! {
     fn [bind](socket: c_int, address: Address, len: socklen_t) -> c_int = |process, kernel| {
-        let path = path_of(address, len).ok_or(Stop::Kernel)?;
+        let path = path_of(address, len).filter(|_| !process.mounted).ok_or(Stop::Kernel)?;
         let bind = |real: &Real| kernel(socket, real.parts().0, real.parts().1);
         match paths::resolve(process, libc::AT_FDCWD, &path, false)? {
             Target::Kernel => Err(Stop::Kernel),

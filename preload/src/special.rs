@@ -3,7 +3,8 @@
 //! A fifo's data is the kernel's: a real fifo in the anchor directory, named by the node's inode and
 //! generation, made when the node is opened first and removed with the node's last name. A device
 //! node is made there for the moment of opening it, or, where that is not permitted, found among
-//! the usual ones in `/dev`. Permissions are the node's; the anchor directory's hold as well.
+//! the usual ones in `/dev`. Permissions are the node's; the anchor directory's hold as well. The fifos
+//! of a mounted volume are the mount's.
 //!
 //! Opening may wait for the other side: no locks, and handlers of signals run as the program's own.
 
@@ -14,7 +15,8 @@ use rustix::fs::{AtFlags, FileType, Mode};
 use vfs::cred::{READ, WRITE};
 use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 
-use crate::entry::{Served, Stop, errno, outside};
+use crate::entry::{Served, Stop, outside};
+use crate::mounted;
 use crate::paths;
 use crate::process::Process;
 
@@ -31,8 +33,13 @@ fn fifo_name(node: Node) -> String {
     format!("fifo-{}.{}", node.ino, node.generation)
 }
 
-/// Opens a fifo or a device; gives the kernel's number.
-pub fn open(process: &Process, attr: &Attr, flags: c_int) -> Served<c_int> {
+/// Opens a fifo or a device; gives the kernel's number. `path`: where it lies in the mount.
+pub fn open(
+    process: &Process,
+    attr: &Attr,
+    path: Option<&[u8]>,
+    flags: c_int,
+) -> Served<c_int> {
     if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 {
         return Err(Stop::Errno(Errno::EXIST));
     }
@@ -44,22 +51,26 @@ pub fn open(process: &Process, attr: &Attr, flags: c_int) -> Served<c_int> {
     let writes = if open.writes() || flags & libc::O_TRUNC != 0 { WRITE } else { 0 };
     process.cred().check(attr, reads | writes)?;
     match attr.kind {
-        Kind::Fifo => open_fifo(process, attr.node, flags),
+        Kind::Fifo => match path {
+            Some(path) if mounted::leads_to(process, path, attr.node) => {
+                Ok(open_real(rustix::fs::CWD, path, flags)?)
+            }
+            _ => open_fifo(process, attr.node, flags),
+        },
         Kind::CharDevice | Kind::BlockDevice => open_device(process, attr, flags),
         _ => Err(Stop::Errno(Errno::NXIO)),
     }
 }
 
 /// The system call itself, which may wait.
-fn open_real(dir: impl AsFd, name: &str, flags: c_int) -> Result<c_int, Errno> {
-    let name = paths::c_text(name.as_bytes())?;
+fn open_real(dir: impl AsFd, name: impl AsRef<[u8]>, flags: c_int) -> Result<c_int, Errno> {
+    let name = paths::c_text(name.as_ref())?;
     let made = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let dir = dir.as_fd().as_raw_fd();
-    // SAFETY: a text; through `syscall`, which serves numbers of ours only.
-    let fd = outside(|| unsafe {
-        libc::syscall(libc::SYS_openat, dir, name.as_ptr(), flags & !made, 0) as c_int
-    });
-    if fd < 0 { Err(Errno::from_raw_os_error(errno().max(1))) } else { Ok(fd) }
+    let arguments = [dir as usize, name.as_ptr() as usize, (flags & !made) as usize, 0, 0, 0];
+    // SAFETY: a text that lives until the call is done.
+    let fd = outside(|| unsafe { pmem::interrupt::system_call(libc::SYS_openat, arguments) })?;
+    Ok(fd as c_int)
 }
 
 fn open_fifo(process: &Process, node: Node, flags: c_int) -> Served<c_int> {

@@ -4,6 +4,7 @@
 //! signals, exit codes and job control are the program's own; with it, it waits, passes signals on
 //! and prints afterwards what was refused or served by a detour.
 
+mod place;
 mod report;
 
 use std::ffi::{OsStr, OsString};
@@ -11,7 +12,7 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -41,24 +42,34 @@ pub fn run(args: &RunArgs) -> Outcome {
 fn start(args: &RunArgs) -> Outcome {
     let [name, arguments @ ..] = args.program.as_slice() else { return Ok(CODE_OWN_FAILURE) };
     let asked = format!("run {}", name.to_string_lossy());
-    let volume = check_volume(&args.volume)?;
-    let at = check_prefix(&args.at)?;
+    let place = place::find(args)?;
     let library = find_library()?;
-    let mut command = if Path::new(name).starts_with(&at) {
+    let mut command = if !place.mounted && Path::new(name).starts_with(&place.at) {
         // The kernel knows no such path: a shell that sees the volume starts the program.
         let mut command = Command::new("/bin/sh");
         command.args([OsStr::new("-c"), OsStr::new("exec \"$0\" \"$@\""), name]);
         command
     } else {
-        let path = program::find(name)
-            .and_then(|path| program::check(&path).map(|()| path))
-            .map_err(|refusal| refused(&asked, refusal))?;
+        let path = program::find(name).map_err(|refusal| refused(&asked, refusal))?;
+        match program::check(&path) {
+            // It uses the mount, and what it starts finds the volume again.
+            Err(Refusal::Unserved(_)) if place.mounted => {}
+            checked => checked.map_err(|refusal| refused(&asked, refusal))?,
+        }
         let mut command = Command::new(path);
         command.arg0(name);
         command
     };
     command.args(arguments);
-    environment(&mut command, &volume, &at, &args.mode, &library);
+    if place.by_mount_only {
+        let (volume, at) = (place.volume.display(), place.at.display());
+        eprintln!("solera: {volume} cannot be changed directly: the program uses the mount at {at}");
+        return Err(not_started(&asked, &command.exec()));
+    }
+    environment(&mut command, &place.volume, &place.at, &args.mode, &library);
+    if place.mounted {
+        command.env("SOLERA_MOUNTED", "1");
+    }
     if args.strict_support {
         command.env("SOLERA_STRICT_SUPPORT", "1");
     }
@@ -90,6 +101,7 @@ pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, 
         .env("SOLERA_VOLUME", volume)
         .env("SOLERA_AT", at)
         .env("SOLERA_MODE", mode)
+        .env_remove("SOLERA_MOUNTED")
         .env_remove("SOLERA_RESUME")
         .env_remove("SOLERA_REPORT")
         .env_remove("SOLERA_STRICT_SUPPORT")
@@ -107,8 +119,7 @@ fn refused(asked: &str, refusal: Refusal) -> Failure {
         Refusal::Unserved(found) => Failure::new(
             asked,
             found,
-            "use a dynamically linked program that calls the C library, or `solera cp` the files \
-             in and out",
+            "`solera mount` the volume: then every program sees it",
         )
         .code(CODE_NOT_RUNNABLE),
     }
@@ -120,53 +131,6 @@ fn not_started(asked: &str, error: &io::Error) -> Failure {
         _ => CODE_NOT_RUNNABLE,
     };
     Failure::new(asked, error, "").code(code)
-}
-
-/// The volume's absolute path. That it is a volume, and which, is found out by who attaches it.
-fn check_volume(path: &Path) -> Result<PathBuf, Failure> {
-    path.canonicalize().map_err(|error| {
-        Failure::new(
-            format!("find the volume {}", path.display()),
-            error,
-            "check the path, or make a volume with `solera format`",
-        )
-    })
-}
-
-/// The prefix, absolute and without `.`, `..` and doubled slashes.
-fn check_prefix(at: &Path) -> Result<PathBuf, Failure> {
-    let asked = format!("show the volume at {}", at.display());
-    if !at.is_absolute() {
-        return Err(Failure::new(asked, "the path is relative", "give an absolute path: --at /pm"));
-    }
-    let mut prefix = PathBuf::from("/");
-    for component in at.components() {
-        match component {
-            Component::Normal(name) => prefix.push(name),
-            Component::ParentDir => {
-                prefix.pop();
-            }
-            _ => {}
-        }
-    }
-    if prefix == Path::new("/") {
-        return Err(Failure::new(
-            asked,
-            "the volume cannot be the root directory",
-            "give --at /pm",
-        ));
-    }
-    let found = match fs::symlink_metadata(&prefix) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(prefix),
-        Err(error) => error.to_string(),
-        Ok(meta) if !meta.is_dir() => "there is something that is not a directory".to_owned(),
-        Ok(_) => match fs::read_dir(&prefix).map(|mut entries| entries.next().is_none()) {
-            Ok(true) => return Ok(prefix),
-            Ok(false) => "there is a directory with files in it, which would be hidden".to_owned(),
-            Err(error) => error.to_string(),
-        },
-    };
-    Err(Failure::new(asked, found, "choose a path where nothing is, or an empty directory"))
 }
 
 /// The preload library: `SOLERA_PRELOAD`, or beside this program, or in `../lib` from it.
@@ -267,19 +231,4 @@ fn wait_for(command: &mut Command) -> io::Result<ExitStatus> {
         handle.close();
         status
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::check_prefix;
-    use std::path::{Path, PathBuf};
-
-    #[test]
-    fn prefixes_are_normalised_or_refused() {
-        let check = |path: &str| check_prefix(Path::new(path));
-        assert_eq!(check("/no-such/./a//b/../c/").ok(), Some(PathBuf::from("/no-such/a/c")));
-        for wrong in ["pm", "./pm", "/", "/..", "/etc", "/etc/passwd", "/etc/passwd/x"] {
-            assert!(check(wrong).is_err(), "{wrong}");
-        }
-    }
 }
