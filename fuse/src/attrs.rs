@@ -133,7 +133,7 @@ impl Session {
 
     pub fn stat_fs(&self, answer: &mut Answer) -> Result<()> {
         // What is held for a moment only is not in use.
-        self.nodes.drop_recent(&*self.fs, true);
+        self.nodes.settle(&*self.fs);
         let found = self.fs.stat_fs()?;
         answer.put(&StatfsOut {
             blocks: found.blocks,

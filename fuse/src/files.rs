@@ -82,7 +82,7 @@ impl Session {
         if asked & OPEN_KILL_SUIDGID != 0 && flags.has(libc::O_TRUNC) {
             self.drop_privileges(node)?;
         }
-        let desc = self.fs.open(node, flags)?;
+        let desc = self.with_room(|| self.fs.open(node, flags))?;
         let directory = request.header.opcode == op::OPENDIR;
         let open_flags = if directory { 0 } else { ANSWER_FILE };
         answer.put(&OpenOut { fh: handle_of(desc), open_flags, ..OpenOut::default() })
@@ -129,7 +129,7 @@ impl Session {
         let data = &[UserIn::new(data)];
         if Adopted::is(asked.fh) {
             let desc = self.adopted.seek(&*self.fs, asked.fh, asked.offset)?;
-            let written = self.fs.write(desc, data)?;
+            let written = self.with_room(|| self.fs.write(desc, data))?;
             self.adopted.moved(asked.fh, asked.offset + written as u64);
             return Ok(written);
         }
@@ -139,7 +139,7 @@ impl Session {
         if (flags.0 ^ asked.flags as i32) & libc::O_APPEND != 0 {
             self.fs.set_flags(desc, open_flags(asked.flags))?;
         }
-        self.fs.write_at(desc, asked.offset, data)
+        self.with_room(|| self.fs.write_at(desc, asked.offset, data))
     }
 
     /// What was stored through a mapping: it never lets the file grow, and goes where it lies also
@@ -187,7 +187,8 @@ impl Session {
 
     pub fn allocate(&self, request: &mut Request<'_>) -> Result<()> {
         let FallocateIn { fh, offset, length, mode, .. } = request.take()?;
-        self.fs.allocate(self.desc(fh)?, mode, offset, length)
+        let desc = self.desc(fh)?;
+        self.with_room(|| self.fs.allocate(desc, mode, offset, length))
     }
 
     pub fn seek(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
@@ -211,7 +212,8 @@ impl Session {
         let (from, to) = (self.desc(fh_in)?, self.desc(fh_out)?);
         // The answer has 32 bits for it.
         let length = len.min(1 << 30);
-        let size = self.fs.copy_range(from, off_in, to, off_out, length)? as u32;
+        let copy = || self.fs.copy_range(from, off_in, to, off_out, length);
+        let size = self.with_room(copy)? as u32;
         answer.put(&WriteOut { size, padding: 0 })
     }
 

@@ -40,8 +40,7 @@ impl Session {
     /// The kernel forgets.
     pub fn forget(&self, number: u64, lookups: u64) {
         if let Some(desc) = self.nodes.forget(number, lookups) {
-            // What cannot be closed is dropped when this process ends.
-            let _ = self.fs.close(desc);
+            self.nodes.let_go(&*self.fs, desc);
         }
         if self.nodes.node(number).is_err() {
             self.cached.forget(number);
@@ -90,8 +89,20 @@ impl Session {
         new: &NewNode<'_>,
         answer: &mut Answer,
     ) -> Result<()> {
-        let node = self.fs.create(self.node(request)?, name, new)?;
+        let dir = self.node(request)?;
+        let node = self.with_room(|| self.fs.create(dir, name, new))?;
         answer.put(&self.entry(node)?)
+    }
+
+    /// Runs `call` again if it lacked space that is about to be given back.
+    pub fn with_room<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
+        match call() {
+            Err(Errno::NOSPC | Errno::NFILE) => {
+                self.nodes.settle(&*self.fs);
+                call()
+            }
+            result => result,
+        }
     }
 
     pub fn symlink(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
@@ -124,14 +135,15 @@ impl Session {
         let CreateIn { flags, mode, .. } = request.take()?;
         let name = request.name()?;
         let new = self.new_node(request, Kind::File, mode)?;
-        let node = match self.fs.create(self.node(request)?, name, &new) {
+        let dir = self.node(request)?;
+        let node = match self.with_room(|| self.fs.create(dir, name, &new)) {
             // Somebody else made it since the kernel looked: it looks again, and checks who may.
             Err(Errno::EXIST) if flags as i32 & libc::O_EXCL == 0 => return Err(Errno::STALE),
             made => made?,
         };
         let flags = files::open_flags(flags & !(libc::O_TRUNC as u32));
-        let desc = self.fs.open(node, flags)?;
-        self.fs.note_place(desc, self.node(request)?);
+        let desc = self.with_room(|| self.fs.open(node, flags))?;
+        self.fs.note_place(desc, dir);
         answer.put(&self.entry(node)?)?;
         answer.put(&OpenOut {
             fh: handle_of(desc),
@@ -146,7 +158,7 @@ impl Session {
         let new = self.new_node(request, Kind::File, mode)?;
         let excl = OpenFlags(flags as i32 & libc::O_EXCL);
         let flags = OpenFlags(files::open_flags(flags).0 | excl.0);
-        let desc = self.fs.create_temporary(dir, &new, flags)?;
+        let desc = self.with_room(|| self.fs.create_temporary(dir, &new, flags))?;
         let (node, _) = self.fs.describe(desc)?;
         answer.put(&self.entry(node)?)?;
         answer.put(&OpenOut {

@@ -12,6 +12,7 @@
 //! Locks: a shard's; `recent`'s. Neither with the other, and no call of the engine's under them.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,9 @@ const SHARDS: usize = 16;
 /// How long what was looked up is held, and how many of those at most.
 const RECENT_TIME: Duration = Duration::from_millis(50);
 const RECENT_MAX: usize = 64;
+/// How long the kernel may take to say what it has forgotten; it may never do so of what is in use.
+const SETTLE_TRIES: u32 = 20;
+const SETTLE_STEP: Duration = Duration::from_millis(1);
 
 struct Known {
     node: Node,
@@ -35,6 +39,8 @@ pub struct Nodes {
     root: Node,
     shards: [Mutex<HashMap<u64, Known>>; SHARDS],
     recent: Mutex<VecDeque<(Instant, Desc)>>,
+    /// Nodes without a name that are held until the kernel forgets them.
+    held: AtomicUsize,
 }
 
 /// A lock whose holder panicked guards a map that is whole all the same.
@@ -46,7 +52,7 @@ impl Nodes {
     /// Knows the root alone.
     pub fn new(root: Node) -> Self {
         let shards = std::array::from_fn(|_| Mutex::new(HashMap::new()));
-        Self { root, shards, recent: Mutex::new(VecDeque::new()) }
+        Self { root, shards, recent: Mutex::new(VecDeque::new()), held: AtomicUsize::new(0) }
     }
 
     fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Known>> {
@@ -79,7 +85,8 @@ impl Nodes {
         number
     }
 
-    /// The kernel has forgotten `lookups` of a node's; gives the hold that ends with the last one.
+    /// The kernel has forgotten `lookups` of a node's; gives the hold that ends with the last one, to be
+    /// closed by [`Nodes::let_go`].
     pub fn forget(&self, number: u64, lookups: u64) -> Option<Desc> {
         let mut shard = self.shard(number);
         let known = shard.get_mut(&number)?;
@@ -90,12 +97,32 @@ impl Nodes {
         shard.remove(&number)?.hold
     }
 
+    /// Ends a hold.
+    pub fn let_go(&self, fs: &dyn FileSystem, desc: Desc) {
+        // What cannot be closed is dropped when this process ends.
+        let _ = fs.close(desc);
+        self.held.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Ends all holds that the kernel does not need: those of a moment, and those that it is about to
+    /// forget, which takes it a moment. For who lacks space.
+    pub fn settle(&self, fs: &dyn FileSystem) {
+        self.drop_recent(fs, true);
+        for _ in 0..SETTLE_TRIES {
+            if self.held.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            std::thread::sleep(SETTLE_STEP);
+        }
+    }
+
     /// Keeps a description until the kernel forgets the node; gives it back if it knows it not, or if
     /// there is one already.
     pub fn hold(&self, node: Node, desc: Desc) -> Option<Desc> {
         match self.shard(node.ino).get_mut(&node.ino) {
             Some(known) if known.node == node && known.hold.is_none() => {
                 known.hold = Some(desc);
+                self.held.fetch_add(1, Ordering::AcqRel);
                 None
             }
             _ => Some(desc),

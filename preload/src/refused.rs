@@ -2,7 +2,8 @@
 //! reason in the report, where the kernel would only say that there is no such file.
 //!
 //! Watches by path, file handles, mounts, swap, accounting and quotas, glibc's own tree walker `fts`
-//! (which opens directories inside itself).
+//! (which opens directories inside itself). What lies on a volume that is mounted can be mounted once
+//! more elsewhere, and be unmounted; nothing is mounted *onto* it, for it would not be seen here.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
@@ -87,17 +88,23 @@ interpose! {
         let _ = (kind, data);
         if flags & (libc::MS_BIND | libc::MS_MOVE) != 0 {
             let source = source.bytes()?;
-            if !source.is_empty() && on_volume(process, source) {
+            if !source.is_empty() && !process.mounted && on_volume(process, source) {
                 return Err(Stop::Refused("mount", Errno::PERM));
             }
         }
         refuse(process, target.bytes()?, "mount", Errno::PERM)
     }
     fn [umount](path: Text) -> c_int = |process, _| {
+        if process.mounted {
+            return Err(Stop::Kernel);
+        }
         refuse(process, path.bytes()?, "mount", Errno::INVAL)
     }
     fn [umount2](path: Text, flags: c_int) -> c_int = |process, _| {
         let _ = flags;
+        if process.mounted {
+            return Err(Stop::Kernel);
+        }
         refuse(process, path.bytes()?, "mount", Errno::INVAL)
     }
     fn [pivot_root](new: Text, old: Text) -> c_int = |process, _| {
@@ -108,6 +115,9 @@ interpose! {
     }
     fn [open_tree](dirfd: c_int, path: Text, flags: c_uint) -> c_int = |process, _| {
         let _ = flags;
+        if process.mounted && fdtable::get(dirfd).is_none() {
+            return Err(Stop::Kernel);
+        }
         refuse_at(process, (dirfd, path), "mount", Errno::PERM)
     }
     fn [fspick](dirfd: c_int, path: Text, flags: c_uint) -> c_int = |process, _| {

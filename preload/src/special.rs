@@ -34,12 +34,7 @@ fn fifo_name(node: Node) -> String {
 }
 
 /// Opens a fifo or a device; gives the kernel's number. `path`: where it lies in the mount.
-pub fn open(
-    process: &Process,
-    attr: &Attr,
-    path: Option<&[u8]>,
-    flags: c_int,
-) -> Served<c_int> {
+pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -> Served<c_int> {
     if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 {
         return Err(Stop::Errno(Errno::EXIST));
     }

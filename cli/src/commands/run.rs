@@ -63,7 +63,9 @@ fn start(args: &RunArgs) -> Outcome {
     command.args(arguments);
     if place.by_mount_only {
         let (volume, at) = (place.volume.display(), place.at.display());
-        eprintln!("solera: {volume} cannot be changed directly: the program uses the mount at {at}");
+        eprintln!(
+            "solera: {volume} cannot be changed directly: the program uses the mount at {at}"
+        );
         return Err(not_started(&asked, &command.exec()));
     }
     environment(&mut command, &place.volume, &place.at, &args.mode, &library);
@@ -116,12 +118,10 @@ fn refused(asked: &str, refusal: Refusal) -> Failure {
                 .code(CODE_NOT_FOUND)
         }
         Refusal::Unrunnable(found) => Failure::new(asked, found, "").code(CODE_NOT_RUNNABLE),
-        Refusal::Unserved(found) => Failure::new(
-            asked,
-            found,
-            "`solera mount` the volume: then every program sees it",
-        )
-        .code(CODE_NOT_RUNNABLE),
+        Refusal::Unserved(found) => {
+            Failure::new(asked, found, "`solera mount` the volume: then every program sees it")
+                .code(CODE_NOT_RUNNABLE)
+        }
     }
 }
 

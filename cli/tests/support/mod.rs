@@ -124,3 +124,69 @@ pub fn solera<I: IntoIterator<Item = A>, A: AsRef<OsStr>>(arguments: I) -> Ran {
 pub fn shell(volume: &str, at: &str, line: &str) -> Ran {
     solera(["run", "--volume", volume, "--at", at, "--", "sh", "-c", line])
 }
+
+/// A volume of a place's, mounted at a directory of it until the test ends.
+pub struct Mounted {
+    /// The volume.
+    pub volume: String,
+    /// The directory.
+    pub at: String,
+}
+
+impl Mounted {
+    /// Mounts a new volume.
+    pub fn new(place: &Place, size: &str, options: &[&str]) -> Self {
+        let volume = place.volume(size);
+        Self::again(place, volume, options)
+    }
+
+    /// Mounts a volume that is there.
+    pub fn again(place: &Place, volume: String, options: &[&str]) -> Self {
+        let at = place.text("mnt");
+        let _ = fs::create_dir(&at);
+        let line = [&["mount"], options, &[&volume, &at]].concat();
+        solera(line).ok();
+        Self { volume, at }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        Path::new(&self.at).join(name)
+    }
+
+    /// Unmounts, and checks the volume.
+    #[track_caller]
+    pub fn end(self) {
+        solera(["umount", &self.at]).ok();
+        solera(["detach", &self.volume]).ok();
+        solera(["fsck", &self.volume]).ok();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // It is there no more if the test went well.
+        let _ = solera(["umount", "--lazy", &self.at]);
+    }
+}
+
+/// Whether this test may mount; says so if not.
+pub fn can_mount() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let device = fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !root || !device {
+        eprintln!("root and /dev/fuse are needed: nothing tested");
+    }
+    root && device
+}
+
+/// Compiles a C program of `tests/c`, or of the preload library's tests.
+pub fn compile(source: &Path, to: &Path, options: &[&str]) {
+    let status = Command::new("cc")
+        .args(["-std=gnu17", "-w", "-D_GNU_SOURCE", "-pthread", "-O1"])
+        .args(options)
+        .arg("-o")
+        .args([to, source])
+        .status()
+        .expect("a C compiler, cc");
+    assert!(status.success(), "cc could not compile {}", source.display());
+}

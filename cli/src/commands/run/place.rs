@@ -46,9 +46,7 @@ pub fn find(args: &RunArgs) -> Result<Place, Failure> {
     let mount = listed.iter().rev().find(|mount| mount.at == real);
     match (mount, volume) {
         (Some(mount), None) => Ok(Place::of_mount(mount.clone())),
-        (Some(mount), Some(volume)) if mount.volume == volume => {
-            Ok(Place::of_mount(mount.clone()))
-        }
+        (Some(mount), Some(volume)) if mount.volume == volume => Ok(Place::of_mount(mount.clone())),
         (Some(mount), Some(volume)) => Err(Failure::new(
             format!("show {} at {}", volume.display(), at.display()),
             format!("{} is mounted there", mount.volume.display()),

@@ -1,0 +1,406 @@
+//! `solera mount` and `solera umount`: what programs see, how mounts begin and end, bad input.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Mounted, Place, can_mount, command, compile, solera};
+
+/// Programs that say what each of their calls gave; written for the preload library's tests.
+const PROGRAMS: [&str; 20] = [
+    "buffers",
+    "executes",
+    "exits",
+    "fifos",
+    "files",
+    "forks",
+    "links",
+    "mapping",
+    "messages",
+    "moving",
+    "names",
+    "nodes",
+    "numbers",
+    "open_flags",
+    "own_names",
+    "sockets",
+    "splice",
+    "streams",
+    "threads",
+    "users",
+];
+
+/// The process that serves a mount.
+fn server(mounted: &Mounted) -> Pid {
+    let mut value = [0; 16];
+    let length = rustix::fs::getxattr(&mounted.at, "solera.process", &mut value[..]).unwrap();
+    let text = std::str::from_utf8(&value[..length]).unwrap();
+    Pid::from_raw(text.parse().unwrap()).unwrap()
+}
+
+fn is_mounted(at: &str) -> bool {
+    vfs::mounts::at(Path::new(at)).unwrap().is_some()
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..3000 {
+        if done() {
+            return;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: not within 30 s");
+}
+
+fn shell(line: &str) -> (bool, String) {
+    let output = Command::new("sh").args(["-c", line]).output().expect("sh starts");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// As on tmpfs, call by call.
+#[test]
+fn programs_see_what_they_see_on_tmpfs() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "512M", &["-o", "suid,dev,allow_other"]);
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests/c");
+    for name in PROGRAMS {
+        let program = place.path(name);
+        compile(&sources.join(format!("{name}.c")), &program, &["-O0"]);
+        let run = |directory: &Path| {
+            fs::create_dir(directory).expect("a directory for the program");
+            let output = Command::new("timeout")
+                .args(["-k", "5", "60"])
+                .args([&program, directory])
+                .stdin(Stdio::null())
+                .output()
+                .expect("the program runs");
+            assert!(output.status.success(), "{name} in {}", directory.display());
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            said.replace(directory.to_str().unwrap(), "DIRECTORY")
+        };
+        let expected = run(&place.path(&format!("{name}-dir")));
+        let found = run(&mounted.path(name));
+        for (expected, found) in expected.lines().zip(found.lines()) {
+            assert_eq!(expected, found, "{name}: on tmpfs (left), on the mount (right)");
+        }
+        assert_eq!(expected.lines().count(), found.lines().count(), "{name}");
+        fs::remove_dir_all(mounted.path(name)).expect("what it left can be removed");
+    }
+    mounted.end();
+}
+
+/// What the other test's programs do not do.
+#[test]
+fn a_mounted_volume_is_a_directory_like_any() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "128M", &[]);
+    let at = &mounted.at;
+    // Names that are not UTF-8; the shell's `cd`; a program that lies there; a copy and its twin.
+    let line = format!(
+        "cd {at} && printf x > \"$(printf 'n\\377\\001')\" && ls | cat -v && pwd && \
+         cp /bin/cat own && ./own own | cmp - /bin/cat && mkdir sub && cp -a own sub/ && \
+         diff -r . . && tar cf - sub | tar tf - | sort && rm -rf sub own && ls | wc -l"
+    );
+    let (good, said) = shell(&line);
+    assert!(good, "{said}");
+    assert_eq!(said, format!("nM-^?^A\n{at}\nsub/\nsub/own\n1\n"));
+    mounted.end();
+}
+
+#[test]
+fn a_full_volume_says_so_and_can_be_emptied() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "16M", &[]);
+    let path = mounted.path("big");
+    let mut file = fs::File::create(&path).unwrap();
+    let chunk = vec![7; 1 << 20];
+    let error = (0..64).find_map(|_| file.write_all(&chunk).err()).expect("it is full");
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    drop(file);
+    let made = (0..).find_map(|at| fs::write(mounted.path(&format!("f{at}")), b"x").err());
+    assert_eq!(made.unwrap().raw_os_error(), Some(libc::ENOSPC));
+    fs::remove_file(&path).unwrap();
+    fs::write(mounted.path("again"), vec![1; 4 << 20]).unwrap();
+    mounted.end();
+}
+
+#[test]
+fn it_ends_when_it_is_told_to() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let at = place.text("mnt");
+    fs::create_dir(&at).unwrap();
+    // In the foreground, ended by `umount`.
+    let mut child = command().args(["mount", "-f", &volume, &at]).spawn().unwrap();
+    wait_until("mounted", || is_mounted(&at));
+    fs::write(format!("{at}/a"), "1").unwrap();
+    assert!(shell(&format!("umount {at}")).0);
+    assert!(child.wait().unwrap().success());
+    // By a signal, also while it is in use; what was written is there.
+    for (in_use, signal) in [(false, Signal::TERM), (true, Signal::TERM), (false, Signal::INT)] {
+        let mut child = command().args(["mount", "-f", &volume, &at]).spawn().unwrap();
+        wait_until("mounted", || is_mounted(&at));
+        assert_eq!(fs::read(format!("{at}/a")).unwrap(), b"1");
+        let file = in_use.then(|| fs::File::open(format!("{at}/a")).unwrap());
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert!(child.wait().unwrap().success(), "{in_use} {signal:?}");
+        assert!(!is_mounted(&at));
+        let gone = file.map(|file| file.metadata().unwrap_err().raw_os_error());
+        assert!(gone.is_none_or(|error| error == Some(libc::ENOTCONN)), "{gone:?}");
+        solera(["detach", &volume]).ok();
+    }
+    solera(["fsck", &volume]).ok();
+}
+
+/// Its process is killed: users get errors, the next mount goes on, nothing that returned is lost.
+#[test]
+fn a_killed_mount_is_a_dead_process_like_any_other() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &[]);
+    // Somebody else is attached meanwhile.
+    let other = ["run", "--at", &mounted.at, "--", "sh", "-c"];
+    let script = format!("cd {} && read x < wait; echo late > late", mounted.at);
+    assert!(shell(&format!("mkfifo {}/wait", mounted.at)).0);
+    let mut waiting = command().args(other).arg(&script).spawn().unwrap();
+    fs::write(mounted.path("kept"), "before").unwrap();
+    let held = fs::File::open(mounted.path("kept")).unwrap();
+    kill_process(server(&mounted), Signal::KILL).unwrap();
+    wait_until("dead", || {
+        fs::metadata(&mounted.at).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+    });
+    assert!(held.metadata().is_err());
+    // As a user would: away with it, and a new one.
+    assert!(shell(&format!("umount -l {}", mounted.at)).0);
+    let volume = mounted.volume.clone();
+    let again = Mounted::again(&place, volume, &[]);
+    assert_eq!(fs::read(again.path("kept")).unwrap(), b"before");
+    kill_process(server(&again), Signal::KILL).unwrap();
+    wait_until("dead", || fs::metadata(&again.at).is_err());
+    // Or just a new one.
+    solera(["mount", &again.volume, &again.at]).ok();
+    assert_eq!(fs::read(again.path("kept")).unwrap(), b"before");
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    drop(held);
+    again.end();
+}
+
+#[test]
+fn bad_input() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &[]);
+    let (volume, at) = (&mounted.volume, &mounted.at);
+    let other = place.text("other");
+    fs::create_dir(&other).unwrap();
+    solera(["mount", volume, at]).refused(1, &["is mounted there already", "umount"]);
+    solera(["mount", volume, "/proc"]).refused(1, &["another file system is mounted there"]);
+    solera(["mount", volume, &place.text("none")]).refused(1, &["make the directory first"]);
+    solera(["mount", volume, volume]).refused(1, &["not a directory"]);
+    solera(["mount", &place.text("none"), &other]).refused(1, &["solera format"]);
+    fs::write(place.path("junk"), vec![1; 1 << 20]).unwrap();
+    solera(["mount", &place.text("junk"), &other]).refused(1, &["cannot attach"]);
+    let above = place.text("");
+    solera(["mount", volume, above.trim_end_matches('/')]).refused(1, &["lies below it"]);
+    solera(["mount", "-o", "quota", volume, &other]).refused(1, &["no such option"]);
+    solera(["umount", &other]).refused(1, &["no volume is mounted there"]);
+    solera(["run", "--volume", &place.text("junk"), "--", "true"]).refused(125, &["not mounted"]);
+    // In use: refused, and nothing has happened; then lazily.
+    let file = fs::File::create(mounted.path("open")).unwrap();
+    solera(["umount", at]).refused(1, &["in use", "--lazy"]);
+    assert!(is_mounted(at));
+    solera(["umount", "--lazy", at]).ok();
+    assert!(!is_mounted(at));
+    drop(file);
+    wait_until("detached", || solera(["detach", volume]).code == 0);
+    // Another version of the format.
+    let mut image = fs::read(volume).unwrap();
+    for start in [0, 4096] {
+        image[start + 8] = 0xEE;
+    }
+    fs::write(place.path("newer"), image).unwrap();
+    solera(["mount", &place.text("newer"), &other]).refused(1, &["cannot attach"]);
+    // A kernel without FUSE.
+    let without = format!(
+        "unshare -m sh -c 'mount -t tmpfs none /dev && exec {} mount {volume} {other}'",
+        env!("CARGO_BIN_EXE_solera")
+    );
+    if !volume.starts_with("/dev/") {
+        assert!(shell(&without).1.contains("/dev/fuse cannot be opened"));
+    }
+    let hidden = format!(
+        "unshare -m sh -c 'mount --bind /dev/null /dev/fuse && exec {} mount {volume} {other}'",
+        env!("CARGO_BIN_EXE_solera")
+    );
+    let (good, said) = shell(&hidden);
+    assert!(!good && said.starts_with("solera: cannot mount"), "{said}");
+}
+
+/// `mount -t fuse.solera`, options, and a line of fstab.
+#[test]
+fn mount_knows_the_type() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let at = place.text("mnt");
+    fs::create_dir(&at).unwrap();
+    let table = place.text("fstab");
+    fs::write(&table, format!("{volume} {at} fuse.solera ro,noauto,nofail,x-test 0 0\n")).unwrap();
+    // The helper stands in /sbin, in a name space of this test's own.
+    let script = format!(
+        "set -e; mkdir {root}/up {root}/work; sbin=$(realpath /sbin); \
+         mount -t overlay -o lowerdir=$sbin,upperdir={root}/up,workdir={root}/work none $sbin; \
+         ln -s {solera} /sbin/mount.fuse.solera; \
+         mount -t fuse.solera -o noatime,mode=sync {volume} {at}; \
+         findmnt -n -o FSTYPE,SOURCE {at}; echo one > {at}/a; umount {at}; \
+         mount -T {table} {at}; cat {at}/a; (echo no > {at}/b) 2>/dev/null || echo read-only; \
+         umount {at}; mount -t fuse.solera -o quota {volume} {at} || echo refused",
+        root = place.text("").trim_end_matches('/'),
+        solera = env!("CARGO_BIN_EXE_solera"),
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said, format!("fuse.solera {volume}\none\nread-only\nrefused\n"), "{errors}");
+    wait_until("detached", || solera(["detach", &volume]).code == 0);
+}
+
+const NOBODY: u32 = 65534;
+
+/// A command as another user.
+fn as_user(id: u32, program: &str, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new("setpriv")
+        .args([&format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups", program])
+        .args(arguments)
+        .output()
+        .expect("setpriv starts");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// The kernel asks the volume's owners and modes; directly the region is closed.
+#[test]
+fn other_users() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &["-o", "allow_other"]);
+    let at = &mounted.at;
+    let user = |line: &str| as_user(4321, "sh", &["-c", line]);
+    fs::set_permissions(at, fs::Permissions::from_mode(0o1777)).unwrap();
+    fs::write(mounted.path("private"), "secret").unwrap();
+    fs::set_permissions(mounted.path("private"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(!user(&format!("cat {at}/private")).0);
+    assert!(!user(&format!("rm -f {at}/private")).0, "the directory is sticky");
+    assert!(!user(&format!("mv {at}/private {at}/mine")).0);
+    let (good, said) = user(&format!(
+        "cd {at} && umask 027 && echo x > mine && mkdir dir && ln -s mine link && mkfifo fifo"
+    ));
+    assert!(good, "{said}");
+    for (name, mode) in [("mine", 0o640), ("dir", 0o750), ("fifo", 0o640)] {
+        let meta = fs::metadata(mounted.path(name)).unwrap();
+        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (4321, 4321, mode), "{name}");
+    }
+    assert!(!user(&format!("chown 0 {at}/mine")).0);
+    assert!(!user(&format!("chgrp 0 {at}/mine")).0);
+    assert!(!user(&format!("chmod 777 {at}/private")).0);
+    assert!(!user(&format!("mknod {at}/device c 1 3")).0);
+    assert!(!as_user(999, "sh", &["-c", &format!("ls {at}/dir || cat {at}/mine")]).0);
+    // A set-group directory passes its group on, and the bit to directories.
+    fs::create_dir(mounted.path("group")).unwrap();
+    std::os::unix::fs::chown(mounted.path("group"), Some(4321), Some(77)).unwrap();
+    fs::set_permissions(mounted.path("group"), fs::Permissions::from_mode(0o2775)).unwrap();
+    assert!(user(&format!("touch {at}/group/file && mkdir {at}/group/sub")).0);
+    let file = fs::metadata(mounted.path("group/file")).unwrap();
+    let sub = fs::metadata(mounted.path("group/sub")).unwrap();
+    assert_eq!((file.gid(), sub.gid(), sub.mode() & 0o7777), (77, 77, 0o2755));
+    // A write by another than root takes the set-id bits; a change of owner takes them by anybody.
+    fs::set_permissions(mounted.path("mine"), fs::Permissions::from_mode(0o6777)).unwrap();
+    assert!(as_user(999, "sh", &["-c", &format!("echo y >> {at}/mine")]).0);
+    assert_eq!(fs::metadata(mounted.path("mine")).unwrap().mode() & 0o7777, 0o777);
+    // Access control lists are refused, not forgotten.
+    let refused = rustix::fs::setxattr(
+        mounted.path("mine"),
+        "system.posix_acl_access",
+        &[2, 0, 0, 0],
+        rustix::fs::XattrFlags::empty(),
+    );
+    assert_eq!(refused, Err(rustix::io::Errno::OPNOTSUPP));
+    let volume = &mounted.volume;
+    assert!(!as_user(4321, env!("CARGO_BIN_EXE_solera"), &["ls", volume]).0);
+    mounted.end();
+}
+
+/// Whoever may not mount has `fusermount3`.
+#[test]
+fn an_unprivileged_user_mounts() {
+    if !can_mount() || !shell("command -v fusermount3").0 {
+        return;
+    }
+    let place = Place::new();
+    // fusermount3 wants a user who has a name.
+    let user = |line: &str| as_user(NOBODY, "sh", &["-c", line]);
+    let (solera_path, at) = (env!("CARGO_BIN_EXE_solera"), place.text("own/m"));
+    // The command must be reachable for that user.
+    if !user(&format!("{solera_path} --version")).0 {
+        eprintln!("{solera_path} cannot be run by another user: nothing tested");
+        return;
+    }
+    fs::create_dir(place.path("own")).unwrap();
+    std::os::unix::fs::chown(place.path("own"), Some(NOBODY), Some(NOBODY)).unwrap();
+    let volume = place.text("own/v.pm");
+    let steps = format!(
+        "set -e; mkdir {at}; {solera_path} format --size 64M {volume} > /dev/null; \
+         {solera_path} mount {volume} {at}; echo own > {at}/a; \
+         {solera_path} run -- sh -c 'cd {at}; echo run >> a'; cat {at}/a"
+    );
+    let (good, said) = user(&steps);
+    assert!(good && said == "own\nrun\n", "{said}");
+    // Nobody else sees it, and nobody else takes it away.
+    assert!(!as_user(999, "ls", &[&at]).0 && fs::read_dir(&at).is_err());
+    assert!(!as_user(999, solera_path, &["umount", &at]).0);
+    assert!(user(&format!("{solera_path} umount {at}")).0);
+    // A volume that may only be read is mounted read-only.
+    std::os::unix::fs::chown(&volume, Some(0), None).unwrap();
+    fs::set_permissions(&volume, fs::Permissions::from_mode(0o444)).unwrap();
+    let (good, said) = user(&format!(
+        "{solera_path} mount {volume} {at} && cat {at}/a && ! touch {at}/b && \
+         {solera_path} umount {at}"
+    ));
+    assert!(good && said.contains("mounting read-only") && said.contains("own\nrun\n"), "{said}");
+    // One that a group shares is used by its members.
+    std::os::unix::fs::chown(&volume, Some(0), Some(NOBODY)).unwrap();
+    fs::set_permissions(&volume, fs::Permissions::from_mode(0o660)).unwrap();
+    let (good, said) = user(&format!(
+        "{solera_path} mount {volume} {at} && echo group >> {at}/a && {solera_path} umount {at}"
+    ));
+    assert!(good, "{said}");
+}
