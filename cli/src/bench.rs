@@ -9,6 +9,7 @@ mod calls;
 mod counts;
 mod ground;
 mod memory;
+mod mount;
 mod peer;
 mod recovery;
 mod report;
@@ -28,6 +29,7 @@ use ground::Ground;
 use peer::Peer;
 use row::Row;
 
+pub use mount::run as mount;
 pub use recovery::run as recovery;
 pub use worker::run as worker;
 

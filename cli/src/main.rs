@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Detach(args) => commands::detach::run(args),
         Command::Bench(args) => match &args.command {
             BenchCommand::Micro(args) => bench::micro(args),
+            BenchCommand::Mount(args) => bench::mount(args),
             BenchCommand::Recovery(args) => bench::recovery(args),
             BenchCommand::Worker(args) => bench::worker(args),
         },

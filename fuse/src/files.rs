@@ -225,7 +225,8 @@ impl Session {
 
     fn wish(&self, request: &Request<'_>, asked: &LockIn) -> Result<Wish> {
         let node = self.node(request)?;
-        Ok(Wish { node, handle: asked.fh, owner: asked.owner, lock: asked.lock })
+        let (handle, owner, lock) = (asked.fh, asked.owner, asked.lock);
+        Ok(Wish { node, handle, owner, thread: request.header.pid, lock })
     }
 
     /// Sets a lock of either sort.

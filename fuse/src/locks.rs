@@ -8,10 +8,14 @@
 //! closes the file (`FLUSH`), or when the handle goes by which it locked (`RELEASE`: descriptions'
 //! own locks).
 //!
+//! Processes (not descriptions) that wait for each other in a circle are told (`EDEADLK`), as the kernel
+//! tells them of its own locks: who begins to wait looks along the owners that wait already. The
+//! kernel does not say whose a lock is to be; the system call in which the caller waits does.
+//!
 //! A wait has a thread of its own. The kernel says by `INTERRUPT` that a signal wants it to end; that
 //! message may overtake the request that it is about.
 //!
-//! Locks: `owners`, `waiting`; neither with the other, and none while the engine waits.
+//! Locks: `blocked`, then `owners`; `waiting` by itself. None while the engine waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -25,6 +29,8 @@ use crate::nodes::lock;
 
 /// Interruptions of requests that are not waiting (yet), at most.
 const EARLY_MAX: usize = 64;
+/// Longest circle of owners that is found, as on Linux.
+const HOPS: u32 = 10;
 /// The kernel's "to the end, wherever it is".
 const KERNEL_END: u64 = i64::MAX as u64;
 
@@ -60,6 +66,8 @@ pub struct Locks {
     owners: Mutex<HashMap<Owner, StandIn>>,
     /// How many there are: most closes have none to look for.
     count: AtomicUsize,
+    /// Wishes of processes that wait.
+    blocked: Mutex<Vec<Wish>>,
     waiting: Mutex<Waiting>,
     /// Threads that wait.
     threads: AtomicU32,
@@ -74,6 +82,8 @@ pub struct Wish {
     pub handle: u64,
     /// The owner, as the kernel names it.
     pub owner: u64,
+    /// The thread that asks.
+    pub thread: u32,
     /// Range, kind, process.
     pub lock: FileLock,
 }
@@ -100,6 +110,16 @@ impl Wish {
     }
 }
 
+/// Whether a thread waits in `fcntl` for a lock of its process, not of a description.
+fn waits_for_process(thread: u32) -> bool {
+    let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
+    let mut words = call.split(' ');
+    let number = words.next().and_then(|word| word.parse().ok());
+    let command = words.nth(1).and_then(|word| word.strip_prefix("0x"));
+    let command = command.and_then(|digits| i64::from_str_radix(digits, 16).ok());
+    number == Some(libc::SYS_fcntl) && command == Some(libc::F_SETLKW.into())
+}
+
 /// A lock as the kernel wants to hear of it.
 fn told(lock: &RecordLock) -> FileLock {
     let kind = match lock.kind {
@@ -119,9 +139,59 @@ impl Locks {
             return Ok(());
         }
         let desc = self.begin_use(fs, wish)?;
-        let result = fs.record_lock(desc, LockOwner::Description, &record, wait);
+        let set = || fs.record_lock(desc, LockOwner::Description, &record, wait);
+        let result = if wait && waits_for_process(wish.thread) {
+            self.begin_waiting(fs, wish).and_then(|()| {
+                let result = set();
+                self.end_waiting(wish);
+                result
+            })
+        } else {
+            set()
+        };
         self.end_use(fs, wish.key());
         result
+    }
+
+    /// Says that a process waits. `EDEADLK`: it would wait for itself, over others.
+    fn begin_waiting(&self, fs: &dyn FileSystem, wish: &Wish) -> Result<()> {
+        let mut blocked = lock(&self.blocked);
+        let mut next = self.refusers(fs, wish);
+        for _ in 0..HOPS {
+            if next.contains(&wish.owner) {
+                return Err(Errno::DEADLK);
+            }
+            let waiting = blocked.iter().filter(|other| next.contains(&other.owner));
+            next = waiting.flat_map(|other| self.refusers(fs, other)).collect();
+            if next.is_empty() {
+                break;
+            }
+        }
+        blocked.push(*wish);
+        Ok(())
+    }
+
+    fn end_waiting(&self, wish: &Wish) {
+        let mut blocked = lock(&self.blocked);
+        let at = blocked.iter().position(|other| other.thread == wish.thread);
+        at.map(|at| blocked.swap_remove(at));
+    }
+
+    /// The owners of locks through this mount that refuse a wish.
+    fn refusers(&self, fs: &dyn FileSystem, wish: &Wish) -> Vec<u64> {
+        let Ok(wanted) = wish.record() else { return Vec::new() };
+        let asked = RecordLock { kind: LockKind::Unlock, ..wanted };
+        let owners = lock(&self.owners);
+        let others = owners
+            .iter()
+            .filter(|(owner, _)| owner.ino == wish.node.ino && owner.number != wish.owner);
+        let refuses = |stand_in: &StandIn| {
+            let own = fs.test_lock(stand_in.desc, LockOwner::Description, &asked);
+            own.ok()
+                .flatten()
+                .is_some_and(|own| own.kind == LockKind::Write || wanted.kind == LockKind::Write)
+        };
+        others.filter(|(_, stand_in)| refuses(stand_in)).map(|(owner, _)| owner.number).collect()
     }
 
     /// The first lock that would refuse the wish, if there is one.

@@ -25,7 +25,7 @@ const SHARDS: usize = 16;
 const RECENT_TIME: Duration = Duration::from_millis(50);
 const RECENT_MAX: usize = 64;
 /// How long the kernel may take to say what it has forgotten; it may never do so of what is in use.
-const SETTLE_TRIES: u32 = 20;
+const SETTLE_TRIES: u32 = 200;
 const SETTLE_STEP: Duration = Duration::from_millis(1);
 
 struct Known {
@@ -109,10 +109,14 @@ impl Nodes {
     pub fn settle(&self, fs: &dyn FileSystem) {
         self.drop_recent(fs, true);
         for _ in 0..SETTLE_TRIES {
-            if self.held.load(Ordering::Acquire) == 0 {
+            let held = self.held.load(Ordering::Acquire);
+            if held > 0 {
+                std::thread::sleep(SETTLE_STEP);
+            }
+            // Once more after the last: its handle may be released by another thread just now.
+            if self.held.load(Ordering::Acquire) == 0 && held == 0 {
                 return;
             }
-            std::thread::sleep(SETTLE_STEP);
         }
     }
 

@@ -62,7 +62,7 @@ pub fn serve(fs: Arc<dyn FileSystem>, device: OwnedFd) -> Result<()> {
     session.begin()?;
     let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut threads = Vec::new();
-    for _ in 0..THREADS_MIN.max(cpus) {
+    for _ in 0..std::env::var("SOLERA_T").map_or(THREADS_MIN.max(cpus), |t| t.parse().unwrap()) {
         let device = Arc::new(session.clone_device()?);
         let shared = Arc::clone(&session);
         threads.push(thread::spawn(move || Worker { session: shared, device }.run()));
