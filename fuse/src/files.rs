@@ -113,14 +113,13 @@ impl Session {
     pub fn write(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
         let asked: WriteIn = request.take()?;
         let data = request.data(asked.size as usize)?;
-        let node = self.node(request)?;
         if asked.write_flags & WRITE_KILL_SUIDGID != 0 {
-            self.drop_privileges(node)?;
+            self.drop_privileges(self.node(request)?)?;
         }
         let written = if asked.write_flags & WRITE_CACHE == 0 {
             self.write_call(&asked, data)?
         } else {
-            self.write_back(node, &asked, data)?
+            self.write_back(self.node(request)?, &asked, data)?
         };
         answer.put(&WriteOut { size: written as u32, padding: 0 })
     }

@@ -18,6 +18,7 @@ mod abi;
 mod adopted;
 mod attrs;
 mod cached;
+mod crew;
 mod dispatch;
 mod files;
 mod interrupt;

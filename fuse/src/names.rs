@@ -217,45 +217,31 @@ impl Session {
 
     // ---- listing --------------------------------------------------------------------------------
 
-    pub fn read_dir(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
+    /// `plus`: with room for attributes, as the kernel asks for a directory's beginning. It gets none: they
+    /// would be as old as the listing, and it asks for each when it needs them.
+    pub fn read_dir(
+        &self,
+        request: &mut Request<'_>,
+        answer: &mut Answer,
+        plus: bool,
+    ) -> Result<()> {
         let ReadIn { offset, size, .. } = request.take()?;
+        let head = if plus { size_of::<EntryOut>() } else { 0 };
         let mut failed = Ok(());
         self.fs.read_dir(self.node(request)?, offset as i64, &mut |entry| {
-            let length = padded(size_of::<Dirent>() + entry.name.len());
+            let length = head + padded(size_of::<Dirent>() + entry.name.len());
             if answer.length() + length > size as usize {
                 return false;
             }
             let kind = entry.kind.d_type().into();
-            failed = put_entry(answer, (entry.ino, entry.cookie, kind), entry.name);
+            let place = (entry.ino, entry.cookie, kind);
+            if plus {
+                failed = answer.put(&EntryOut::default());
+            }
+            failed = failed.and_then(|()| put_entry(answer, place, entry.name));
             failed.is_ok()
         })?;
         failed
-    }
-
-    pub fn read_dir_plus(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
-        let ReadIn { offset, size, .. } = request.take()?;
-        let dir = self.node(request)?;
-        let mut told = Vec::new();
-        let mut room = size as usize;
-        self.fs.read_dir(dir, offset as i64, &mut |entry| {
-            let length = size_of::<EntryOut>() + padded(size_of::<Dirent>() + entry.name.len());
-            if length > room {
-                return false;
-            }
-            room -= length;
-            let kind = u32::from(entry.kind.d_type());
-            told.push(((entry.ino, entry.cookie, kind), entry.name.to_vec()));
-            true
-        })?;
-        for (place, name) in told {
-            let dots = matches!(name.as_slice(), b"." | b"..");
-            // What was removed meanwhile is told as in a plain listing.
-            let found = if dots { None } else { self.fs.lookup(dir, &name).ok() };
-            let entry = found.and_then(|node| self.entry(node).ok()).unwrap_or_default();
-            answer.put(&entry)?;
-            put_entry(answer, place, &name)?;
-        }
-        Ok(())
     }
 }
 

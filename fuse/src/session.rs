@@ -3,11 +3,11 @@
 //!
 //! No request waits for another one, except for a lock that another program holds: such a wait gets
 //! a thread of its own (`locks.rs`). One more thread watches what the kernel keeps in its page cache
-//! (`cached.rs`) and ends the short holds of `nodes.rs`.
+//! (`cached.rs`), ends the short holds of `nodes.rs`, and sees to it that enough threads read
+//! (`crew.rs`).
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
@@ -20,12 +20,11 @@ use crate::abi::{
 };
 use crate::adopted::Adopted;
 use crate::cached::{self, Cached};
+use crate::crew::{Crew, MEMBERS};
 use crate::locks::Locks;
 use crate::nodes::{Nodes, lock};
 use crate::request::{Answer, DATA_MAX, REQUEST_MAX, Request};
 
-/// Threads at least: some may be inside a long call.
-const THREADS_MIN: usize = 4;
 /// `FUSE_DEV_IOC_CLONE`: one more descriptor of the same mount.
 const CLONE: libc::c_ulong = 0x8004_E500;
 
@@ -42,7 +41,7 @@ pub struct Session {
     /// Descriptions of preloaded programs, used through the mount.
     pub adopted: Adopted,
     device: OwnedFd,
-    ended: AtomicBool,
+    crew: Crew,
     /// Wakes the watching thread.
     watch: (Mutex<bool>, Condvar),
 }
@@ -56,24 +55,22 @@ pub fn serve(fs: Arc<dyn FileSystem>, device: OwnedFd) -> Result<()> {
         cached: Cached::default(),
         adopted: Adopted::default(),
         device,
-        ended: AtomicBool::new(false),
+        crew: Crew::new(),
         watch: (Mutex::new(false), Condvar::new()),
     });
     session.begin()?;
-    let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut threads = Vec::new();
-    for _ in 0..std::env::var("SOLERA_T").map_or(THREADS_MIN.max(cpus), |t| t.parse().unwrap()) {
-        let device = Arc::new(session.clone_device()?);
-        let shared = Arc::clone(&session);
-        threads.push(thread::spawn(move || Worker { session: shared, device }.run()));
-    }
     let shared = Arc::clone(&session);
     let watcher = thread::spawn(move || shared.watch());
+    let mut threads = Vec::new();
+    for number in 0..MEMBERS {
+        let device = Arc::new(session.clone_device()?);
+        let worker = Worker { session: Arc::clone(&session), device, number };
+        threads.push(thread::spawn(move || worker.run()));
+    }
     for thread in threads {
         // A thread that panicked has ended: the others went on.
         let _ = thread.join();
     }
-    session.ended.store(true, Ordering::Release);
     session.wake_watcher();
     let _ = watcher.join();
     session.locks.end();
@@ -125,18 +122,23 @@ impl Session {
     }
 
     fn watch(&self) {
-        while !self.ended.load(Ordering::Acquire) {
+        let mut looks = self.crew.looks();
+        while !self.crew.has_ended() {
+            let busy = self.crew.look(&mut looks);
             let held = self.nodes.drop_recent(&*self.fs, false);
             for number in self.cached.changed(&*self.fs) {
                 self.invalidate(number);
             }
             let mut woken = lock(&self.watch.0);
-            if held || !self.cached.is_empty() {
+            if busy || held || !self.cached.is_empty() {
                 let waited = self.watch.1.wait_timeout(woken, cached::PERIOD);
                 *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0 = false;
                 // A wake-up does not shorten the period of what is watched already.
                 continue;
             }
+            self.crew.unwatch();
+            // What began before that was said is looked at once more.
+            *woken |= self.crew.look(&mut looks);
             while !*woken {
                 woken = self.watch.1.wait(woken).unwrap_or_else(std::sync::PoisonError::into_inner);
             }
@@ -214,15 +216,28 @@ pub struct Worker {
     pub session: Arc<Session>,
     /// Answers go where the request came from.
     pub device: Arc<OwnedFd>,
+    number: usize,
 }
 
 impl Worker {
     fn run(&self) {
         let mut answer = Answer::new();
         let mut bytes = vec![0; REQUEST_MAX];
-        // An error other than the mount's end: this thread cannot read any more.
-        while let Ok(Some(length)) = read(&self.device, &mut bytes) {
+        let crew = &self.session.crew;
+        while crew.wait(self.number) {
+            let length = match read(&self.device, &mut bytes) {
+                Ok(Some(length)) => length,
+                Ok(None) => {
+                    crew.end();
+                    break;
+                }
+                // This thread cannot read any more.
+                Err(_) => break,
+            };
             let Ok(mut request) = Request::parse(&bytes[..length]) else { continue };
+            if crew.begin(self.number) {
+                self.session.wake_watcher();
+            }
             let unique = request.header.unique;
             answer.clear();
             let served =
@@ -232,6 +247,7 @@ impl Worker {
                 Ok(true) => send(&self.device, answer.message(unique, Ok(()))),
                 Err(errno) => send(&self.device, answer.message(unique, Err(errno))),
             }
+            crew.finish(self.number);
         }
     }
 }

@@ -1,0 +1,195 @@
+//! How many threads read requests.
+//!
+//! One, as a rule: requests of one program come one after another, and a server that is woken for each
+//! of them on the same processor answers in two thirds of the time that threads in turn take. More are
+//! called in where one is not enough, by the watching thread, which looks every few milliseconds
+//! while there is anything to do: a member that is inside the same request as at the last look may
+//! wait for somebody (who holds an inode's lock and was stopped, say), and members that use most of
+//! their time up have more to do than they can.
+//!
+//! A member that is not wanted any more leaves after its next request. Nothing here is locked while a
+//! request is served; a request costs two relaxed stores and a load.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::nodes::lock;
+
+/// Members at most.
+pub const MEMBERS: usize = 16;
+/// Of its time, in percent, that a member may be busy before another one is called.
+const BUSY_PERCENT: u128 = 80;
+/// Looks for which fewer members must have been enough before one is sent away.
+const CALM_LOOKS: u32 = 20;
+
+#[derive(Default)]
+struct Member {
+    /// Requests taken; odd while one is served.
+    steps: AtomicU64,
+    /// The clock of the thread's processor time; 0: not known yet.
+    clock: AtomicUsize,
+}
+
+/// All members.
+pub struct Crew {
+    members: [Member; MEMBERS],
+    /// Those of a lower number read.
+    wanted: AtomicUsize,
+    ended: AtomicBool,
+    /// Nobody looks: the next request says that there is something to look at.
+    unwatched: AtomicBool,
+    door: (Mutex<()>, Condvar),
+}
+
+/// What the watching thread remembers between its looks.
+pub struct Looks {
+    steps: [u64; MEMBERS],
+    time_used: Duration,
+    at: Instant,
+    calm: u32,
+}
+
+impl Crew {
+    /// One member reads.
+    pub fn new() -> Self {
+        Self {
+            members: std::array::from_fn(|_| Member::default()),
+            wanted: AtomicUsize::new(1),
+            ended: AtomicBool::new(false),
+            unwatched: AtomicBool::new(false),
+            door: (Mutex::new(()), Condvar::new()),
+        }
+    }
+
+    /// A member waits until it is wanted; `false`: the mount is gone.
+    pub fn wait(&self, number: usize) -> bool {
+        let wanted = || number < self.wanted.load(Ordering::Acquire);
+        if wanted() {
+            return true;
+        }
+        let mut guard = lock(&self.door.0);
+        while !wanted() && !self.ended.load(Ordering::Acquire) {
+            let waited = self.door.1.wait(guard);
+            guard = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        !self.ended.load(Ordering::Acquire)
+    }
+
+    /// A member has a request; `true`: the watching thread is to be woken.
+    pub fn begin(&self, number: usize) -> bool {
+        let member = &self.members[number];
+        if member.clock.load(Ordering::Relaxed) == 0 {
+            member.clock.store(own_clock(), Ordering::Relaxed);
+        }
+        let steps = member.steps.load(Ordering::Relaxed);
+        member.steps.store(steps + 1, Ordering::Relaxed);
+        self.unwatched.load(Ordering::Relaxed) && self.unwatched.swap(false, Ordering::AcqRel)
+    }
+
+    /// It is served.
+    pub fn finish(&self, number: usize) {
+        let steps = &self.members[number].steps;
+        steps.store(steps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The mount is gone: all leave.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        drop(lock(&self.door.0));
+        self.door.1.notify_all();
+    }
+
+    /// Whether it is.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// The watching thread goes to sleep until a request comes.
+    pub fn unwatch(&self) {
+        self.unwatched.store(true, Ordering::Release);
+    }
+
+    /// Before the first look.
+    pub fn looks(&self) -> Looks {
+        Looks { steps: [0; MEMBERS], time_used: self.time_used(), at: Instant::now(), calm: 0 }
+    }
+
+    fn time_used(&self) -> Duration {
+        let clocks = self.members.iter().map(|member| member.clock.load(Ordering::Relaxed));
+        clocks.filter(|&clock| clock != 0).map(time_of).sum()
+    }
+
+    /// Looks whether there are enough; gives whether anything was done since the last look.
+    pub fn look(&self, looks: &mut Looks) -> bool {
+        let now: [u64; MEMBERS] =
+            std::array::from_fn(|at| self.members[at].steps.load(Ordering::Relaxed));
+        let both = || now.iter().zip(&looks.steps);
+        let stuck = both().filter(|(now, before)| now == before && *now % 2 == 1).count();
+        let moved = both().any(|(now, before)| now != before);
+        let (time_used, at) = (self.time_used(), Instant::now());
+        let used = time_used.saturating_sub(looks.time_used).as_nanos();
+        let passed = at.duration_since(looks.at).as_nanos().max(1);
+        let busy = (used * 100 / passed).div_ceil(BUSY_PERCENT) as usize;
+        let enough = (stuck + busy.max(1)).min(MEMBERS);
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if enough >= wanted {
+            looks.calm = 0;
+        } else {
+            looks.calm += 1;
+        }
+        if enough > wanted {
+            self.wanted.store(enough, Ordering::Release);
+            drop(lock(&self.door.0));
+            self.door.1.notify_all();
+        } else if looks.calm > CALM_LOOKS {
+            self.wanted.store(wanted - 1, Ordering::Release);
+            looks.calm = 0;
+        }
+        (looks.steps, looks.time_used, looks.at) = (now, time_used, at);
+        moved || stuck > 0 || wanted > 1
+    }
+}
+
+/// The clock of the calling thread's processor time, as a number that is not 0.
+fn own_clock() -> usize {
+    let mut clock = 0;
+    // SAFETY: asks about the calling thread, into a variable.
+    let failed = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
+    if failed == 0 { clock as u32 as usize } else { 0 }
+}
+
+fn time_of(clock: usize) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes into a variable; a clock of a thread that has ended is refused.
+    let failed = unsafe { libc::clock_gettime(clock as u32 as libc::clockid_t, &raw mut time) };
+    if failed == 0 {
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    } else {
+        Duration::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_member_is_called_where_one_is_stuck() {
+        let crew = Crew::new();
+        let mut looks = crew.looks();
+        assert!(crew.wait(0), "the first one is always wanted");
+        crew.begin(0);
+        crew.look(&mut looks);
+        assert_eq!(crew.wanted.load(Ordering::Relaxed), 1, "it has only just begun");
+        crew.look(&mut looks);
+        assert_eq!(crew.wanted.load(Ordering::Relaxed), 2);
+        crew.finish(0);
+        for _ in 0..=CALM_LOOKS + 1 {
+            crew.look(&mut looks);
+        }
+        assert_eq!(crew.wanted.load(Ordering::Relaxed), 1);
+        crew.end();
+        assert!(!crew.wait(3));
+    }
+}
