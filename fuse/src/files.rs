@@ -1,5 +1,7 @@
 //! Requests about open files. A handle is the engine's description: its generation and its index.
 
+use std::time::Duration;
+
 use vfs::{Desc, Errno, Node, OpenFlags, Result, SetAttr, UserIn, UserOut, Whence};
 
 use crate::abi::{
@@ -14,6 +16,10 @@ use crate::session::{Session, Worker, send};
 
 /// How the kernel is to treat an open file: past its page cache, which would lie.
 pub const ANSWER_FILE: u32 = OPEN_DIRECT_IO | OPEN_PARALLEL_WRITES;
+
+/// How long a lock that is refused is tried, where a release may be under way.
+const RELEASE_TRIES: u32 = 5;
+const RELEASE_STEP: Duration = Duration::from_millis(1);
 
 /// The flags that an engine is to know.
 const KNOWN: i32 = libc::O_ACCMODE
@@ -228,6 +234,20 @@ impl Session {
         Ok(Wish { node, handle, owner, thread: request.header.pid, lock })
     }
 
+    /// A lock that was refused: what refuses it may be a handle whose release another thread has in its
+    /// hands just now. (With one thread requests are served in order.)
+    fn once_more(&self, first: Result<()>, call: impl Fn() -> Result<()>) -> Result<()> {
+        let mut result = first;
+        for _ in 0..RELEASE_TRIES {
+            if result != Err(Errno::AGAIN) || !self.crew.is_many() {
+                break;
+            }
+            std::thread::sleep(RELEASE_STEP);
+            result = call();
+        }
+        result
+    }
+
     /// Sets a lock of either sort.
     fn lock(&self, asked: &LockIn, wish: &Wish, wait: bool) -> Result<()> {
         if asked.lock_flags & LOCK_FLOCK == 0 {
@@ -246,7 +266,7 @@ impl Worker {
         let at_once = session.lock(&asked, &wish, false);
         let unique = request.header.unique;
         if !wait {
-            return at_once;
+            return session.once_more(at_once, || session.lock(&asked, &wish, false));
         }
         if at_once != Err(Errno::AGAIN) {
             send(&self.device, Answer::small().message(unique, at_once));

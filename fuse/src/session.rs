@@ -41,7 +41,8 @@ pub struct Session {
     /// Descriptions of preloaded programs, used through the mount.
     pub adopted: Adopted,
     device: OwnedFd,
-    crew: Crew,
+    /// The threads that read requests.
+    pub crew: Crew,
     /// Wakes the watching thread.
     watch: (Mutex<bool>, Condvar),
 }
