@@ -359,7 +359,7 @@ fn explore(lab: &Lab, story: &Story, seed: u64, report: &mut Report) -> Told<()>
     let mut tracker = Tracker::new(&lab.base, &story.events, SETTING.class);
     tracker.of_threads(&story.threads);
     tracker.skip(story.first);
-    let limits = Limits { one_in: 3, ..Limits::SPARSE };
+    let limits = Limits { one_in: 4, ..Limits::SPARSE };
     let (mut seen, mut wrong) = (HashSet::new(), None);
     tracker.explore(story.first, &limits, seed, &mut |state, marks| {
         report.states += 1;
@@ -395,12 +395,22 @@ fn judge(lab: &Lab, story: &Story, state: &State<'_>, marks: usize, used: Use) -
     })
 }
 
-/// Deaths of one case, and the power cuts after them: at `some` points, or at all.
+/// Some of so many points: more of them late in the call, where it commits.
+fn late_ones(points: u64, seed: u64) -> Vec<u64> {
+    let parts = [(0, points * 3 / 5), (points * 3 / 5, points * 9 / 10), (points * 9 / 10, points)];
+    let one_of = |(from, to): (u64, u64)| 1 + from + mix(seed ^ to) % (to - from).max(1);
+    let mut chosen: Vec<u64> = parts.map(one_of).to_vec();
+    chosen.retain(|&point| point <= points);
+    chosen.dedup();
+    chosen
+}
+
+/// Deaths of one case, and the power cuts after them: at some points, or at all.
 fn one_case(
     lab: &Lab,
     (start_index, start): (usize, &Start),
     (case_index, case): (usize, &Case),
-    some: Option<u64>,
+    all: bool,
 ) -> Report {
     let mut report = Report { workloads: 1, ..Report::default() };
     let numbers = (start_index, case_index);
@@ -419,11 +429,8 @@ fn one_case(
         })
     };
     let Some(points) = die_at(u64::MAX, &mut report) else { return report };
-    let most = some.unwrap_or(points).min(points).max(1);
-    for part in 0..most {
-        let (from, to) = (part * points / most, (part + 1) * points / most);
-        let offset = mix(case_index as u64 ^ part << 8) % (to - from).max(1);
-        let point = 1 + from + if some.is_some() { offset } else { 0 };
+    let chosen = if all { (1..=points).collect() } else { late_ones(points, case_index as u64) };
+    for point in chosen {
         if report.failures.is_empty() {
             let _ = die_at(point, &mut report);
         }
@@ -431,9 +438,10 @@ fn one_case(
     report
 }
 
-/// All cases whose name begins with `filter`: by default a selection, at two points of each.
+/// All cases whose name begins with `filter`: by default a selection, at three points of each. Ends,
+/// `at_failure`, with the first case that fails.
 #[must_use]
-pub fn run(filter: &str, long: bool) -> Report {
+pub fn run(filter: &str, long: bool, at_failure: bool) -> Report {
     let mut report = Report::default();
     for (start_index, (start, all)) in cases::all().iter().enumerate() {
         let strict = ["names", "direct", "tree", "two", "bucket-full"].contains(&start.name);
@@ -452,8 +460,10 @@ pub fn run(filter: &str, long: bool) -> Report {
                 Ok(lab) => lab,
                 Err(text) => return Report::failed(format!("{}: {text}", start.name)),
             };
-            let some = if long { None } else { Some(2) };
-            report.add(one_case(lab, (start_index, start), (case_index, case), some));
+            report.add(one_case(lab, (start_index, start), (case_index, case), long));
+            if at_failure && !report.failures.is_empty() {
+                return report;
+            }
         }
     }
     report

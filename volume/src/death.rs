@@ -341,6 +341,11 @@ impl Volume {
             return Ok(());
         }
         self.wait_for_quiet(None)?;
+        self.sweep_behind_gate()
+    }
+
+    /// Frees what nothing reaches. The gate is closed, and nobody works.
+    fn sweep_behind_gate(&self) -> Result<()> {
         self.refresh_size()?;
         let open = self.nameless_roots()?;
         // Whoever waits at the gate has looked at its inodes already, and will go on with them.
@@ -409,8 +414,13 @@ impl Volume {
     /// end. `ETIMEDOUT` if a process does not end its call in time: it may have been stopped there.
     pub(crate) fn in_quiet<T>(&self, look: impl FnOnce(&[Inode]) -> Result<T>) -> Result<T> {
         self.close_gate(false)?;
-        let roots = self.wait_for_quiet(Some(QUIET_PATIENCE)).and_then(|()| self.nameless_roots());
-        let result = roots.and_then(|roots| {
+        let result = self.wait_for_quiet(Some(QUIET_PATIENCE)).and_then(|()| {
+            if self.sweep_demanded()? && !self.damaged()? {
+                // Of an operation just recovered, or of what a reader closed as the last one. What
+                // keeps it from being done is for the look to tell.
+                let _ = self.sweep_behind_gate();
+            }
+            let roots = self.nameless_roots()?;
             self.refresh_size()?;
             look(&roots)
         });
@@ -426,11 +436,6 @@ impl Volume {
     /// Whether a sweep is due.
     pub(crate) fn sweep_demanded(&self) -> Result<bool> {
         Ok(self.rt.load(HEADER_SWEEP)? == u64::from(self.epoch))
-    }
-
-    /// Does the sweep that is due, if any.
-    pub(crate) fn sweep_if_due(&self) -> Result<()> {
-        if self.sweep_demanded()? { self.recover_operations(false) } else { Ok(()) }
     }
 
     // ---- fork -----------------------------------------------------------------------------------

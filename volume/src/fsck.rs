@@ -164,10 +164,6 @@ impl Volume {
             }
             if !self.read_only {
                 self.bury_the_dead()?;
-            } else if look.faults.iter().all(|fault| fault.code.ends_with("-leaked")) {
-                // What a reader closed as the last one, its own or a dead process's, only a sweep
-                // frees.
-                self.sweep_if_due()?;
             }
             // Threads of one process are through with what they are about sooner.
             let alone = self.is_alone()?;

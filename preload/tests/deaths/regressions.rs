@@ -4,6 +4,7 @@ use crate::others::number;
 use crate::survivors::{Order, World};
 use crate::walk::Walk;
 use crate::{start, text, victim};
+use vfs::{FileSystem, OpenFlags};
 
 /// `open` with `O_TMPFILE` made the inode, claimed a description that named it, and died before the
 /// description was counted at the inode. The sweep spared the inode because a description named it;
@@ -86,4 +87,42 @@ fn a_check_meets_what_was_in_flight() {
     walk.kill().expect("its end");
     world.judge(case.0).expect("the check finds nothing");
     world.end().expect("the survivors end in order");
+}
+
+/// `unlink` of a last name closed the inode to opens, and died before the name was gone. A process
+/// that had the volume attached checked it: waiting for quiet it recovered the dead one's call, but
+/// left the sweep that belongs to it to the next death. Until then `open` said that there was no
+/// such file, and `stat` that there was.
+#[test]
+fn a_check_that_meets_a_dead_unlink() {
+    let mut world = World::new("unlink", "strict");
+    let case = (number(&world, "unlink_last"), "unlink_last");
+    let points = crate::points_of(&mut world, case).expect("its points");
+    let options = volume::AttachOptions::default();
+    let volume = volume::attach(&world.place.volume(), &options).expect("attached");
+    for (chosen, point) in points.iter().enumerate() {
+        let mut at = || -> Result<(), String> {
+            world.build()?;
+            let mut walk = victim(&world, "die", case.1)?;
+            walk.reach_point(point).map_err(text)?;
+            walk.kill().map_err(text)?;
+            let report = volume.check(&volume::FsckOptions::default()).map_err(told)?;
+            if !report.faults.is_empty() {
+                return Err(format!("{:?}", report.faults));
+            }
+            let directory = volume.lookup(volume.root(), b"t").map_err(told)?;
+            if let Ok(node) = volume.lookup(directory, b"v") {
+                let opened = volume.open(node, OpenFlags(libc::O_RDONLY)).map_err(told)?;
+                volume.close(opened).map_err(told)?;
+            }
+            world.order(0..1, Order::Clean)
+        };
+        at().unwrap_or_else(|error| panic!("{chosen} {point:?}: {error}"));
+    }
+    volume.detach().expect("detached");
+    world.end().expect("the survivors end in order");
+}
+
+fn told(errno: vfs::Errno) -> String {
+    format!("{errno:?}")
 }
