@@ -78,11 +78,29 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     }
 }
 
+impl<const WORDS: usize> Span<'_, WORDS> {
+    /// Eight words from `first` on, each loaded whole, in ascending order.
+    #[inline]
+    pub fn eight(&self, first: usize) -> Result<[u64; 8], Fault> {
+        assert!(first + 8 <= WORDS, "words of the span");
+        // SAFETY: words of the mapping.
+        unsafe { copy::load_line(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
+    }
+
+    /// Stores eight words from `first` on, each whole, in ascending order.
+    #[inline]
+    pub fn store_eight(&self, first: usize, words: &[u64; 8]) -> Result<(), Fault> {
+        assert!(first + 8 <= WORDS, "words of the span");
+        let at = self.changing(first);
+        // SAFETY: words of the mapping, from as many of ours.
+        unsafe { copy::copy64(at, words.as_ptr().cast()) }.map_err(|_| Fault::Region)
+    }
+}
+
 impl Span<'_, 8> {
     /// All words, each loaded whole, in ascending order.
     #[inline]
     pub fn words(&self) -> Result<[u64; 8], Fault> {
-        // SAFETY: a line of the mapping.
-        unsafe { copy::load_line(self.at) }.ok_or(Fault::Region)
+        self.eight(0)
     }
 }

@@ -27,6 +27,7 @@ use crate::lockword;
 use crate::process::process_owner;
 use crate::runtime::Owner;
 use crate::volume::Volume;
+use pmem::Span;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Kind, Node, OpenFlags};
@@ -43,6 +44,11 @@ const PLACE: u64 = 56;
 const HOLDERS: u64 = 64;
 /// Words of the holders' bitmap.
 const HOLDER_WORDS: u64 = crate::layout::PROCESS_SLOTS / 64;
+
+/// The place of one of these words in their line.
+const fn index(word: u64) -> usize {
+    (word / 8) as usize
+}
 
 /// Position bit: a write holds the description's lock.
 const MOVING: u64 = 1 << 63;
@@ -132,6 +138,7 @@ pub(crate) struct Opened {
 /// While it lives, this process moves the position of the description: one write at a time.
 pub(crate) struct Moving<'v> {
     volume: &'v Volume,
+    line: Span<'v, 8>,
     at: u64,
     owner: Owner,
     /// The position at the start.
@@ -148,9 +155,9 @@ impl Moving<'_> {
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
         // If the runtime has vanished, every other call fails too.
-        let _ = self.volume.rt.store(self.at + POSITION, self.position & !MOVING);
+        let _ = self.line.store(index(POSITION), self.position & !MOVING);
         let (map, base) = self.volume.rt.place();
-        let _ = lockword::release(self.volume, map, base + self.at + LOCK, self.owner);
+        let _ = lockword::release_quickly(self.volume, map, base + self.at + LOCK, self.owner);
     }
 }
 
@@ -441,11 +448,15 @@ impl Volume {
     #[inline]
     pub(crate) fn move_position(&self, desc: Desc) -> Result<Moving<'_>> {
         let at = self.rt.description(desc.index);
+        let line = self.rt.span(at)?;
         let (map, base) = self.rt.place();
         let owner = self.own();
         lockword::acquire(self, map, base + at + LOCK, owner)?;
-        let position = self.rt.or(at + POSITION, MOVING)? & !MOVING;
-        Ok(Moving { volume: self, at, owner, position })
+        let mut position = line.load(index(POSITION))?;
+        while let Err(found) = line.cas(index(POSITION), position, position | MOVING)? {
+            position = found;
+        }
+        Ok(Moving { volume: self, line, at, owner, position: position & !MOVING })
     }
 
     // ---- closing --------------------------------------------------------------------------------

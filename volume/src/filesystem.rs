@@ -5,6 +5,7 @@
 //! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
 use crate::Result;
+use crate::description::Opened;
 use crate::fallocate::check_request;
 use crate::file_write::Position;
 use crate::layout::{BLOCK, CHUNK_BLOCKS, HEADER_SIZE};
@@ -49,6 +50,20 @@ impl Volume {
         // In the other modes what was written is durable already.
         let wanted = flags.0 & libc::O_DSYNC != 0;
         if wanted && self.mode == Mode::Posix { self.sync_file(node) } else { Ok(()) }
+    }
+
+    fn write_opened(
+        &self,
+        opened: &Opened,
+        place: Position,
+        data: &[UserIn<'_>],
+    ) -> Result<(usize, u64)> {
+        if let [only] = data
+            && let Some(done) = self.write_briefly(opened.node, place, only)?
+        {
+            return Ok(done);
+        }
+        self.with_orphans_dropped(|| self.write_file(opened.node, place, data))
     }
 
     fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
@@ -253,8 +268,7 @@ impl FileSystem for Volume {
         let moving = self.move_position(desc)?;
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(moving.position) };
-        let (written, position) =
-            self.with_orphans_dropped(|| self.write_file(opened.node, place, data))?;
+        let (written, position) = self.write_opened(&opened, place, data)?;
         if written > 0 {
             moving.finish(position);
         }
@@ -282,8 +296,7 @@ impl FileSystem for Volume {
         }
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(offset) };
-        let (written, _) =
-            self.with_orphans_dropped(|| self.write_file(opened.node, place, data))?;
+        let (written, _) = self.write_opened(&opened, place, data)?;
         self.write_through(opened.node, opened.flags)?;
         Ok(written)
     }

@@ -47,6 +47,7 @@ impl Op<'_> {
         if !injected(Bug::DataNotFenced) {
             self.pend(stored);
         }
+        volume.live_lines(file.inode)?.set_run(logical, run)?;
         let mut next = file.written(end.max(size));
         let commits = volume.mode != Mode::Posix && end > volume.durable_size(file)?;
         if commits {

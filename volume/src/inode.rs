@@ -22,9 +22,11 @@ use crate::Result;
 use crate::description::Maker;
 use crate::inject::{Bug, injected};
 use crate::layout::{
-    COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, DIRECT, EXTENT_INODES, HEADER_SEQUENCE,
-    IDENTITY, INODE, INODE_TAG, Identity, LINE, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
+    CHUNK_BLOCKS, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, DIRECT, EXTENT_INODES,
+    HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity, LINE, SIZE_MAX, VOLATILE,
+    VOLATILE_LENGTH,
 };
+use crate::map::Run;
 use crate::op::Op;
 use crate::volume::Volume;
 use pmem::{Durable, InFlight, Span, checksum_words};
@@ -52,6 +54,11 @@ const fn index(word: u64) -> usize {
 const HINTS: u64 = VOLATILE + LINE;
 /// Hint word: 0 if there is no copy of the commit line, else the index of its newest slot, plus 1.
 const HINT_COPY: u64 = 1;
+/// Hint words: the run that the last write in place used: the sequence number that it left, the run's
+/// first logical block, its first block, its blocks.
+const HINT_RUN: u64 = 2;
+/// In the last of those words: the run is part of a 2 MiB leaf.
+const RUN_HUGE: u64 = 1 << 63;
 /// The copy of the commit line (third volatile line).
 const COPY: u64 = HINTS + LINE;
 const _: () = assert!(COPY + LINE == VOLATILE + VOLATILE_LENGTH);
@@ -74,7 +81,7 @@ pub(crate) const LIVE_STORED: u64 = 32;
 /// Volatile flag: the newest commit slot may be a summed one (see `summed.rs`).
 pub(crate) const LIVE_SUMMED: u64 = 64;
 /// Volatile flag: identity or commit line was damaged when these lines were initialised.
-const LIVE_DAMAGED: u64 = 16;
+pub(crate) const LIVE_DAMAGED: u64 = 16;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
 const LIVE_MASK: u64 = 0xFFFF_FFFF;
 
@@ -86,6 +93,87 @@ const RETRIES: u32 = 8;
 /// An inode number (byte offset / 512), known to lie in the pool and not to be an extent's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct Inode(pub(crate) u64);
+
+/// All volatile lines of an inode, checked once.
+#[derive(Clone, Copy)]
+pub(crate) struct Live<'v>(Span<'v, { (VOLATILE_LENGTH / 8) as usize }>);
+
+impl Live<'_> {
+    /// The size and the run of [`Live::run`], as they are seen without the lock.
+    #[inline]
+    pub(crate) fn glance(&self) -> Result<(u64, u64, Run)> {
+        let (_, logical, run) = self.run()?;
+        Ok((self.0.load(index(SIZE))?, logical, run))
+    }
+
+    /// Replaces the lock word, if it is `free`.
+    #[inline]
+    pub(crate) fn swap_lock(&self, free: u64, word: u64) -> Result<bool> {
+        Ok(self.0.cas(index(LOCK), free, word)?.is_ok())
+    }
+
+    #[inline]
+    pub(crate) fn set_sequence(&self, sequence: u64) -> Result<()> {
+        Ok(self.0.store(index(SEQUENCE), sequence)?)
+    }
+
+    /// What is current, and the sequence number, if these lines are valid in this epoch and it is
+    /// even.
+    #[inline]
+    pub(crate) fn current(&self, epoch: u32) -> Result<Option<(Current, u64)>> {
+        let [_, sequence, size, mtime, ctime, _, flags, ready] = self.0.eight(0)?;
+        let current = Current { size, mtime: mtime as i64, ctime: ctime as i64, flags };
+        let valid = ready == u64::from(epoch) && sequence & 1 == 0;
+        Ok(valid.then_some((current, sequence)))
+    }
+
+    /// As [`Volume::set_current`].
+    #[inline]
+    pub(crate) fn set_current(&self, current: &Current) -> Result<()> {
+        self.0.store(index(MTIME), current.mtime as u64)?;
+        self.0.store(index(CTIME), current.ctime as u64)?;
+        self.0.store(index(FLAGS), current.flags)?;
+        Ok(self.0.store(index(SIZE), current.size)?)
+    }
+
+    /// The run that the last write in place used, its first logical block, and the sequence number for
+    /// which that is right. Lock holder only.
+    #[inline]
+    pub(crate) fn run(&self) -> Result<(u64, u64, Run)> {
+        let at = index(HINTS + HINT_RUN * 8);
+        let (sequence, logical) = (self.0.load(at)?, self.0.load(at + 1)?);
+        let (block, length) = (self.0.load(at + 2)?, self.0.load(at + 3)?);
+        let huge = length & RUN_HUGE != 0;
+        Ok((sequence, logical, Run { block, blocks: length & !RUN_HUGE, unwritten: false, huge }))
+    }
+
+    /// Notes the written run that begins at block `logical`, all of its 2 MiB leaf if it is part of
+    /// one. The lock holder is working, and changes the map no more.
+    pub(crate) fn set_run(&self, mut logical: u64, mut run: Run) -> Result<()> {
+        let at = index(HINTS + HINT_RUN * 8);
+        let mut huge = 0;
+        if run.huge {
+            let before = logical % CHUNK_BLOCKS;
+            (logical, run.block, run.blocks) = (logical - before, run.block - before, CHUNK_BLOCKS);
+            huge = RUN_HUGE;
+        }
+        // What the number will be when the lock is free.
+        self.0.store(at, (self.0.load(index(SEQUENCE))? | 1) + 1)?;
+        self.0.store(at + 1, logical)?;
+        self.0.store(at + 2, run.block)?;
+        Ok(self.0.store(at + 3, run.blocks | huge)?)
+    }
+
+    /// The run that was noted for the number `from` holds for `to` too.
+    #[inline]
+    pub(crate) fn keep_run(&self, from: u64, to: u64) -> Result<()> {
+        let at = index(HINTS + HINT_RUN * 8);
+        if self.0.load(at)? == from {
+            self.0.store(at, to)?;
+        }
+        Ok(())
+    }
+}
 
 /// What is current about an inode, from its volatile line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,15 +318,21 @@ impl Volume {
 
     /// Both slots, and which is the newest if that is known: then they come from the copy.
     fn commit_slots(&self, inode: Inode) -> Result<(Slots, Option<usize>)> {
-        let mut slots = Slots::default();
-        if self.is_ready(inode)?
-            && let Some(at) = self.hint(inode, HINT_COPY)?.checked_sub(1)
+        let live = self.live_lines(inode)?;
+        if live.0.load(index(READY))? == u64::from(self.epoch)
+            && let Some(at) = live.0.load(index(HINTS + HINT_COPY * 8))?.checked_sub(1)
         {
-            self.volatile_map().shared_read(inode.at(COPY), slots.as_mut_bytes())?;
+            let slots: Slots = zerocopy::transmute!(live.0.eight(index(COPY))?);
             return Ok((slots, Some(at as usize & 1)));
         }
-        self.region.read(inode.at(COMMIT), slots.as_mut_bytes())?;
-        Ok((slots, None))
+        let words = self.region.span::<8>(inode.at(COMMIT))?.words()?;
+        Ok((zerocopy::transmute!(words), None))
+    }
+
+    /// The volatile lines.
+    #[inline]
+    pub(crate) fn live_lines(&self, inode: Inode) -> Result<Live<'_>> {
+        Ok(Live(self.volatile_map().span(inode.at(VOLATILE))?))
     }
 
     fn newest_slot(inode: Inode, generation: u32, slots: Slots) -> Result<(Commit, usize)> {
@@ -295,8 +389,9 @@ impl Volume {
         // cache, where a line's stores reach the medium in their order: the sequence is the last.
         let line: [u8; LINE as usize] = zerocopy::transmute!(slots);
         let flight = self.region.write_line(inode.at(COMMIT), &line)?;
-        self.volatile_map().shared_write(inode.at(COPY), &line)?;
-        self.set_hint(inode, HINT_COPY, next as u64 + 1)?;
+        let live = self.live_lines(inode)?;
+        live.0.store_eight(index(COPY), &zerocopy::transmute!(line))?;
+        live.0.store(index(HINTS + HINT_COPY * 8), next as u64 + 1)?;
         Ok(flight)
     }
 

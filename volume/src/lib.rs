@@ -8,6 +8,7 @@
 mod alloc;
 mod attach;
 mod attributes;
+mod brief;
 mod bucket;
 mod cache;
 mod chunk;

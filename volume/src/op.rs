@@ -21,7 +21,7 @@ use crate::layout::{BLOCK, HEADER_GATE, HEADER_RENAME, INODE, LINE, VOLATILE};
 use crate::runtime::Owner;
 use crate::volume::Volume;
 use crate::{Result, journal::Transaction, lockword};
-use pmem::{Durable, InFlight};
+use pmem::{Durable, InFlight, Span};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -64,6 +64,65 @@ pub(crate) struct Op<'v> {
     /// Directories whose number of blocks changes with the next commit, and by how much.
     pub(crate) reshaped: Vec<(Dir, i64)>,
     ended: bool,
+}
+
+/// A claimed operation record, for who needs one lock only.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'v>(Span<'v, RECORD_WORDS>);
+
+/// Words of a record.
+const RECORD_WORDS: usize = (crate::layout::OP_RECORD / 8) as usize;
+
+/// The place of a word in its record.
+const fn index(word: u64) -> usize {
+    (word / 8) as usize
+}
+
+impl<'v> Record<'v> {
+    pub(crate) fn new(volume: &'v Volume, index: u32) -> Result<Self> {
+        Ok(Self(volume.rt.span(volume.rt.op(index))?))
+    }
+
+    /// Names the lock that is taken next; orders that before the loads that follow.
+    #[inline]
+    pub(crate) fn announce(&self, inode: Inode) -> Result<()> {
+        self.0.swap(index(RECORD_LOCKS), inode.lock_offset())?;
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn set_working(&self, works: bool) -> Result<()> {
+        Ok(self.0.store(index(RECORD_PHASE), u64::from(works))?)
+    }
+
+    /// Names the line of a lone commit store.
+    #[inline]
+    pub(crate) fn note(&self, line: u64) -> Result<()> {
+        Ok(self.0.store(index(RECORD_NOTES), line)?)
+    }
+
+    /// Takes the names back, when the lock is released (or was not to be had).
+    #[inline]
+    pub(crate) fn forget(&self, inode: Inode, noted: bool) -> Result<()> {
+        debug_assert_eq!(self.0.load(index(RECORD_LOCKS)), Ok(inode.lock_offset()));
+        self.0.store(index(RECORD_LOCKS), 0)?;
+        if noted {
+            self.0.store(index(RECORD_NOTES), 0)?;
+        }
+        self.set_working(false)
+    }
+
+    /// Takes the lock's name back; orders that before the loads that follow.
+    pub(crate) fn withdraw(&self) -> Result<()> {
+        self.0.swap(index(RECORD_LOCKS), 0)?;
+        Ok(())
+    }
+
+    /// Frees the record.
+    #[inline]
+    pub(crate) fn free(&self) -> Result<()> {
+        Ok(self.0.store(index(RECORD_OWNER), 0)?)
+    }
 }
 
 /// What a dead operation left, for the recoverer.
@@ -123,7 +182,7 @@ impl Volume {
     }
 
     #[inline]
-    fn try_claim(&self, index: u32) -> Result<Option<Owner>> {
+    pub(crate) fn try_claim(&self, index: u32) -> Result<Option<Owner>> {
         let owner = Owner::new(index, self.slot(), self.slot_generation());
         let record = self.rt.op(index);
         let word = self.rt.load(record + RECORD_OWNER)?;

@@ -1,0 +1,268 @@
+//! Brief writes: the bytes of one buffer into one run of blocks that an open file already has, where
+//! nobody is promised to see them change at once. What `in_place.rs` does, by the protocol of
+//! `op.rs`, in as few steps as that allows: most calls of a log, a database or a growing file.
+//!
+//! Whatever is not that simple (somebody else holds the lock or the record, the gate is closed, the
+//! file is mapped, damaged, or not used in this epoch) is left to the long way, with nothing done.
+//!
+//! The protocol: the record is claimed; the lock is named in it, by a read-modify-write, before the
+//! inode is found to be in use; the record says *working* before the lock is taken, whose
+//! read-modify-write orders that before the look at the gate. Between lock and release the sequence
+//! number is odd. A death is recovered as any other operation's.
+//!
+//! Persistence order, as in `in_place.rs`: bytes; fence; the commit slot if the durable size grows;
+//! fence. A short append stores both before one fence (`summed.rs`).
+//!
+//! Locks: the inode's, and none is waited for.
+
+use crate::file_write::Position;
+use crate::inject::{Bug, injected};
+use crate::inode::{
+    Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SUMMED, LIVE_WRITTEN, Live,
+};
+use crate::layout::{
+    BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, HEADER_GATE, Identity, LINE, SIZE_MAX,
+    SUMMED_MAX, SUMMED_SHIFT,
+};
+use crate::map::{Map, Run};
+use crate::op::{Record, current_cpu};
+use crate::runtime::Owner;
+use crate::volume::{Volume, now};
+use crate::{Mode, Result, lockword};
+use pmem::UserIn;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use vfs::Node;
+
+/// Longest write that is brief: its lock is not waited for long.
+const LONGEST: usize = 64 << 10;
+
+/// The right to change one inode: its lock is held, its sequence number odd.
+struct Brief<'v> {
+    volume: &'v Volume,
+    owner: Owner,
+    record: Record<'v>,
+    inode: Inode,
+    live: Live<'v>,
+    /// The sequence number before.
+    sequence: u64,
+    current: Current,
+    noted: bool,
+}
+
+/// A write on its way.
+struct Write<'s, 'b> {
+    from: &'s UserIn<'b>,
+    offset: u64,
+    /// Where it goes in the region.
+    place: u64,
+    generation: u32,
+}
+
+impl Volume {
+    /// Writes one buffer through an open description of `node`, if that is a brief matter: gives what
+    /// [`Volume::write_file`] does. `None`: nothing has been done.
+    pub(crate) fn write_briefly(
+        &self,
+        node: Node,
+        position: Position,
+        from: &UserIn<'_>,
+    ) -> Result<Option<(usize, u64)>> {
+        let length = from.len();
+        if length == 0 || length > LONGEST || from.touch() < length {
+            return Ok(None);
+        }
+        self.check_writable()?;
+        let inode = self.inode(node.ino)?;
+        if !self.seems_brief(inode, position)? {
+            return Ok(None);
+        }
+        let Some(mut brief) = self.begin_briefly(inode)? else { return Ok(None) };
+        let offset = match position {
+            Position::At(offset) => offset,
+            Position::End => brief.current.size,
+        };
+        let result = match brief.place(node, offset, length as u64) {
+            Ok(Some(place)) => {
+                let write = Write { from, offset, place, generation: node.generation };
+                brief.write(&write).map(|()| Some((length, offset + length as u64)))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        brief.end()?;
+        result
+    }
+
+    /// Whether it is worth to ask: by a look without a lock. What is told here decides nothing but
+    /// the way.
+    #[inline]
+    fn seems_brief(&self, inode: Inode, position: Position) -> Result<bool> {
+        let (size, logical, run) = self.live_lines(inode)?.glance()?;
+        let offset = match position {
+            Position::At(offset) if offset < size => return Ok(self.mode != Mode::Strict),
+            Position::At(offset) => offset,
+            Position::End => size,
+        };
+        // A new block at the end is rarely there already, unless it is known to be.
+        let known = logical <= offset / BLOCK && offset / BLOCK < logical + run.blocks;
+        Ok(known || !offset.is_multiple_of(BLOCK))
+    }
+
+    /// Takes this CPU's record and an inode's lock; `None` if anything of that is not to be had at
+    /// once.
+    fn begin_briefly(&self, inode: Inode) -> Result<Option<Brief<'_>>> {
+        let index = current_cpu() % self.rt.layout.op_count as u32;
+        let Some(owner) = self.try_claim(index)? else { return Ok(None) };
+        let (record, live) = (Record::new(self, index)?, self.live_lines(inode)?);
+        record.announce(inode)?;
+        if self.inode_in_use(inode.0)? {
+            // PERSIST: nothing yet. The lock's compare-and-swap orders this store before the load
+            // of the gate.
+            record.set_working(true)?;
+            let free = u64::from(self.epoch) << 32;
+            if live.swap_lock(free, owner.word(self.epoch))? {
+                let gate = Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch);
+                let found = if gate.is_none() { live.current(self.epoch)? } else { None };
+                if let Some((current, sequence)) = found {
+                    live.set_sequence(sequence + 1)?;
+                    if !self.local.worked.load(Ordering::Relaxed) {
+                        self.local.worked.store(true, Ordering::Relaxed);
+                    }
+                    let (volume, noted) = (self, false);
+                    return Ok(Some(Brief {
+                        volume,
+                        owner,
+                        record,
+                        inode,
+                        live,
+                        sequence,
+                        current,
+                        noted,
+                    }));
+                }
+                let map = self.volatile_map();
+                lockword::release(self, map, inode.lock_offset(), owner)?;
+            }
+        }
+        record.set_working(false)?;
+        record.withdraw()?;
+        self.retry_extent(inode)?;
+        record.free()?;
+        Ok(None)
+    }
+}
+
+impl Brief<'_> {
+    /// Where the bytes go; `None` if this needs the long way.
+    fn place(&self, node: Node, offset: u64, length: u64) -> Result<Option<u64>> {
+        let Current { size, flags, .. } = self.current;
+        let (volume, end) = (self.volume, offset.saturating_add(length));
+        let below = offset < size;
+        let simple = offset <= size
+            && end <= SIZE_MAX
+            && flags & (LIVE_DAMAGED | LIVE_MAPPED) == 0
+            && !(below && (volume.mode == Mode::Strict || flags & LIVE_SUMMED != 0))
+            && !(end > size && volume.mode != Mode::Posix && flags & LIVE_DIRTY != 0);
+        if !simple || volume.is_still(self.inode, node.generation).is_err() {
+            return Ok(None);
+        }
+        let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
+        let (logical, run) = self.run(node.generation, first, last)?;
+        let covers = run.is_written() && logical <= first && last <= logical + run.blocks;
+        Ok(covers.then(|| (run.block + (first - logical)) * BLOCK + offset % BLOCK))
+    }
+
+    /// The run in which these blocks lie, and its first block: as the writer before found it, if
+    /// the inode has not changed since.
+    fn run(&self, generation: u32, first: u64, last: u64) -> Result<(u64, Run)> {
+        let (sequence, logical, run) = self.live.run()?;
+        if sequence == self.sequence && logical <= first && last <= logical + run.blocks {
+            if self.volume.in_pool(run.block, run.blocks) {
+                return Ok((logical, run));
+            }
+            return Err(Errno::IO);
+        }
+        let identity = Identity { generation, ..Identity::default() };
+        let map = Map::new(self.volume, self.inode, &identity);
+        let run = map.run(first, last - first)?;
+        if run.is_written() {
+            self.live.set_run(first, run)?;
+        }
+        Ok((first, run))
+    }
+
+    fn write(&mut self, write: &Write<'_, '_>) -> Result<()> {
+        let (volume, size) = (self.volume, self.current.size);
+        let end = write.offset + write.from.len() as u64;
+        let grows = end > size;
+        let commits = grows && volume.mode != Mode::Posix;
+        let time = now();
+        let flags = self.current.flags | LIVE_WRITTEN;
+        let mut next = Current { size: end.max(size), mtime: time, ctime: time, flags };
+        let short = write.from.len() as u64 <= SUMMED_MAX && write.offset == size;
+        if commits && short {
+            next.flags = flags & !LIVE_DIRTY | LIVE_SUMMED;
+            self.append_summed(write, &next)?;
+            return self.live.set_current(&next);
+        }
+        let stored = volume.region.stream_from(write.place, write.from);
+        // PERSIST: the bytes before the size that reaches them, before the sequence number too. (Also
+        // where only a part was stored, and none counts.)
+        let skips = commits && injected(Bug::SizeBeforeData);
+        if !skips {
+            let _ = volume.region.nothing().fence();
+        }
+        drop(stored?);
+        if commits {
+            self.commit(&next, write.generation, None)?;
+            next.flags &= !(LIVE_DIRTY | LIVE_SUMMED);
+        } else if flags & LIVE_DIRTY == 0 {
+            next.flags = volume.dirty_flags(self.inode, write.generation, flags)?;
+        }
+        self.live.set_current(&next)
+    }
+
+    /// Stores a short append and a commit slot with the sum of its bytes, by one fence.
+    fn append_summed(&mut self, write: &Write<'_, '_>, next: &Current) -> Result<()> {
+        let mut bytes = [0; SUMMED_MAX as usize];
+        let bytes = &mut bytes[..write.from.len()];
+        // What is summed must be what is stored, whatever others do to the caller's memory.
+        write.from.read(bytes)?;
+        // PERSIST: bytes and slot in any order, by one fence.
+        // CRASH: without the slot the old size stands; a slot whose bytes are not all there is void.
+        let stored = self.volume.region.stream(write.place, bytes)?;
+        drop(stored);
+        self.commit(next, write.generation, Some(bytes))
+    }
+
+    /// Stores the next commit slot, that of a short append with the sum of its `bytes`, and fences.
+    fn commit(&mut self, next: &Current, generation: u32, bytes: Option<&[u8]>) -> Result<()> {
+        let mut commit = Commit {
+            size: next.size,
+            mtime: next.mtime,
+            flags: COMMIT_WRITTEN,
+            ..Commit::default()
+        };
+        if let Some(bytes) = bytes {
+            commit.flags |= COMMIT_SUMMED | (bytes.len() as u32) << SUMMED_SHIFT;
+            commit.aux = crc32c::crc32c(bytes);
+        }
+        self.noted = true;
+        self.record.note(self.inode.at(COMMIT) / LINE * LINE)?;
+        let stored = self.volume.store_slot(self.inode, generation, commit)?;
+        let _ = stored.fence();
+        Ok(())
+    }
+
+    /// Gives everything back. What was stored is durable.
+    fn end(self) -> Result<()> {
+        let Self { volume, owner, record, inode, live, sequence, noted, .. } = self;
+        live.set_sequence(sequence + 2)?;
+        live.keep_run(sequence, sequence + 2)?;
+        let map = volume.volatile_map();
+        lockword::release_quickly(volume, map, inode.lock_offset(), owner)?;
+        record.forget(inode, noted)?;
+        record.free()
+    }
+}
