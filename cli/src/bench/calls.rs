@@ -63,6 +63,46 @@ pub fn unlink(path: &CStr) -> Result<()> {
     check(unsafe { libc::unlink(path.as_ptr()) } as isize).map(drop)
 }
 
+/// `fsync`.
+pub fn sync(fd: i32) -> Result<()> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::fsync(fd) } as isize).map(drop)
+}
+
+/// `rename`.
+pub fn rename(from: &CStr, to: &CStr) -> Result<()> {
+    // SAFETY: both are NUL-terminated.
+    check(unsafe { libc::rename(from.as_ptr(), to.as_ptr()) } as isize).map(drop)
+}
+
+/// An open directory whose names are looked at one after the other, again and again.
+pub struct Listing(*mut libc::DIR);
+
+impl Listing {
+    /// `opendir`.
+    pub fn open(path: &CStr) -> Result<Self> {
+        // SAFETY: `path` is NUL-terminated.
+        let dir = unsafe { libc::opendir(path.as_ptr()) };
+        if dir.is_null() { Err(Error::last_os_error()) } else { Ok(Self(dir)) }
+    }
+
+    /// `readdir`, and `fstatat` of what it gives.
+    pub fn next(&self) -> Result<()> {
+        // SAFETY: the stream is open; the entry is good until the next call.
+        unsafe {
+            let mut entry = libc::readdir(self.0);
+            if entry.is_null() {
+                libc::rewinddir(self.0);
+                entry = libc::readdir(self.0);
+            }
+            let entry = entry.as_ref().ok_or_else(Error::last_os_error)?;
+            let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+            let name = entry.d_name.as_ptr();
+            check(libc::fstatat(libc::dirfd(self.0), name, stat.as_mut_ptr(), 0) as isize).map(drop)
+        }
+    }
+}
+
 /// `stat`; gives the size.
 pub fn stat(path: &CStr) -> Result<u64> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();

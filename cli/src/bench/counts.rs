@@ -1,6 +1,9 @@
-//! `bench micro --counts`: what each call costs in stores, flushed lines and fences. The volume lies
-//! in this process's memory, with a counting hook on its region; no time is taken.
+//! `bench micro --counts`: what each call costs the engine in stores, flushed lines and fences, and
+//! in instructions where the kernel lets them be counted. The volume lies in this process's memory,
+//! with a counting hook on its region (whose own instructions count too); no time is taken. What a
+//! call costs through the preload library, to the instruction: `preload/tests/costs.txt`.
 
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,13 +12,13 @@ use pmem::counts::Counts;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use vfs::{
-    Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, UserIn,
-    UserOut,
+    Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, RenameFlags,
+    UserIn, UserOut,
 };
 use volume::{AttachOptions, FormatOptions, Volume};
 
 use crate::args::MicroArgs;
-use crate::bench::row::{BLOCK_BYTES, Random, Row, offset};
+use crate::bench::row::{BLOCK_BYTES, LONGEST_BYTES, Random, Row, SCATTERED_BYTES, offset};
 use crate::failure::Failure;
 use crate::output;
 
@@ -34,6 +37,37 @@ pub struct Counted {
     flushed_lines: f64,
     streamed_bytes: f64,
     fences: f64,
+    /// `None`: the kernel does not say.
+    instructions: Option<f64>,
+}
+
+/// The instructions that this thread executes in its own code.
+struct Instructions(Option<OwnedFd>);
+
+impl Instructions {
+    fn new() -> Self {
+        // `struct perf_event_attr`, its first version: type (hardware), size, which (instructions),
+        // and as the sixth word the flags: exclude_kernel, exclude_hv.
+        let mut wanted = [0_u64; 8];
+        wanted[0] = 64 << 32;
+        wanted[1] = 1;
+        wanted[5] = 1 << 5 | 1 << 6;
+        // SAFETY: reads the structure, which says its length; gives a new descriptor or fails.
+        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, wanted.as_ptr(), 0, -1, -1, 0) };
+        // SAFETY: nobody else has the new descriptor.
+        Self(
+            i32::try_from(fd)
+                .ok()
+                .filter(|fd| *fd >= 0)
+                .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+        )
+    }
+
+    fn read(&self) -> Option<u64> {
+        let mut count = [0; 8];
+        let read = rustix::io::read(self.0.as_ref()?, &mut count).ok()?;
+        (read == count.len()).then(|| u64::from_ne_bytes(count)).filter(|count| *count > 0)
+    }
 }
 
 /// The state that the calls work on.
@@ -42,7 +76,9 @@ struct Ground {
     file: Node,
     large: Desc,
     appended: Desc,
+    scattered: Desc,
     buffer: Vec<u8>,
+    instructions: Instructions,
 }
 
 /// Counts every row.
@@ -59,8 +95,9 @@ pub fn measure(args: &MicroArgs) -> Result<Vec<Counted>, Failure> {
     let volume = volume::attach_region(region, &options)?;
     let count = || {
         let mut ground = Ground::make(volume)?;
-        // What never reaches the engine has nothing to count.
-        let rows = Row::ALL.into_iter().filter(|row| *row != Row::ForeignRead);
+        // What never reaches the engine has nothing to count, and a list has no single call.
+        let counted = |row: &Row| !matches!(row, Row::ForeignRead | Row::List);
+        let rows = Row::ALL.into_iter().filter(counted);
         rows.map(|row| ground.count(row, &counts)).collect::<Result<_, Errno>>()
     };
     count().map_err(|errno| Failure::errno("count", errno))
@@ -78,12 +115,13 @@ pub fn print(rows: &[Counted], as_json: bool) -> Result<(), Failure> {
                     "flushed_lines": counted.flushed_lines,
                     "streamed_bytes": counted.streamed_bytes,
                     "fences": counted.fences,
+                    "instructions": counted.instructions,
                 })
             })
             .collect();
         return output::emit_json(&Value::Array(rows));
     }
-    let head = ["per call", "stores", "flushed lines", "streamed bytes", "fences"];
+    let head = ["per call", "stores", "flushed lines", "streamed bytes", "fences", "instructions"];
     let rows: Vec<Vec<String>> = rows
         .iter()
         .map(|counted| {
@@ -91,6 +129,8 @@ pub fn print(rows: &[Counted], as_json: bool) -> Result<(), Failure> {
                 [counted.stores, counted.flushed_lines, counted.streamed_bytes, counted.fences];
             let mut line = vec![counted.row.name().to_owned()];
             line.extend(figures.iter().map(|figure| format!("{figure:.2}")));
+            let instructions = counted.instructions.map(|count| format!("{count:.0}"));
+            line.push(instructions.unwrap_or_else(|| "-".to_owned()));
             line
         })
         .collect();
@@ -107,40 +147,90 @@ impl Ground {
         }
         let node = volume.create(volume.root(), b"appended", &new_file())?;
         let appended = volume.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
-        Ok(Self { volume, file, large, appended, buffer: vec![0xA5; BLOCK_BYTES] })
+        let make = |name: &[u8]| {
+            let node = volume.create(volume.root(), name, &new_file())?;
+            volume.open(node, OpenFlags(libc::O_RDWR))
+        };
+        // Two files that grow in turns.
+        let (scattered, other) = (make(b"scattered")?, make(b"other")?);
+        for block in 0..SCATTERED_BYTES / BLOCK_BYTES as u64 {
+            for desc in [scattered, other] {
+                let data = [UserIn::new(&piece[..BLOCK_BYTES])];
+                volume.write_at(desc, block * BLOCK_BYTES as u64, &data)?;
+            }
+        }
+        let mut deep = volume.root();
+        for name in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
+            let directory = NewNode { kind: Kind::Directory, mode: 0o700, ..new_file() };
+            deep = volume.create(deep, name, &directory)?;
+        }
+        volume.create(deep, b"small", &new_file())?;
+        volume.create(volume.root(), b"one", &new_file())?;
+        Ok(Self {
+            volume,
+            file,
+            large,
+            appended,
+            scattered,
+            buffer: vec![0xA5; LONGEST_BYTES],
+            instructions: Instructions::new(),
+        })
     }
 
     fn count(&mut self, row: Row, counts: &Counts) -> Result<Counted, Errno> {
         let mut random = Random::new();
         for call in 0..CALLS {
-            self.call(row, offset(row, call, &mut random, FILE_BYTES))?;
+            self.call(row, call, offset(row, call, &mut random, FILE_BYTES))?;
         }
         let figures =
             [&counts.stores, &counts.flushed_lines, &counts.streamed_bytes, &counts.fences];
         for figure in figures {
             figure.store(0, Ordering::Relaxed);
         }
+        let before = self.instructions.read();
         for call in 0..CALLS {
-            self.call(row, offset(row, call, &mut random, FILE_BYTES))?;
+            self.call(row, call, offset(row, call, &mut random, FILE_BYTES))?;
         }
+        let after = self.instructions.read();
+        let instructions =
+            before.zip(after).map(|(before, after)| (after - before) as f64 / CALLS as f64);
         let [stores, flushed_lines, streamed_bytes, fences] =
             figures.map(|figure| figure.load(Ordering::Relaxed) as f64 / CALLS as f64);
-        Ok(Counted { row, stores, flushed_lines, streamed_bytes, fences })
+        Ok(Counted { row, stores, flushed_lines, streamed_bytes, fences, instructions })
     }
 
-    fn call(&mut self, row: Row, offset: u64) -> Result<(), Errno> {
+    fn call(&mut self, row: Row, call: u64, offset: u64) -> Result<(), Errno> {
         let volume = &self.volume;
+        let buffer = &mut self.buffer[..row.bytes()];
         match row {
-            Row::ReadSequential | Row::ReadRandom => {
-                let mut out = [UserOut::new(&mut self.buffer)];
-                volume.read_at(self.large, offset, &mut out).map(drop)
+            Row::ReadSequential | Row::ReadRandom | Row::Read64K | Row::Read2M => {
+                volume.read_at(self.large, offset, &mut [UserOut::new(buffer)]).map(drop)
             }
             Row::OverwriteSequential | Row::OverwriteRandom => {
-                volume.write_at(self.large, offset, &[UserIn::new(&self.buffer)]).map(drop)
+                volume.write_at(self.large, offset, &[UserIn::new(buffer)]).map(drop)
+            }
+            Row::OverwriteScattered => {
+                volume.write_at(self.scattered, offset, &[UserIn::new(buffer)]).map(drop)
             }
             Row::Append4K | Row::Append128 | Row::Append64 => {
-                let data = [UserIn::new(&self.buffer[..row.bytes()])];
-                volume.write(self.appended, &data).map(drop)
+                volume.write(self.appended, &[UserIn::new(buffer)]).map(drop)
+            }
+            Row::AppendSync => {
+                volume.write(self.appended, &[UserIn::new(buffer)])?;
+                volume.sync(self.appended, false)
+            }
+            Row::Rename => {
+                let names: [&[u8]; 2] = [b"one", b"two"];
+                let [from, to] = [call % 2, 1 - call % 2].map(|at| names[at as usize]);
+                let root = volume.root();
+                FileSystem::rename(&**volume, root, from, root, to, RenameFlags(0))
+            }
+            Row::StatDeep => {
+                let mut node = volume.root();
+                for name in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
+                    node = volume.lookup(node, name)?;
+                }
+                volume.attr(volume.lookup(node, b"small")?).map(drop)
             }
             Row::OpenClose => volume.close(volume.open(self.file, OpenFlags(libc::O_RDWR))?),
             Row::CreateCloseUnlink => {
@@ -158,7 +248,7 @@ impl Ground {
                 set(LockKind::Write)?;
                 set(LockKind::Unlock)
             }
-            Row::ForeignRead => Ok(()),
+            Row::ForeignRead | Row::List => Ok(()),
         }
     }
 }

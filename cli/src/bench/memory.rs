@@ -3,10 +3,10 @@
 use std::io::{Error, Result};
 use std::path::Path;
 
-use pmem::{OpenError, OpenOptions, Region};
+use pmem::{Fault, OpenError, OpenOptions, Region, UserOut};
 use rustix::io::Errno;
 
-use crate::bench::row::{BLOCK_BYTES, Row};
+use crate::bench::row::{LONGEST_BYTES, Row};
 use crate::bench::worker::Measured;
 
 /// A mapped region and a buffer.
@@ -19,7 +19,17 @@ impl Memory {
     /// Maps the file.
     pub fn open(path: &Path) -> std::result::Result<Self, OpenError> {
         let options = OpenOptions { write: true, ..OpenOptions::default() };
-        Ok(Self { region: Region::open(path, &options)?, buffer: vec![0xA5; BLOCK_BYTES] })
+        Ok(Self { region: Region::open(path, &options)?, buffer: vec![0xA5; LONGEST_BYTES] })
+    }
+
+    /// Bytes and, for an append, the line that says so: each durable before the next.
+    fn write(&mut self, row: Row, offset: u64) -> std::result::Result<(), Fault> {
+        // PERSIST: a write is done when it is durable; these fences are what is measured.
+        self.region.stream(offset, &self.buffer[..row.bytes()])?.fence();
+        if matches!(row, Row::Append4K | Row::AppendSync | Row::Append128 | Row::Append64) {
+            self.region.write_line(0, &[0x5A; 64])?.fence();
+        }
+        Ok(())
     }
 }
 
@@ -30,11 +40,11 @@ impl Measured for Memory {
 
     fn call(&mut self, row: Row, _call: u64, offset: u64) -> Result<()> {
         let done = match row {
-            Row::ReadSequential | Row::ReadRandom => self.region.read(offset, &mut self.buffer),
-            // PERSIST: a write is done when it is durable; this fence is what is measured.
-            _ => self.region.stream(offset, &self.buffer[..row.bytes()]).map(|flying| {
-                flying.fence();
-            }),
+            Row::ReadSequential | Row::ReadRandom | Row::Read64K | Row::Read2M => {
+                let sink = UserOut::new(&mut self.buffer);
+                self.region.read_to(offset, &sink, row.bytes())
+            }
+            _ => self.write(row, offset),
         };
         done.map_err(|fault| Error::from(Errno::from(fault)))
     }

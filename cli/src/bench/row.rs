@@ -5,14 +5,25 @@
 pub enum Row {
     ReadSequential,
     ReadRandom,
+    Read64K,
+    Read2M,
     OverwriteSequential,
     OverwriteRandom,
+    /// In a file whose blocks are scattered.
+    OverwriteScattered,
     Append4K,
+    /// And `fsync`.
+    AppendSync,
     Append128,
     Append64,
     OpenClose,
     CreateCloseUnlink,
+    Rename,
     Stat,
+    /// Of a file eight directories down.
+    StatDeep,
+    /// `readdir` of a large directory and `stat` of each name; a call is one name.
+    List,
     RecordLock,
     /// One byte of /dev/zero: what the library adds to calls that are not its own.
     ForeignRead,
@@ -21,21 +32,37 @@ pub enum Row {
 /// The bytes of a read, an overwrite and a large append.
 pub const BLOCK_BYTES: usize = 4096;
 
+/// The longest read.
+pub const LONGEST_BYTES: usize = 2 << 20;
+
+/// Names in the directory that is listed.
+pub const LISTED: u64 = 100_000;
+
+/// The file whose blocks are scattered.
+pub const SCATTERED_BYTES: u64 = 16 << 20;
+
 /// The working set is a multiple of this.
 pub const SIZE_MIN: u64 = 2 << 20;
 
 impl Row {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 19] = [
         Self::ReadSequential,
         Self::ReadRandom,
+        Self::Read64K,
+        Self::Read2M,
         Self::OverwriteSequential,
         Self::OverwriteRandom,
+        Self::OverwriteScattered,
         Self::Append4K,
+        Self::AppendSync,
         Self::Append128,
         Self::Append64,
         Self::OpenClose,
         Self::CreateCloseUnlink,
+        Self::Rename,
         Self::Stat,
+        Self::StatDeep,
+        Self::List,
         Self::RecordLock,
         Self::ForeignRead,
     ];
@@ -45,14 +72,21 @@ impl Row {
         match self {
             Self::ReadSequential => "read 4K sequential",
             Self::ReadRandom => "read 4K random",
+            Self::Read64K => "read 64K sequential",
+            Self::Read2M => "read 2M sequential",
             Self::OverwriteSequential => "overwrite 4K sequential",
             Self::OverwriteRandom => "overwrite 4K random",
+            Self::OverwriteScattered => "overwrite 4K scattered",
             Self::Append4K => "append 4K",
+            Self::AppendSync => "append 4K, fsync",
             Self::Append128 => "append 128 B",
             Self::Append64 => "append 64 B",
             Self::OpenClose => "open+close",
             Self::CreateCloseUnlink => "create+close+unlink",
+            Self::Rename => "rename",
             Self::Stat => "stat",
+            Self::StatDeep => "stat 8 deep",
+            Self::List => "readdir+stat, a name",
             Self::RecordLock => "record lock + unlock",
             Self::ForeignRead => "read 1 B of /dev/zero",
         }
@@ -68,9 +102,14 @@ impl Row {
         match self {
             Self::Append128 => 128,
             Self::Append64 => 64,
+            Self::Read64K => 64 << 10,
+            Self::Read2M => 2 << 20,
             Self::OpenClose
             | Self::CreateCloseUnlink
+            | Self::Rename
             | Self::Stat
+            | Self::StatDeep
+            | Self::List
             | Self::RecordLock
             | Self::ForeignRead => 0,
             _ => BLOCK_BYTES,
@@ -81,8 +120,12 @@ impl Row {
     pub const fn calls(self, size: u64) -> u64 {
         match self {
             Self::OpenClose => 50_000,
-            Self::CreateCloseUnlink => 20_000,
-            Self::Stat => 100_000,
+            Self::CreateCloseUnlink | Self::Rename => 20_000,
+            Self::Stat | Self::StatDeep => 100_000,
+            Self::List => LISTED,
+            Self::Read64K => size / (64 << 10),
+            Self::Read2M => size / (2 << 20),
+            Self::OverwriteScattered => SCATTERED_BYTES / BLOCK_BYTES as u64,
             Self::RecordLock => 200_000,
             Self::ForeignRead => 500_000,
             Self::Append128 | Self::Append64 => 65_536,
@@ -113,7 +156,10 @@ pub const fn offset(row: Row, call: u64, random: &mut Random, size: u64) -> u64 
     let blocks = size / BLOCK_BYTES as u64;
     match row {
         Row::ReadRandom | Row::OverwriteRandom => random.below(blocks) * BLOCK_BYTES as u64,
-        Row::Append128 | Row::Append64 => call * row.bytes() as u64 % size,
+        Row::Append128 | Row::Append64 | Row::Read64K | Row::Read2M => {
+            call * row.bytes() as u64 % size
+        }
+        Row::OverwriteScattered => call * BLOCK_BYTES as u64 % SCATTERED_BYTES,
         _ => call % blocks * BLOCK_BYTES as u64,
     }
 }

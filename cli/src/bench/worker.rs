@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::args::WorkerArgs;
 use crate::bench::calls;
 use crate::bench::memory::Memory;
-use crate::bench::row::{BLOCK_BYTES, Random, Row, offset};
+use crate::bench::row::{BLOCK_BYTES, LISTED, LONGEST_BYTES, Random, Row, SCATTERED_BYTES, offset};
 use crate::failure::{Failure, Outcome};
 
 /// What can be measured.
@@ -83,6 +83,13 @@ struct Files {
     /// Made and unlinked, or appended to.
     new_path: CString,
     appended: i32,
+    scattered: i32,
+    /// Eight directories down.
+    deep_path: CString,
+    /// Two names that one file has in turn.
+    renamed: [CString; 2],
+    /// A directory of many names, open, and its path.
+    many: calls::Listing,
     buffer: Vec<u8>,
 }
 
@@ -99,8 +106,47 @@ impl Files {
         calls::write(small, &piece[..BLOCK_BYTES])?;
         calls::close(small)?;
         let foreign = calls::open(c"/dev/zero", libc::O_RDONLY)?;
-        let buffer = vec![0xA5; BLOCK_BYTES];
-        Ok(Self { large, foreign, small_path, new_path: path("new")?, appended: -1, buffer })
+        let mut deep = dir.to_owned();
+        for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            deep.push(name);
+            std::fs::create_dir(&deep)?;
+        }
+        let deep_path = CString::new(deep.join("small").as_os_str().as_bytes())?;
+        let renamed = [path("one")?, path("two")?];
+        for made in [&deep_path, &renamed[0]] {
+            calls::close(calls::open(made, libc::O_RDWR | libc::O_CREAT)?)?;
+        }
+        let many = dir.join("many");
+        std::fs::create_dir(&many)?;
+        for index in 0..LISTED {
+            let name = CString::new(format!("{}/name{index:06}", many.display()))?;
+            calls::close(calls::open(&name, libc::O_RDWR | libc::O_CREAT)?)?;
+        }
+        Ok(Self {
+            large,
+            foreign,
+            small_path,
+            new_path: path("new")?,
+            appended: -1,
+            scattered: Self::scatter(&path("scattered")?, &path("other")?)?,
+            deep_path,
+            renamed,
+            many: calls::Listing::open(&path("many")?)?,
+            buffer: vec![0xA5; LONGEST_BYTES],
+        })
+    }
+
+    /// Two files that grow in turns.
+    fn scatter(one: &CStr, other: &CStr) -> Result<i32> {
+        let flags = libc::O_RDWR | libc::O_CREAT;
+        let (one, other) = (calls::open(one, flags)?, calls::open(other, flags)?);
+        for _ in 0..SCATTERED_BYTES / BLOCK_BYTES as u64 {
+            for fd in [one, other] {
+                calls::write(fd, &[0x5A; BLOCK_BYTES])?;
+            }
+        }
+        calls::close(other)?;
+        Ok(one)
     }
 
     fn create_close_unlink(path: &CStr) -> Result<()> {
@@ -112,8 +158,10 @@ impl Files {
 impl Measured for Files {
     fn begin(&mut self, row: Row) -> Result<()> {
         match row {
-            Row::ReadSequential | Row::OverwriteSequential => calls::rewind(self.large),
-            Row::Append4K | Row::Append128 | Row::Append64 => {
+            Row::ReadSequential | Row::OverwriteSequential | Row::Read64K | Row::Read2M => {
+                calls::rewind(self.large)
+            }
+            Row::Append4K | Row::AppendSync | Row::Append128 | Row::Append64 => {
                 let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND;
                 self.appended = calls::open(&self.new_path, flags)?;
                 Ok(())
@@ -122,28 +170,45 @@ impl Measured for Files {
         }
     }
 
-    fn call(&mut self, row: Row, _call: u64, offset: u64) -> Result<()> {
+    fn call(&mut self, row: Row, call: u64, offset: u64) -> Result<()> {
+        let buffer = &mut self.buffer[..row.bytes()];
         match row {
-            Row::ReadSequential => calls::read(self.large, &mut self.buffer),
-            Row::ReadRandom => calls::pread(self.large, &mut self.buffer, offset),
-            Row::OverwriteSequential => calls::write(self.large, &self.buffer),
-            Row::OverwriteRandom => calls::pwrite(self.large, &self.buffer, offset),
-            Row::Append4K | Row::Append128 | Row::Append64 => {
-                calls::write(self.appended, &self.buffer[..row.bytes()])
+            Row::ReadSequential => calls::read(self.large, buffer),
+            Row::ReadRandom | Row::Read64K | Row::Read2M => {
+                calls::pread(self.large, buffer, offset)
+            }
+            Row::OverwriteSequential => calls::write(self.large, buffer),
+            Row::OverwriteRandom => calls::pwrite(self.large, buffer, offset),
+            Row::OverwriteScattered => calls::pwrite(self.scattered, buffer, offset),
+            Row::Append4K | Row::Append128 | Row::Append64 => calls::write(self.appended, buffer),
+            Row::AppendSync => {
+                calls::write(self.appended, buffer)?;
+                calls::sync(self.appended)
             }
             Row::OpenClose => calls::close(calls::open(&self.small_path, libc::O_RDWR)?),
             Row::CreateCloseUnlink => Self::create_close_unlink(&self.new_path),
+            Row::Rename => {
+                let [from, to] = [call % 2, 1 - call % 2].map(|at| &self.renamed[at as usize]);
+                calls::rename(from, to)
+            }
             Row::Stat => calls::stat(&self.small_path).map(drop),
+            Row::StatDeep => calls::stat(&self.deep_path).map(drop),
+            Row::List => self.many.next(),
             Row::RecordLock => {
                 calls::lock(self.large, libc::F_WRLCK, offset, BLOCK_BYTES as u64)?;
                 calls::lock(self.large, libc::F_UNLCK, offset, BLOCK_BYTES as u64)
             }
-            Row::ForeignRead => calls::read(self.foreign, &mut self.buffer[..1]),
+            Row::ForeignRead => calls::read(self.foreign, &mut [0]),
         }
     }
 
     fn end(&mut self, row: Row) -> Result<()> {
-        if matches!(row, Row::Append4K | Row::Append128 | Row::Append64) {
+        if row == Row::Rename {
+            // The next run begins with the first name again.
+            let [one, two] = &self.renamed;
+            return calls::rename(two, one).or_else(|_| calls::stat(one).map(drop));
+        }
+        if matches!(row, Row::Append4K | Row::AppendSync | Row::Append128 | Row::Append64) {
             calls::empty(self.appended)?;
             calls::close(self.appended)?;
             calls::unlink(&self.new_path)?;

@@ -1,0 +1,90 @@
+// Two threads, each on a CPU of its own, make the same calls in turns; see tests/lines.rs.
+#include <err.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BLOCK = 4096, ROUNDS = 8 };
+#define MARK(name) __asm__ volatile("int3" : : "a"(name) : "memory")
+#define MUST(call) \
+    do { \
+        if ((long)(call) < 0) err(1, "%s", #call); \
+    } while (0)
+
+static pthread_barrier_t turn;
+static int both, cpus[2];
+
+// Each round both threads have made the call before; the last round is followed.
+#define CALL(name, ...) \
+    for (int i = 0; i < ROUNDS; i++) \
+        for (int who = 0; who < 2; who++) { \
+            if (who == me) { \
+                if (i == ROUNDS - 1) MARK(name); \
+                __VA_ARGS__; \
+                if (i == ROUNDS - 1) MARK(0); \
+            } \
+            pthread_barrier_wait(&turn); \
+        }
+
+static void *run(void *argument) {
+    int me = *(int *)argument;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpus[me], &one);
+    MUST(sched_setaffinity(0, sizeof one, &one));
+    char *buffer = aligned_alloc(BLOCK, 64 * BLOCK);
+    memset(buffer, 7, 64 * BLOCK);
+    char dir[32], own[48], new[48];
+    struct stat is;
+    sprintf(dir, "dir%d", me);
+    sprintf(own, "%s/own", dir);
+    sprintf(new, "%s/new", dir);
+    pthread_barrier_wait(&turn);
+    // One after the other, so that neither finds what the other has just taken.
+    for (int who = 0; who < 2; who++) {
+        if (who == me) MUST(mkdir(dir, 0755));
+        pthread_barrier_wait(&turn);
+    }
+    int fd = open(own, O_RDWR | O_CREAT, 0644), same = open("same", O_RDONLY);
+    MUST(fd);
+    MUST(same);
+    for (int i = 0; i < 16; i++) MUST(write(fd, buffer, 64 * BLOCK));
+    MUST(lseek(fd, 0, SEEK_SET));
+    pthread_barrier_wait(&turn);
+    CALL("read an own file", MUST(read(fd, buffer, BLOCK)));
+    CALL("pread an own file", MUST(pread(fd, buffer, BLOCK, (i + 20) * BLOCK)));
+    CALL("pread the same file", MUST(pread(same, buffer, BLOCK, i * BLOCK)));
+    CALL("pread through the same descriptor", MUST(pread(both, buffer, BLOCK, i * BLOCK)));
+    CALL("stat an own file", MUST(stat(own, &is)));
+    CALL("stat the same file", MUST(stat("same", &is)));
+    CALL("fstat of the same descriptor", MUST(fstat(both, &is)));
+    CALL("overwrite an own file", MUST(pwrite(fd, buffer, BLOCK, i * BLOCK)));
+    CALL("append 64 B to an own file", MUST(pwrite(fd, buffer, 64, 16 * 64 * BLOCK + i * 64)));
+    CALL("create in an own directory", int made = open(new, O_RDWR | O_CREAT | O_EXCL, 0644);
+         MUST(made); if (i == ROUNDS - 1) MARK(0); MUST(close(made)); MUST(unlink(new));
+         if (i == ROUNDS - 1) MARK("-"));
+    return 0;
+}
+
+int main(int count, char **words) {
+    MUST(chdir(words[1]));
+    both = open("same", O_RDWR | O_CREAT, 0644);
+    MUST(both);
+    char *buffer = calloc(16, BLOCK);
+    for (int i = 0; i < 4; i++) MUST(write(both, buffer, 16 * BLOCK));
+    cpu_set_t all;
+    MUST(sched_getaffinity(0, sizeof all, &all));
+    for (int cpu = 0, found = 0; cpu < CPU_SETSIZE && found < 2; cpu++)
+        if (CPU_ISSET(cpu, &all)) cpus[found++] = cpus[1] = cpu;
+    pthread_barrier_init(&turn, 0, 2);
+    pthread_t threads[2];
+    int who[2] = {0, 1};
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], 0, run, &who[i]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
+    return 0;
+}

@@ -1,0 +1,78 @@
+//! Which cache lines two threads both write, that do the same with what is their own (or only read
+//! what is not): every address that a call stores to is taken down, in the region and in the
+//! process's own memory, and the lines of one thread's call are compared with the other's.
+
+#[path = "support/step.rs"]
+mod step;
+mod support;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use step::{Range, follow};
+use support::{PREFIX, Place, check_left_in_order, compile, format, library};
+
+/// Calls, and how many lines both threads may write.
+const CALLS: [(&str, usize); 10] = [
+    ("read an own file", 0),
+    ("pread an own file", 0),
+    ("pread the same file", 0),
+    ("pread through the same descriptor", 0),
+    ("stat an own file", 0),
+    ("stat the same file", 0),
+    ("fstat of the same descriptor", 0),
+    ("overwrite an own file", 1),
+    ("append 64 B to an own file", 0),
+    ("create in an own directory", 0),
+];
+
+/// Where a line lies, for people.
+fn place_of(line: u64, maps: &[Range]) -> String {
+    let range = maps.iter().find(|range| (range.start..range.end).contains(&line));
+    range.map_or_else(
+        || format!("{line:#x}"),
+        |range| format!("{} + {:#x}", range.name, line - range.start + range.offset),
+    )
+}
+
+#[test]
+fn threads_do_not_write_each_others_lines() {
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() < 2) {
+        println!("one CPU: its threads share an operation record");
+        return;
+    }
+    let place = Place::new("lines");
+    let program = place.0.join("lines");
+    compile("lines.c", &program, &["-O1"]);
+    format(&place.volume());
+    let followed = follow(
+        Command::new(&program)
+            .arg(PREFIX)
+            .env_clear()
+            .env("SOLERA_VOLUME", place.volume())
+            .env("SOLERA_AT", PREFIX)
+            .env("LD_PRELOAD", library()),
+    );
+    check_left_in_order(&place.volume());
+    let mut calls: BTreeMap<&str, Vec<&step::Sample>> = BTreeMap::new();
+    for sample in &followed.samples {
+        calls.entry(&sample.name).or_default().push(sample);
+    }
+    let mut wrong = Vec::new();
+    for (name, most) in CALLS {
+        let [one, other] = calls[name][..] else { panic!("{name}: not two calls") };
+        assert_ne!(one.thread, other.thread, "{name}");
+        assert!(one.counts.instructions > 50, "{name}: not followed");
+        let both: Vec<String> = one
+            .written
+            .intersection(&other.written)
+            .map(|l| place_of(*l, &followed.maps))
+            .collect();
+        println!("{name:40} {:3} lines, {} of both", one.written.len(), both.len());
+        both.iter().for_each(|line| println!("    {line}"));
+        if both.len() > most {
+            wrong.push(format!("{name}: {} lines, at most {most}", both.len()));
+        }
+    }
+    assert!(wrong.is_empty(), "written by both:\n{}", wrong.join("\n"));
+}
