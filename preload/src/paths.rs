@@ -43,7 +43,7 @@ pub fn resolve(
     if let Some(rest) = working_directory_link(process, path)
         && (follow || rest.contains(&b'/'))
     {
-        let node = process.cwd().node.ok_or(Errno::NOENT)?;
+        let node = process.cwd_node().ok_or(Errno::NOENT)?;
         let rest = if rest.is_empty() { b"." } else { &rest[1..] };
         let rest = if rest.is_empty() { b"." } else { rest };
         return walk(process, Start::At(node, Cow::Borrowed(rest)), follow);
@@ -106,10 +106,10 @@ fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8], follow: bool) -> O
             .or_else(|| links::leave(process, || Some(path.to_vec()), follow).map(below));
     }
     if dirfd == libc::AT_FDCWD {
-        let cwd = process.cwd();
-        if let Some(node) = cwd.node {
+        if let Some(node) = process.cwd_node() {
             return Some(Start::At(node, Cow::Borrowed(path)));
         }
+        let cwd = process.cwd();
         return joined(process, path, follow, || Some(cwd.path.clone()));
     }
     if fdtable::get(dirfd).is_some() {
@@ -183,7 +183,7 @@ fn kernel_path(dirfd: c_int) -> Option<Vec<u8>> {
 pub fn working_directory_link<'a>(process: &Process, path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = own_process(path)?.strip_prefix(b"cwd")?;
     let whole = rest.is_empty() || rest[0] == b'/';
-    (whole && process.cwd().node.is_some()).then_some(rest)
+    (whole && process.cwd_node().is_some()).then_some(rest)
 }
 
 /// What follows `/proc/self/` or its other names.

@@ -8,7 +8,7 @@
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 use pmem::InternalFd;
 use vfs::cred::Cred;
@@ -43,6 +43,41 @@ impl Deref for Engine {
     }
 }
 
+/// A node that many read and few change, under a lock. The version is odd while it changes.
+#[derive(Default)]
+struct SharedNode {
+    version: AtomicU64,
+    /// 0: none.
+    ino: AtomicU64,
+    generation: AtomicU32,
+}
+
+impl SharedNode {
+    #[inline]
+    fn get(&self) -> Option<Node> {
+        loop {
+            let version = self.version.load(Ordering::Acquire);
+            let ino = self.ino.load(Ordering::Relaxed);
+            let generation = self.generation.load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
+            if version & 1 == 0 && self.version.load(Ordering::Relaxed) == version {
+                return (ino != 0).then_some(Node { ino, generation });
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// The caller holds the lock.
+    fn set(&self, node: Option<Node>) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.ino.store(node.map_or(0, |node| node.ino), Ordering::Release);
+        self.generation.store(node.map_or(0, |node| node.generation), Ordering::Release);
+        self.version.store(version + 2, Ordering::Release);
+    }
+}
+
 /// The one attachment of this process.
 pub struct Process {
     /// The engine.
@@ -71,6 +106,7 @@ pub struct Process {
     pub structure: Lock<Mappings>,
     /// The working directory.
     pub cwd: Lock<Arc<Cwd>>,
+    cwd_node: SharedNode,
     /// The umask: the kernel tells it only by changing it.
     pub umask: AtomicU32,
     /// This process has set a record lock on the volume since it exists.
@@ -112,6 +148,7 @@ impl Process {
             report,
             structure: Lock::new(Mappings::default()),
             cwd: Lock::new(Arc::new(Cwd { node: None, path })),
+            cwd_node: SharedNode::default(),
             umask: AtomicU32::new(umask.as_raw_mode()),
             record_locks: AtomicBool::new(false),
             spare: AtomicI32::new(-1),
@@ -129,9 +166,18 @@ impl Process {
         Arc::clone(&self.cwd.lock())
     }
 
+    /// The directory of the volume where relative paths start, if it is one: without a lock, and
+    /// without a store that other threads would wait for.
+    #[inline]
+    pub fn cwd_node(&self) -> Option<Node> {
+        self.cwd_node.get()
+    }
+
     /// Changes where relative paths start.
     pub fn set_cwd(&self, cwd: Cwd) {
-        *self.cwd.lock() = Arc::new(cwd);
+        let mut held = self.cwd.lock();
+        self.cwd_node.set(cwd.node);
+        *held = Arc::new(cwd);
     }
 
     /// Who this process is for the volume's permission bits.

@@ -97,7 +97,7 @@ fn ask(process: &Process, dirfd: c_int, path: Text, flags: c_int) -> Served<Aske
 /// The attributes of a descriptor of ours, or of the working directory on the volume.
 pub fn attr_of_descriptor(process: &Process, fd: c_int) -> Served<Attr> {
     if fd == libc::AT_FDCWD {
-        let node = process.cwd().node.ok_or(Stop::Kernel)?;
+        let node = process.cwd_node().ok_or(Stop::Kernel)?;
         return Ok(process.fs.attr(node)?);
     }
     let (node, _) = process.fs.describe(ours(fd)?)?;
