@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Takes the figures of docs/benchmarks.md, and draws its bars: `make benchmarks` (as root).
+
+Whole programs run on a volume (its region on a tmpfs with huge pages, touched before) and on a tmpfs
+with 4 KiB pages, in turns, each time in a new directory; single calls come from `solera bench
+micro`. Medians count. Both tmpfs are mounted in a mount namespace of this script's own. With --quick
+everything is smaller: to see that it works, not for figures.
+"""
+import argparse, datetime, json, os, pathlib, platform, shutil, statistics, subprocess, sys, tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOLERA = ROOT / "target/release/solera"
+AT = "/solera-benchmarks"
+TREE_FILES, STATUS_FILES = 4000, 10000
+
+
+def run(*words, **options):
+    options.setdefault("stdout", subprocess.PIPE)
+    return subprocess.run([str(word) for word in words], check=True, text=True, **options).stdout
+
+
+class Place:
+    """Where a program runs: a directory, and what stands before its command."""
+
+    def __init__(self, name, directory, before):
+        self.name, self.directory, self.before, self.count = name, directory, before, 0
+
+    def run(self, *words, **options):
+        return run(*self.before, *words, **options)
+
+    def fresh(self):
+        """A new directory."""
+        self.count += 1
+        path = f"{self.directory}/run{self.count}"
+        self.run("mkdir", "-p", path)
+        return path
+
+
+def build(scratch):
+    compilers = {
+        "sqlite": ["cc", "-O2", "sqlite.c", "-lsqlite3"],
+        "leveldb": ["c++", "-O2", "leveldb.cc", "-lleveldb"],
+        "threads": ["cc", "-O2", "-pthread", "threads.c"],
+    }
+    built = {}
+    for name, (compiler, *words) in compilers.items():
+        words = [str(ROOT / "scripts/apps" / word) if "." in word else word for word in words]
+        try:
+            run(compiler, "-o", scratch / name, *words, stderr=subprocess.DEVNULL)
+            built[name] = scratch / name
+        except (OSError, subprocess.CalledProcessError):
+            print(f"without {name}: it does not compile here", file=sys.stderr)
+    return built
+
+
+def told(text):
+    """Rows that a program tells: name, tab, nanoseconds."""
+    return {name: float(value) for name, value in (line.split("\t") for line in text.splitlines())}
+
+
+def timed(place, command, cwd):
+    """Microseconds that a shell's command takes there, without the start of the shell itself."""
+    script = f"cd {cwd} && TIMEFORMAT=%R && time {{ {command} >/dev/null; }}"
+    done = subprocess.run([*map(str, place.before), "bash", "-c", script], check=True, text=True,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return float(done.stderr.split()[-1]) * 1e6
+
+
+def untar(place, scratch):
+    return {"untar, a file": timed(place, f"tar xf {scratch}/tree.tar", place.fresh())
+            / TREE_FILES * 1000}
+
+
+def status(place, scratch):
+    if not hasattr(place, "repository"):
+        place.repository = place.fresh()
+        make = (f"cd {place.repository} && git init -q . && for d in $(seq 0 99); do mkdir d$d; "
+                f"for f in $(seq {STATUS_FILES // 100}); do echo $d $f > d$d/f$f; done; done; "
+                "git add -A && git -c user.name=b -c user.email=b commit -qm b && sleep 2 && git status")
+        place.run("bash", "-c", make)
+    return {"git status, a file": timed(place, "git status", place.repository)
+            / STATUS_FILES * 1000}
+
+
+def redis(place, scratch, count):
+    server = shutil.which("redis-server")
+    if not server or not shutil.which("redis-benchmark"):
+        return {}
+    socket = scratch / "redis.sock"
+    process = subprocess.Popen(
+        [*map(str, place.before), server, "--port", "0", "--unixsocket", str(socket), "--save", "",
+         "--appendonly", "yes", "--appendfsync", "always", "--dir", place.fresh()],
+        stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            ping = subprocess.run(["redis-cli", "-s", str(socket), "ping"], capture_output=True)
+            if b"PONG" in ping.stdout:
+                break
+            subprocess.run(["sleep", "0.05"])
+        text = run("redis-benchmark", "-s", socket, "-t", "set", "-n", count, "-c", 1, "-d", 100,
+                   "--csv", stderr=subprocess.DEVNULL)
+        requests = float(text.splitlines()[-1].split(",")[1].strip('"'))
+        return {"redis AOF always, set": 1e9 / requests}
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def apps(places, scratch, options):
+    built = build(scratch)
+    tree = scratch / "tree"
+    for index in range(TREE_FILES):
+        path = tree / f"d{index // 100}" / f"f{index}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * (index * 37 % 8192))
+    run("tar", "cf", scratch / "tree.tar", "-C", tree, ".")
+    scale = 10 if options.quick else 1
+    jobs = [lambda place: untar(place, scratch), lambda place: status(place, scratch),
+            lambda place: redis(place, scratch, 20000 // scale)]
+    counts = {"sqlite": 20000, "leveldb": 200000, "threads": 40000}
+    for name, program in built.items():
+        count = counts[name] // scale
+        jobs.append(lambda place, program=program, count=count:
+                    told(place.run(program, place.fresh(), count)))
+    times = {}
+    for round in range(options.repeat + 1):
+        for job in jobs:
+            for place in places:
+                for row, value in job(place).items():
+                    # Round 0 warms up.
+                    if round > 0:
+                        times.setdefault(row, {}).setdefault(place.name, []).append(value)
+    return times
+
+
+def bars(rows, title, path):
+    """A bar chart of ratios: time of solera over the peer's."""
+    width, left, height = 720, 230, 22
+    most = max(ratio for _, ratio in rows) * 1.1
+    scale = (width - left - 60) / max(most, 1.0)
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '
+             f'height="{height * len(rows) + 50}" font-family="sans-serif" font-size="13">',
+             '<rect width="100%" height="100%" fill="white"/>',
+             f'<text x="10" y="20" font-weight="bold">{title}</text>']
+    for index, (name, ratio) in enumerate(rows):
+        y = 34 + index * height
+        colour = "#2a7f62" if ratio <= 1 else "#b5544d"
+        lines += [f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{name}</text>',
+                  f'<rect x="{left}" y="{y}" width="{ratio * scale:.1f}" height="{height - 6}" '
+                  f'fill="{colour}"/>',
+                  f'<text x="{left + ratio * scale + 5:.1f}" y="{y + 13}">{ratio:.2f}</text>']
+    one = left + scale
+    lines += [f'<line x1="{one:.1f}" y1="30" x2="{one:.1f}" y2="{34 + len(rows) * height}" '
+              'stroke="#444" stroke-dasharray="4 3"/>', "</svg>"]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def micro(mode, options):
+    words = [SOLERA, "bench", "micro", "--mode", mode, "--json", "--repeat", options.repeat]
+    return json.loads(run(*words, "--size", "16M" if options.quick else options.size))
+
+
+def micro_table(found):
+    names = list(found["rows"][0]["peers"])
+    head = ["ns a call (spread)"] + names + [f"x {name}" for name in names[1:]]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in found["rows"]:
+        cells = [row["row"]]
+        for name in names:
+            peer = row["peers"].get(name)
+            cells.append(f'{peer["ns"]:.0f} ({peer["spread_percent"]:.0f} %)' if peer else "-")
+        cells += [f'{row["ratios"][name]:.2f}' if name in row["ratios"] else "-"
+                  for name in names[1:]]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def app_table(times):
+    lines = ["| ns (spread) | solera | tmpfs, 4K pages | x tmpfs |", "|---|---|---|---|"]
+    ratios = []
+    for row, found in times.items():
+        cells = []
+        for name in ("solera", "tmpfs"):
+            values = found[name]
+            middle = statistics.median(values)
+            spread = (max(values) - min(values)) * 100 / middle
+            cells.append(f"{middle:,.0f} ({spread:.0f} %)")
+        ratio = statistics.median(found["solera"]) / statistics.median(found["tmpfs"])
+        ratios.append((row, ratio))
+        lines.append(f"| {row} | {cells[0]} | {cells[1]} | {ratio:.2f} |")
+    return "\n".join(lines), ratios
+
+
+def machine():
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
+                if line.startswith("model name")), platform.machine())
+    load = os.getloadavg()[1]
+    return (f"{cpu}, {os.cpu_count()} CPUs, Linux {platform.release().split('-')[0]}; load before: "
+            f"{load:.1f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small, not for figures")
+    parser.add_argument("--repeat", type=int, default=5, help="runs that count, of each row")
+    parser.add_argument("--size", default="256M", help="working set of the single calls")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs")
+    options = parser.parse_args()
+    if "SOLERA_OWN_MOUNTS" not in os.environ:
+        os.environ["SOLERA_OWN_MOUNTS"] = "1"
+        os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
+    about = machine()
+    with tempfile.TemporaryDirectory() as name:
+        scratch = pathlib.Path(name)
+        for kind, huge in (("huge", "always"), ("small", "never")):
+            (scratch / kind).mkdir()
+            run("mount", "-t", "tmpfs", "-o", f"size=6G,huge={huge}", "none", scratch / kind)
+        region = scratch / "huge/v.pm"
+        run("dd", "if=/dev/zero", f"of={region}", "bs=1M", f"count={1024 if options.quick else 3072}",
+            stderr=subprocess.DEVNULL)
+        run(SOLERA, "format", "--force", region)
+        before = [SOLERA, "run", "--volume", region, "--at", AT, "--"]
+        places = [Place("solera", AT, before), Place("tmpfs", str(scratch / "small"), [])]
+        times = apps(places, scratch, options)
+    found = {mode: micro(mode, options) for mode in ("strict", "sync", "posix")}
+    table, ratios = app_table(times)
+    pictures = options.output / "benchmarks"
+    pictures.mkdir(exist_ok=True)
+    bars(ratios, "Programs: time over tmpfs's (4K pages); shorter is better", pictures / "apps.svg")
+    for mode, result in found.items():
+        peer = [name for name in result["rows"][0]["peers"] if name.startswith("tmpfs")][0]
+        rows = [(row["row"], row["ratios"][peer]) for row in result["rows"] if peer in row["ratios"]]
+        bars(rows, f"Single calls, mode {mode}: time over {peer}'s", pictures / f"{mode}.svg")
+    parts = [f"# Benchmarks\n\nWritten by `make benchmarks` on {datetime.date.today()}: medians of "
+             f"{options.repeat}, peers in turns. Machine: {about}.\nTimes depend on it and on what "
+             "else it does; the ratios of one run less so. Below 1, Solera is faster.\n",
+             f"## Programs, mode strict\n\n{table}\n\n![programs](benchmarks/apps.svg)\n"]
+    for mode, result in found.items():
+        parts.append(f"## Single calls, mode {mode}\n\n`solera bench micro --mode {mode}`; the limit "
+                     "is the memory's own: the fastest copy, or stores and fences around the cache."
+                     f"\n\n{micro_table(result)}\n\n![{mode}](benchmarks/{mode}.svg)\n")
+    (options.output / "benchmarks.md").write_text("\n".join(parts))
+    print("\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()
