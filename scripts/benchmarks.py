@@ -6,10 +6,10 @@ with 4 KiB pages, in turns, each time in a new directory; single calls come from
 micro`. Medians count. Both tmpfs are mounted in a mount namespace of this script's own. With --quick
 everything is smaller: to see that it works, not for figures.
 """
-import argparse, datetime, json, os, pathlib, platform, shutil, statistics, subprocess, sys, tempfile
+import argparse, contextlib, datetime, json, os, pathlib, platform, shutil, statistics, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOLERA = ROOT / "target/release/solera"
+SOLERA = pathlib.Path(os.environ.get("SOLERA", ROOT / "target/release/solera"))
 AT = "/solera-benchmarks"
 TREE_FILES, STATUS_FILES = 4000, 10000
 
@@ -191,6 +191,16 @@ def app_table(times):
     return "\n".join(lines), ratios
 
 
+def places(scratch, options):
+    """A volume, its region touched before, and the other tmpfs."""
+    region = scratch / "huge/v.pm"
+    run("dd", "if=/dev/zero", f"of={region}", "bs=1M", f"count={1024 if options.quick else 3072}",
+        stderr=subprocess.DEVNULL)
+    run(SOLERA, "format", "--force", region)
+    before = [SOLERA, "run", "--volume", region, "--at", AT, "--"]
+    return [Place("solera", AT, before), Place("tmpfs", str(scratch / "small"), [])]
+
+
 def machine():
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
                 if line.startswith("model name")), platform.machine())
@@ -210,18 +220,13 @@ def main():
         os.environ["SOLERA_OWN_MOUNTS"] = "1"
         os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
     about = machine()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as mounted:
         scratch = pathlib.Path(name)
         for kind, huge in (("huge", "always"), ("small", "never")):
             (scratch / kind).mkdir()
             run("mount", "-t", "tmpfs", "-o", f"size=6G,huge={huge}", "none", scratch / kind)
-        region = scratch / "huge/v.pm"
-        run("dd", "if=/dev/zero", f"of={region}", "bs=1M", f"count={1024 if options.quick else 3072}",
-            stderr=subprocess.DEVNULL)
-        run(SOLERA, "format", "--force", region)
-        before = [SOLERA, "run", "--volume", region, "--at", AT, "--"]
-        places = [Place("solera", AT, before), Place("tmpfs", str(scratch / "small"), [])]
-        times = apps(places, scratch, options)
+            mounted.callback(run, "umount", "--lazy", scratch / kind)
+        times = apps(places(scratch, options), scratch, options)
     found = {mode: micro(mode, options) for mode in ("strict", "sync", "posix")}
     table, ratios = app_table(times)
     pictures = options.output / "benchmarks"

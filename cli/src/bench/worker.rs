@@ -109,7 +109,7 @@ impl Files {
         let mut deep = dir.to_owned();
         for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
             deep.push(name);
-            std::fs::create_dir(&deep)?;
+            std::fs::create_dir_all(&deep)?;
         }
         let deep_path = CString::new(deep.join("small").as_os_str().as_bytes())?;
         let renamed = [path("one")?, path("two")?];
@@ -117,7 +117,7 @@ impl Files {
             calls::close(calls::open(made, libc::O_RDWR | libc::O_CREAT)?)?;
         }
         let many = dir.join("many");
-        std::fs::create_dir(&many)?;
+        std::fs::create_dir_all(&many)?;
         for index in 0..LISTED {
             let name = CString::new(format!("{}/name{index:06}", many.display()))?;
             calls::close(calls::open(&name, libc::O_RDWR | libc::O_CREAT)?)?;
