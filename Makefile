@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help build demo test test-long test-vm lint deny bench baseline support setup setup-tests clean
+.PHONY: help build demo test test-long test-vm lint deny bench benchmarks baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -14,6 +14,7 @@ help:
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
+	@echo 'make benchmarks docs/benchmarks.md: single calls and whole programs beside tmpfs (as root, minutes)'
 	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
 	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
 
@@ -56,6 +57,9 @@ deny: setup
 
 bench: build
 	target/release/solera bench micro
+
+benchmarks: build setup-tests
+	scripts/benchmarks.py
 
 clean:
 	$(CARGO) clean

@@ -83,7 +83,9 @@ fn check(mode: &str, wanted: &[(&str, usize)]) {
             .map(|l| place_of(*l, &followed.maps))
             .collect();
         println!("{name:40} {:3} lines, {} of both", one.written.len(), both.len());
-        both.iter().for_each(|line| println!("    {line}"));
+        for line in &both {
+            println!("    {line}");
+        }
         if both.len() > most {
             wrong.push(format!("{name}: {} lines, at most {most}", both.len()));
         }
