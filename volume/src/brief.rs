@@ -209,8 +209,8 @@ impl Brief<'_> {
         let stored = volume.region.stream_from(write.place, write.from);
         // PERSIST: the bytes before the size that reaches them, before the sequence number too. (Also
         // where only a part was stored, and none counts.)
-        let skips = commits && injected(Bug::SizeBeforeData);
-        if !skips {
+        let bug = if commits { Bug::SizeBeforeData } else { Bug::DataNotFenced };
+        if !injected(bug) {
             let _ = volume.region.nothing().fence();
         }
         drop(stored?);
