@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::age::{Profile, Sizes};
 use crate::size;
 
 /// Storage for byte-addressable memory: volumes that unmodified programs run on.
@@ -42,6 +43,8 @@ pub enum Command {
     Grow(GrowArgs),
     Trim(TrimArgs),
     Detach(DetachArgs),
+    Map(MapArgs),
+    Age(AgeArgs),
     Bench(BenchArgs),
 }
 
@@ -437,6 +440,86 @@ pub struct DetachArgs {
     pub json: bool,
     /// The volume's file or device.
     pub volume: PathBuf,
+}
+
+/// Show where the bytes of files lie, and which of them come as huge pages when mapped.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera map /dev/shm/v.pm:/db/data.mdb
+  solera map --json /dev/shm/v.pm:/db/data.mdb | jq .huge_bytes")]
+pub struct MapArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// A file, as `VOLUME:/path`.
+    #[arg(value_name = "VOLUME:/PATH")]
+    pub place: OsString,
+}
+
+/// Age a file system as years of use do, and measure how much of it still comes in huge pages.
+///
+/// A trace of creates and deletes (or appends, or overwrites) is drawn from a profile and carried out in
+/// a new directory `aged` of the target: a volume, or a directory of any mounted file system. The same
+/// options draw the same trace for every target of the same capacity. The aged files stay.
+#[derive(Args)]
+#[command(after_help = "\
+The measures:
+  aligned_free_pct       of the free bytes, those in whole aligned free 2 MiB
+  new_file_huge_pct      of a new file of 512 MiB, the part in contiguous aligned 2 MiB
+  new_max_file_huge_pct  the same of a new file of 95 % of the free space
+  live_huge_pct          the same of the live files of 2 MiB and more, of their whole chunks
+  moved_bytes            bytes moved meanwhile to keep chunks whole
+ext4 and XFS tell where bytes lie; on others (tmpfs) the measures are null.
+
+Examples:
+  solera age --utilisation 0.9 --seed 1 --json /dev/shm/v.pm
+  solera age --utilisation 0.7 --write-trace t.txt /dev/shm/v.pm
+  solera age --replay t.txt /mnt/ext4          the same life on another file system")]
+pub struct AgeArgs {
+    /// What part of the capacity files fill, 0.01 to 0.97.
+    #[arg(long, default_value_t = 0.7, value_parser = part)]
+    pub utilisation: f64,
+    /// Creates, and deletes, for each file that lives in the end.
+    #[arg(long, default_value_t = 38.5, value_parser = churn)]
+    pub churn: f64,
+    /// What kind of use it saw.
+    #[arg(long, value_enum, default_value_t = Profile::Agrawal)]
+    pub profile: Profile,
+    /// Sizes spread around those of the profile, or exactly those.
+    #[arg(long, value_enum, default_value_t = Sizes::Prop)]
+    pub sizes: Sizes,
+    /// Draws another trace.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Bytes to take as the target's capacity (default: what it says itself).
+    #[arg(long, value_parser = size::parse)]
+    pub capacity: Option<u64>,
+    /// Keep the trace in FILE.
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub write_trace: Option<PathBuf>,
+    /// Take the trace from FILE instead of drawing one.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["utilisation", "churn", "profile", "sizes", "seed"])]
+    pub replay: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// A volume's file or device, or a directory.
+    pub target: PathBuf,
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|part| (0.01..=0.97).contains(part))
+        .ok_or_else(|| format!("`{text}` is not a part of a whole: give 0.01 to 0.97"))
+}
+
+fn churn(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|churn| (0.0..=1000.0).contains(churn))
+        .ok_or_else(|| format!("`{text}` is not a number of times: give 0 to 1000"))
 }
 
 /// Measure.

@@ -9,6 +9,7 @@ pub mod fsck;
 pub mod grow;
 pub mod info;
 pub mod ls;
+pub mod map;
 pub mod mount;
 pub mod run;
 pub mod snapshot;

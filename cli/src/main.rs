@@ -7,12 +7,14 @@
 // Figures for people: percentages, means and nanoseconds lie far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 
+mod age;
 mod args;
 mod bench;
 mod commands;
 mod failure;
 mod output;
 mod place;
+mod runs;
 mod size;
 mod tree;
 
@@ -47,6 +49,8 @@ fn main() -> ExitCode {
         Command::Grow(args) => commands::grow::run(args),
         Command::Trim(args) => commands::trim::run(args),
         Command::Detach(args) => commands::detach::run(args),
+        Command::Map(args) => commands::map::run(args),
+        Command::Age(args) => age::run(args),
         Command::Bench(args) => match &args.command {
             BenchCommand::Micro(args) => bench::micro(args),
             BenchCommand::Mount(args) => bench::mount(args),

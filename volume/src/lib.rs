@@ -24,6 +24,7 @@ mod dirhash;
 mod dirwalk;
 mod edit;
 mod error;
+mod extents;
 mod fallocate;
 mod fault;
 mod file;
@@ -94,6 +95,7 @@ pub use attach::{
     AttachOptions, attach, attach_region, detach_dead, detach_dead_telling, format, resume,
 };
 pub use error::{ErrorKind, VolumeError};
+pub use extents::{ChunkUse, Extent};
 pub use fault::{FsckFault, Remedy};
 pub use fsck::{FsckOptions, FsckReport, fsck};
 pub use info::{Info, RuntimeUse, info};

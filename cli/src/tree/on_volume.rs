@@ -9,7 +9,7 @@ use vfs::walk::{Found, Last, Place, Walk};
 use vfs::{
     Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, UserIn, UserOut, Whence,
 };
-use volume::{AttachOptions, Volume, VolumeError};
+use volume::{AttachOptions, Extent, Volume, VolumeError};
 
 use super::{Meta, Open, Tree};
 
@@ -51,6 +51,12 @@ impl VolumeTree {
 
     fn find(&self, path: &[u8], follow: bool) -> Result<Node, Errno> {
         Ok(self.walk(path, follow)?.existing()?.node)
+    }
+
+    /// Where the bytes of a file lie, and its size.
+    pub fn extents(&self, path: &[u8]) -> Result<(Vec<Extent>, u64), Errno> {
+        let node = self.find(path, true)?;
+        Ok((self.0.extents(node)?, self.0.attr(node)?.size))
     }
 
     fn read_target(&self, link: Node) -> Result<Vec<u8>, Errno> {

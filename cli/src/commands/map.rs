@@ -1,0 +1,102 @@
+//! `solera map`: where the bytes of a file lie, and which of them can be huge pages.
+
+use serde_json::{Value, json};
+
+use crate::args::MapArgs;
+use crate::commands::info::percent;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::place::{self, Place};
+use crate::runs::{self, CHUNK, Run};
+use crate::size;
+use crate::tree::VolumeTree;
+
+/// Prints the extents of a file on a volume, or of one of the kernel's.
+pub fn run(args: &MapArgs) -> Outcome {
+    let (runs, length) = match Place::parse(&args.place) {
+        Place::OnVolume { volume, path } => {
+            let tree = VolumeTree::attach_to_read(&volume)?;
+            let failed =
+                |errno| Failure::errno(format!("map \"{}\"", place::display(&path)), errno);
+            let (extents, length) = tree.extents(&path).map_err(failed)?;
+            (extents.iter().map(|extent| (Run::from(extent), extent.written)).collect(), length)
+        }
+        Place::Local(path) => {
+            let asked = format!("map {}", path.display());
+            let failed = |error: std::io::Error| {
+                let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+                Failure::errno(&asked, errno)
+            };
+            let file = std::fs::File::open(&path).map_err(failed)?;
+            let length = file.metadata().map_err(failed)?.len();
+            let found = runs::kernel::extents(&file).map_err(|e| Failure::errno(&asked, e))?;
+            let found = found.ok_or_else(|| {
+                let advice = "ext4 and XFS do; for a file on a volume give VOLUME:/path";
+                Failure::new(&asked, "its file system does not tell where bytes lie", advice)
+            })?;
+            (found.into_iter().map(|run| (run, true)).collect::<Vec<_>>(), length)
+        }
+    };
+    if args.json {
+        output::emit_json(&to_json(&runs, length))?;
+    } else {
+        output::emit(to_text(&runs, length).as_bytes())?;
+    }
+    Ok(0)
+}
+
+fn huge_bytes(runs: &[(Run, bool)]) -> u64 {
+    runs.iter().map(|(run, _)| run.huge_bytes()).sum()
+}
+
+fn to_json(runs: &[(Run, bool)], length: u64) -> Value {
+    let extents: Vec<Value> = runs
+        .iter()
+        .map(|(run, written)| {
+            json!({
+                "file_offset": run.offset,
+                "place": run.place,
+                "length": run.length,
+                "written": written,
+                "huge_bytes": run.huge_bytes(),
+            })
+        })
+        .collect();
+    json!({
+        "size_bytes": length,
+        "allocated_bytes": runs.iter().map(|(run, _)| run.length).sum::<u64>(),
+        "huge_bytes": huge_bytes(runs),
+        "extents": extents,
+    })
+}
+
+fn to_text(runs: &[(Run, bool)], length: u64) -> String {
+    let row = |(run, written): &(Run, bool)| {
+        let huge = match run.huge_bytes() / CHUNK {
+            0 => String::new(),
+            huge => huge.to_string(),
+        };
+        let state = if *written { "" } else { "unwritten" };
+        vec![
+            format!("{:#x}", run.offset),
+            format!("{:#x}", run.place),
+            size::show(run.length),
+            huge,
+            state.to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
+    let (huge, whole) = (huge_bytes(runs), length / CHUNK * CHUNK);
+    let sum = format!(
+        "{} in {} extents; {} of {} whole 2 MiB can be huge pages ({:.0} %)\n",
+        size::show(length),
+        runs.len(),
+        huge / CHUNK,
+        whole / CHUNK,
+        percent(huge, whole)
+    );
+    if rows.is_empty() {
+        return sum;
+    }
+    output::table(&["in the file", "on the medium", "length", "huge pages", ""], &rows) + &sum
+}
