@@ -10,6 +10,7 @@ mod profile;
 mod target;
 mod trace;
 
+use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -300,6 +301,11 @@ impl Result {
             row("(d) of the live files of 2 MiB and more", measures.live_huge_pct),
         ];
         text.push_str(&output::table(&["can be huge pages", ""], &rows));
+        if self.moved > 0 {
+            let share = percent(self.moved, counts.allocated_bytes);
+            let moved = size::show(self.moved);
+            let _ = writeln!(text, "{moved} moved to keep chunks whole, {share:.2} % of the above");
+        }
         text
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! After `WineFS`: whole aligned chunks are precious, holes are what small requests are for.
 //!
-//! - *Aligned* requests take whole free chunks for each full 2 MiB; the rest, and all other requests,
-//!   fill holes: right behind the block they shall follow; else in the chunk that served last; else
-//!   in the fullest that has a run that is long enough and room for some more requests, first of the
-//!   local group, then of the group with the most free blocks; else in several runs, none shorter
-//!   than 1/16 of the request. Only then a free chunk is broken; and only without one, single blocks
-//!   and the other kind's chunks are used.
+//! - *Aligned* requests take whole free chunks for each full 2 MiB. The rest, and all other requests,
+//!   fill holes: right behind the block they shall follow; else in the fullest chunk with room for a good
+//!   part of them (`fullness.rs`), in one run if it has one, else piece by piece; first of the local
+//!   group, then of the group with the most free blocks. Only when no group has a hole a free chunk is
+//!   broken. (A model on ageing traces: holes after such a life are half of those that contiguous pieces
+//!   leave; `docs/design.md`, "Allocation", has the figures.)
+//! - A file that grows block by block prefers chunks with a run that lets it go on.
 //! - Metadata has chunks of its own. Inode extents (see `inode_slots.rs`) grow in them from the end.
 //! - A reserve of about 1 % is kept from ordinary data and from inodes, so that overwrites, unlink and
 //!   truncate work on a full volume.
@@ -16,7 +17,7 @@
 //! far is cleared again. What it got is told to the [`Op`], which clears it if it is aborted.
 
 use crate::Result;
-use crate::chunk::{Group, Kind, RUN_BITS, count_free, free_runs, longest_run};
+use crate::chunk::{Group, Kind, count_free, free_runs, longest_run};
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::op::Op;
 use crate::volume::Volume;
@@ -28,8 +29,10 @@ pub(crate) type Extents = SmallVec<[(u64, u64); 4]>;
 
 /// Chunk records after which a search for the fullest chunk takes the best that it has found.
 pub(crate) const SEARCH: usize = 256;
-/// How many requests a chunk should serve before the next search, if there is one that can.
-const SERVES: u64 = 16;
+/// A request goes to the fullest chunk that can take this part of it: one in so many.
+const PART: u64 = 4;
+/// Free blocks in a row that a file which grows prefers.
+const GROWTH: u64 = 16;
 /// Attempts to claim what another process may be claiming too, before the search goes on elsewhere.
 const ATTEMPTS: u32 = 8;
 /// Blocks of the reserve on a volume too small for 1 % to be of use (but see [`Volume::reserve`]).
@@ -44,6 +47,8 @@ pub(crate) struct Want {
     pub(crate) near: Option<u64>,
     /// May dip into the reserve: overwrites, unlink, truncate.
     pub(crate) reserve: bool,
+    /// Only holes, of chunks that are fuller than this one.
+    pub(crate) fuller_than: Option<u64>,
 }
 
 /// Where the pool's blocks are.
@@ -165,7 +170,80 @@ impl Volume {
         {
             rest -= self.take_behind(near, rest, taken)?;
         }
+        while rest > 0 {
+            let got = self.take_holes(rest.min(CHUNK_BLOCKS), want, taken)?;
+            if got == 0 {
+                break;
+            }
+            rest -= got;
+        }
+        if want.fuller_than.is_some() {
+            return Ok(rest == 0);
+        }
         self.take_all(rest, Kind::Data, taken)
+    }
+
+    /// Takes up to `blocks` blocks from the holes of one chunk; gives how many, 0 if there is no hole.
+    fn take_holes(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<u64> {
+        let limit = match want.fuller_than {
+            Some(chunk) => self.chunk_free(chunk)?,
+            None => CHUNK_BLOCKS,
+        };
+        let groups = self.groups_by_preference()?;
+        let need = blocks.div_ceil(PART);
+        if want.near.is_some() && blocks < GROWTH {
+            for &group in &groups {
+                let chunks = self.group_chunks(group);
+                let mut accept = |chunk, _| Ok(longest_run(&self.bitmap(chunk)?) >= GROWTH);
+                let found = self.index_fullest(&chunks, GROWTH, &mut accept)?;
+                let got = self.take_pieces(found, blocks, taken)?;
+                if got > 0 {
+                    return Ok(got);
+                }
+            }
+        }
+        for whole in [true, false] {
+            for &group in &groups {
+                let chunks = self.group_chunks(group);
+                let mut accept = |_, free| Ok(free < limit);
+                let found = if whole {
+                    self.index_fullest(&chunks, need, &mut accept)?
+                } else {
+                    self.index_emptiest(&chunks, &mut accept)?
+                };
+                let got = self.take_pieces(found, blocks, taken)?;
+                if got > 0 {
+                    return Ok(got);
+                }
+            }
+        }
+        Ok(0)
+    }
+
+    /// Takes up to `blocks` blocks of a data chunk: from the shortest run that holds them all, or else
+    /// from the longest on. Gives how many.
+    fn take_pieces(&self, chunk: Option<u64>, blocks: u64, taken: &mut Extents) -> Result<u64> {
+        let Some(chunk) = chunk else { return Ok(0) };
+        let bits = self.bitmap(chunk)?;
+        let fitting = free_runs(&bits).filter(|run| run.1 >= blocks).min_by_key(|run| run.1);
+        let start = self.chunk_start(chunk);
+        if let Some((first, _)) = fitting
+            && self.claim(chunk, Kind::Data, first, blocks)?
+        {
+            taken.push((start + first, blocks));
+            return Ok(blocks);
+        }
+        let mut runs: SmallVec<[(u64, u64); 16]> = free_runs(&bits).collect();
+        runs.sort_unstable_by_key(|run| (std::cmp::Reverse(run.1), run.0));
+        let mut got = 0;
+        for (first, length) in runs {
+            let count = length.min(blocks - got);
+            if count > 0 && self.claim(chunk, Kind::Data, first, count)? {
+                taken.push((start + first, count));
+                got += count;
+            }
+        }
+        Ok(got)
     }
 
     /// Takes `blocks` blocks piece by piece; `false` if there are no more.
@@ -200,30 +278,31 @@ impl Volume {
         Ok(count)
     }
 
-    /// Takes 1 to `want` blocks (at most a chunk's), in the order of preference that the head of this
-    /// file tells; 0 if no block is free.
+    /// Takes 1 to `want` blocks (at most a chunk's) where there is no hole for data that the index knows,
+    /// in the order of preference that the head of this file tells; 0 if no block is free.
     fn take_some(&self, want: u64, kind: Kind, taken: &mut Extents) -> Result<u64> {
         let groups = self.groups_by_preference()?;
-        if want < CHUNK_BLOCKS {
-            // A group without metadata cannot tell at once: first where some was found last.
-            for &group in groups.iter().filter(|_| kind == Kind::Metadata) {
-                if let Some(run) = self.take_current(group, kind, want)? {
-                    taken.push(run);
-                    return Ok(want);
+        if kind == Kind::Metadata {
+            if want < CHUNK_BLOCKS {
+                // A group without metadata cannot tell at once: first where some was found last.
+                for &group in &groups {
+                    if let Some(run) = self.take_current(group, want)? {
+                        taken.push(run);
+                        return Ok(want);
+                    }
+                }
+                for &group in &groups {
+                    if let Some(run) = self.take_run(group, want)? {
+                        taken.push(run);
+                        return Ok(want);
+                    }
                 }
             }
-            for &group in &groups {
-                if let Some(run) = self.take_run(group, kind, want)? {
-                    taken.push(run);
-                    return Ok(want);
-                }
+            // A new chunk of metadata serves long: not all are searched for one.
+            let got = self.gather(&groups, kind, want, (want / 16).max(1), SEARCH, taken)?;
+            if got > 0 {
+                return Ok(got);
             }
-        }
-        // A new chunk of metadata serves long: not all are searched for one.
-        let most = if kind == Kind::Metadata { SEARCH } else { usize::MAX };
-        let got = self.gather(&groups, kind, want, (want / 16).max(1), most, taken)?;
-        if got > 0 {
-            return Ok(got);
         }
         if let Some(chunk) = self.take_free_chunk(kind, 0, want)? {
             taken.push((self.chunk_start(chunk), want));
@@ -251,10 +330,6 @@ impl Volume {
         Ok(groups)
     }
 
-    fn cursor(kind: Kind) -> Group {
-        if kind == Kind::Data { Group::DataCursor } else { Group::MetadataCursor }
-    }
-
     /// The chunks of a group, from its cursor on and around.
     pub(crate) fn chunks_around(
         &self,
@@ -267,61 +342,42 @@ impl Volume {
         Ok((at..chunks.end).chain(chunks.start..at))
     }
 
-    /// Takes a run of exactly `want` blocks from the chunk that served the group last.
-    fn take_current(&self, group: u64, kind: Kind, want: u64) -> Result<Option<(u64, u64)>> {
-        let current = self.group_load(group, Self::cursor(kind))?;
+    /// Takes a run of exactly `want` blocks from the metadata chunk that served the group last.
+    fn take_current(&self, group: u64, want: u64) -> Result<Option<(u64, u64)>> {
+        let current = self.group_load(group, Group::MetadataCursor)?;
         if !self.group_chunks(group).contains(&current) {
             return Ok(None);
         }
-        let found = self.claim_run(current, kind, want)?;
+        let found = self.claim_run(current, want)?;
         Ok(found.map(|first| (self.chunk_start(current) + first, want)))
     }
 
-    /// Takes a run of exactly `want` blocks from the group's chunks that are broken for `kind`.
-    fn take_run(&self, group: u64, kind: Kind, want: u64) -> Result<Option<(u64, u64)>> {
-        if let Some(run) = self.take_current(group, kind, want)? {
-            return Ok(Some(run));
-        }
+    /// Takes a run of exactly `want` blocks from the group's metadata chunks.
+    fn take_run(&self, group: u64, want: u64) -> Result<Option<(u64, u64)>> {
         for _ in 0..ATTEMPTS {
-            let seen = self.group_longest(group)?;
-            if kind == Kind::Data && seen & RUN_BITS < want {
-                return Ok(None);
-            }
-            let Some(chunk) = self.fullest(group, kind, want)? else {
-                if kind == Kind::Data {
-                    self.no_run_of(group, want, seen)?;
-                }
-                return Ok(None);
-            };
-            if let Some(first) = self.claim_run(chunk, kind, want)? {
-                self.group_store(group, Self::cursor(kind), chunk)?;
+            let Some(chunk) = self.fullest(group, want)? else { return Ok(None) };
+            if let Some(first) = self.claim_run(chunk, want)? {
+                self.group_store(group, Group::MetadataCursor, chunk)?;
                 return Ok(Some((self.chunk_start(chunk) + first, want)));
             }
         }
         Ok(None)
     }
 
-    /// A chunk that has a run of `want`: the one with the fewest free blocks that still serves some
-    /// requests of this size, since every search costs more than they do; if none does, the one
-    /// that serves most.
-    fn fullest(&self, group: u64, kind: Kind, want: u64) -> Result<Option<u64>> {
-        let rank = |free| if free >= want * SERVES { (0, free) } else { (1, CHUNK_BLOCKS - free) };
-        let (mut best, mut best_rank) = (None, (2, 0));
-        let chunks = self.chunks_around(group, Self::cursor(kind))?;
-        for (looked_at, chunk) in chunks.enumerate() {
-            if looked_at >= SEARCH && (best.is_some() || kind == Kind::Metadata) {
-                break;
-            }
+    /// The metadata chunk with the fewest free blocks that has a run of `want`.
+    fn fullest(&self, group: u64, want: u64) -> Result<Option<u64>> {
+        let (mut best, mut best_free) = (None, u64::MAX);
+        for chunk in self.chunks_around(group, Group::MetadataCursor)?.take(SEARCH) {
             if self.chunk_longest(chunk)? < want {
                 continue;
             }
             let free = self.chunk_free(chunk)?.min(CHUNK_BLOCKS);
-            if free < want || rank(free) >= best_rank || self.chunk_kind(chunk)? != kind {
+            if free < want || free >= best_free || self.chunk_kind(chunk)? != Kind::Metadata {
                 continue;
             }
             let longest = longest_run(&self.bitmap(chunk)?);
             if longest >= want {
-                (best, best_rank) = (Some(chunk), rank(free));
+                (best, best_free) = (Some(chunk), free);
             } else {
                 self.set_chunk_longest(chunk, longest)?;
             }
@@ -329,10 +385,10 @@ impl Volume {
         Ok(best)
     }
 
-    /// Claims the first run of `want` free blocks in a chunk; gives its first block's index.
-    fn claim_run(&self, chunk: u64, kind: Kind, want: u64) -> Result<Option<u64>> {
+    /// Claims the first run of `want` free blocks in a metadata chunk; gives its first block's index.
+    fn claim_run(&self, chunk: u64, want: u64) -> Result<Option<u64>> {
         for _ in 0..ATTEMPTS {
-            if self.chunk_kind(chunk)? != kind {
+            if self.chunk_kind(chunk)? != Kind::Metadata {
                 return Ok(None);
             }
             let bits = self.bitmap(chunk)?;
@@ -341,7 +397,7 @@ impl Volume {
                 self.set_chunk_longest(chunk, longest_run(&bits))?;
                 return Ok(None);
             };
-            if self.claim(chunk, kind, first, want)? {
+            if self.claim(chunk, Kind::Metadata, first, want)? {
                 return Ok(Some(first));
             }
         }
@@ -361,11 +417,7 @@ impl Volume {
     ) -> Result<u64> {
         let mut got = 0;
         for &group in groups {
-            let (seen, before) = (self.group_longest(group)?, got);
-            if kind == Kind::Data && seen & RUN_BITS < shortest {
-                continue;
-            }
-            for chunk in self.chunks_around(group, Self::cursor(kind))?.take(most) {
+            for chunk in self.chunks_around(group, Group::MetadataCursor)?.take(most) {
                 if self.chunk_kind(chunk)? != kind || self.chunk_free(chunk)? < shortest {
                     continue;
                 }
@@ -380,9 +432,6 @@ impl Volume {
                         return Ok(got);
                     }
                 }
-            }
-            if kind == Kind::Data && got == before {
-                self.no_run_of(group, shortest, seen)?;
             }
         }
         Ok(got)
@@ -415,8 +464,8 @@ impl Volume {
                     && self.claim_free(chunk, kind, first, count)?
                 {
                     self.group_store(group, Group::FreeCursor, chunk)?;
-                    if count < CHUNK_BLOCKS {
-                        self.group_store(group, Self::cursor(kind), chunk)?;
+                    if kind == Kind::Metadata {
+                        self.group_store(group, Group::MetadataCursor, chunk)?;
                     }
                     return Ok(Some(chunk));
                 }
@@ -447,6 +496,7 @@ impl Volume {
     /// Adds chunks to the pool that the volume has just grown by; the superblock has them already, the
     /// caller keeps all others from growing meanwhile.
     pub(crate) fn add_chunks(&self, chunks: std::ops::Range<u64>) -> Result<()> {
+        self.index_extend(chunks.start)?;
         for chunk in chunks {
             self.write_record(chunk, &[0; 8], Kind::Free, 0)?;
             let group = self.group_of(chunk);
@@ -501,7 +551,7 @@ mod tests {
                     let most = if random.below(10) == 0 { 1500 } else { 20 };
                     let blocks = 1 + random.below(most);
                     let near = held.last().map(|(first, count)| first + count - 1);
-                    let want = Want { aligned: blocks > 512, near, reserve: false };
+                    let want = Want { aligned: blocks > 512, near, ..Want::default() };
                     if let Ok(extents) = volume.allocate_data(&mut op, blocks, want) {
                         assert_eq!(extents.iter().map(|extent| extent.1).sum::<u64>(), blocks);
                         held.extend(extents);

@@ -39,9 +39,6 @@ const BUSY: u64 = ROOM + 8;
 const FREE: u64 = BUSY + 8;
 const LONGEST: u64 = FREE + 8;
 
-/// The bits of a group's [`Group::Longest`] that hold the length.
-pub(crate) const RUN_BITS: u64 = 0xFFFF;
-
 /// What a chunk's blocks are for. Policy only: on a full volume metadata may lie in data chunks and
 /// data in metadata chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,17 +99,12 @@ pub(crate) enum Group {
     Chunks = 8,
     /// Inodes in use.
     Inodes = 16,
-    /// Chunk from which small data requests are served.
-    DataCursor = 24,
     /// Chunk from which metadata is served.
     MetadataCursor = 32,
     /// Chunk where the search for a whole free one goes on.
     FreeCursor = 40,
     /// Chunk from which inodes are served.
     InodeCursor = 48,
-    /// Longest run of free blocks in the group's data chunks (low 16 bits; a hint, rarely too low),
-    /// below the number of times that one may have appeared.
-    Longest = 56,
 }
 
 /// The masks of a chunk's inode extents.
@@ -313,34 +305,6 @@ impl Volume {
         Ok(self.rt.store(self.rt.chunk(chunk) + LONGEST, length)?)
     }
 
-    /// The word that tells the longest run of free blocks in a group's data chunks: see
-    /// [`Volume::no_run_of`].
-    pub(crate) fn group_longest(&self, group: u64) -> Result<u64> {
-        self.group_load(group, Group::Longest)
-    }
-
-    /// Every chunk of the group was searched in vain for a run of `want`, since `group_longest` gave
-    /// `seen`. Remembered, unless a run may have appeared meanwhile.
-    pub(crate) fn no_run_of(&self, group: u64, want: u64, seen: u64) -> Result<()> {
-        let less = seen & !RUN_BITS | (want - 1);
-        let _ = self.rt.cas(Self::group_word(group, Group::Longest), seen, less)?;
-        Ok(())
-    }
-
-    /// Blocks were freed in a data chunk: a run may have appeared.
-    fn run_appeared(&self, chunk: u64, length: u64) -> Result<()> {
-        let at = Self::group_word(self.group_of(chunk), Group::Longest);
-        let mut word = self.rt.load(at)?;
-        loop {
-            let longest = (word & RUN_BITS).max(length);
-            let next = (word & !RUN_BITS).wrapping_add(RUN_BITS + 1) | longest;
-            match self.rt.cas(at, word, next)? {
-                Ok(_) => return Ok(()),
-                Err(found) => word = found,
-            }
-        }
-    }
-
     pub(crate) fn mask(&self, chunk: u64, mask: Mask) -> Result<u64> {
         Ok(self.rt.load(self.rt.chunk(chunk) + mask as u64)?)
     }
@@ -413,10 +377,15 @@ impl Volume {
         Ok((cleared, emptied))
     }
 
-    /// Moves the counters of free blocks by `delta` (two's complement).
-    fn account(&self, chunk: u64, delta: u64) -> Result<()> {
-        self.rt.add(self.rt.chunk(chunk) + FREE, delta)?;
-        self.group_add(self.group_of(chunk), Group::Blocks, delta)
+    /// Moves the counters of free blocks by `delta` (two's complement); gives the chunk's.
+    fn account(&self, chunk: u64, kind: Kind, delta: u64) -> Result<u64> {
+        let before = self.rt.add(self.rt.chunk(chunk) + FREE, delta)?;
+        let now = before.wrapping_add(delta);
+        if kind == Kind::Data {
+            self.index_moved(chunk, before, now)?;
+        }
+        self.group_add(self.group_of(chunk), Group::Blocks, delta)?;
+        Ok(now)
     }
 
     /// Takes blocks of a chunk that is broken for `kind`. `false` if another was faster.
@@ -430,7 +399,7 @@ impl Volume {
             self.retire_if_empty(chunk)?;
             return Ok(false);
         }
-        self.account(chunk, count.wrapping_neg())?;
+        self.account(chunk, kind, count.wrapping_neg())?;
         Ok(true)
     }
 
@@ -452,7 +421,6 @@ impl Volume {
         if claimed {
             self.populate_chunk(chunk);
             self.set_chunk_longest(chunk, CHUNK_BLOCKS)?;
-            self.run_appeared(chunk, CHUNK_BLOCKS - count)?;
         } else {
             self.retire_if_empty(chunk)?;
         }
@@ -471,8 +439,12 @@ impl Volume {
 
     /// Clears the bits of blocks inside one chunk.
     pub(crate) fn clear(&self, chunk: u64, first: u64, count: u64) -> Result<()> {
+        let kind = self.chunk_kind(chunk)?;
         let (cleared, emptied) = self.clear_bits(chunk, first, count)?;
-        self.account(chunk, cleared)?;
+        let free = self.account(chunk, kind, cleared)?;
+        if kind == Kind::Data {
+            self.note_sparse(chunk, cleared, free);
+        }
         let length = run_around(&self.bitmap(chunk)?, first);
         if length > self.chunk_longest(chunk)? {
             self.set_chunk_longest(chunk, length)?;
@@ -480,7 +452,7 @@ impl Volume {
         if emptied {
             self.retire_if_empty(chunk)?;
         }
-        self.run_appeared(chunk, length)
+        Ok(())
     }
 
     /// Makes a chunk without blocks in use a free one. Every clearing of bits is followed by a call of

@@ -136,6 +136,11 @@ impl<'v> Op<'v> {
 
     fn plan(&mut self, map: Map<'v>, changes: &[Change], aside: bool) -> Result<Words> {
         debug_assert!(changes.windows(2).all(|pair| pair[0].end() <= pair[1].logical));
+        for change in changes {
+            if let Target::Leaf { block, .. } = change.to {
+                self.volume.note_owner(map.inode, block, change.blocks)?;
+            }
+        }
         let words = Words::default();
         let mut editor = Editor { op: self, map, aside, words };
         let tree = editor.direct(changes)?;

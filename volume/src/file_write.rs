@@ -383,9 +383,9 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             _ => None,
         };
         let reserve = old.is_some();
-        let want = Want { aligned: false, near, reserve };
+        let want = Want { near, reserve, ..Want::default() };
         place(first, &volume.allocate_data(self.op, up - first, want)?);
-        let aligned = Want { aligned: true, near: None, reserve };
+        let aligned = Want { aligned: true, reserve, ..Want::default() };
         place(up, &volume.allocate_data(self.op, down - up, aligned)?);
         if down < last {
             let tail = match old {
@@ -422,7 +422,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         if !run.is_hole() || run.blocks < CHUNK_BLOCKS {
             return Ok(None);
         }
-        let want = Want { aligned: true, near: None, reserve: false };
+        let want = Want { aligned: true, ..Want::default() };
         let extents = volume.allocate_data(self.op, CHUNK_BLOCKS, want)?;
         match extents[..] {
             [(block, CHUNK_BLOCKS)] if block.is_multiple_of(CHUNK_BLOCKS) => {

@@ -8,7 +8,8 @@
 //! Callers are alone: the last to detach, or the first to attach.
 
 use crate::Result;
-use crate::chunk::{Bitmap, Group, Kind, Mask, RUN_BITS, Record, count_free};
+use crate::chunk::{Bitmap, Group, Kind, Mask, Record, count_free};
+use crate::fullness::Draft;
 use crate::inject::{Bug, injected};
 use crate::layout::{CHUNK_BLOCKS, CHUNK_RECORD, LINE};
 use crate::volume::Volume;
@@ -101,6 +102,7 @@ impl Volume {
     pub(crate) fn load_free_map(&self, crc: u32) -> Result<bool> {
         let mut checksum = Checksum::new();
         let (mut groups, mut stale) = (Vec::new(), Vec::new());
+        let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let mut sums = Sums::default();
             for chunk in self.group_chunks(group) {
@@ -109,6 +111,7 @@ impl Volume {
                 sums.blocks += free;
                 sums.chunks += u64::from(record.kind == Kind::Free);
                 sums.inodes += inodes;
+                fullness.add(chunk, record.kind, free);
                 if !record.is_settled(free) {
                     stale.push(chunk);
                 }
@@ -125,6 +128,7 @@ impl Volume {
         for (group, sums) in groups {
             self.write_group(group, sums.blocks, sums.chunks, sums.inodes)?;
         }
+        self.index_write(&fullness)?;
         Ok(true)
     }
 
@@ -138,7 +142,7 @@ impl Volume {
             }
             self.write_group(group, count * CHUNK_BLOCKS, count, 0)?;
         }
-        Ok(())
+        self.index_write(&Draft::new(self.chunks()))
     }
 
     /// Sets a group's counters and puts its cursors to the group's start.
@@ -152,9 +156,7 @@ impl Volume {
         self.group_store(group, Group::Blocks, blocks)?;
         self.group_store(group, Group::Chunks, chunks)?;
         self.group_store(group, Group::Inodes, inodes)?;
-        let cursors =
-            [Group::DataCursor, Group::MetadataCursor, Group::FreeCursor, Group::InodeCursor];
-        self.group_store(group, Group::Longest, RUN_BITS)?;
+        let cursors = [Group::MetadataCursor, Group::FreeCursor, Group::InodeCursor];
         for cursor in cursors {
             self.group_store(group, cursor, self.group_chunks(group).start)?;
         }

@@ -318,7 +318,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 3;
+pub const RUNTIME_VERSION: u64 = 4;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].
@@ -363,6 +363,8 @@ pub const DESCRIPTION: u64 = 64 + PROCESS_SLOTS / 8;
 pub const LOCK_RECORD: u64 = 64;
 /// Bytes of a chunk record: the bitmap line and the attributes' line.
 pub const CHUNK_RECORD: u64 = 128;
+/// Bytes of the owners of a chunk's blocks.
+pub const OWNER_TABLE: u64 = CHUNK_BLOCKS * 4;
 
 /// Where the arrays of the runtime lie, as offsets in the runtime range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -377,6 +379,11 @@ pub struct RuntimeLayout {
     pub lock_count: u64,
     pub chunks: u64,
     pub chunk_count: u64,
+    /// The index of `fullness.rs`.
+    pub fullness: u64,
+    /// The tables of `owners.rs`, [`OWNER_TABLE`] bytes each.
+    pub owners: u64,
+    pub owner_tables: u64,
     /// Whole length, bytes.
     pub length: u64,
 }
@@ -390,7 +397,11 @@ impl RuntimeLayout {
         let locks = descriptions + tables * DESCRIPTION;
         let chunks = locks + tables * LOCK_RECORD;
         let chunks = chunks.next_multiple_of(BLOCK);
-        let length = (chunks + chunks_max * CHUNK_RECORD).next_multiple_of(BLOCK);
+        let fullness = chunks + chunks_max * CHUNK_RECORD;
+        let classes = crate::fullness::CLASSES * crate::fullness::class_words(chunks_max) * 8;
+        let owners = (fullness + classes).next_multiple_of(BLOCK);
+        let owner_tables = chunks_max.div_ceil(GROWTH_FACTOR);
+        let length = (owners + owner_tables * OWNER_TABLE).next_multiple_of(BLOCK);
         Self {
             processes,
             ops,
@@ -401,6 +412,9 @@ impl RuntimeLayout {
             lock_count: tables,
             chunks,
             chunk_count: chunks_max,
+            fullness,
+            owners,
+            owner_tables,
             length,
         }
     }

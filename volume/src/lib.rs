@@ -13,6 +13,7 @@ mod bucket;
 mod cache;
 mod chunk;
 mod close;
+mod compact;
 #[cfg(test)]
 mod damage_tests;
 mod death;
@@ -37,6 +38,7 @@ mod free_map;
 mod fsck;
 #[cfg(test)]
 mod fsck_tests;
+mod fullness;
 mod grow;
 mod held;
 mod in_flight;
@@ -64,6 +66,7 @@ mod namespace;
 mod namespace_tests;
 mod new_inode;
 mod op;
+mod owners;
 mod passes;
 mod process;
 mod reached;

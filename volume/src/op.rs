@@ -521,7 +521,11 @@ impl<'v> Op<'v> {
         if self.pending.is_some() {
             let _ = self.fence();
         }
-        self.finish(true)
+        self.finish(true)?;
+        if self.volume.local.sparse.load(Ordering::Relaxed) != 0 {
+            self.volume.empty_sparse_chunk();
+        }
+        Ok(())
     }
 
     /// Of what an abort would free, blocks whose memory cannot be read stay allocated until the next

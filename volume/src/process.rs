@@ -71,6 +71,13 @@ pub(crate) struct Local {
     pub(crate) saved: AtomicU64,
     /// Chunks + 1 that it has made present in its address space lately.
     pub(crate) populated: [AtomicU64; 32],
+    /// A chunk + 1 that has become almost empty, for `compact.rs`; else 0.
+    pub(crate) sparse: AtomicU64,
+    /// Data blocks that it has freed, and that it has moved to empty chunks.
+    pub(crate) freed_blocks: AtomicU64,
+    pub(crate) moved_blocks: AtomicU64,
+    /// A thread of it is moving blocks.
+    pub(crate) moving: AtomicBool,
     /// Where it looks for a free record lock first.
     pub(crate) next_lock: AtomicU32,
     /// A repair of the volume did not come to its end.

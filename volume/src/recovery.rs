@@ -13,6 +13,7 @@
 use crate::Result;
 use crate::chunk::{self, Mask, count_free};
 use crate::free_map::bits_of;
+use crate::fullness::Draft;
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::journal::{header_number, header_word, lane_offset};
@@ -184,6 +185,7 @@ impl Volume {
     }
 
     fn publish_as(&self, reached: &Reached, besides: bool) -> Result<()> {
+        let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let (mut blocks, mut chunks, mut inodes) = (0, 0, 0);
             for chunk in self.group_chunks(group) {
@@ -209,12 +211,13 @@ impl Volume {
                     _ => chunk::Kind::Data,
                 };
                 self.write_record(chunk, &bits, kind, extents)?;
+                fullness.add(chunk, kind, free);
                 blocks += free;
                 chunks += u64::from(kind == chunk::Kind::Free);
             }
             self.write_group(group, blocks, chunks, inodes)?;
         }
-        Ok(())
+        self.index_write(&fullness)
     }
 }
 

@@ -126,7 +126,7 @@ impl Target for OnVolume {
     }
 
     fn moved_bytes(&self) -> u64 {
-        0
+        self.volume.moved_bytes()
     }
 }
 

@@ -1,0 +1,204 @@
+//! Emptying chunks that hold next to nothing, so that they become huge pages again.
+//!
+//! Placement alone cannot keep free space whole: where many small files lived and few are left, each
+//! keeps its chunk broken. The call that makes a chunk almost empty therefore moves the few blocks that
+//! are left in it into holes of fuller chunks, right behind its own work: at most [`SPARSE`] blocks, and
+//! in the long run no more than one block for [`EARNED`] that were freed. It takes no lock that is held,
+//! moves nothing of a file that is mapped, and gives up a chunk at the first block that it cannot move.
+//! On ageing traces this moves well under one percent of what is written (`solera age` prints it).
+//!
+//! Which files the blocks belong to is a hint (`owners.rs`), verified under the file's lock.
+//!
+//! Persistence order, a file at a time: copies of the bytes, and new nodes; fence; words, in any order
+//! (each replaces a block by one with the same bytes); fence; then the old blocks are free. CRASH: any
+//! subset of the words is right. Nothing else of the file changes: not its size, not its times.
+//!
+//! Locks: an inode's; none is waited for.
+
+use crate::Result;
+use crate::alloc::Want;
+use crate::chunk::Kind;
+use crate::edit::{Change, Changes, Target};
+use crate::file::File;
+use crate::inject::Bug;
+use crate::inode::Inode;
+use crate::layout::{BLOCK, CHUNK_BLOCKS};
+use crate::map::MapItem;
+use crate::op::Op;
+use crate::runtime::Owner;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use vfs::Node;
+
+/// Blocks in use up to which a chunk is worth emptying.
+const SPARSE: u64 = CHUNK_BLOCKS / 4;
+/// Blocks freed for each that may be moved.
+const EARNED: u64 = 16;
+
+/// A part of a file that lies in a chunk that is being emptied: logical block, block, blocks, unwritten.
+type Part = (u64, u64, u64, bool);
+
+impl Volume {
+    /// Blocks of a data chunk were freed; it has `free` now. Each time what is left in it halves, and is
+    /// little, it is a candidate.
+    pub(crate) fn note_sparse(&self, chunk: u64, cleared: u64, free: u64) {
+        let local = &self.local;
+        let freed = local.freed_blocks.load(Ordering::Relaxed);
+        local.freed_blocks.store(freed.wrapping_add(cleared), Ordering::Relaxed);
+        let used = CHUNK_BLOCKS.saturating_sub(free);
+        if used > 0 && used < SPARSE && used.ilog2() != (used + cleared).ilog2() {
+            local.sparse.store(chunk + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Empties the chunk that was noted last, if that can be afforded. Whatever goes wrong: it stays as
+    /// it is.
+    #[cold]
+    pub(crate) fn empty_sparse_chunk(&self) {
+        let local = &self.local;
+        let Some(chunk) = local.sparse.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
+        let moved = local.moved_blocks.load(Ordering::Relaxed);
+        let freed = local.freed_blocks.load(Ordering::Relaxed);
+        if moved * EARNED > freed || local.moving.swap(true, Ordering::Acquire) {
+            return;
+        }
+        // A chunk that cannot be emptied is no error of the call that made it sparse.
+        let _ = self.empty_chunk(chunk);
+        local.moving.store(false, Ordering::Release);
+        // What this freed may have made another chunk sparse: no chain of them.
+        local.sparse.store(0, Ordering::Relaxed);
+    }
+
+    /// Moves all chunks' blocks that lie in almost empty chunks into holes, as far as there are holes in
+    /// fuller ones; gives how many. For whoever wants that now, however much it is.
+    pub fn compact(&self) -> Result<u64> {
+        let before = self.moved_bytes();
+        for chunk in 0..self.chunks() {
+            self.empty_chunk(chunk)?;
+        }
+        Ok(self.moved_bytes() - before)
+    }
+
+    /// Bytes that this attachment has moved to keep chunks whole.
+    pub fn moved_bytes(&self) -> u64 {
+        self.local.moved_blocks.load(Ordering::Relaxed) * BLOCK
+    }
+
+    /// Moves what is left in a chunk elsewhere, if it is little; stops at what cannot be moved.
+    fn empty_chunk(&self, chunk: u64) -> Result<()> {
+        if self.chunk_kind(chunk)? != Kind::Data {
+            return Ok(());
+        }
+        let bits = self.bitmap(chunk)?;
+        let taken = |index: &u64| bits[*index as usize / 64] >> (index % 64) & 1 != 0;
+        let used: Vec<u64> = (0..CHUNK_BLOCKS).filter(taken).collect();
+        if used.len() as u64 > SPARSE {
+            return Ok(());
+        }
+        let mut owners = Vec::new();
+        for &index in &used {
+            owners.push(self.noted_owner(chunk, index)?);
+        }
+        owners.sort_unstable_by_key(|inode| inode.0);
+        owners.dedup();
+        for owner in owners {
+            match self.move_out(owner, chunk) {
+                Ok(0) => break,
+                Ok(moved) => {
+                    self.local.moved_blocks.fetch_add(moved, Ordering::Relaxed);
+                }
+                Err(Errno::STALE | Errno::NOSPC | Errno::INVAL | Errno::ISDIR) => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the blocks that a file has in a chunk into holes of fuller ones; gives how many.
+    fn move_out(&self, inode: Inode, chunk: u64) -> Result<u64> {
+        let inode = self.inode(inode.0).map_err(|_| Errno::STALE)?;
+        let lock = self.volatile_map().shared_load(inode.lock_offset())?;
+        if !self.inode_in_use(inode.0)? || Owner::of_word(lock, self.epoch).is_some() {
+            return Err(Errno::STALE);
+        }
+        let mut op = self.begin()?;
+        op.lock(&[inode])?;
+        let generation = self.identity(inode)?.generation;
+        let file = op.file(Node { ino: inode.0, generation })?;
+        if file.is_mapped() {
+            return Ok(0);
+        }
+        let parts = parts_in(&file, chunk)?;
+        let blocks: u64 = parts.iter().map(|part| part.2).sum();
+        if blocks == 0 || blocks > SPARSE {
+            return Ok(0);
+        }
+        op.work()?;
+        op.settle_tail(&file)?;
+        op.move_parts(&file, chunk, &parts, blocks)?;
+        op.end()?;
+        Ok(blocks)
+    }
+}
+
+/// What a file has in a chunk, in the order of the file.
+fn parts_in(file: &File<'_>, chunk: u64) -> Result<Vec<Part>> {
+    let first = file.map.volume.chunk_start(chunk);
+    let range = first..first + CHUNK_BLOCKS;
+    let mut parts: Vec<Part> = Vec::new();
+    file.map.walk(&mut |item| match item {
+        MapItem::Data { block, blocks, logical, unwritten } => {
+            let (from, to) = (block.max(range.start), (block + blocks).min(range.end));
+            if from < to {
+                parts.push((logical + (from - block), from, to - from, unwritten));
+            }
+            Ok(())
+        }
+        MapItem::Damaged { .. } => Err(Errno::STALE),
+        MapItem::Node { .. } | MapItem::Xattr { .. } => Ok(()),
+    })?;
+    parts.sort_unstable_by_key(|part| part.0);
+    Ok(parts)
+}
+
+impl<'v> Op<'v> {
+    fn move_parts(
+        &mut self,
+        file: &File<'v>,
+        chunk: u64,
+        parts: &[Part],
+        blocks: u64,
+    ) -> Result<()> {
+        let volume = self.volume;
+        let want = Want { fuller_than: Some(chunk), ..Want::default() };
+        let places = volume.allocate_data(self, blocks, want)?;
+        let mut places = places.iter().copied();
+        let (mut place, mut room) = (0, 0);
+        let mut changes = Changes::new();
+        for &(mut logical, mut block, mut left, unwritten) in parts {
+            while left > 0 {
+                if room == 0 {
+                    (place, room) = places.next().ok_or(Errno::IO)?;
+                }
+                let count = left.min(room);
+                if !unwritten {
+                    let bytes = count * BLOCK;
+                    let copied = volume.region.copy(block * BLOCK, place * BLOCK, bytes)?;
+                    self.pend(copied);
+                }
+                let to = Target::Leaf { block: place, unwritten };
+                changes.push(Change { logical, blocks: count, to, frees: true });
+                (logical, block, place) = (logical + count, block + count, place + count);
+                (left, room) = (left - count, room - count);
+            }
+        }
+        let words = self.plan_loose(file.map, &changes)?;
+        // PERSIST: the copies before the words that lead to them.
+        let _ = self.fence_unless(Bug::WordsBeforeBytes);
+        self.keep_allocated();
+        self.store_loose(&words)?;
+        let _ = self.fence();
+        Ok(())
+    }
+}
