@@ -419,6 +419,27 @@ fn full_volume() -> (Start, Vec<Case>) {
     (Start { name: "full", build, full: true }, cases)
 }
 
+/// A chunk with a large file and the beginning of another one, whose rest lies in a second chunk: when
+/// the large file goes, what is left in the first moves to the second.
+fn crowded() -> (Start, Vec<Case>) {
+    let mut build = vec![file("a"), open("a", 0), allocate(0, 0, 0, 500 << 12), close(0)];
+    build.extend([file("b"), open("b", 0), allocate(0, 0, 0, 100 << 12)]);
+    build.extend([write_at(0, 2, 100, 9000), write_at(0, 3, 20_480, 7000), close(0)]);
+    let case = |name: &str, before, calls| Case { name: name.into(), before, calls };
+    let opened = || vec![open("b", 0)];
+    let cases = vec![
+        case("remove", vec![], vec![unlink("a")]),
+        case("truncate", vec![], vec![truncate("a", 100)]),
+        case("remove-beside-open", opened(), vec![unlink("a"), write_at(0, 4, 50, 5000)]),
+        case(
+            "remove-beside-mapped",
+            vec![open("b", 0), Action::Map { slot: 0, offset: 0, length: 8192 }],
+            vec![unlink("a"), close(0)],
+        ),
+    ];
+    (Start { name: "crowded", build, full: false }, cases)
+}
+
 /// All starts with their cases.
 #[must_use]
 pub fn all() -> Vec<(Start, Vec<Case>)> {
@@ -439,6 +460,7 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
     all.push(two_leaves());
     all.push(tails());
     all.extend(directories());
+    all.push(crowded());
     all.push(full_volume());
     all
 }

@@ -202,3 +202,122 @@ impl<'v> Op<'v> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Mode;
+    use crate::extents::Extent;
+    use crate::file_write::Position;
+    use crate::testing::{Random, file, root, volume};
+    use std::sync::Arc;
+    use vfs::{FileSystem, Mapped, OpenFlags, UserIn, UserOut};
+
+    fn made(volume: &Volume, name: &str, blocks: u64, tag: u8) -> Node {
+        let node = volume.create(root(volume), name.as_bytes(), &file()).unwrap();
+        let bytes = vec![tag; (blocks * BLOCK) as usize];
+        volume.write_file(node, Position::At(0), &[UserIn::new(&bytes)]).unwrap();
+        node
+    }
+
+    fn check(volume: &Volume, node: Node, blocks: u64, tag: u8) {
+        let mut bytes = vec![!tag; (blocks * BLOCK) as usize + 1];
+        let read = volume.read_file(node, 0, &mut [UserOut::new(&mut bytes)]).unwrap();
+        assert_eq!(read as u64, blocks * BLOCK);
+        assert!(bytes[..read].iter().all(|&byte| byte == tag), "file {tag}");
+    }
+
+    fn chunks_of(volume: &Volume, node: Node) -> Vec<u64> {
+        let chunk = |at: u64| volume.chunk_of(at / BLOCK).0;
+        let extents = volume.extents(node).unwrap().into_iter();
+        let last = |extent: &Extent| extent.region_offset + extent.length - 1;
+        let mut chunks: Vec<u64> =
+            extents.flat_map(|e| chunk(e.region_offset)..=chunk(last(&e))).collect();
+        chunks.dedup();
+        chunks
+    }
+
+    /// A chunk with 500 blocks of one file and 12 of another, whose other 88 lie in a second.
+    fn crowded() -> (Arc<Volume>, Node) {
+        let volume = volume(Mode::Strict, 16);
+        made(&volume, "large", 500, 1);
+        let left = made(&volume, "left", 100, 2);
+        assert_eq!(chunks_of(&volume, left).len(), 2);
+        (volume, left)
+    }
+
+    #[test]
+    fn what_is_left_moves_to_a_fuller_chunk() {
+        let (volume, left) = crowded();
+        let free = volume.free_space().unwrap().free_chunks;
+        let times = volume.attr(left).unwrap();
+        volume.unlink(root(&volume), b"large").unwrap();
+        assert_eq!(chunks_of(&volume, left).len(), 1);
+        assert_eq!(volume.free_space().unwrap().free_chunks, free + 1);
+        assert_eq!(volume.moved_bytes(), 12 * BLOCK);
+        assert_eq!(volume.attr(left).unwrap(), times, "no attribute tells");
+        check(&volume, left, 100, 2);
+    }
+
+    #[test]
+    fn nothing_of_a_mapped_file_moves() {
+        let (volume, left) = crowded();
+        let desc = volume.open(left, OpenFlags(libc::O_RDWR)).unwrap();
+        let pieces = volume.map(desc, 0, 100 * BLOCK, Mapped::Write).unwrap();
+        volume.unlink(root(&volume), b"large").unwrap();
+        assert_eq!(volume.compact().unwrap(), 0);
+        assert_eq!(volume.map(desc, 0, 100 * BLOCK, Mapped::Write).unwrap(), pieces);
+        volume.close(desc).unwrap();
+        assert_eq!(volume.compact().unwrap(), 12 * BLOCK);
+        check(&volume, left, 100, 2);
+    }
+
+    #[test]
+    fn a_wrong_owner_moves_nothing() {
+        let (volume, left) = crowded();
+        let (chunk, other) = (chunks_of(&volume, left)[0], made(&volume, "other", 3, 3));
+        volume.note_owner(Inode(other.ino), volume.chunk_start(chunk), 500).unwrap();
+        volume.note_owner(Inode(u64::MAX), volume.chunk_start(chunk) + 500, 12).unwrap();
+        volume.unlink(root(&volume), b"large").unwrap();
+        assert_eq!(volume.moved_bytes(), 0);
+        check(&volume, left, 100, 2);
+        check(&volume, other, 3, 3);
+    }
+
+    #[test]
+    fn files_stay_what_they_are_through_a_long_life() {
+        let volume = volume(Mode::Strict, 24);
+        let mut random = Random::new(5);
+        let mut alive: Vec<(String, Node, u64, u8)> = Vec::new();
+        for round in 0..1500 {
+            let most = if random.below(10) == 0 { 400 } else { 12 };
+            let blocks = 1 + random.below(most);
+            let name = format!("f{round}");
+            let tag = (round % 251) as u8;
+            alive.push((name.clone(), made(&volume, &name, blocks, tag), blocks, tag));
+            let held: u64 = alive.iter().map(|file| file.2).sum();
+            // Now and then nearly everything goes.
+            let keep = if round % 300 == 299 { 300 } else { 5000 };
+            let mut held = held;
+            while held > keep {
+                let (name, _, blocks, _) =
+                    alive.swap_remove(random.below(alive.len() as u64) as usize);
+                volume.unlink(root(&volume), name.as_bytes()).unwrap();
+                held -= blocks;
+            }
+            if round % 50 == 49 {
+                alive
+                    .iter()
+                    .for_each(|(_, node, blocks, tag)| check(&volume, *node, *blocks, *tag));
+            }
+        }
+        assert!(volume.moved_bytes() > 0);
+        volume.compact().unwrap();
+        alive.iter().for_each(|(_, node, blocks, tag)| check(&volume, *node, *blocks, *tag));
+        let space = volume.free_space().unwrap();
+        let held: u64 = alive.iter().map(|file| file.2).sum();
+        assert_eq!(space.data_blocks, held);
+        let chunks = held.div_ceil(CHUNK_BLOCKS);
+        assert!(space.free_chunks + chunks + 3 >= 24, "{held} blocks: {space:?}");
+    }
+}

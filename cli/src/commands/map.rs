@@ -24,7 +24,8 @@ pub fn run(args: &MapArgs) -> Outcome {
         Place::Local(path) => {
             let asked = format!("map {}", path.display());
             let failed = |error: std::io::Error| {
-                let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+                let errno =
+                    rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
                 Failure::errno(&asked, errno)
             };
             let file = std::fs::File::open(&path).map_err(failed)?;
