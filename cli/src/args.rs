@@ -499,7 +499,8 @@ pub struct AgeArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub write_trace: Option<PathBuf>,
     /// Take the trace from FILE instead of drawing one.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["utilisation", "churn", "profile", "sizes", "seed"])]
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["utilisation", "churn", "profile", "sizes", "seed"])]
     pub replay: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]

@@ -104,11 +104,10 @@ impl Volume {
         owners.dedup();
         for owner in owners {
             match self.move_out(owner, chunk) {
-                Ok(0) => break,
-                Ok(moved) => {
+                Ok(moved) if moved > 0 => {
                     self.local.moved_blocks.fetch_add(moved, Ordering::Relaxed);
                 }
-                Err(Errno::STALE | Errno::NOSPC | Errno::INVAL | Errno::ISDIR) => break,
+                Ok(_) | Err(Errno::STALE | Errno::NOSPC | Errno::INVAL | Errno::ISDIR) => break,
                 Err(errno) => return Err(errno),
             }
         }
@@ -306,14 +305,16 @@ mod tests {
                 held -= blocks;
             }
             if round % 50 == 49 {
-                alive
-                    .iter()
-                    .for_each(|(_, node, blocks, tag)| check(&volume, *node, *blocks, *tag));
+                for (_, node, blocks, tag) in &alive {
+                    check(&volume, *node, *blocks, *tag);
+                }
             }
         }
         assert!(volume.moved_bytes() > 0);
         volume.compact().unwrap();
-        alive.iter().for_each(|(_, node, blocks, tag)| check(&volume, *node, *blocks, *tag));
+        for (_, node, blocks, tag) in &alive {
+            check(&volume, *node, *blocks, *tag);
+        }
         let space = volume.free_space().unwrap();
         let held: u64 = alive.iter().map(|file| file.2).sum();
         assert_eq!(space.data_blocks, held);

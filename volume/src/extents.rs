@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(places[0], (8 << 12, 2 << 12, true));
         assert_eq!(*places.last().unwrap(), kept);
         assert_eq!(places.iter().map(|place| place.1).sum::<u64>(), (3 << 12) + 2 * CHUNK);
-        let aligned = |e: &&Extent| e.file_offset % CHUNK == 0 && e.region_offset % CHUNK == 0;
+        let aligned = |e: &&Extent| (e.file_offset | e.region_offset).is_multiple_of(CHUNK);
         let huge: u64 = extents.iter().filter(aligned).map(|e| e.length / CHUNK).sum();
         assert_eq!(huge, 2);
         let attr = volume.attr(node).unwrap();

@@ -45,7 +45,7 @@ impl Volume {
         let pair = self.rt.load(self.owner_place(chunk, index & !1))?;
         let low = (pair >> (index % 2 * 32)) as u32;
         // Beyond 2^32 inode numbers (2 TiB) the upper half is the chunk's neighbourhood: a guess.
-        let high = self.chunk_start(chunk) * 8 & !u64::from(u32::MAX);
+        let high = (self.chunk_start(chunk) * 8) & !u64::from(u32::MAX);
         Ok(Inode(high | u64::from(low)))
     }
 }

@@ -303,13 +303,11 @@ impl Generator {
             return Some(self.create(size));
         }
         let at = self.random.next_u64();
-        match self.ages.take(self.ticks, at) {
-            Some(file) => Some(self.delete(file)),
-            None => {
-                let size = self.draw_size();
-                Some(self.create(size))
-            }
+        if let Some(file) = self.ages.take(self.ticks, at) {
+            return Some(self.delete(file));
         }
+        let size = self.draw_size();
+        Some(self.create(size))
     }
 
     fn begin_churn(&mut self) {

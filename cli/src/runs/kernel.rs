@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::{Run, join};
 
 /// Entries that one call gives.
-const BATCH: usize = 1024;
+const BATCH: usize = 128;
 
 /// `struct fiemap` with room for its extents.
 #[repr(C)]
