@@ -267,7 +267,7 @@ fn scripts_run_and_programs_that_cannot_be_preloaded_do_not() {
     let mut elf = vec![0_u8; 4096];
     elf[..16].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
     (elf[16], elf[18], elf[32], elf[54]) = (2, 62, 64, 56);
-    run(&program("static", &elf, 0o755)).refused(126, &["statically linked", "solera cp"]);
+    run(&program("static", &elf, 0o755)).refused(126, &["statically linked", "solera mount"]);
     elf[4] = 1;
     run(&program("narrow", &elf, 0o755)).refused(126, &["64-bit"]);
 }

@@ -51,6 +51,13 @@ pub struct Looks {
     calm: u32,
 }
 
+impl Looks {
+    /// Before the first look.
+    pub fn new() -> Self {
+        Self { steps: [0; MEMBERS], used: [None; MEMBERS], at: Instant::now(), calm: 0 }
+    }
+}
+
 impl Crew {
     /// One member reads.
     pub fn new() -> Self {
@@ -109,11 +116,6 @@ impl Crew {
     /// The watching thread goes to sleep until a request comes.
     pub fn unwatch(&self) {
         self.unwatched.store(true, Ordering::Release);
-    }
-
-    /// Before the first look.
-    pub fn looks(&self) -> Looks {
-        Looks { steps: [0; MEMBERS], used: [None; MEMBERS], at: Instant::now(), calm: 0 }
     }
 
     fn used(&self) -> [Option<Duration>; MEMBERS] {
@@ -188,7 +190,7 @@ mod tests {
     #[test]
     fn another_member_is_called_where_one_is_stuck() {
         let crew = Crew::new();
-        let mut looks = crew.looks();
+        let mut looks = Looks::new();
         assert!(crew.wait(0), "the first one is always wanted");
         crew.begin(0);
         crew.look(&mut looks);

@@ -20,7 +20,7 @@ use crate::abi::{
 };
 use crate::adopted::Adopted;
 use crate::cached::{self, Cached};
-use crate::crew::{Crew, MEMBERS};
+use crate::crew::{Crew, Looks, MEMBERS};
 use crate::locks::Locks;
 use crate::nodes::{Nodes, lock};
 use crate::request::{Answer, DATA_MAX, REQUEST_MAX, Request};
@@ -123,7 +123,7 @@ impl Session {
     }
 
     fn watch(&self) {
-        let mut looks = self.crew.looks();
+        let mut looks = Looks::new();
         while !self.crew.has_ended() {
             let busy = self.crew.look(&mut looks);
             let held = self.nodes.drop_recent(&*self.fs, false);

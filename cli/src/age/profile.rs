@@ -355,12 +355,12 @@ impl Generator {
         if self.created < TABLES {
             return Some(self.create(table));
         }
+        self.note_goal();
         if self.used * BLOCK + LOG > self.goal()
             && let Some(file) = self.growing.done.pop_front()
         {
             return Some(self.delete(file));
         }
-        self.note_goal();
         if self.below(2) == 0 && table >= PAGE {
             let (file, page) = (self.below(TABLES), self.below(table / PAGE));
             return Some(Event::Overwrite { file, offset: page * PAGE, bytes: PAGE });
@@ -503,10 +503,11 @@ mod tests {
     fn play(plan: &Plan) -> (u64, u64, u64, u64) {
         let (mut sizes, mut alive) = (Vec::new(), Vec::new());
         let (mut used, mut most, mut deletes) = (0, 0, 0);
+        let all = directories().len();
         for event in Generator::new(plan) {
             match event {
                 Event::Create { size, dir } => {
-                    assert!(usize::from(dir) < directories().len());
+                    assert!(usize::from(dir) < all);
                     sizes.push(size);
                     alive.push(true);
                     used += size.div_ceil(BLOCK);

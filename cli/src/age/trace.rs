@@ -55,6 +55,7 @@ pub struct Reader {
     name: String,
     /// Files created so far: no event may name a later one.
     created: u64,
+    directories: usize,
 }
 
 impl Reader {
@@ -64,6 +65,7 @@ impl Reader {
         let file = File::open(path).map_err(failed)?;
         let total = file.metadata().map_err(failed)?.len();
         let mut lines = BufReader::new(file).lines();
+        let directories = super::profile::directories().len();
         let name = path.display().to_string();
         let head = lines.next().transpose().map_err(failed)?.unwrap_or_default();
         if head != MAGIC && !head.starts_with(&format!("{MAGIC} ")) {
@@ -71,7 +73,15 @@ impl Reader {
             let advice = "make one with `solera age --write-trace`";
             return Err(Failure::new(format!("read the trace {name}"), found, advice));
         }
-        Ok(Self { lines, done: head.len() as u64 + 1, total, number: 1, name, created: 0 })
+        Ok(Self {
+            lines,
+            done: head.len() as u64 + 1,
+            total,
+            number: 1,
+            name,
+            created: 0,
+            directories,
+        })
     }
 
     /// How far it is, in thousandths.
@@ -93,7 +103,7 @@ impl Reader {
         let known = match event {
             Event::Create { dir, .. } => {
                 self.created += 1;
-                usize::from(dir) < super::profile::directories().len()
+                usize::from(dir) < self.directories
             }
             Event::Append { file, .. } | Event::Overwrite { file, .. } | Event::Delete { file } => {
                 file < self.created
