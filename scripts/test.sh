@@ -24,6 +24,19 @@ add_up() {
         END { print p + 0, f + 0, s + 0 }' "$1"
 }
 
+# What a log says of its failures: each failed test with its output, wherever it stands in the log;
+# the end of the log if there is no such place.
+what_failed() {
+    local found
+    found=$(sed -n -e '/^---- .* ----$/,/^failures:$/p' -e '/^test .*FAILED$/p' -e '/^test result: FAILED/p' \
+        -e '/^error/,+8p' -e '/^FAILED/p' "$1" | head -n 200)
+    if [ -n "$found" ]; then
+        printf '%s\n' "$found"
+    else
+        tail -n 60 "$1"
+    fi
+}
+
 # stage NAME COMMAND...: runs it; a stage that counts no tests is a test itself.
 stage() {
     local name=$1 log="$logs/$1.log" begun=$SECONDS code p f s
@@ -43,9 +56,8 @@ stage() {
         # What the crash explorer went through.
         grep -ohE '[a-z, ]+: [0-9]+ workloads, .*' "$log" | sed 's/^ */   /'
     else
-        printf '   FAILED: %d passed, %d failed, %d s; the end of %s:\n' \
-            "$p" "$f" $((SECONDS - begun)) "$log"
-        tail -n 60 "$log" | sed 's/^/   | /'
+        printf '   FAILED: %d passed, %d failed, %d s (%s):\n' "$p" "$f" $((SECONDS - begun)) "$log"
+        what_failed "$log" | sed 's/^/   | /'
     fi
 }
 
