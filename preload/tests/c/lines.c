@@ -31,12 +31,16 @@ static int both, cpus[2];
             pthread_barrier_wait(&turn); \
         }
 
-static void *run(void *argument) {
-    int me = *(int *)argument;
+static void stay_on(int cpu) {
     cpu_set_t one;
     CPU_ZERO(&one);
-    CPU_SET(cpus[me], &one);
+    CPU_SET(cpu, &one);
     MUST(sched_setaffinity(0, sizeof one, &one));
+}
+
+static void *run(void *argument) {
+    int me = *(int *)argument, fd = -1, same = -1;
+    stay_on(cpus[me]);
     char *buffer = aligned_alloc(BLOCK, 64 * BLOCK);
     memset(buffer, 7, 64 * BLOCK);
     char dir[32], own[48], new[48];
@@ -45,17 +49,18 @@ static void *run(void *argument) {
     sprintf(own, "%s/own", dir);
     sprintf(new, "%s/new", dir);
     pthread_barrier_wait(&turn);
-    // One after the other, so that neither finds what the other has just taken.
+    // One after the other, so that neither finds what the other has just taken, and who gets which
+    // chunk is no matter of chance.
     for (int who = 0; who < 2; who++) {
-        if (who == me) MUST(mkdir(dir, 0755));
+        if (who == me) {
+            MUST(mkdir(dir, 0755));
+            MUST(fd = open(own, O_RDWR | O_CREAT, 0644));
+            MUST(same = open("same", O_RDONLY));
+            for (int i = 0; i < 16; i++) MUST(write(fd, buffer, 64 * BLOCK));
+            MUST(lseek(fd, 0, SEEK_SET));
+        }
         pthread_barrier_wait(&turn);
     }
-    int fd = open(own, O_RDWR | O_CREAT, 0644), same = open("same", O_RDONLY);
-    MUST(fd);
-    MUST(same);
-    for (int i = 0; i < 16; i++) MUST(write(fd, buffer, 64 * BLOCK));
-    MUST(lseek(fd, 0, SEEK_SET));
-    pthread_barrier_wait(&turn);
     CALL("read an own file", MUST(read(fd, buffer, BLOCK)));
     CALL("pread an own file", MUST(pread(fd, buffer, BLOCK, (i + 20) * BLOCK)));
     CALL("pread the same file", MUST(pread(same, buffer, BLOCK, i * BLOCK)));
@@ -72,15 +77,16 @@ static void *run(void *argument) {
 }
 
 int main(int count, char **words) {
+    cpu_set_t all;
+    MUST(sched_getaffinity(0, sizeof all, &all));
+    for (int cpu = 0, found = 0; cpu < CPU_SETSIZE && found < 2; cpu++)
+        if (CPU_ISSET(cpu, &all)) cpus[found++] = cpus[1] = cpu;
+    stay_on(cpus[0]);
     MUST(chdir(words[1]));
     both = open("same", O_RDWR | O_CREAT, 0644);
     MUST(both);
     char *buffer = calloc(16, BLOCK);
     for (int i = 0; i < 4; i++) MUST(write(both, buffer, 16 * BLOCK));
-    cpu_set_t all;
-    MUST(sched_getaffinity(0, sizeof all, &all));
-    for (int cpu = 0, found = 0; cpu < CPU_SETSIZE && found < 2; cpu++)
-        if (CPU_ISSET(cpu, &all)) cpus[found++] = cpus[1] = cpu;
     pthread_barrier_init(&turn, 0, 2);
     pthread_t threads[2];
     int who[2] = {0, 1};
