@@ -93,7 +93,7 @@ fn each_sees_at_once_what_the_other_did() {
         succeeded[turn] += u32::from(result >= 0);
         let mut seen = [preloaded.say("look"), plain.say("look")];
         // Blocks attached ahead go with the last close, and the mount holds what it has just looked up.
-        for _ in 0..50 {
+        for _ in 0..1500 {
             if seen[0] == seen[1] || without_blocks(&seen[0]) != without_blocks(&seen[1]) {
                 break;
             }

@@ -145,12 +145,14 @@ static void failing(void) {
     if (pid == 0) {
         int own = open("locked", O_RDWR | O_CREAT, 0644);
         fcntl(own, F_SETLK, &lock);
-        execl("/bin/sh", "sh", "-c", "echo locked > locking; sleep 1", (char *)NULL);
+        execl("/bin/sh", "sh", "-c",
+              "echo locked > locking; while [ ! -e asked ]; do sleep 0.01; done", (char *)NULL);
     }
     while (access("locking", F_OK) != 0)
         usleep(1000);
     int other = open("locked", O_RDWR);
     SAY(fcntl(other, F_SETLK, &lock));
+    put("asked", "");
     SAY(status_of(pid));
     SAY(fcntl(other, F_SETLK, &lock));
     close(other);

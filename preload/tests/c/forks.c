@@ -263,7 +263,7 @@ static void daemons(void) {
             _exit(0);
         }
         SAY(status_of(pid));
-        for (int wait = 0; wait < 2000 && access("daemon", F_OK) != 0; wait++)
+        while (access("daemon", F_OK) != 0)
             usleep(1000);
         SHOW("daemon");
         struct stat stat_of_it;

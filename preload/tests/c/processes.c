@@ -285,14 +285,15 @@ static void locks(void) {
     close(second);
     close(fd);
     fd = open("q", O_RDWR);
-    int pipes[2];
-    if (pipe(pipes) != 0)
+    int pipes[2], refused[2];
+    if (pipe(pipes) != 0 || pipe(refused) != 0)
         return;
     pid = fork();
     if (pid == 0) {
+        char told;
         struct flock mine = range(F_WRLCK, 0, 0);
         fcntl(fd, F_SETLKW, &mine);
-        if (write(pipes[1], "x", 1) != 1)
+        if (write(pipes[1], "x", 1) != 1 || read(refused[0], &told, 1) != 1)
             _exit(1);
         usleep(50000);
         _exit(0);
@@ -301,6 +302,7 @@ static void locks(void) {
     SAY(read(pipes[0], &byte, 1));
     lock = range(F_WRLCK, 0, 0);
     SAY(fcntl(fd, F_SETLK, &lock));
+    SAY(write(refused[1], "x", 1));
     SAY(fcntl(fd, F_SETLKW, &lock));
     SAY(child_status(pid));
 }

@@ -127,6 +127,20 @@ static void *hold(void *how) {
     return (void *)(long)(fcntl(fd, F_OFD_SETLK, &lock) | flock(fd, LOCK_EX));
 }
 
+// Until a process has slept for a while, however long it takes to get there.
+static void until_it_sleeps(pid_t pid) {
+    char name[32], text[256];
+    snprintf(name, sizeof name, "/proc/%d/stat", pid);
+    for (int times = 0; times < 10; usleep(2000)) {
+        int fd = open(name, O_RDONLY);
+        ssize_t length = read(fd, text, sizeof text - 1);
+        close(fd);
+        text[length < 0 ? 0 : length] = 0;
+        char *state = strrchr(text, ')');
+        times = state && state[2] == 'S' ? times + 1 : 0;
+    }
+}
+
 // A child interrupts this process twice, then lets go of the lock.
 static void waits(int flags) {
     static const char *const names[] = {"F_SETLKW", "F_OFD_SETLKW", "flock"};
@@ -142,11 +156,11 @@ static void waits(int flags) {
             fcntl(fd, kind == 1 ? F_OFD_SETLK : F_SETLK, &lock);
             flock(fd, LOCK_EX);
             write(ready[1], "r", 1);
-            usleep(50000);
-            kill(parent, SIGUSR1);
-            usleep(50000);
-            kill(parent, SIGUSR1);
-            usleep(100000);
+            for (int signals = 0; signals < 2; signals++) {
+                until_it_sleeps(parent);
+                kill(parent, SIGUSR1);
+            }
+            until_it_sleeps(parent);
             _exit(0);
         }
         char byte;
