@@ -43,6 +43,7 @@ pub enum Command {
     Grow(GrowArgs),
     Trim(TrimArgs),
     Detach(DetachArgs),
+    Defrag(DefragArgs),
     Map(MapArgs),
     Age(AgeArgs),
     Bench(BenchArgs),
@@ -440,6 +441,31 @@ pub struct DetachArgs {
     pub json: bool,
     /// The volume's file or device.
     pub volume: PathBuf,
+}
+
+/// Rewrite scattered files into whole chunks of 2 MiB, so that mappings of them get huge pages.
+///
+/// Programs go on with the files meanwhile: bytes move a chunk at a time, each step survives a crash,
+/// and nothing about a file changes but where it lies. Files that a program has mapped stay as they are
+/// (they are rewritten when it has closed them), and so do chunks with holes.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0 done, 1 if a file stays scattered: mapped, or no free chunk is left.
+
+Examples:
+  solera defrag /dev/shm/v.pm:/db            all files below
+  solera defrag --dry-run /dev/shm/v.pm      how much there would be to do
+  solera defrag /mnt/pm/db/data.mdb          by a mount of the volume")]
+pub struct DefragArgs {
+    /// Move nothing: only say how whole the files are.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Files or directories, as `VOLUME:/path` or by a mount; a volume means all that is on it.
+    #[arg(required = true, value_name = "VOLUME[:/PATH]")]
+    pub places: Vec<OsString>,
 }
 
 /// Show where the bytes of files lie, and which of them come as huge pages when mapped.

@@ -2,6 +2,7 @@
 
 pub mod cat;
 pub mod cp;
+pub mod defrag;
 pub mod detach;
 pub mod df;
 pub mod format;

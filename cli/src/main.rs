@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Grow(args) => commands::grow::run(args),
         Command::Trim(args) => commands::trim::run(args),
         Command::Detach(args) => commands::detach::run(args),
+        Command::Defrag(args) => commands::defrag::run(args),
         Command::Map(args) => commands::map::run(args),
         Command::Age(args) => age::run(args),
         Command::Bench(args) => match &args.command {

@@ -251,7 +251,8 @@ fn limits(start: &Start, case: &Case) -> Limits {
         return Limits::FULL;
     }
     // Of the slow start, with its 2 MiB to compare, what only a whole chunk can do is explored in full.
-    let slow = start.full || start.name == "leaf" && !case.name.contains("leaf");
+    let large = ["leaf", "scattered"].contains(&start.name);
+    let slow = start.full || large && !case.name.contains("leaf");
     if case.calls.len() < 10 && !slow { Limits::FULL } else { Limits::SPARSE }
 }
 

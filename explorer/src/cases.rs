@@ -440,6 +440,21 @@ fn crowded() -> (Start, Vec<Case>) {
     (Start { name: "crowded", build, full: false }, cases)
 }
 
+/// A file of one chunk that lies scattered, its second half before its first: a mapping rewrites it into
+/// one whole chunk first; so does the last close after a mapping that could not wait.
+fn scattered() -> (Start, Vec<Case>) {
+    let mut build = filled("f", 1, &[(MIB, MIB), (0, MIB)]);
+    build.extend(filled("g", 2, &[(2 * MIB - 4096, 4096)]));
+    let map = Action::Map { slot: 0, offset: 0, length: 8192 };
+    let case = |name: &str, before, calls| Case { name: name.into(), before, calls };
+    let fill = |slot| [write_at(slot, 3, MIB, MIB - 4096), write_at(slot, 4, 0, MIB)];
+    let cases = vec![
+        case("map-leaf", vec![open("f", 0)], vec![map.clone(), write_at(0, 5, MIB, 6000)]),
+        case("mapped-leaf", [vec![open("g", 0), map], fill(0).into()].concat(), vec![close(0)]),
+    ];
+    (Start { name: "scattered", build, full: false }, cases)
+}
+
 /// All starts with their cases.
 #[must_use]
 pub fn all() -> Vec<(Start, Vec<Case>)> {
@@ -461,6 +476,7 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
     all.push(tails());
     all.extend(directories());
     all.push(crowded());
+    all.push(scattered());
     all.push(full_volume());
     all
 }

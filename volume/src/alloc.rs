@@ -49,6 +49,8 @@ pub(crate) struct Want {
     pub(crate) reserve: bool,
     /// Only holes, of chunks that are fuller than this one.
     pub(crate) fuller_than: Option<u64>,
+    /// The start of a whole chunk, for up to a chunk's blocks.
+    pub(crate) whole: bool,
 }
 
 /// Where the pool's blocks are.
@@ -159,6 +161,11 @@ impl Volume {
 
     fn take_data(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
         let mut rest = blocks;
+        if want.whole {
+            let chunk = self.take_free_chunk(Kind::Data, 0, blocks.min(CHUNK_BLOCKS))?;
+            taken.extend(chunk.map(|chunk| (self.chunk_start(chunk), blocks)));
+            return Ok(chunk.is_some());
+        }
         while want.aligned && rest >= CHUNK_BLOCKS {
             let Some(chunk) = self.take_free_chunk(Kind::Data, 0, CHUNK_BLOCKS)? else { break };
             taken.push((self.chunk_start(chunk), CHUNK_BLOCKS));

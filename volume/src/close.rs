@@ -9,7 +9,7 @@ use crate::Result;
 use crate::file::File;
 use crate::inject::{Bug, injected};
 use crate::inode::{
-    Current, Inode, LIVE_BEYOND, LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED, LIVE_WRITTEN,
+    Current, Inode, LIVE_BEYOND, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED, LIVE_STORED, LIVE_WRITTEN,
 };
 use crate::layout::{FLAG_KEEP, Identity};
 use crate::map::MapItem;
@@ -49,7 +49,7 @@ impl Volume {
     /// off what was attached ahead, forgets that it was mapped. `ESTALE` if it has been unlinked, and so
     /// freed, by another process meanwhile.
     pub(crate) fn last_close(&self, node: Node) -> Result<()> {
-        let lazy = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED;
+        let lazy = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED;
         let waits = self.read_steadily(node, |inode, identity| {
             let file = identity.kind() == Some(Kind::File);
             Ok(file && self.current(inode)?.flags & lazy != 0)
@@ -66,7 +66,12 @@ impl Volume {
         let keep = file.identity.flags & FLAG_KEEP != 0;
         let cuts = file.current.flags & (LIVE_BEYOND | LIVE_MAPPED) != 0 && !keep;
         op.settle_lazy(&file, cuts)?;
-        op.end()
+        op.end()?;
+        if file.current.flags & (LIVE_MAPPED | LIVE_SCATTERED) != 0 {
+            // It is likely to be mapped again, or shall be fit for that.
+            self.rewrite_by_the_way(node);
+        }
+        Ok(())
     }
 
     /// Commits a size that is newer than the durable one and cuts off what lies beyond the end, as
@@ -127,7 +132,7 @@ impl<'v> Op<'v> {
         if current.flags & LIVE_STORED != 0 {
             self.flush_stores(file, 0, current.size)?;
         }
-        current.flags &= !(LIVE_BEYOND | LIVE_MAPPED | LIVE_STORED);
+        current.flags &= !(LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED | LIVE_STORED);
         self.volume.publish_current(file, current, true, delta)
     }
 }

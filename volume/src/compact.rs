@@ -80,9 +80,11 @@ impl Volume {
         Ok(self.moved_bytes() - before)
     }
 
-    /// Bytes that this attachment has moved to keep chunks whole.
+    /// Bytes that this attachment has moved, to keep chunks whole and to make files so.
     pub fn moved_bytes(&self) -> u64 {
-        self.local.moved_blocks.load(Ordering::Relaxed) * BLOCK
+        let local = &self.local;
+        let blocks = [&local.moved_blocks, &local.rewritten_blocks];
+        blocks.map(|count| count.load(Ordering::Relaxed)).iter().sum::<u64>() * BLOCK
     }
 
     /// Moves what is left in a chunk elsewhere, if it is little; stops at what cannot be moved.

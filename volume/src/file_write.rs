@@ -29,8 +29,8 @@
 use crate::edit::{Change, Changes, Sizing, Target, Words};
 use crate::file::{CALL_MAX, File, Source};
 use crate::inject::Bug;
-use crate::inode::LIVE_BEYOND;
-use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, SIZE_MAX};
+use crate::inode::{LIVE_BEYOND, LIVE_SCATTERED};
+use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_ALIGNED, SIZE_MAX};
 use crate::map::Run;
 use crate::op::Op;
 use crate::volume::Volume;
@@ -422,20 +422,9 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         if !run.is_hole() || run.blocks < CHUNK_BLOCKS {
             return Ok(None);
         }
-        let want = Want { aligned: true, ..Want::default() };
-        let extents = volume.allocate_data(self.op, CHUNK_BLOCKS, want)?;
-        match extents[..] {
-            [(block, CHUNK_BLOCKS)] if block.is_multiple_of(CHUNK_BLOCKS) => {
-                self.ahead = true;
-                Ok(Some(block))
-            }
-            _ => {
-                for (block, blocks) in extents {
-                    self.op.free_later(block, blocks);
-                }
-                Ok(None)
-            }
-        }
+        let chunk = volume.allocate_chunk(self.op)?;
+        self.ahead |= chunk.is_some();
+        Ok(chunk)
     }
 
     /// Makes it happen: afterwards the file ends at `end`, or where it ended if that is more.
@@ -461,6 +450,9 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             self.op.publish(&[&words], sizing.as_slice())?;
         } else {
             self.one_by_one(&words, ordered, sizing.as_ref())?;
+        }
+        if words.delta > 0 && self.file.identity.flags & FLAG_ALIGNED != 0 {
+            next.flags |= LIVE_SCATTERED;
         }
         volume.publish_current(&self.file, next, commits, words.delta)
     }

@@ -8,7 +8,8 @@ use crate::Result;
 use crate::description::Opened;
 use crate::fallocate::check_request;
 use crate::file_write::Position;
-use crate::layout::{BLOCK, CHUNK_BLOCKS, HEADER_SIZE};
+use crate::layout::{BLOCK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
+use crate::new_inode::inherited;
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
 use crate::volume::Volume;
 use crate::{Mode, liveness};
@@ -81,7 +82,9 @@ impl Volume {
         }
         let mut op = self.begin()?;
         op.work()?;
-        let node = op.new_unnamed_inode(new, flags.0 & libc::O_EXCL == 0)?;
+        let linkable = if flags.0 & libc::O_EXCL == 0 { FLAG_LINKABLE } else { 0 };
+        let passed = self.read_steadily(dir, |_, parent| Ok(inherited(new.kind, parent)))?;
+        let node = op.new_unnamed_inode(new, linkable | passed)?;
         let desc = self.open_description(node, new.kind, flags)?;
         op.end()?;
         Ok(desc)

@@ -80,6 +80,8 @@ pub(crate) const LIVE_WRITTEN: u64 = 8;
 pub(crate) const LIVE_STORED: u64 = 32;
 /// Volatile flag: the newest commit slot may be a summed one (see `summed.rs`).
 pub(crate) const LIVE_SUMMED: u64 = 64;
+/// Volatile flag: blocks were added to a file that shall lie in whole chunks.
+pub(crate) const LIVE_SCATTERED: u64 = 128;
 /// Volatile flag: identity or commit line was damaged when these lines were initialised.
 pub(crate) const LIVE_DAMAGED: u64 = 16;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.

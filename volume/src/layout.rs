@@ -159,6 +159,8 @@ pub struct Identity {
 pub const FLAG_KEEP: u16 = 1;
 /// Identity flag: made by `O_TMPFILE` and may still be linked.
 pub const FLAG_LINKABLE: u16 = 2;
+/// Identity flag: a file shall lie in whole chunks, or those made in a directory shall (`align.rs`).
+pub const FLAG_ALIGNED: u16 = 4;
 
 /// One of the two slots of an inode's commit line; the newer valid one counts.
 #[derive(

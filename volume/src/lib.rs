@@ -5,6 +5,7 @@
 //! process maps the volume and works on it directly; there is no server. `docs/design.md` argues the
 //! architecture, `docs/format.md` draws the medium.
 
+mod align;
 mod alloc;
 mod attach;
 mod attributes;
@@ -78,6 +79,7 @@ mod rename;
 mod repair;
 #[cfg(test)]
 mod repair_tests;
+mod rewrite;
 mod runtime;
 mod snapshot;
 mod summed;

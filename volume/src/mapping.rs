@@ -41,6 +41,7 @@ impl Volume {
         if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) || length == 0 {
             return Err(Errno::INVAL);
         }
+        self.rewrite_by_the_way(node);
         let mut op = self.begin()?;
         let file = op.work_on(node)?;
         op.settle_tail(&file)?;

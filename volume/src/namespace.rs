@@ -136,7 +136,7 @@ impl Volume {
         }
         op.work()?;
         op.make_room(at, key, slots_of(name.len()))?;
-        let node = op.new_inode(new, dir)?;
+        let node = op.new_inode(new, &parent)?;
         let store = op.insertion(at, key, name, Target { node, kind: new.kind })?;
         parent.change_entries(1, directories);
         // CRASH: until the entry's word is durable, the new inode is not reachable, so not

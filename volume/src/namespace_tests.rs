@@ -1,6 +1,7 @@
 //! Tests of names: against a map, the rename matrix, links, positions of `read_dir`, attributes,
 //! full volumes, several threads.
 
+use crate::layout::FLAG_LINKABLE;
 use crate::testing::{Random, directory, file, fresh};
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -159,7 +160,9 @@ fn a_file_made_without_a_name_gets_one() {
     let unnamed = |linkable| {
         let mut op = volume.begin().expect("an operation");
         op.work().expect("work");
-        let node = op.new_unnamed_inode(&file(), linkable).expect("an inode");
+        let node = op
+            .new_unnamed_inode(&file(), if linkable { FLAG_LINKABLE } else { 0 })
+            .expect("an inode");
         volume.open_description(node, Kind::File, OpenFlags(libc::O_RDWR)).expect("open");
         op.end().expect("the end");
         node

@@ -4,9 +4,10 @@
 //! one metadata block that the first of those words names. Its checksum is in the commit line.
 
 use crate::Result;
+use crate::held::Held;
 use crate::inode::Inode;
 use crate::layout::{
-    ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, FLAG_LINKABLE, HEADER_GENERATION,
+    ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, FLAG_ALIGNED, HEADER_GENERATION,
     Identity, LINE, VOLATILE, WORDS,
 };
 use crate::op::Op;
@@ -79,6 +80,11 @@ fn target_key(inode: Inode, generation: u32) -> Key {
     Key { ino: inode.0, generation, position: 0 }
 }
 
+/// The flags that a new node has from the directory in which it is made.
+pub(crate) fn inherited(kind: Kind, parent: &Identity) -> u16 {
+    if kind == Kind::File { parent.flags & FLAG_ALIGNED } else { 0 }
+}
+
 fn check_new(new: &NewNode<'_>) -> Result<()> {
     match (new.kind, new.target.len()) {
         (Kind::Symlink, 0) => Err(Errno::NOENT),
@@ -90,19 +96,19 @@ fn check_new(new: &NewNode<'_>) -> Result<()> {
 impl Op<'_> {
     /// Takes and fills an inode that nothing reaches yet and that will get a name in `parent`. Its
     /// lines are pended: a fence must come before anything leads to it.
-    pub(crate) fn new_inode(&mut self, new: &NewNode<'_>, parent: Node) -> Result<Node> {
-        let mut identity = Identity { nlink: 1, ..Identity::default() };
+    pub(crate) fn new_inode(&mut self, new: &NewNode<'_>, parent: &Held) -> Result<Node> {
+        let flags = inherited(new.kind, &parent.identity);
+        let mut identity = Identity { nlink: 1, flags, ..Identity::default() };
         if new.kind == Kind::Directory {
-            identity.parent = parent.ino;
-            identity.parent_generation = parent.generation;
+            identity.parent = parent.inode.0;
+            identity.parent_generation = parent.identity.generation;
         }
         self.fill_inode(new, identity)
     }
 
-    /// Takes and fills an inode without a name (`O_TMPFILE`); it may be linked later if `linkable`.
+    /// Takes and fills an inode without a name (`O_TMPFILE`), with these `FLAG_*`.
     /// The operation must open it before it ends: what nobody reaches or holds open is swept away.
-    pub(crate) fn new_unnamed_inode(&mut self, new: &NewNode<'_>, linkable: bool) -> Result<Node> {
-        let flags = if linkable { FLAG_LINKABLE } else { 0 };
+    pub(crate) fn new_unnamed_inode(&mut self, new: &NewNode<'_>, flags: u16) -> Result<Node> {
         let node = self.fill_inode(new, Identity { flags, ..Identity::default() })?;
         // PERSIST: the inode before anything is written to the file.
         self.fence();

@@ -76,6 +76,8 @@ pub(crate) struct Local {
     /// Data blocks that it has freed, and that it has moved to empty chunks.
     pub(crate) freed_blocks: AtomicU64,
     pub(crate) moved_blocks: AtomicU64,
+    /// Blocks that it has moved to make files whole (`rewrite.rs`).
+    pub(crate) rewritten_blocks: AtomicU64,
     /// A thread of it is moving blocks.
     pub(crate) moving: AtomicBool,
     /// Where it looks for a free record lock first.

@@ -1,15 +1,19 @@
-//! Extended attributes: one metadata block a node, replaced as a whole.
+//! Extended attributes: one metadata block a node, replaced as a whole. (One is a bit of the identity:
+//! `align.rs`.)
 //!
 //! The inode's word names a block {header, packed entries {name length u8, value length u16, name,
 //! value}}. A change builds a new block aside and swaps the word in a transaction with the change
 //! time; the old block is freed after it. Readers check the block's checksum.
 
 use crate::Result;
+use crate::align;
 use crate::directory::Store;
 use crate::held::Held;
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
-use crate::layout::{BLOCK, Identity, XATTR_MAGIC, XATTR_WORD, XattrHeader, checksum};
+use crate::layout::{
+    BLOCK, FLAG_ALIGNED, Identity, XATTR_MAGIC, XATTR_WORD, XattrHeader, checksum,
+};
 use crate::map::XATTR_POSITION;
 use crate::op::Op;
 use crate::volume::Volume;
@@ -100,6 +104,10 @@ impl Volume {
                 Err(Errno::PERM) => return Err(Errno::NODATA),
                 checked => checked?,
             }
+            if name == align::NAME {
+                let aligned = identity.flags & FLAG_ALIGNED != 0;
+                return if aligned { deliver(align::VALUE, out) } else { Err(Errno::NODATA) };
+            }
             let packed = self.packed_xattrs(inode, identity)?;
             for attribute in attributes(&packed) {
                 let attribute = attribute?;
@@ -116,6 +124,10 @@ impl Volume {
         self.read_steadily(node, |inode, identity| {
             let packed = self.packed_xattrs(inode, identity)?;
             let mut names = Vec::new();
+            if identity.flags & FLAG_ALIGNED != 0 {
+                names.extend_from_slice(align::NAME);
+                names.push(0);
+            }
             for attribute in attributes(&packed) {
                 names.extend_from_slice(attribute?.name);
                 names.push(0);
@@ -140,15 +152,24 @@ impl Volume {
         if value.len() > VALUE_MAX {
             return Err(Errno::TOOBIG);
         }
-        self.change_xattrs(node, name, |found| match (found, flags) {
+        let allowed = |found| match (found, flags) {
             (true, flags) if flags & CREATE != 0 => Err(Errno::EXIST),
             (false, flags) if flags & REPLACE != 0 => Err(Errno::NODATA),
-            _ => Ok(Some(value)),
-        })
+            _ => Ok(()),
+        };
+        if name == align::NAME {
+            align::check_value(value)?;
+            return self.change_alignment(node, |found| allowed(found).map(|()| true));
+        }
+        self.change_xattrs(node, name, |found| allowed(found).map(|()| Some(value)))
     }
 
     /// Removes an attribute.
     pub(crate) fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
+        if name == align::NAME {
+            let gone = |found| if found { Ok(false) } else { Err(Errno::NODATA) };
+            return self.change_alignment(node, gone);
+        }
         self.change_xattrs(node, name, |found| if found { Ok(None) } else { Err(Errno::NODATA) })
     }
 

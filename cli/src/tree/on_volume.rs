@@ -59,6 +59,15 @@ impl VolumeTree {
         Ok((self.0.extents(node)?, self.0.attr(node)?.size))
     }
 
+    /// Makes a scattered file whole; `each` is told how many parts of it are done. Gives the bytes moved.
+    pub fn rewrite(
+        &self,
+        path: &[u8],
+        each: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<u64, Errno> {
+        self.0.rewrite(self.find(path, false)?, each)
+    }
+
     fn read_target(&self, link: Node) -> Result<Vec<u8>, Errno> {
         let mut target = vec![0; 4096];
         let length = self.0.read_link(link, &mut target)?;

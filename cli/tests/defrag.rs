@@ -1,0 +1,101 @@
+//! `solera defrag`: what it makes whole, what it leaves alone, and what it says about that.
+
+mod support;
+
+use std::fs;
+use support::{Mounted, Place, can_mount, shell, solera};
+
+/// Writes two files of 5 MiB in turns of 64 KiB, their second pieces first.
+const IN_TURNS: &str = r#"
+    cd "$AT" && mkdir -p d/e
+    for n in $(seq 79 -1 0); do
+        for f in d/one d/e/two; do
+            head -c 65536 /dev/urandom | dd of=$f bs=65536 seek=$n conv=notrunc status=none
+        done
+    done
+    sha256sum d/one d/e/two"#;
+
+/// A volume with two scattered files, and what `sha256sum` says of them.
+fn scattered(place: &Place) -> (String, String) {
+    let volume = place.volume("128M");
+    let sums = shell(&volume, &place.prefix(), &IN_TURNS.replace("$AT", &place.prefix())).ok();
+    (volume, sums)
+}
+
+fn sums(place: &Place, volume: &str) -> String {
+    shell(volume, &place.prefix(), &format!("cd {} && sha256sum d/one d/e/two", place.prefix()))
+        .ok()
+}
+
+#[test]
+fn files_below_a_directory_become_whole() {
+    let place = Place::new();
+    let (volume, before) = scattered(&place);
+    let huge = |path: &str| {
+        solera(["map", "--json", &format!("{volume}:{path}")]).json()["huge_bytes"].as_u64()
+    };
+    assert!(huge("/d/one") < Some(4 << 20), "it lies scattered");
+    let told = solera(["defrag", "--dry-run", "--json", &volume]).json();
+    assert_eq!((told["files"].as_u64(), told["moved_bytes"].as_u64()), (Some(2), Some(0)));
+    assert!(huge("/d/one") < Some(4 << 20), "a dry run moves nothing");
+    let told = solera(["defrag", "--json", &format!("{volume}:/d/e")]).json();
+    assert_eq!((told["files"].as_u64(), huge("/d/e/two")), (Some(1), Some(4 << 20)));
+    assert!(huge("/d/one") < Some(4 << 20), "it is not below that directory");
+    let told = solera(["defrag", "--json", &format!("{volume}:/d")]).json();
+    assert_eq!(told["files_rewritten"], 1);
+    assert_eq!(told["huge_bytes_after"], 8 << 20);
+    assert_eq!(huge("/d/one"), Some(4 << 20));
+    let again = solera(["defrag", &volume]).ok();
+    assert!(again.starts_with("0 files rewritten, 0 B moved; of 4 whole 2 MiB in 2 files, 4 "));
+    assert_eq!(sums(&place, &volume), before);
+    solera(["fsck", &volume]).ok();
+    solera(["defrag", &format!("{volume}:/none")]).refused(1, &["No such file"]);
+}
+
+/// Maps the empty file of `sys.argv[1]`, writes it back to front, runs the rest of its arguments.
+const MAPPED: &str = "\
+import mmap, os, subprocess, sys
+f = open(sys.argv[1], 'w+b')
+f.truncate(4 << 20)
+m = mmap.mmap(f.fileno(), 4 << 20, access=mmap.ACCESS_COPY)
+for n in range(63, -1, -1): os.pwrite(f.fileno(), bytes([n + 1]) * 65536, n * 65536)
+print(subprocess.run(sys.argv[2:], capture_output=True, text=True))";
+
+#[test]
+fn a_mapped_file_stays_where_it_is_until_it_is_closed() {
+    let place = Place::new();
+    let (volume, at) = (place.volume("128M"), place.prefix());
+    let (inside, outside) = (format!("{at}/f"), format!("{volume}:/f"));
+    let run = ["run", "--volume", &volume, "--at", &at, "--", "python3", "-c", MAPPED, &inside];
+    let defrag = [env!("CARGO_BIN_EXE_solera"), "defrag", "--json", &outside];
+    let told = solera(run.iter().chain(&defrag)).ok();
+    assert!(told.contains("returncode=1") && told.contains("resource busy"), "{told}");
+    let map = solera(["map", "--json", &outside]).json();
+    assert_eq!(map["huge_bytes"], 4 << 20, "its last close made it whole: {map}");
+    let sum = format!(
+        "for n in $(seq 64); do head -c 65536 /dev/zero | tr '\\0' \"\\\\$(printf %o $n)\"; done | cmp - {inside}"
+    );
+    shell(&volume, &at, &sum).ok();
+    solera(["fsck", &volume]).ok();
+}
+
+#[test]
+fn a_mount_names_files_too() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "128M", &[]);
+    for n in (0..40).rev() {
+        use std::os::unix::fs::FileExt;
+        let mut options = fs::File::options();
+        options.create(true).write(true).truncate(false);
+        let file = options.open(mounted.path("f")).expect("it is made");
+        file.write_all_at(&vec![n as u8 + 1; 65536], n * 65536).expect("it is written");
+    }
+    let told = solera(["defrag", "--json", mounted.path("f").to_str().expect("UTF-8")]).json();
+    assert_eq!(told["huge_bytes_after"], 2 << 20, "{told}");
+    let bytes = fs::read(mounted.path("f")).expect("it is read");
+    assert!(bytes.chunks(65536).zip(1..).all(|(piece, n): (_, u8)| piece.iter().all(|&b| b == n)));
+    mounted.end();
+}
