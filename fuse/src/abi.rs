@@ -55,6 +55,8 @@ pub mod init {
 pub const OPEN_DIRECT_IO: u32 = 1;
 /// Answer to an open: writes to the same file need not wait for each other.
 pub const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
+/// A flag of a request to open: for execution (the kernel's own `FMODE_EXEC`).
+pub const OPEN_EXEC: u32 = 0x20;
 /// Request to open: the set-id bits go with the truncation.
 pub const OPEN_KILL_SUIDGID: u32 = 1;
 /// The handle of a `GETATTR` counts.
@@ -81,6 +83,7 @@ pub mod set {
     pub const SIZE: u32 = 1 << 3;
     pub const ATIME: u32 = 1 << 4;
     pub const MTIME: u32 = 1 << 5;
+    pub const HANDLE: u32 = 1 << 6;
     pub const ATIME_NOW: u32 = 1 << 7;
     pub const MTIME_NOW: u32 = 1 << 8;
     pub const KILL_SUIDGID: u32 = 1 << 11;

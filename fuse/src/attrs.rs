@@ -115,6 +115,10 @@ impl Session {
             self.drop_privileges(node)?;
         }
         if given(set::SIZE) {
+            // By its name, that is: a handle that writes has been asked.
+            if !given(set::HANDLE) && self.fs.is_executed(node)? {
+                return Err(Errno::TXTBSY);
+            }
             self.fs.truncate(node, asked.size)?;
         }
         let change = SetAttr {

@@ -6,7 +6,7 @@ use vfs::{Desc, Errno, Node, OpenFlags, Result, SetAttr, UserIn, UserOut, Whence
 
 use crate::abi::{
     CopyFileRangeIn, FSYNC_DATA, FallocateIn, FlushIn, FsyncIn, LOCK_FLOCK, LockIn, LseekIn,
-    LseekOut, OPEN_DIRECT_IO, OPEN_KILL_SUIDGID, OPEN_PARALLEL_WRITES, OpenIn, OpenOut,
+    LseekOut, OPEN_DIRECT_IO, OPEN_EXEC, OPEN_KILL_SUIDGID, OPEN_PARALLEL_WRITES, OpenIn, OpenOut,
     READ_LOCKOWNER, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, op,
 };
 use crate::adopted::Adopted;
@@ -84,12 +84,20 @@ impl Session {
         if let Some(fh) = self.adopted.claim(&*self.fs, &request.header, node)? {
             return answer.put(&OpenOut { fh, open_flags: ANSWER_FILE, ..OpenOut::default() });
         }
+        let executes = flags & OPEN_EXEC != 0;
         let flags = open_flags(flags);
         if asked & OPEN_KILL_SUIDGID != 0 && flags.has(libc::O_TRUNC) {
             self.drop_privileges(node)?;
         }
         let desc = self.with_room(|| self.fs.open(node, flags))?;
         let directory = request.header.opcode == op::OPENDIR;
+        if executes
+            && !directory
+            && let Err(errno) = self.executed.begin(&*self.fs, node, handle_of(desc))
+        {
+            self.fs.close(desc)?;
+            return Err(errno);
+        }
         let open_flags = if directory { 0 } else { ANSWER_FILE };
         answer.put(&OpenOut { fh: handle_of(desc), open_flags, ..OpenOut::default() })
     }
@@ -171,14 +179,15 @@ impl Session {
     }
 
     pub fn flush(&self, request: &mut Request<'_>) -> Result<()> {
-        let FlushIn { lock_owner, .. } = request.take()?;
-        self.locks.flush(&*self.fs, self.node(request)?, lock_owner);
+        let FlushIn { fh, lock_owner, .. } = request.take()?;
+        self.locks.flush(&*self.fs, (self.node(request)?.ino, self.desc(fh)?), lock_owner);
         Ok(())
     }
 
     pub fn release(&self, request: &mut Request<'_>) -> Result<()> {
         let ReleaseIn { fh, .. } = request.take()?;
-        self.locks.release(&*self.fs, fh);
+        self.locks.release(&*self.fs, self.desc(fh)?, fh);
+        self.executed.release(&*self.fs, fh)?;
         if Adopted::is(fh) {
             return self.adopted.close(&*self.fs, fh);
         }
@@ -212,13 +221,34 @@ impl Session {
         answer.put(&LseekOut { offset: found? })
     }
 
+    /// A handle's description, and the offset in it that the kernel means by one of its own.
+    fn place(&self, handle: u64, offset: u64) -> Result<(Desc, u64)> {
+        if !Adopted::is(handle) {
+            return Ok((desc_of(handle), offset));
+        }
+        let desc = self.adopted.seek(&*self.fs, handle, offset)?;
+        Ok((desc, self.fs.seek(desc, 0, Whence::Current)?))
+    }
+
+    /// What was done there has moved the position, if it is shared.
+    fn gone_on(&self, handle: u64, (desc, at, offset): (Desc, u64, u64), size: u32) -> Result<()> {
+        if Adopted::is(handle) {
+            self.fs.seek(desc, (at + u64::from(size)) as i64, Whence::Set)?;
+            self.adopted.moved(handle, offset + u64::from(size));
+        }
+        Ok(())
+    }
+
     pub fn copy_range(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
         let CopyFileRangeIn { fh_in, off_in, fh_out, off_out, len, .. } = request.take()?;
-        let (from, to) = (self.desc(fh_in)?, self.desc(fh_out)?);
+        let ((from, from_at), (to, to_at)) =
+            (self.place(fh_in, off_in)?, self.place(fh_out, off_out)?);
         // The answer has 32 bits for it.
         let length = len.min(1 << 30);
-        let copy = || self.fs.copy_range(from, off_in, to, off_out, length);
+        let copy = || self.fs.copy_range(from, from_at, to, to_at, length);
         let size = self.with_room(copy)? as u32;
+        self.gone_on(fh_in, (from, from_at, off_in), size)?;
+        self.gone_on(fh_out, (to, to_at, off_out), size)?;
         answer.put(&WriteOut { size, padding: 0 })
     }
 
@@ -231,7 +261,8 @@ impl Session {
     fn wish(&self, request: &Request<'_>, asked: &LockIn) -> Result<Wish> {
         let node = self.node(request)?;
         let (handle, owner, lock) = (asked.fh, asked.owner, asked.lock);
-        Ok(Wish { node, handle, owner, thread: request.header.pid, lock })
+        let desc = self.desc(handle)?;
+        Ok(Wish { node, desc, handle, owner, thread: request.header.pid, lock })
     }
 
     /// A lock that was refused: what refuses it may be a handle whose release another thread has in its

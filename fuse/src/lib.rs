@@ -20,6 +20,7 @@ mod attrs;
 mod cached;
 mod crew;
 mod dispatch;
+mod executed;
 mod files;
 mod interrupt;
 mod locks;

@@ -3,25 +3,26 @@
 //! preloaded processes, and those exclude them.
 //!
 //! The kernel names a record lock's owner by a number that means nothing to the engine, and there
-//! are as many owners as processes. Each owner of locks on a file gets a *stand-in*: a description of
-//! that file whose own locks are the owner's. It is closed, and its locks with it, when the owner
+//! are as many owners as processes. Each owner that has locks is a *guest* of this process in the
+//! engine's table: the same one for all files, so that circles of waiting are found across programs
+//! of both faces (`EDEADLK`), and others are told its process id. Its locks on a file go when it
 //! closes the file (`FLUSH`), or when the handle goes by which it locked (`RELEASE`: descriptions'
 //! own locks).
 //!
-//! Processes (not descriptions) that wait for each other in a circle are told (`EDEADLK`), as the kernel
-//! tells them of its own locks: who begins to wait looks along the owners that wait already. The
-//! kernel does not say whose a lock is to be; the system call in which the caller waits does.
+//! Only processes are in circles, not descriptions, as on Linux. The kernel does not say whose a lock is
+//! to be; the system call in which the caller waits does.
 //!
 //! A wait has a thread of its own. The kernel says by `INTERRUPT` that a signal wants it to end; that
-//! message may overtake the request that it is about.
+//! message may overtake the request that it is about. (A call that is to be restarted then is restarted
+//! by the kernel.)
 //!
-//! Locks: `blocked`, then `owners`; `waiting` by itself. None while the engine waits.
+//! Locks: `programs`; `waiting`. Neither with the other, none while the engine is called.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use vfs::{Desc, Errno, FileSystem, LockKind, LockOwner, Node, OpenFlags, RecordLock, Result};
+use vfs::{Desc, Errno, FileSystem, Guest, LockKind, LockOwner, Node, RecordLock, Result};
 
 use crate::abi::FileLock;
 use crate::interrupt::{self, Waiter};
@@ -29,28 +30,48 @@ use crate::nodes::lock;
 
 /// Interruptions of requests that are not waiting (yet), at most.
 const EARLY_MAX: usize = 64;
-/// Longest circle of owners that is found, as on Linux.
-const HOPS: u32 = 10;
 /// The kernel's "to the end, wherever it is".
 const KERNEL_END: u64 = i64::MAX as u64;
 
-/// An owner of record locks on a file, as the kernel names it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Owner {
-    number: u64,
-    ino: u64,
+/// The number of a guest that has no locks.
+const NOBODY: u16 = 0x3FFF;
+/// The bits of a process id.
+const PIDS: u32 = 0x3F_FFFF;
+
+/// An owner of record locks.
+struct Program {
+    /// What the engine knows it by.
+    pid: u32,
+    number: u16,
+    /// The files on which it may have locks, with the handle by which it locked each last.
+    files: HashMap<u64, u64>,
+    /// Calls that work with it.
+    used: u32,
 }
 
-struct StandIn {
-    desc: Desc,
-    /// The handle by which it locked last.
-    handle: u64,
-    /// The process that locked last.
-    pid: u32,
-    /// Calls that work with it: it is not closed under them.
-    used: u32,
-    /// To be closed by the last of them.
-    closing: bool,
+impl Program {
+    fn owner(&self, is_process: bool) -> LockOwner {
+        LockOwner::Guest(Guest { pid: self.pid, number: self.number, is_process })
+    }
+}
+
+#[derive(Default)]
+struct Programs {
+    by_owner: HashMap<u64, Program>,
+    next: u16,
+}
+
+impl Programs {
+    /// A number that no other program of the process id has.
+    fn free_number(&mut self, pid: u32) -> u16 {
+        loop {
+            self.next = (self.next + 1) % NOBODY;
+            let taken = |program: &Program| (program.pid, program.number) == (pid, self.next);
+            if !self.by_owner.values().any(taken) {
+                return self.next;
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -63,11 +84,9 @@ struct Waiting {
 /// All of a mount.
 #[derive(Default)]
 pub struct Locks {
-    owners: Mutex<HashMap<Owner, StandIn>>,
+    programs: Mutex<Programs>,
     /// How many there are: most closes have none to look for.
     count: AtomicUsize,
-    /// Wishes of processes that wait.
-    blocked: Mutex<Vec<Wish>>,
     waiting: Mutex<Waiting>,
     /// Threads that wait.
     threads: AtomicU32,
@@ -78,6 +97,8 @@ pub struct Locks {
 pub struct Wish {
     /// The file.
     pub node: Node,
+    /// The description of the handle.
+    pub desc: Desc,
     /// The handle that was used.
     pub handle: u64,
     /// The owner, as the kernel names it.
@@ -104,10 +125,6 @@ impl Wish {
         let end = if self.lock.end >= KERNEL_END { u64::MAX } else { self.lock.end };
         Ok(RecordLock { kind, start: self.lock.start, end, pid: self.lock.pid as i32 })
     }
-
-    fn key(&self) -> Owner {
-        Owner { number: self.owner, ino: self.node.ino }
-    }
 }
 
 /// Whether a thread waits in `fcntl` for a lock of its process, not of a description.
@@ -132,162 +149,97 @@ fn told(lock: &RecordLock) -> FileLock {
 }
 
 impl Locks {
-    /// Sets or clears a record lock. `wait`: waits for it, as request `unique`.
+    /// Sets or clears a record lock. `wait`: waits for it.
     pub fn set(&self, fs: &dyn FileSystem, wish: &Wish, wait: bool) -> Result<()> {
         let record = wish.record()?;
-        if record.kind == LockKind::Unlock && self.count.load(Ordering::Relaxed) == 0 {
+        let locks = record.kind != LockKind::Unlock;
+        if !locks && self.count.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
-        let desc = self.begin_use(fs, wish)?;
-        let set = || fs.record_lock(desc, LockOwner::Description, &record, wait);
-        let result = if wait && waits_for_process(wish.thread) {
-            self.begin_waiting(fs, wish).and_then(|()| {
-                let result = set();
-                self.end_waiting(wish);
-                result
-            })
-        } else {
-            set()
-        };
-        self.end_use(fs, wish.key());
+        let is_process = wait && waits_for_process(wish.thread);
+        let Some(owner) = self.begin_use(wish, locks, is_process) else { return Ok(()) };
+        let result = fs.record_lock(wish.desc, owner, &record, wait);
+        self.end_use(wish, locks && result.is_ok());
         result
     }
 
-    /// Says that a process waits. `EDEADLK`: it would wait for itself, over others.
-    fn begin_waiting(&self, fs: &dyn FileSystem, wish: &Wish) -> Result<()> {
-        let mut blocked = lock(&self.blocked);
-        let mut next = self.refusers(fs, wish);
-        for _ in 0..HOPS {
-            if next.contains(&wish.owner) {
-                return Err(Errno::DEADLK);
-            }
-            let waiting = blocked.iter().filter(|other| next.contains(&other.owner));
-            next = waiting.flat_map(|other| self.refusers(fs, other)).collect();
-            if next.is_empty() {
-                break;
-            }
+    /// The owner as the engine knows it. `None`: it has no locks, and wants none (`locks`).
+    fn begin_use(&self, wish: &Wish, locks: bool, is_process: bool) -> Option<LockOwner> {
+        let mut programs = lock(&self.programs);
+        if locks && !programs.by_owner.contains_key(&wish.owner) {
+            let pid = wish.lock.pid & PIDS;
+            let number = programs.free_number(pid);
+            let program = Program { pid, number, files: HashMap::new(), used: 0 };
+            programs.by_owner.insert(wish.owner, program);
+            self.count.store(programs.by_owner.len(), Ordering::Relaxed);
         }
-        blocked.push(*wish);
-        Ok(())
+        let program = programs.by_owner.get_mut(&wish.owner)?;
+        program.used += 1;
+        if locks {
+            program.files.insert(wish.node.ino, wish.handle);
+        }
+        Some(program.owner(is_process))
     }
 
-    fn end_waiting(&self, wish: &Wish) {
-        let mut blocked = lock(&self.blocked);
-        let at = blocked.iter().position(|other| other.thread == wish.thread);
-        at.map(|at| blocked.swap_remove(at));
+    /// `locked`: it has a lock now, also if it closed the file in another thread meanwhile.
+    fn end_use(&self, wish: &Wish, locked: bool) {
+        let mut programs = lock(&self.programs);
+        let Some(program) = programs.by_owner.get_mut(&wish.owner) else { return };
+        program.used -= 1;
+        if locked {
+            program.files.insert(wish.node.ino, wish.handle);
+        }
+        self.forget_idle(&mut programs);
     }
 
-    /// The owners of locks through this mount that refuse a wish.
-    fn refusers(&self, fs: &dyn FileSystem, wish: &Wish) -> Vec<u64> {
-        let Ok(wanted) = wish.record() else { return Vec::new() };
-        let asked = RecordLock { kind: LockKind::Unlock, ..wanted };
-        let owners = lock(&self.owners);
-        let others = owners
-            .iter()
-            .filter(|(owner, _)| owner.ino == wish.node.ino && owner.number != wish.owner);
-        let refuses = |stand_in: &StandIn| {
-            let own = fs.test_lock(stand_in.desc, LockOwner::Description, &asked);
-            own.ok()
-                .flatten()
-                .is_some_and(|own| own.kind == LockKind::Write || wanted.kind == LockKind::Write)
-        };
-        others.filter(|(_, stand_in)| refuses(stand_in)).map(|(owner, _)| owner.number).collect()
+    fn forget_idle(&self, programs: &mut Programs) {
+        programs.by_owner.retain(|_, program| program.used > 0 || !program.files.is_empty());
+        self.count.store(programs.by_owner.len(), Ordering::Relaxed);
     }
 
     /// The first lock that would refuse the wish, if there is one.
     pub fn test(&self, fs: &dyn FileSystem, wish: &Wish) -> Result<FileLock> {
         let record = wish.record()?;
-        let desc = self.begin_use(fs, wish)?;
-        let found = fs.test_lock(desc, LockOwner::Description, &record);
-        self.end_use(fs, wish.key());
-        let Some(mut found) = found? else {
-            return Ok(FileLock { kind: libc::F_UNLCK as u32, ..wish.lock });
-        };
-        if found.pid < 0
-            && let Some(pid) = self.pid_of(fs, wish, &found)
-        {
-            found.pid = pid as i32;
-        }
-        Ok(told(&found))
-    }
-
-    /// Which process has this very lock through the mount.
-    fn pid_of(&self, fs: &dyn FileSystem, wish: &Wish, found: &RecordLock) -> Option<u32> {
-        let owners = lock(&self.owners);
-        let on_file = owners.iter().filter(|(owner, _)| owner.ino == wish.node.ino);
-        let asked = RecordLock { kind: LockKind::Unlock, ..*found };
-        on_file.into_iter().find_map(|(_, stand_in)| {
-            let own = fs.test_lock(stand_in.desc, LockOwner::Description, &asked).ok()??;
-            ((own.start, own.end) == (found.start, found.end)).then_some(stand_in.pid)
-        })
-    }
-
-    /// The owner's stand-in, made if there is none.
-    fn begin_use(&self, fs: &dyn FileSystem, wish: &Wish) -> Result<Desc> {
-        let mut owners = lock(&self.owners);
-        if let Some(stand_in) = owners.get_mut(&wish.key()) {
-            stand_in.used += 1;
-            (stand_in.handle, stand_in.pid) = (wish.handle, wish.lock.pid);
-            stand_in.closing = false;
-            return Ok(stand_in.desc);
-        }
-        let open = |flags| fs.open(wish.node, OpenFlags(flags));
-        let desc = match open(libc::O_RDWR) {
-            Err(Errno::ROFS) => open(libc::O_RDONLY)?,
-            opened => opened?,
-        };
-        let (handle, pid) = (wish.handle, wish.lock.pid);
-        owners.insert(wish.key(), StandIn { desc, handle, pid, used: 1, closing: false });
-        self.count.store(owners.len(), Ordering::Relaxed);
-        Ok(desc)
-    }
-
-    fn end_use(&self, fs: &dyn FileSystem, key: Owner) {
-        let mut owners = lock(&self.owners);
-        let Some(stand_in) = owners.get_mut(&key) else { return };
-        stand_in.used -= 1;
-        if stand_in.closing && stand_in.used == 0 {
-            let desc = stand_in.desc;
-            owners.remove(&key);
-            self.count.store(owners.len(), Ordering::Relaxed);
-            drop(owners);
-            // What cannot be closed is dropped when this process ends.
-            let _ = fs.close(desc);
-        }
+        let stranger = Guest { pid: 0, number: NOBODY, is_process: false };
+        let programs = lock(&self.programs);
+        let known = programs.by_owner.get(&wish.owner).map(|program| program.owner(false));
+        drop(programs);
+        let owner = known.unwrap_or(LockOwner::Guest(stranger));
+        let found = fs.test_lock(wish.desc, owner, &record)?;
+        Ok(found.map_or(FileLock { kind: libc::F_UNLCK as u32, ..wish.lock }, |lock| told(&lock)))
     }
 
     /// An owner closes a file: all its record locks on it go.
-    pub fn flush(&self, fs: &dyn FileSystem, node: Node, owner: u64) {
+    pub fn flush(&self, fs: &dyn FileSystem, (ino, desc): (u64, Desc), owner: u64) {
         if self.count.load(Ordering::Relaxed) > 0 {
-            self.drop_where(fs, |key, _| key.number == owner && key.ino == node.ino);
+            self.drop_where(fs, desc, |number, of, _| number == owner && of == ino);
         }
     }
 
-    /// A handle is gone: so are the locks of its description.
-    pub fn release(&self, fs: &dyn FileSystem, handle: u64) {
+    /// A handle is about to go: so are the locks of its description.
+    pub fn release(&self, fs: &dyn FileSystem, desc: Desc, handle: u64) {
         if self.count.load(Ordering::Relaxed) > 0 {
-            self.drop_where(fs, |_, stand_in| stand_in.handle == handle);
+            self.drop_where(fs, desc, |_, _, by| by == handle);
         }
     }
 
-    fn drop_where(&self, fs: &dyn FileSystem, of: impl Fn(&Owner, &StandIn) -> bool) {
-        let mut owners = lock(&self.owners);
-        let mut closed = Vec::new();
-        owners.retain(|key, stand_in| {
-            if !of(key, stand_in) {
-                return true;
+    /// Drops the locks that `of` says (owner, file, handle), all on the file of a description.
+    fn drop_where(&self, fs: &dyn FileSystem, desc: Desc, of: impl Fn(u64, u64, u64) -> bool) {
+        let mut programs = lock(&self.programs);
+        let mut dropped = Vec::new();
+        for (&owner, program) in &mut programs.by_owner {
+            let before = program.files.len();
+            program.files.retain(|&ino, &mut handle| !of(owner, ino, handle));
+            if program.files.len() < before {
+                dropped.push(program.owner(false));
             }
-            if stand_in.used > 0 {
-                stand_in.closing = true;
-                return true;
-            }
-            closed.push(stand_in.desc);
-            false
-        });
-        self.count.store(owners.len(), Ordering::Relaxed);
-        drop(owners);
-        for desc in closed {
-            let _ = fs.close(desc);
+        }
+        self.forget_idle(&mut programs);
+        drop(programs);
+        let all = RecordLock { kind: LockKind::Unlock, start: 0, end: u64::MAX, pid: 0 };
+        for owner in dropped {
+            // What cannot be unlocked is dropped when this process ends.
+            let _ = fs.record_lock(desc, owner, &all, false);
         }
     }
 

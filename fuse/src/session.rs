@@ -21,6 +21,7 @@ use crate::abi::{
 use crate::adopted::Adopted;
 use crate::cached::{self, Cached};
 use crate::crew::{Crew, Looks, MEMBERS};
+use crate::executed::Executed;
 use crate::locks::Locks;
 use crate::nodes::{Nodes, lock};
 use crate::request::{Answer, DATA_MAX, REQUEST_MAX, Request};
@@ -38,6 +39,8 @@ pub struct Session {
     pub locks: Locks,
     /// What is in the kernel's page cache.
     pub cached: Cached,
+    /// Programs that run from files of the mount.
+    pub executed: Executed,
     /// Descriptions of preloaded programs, used through the mount.
     pub adopted: Adopted,
     device: OwnedFd,
@@ -54,6 +57,7 @@ pub fn serve(fs: Arc<dyn FileSystem>, device: OwnedFd) -> Result<()> {
         fs,
         locks: Locks::default(),
         cached: Cached::default(),
+        executed: Executed::default(),
         adopted: Adopted::default(),
         device,
         crew: Crew::new(),

@@ -137,6 +137,9 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
         return Err(Errno::ACCESS);
     }
     process.cred().check(attr, EXECUTE)?;
+    if process.fs.is_written(attr.node)? {
+        return Err(Errno::TXTBSY);
+    }
     let mut first = [0; SCRIPT_LINE_MAX];
     let length = read_at(process, attr, 0, &mut first)?;
     if let Some((name, argument)) = interpreter(&first[..length]) {

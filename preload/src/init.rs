@@ -123,7 +123,7 @@ fn start() -> Option<&'static Process> {
     let _inside = Inside::new();
     let volume = std::env::var_os("SOLERA_VOLUME")?;
     if is_bypassed() {
-        step_aside();
+        step_aside(volume.as_bytes());
         return None;
     }
     if std::env::var_os("SOLERA_STRICT_SUPPORT").is_some_and(|value| !value.is_empty()) {
@@ -183,12 +183,25 @@ fn is_bypassed() -> bool {
 }
 
 /// A program that is bypassed gives up what the image before it had: the volume is left in order. The
-/// numbers that it inherits of ours stay placeholders, which fail loudly.
-fn step_aside() {
-    if let Some(token) = variable(handover::RESUME)
-        && let Ok(volume) = volume::resume(&token)
-    {
-        // A detach that fails is a death: whoever comes next cleans up.
+/// numbers that it inherits of ours become the mount's, if there is one; else they stay placeholders,
+/// which fail loudly.
+fn step_aside(path: &[u8]) {
+    let Some(token) = variable(handover::RESUME) else {
+        forget_handover();
+        return;
+    };
+    let prefix = std::env::var_os("SOLERA_AT").unwrap_or_default();
+    if mounted::device(path, prefix.as_bytes()).is_some() {
+        if let Ok(process) = attach(path) {
+            inherit(&process);
+            for (fd, desc) in fdtable::all() {
+                // A number that the mount does not give stays a placeholder.
+                let _ = mounted::give(&process, fd, desc);
+            }
+            // A detach that fails is a death: whoever comes next cleans up.
+            let _ = process.fs.detach();
+        }
+    } else if let Ok(volume) = volume::resume(&token) {
         let _ = vfs::FileSystem::detach(&*volume);
     }
     forget_handover();

@@ -256,6 +256,12 @@ pub trait FileSystem: Send + Sync {
     /// This process executes `now` from here on, and `before` no longer. As long as some process does,
     /// opening the file for writing gives `ETXTBSY`.
     fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()>;
+    /// Some program that this process serves executes a file, or (`begins` is false) none of them does
+    /// any more: as [`FileSystem::execute`], but this process itself may still open it for writing.
+    /// `ETXTBSY` if another process has it open for writing.
+    fn host_execution(&self, node: Node, begins: bool) -> Result<()>;
+    /// Whether some process has a file open for writing.
+    fn is_written(&self, node: Node) -> Result<bool>;
     /// Whether some process executes a file.
     fn is_executed(&self, node: Node) -> Result<bool>;
 

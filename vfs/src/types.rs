@@ -226,6 +226,19 @@ pub enum LockOwner {
     Process,
     /// The open file description (`F_OFD_SETLK`).
     Description,
+    /// A program that the calling process serves.
+    Guest(Guest),
+}
+
+/// A program behind a face that serves others, as a holder of record locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guest {
+    /// Its process id, below 2^22: what others are told of its locks.
+    pub pid: u32,
+    /// Tells those of one process id apart, below 2^14.
+    pub number: u16,
+    /// It waits as a process does: circles of such waits are found.
+    pub is_process: bool,
 }
 
 /// A byte range and how it is locked.

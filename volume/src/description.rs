@@ -178,11 +178,11 @@ impl Volume {
         Ok(count)
     }
 
-    fn descriptions_used(&self) -> Result<u32> {
+    pub(crate) fn descriptions_used(&self) -> Result<u32> {
         Ok(self.rt.load(HEADER_DESCRIPTIONS)?.min(self.rt.layout.description_count) as u32)
     }
 
-    fn desc_state(&self, index: u32) -> Result<DescState> {
+    pub(crate) fn desc_state(&self, index: u32) -> Result<DescState> {
         let word = self.rt.load(self.rt.description(index) + STATE)?;
         Ok(DescState::of_word(word, self.epoch))
     }
@@ -217,11 +217,14 @@ impl Volume {
         let truncate = kind == Kind::File && flags.has(libc::O_TRUNC) && !flags.path_only();
         if flags.writes() || truncate {
             self.check_writable()?;
-            if kind == Kind::File && self.is_executed_by_anyone(node)? {
-                return Err(Errno::TXTBSY);
-            }
         }
         let desc = self.open_description(node, kind, flags)?;
+        // Who begins to execute it looks for the description after he has said so: one sees the other.
+        let writes = kind == Kind::File && (flags.writes() || truncate);
+        if writes && self.is_executed_by_anyone(node)? {
+            self.close_description(desc)?;
+            return Err(Errno::TXTBSY);
+        }
         if truncate && let Err(errno) = self.truncate_file(node, 0) {
             self.close_description(desc)?;
             return Err(errno);

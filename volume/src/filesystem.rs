@@ -446,6 +446,14 @@ impl FileSystem for Volume {
         self.call()?.set_executed(before, now)
     }
 
+    fn host_execution(&self, node: Node, begins: bool) -> Result<()> {
+        self.call()?.host_executed(node, begins)
+    }
+
+    fn is_written(&self, node: Node) -> Result<bool> {
+        self.call()?.is_written(node)
+    }
+
     fn is_executed(&self, node: Node) -> Result<bool> {
         self.call()?.is_executed_by_anyone(node)
     }

@@ -26,6 +26,7 @@ mod dirhash;
 mod dirwalk;
 mod edit;
 mod error;
+mod execution;
 mod extents;
 mod fallocate;
 mod fault;

@@ -31,7 +31,7 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
-use vfs::Desc;
+use vfs::{Desc, Guest};
 
 const STATE: u64 = 0;
 const INO: u64 = 8;
@@ -70,9 +70,18 @@ pub(crate) struct Holder(u64);
 /// A holder, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
-    Process { slot: u32, generation: u32 },
+    Process {
+        slot: u32,
+        generation: u32,
+    },
     Description(Desc),
     Flock(Desc),
+    /// A program behind a process: low 12 bits of the slot's generation, and the program's id.
+    Guest {
+        slot: u32,
+        generation: u32,
+        pid: u32,
+    },
 }
 
 impl Holder {
@@ -80,9 +89,35 @@ impl Holder {
     const DESCRIPTION: u64 = 2;
     const FLOCK: u64 = 3;
     const EXECUTION: u64 = 4;
+    const GUEST: u64 = 5;
+    /// Beside the slot of an execution: not the process's own.
+    const HOSTED: u32 = 1 << 23;
+    /// Bits of a guest's number, above which its process id stands.
+    const GUEST_BITS: u32 = 14;
 
     const fn new(kind: u64, low: u32, high: u32) -> Self {
         Self(kind << 60 | (high as u64) << 24 | low as u64)
+    }
+
+    /// A program that the process of a slot serves. Its number and process id must fit.
+    pub(crate) fn guest(slot: u32, generation: u32, guest: Guest) -> Result<Self> {
+        let number = u64::from(guest.number);
+        if guest.pid >> (36 - Self::GUEST_BITS) != 0 || number >> Self::GUEST_BITS != 0 {
+            return Err(Errno::INVAL);
+        }
+        let high = u64::from(guest.pid) << Self::GUEST_BITS | number;
+        let low = (generation & 0xFFF) << 9 | slot;
+        Ok(Self(Self::GUEST << 60 | high << 24 | u64::from(low)))
+    }
+
+    /// Whether it is a program that the process of a slot serves.
+    pub(crate) const fn is_guest_of(self, slot: u32, generation: u32) -> bool {
+        match self.who() {
+            Who::Guest { slot: host, generation: of, .. } => {
+                host == slot && of == generation & 0xFFF
+            }
+            _ => false,
+        }
     }
 
     /// A process: its POSIX locks.
@@ -106,18 +141,31 @@ impl Holder {
         Self::new(Self::EXECUTION, slot, generation)
     }
 
+    /// A process: what programs execute that it serves.
+    pub(crate) const fn hosted_execution(slot: u32, generation: u32) -> Self {
+        Self::new(Self::EXECUTION, slot | Self::HOSTED, generation)
+    }
+
     /// Who it is.
     pub(crate) const fn who(self) -> Who {
         let (low, high) = ((self.0 & 0xFF_FFFF) as u32, (self.0 >> 24 & 0xFF_FFFF) as u32);
         match self.0 >> 60 {
-            Self::PROCESS | Self::EXECUTION => Who::Process { slot: low, generation: high },
+            Self::PROCESS | Self::EXECUTION => {
+                Who::Process { slot: low & !Self::HOSTED, generation: high }
+            }
             Self::DESCRIPTION => Who::Description(Desc { index: low, generation: high }),
+            Self::GUEST => Who::Guest {
+                slot: low & 0x1FF,
+                generation: low >> 9,
+                pid: (self.0 >> (24 + Self::GUEST_BITS)) as u32 & 0x3F_FFFF,
+            },
             _ => Who::Flock(Desc { index: low, generation: high }),
         }
     }
 
+    /// Whether it may wait as a process does: descriptions are in no circle, as on Linux.
     pub(crate) const fn is_process(self) -> bool {
-        self.0 >> 60 == Self::PROCESS
+        matches!(self.0 >> 60, Self::PROCESS | Self::GUEST)
     }
 
     pub(crate) const fn is_flock(self) -> bool {
@@ -126,6 +174,10 @@ impl Holder {
 
     pub(crate) const fn is_execution(self) -> bool {
         self.0 >> 60 == Self::EXECUTION
+    }
+
+    pub(crate) const fn is_hosted(self) -> bool {
+        self.is_execution() && self.0 & Self::HOSTED as u64 != 0
     }
 
     /// Whether locks of the two can exclude each other: `flock` locks are a world of their own.
@@ -531,7 +583,7 @@ impl Volume {
 
     // ---- who waits for whom ---------------------------------------------------------------------
 
-    /// Says that `me` waits for `other`, both processes. Gives the entry that says so.
+    /// Says that `me` waits for `other`, both processes (or guests). Gives the entry that says so.
     pub(crate) fn say_waiting(&self, ino: u64, me: Holder, other: Holder) -> Result<u32> {
         let index = self.claim_lock(self.chain_of(ino))?;
         let at = self.rt.lock_record(index);
@@ -563,18 +615,23 @@ impl Volume {
 
     // ---- at the end, and after a death ----------------------------------------------------------
 
-    /// Drops all POSIX locks of a process, and that on its program: dead, or this one on its way out.
+    /// Drops all POSIX locks of a process and its guests, and those on its programs: dead, or this one on its way out.
     pub(crate) fn drop_process_locks(&self, slot: u32, generation: u32) -> Result<()> {
         if slot == self.slot() && !self.local.has_locked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let own = [Holder::process(slot, generation), Holder::execution(slot, generation)];
+        let own = [
+            Holder::process(slot, generation),
+            Holder::execution(slot, generation),
+            Holder::hosted_execution(slot, generation),
+        ];
+        let is_own = |holder: Holder| own.contains(&holder) || holder.is_guest_of(slot, generation);
         for index in 0..self.locks_used()? {
             let at = self.rt.lock_record(index);
             let used = matches!(self.lock_kind(at)?, READ | WRITE);
-            if used && own.contains(&Holder(self.rt.load(at + HOLDER)?)) {
+            if used && is_own(Holder(self.rt.load(at + HOLDER)?)) {
                 let ino = self.rt.load(at + INO)?;
-                self.chain(ino)?.drop_all(ino, |other| own.contains(&other))?;
+                self.chain(ino)?.drop_all(ino, is_own)?;
             }
         }
         Ok(())

@@ -3,7 +3,8 @@
 //! Locks of a process go when it dies, locks of a description when its last holder goes. `flock`
 //! locks do not see the others; POSIX and description locks exclude each other, as on Linux. Who
 //! waits competes anew whenever something is unlocked in the chain. A process that waits for
-//! another stands in the table: a circle of them is `EDEADLK` for who closes it.
+//! another stands in the table: a circle of them is `EDEADLK` for who closes it. A program that a
+//! process serves (through the mount) counts as a process there.
 //!
 //! Locks: one chain at a time; the waiting room with no chain held.
 
@@ -22,12 +23,28 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Longest circle of processes waiting for each other that is found, as on Linux.
 const HOPS: u32 = 10;
 
+/// Whether, and how, a lock is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    No,
+    /// As a process: who waits for whom is said.
+    InCircles,
+    Apart,
+}
+
+impl Wait {
+    fn only_if(self, wanted: bool) -> Self {
+        if wanted { self } else { Self::No }
+    }
+}
+
 impl Volume {
-    fn holder(&self, desc: Desc, owner: LockOwner) -> Holder {
-        match owner {
+    fn holder(&self, desc: Desc, owner: LockOwner) -> Result<Holder> {
+        Ok(match owner {
             LockOwner::Process => Holder::process(self.slot(), self.slot_generation()),
             LockOwner::Description => Holder::description(desc),
-        }
+            LockOwner::Guest(guest) => Holder::guest(self.slot(), self.slot_generation(), guest)?,
+        })
     }
 
     /// `fcntl` locks. `EAGAIN`, `EDEADLK`, `ENOLCK`, `EBADF` (not open for this kind).
@@ -50,10 +67,16 @@ impl Volume {
         if lock.start > lock.end {
             return Err(Errno::INVAL);
         }
-        let holder = self.holder(desc, owner);
-        if owner == LockOwner::Process && lock.kind != LockKind::Unlock {
+        let holder = self.holder(desc, owner)?;
+        if owner != LockOwner::Description && lock.kind != LockKind::Unlock {
             self.local.has_locked.store(true, Ordering::Relaxed);
         }
+        let in_circles = match owner {
+            LockOwner::Process => true,
+            LockOwner::Description => false,
+            LockOwner::Guest(guest) => guest.is_process,
+        };
+        let wait = if in_circles { Wait::InCircles } else { Wait::Apart }.only_if(wait);
         self.set_lock(opened.node.ino, holder, lock, wait)
     }
 
@@ -64,10 +87,16 @@ impl Volume {
             return Err(Errno::BADF);
         }
         let lock = RecordLock { kind, start: 0, end: u64::MAX, pid: 0 };
-        self.set_lock(opened.node.ino, Holder::flock(desc), &lock, wait)
+        self.set_lock(opened.node.ino, Holder::flock(desc), &lock, Wait::Apart.only_if(wait))
     }
 
-    fn set_lock(&self, ino: u64, holder: Holder, lock: &RecordLock, wait: bool) -> Result<()> {
+    pub(crate) fn set_lock(
+        &self,
+        ino: u64,
+        holder: Holder,
+        lock: &RecordLock,
+        wait: Wait,
+    ) -> Result<()> {
         let unlock = lock.kind == LockKind::Unlock;
         if unlock && self.chain_is_empty(ino)? {
             return Ok(());
@@ -88,23 +117,29 @@ impl Volume {
                 // As on Linux, a conversion first gives up what there was.
                 chain.drop_all(ino, |other| other == holder)?;
             }
-            if !wait {
+            if wait == Wait::No {
                 drop(chain);
                 if self.bury_holder(refuser.holder)? {
                     continue;
                 }
                 return Err(Errno::AGAIN);
             }
-            self.wait_for(chain, ino, holder, refuser.holder)?;
+            self.wait_for(chain, ino, (holder, wait), refuser.holder)?;
         }
     }
 
     /// Sleeps until something changes in the chain, or the refuser turns out to be dead, or a signal
     /// comes (`INTERRUPTED`, `BEGIN_ANEW`).
-    fn wait_for(&self, chain: Chain<'_>, ino: u64, me: Holder, refuser: Holder) -> Result<()> {
+    fn wait_for(
+        &self,
+        chain: Chain<'_>,
+        ino: u64,
+        (me, wait): (Holder, Wait),
+        refuser: Holder,
+    ) -> Result<()> {
         let change = chain.at + CHANGE;
         // A full table finds no circles.
-        let said = (me.is_process() && refuser.is_process())
+        let said = (wait == Wait::InCircles && refuser.is_process())
             .then(|| self.say_waiting(ino, me, refuser).ok())
             .flatten();
         let seen = self.rt.add(change, WAITER)?;
@@ -119,10 +154,11 @@ impl Volume {
         if let (Some(entry), Ok(())) = (said, circle) {
             self.unsay_waiting(entry)?;
         }
-        if !waited? {
+        // Also after a signal: where they come often, no wait lasts until the end of patience.
+        if waited != Ok(true) {
             self.bury_holder(refuser)?;
         }
-        Ok(())
+        waited.map(|_| ())
     }
 
     /// `EDEADLK` if the refuser waits, over others, for `me`, who then waits no more.
@@ -148,9 +184,9 @@ impl Volume {
 
     /// Buries who holds a lock if he is dead, both parts; `true` if something was buried. The
     /// caller holds no lock.
-    fn bury_holder(&self, holder: Holder) -> Result<bool> {
+    pub(crate) fn bury_holder(&self, holder: Holder) -> Result<bool> {
         match holder.who() {
-            Who::Process { slot, generation } => {
+            Who::Process { slot, generation } | Who::Guest { slot, generation, .. } => {
                 self.bury_if_dead(process_owner(slot, generation))?;
             }
             Who::Description(desc) | Who::Flock(desc) => {
@@ -186,7 +222,7 @@ impl Volume {
             return Err(Errno::INVAL);
         }
         let ino = opened.node.ino;
-        let holder = self.holder(desc, owner);
+        let holder = self.holder(desc, owner)?;
         let unlock = lock.kind == LockKind::Unlock;
         let write = lock.kind == LockKind::Write;
         let wanted = Lock { holder, write, start: lock.start, end: lock.end };
@@ -206,6 +242,7 @@ impl Volume {
             }
             let pid = match first.holder.who() {
                 Who::Process { slot, .. } => self.slot_pid(slot)? as i32,
+                Who::Guest { pid, .. } => pid as i32,
                 _ => -1,
             };
             let kind = if first.write { LockKind::Write } else { LockKind::Read };
@@ -220,40 +257,6 @@ impl Volume {
         }
         let me = Holder::process(self.slot(), self.slot_generation());
         self.chain(node.ino)?.drop_all(node.ino, |holder| holder == me)
-    }
-
-    // ---- programs that run ----------------------------------------------------------------------
-
-    /// This process executes `now`, and `before` no longer. `ENOLCK` if the table is full.
-    pub(crate) fn set_executed(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {
-        let me = Holder::execution(self.slot(), self.slot_generation());
-        if let Some(node) = before {
-            self.chain(node.ino)?.drop_all(node.ino, |holder| holder == me)?;
-        }
-        let Some(node) = now else { return Ok(()) };
-        self.local.has_locked.store(true, Ordering::Relaxed);
-        // The file may lose its name and its inode be used for another: the range tells which it is.
-        let at = u64::from(node.generation);
-        let lock = RecordLock { kind: LockKind::Read, start: at, end: at, pid: 0 };
-        self.set_lock(node.ino, me, &lock, false)
-    }
-
-    /// Whether some process that lives executes the file.
-    pub(crate) fn is_executed_by_anyone(&self, node: Node) -> Result<bool> {
-        let executes =
-            |lock: &Lock| lock.holder.is_execution() && lock.start == u64::from(node.generation);
-        loop {
-            if self.chain_is_empty(node.ino)? {
-                return Ok(false);
-            }
-            let all = self.chain(node.ino)?.locks(node.ino)?;
-            let Some((_, lock)) = all.iter().find(|(_, lock)| executes(lock)) else {
-                return Ok(false);
-            };
-            if !self.bury_holder(lock.holder)? {
-                return Ok(true);
-            }
-        }
     }
 
     // ---- at the end, and after a death ----------------------------------------------------------

@@ -148,6 +148,19 @@ int main(int argc, char **argv) {
         usleep(1000);
     close(fd);
     try_all("name");
+    // What is open for writing is not executed, by whomever.
+    copy(self, "third");
+    fd = open("third", O_WRONLY | O_CLOEXEC);
+    pid_t late = fork();
+    if (late == 0) {
+        execl("./third", "./third", "run", "wait", NULL);
+        _exit(errno == ETXTBSY ? 7 : 8);
+    }
+    waitpid(late, &status, 0);
+    SAY(WEXITSTATUS(status));
+    close(fd);
+    child = start("./third", "wait");
+    SAY(end(child, SIGTERM));
     // A script is read, not executed.
     put("script", "#!/bin/sh\nprintf r\nexec sleep 100\n");
     SAY(chmod("script", 0755));
