@@ -615,7 +615,8 @@ impl Volume {
 
     // ---- at the end, and after a death ----------------------------------------------------------
 
-    /// Drops all POSIX locks of a process and its guests, and those on its programs: dead, or this one on its way out.
+    /// Drops all POSIX locks of a process and its guests, and those on programs: it is dead, or this one
+    /// on its way out.
     pub(crate) fn drop_process_locks(&self, slot: u32, generation: u32) -> Result<()> {
         if slot == self.slot() && !self.local.has_locked.load(Ordering::Relaxed) {
             return Ok(());

@@ -396,6 +396,12 @@ impl FileSystem for Model {
     fn execute(&self, _: Option<Node>, _: Option<Node>) -> Result<()> {
         Ok(())
     }
+    fn host_execution(&self, _: Node, _: bool) -> Result<()> {
+        Ok(())
+    }
+    fn is_written(&self, _: Node) -> Result<bool> {
+        Ok(false)
+    }
     fn is_executed(&self, _: Node) -> Result<bool> {
         Ok(false)
     }
