@@ -8,7 +8,7 @@
 //! | 10 | room: extents that may have a free slot (a hint) | anyone |
 //! | 11 | busy: the bit is a token; who has set it may allocate in, make or drop that extent | its holder |
 //! | 12 | free blocks (a hint, exact when nobody allocates) | anyone, by addition |
-//! | 13 | longest run of free blocks (a hint, rarely too low) | who clears bits, or looked in vain |
+//! | 13 | of metadata: longest run of free blocks (a hint, rarely too low) | who clears bits, or looked in vain |
 //!
 //! No locks. The bitmap alone decides who owns a block; the rest is policy. Invariants, when nothing is
 //! in flight: kind is free exactly if the bitmap is empty; the counters equal the bitmaps. Whoever claims
@@ -78,14 +78,11 @@ impl Record {
     /// Whether its hints are what a fresh record of this bitmap, which has so many free blocks,
     /// would say.
     pub(crate) fn is_settled(&self, free: u64) -> bool {
-        let longest = || match free {
-            0 | CHUNK_BLOCKS => free,
-            _ => longest_run(&self.bits),
-        };
+        let longest = || longest_run(&self.bits);
         self.room == self.extents
             && self.busy == 0
             && self.free == free
-            && self.longest == longest()
+            && (self.kind != Kind::Metadata || self.longest == longest())
     }
 }
 
@@ -444,10 +441,11 @@ impl Volume {
         let free = self.account(chunk, kind, cleared)?;
         if kind == Kind::Data {
             self.note_sparse(chunk, cleared, free);
-        }
-        let length = run_around(&self.bitmap(chunk)?, first);
-        if length > self.chunk_longest(chunk)? {
-            self.set_chunk_longest(chunk, length)?;
+        } else {
+            let length = run_around(&self.bitmap(chunk)?, first);
+            if length > self.chunk_longest(chunk)? {
+                self.set_chunk_longest(chunk, length)?;
+            }
         }
         if emptied {
             self.retire_if_empty(chunk)?;
