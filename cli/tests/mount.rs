@@ -166,7 +166,8 @@ fn it_ends_when_it_is_told_to() {
     let mut child = command().args(["mount", "-f", &volume, &at]).spawn().unwrap();
     wait_until("mounted", || is_mounted(&at));
     fs::write(format!("{at}/a"), "1").unwrap();
-    assert!(shell(&format!("umount {at}")).0);
+    // In use as long as a child of another test's has not executed its program.
+    wait_until("unmounted", || shell(&format!("umount {at}")).0);
     assert!(child.wait().unwrap().success());
     // By a signal, also while it is in use; what was written is there.
     for (in_use, signal) in [(false, Signal::TERM), (true, Signal::TERM), (false, Signal::INT)] {

@@ -9,6 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// A directory in memory that goes when the test ends.
 pub struct Place(PathBuf);
@@ -153,10 +154,24 @@ impl Mounted {
         Path::new(&self.at).join(name)
     }
 
+    /// Unmounts. A child that another test is starting has copies of this process's descriptors until
+    /// it executes its program: the mount is in use for that long.
+    #[track_caller]
+    pub fn unmount(&self) {
+        let begun = Instant::now();
+        loop {
+            let ran = solera(["umount", &self.at]);
+            if !ran.err.contains("it is in use") || begun.elapsed() > Duration::from_mins(1) {
+                ran.ok();
+                return;
+            }
+        }
+    }
+
     /// Unmounts, and checks the volume.
     #[track_caller]
     pub fn end(self) {
-        solera(["umount", &self.at]).ok();
+        self.unmount();
         solera(["detach", &self.volume]).ok();
         solera(["fsck", &self.volume]).ok();
     }

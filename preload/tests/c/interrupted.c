@@ -281,9 +281,16 @@ static int run(const char *file, const char *name, unsigned state, double second
     do {
         if (!worker_thread) {
             if (sigsetjmp(jump, 1) != 0) {
+                may_jump = 0;
                 depth = 0;
                 close_range(handler_lock + 1, 39, 0);
                 close_range(42, 99, 0);
+                // What was half done: else a directory might take the place of a file.
+                char other[64];
+                snprintf(other, sizeof other, "%s-other", name);
+                unlink(other);
+                rmdir(other);
+                rmdir(name);
             }
             may_jump = jumping;
         }
@@ -347,8 +354,9 @@ static void round_of(int jumps, int nested) {
     if (!jumps)
         pthread_join(worker, NULL);
     setitimer(ITIMER_REAL, &never, NULL);
-    SAY(failures);
+    // First where: the comparison tells the first difference.
     SAY(failures ? line_of_failure : 0);
+    SAY(failures);
     SAY(handled > 50);
 }
 
