@@ -3,14 +3,15 @@
 //! One, as a rule: requests of one program come one after another, and a server that is woken for each
 //! of them on the same processor answers in two thirds of the time that threads in turn take. More are
 //! called in where one is not enough, by the watching thread, which looks every few milliseconds
-//! while there is anything to do: a member that is inside the same request as at the last look may
-//! wait for somebody (who holds an inode's lock and was stopped, say), and members that use most of
-//! their time up have more to do than they can.
+//! while there is anything to do: a member that is inside the same request as at the last look, and
+//! sleeps, waits for somebody (who holds an inode's lock and was stopped, say), and members that use
+//! most of their time up have more to do than they can. (A member that could run and does not get a
+//! processor is no reason for another one, which would not get one either.)
 //!
 //! A member that is not wanted any more leaves after its next request. Nothing here is locked while a
 //! request is served; a request costs two relaxed stores and a load.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,19 @@ struct Member {
     steps: AtomicU64,
     /// The clock of the thread's processor time; 0: not known yet.
     clock: AtomicUsize,
+    /// The thread's number.
+    thread: AtomicU32,
+}
+
+impl Member {
+    /// Whether its thread waits for something else than a processor.
+    fn sleeps(&self) -> bool {
+        let thread = self.thread.load(Ordering::Relaxed);
+        let said = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+        // The name before it, in brackets, may be anything.
+        let after = said.iter().rposition(|&byte| byte == b')').map_or(0, |at| at + 2);
+        said.get(after) != Some(&b'R')
+    }
 }
 
 /// All members.
@@ -88,6 +102,8 @@ impl Crew {
     pub fn begin(&self, number: usize) -> bool {
         let member = &self.members[number];
         if member.clock.load(Ordering::Relaxed) == 0 {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            member.thread.store(thread, Ordering::Relaxed);
             member.clock.store(own_clock(), Ordering::Relaxed);
         }
         let steps = member.steps.load(Ordering::Relaxed);
@@ -135,7 +151,9 @@ impl Crew {
         let now: [u64; MEMBERS] =
             std::array::from_fn(|at| self.members[at].steps.load(Ordering::Relaxed));
         let both = || now.iter().zip(&looks.steps);
-        let stuck = both().filter(|(now, before)| now == before && *now % 2 == 1).count();
+        let stays = |(now, before): (&u64, &u64)| now == before && now % 2 == 1;
+        let staying = both().zip(&self.members).filter(|&(steps, _)| stays(steps));
+        let stuck = staying.filter(|(_, member)| member.sleeps()).count();
         let moved = both().any(|(now, before)| now != before);
         let (used_now, at) = (self.used(), Instant::now());
         let both_times = used_now.iter().zip(&looks.used);
@@ -192,12 +210,32 @@ mod tests {
         let crew = Crew::new();
         let mut looks = Looks::new();
         assert!(crew.wait(0), "the first one is always wanted");
-        crew.begin(0);
-        crew.look(&mut looks);
-        assert_eq!(crew.wanted.load(Ordering::Relaxed), 1, "it has only just begun");
-        crew.look(&mut looks);
-        assert!(crew.is_many());
-        crew.finish(0);
+        // A thread that is inside a request and sleeps; this one, which looks, runs.
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let crew = &crew;
+            scope.spawn(move || {
+                crew.begin(0);
+                let _ = wait.recv();
+                crew.finish(0);
+            });
+            while crew.members[0].steps.load(Ordering::Relaxed) == 0 || !crew.members[0].sleeps() {
+                std::thread::yield_now();
+            }
+            crew.look(&mut looks);
+            assert_eq!(crew.wanted.load(Ordering::Relaxed), 1, "it has only just begun");
+            crew.look(&mut looks);
+            assert!(crew.is_many());
+            drop(go);
+        });
+        // One that runs all the time is not stuck, however long it takes.
+        crew.begin(1);
+        let wanted = crew.wanted.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            crew.look(&mut looks);
+        }
+        assert!(crew.wanted.load(Ordering::Relaxed) <= wanted.max(2));
+        crew.finish(1);
         // Each of them needs a calm stretch; this test's own work is no calm.
         for _ in 0..50 * CALM_LOOKS {
             std::thread::sleep(Duration::from_millis(1));

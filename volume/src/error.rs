@@ -90,6 +90,12 @@ impl VolumeError {
         self
     }
 
+    /// With better advice.
+    pub(crate) fn advise(mut self, advice: &str) -> Self {
+        advice.clone_into(&mut self.advice);
+        self
+    }
+
     /// What kind of error it is.
     pub fn kind(&self) -> ErrorKind {
         self.kind

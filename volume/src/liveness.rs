@@ -18,7 +18,7 @@
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::PROCESS_SLOTS;
 use pmem::InternalFd;
-use rustix::fs::{FileType, Mode, OFlags, fstat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -237,26 +237,18 @@ fn open_file(directory: &Path, region: RawFd) -> Result<OwnedFd, Errno> {
             Err(errno) => return Err(errno),
         }
     }
-    let own = |fd: &OwnedFd, mode: u32| {
-        rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
-        let owner = rustix::process::Uid::from_raw(region.st_uid);
-        let group = rustix::process::Gid::from_raw(region.st_gid);
-        match rustix::fs::fchown(fd, Some(owner), Some(group)) {
-            // Only root can give files away; others make it for themselves.
-            Ok(()) | Err(Errno::PERM) => Ok(()),
-            Err(errno) => Err(errno),
-        }
-    };
     let made = rustix::fs::mkdir(directory, Mode::from_raw_mode(bits));
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
     match made {
-        Ok(()) => own(&rustix::fs::open(directory, flags, Mode::empty())?, bits)?,
-        Err(Errno::EXIST) => {}
+        Ok(()) => resemble(&open(directory)?, bits, &region)?,
+        // The region's mode may have changed since.
+        Err(Errno::EXIST) => catch_up(&open(directory)?, bits, &region)?,
         Err(errno) => return Err(errno),
     }
     let handing = directory.join(HANDING);
     match rustix::fs::mkdir(&handing, Mode::from_raw_mode(0o700)) {
-        Ok(()) => own(&rustix::fs::open(&handing, flags, Mode::empty())?, 0o755)?,
+        Ok(()) => resemble(&open(&handing)?, 0o755, &region)?,
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
@@ -265,12 +257,43 @@ fn open_file(directory: &Path, region: RawFd) -> Result<OwnedFd, Errno> {
     let mode = Mode::from_raw_mode(bits & 0o666);
     match rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
         Ok(fd) => {
-            own(&fd, bits & 0o666)?;
+            resemble(&fd, bits & 0o666, &region)?;
             Ok(fd)
         }
-        Err(Errno::EXIST) => rustix::fs::open(&name, flags, Mode::empty()),
+        Err(Errno::EXIST) => {
+            let fd = rustix::fs::open(&name, flags, Mode::empty())?;
+            catch_up(&fd, bits & 0o666, &region)?;
+            Ok(fd)
+        }
         Err(errno) => Err(errno),
     }
+}
+
+/// Gives a part of the anchor its mode, and the region's owner and group as far as may be: only root can
+/// give files away, others make them for themselves, and for a group that they are in.
+fn resemble(fd: &OwnedFd, mode: u32, region: &Stat) -> Result<(), Errno> {
+    rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
+    let owner = rustix::process::Uid::from_raw(region.st_uid);
+    let group = rustix::process::Gid::from_raw(region.st_gid);
+    for owner in [Some(owner), None] {
+        match rustix::fs::fchown(fd, owner, Some(group)) {
+            Err(Errno::PERM) => {}
+            result => return result,
+        }
+    }
+    Ok(())
+}
+
+/// The same for a part that was there, if it is the caller's (or the region's owner's) and the region
+/// is open to others than it was: a volume becomes a group's by its file's mode.
+fn catch_up(fd: &OwnedFd, mode: u32, region: &Stat) -> Result<(), Errno> {
+    let found = fstat(fd)?;
+    let same = (found.st_mode & 0o7777, found.st_gid) == (mode, region.st_gid);
+    let own = rustix::process::geteuid().as_raw();
+    if same || found.st_uid != own && (own != 0 || found.st_uid != region.st_uid) {
+        return Ok(());
+    }
+    resemble(fd, mode, region)
 }
 
 impl LiveFile {
@@ -347,7 +370,11 @@ impl Liveness {
         }
         let fail = |errno| {
             let what = format!("its anchor directory {}", directory.display());
-            VolumeError::system(asked, path, &what, errno)
+            let error = VolumeError::system(asked, path, &what, errno);
+            if errno != Errno::ACCESS {
+                return error;
+            }
+            error.advise("its owner must use it once after its mode was changed: `solera ls` it")
         };
         // The low descriptor is closed before this process has any lock on the file.
         let fd = open_file(directory, region).map(InternalFd::new).map_err(fail)?;

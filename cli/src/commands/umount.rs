@@ -14,6 +14,9 @@ use crate::failure::{Failure, Outcome, describe};
 
 /// How long the serving process may take to write down what it has.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How often a mount that is in use is tried to be taken away.
+const BUSY_TRIES: u32 = 10;
+const BUSY_STEP: Duration = Duration::from_millis(30);
 
 /// Unmounts all that are named.
 pub fn run(args: &UmountArgs) -> Outcome {
@@ -34,7 +37,7 @@ fn unmount(place: &Path, lazy: bool) -> Result<(), Failure> {
         return Err(Failure::new(&asked, "no volume is mounted there", advice));
     };
     let process = serving(&mount);
-    fuse::unmount(&mount.at, lazy).map_err(|errno| match errno {
+    take_away(&mount.at, lazy).map_err(|errno| match errno {
         Errno::BUSY => {
             let advice = "end what uses it (`fuser -vm` lists it), or say --lazy: then it goes out \
                           of sight at once, and away when nobody uses it any more";
@@ -45,13 +48,28 @@ fn unmount(place: &Path, lazy: bool) -> Result<(), Failure> {
         }
         errno => Failure::errno(&asked, errno),
     })?;
-    if let (Some(process), false) = (process, lazy) {
-        wait_for(&process).map_err(|errno| {
-            let found = format!("its process has not ended yet ({})", describe(errno));
-            Failure::new(&asked, found, "look at it; the volume is in order once it has")
-        })?;
+    if let (Some(process), false) = (process, lazy)
+        && wait_for(&process).is_err()
+    {
+        // Unmounted it is; there is nothing to do again.
+        eprintln!(
+            "solera: {}: unmounted, but its process has not ended yet: the mount may still be there \
+             for programs in other mount name spaces; the volume is in order once it has ended",
+            place.display()
+        );
     }
     Ok(())
+}
+
+/// Unmounts. Who looks at the mount for a moment only (`df`, a desktop) is waited for.
+fn take_away(at: &Path, lazy: bool) -> Result<(), Errno> {
+    for _ in 0..BUSY_TRIES {
+        match fuse::unmount(at, lazy) {
+            Err(Errno::BUSY) => std::thread::sleep(BUSY_STEP),
+            result => return result,
+        }
+    }
+    fuse::unmount(at, lazy)
 }
 
 /// The mount that is meant: by its directory, however it is written, or by its volume.

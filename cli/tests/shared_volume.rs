@@ -1,0 +1,71 @@
+//! Who may use a volume directly: whoever may read and write its file, a group too, at any time after its
+//! mode was changed; whoever may only read it is told what he can do.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::process::Command;
+
+use support::{Place, shell, solera};
+
+const GROUP: u32 = 4444;
+
+/// `solera` as another user, who is in a group besides; its code, and what it said.
+fn as_user(id: u32, group: u32, arguments: &[&str]) -> (i32, String) {
+    let output = Command::new("setpriv")
+        .args([&format!("--reuid={id}"), &format!("--regid={id}"), &format!("--groups={group}")])
+        .arg(env!("CARGO_BIN_EXE_solera"))
+        .args(arguments)
+        .output()
+        .expect("setpriv starts");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn a_volume_becomes_a_groups_by_its_files_mode() {
+    let root = rustix::process::geteuid().is_root();
+    if !root || as_user(4321, GROUP, &["--version"]).0 != 0 {
+        eprintln!("root, and a command that others can run, are needed: nothing tested");
+        return;
+    }
+    let place = Place::new();
+    let (volume, at) = (place.volume("64M"), place.prefix());
+    // Used by its owner alone, until now.
+    shell(&volume, &at, &format!("umask 0; mkdir {at}/shared; echo root > {at}/shared/a")).ok();
+    let run = |id, group, line: &str| {
+        as_user(id, group, &["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", line])
+    };
+    let look = format!("cat {at}/shared/a");
+    assert_eq!(run(4321, GROUP, &look).0, 125);
+    chown(&volume, None, Some(GROUP)).unwrap();
+    fs::set_permissions(&volume, fs::Permissions::from_mode(0o660)).unwrap();
+    let (code, said) = run(4321, GROUP, &look);
+    assert!(code == 125 && said.contains("its owner must use it once"), "{said}");
+    solera(["ls", &volume]).ok();
+    // Its members, one after another and at once; nobody else.
+    assert_eq!(run(4321, GROUP, &look), (0, "root\n".to_owned()));
+    let line = format!("echo one > {at}/shared/b; chmod 664 {at}/shared/b; {look}");
+    assert_eq!(run(4321, GROUP, &line), (0, "root\n".to_owned()));
+    let nested = format!("umask 0; echo two > {at}/shared/c; cat {at}/shared/b {at}/shared/c");
+    assert_eq!(run(4322, GROUP, &nested), (0, "one\ntwo\n".to_owned()));
+    assert_eq!(run(4323, 4323, &look).0, 125);
+    // Inside, owners are kept and modes checked.
+    assert_ne!(run(4322, GROUP, &format!("echo no > {at}/shared/b")).0, 0);
+    let owner = shell(&volume, &at, &format!("stat -c %u:%g {at}/shared/b {at}/shared/c")).ok();
+    assert_eq!(owner, "4321:4321\n4322:4322\n");
+    // And back.
+    fs::set_permissions(&volume, fs::Permissions::from_mode(0o600)).unwrap();
+    solera(["ls", &volume]).ok();
+    assert_eq!(run(4321, GROUP, &look).0, 125);
+    let anchor = fs::metadata(format!("{volume}.solera")).unwrap();
+    assert_eq!((anchor.mode() & 0o777, anchor.gid()), (0o700, GROUP));
+    // Who may only read it reads it by the command, or mounts it.
+    fs::set_permissions(&volume, fs::Permissions::from_mode(0o444)).unwrap();
+    let (code, said) = run(4321, 4321, &look);
+    assert!(code == 125 && said.contains("it may only be read"), "{said}");
+    let cat = as_user(4321, 4321, &["cat", &format!("{volume}:/shared/a")]);
+    assert_eq!(cat, (0, "root\n".to_owned()));
+    solera(["fsck", &volume]).ok();
+}
