@@ -5,8 +5,8 @@ use crate::workload::{Action, Outcome, SLOTS, Stat, System, Value, components, s
 use rustix::io::Errno;
 use std::sync::Arc;
 use vfs::{
-    Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, RenameFlags, SetAttr, UserIn,
-    UserOut, Whence,
+    Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, Piece, RenameFlags, SetAttr,
+    UserIn, UserOut, Whence,
 };
 
 /// Stores bytes at an offset of the region, as a program does that has it mapped.
@@ -212,15 +212,19 @@ impl Engine {
             return Err(Errno::FAULT);
         }
         let bytes = fill(tag, length);
-        let (first, end) = (offset / PAGE * PAGE, (offset + length).next_multiple_of(PAGE));
-        for piece in self.fs.map(desc, first, end - first, Mapped::Write)? {
-            let from = piece.file_offset.max(offset);
+        let within = (0, attr.size.next_multiple_of(PAGE));
+        self.fs.map_present(desc, 0, within.1, Mapped::Write)?;
+        let mut from = offset;
+        while from < offset + length {
+            // As a program's touch of a page that its mapping lacks.
+            let pieces = self.fs.map_touched(desc, from / PAGE * PAGE, within, 0, Mapped::Write)?;
+            let holds = |piece: &&Piece| from < piece.file_offset + piece.length;
+            let piece = pieces.iter().find(holds).ok_or(Errno::FAULT)?;
             let to = (piece.file_offset + piece.length).min(offset + length);
-            let Some(at) = piece.region_offset else { return Err(Errno::FAULT) };
-            if from < to {
-                let stored = &bytes[(from - offset) as usize..(to - offset) as usize];
-                poke(at + (from - piece.file_offset), stored);
-            }
+            let at = piece.region_offset.ok_or(Errno::FAULT)?;
+            let stored = &bytes[(from - offset) as usize..(to - offset) as usize];
+            poke(at + (from - piece.file_offset), stored);
+            from = to;
         }
         Ok(Value::Done)
     }

@@ -51,4 +51,4 @@ pub use persist::{Dirty, Durable, InFlight};
 pub use region::Region;
 pub use source::{Class, OpenError, OpenOptions};
 pub use span::Span;
-pub use user::{Fault, UserIn, UserOut, text_length};
+pub use user::{Fault, UserIn, UserOut, supply_pages_by, text_length};

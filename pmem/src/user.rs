@@ -12,6 +12,7 @@ use crate::key;
 use rustix::io::Errno;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Which memory could not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,27 @@ impl From<Fault> for Errno {
 #[inline]
 pub(crate) fn check(start: *const u8, len: usize) -> Result<(), Fault> {
     if key::reach(start as usize, len) < len { Err(Fault::Caller) } else { Ok(()) }
+}
+
+/// Whoever can bring pages to where the caller's memory has none.
+static SUPPLIER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Pages of the caller's memory that are missing when they are touched before a call's work
+/// ([`UserIn::touch`], [`UserOut::touch`]) are asked for by `supply`, with their address; it says whether
+/// there is a new page.
+pub fn supply_pages_by(supply: fn(usize) -> bool) {
+    SUPPLIER.store(supply as *mut (), Ordering::Release);
+}
+
+#[cold]
+fn supply(address: usize) -> bool {
+    let supplier = SUPPLIER.load(Ordering::Acquire);
+    if supplier.is_null() {
+        return false;
+    }
+    // SAFETY: only `supply_pages_by` stores here.
+    let supplier = unsafe { std::mem::transmute::<*mut (), fn(usize) -> bool>(supplier) };
+    supplier(address)
 }
 
 /// The page size of x86-64: the unit in which addresses can be bad.
@@ -120,7 +142,8 @@ impl<'a> UserIn<'a> {
         let len = key::reach(self.start as usize, self.len);
         for address in page_probes(self.start as usize, len) {
             // SAFETY: a guarded read inside the caller's range.
-            if !unsafe { copy::touch_read(address as *const u8) } {
+            let touch = || unsafe { copy::touch_read(address as *const u8) };
+            if !(touch() || supply(address) && touch()) {
                 return address - self.start as usize;
             }
         }
@@ -217,7 +240,8 @@ impl<'a> UserOut<'a> {
         let len = key::reach(self.start as usize, self.len);
         for address in page_probes(self.start as usize, len) {
             // SAFETY: a guarded access inside the caller's range that changes nothing.
-            if !unsafe { copy::touch_write(address as *mut u8) } {
+            let touch = || unsafe { copy::touch_write(address as *mut u8) };
+            if !(touch() || supply(address) && touch()) {
                 return address - self.start as usize;
             }
         }

@@ -98,14 +98,14 @@ fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 /// A line of `maps`, or the first one of each block of `smaps`.
-struct Line<'a> {
-    start: usize,
-    end: usize,
+pub struct Line<'a> {
+    pub start: usize,
+    pub end: usize,
     access: &'a str,
 }
 
 impl<'a> Line<'a> {
-    fn parse(line: &'a [u8]) -> Option<Self> {
+    pub fn parse(line: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(line.get(..line.len().min(60))?).ok()?;
         let mut words = text.split(' ');
         let (start, end) = words.next()?.split_once('-')?;

@@ -2,8 +2,14 @@
 //! range. Stores go to the file itself, without a copy and without a page of page cache.
 //!
 //! A mapping holds the open file description until its last page is unmapped: an engine never moves
-//! or frees blocks under it. Pages beyond the end of the file stay inaccessible until the file has
-//! grown over them in this process ([`Process::resized`]).
+//! or frees blocks under it. Where a shared mapping covers holes, and any mapping what lies beyond the
+//! end of its file, its pages are those of an *empty* memory file: touching one raises SIGBUS, whose
+//! handler gives it its place ([`crate::touched`]) or, beyond the end, hands it on. So holes are filled
+//! when they are touched, and growth is seen whoever lets the file grow. Holes in private mappings are
+//! zeros.
+//!
+//! Addresses are congruent to places modulo 2 MiB where the kernel may choose them, so that whole chunks
+//! are huge pages.
 //!
 //! A device can be mapped shared only, and device-dax (by default) and hugetlbfs only by large pages: there
 //! a private mapping is a copy, made at once, and a shared one that cannot be made is refused.
@@ -12,63 +18,125 @@
 //! two threads that map and unmap the same range agree on the result.
 
 use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pmem::UserOut;
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
-use vfs::{Desc, Errno, Kind, Mapped, Node};
+use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use vfs::{Desc, Errno, Kind, Mapped, Node, Piece};
 
-use crate::entry::{Served, Stop, interpose};
 use crate::fdtable;
 use crate::process::Process;
 
-const PAGE: usize = 4096;
+/// The size of a page.
+pub const PAGE: usize = 4096;
+/// A huge page.
+const HUGE: usize = 2 << 20;
 /// More pieces than this exhaust a process's mappings (`vm.max_map_count` is 65,530).
 const PIECES_MAX: usize = 4096;
 
 /// One mapped range.
-#[derive(Clone, Copy)]
-struct Mapping {
-    start: usize,
-    end: usize,
-    desc: Desc,
-    node: Node,
+#[derive(Clone)]
+pub struct Mapping {
+    pub start: usize,
+    pub end: usize,
+    pub desc: Desc,
+    pub node: Node,
     /// Offset in the file of `start`.
-    offset: u64,
-    prot: c_int,
-    shared: bool,
+    pub offset: u64,
+    pub prot: c_int,
+    pub shared: bool,
     /// `PROT_WRITE` may be asked for later.
-    may_write: bool,
-    /// End of the part that has pages; the rest lies beyond the end of the file.
-    backed: usize,
+    pub may_write: bool,
+    /// The parts without pages of the file: in order, apart from each other.
+    pub empty: Vec<(usize, usize)>,
+    /// Some of these show zeros, which only reading finds there.
+    pub zeros: bool,
 }
 
 impl Mapping {
     /// What the engine must know of it.
-    const fn usage(&self) -> Mapped {
+    pub const fn usage(&self) -> Mapped {
         match (self.shared, self.prot & libc::PROT_WRITE) {
             (false, _) => Mapped::Private,
             (true, 0) => Mapped::Read,
             (true, _) => Mapped::Write,
         }
     }
+
+    /// The offset in the file of an address.
+    pub const fn offset_of(&self, address: usize) -> u64 {
+        self.offset + (address - self.start) as u64
+    }
+
+    /// Whether it has a part in `start..end`.
+    pub const fn touches(&self, start: usize, end: usize) -> bool {
+        start < self.end && self.start < end
+    }
+
+    /// The part without pages at an address.
+    pub fn empty_at(&self, address: usize) -> Option<(usize, usize)> {
+        let index = self.empty.partition_point(|part| part.1 <= address);
+        self.empty.get(index).copied().filter(|part| part.0 <= address)
+    }
+
+    /// `from..to` has pages now, or has none.
+    fn note(&mut self, from: usize, to: usize, is_empty: bool) {
+        let mut kept = Vec::with_capacity(self.empty.len() + 1);
+        let (mut low, mut high) = (from, to);
+        for &(start, end) in &self.empty {
+            if end < from || to < start || !is_empty && (end == from || to == start) {
+                kept.push((start, end));
+            } else if is_empty {
+                (low, high) = (low.min(start), high.max(end));
+            } else {
+                kept.extend([(start, from), (to, end)].into_iter().filter(|part| part.0 < part.1));
+            }
+        }
+        if is_empty && low < high {
+            kept.push((low, high));
+            kept.sort_unstable();
+        }
+        self.empty = kept;
+    }
+
+    /// The part of it in `start..end`, which is not empty.
+    fn part(&self, start: usize, end: usize) -> Self {
+        let (start, end) = (start.max(self.start), end.min(self.end));
+        let inside = |&(from, to): &(usize, usize)| (from.max(start), to.min(end));
+        let empty = self.empty.iter().map(inside).filter(|part| part.0 < part.1).collect();
+        Self { start, end, offset: self.offset_of(start), empty, ..self.clone() }
+    }
 }
 
 /// The mappings of this process.
 #[derive(Default)]
-pub struct Mappings(Vec<Mapping>);
+pub struct Mappings(pub Vec<Mapping>);
 
 /// How many mappings there are: without any, nothing here takes a lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// How many mappings reach beyond the end of their file: without any, no growth matters.
-static SHORT: AtomicUsize = AtomicUsize::new(0);
+/// How many of them have parts without pages.
+static GAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this process has mapped anything.
+#[inline]
+pub fn any() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+/// Whether some mapping has a part without pages.
+#[inline]
+pub fn any_gap() -> bool {
+    GAPPED.load(Ordering::Relaxed) != 0
+}
 
 impl Mappings {
     /// Says to those who do not take the lock how many there are.
-    fn publish(&self) {
-        let short = self.0.iter().filter(|map| map.backed < map.end).count();
-        SHORT.store(short, Ordering::Release);
+    pub fn publish(&self) {
+        let gapped = self.0.iter().filter(|map| !map.empty.is_empty()).count();
+        GAPPED.store(gapped, Ordering::Release);
         COUNT.store(self.0.len(), Ordering::Release);
     }
 
@@ -88,21 +156,20 @@ impl Mappings {
     }
 
     /// Forgets `start..end`. Gives the descriptions that no mapping needs any more.
-    fn cut(&mut self, start: usize, end: usize) -> Vec<Desc> {
+    pub fn cut(&mut self, start: usize, end: usize) -> Vec<Desc> {
         let mut freed = Vec::new();
         let mut kept = Vec::with_capacity(self.0.len() + 1);
-        for map in &self.0 {
-            if map.end <= start || end <= map.start {
-                kept.push(*map);
+        for map in self.0.drain(..) {
+            if !map.touches(start, end) {
+                kept.push(map);
                 continue;
             }
             freed.push(map.desc);
             if map.start < start {
-                kept.push(Mapping { end: start, backed: map.backed.min(start), ..*map });
+                kept.push(map.part(map.start, start));
             }
             if end < map.end {
-                let offset = map.offset + (end - map.start) as u64;
-                kept.push(Mapping { start: end, backed: map.backed.max(end), offset, ..*map });
+                kept.push(map.part(end, map.end));
             }
         }
         self.0 = kept;
@@ -111,10 +178,23 @@ impl Mappings {
         freed
     }
 
+    /// Lets a mapping that reaches over an address end there, and another begin.
+    pub fn split(&mut self, at: usize) {
+        if let Some(index) = self.0.iter().position(|map| map.start < at && at < map.end) {
+            let behind = self.0[index].part(at, self.0[index].end);
+            self.0[index] = self.0[index].part(self.0[index].start, at);
+            self.0.push(behind);
+        }
+    }
+
+    /// The mapping at an address.
+    pub fn find(&self, address: usize) -> Option<&Mapping> {
+        self.0.iter().find(|map| (map.start..map.end).contains(&address))
+    }
+
     /// What is mapped at an address: description and offset in the file.
     pub fn at(&self, address: usize) -> Option<(Desc, u64)> {
-        let map = self.0.iter().find(|map| (map.start..map.end).contains(&address))?;
-        Some((map.desc, map.offset + (address - map.start) as u64))
+        self.find(address).map(|map| (map.desc, map.offset_of(address)))
     }
 
     /// Whether nothing is mapped.
@@ -124,12 +204,12 @@ impl Mappings {
 
     /// Whether some mapping lies in `start..end`.
     pub fn touches(&self, start: usize, end: usize) -> bool {
-        self.0.iter().any(|map| start < map.end && map.start < end)
+        self.0.iter().any(|map| map.touches(start, end))
     }
 }
 
 /// Drops the holds of descriptions that neither a mapping nor a number needs. Structure lock held.
-fn release(process: &Process, freed: Vec<Desc>) {
+pub fn release(process: &Process, freed: Vec<Desc>) {
     for desc in freed {
         if !fdtable::holds(desc) {
             // An unmap cannot fail for this; the engine has forgotten the description already.
@@ -142,98 +222,170 @@ const fn round_up(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE as u64) * PAGE as u64
 }
 
-/// Maps the part of `map` between `from` (an address) and the end of the file.
-fn back(process: &Process, map: &mut Mapping, from: usize) -> Result<(), Errno> {
-    let size = round_up(process.fs.attr(map.node)?.size);
-    let first = map.offset + (from - map.start) as u64;
-    let last = size.min(map.offset + (map.end - map.start) as u64);
-    if last <= first {
+/// A page of an empty memory file, mapped shared: the source of all pages that are not there.
+fn seed() -> Result<*mut c_void, Errno> {
+    static SEED: OnceLock<usize> = OnceLock::new();
+    if let Some(&seed) = SEED.get() {
+        return Ok(seed as *mut c_void);
+    }
+    let file = rustix::fs::memfd_create("solera-beyond", MemfdFlags::CLOEXEC)?;
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping.
+    let made =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, prot, MapFlags::SHARED, &file, 0)? };
+    Ok(*SEED.get_or_init(|| made as usize) as *mut c_void)
+}
+
+/// Takes the pages of `from..to` away: from here on a touch raises SIGBUS.
+pub fn make_empty(map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno> {
+    if from >= to {
         return Ok(());
     }
-    if !map.shared && !process.fs.can_map().1 {
-        return copy_in(process, map, from, (first, last));
+    let (at, len, flags) = (from as *mut c_void, to - from, MremapFlags::MAYMOVE);
+    // SAFETY: inside the range of this mapping. A length of 0 makes a second mapping of what is shared.
+    unsafe {
+        rustix::mm::mremap_fixed(seed()?, 0, len, flags, at)?;
+        rustix::mm::mprotect(at, len, MprotectFlags::from_bits_retain(map.prot as u32))?;
     }
-    let wanted = |usage| process.fs.map(map.desc, first, last - first, usage);
-    let pieces = match wanted(map.usage()) {
-        // The volume has no room for the holes: they are shown as the zeros that they are, and stay
-        // so here. Nothing may be stored there.
-        Err(Errno::NOSPC) if map.usage() == Mapped::Read => {
-            let pieces = wanted(Mapped::Private)?;
-            map.may_write = false;
-            pieces
-        }
-        pieces => pieces?,
-    };
-    if pieces.len() > PIECES_MAX {
-        return Err(Errno::NOMEM);
-    }
-    let region = fdtable::borrow(process.fs.region_descriptor().0);
-    let kind = if map.shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
-    let prot = ProtFlags::from_bits_retain(map.prot as u32);
-    for piece in pieces {
-        let at = (map.start as u64 + (piece.file_offset - map.offset)) as *mut c_void;
-        let len = piece.length as usize;
-        // SAFETY: inside the range that was reserved for this mapping.
-        unsafe {
-            match piece.region_offset {
-                Some(place) => {
-                    rustix::mm::mmap(at, len, prot, kind | MapFlags::FIXED, region, place)?
-                }
-                None => rustix::mm::mmap_anonymous(at, len, prot, kind | MapFlags::FIXED)?,
-            };
-        }
-    }
-    map.backed = map.start + (last - map.offset) as usize;
+    map.note(from, to, true);
     Ok(())
 }
 
-/// As [`back`], of a private mapping, where the region cannot be mapped so: the bytes of `first..last` of
-/// the file are copied.
-fn copy_in(
+/// Maps pieces of the region where they belong. A piece without a place shows zeros in a private
+/// mapping, and nothing changes there in a shared one.
+pub fn place(
     process: &Process,
     map: &mut Mapping,
-    from: usize,
-    (first, last): (u64, u64),
+    pieces: &[Piece],
+    populate: bool,
 ) -> Result<(), Errno> {
-    let (at, len) = (from as *mut c_void, (last - first) as usize);
+    let region = fdtable::borrow(process.fs.region_descriptor().0);
+    let kind = if map.shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
+    let more = if populate { MapFlags::POPULATE } else { MapFlags::empty() };
+    let (prot, flags) =
+        (ProtFlags::from_bits_retain(map.prot as u32), kind | MapFlags::FIXED | more);
+    for piece in pieces {
+        let from = map.start + (piece.file_offset - map.offset) as usize;
+        let (at, len) = (from as *mut c_void, piece.length as usize);
+        // SAFETY: inside the range of this mapping.
+        unsafe {
+            match piece.region_offset {
+                Some(place) => rustix::mm::mmap(at, len, prot, flags, region, place)?,
+                None if map.shared => continue,
+                None => rustix::mm::mmap_anonymous(at, len, prot, flags)?,
+            };
+        }
+        map.note(from, from + len, false);
+    }
+    Ok(())
+}
+
+/// Gives `map` its pages between `from` (an address) and its end. `populate`: now, holes too.
+fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Result<(), Errno> {
+    let first = map.offset_of(from);
+    let last = round_up(process.fs.attr(map.node)?.size).clamp(first, map.offset_of(map.end));
+    let inside = from + (last - first) as usize;
+    if !map.shared && !process.fs.can_map().1 {
+        make_empty(map, inside, map.end)?;
+        return copy_in(process, map, from, inside);
+    }
+    let length = last - first;
+    let mut pieces = Vec::new();
+    if length > 0 {
+        let filled = populate
+            .then(|| process.fs.map(map.desc, first, length, map.usage()))
+            // Populating is a wish.
+            .filter(|filled| *filled != Err(Errno::NOSPC));
+        pieces = match filled {
+            Some(pieces) => pieces?,
+            None => process.fs.map_present(map.desc, first, length, map.usage())?,
+        };
+    }
+    if pieces.len() > PIECES_MAX {
+        return Err(Errno::NOMEM);
+    }
+    if map.shared && pieces.iter().any(|piece| piece.region_offset.is_none()) {
+        make_empty(map, from, map.end)?;
+    } else {
+        make_empty(map, inside, map.end)?;
+    }
+    place(process, map, &pieces, populate)
+}
+
+/// Fills `from..to` of a private mapping with copies, where the region cannot be mapped so.
+pub fn copy_in(process: &Process, map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno> {
+    if from >= to {
+        return Ok(());
+    }
+    let (at, len) = (from as *mut c_void, to - from);
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-    // SAFETY: inside the range that was reserved for this mapping.
+    // SAFETY: inside the range of this mapping.
     unsafe { rustix::mm::mmap_anonymous(at, len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
     let mut done = 0;
     while done < len {
         // SAFETY: the memory that was mapped above.
-        let to = unsafe { UserOut::from_raw((from + done) as *mut u8, len - done) };
-        match process.fs.read_at(map.desc, first + done as u64, &mut [to])? {
+        let sink = unsafe { UserOut::from_raw((from + done) as *mut u8, len - done) };
+        match process.fs.read_at(map.desc, map.offset_of(from + done), &mut [sink])? {
             0 => break,
             read => done += read,
         }
     }
-    let prot = rustix::mm::MprotectFlags::from_bits_retain(map.prot as u32);
     // SAFETY: the same memory.
-    unsafe { rustix::mm::mprotect(at, len, prot)? };
-    map.backed = from + len;
-    Ok(())
-}
-
-/// Shared mappings need a region that can be mapped by pages.
-fn check_shared(process: &Process, flags: c_int) -> Result<(), Stop> {
-    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE && !process.fs.can_map().0 {
-        return Err(Stop::Refused("shared-mapping-on-huge-pages", Errno::NODEV));
-    }
+    unsafe { rustix::mm::mprotect(at, len, MprotectFlags::from_bits_retain(map.prot as u32))? };
+    map.note(from, to, false);
     Ok(())
 }
 
 /// The arguments of `mmap` without the descriptor.
 #[derive(Clone, Copy)]
-struct Wish {
-    at: *mut c_void,
-    len: usize,
-    prot: c_int,
-    flags: c_int,
-    offset: u64,
+pub struct Wish {
+    pub at: *mut c_void,
+    pub len: usize,
+    pub prot: c_int,
+    pub flags: c_int,
+    pub offset: u64,
 }
 
-fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
+/// Reserves addresses for a mapping: those that the program names, or such that whole chunks of the file
+/// can be huge pages.
+fn reserve(wish: &Wish, len: usize) -> Result<usize, Errno> {
+    let keep = MapFlags::from_bits_retain(
+        wish.flags as u32 & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u32,
+    );
+    let (flags, none) = (MapFlags::PRIVATE | MapFlags::NORESERVE | keep, ProtFlags::empty());
+    let ahead = if wish.at.is_null() && keep.is_empty() && len >= HUGE { HUGE } else { 0 };
+    let whole = len.checked_add(ahead).ok_or(Errno::NOMEM)?;
+    // SAFETY: new addresses, or those that the program told to replace.
+    let start = unsafe { rustix::mm::mmap_anonymous(wish.at, whole, none, flags)? } as usize;
+    if ahead == 0 {
+        return Ok(start);
+    }
+    let lead = (wish.offset as usize).wrapping_sub(start) % HUGE;
+    let chosen = start + lead;
+    for (from, to) in [(start, chosen), (chosen + len, start + whole)] {
+        if from < to {
+            // SAFETY: what was reserved above and is not needed.
+            unsafe { rustix::mm::munmap(from as *mut c_void, to - from)? };
+        }
+    }
+    Ok(chosen)
+}
+
+/// Whether a mapping may promise that what it shows is durable once its lines are flushed.
+fn check_durable(process: &Process) -> Result<(), Errno> {
+    let region = fdtable::borrow(process.fs.region_descriptor().0);
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    let (none, prot) = (std::ptr::null_mut(), ProtFlags::READ);
+    // SAFETY: a new mapping, which goes at once.
+    unsafe {
+        let probe =
+            rustix::mm::mmap(none, PAGE, prot, flags, region, 0).map_err(|_| Errno::OPNOTSUPP)?;
+        rustix::mm::munmap(probe, PAGE)
+    }
+}
+
+/// Maps a part of an open file.
+pub fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
     let (node, flags) = process.fs.describe(desc)?;
     let attr = process.fs.attr(node)?;
     let shared =
@@ -255,28 +407,27 @@ fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
     if wish.offset.checked_add(len as u64).is_none() {
         return Err(Errno::OVERFLOW);
     }
+    if wish.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE && wish.flags & libc::MAP_SYNC != 0
+    {
+        check_durable(process)?;
+    }
     let mut maps = process.lock();
-    let keep = MapFlags::from_bits_retain(
-        wish.flags as u32 & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u32,
-    );
-    let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE | keep;
-    // SAFETY: new addresses, or those that the program told to replace.
-    let start = unsafe { rustix::mm::mmap_anonymous(wish.at, len, ProtFlags::empty(), reserve)? };
-    let start = start as usize;
+    let start = reserve(&wish, len)?;
     let replaced = maps.cut(start, start + len);
-    let (prot, offset, may_write) = (wish.prot, wish.offset, writes || !shared);
     let mut map = Mapping {
         start,
         end: start + len,
         desc,
         node,
-        offset,
-        prot,
+        offset: wish.offset,
+        prot: wish.prot,
         shared,
-        may_write,
-        backed: start,
+        may_write: writes || !shared,
+        empty: Vec::new(),
+        zeros: false,
     };
-    if let Err(errno) = back(process, &mut map, start) {
+    let populate = wish.flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
+    if let Err(errno) = back(process, &mut map, start, populate) {
         // SAFETY: the range that was reserved above.
         unsafe { rustix::mm::munmap(start as *mut c_void, len)? };
         release(process, replaced);
@@ -287,219 +438,48 @@ fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
     Ok(start)
 }
 
+/// Lets the mapping that ends at `end` reach `more` bytes further, if nothing stands there.
+pub fn extend(process: &Process, end: usize, more: usize) -> Result<(), Errno> {
+    let mut maps = process.lock();
+    let Some(map) = maps.0.iter_mut().find(|map| map.end == end) else {
+        return Err(Errno::FAULT);
+    };
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: addresses that nobody has.
+    unsafe { rustix::mm::mmap_anonymous(end as *mut c_void, more, ProtFlags::empty(), flags)? };
+    map.end += more;
+    let backed = back(process, map, end, false);
+    if backed.is_err() {
+        map.end = end;
+        let kept = map.part(map.start, end);
+        *map = kept;
+        // SAFETY: what was reserved above.
+        unsafe { rustix::mm::munmap(end as *mut c_void, more)? };
+    }
+    maps.publish();
+    backed
+}
+
 impl Process {
-    /// The file's size has changed: mappings of this process get the pages they lacked, and lose
-    /// those beyond the end.
+    /// The file's size has changed: mappings of this process lose the pages beyond the end.
     pub fn resized(&self, node: Node) -> Result<(), Errno> {
-        if COUNT.load(Ordering::Acquire) == 0 {
+        if !any() {
             return Ok(());
         }
         let mut maps = self.lock();
         for map in maps.0.iter_mut().filter(|map| map.node == node) {
-            let from = map.backed;
             let inside = round_up(self.fs.attr(node)?.size).saturating_sub(map.offset);
             let last = map.end.min(map.start.saturating_add(inside as usize));
-            if last >= from {
-                back(self, map, from)?;
-                continue;
+            if map.empty_at(last).is_none_or(|part| part.1 < map.end) {
+                make_empty(map, last, map.end)?;
             }
-            let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-            let none = ProtFlags::empty();
-            // SAFETY: inside this mapping, whose pages there the kernel would take away as well.
-            unsafe { rustix::mm::mmap_anonymous(last as *mut c_void, from - last, none, reserve)? };
-            map.backed = last;
         }
         maps.publish();
         Ok(())
-    }
-
-    /// As [`Process::resized`], after bytes were written through `desc`.
-    #[inline]
-    pub fn wrote(&self, desc: Desc) -> Result<(), Errno> {
-        if SHORT.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        self.resized_by(desc)
     }
 
     /// As [`Process::resized`], of the file behind `desc`.
     pub fn resized_by(&self, desc: Desc) -> Result<(), Errno> {
         self.resized(self.fs.describe(desc)?.0)
     }
-}
-
-/// The kernel unmaps or replaces `start..start + len` by `call`: what was mapped of ours there
-/// goes.
-fn replace<T>(
-    process: &Process,
-    start: usize,
-    len: usize,
-    call: impl FnOnce() -> T,
-    failed: impl Fn(&T) -> bool,
-) -> Served<T> {
-    let end = start.saturating_add(len).saturating_add(PAGE - 1) / PAGE * PAGE;
-    let mut maps = process.lock();
-    if !maps.touches(start, end) {
-        return Err(Stop::Kernel);
-    }
-    let value = call();
-    if !failed(&value) {
-        let freed = maps.cut(start, end);
-        release(process, freed);
-    }
-    Ok(value)
-}
-
-fn any() -> Result<(), Stop> {
-    if COUNT.load(Ordering::Acquire) == 0 { Err(Stop::Kernel) } else { Ok(()) }
-}
-
-// `isize` stands for the address: -1 is MAP_FAILED.
-interpose! {
-    fn [mmap, mmap64, __mmap](
-        at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64,
-    ) -> isize = |process, kernel| {
-        if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
-            let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
-            check_shared(process, flags)?;
-            return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
-        }
-        if flags & libc::MAP_FIXED == 0 {
-            return Err(Stop::Kernel);
-        }
-        any()?;
-        let call = || kernel(at, len, prot, flags, fd, offset);
-        replace(process, at as usize, len, call, |&address| address == -1)
-    }
-    fn [munmap, __munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
-        any()?;
-        replace(process, at as usize, len, || kernel(at, len), |&result| result != 0)
-    }
-    fn [mremap](at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
-    = |process, _| {
-        any()?;
-        remap(process, at as usize, (old, new), flags, to)
-    }
-    fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
-    = |process, kernel| {
-        any()?;
-        let (start, end) = (at as usize, (at as usize).saturating_add(len));
-        let mut maps = process.lock();
-        if !maps.touches(start, end) {
-            return Err(Stop::Kernel);
-        }
-        let hit = |map: &&mut Mapping| start < map.end && map.start < end;
-        if prot & libc::PROT_WRITE != 0
-            && maps.0.iter_mut().filter(hit).any(|map| map.shared && !map.may_write)
-        {
-            return Err(Stop::Errno(Errno::ACCESS));
-        }
-        for map in maps.0.iter_mut().filter(hit) {
-            if prot & libc::PROT_WRITE != 0 && map.usage() == Mapped::Read {
-                // From here on a sync must make durable what is stored there.
-                process.fs.map(map.desc, map.offset, PAGE as u64, Mapped::Write)?;
-            }
-        }
-        // What lies beyond the end of the file stays inaccessible; the rest changes.
-        let backed = maps.0.iter().filter(|map| start < map.end && map.start < end)
-            .map(|map| map.backed).max().unwrap_or(end).min(end);
-        let result = if backed > start { kernel(at, backed - start, prot) } else { 0 };
-        if result == 0 {
-            for map in maps.0.iter_mut().filter(hit) {
-                if start <= map.start && map.end <= end {
-                    map.prot = prot;
-                }
-            }
-        }
-        Ok(result)
-    }
-    fn [msync](at: *mut c_void, len: usize, flags: c_int) -> c_int = |process, _| {
-        let _ = flags;
-        any()?;
-        let (start, end) = (at as usize, (at as usize).saturating_add(len.max(1)));
-        let maps = process.lock();
-        let hit = maps.0.iter().filter(|map| map.shared && start < map.end && map.start < end);
-        let part = |map: &Mapping| {
-            let (from, to) = (start.max(map.start), end.min(map.end));
-            (map.desc, map.offset + (from - map.start) as u64, (to - from) as u64)
-        };
-        let parts: Vec<(Desc, u64, u64)> = hit.map(part).collect();
-        drop(maps);
-        if parts.is_empty() {
-            return Err(Stop::Kernel);
-        }
-        for (desc, offset, length) in parts {
-            process.fs.sync_mapped(desc, offset, length)?;
-        }
-        Ok(0)
-    }
-    fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
-    = |process, _| {
-        if advice != libc::MADV_REMOVE {
-            return Err(Stop::Kernel);
-        }
-        any()?;
-        let start = at as usize;
-        if process.lock().touches(start, start.saturating_add(len)) {
-            // It would punch the region, not the file.
-            return Err(Stop::Refused("madvise-remove", Errno::OPNOTSUPP));
-        }
-        Err(Stop::Kernel)
-    }
-}
-
-/// `mremap` of one of ours: shrinks by unmapping, grows by mapping more of the file.
-fn remap(
-    process: &Process,
-    start: usize,
-    (old, new): (usize, usize),
-    flags: c_int,
-    to: *mut c_void,
-) -> Served<isize> {
-    let pages = |len: usize| len.saturating_add(PAGE - 1) / PAGE * PAGE;
-    let (old, new) = (pages(old), pages(new));
-    let maps = process.lock();
-    let Some(map) = maps.0.iter().find(|map| map.start <= start && start < map.end).copied() else {
-        return Err(Stop::Kernel);
-    };
-    drop(maps);
-    if new == 0 || old == 0 || start + old > map.end {
-        return Err(Stop::Errno(if new == 0 { Errno::INVAL } else { Errno::FAULT }));
-    }
-    let flags = MremapFlags::from_bits_retain(flags as u32);
-    let fixed = flags.bits() & libc::MREMAP_FIXED as u32 != 0;
-    if new <= old && !fixed {
-        if new < old {
-            unmap(process, start + new, old - new)?;
-        }
-        return Ok(start as isize);
-    }
-    if !flags.contains(MremapFlags::MAYMOVE) {
-        return Err(Stop::Errno(Errno::NOMEM));
-    }
-    let kind = if map.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-    if !map.shared && map.prot & libc::PROT_WRITE != 0 {
-        // Pages that were written privately would have to move along.
-        return Err(Stop::Refused("mremap-of-private-mapping", Errno::NOMEM));
-    }
-    let at = if fixed { to } else { std::ptr::null_mut() };
-    let wish = Wish {
-        at,
-        len: new,
-        prot: map.prot,
-        flags: kind | if fixed { libc::MAP_FIXED } else { 0 },
-        offset: map.offset + (start - map.start) as u64,
-    };
-    let moved = map_file(process, map.desc, wish)?;
-    unmap(process, start, old)?;
-    Ok(moved as isize)
-}
-
-fn unmap(process: &Process, start: usize, len: usize) -> Result<(), Errno> {
-    let mut maps = process.lock();
-    // SAFETY: a part of a mapping of ours, which the program gave up.
-    unsafe { rustix::mm::munmap(start as *mut c_void, len)? };
-    let freed = maps.cut(start, start + len);
-    release(process, freed);
-    Ok(())
 }

@@ -20,6 +20,7 @@ use crate::fdtable;
 use crate::handover::{self, Received};
 use crate::pointers::{Bytes, Out};
 use crate::process::Process;
+use crate::rw;
 use crate::sockets::{self, Real};
 
 /// Longest control data that the kernel takes (its `optmem_max` is far below by default).
@@ -166,6 +167,7 @@ interpose! {
     fn [sendmsg](socket: c_int, message: *const msghdr, flags: c_int) -> isize
     = |process, kernel| {
         let given = Out(message.cast_mut()).value().map_err(|_| Stop::Kernel)?;
+        rw::ready_all(Out(given.msg_iov), given.msg_iovlen as c_int);
         let own = outgoing(process, &given)?.ok_or(Stop::Kernel)?;
         Ok(outside(|| kernel(socket, &raw const own.message, flags)))
     }
@@ -176,6 +178,7 @@ interpose! {
     fn [recvmsg](socket: c_int, message: *mut msghdr, flags: c_int) -> isize
     = |process, kernel| {
         let before = Out(message).value().map_err(|_| Stop::Kernel)?;
+        rw::ready_all(Out(before.msg_iov), before.msg_iovlen as c_int);
         let got = outside(|| kernel(socket, message, flags));
         if got >= 0 {
             arrived(process, message, before.msg_namelen);

@@ -14,6 +14,8 @@ use std::ffi::{CStr, c_char, c_void};
 use vfs::walk::PATH_BYTES_MAX;
 use vfs::{Errno, UserIn, UserOut};
 
+use crate::touched;
+
 /// A NUL-terminated string of the program's.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -36,7 +38,7 @@ impl Text {
         // SAFETY: guarded; by the C contract the text lives as long as the call, and nothing made
         // from it outlives the call.
         unsafe {
-            let length = vfs::text_length(self.0.cast(), max + 1)?.ok_or(too_long)?;
+            let length = measure(self.0.cast(), max + 1)?.ok_or(too_long)?;
             Ok(std::slice::from_raw_parts(self.0.cast(), length))
         }
     }
@@ -46,6 +48,28 @@ impl From<&CStr> for Text {
     fn from(text: &CStr) -> Self {
         Self(text.as_ptr())
     }
+}
+
+/// The length of a text.
+///
+/// # Safety
+///
+/// As `vfs::text_length`.
+#[inline]
+unsafe fn measure(start: *const u8, max: usize) -> Result<Option<usize>, pmem::Fault> {
+    // SAFETY: the caller's contract.
+    let measure = || unsafe { vfs::text_length(start, max) };
+    measure().or_else(|fault| {
+        let page = (start as usize | 0xfff) + 1;
+        if supply(start as usize, 1) | supply(page, 1) { measure() } else { Err(fault) }
+    })
+}
+
+/// Whether there are pages now, of mapped files, where these bytes had none.
+#[cold]
+fn supply(start: usize, len: usize) -> bool {
+    let last = start.saturating_add(len.saturating_sub(1));
+    touched::supply(start) | touched::supply(last)
 }
 
 /// A pointer to a value of the program's, to be read or filled in. `T` is a plain C structure: any
@@ -72,7 +96,11 @@ impl<T: Copy> Out<T> {
         if self.0.is_null() {
             return Err(Errno::FAULT);
         }
-        Ok(Bytes(self.0.cast()).sink(size_of::<T>()).put(&value)?)
+        let sink = Bytes(self.0.cast()).sink(size_of::<T>());
+        let again = |fault| {
+            if supply(self.0 as usize, size_of::<T>()) { sink.put(&value) } else { Err(fault) }
+        };
+        Ok(sink.put(&value).or_else(again)?)
     }
 
     /// Reads the value; `EFAULT`.
@@ -81,8 +109,13 @@ impl<T: Copy> Out<T> {
         if self.0.is_null() {
             return Err(Errno::FAULT);
         }
+        let source = Bytes(self.0.cast()).source(size_of::<T>());
         // SAFETY: a plain C structure.
-        Ok(unsafe { Bytes(self.0.cast()).source(size_of::<T>()).value() }?)
+        let value = || unsafe { source.value() };
+        let again = |fault| {
+            if supply(self.0 as usize, size_of::<T>()) { value() } else { Err(fault) }
+        };
+        Ok(value().or_else(again)?)
     }
 
     /// Reads the value; `None` for NULL, `EFAULT` for other bad addresses.
@@ -133,6 +166,11 @@ impl Bytes {
     /// Stores `bytes` at the start of it; the caller knows that they fit. `EFAULT`.
     #[inline]
     pub fn put(self, bytes: &[u8]) -> Result<(), Errno> {
-        Ok(self.sink(bytes.len()).write(bytes)?)
+        let sink = self.sink(bytes.len());
+        let again = |fault| {
+            // Values and texts are shorter than a page.
+            if supply(self.0 as usize, bytes.len()) { sink.write(bytes) } else { Err(fault) }
+        };
+        Ok(sink.write(bytes).or_else(again)?)
     }
 }

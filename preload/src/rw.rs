@@ -12,9 +12,11 @@ use vfs::{Desc, Errno, Kind, OpenFlags, UserIn, UserOut, Whence};
 use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX, interpose};
 use crate::fdtable;
 use crate::limit;
+use crate::mapping;
 use crate::pointers::{Bytes, Out};
 use crate::process::Process;
 use crate::splice;
+use crate::touched;
 use crate::waiting;
 
 /// The description behind a number of ours; otherwise the kernel serves the call. The internal
@@ -25,13 +27,35 @@ pub fn ours(fd: c_int) -> Result<Desc, Stop> {
         .ok_or_else(|| if fdtable::is_hidden(fd) { Stop::Errno(Errno::BADF) } else { Stop::Kernel })
 }
 
+/// As [`ours`]; otherwise the kernel, which gets `len` bytes of the program's memory, finds its pages.
+#[inline]
+fn ours_or_ready(fd: c_int, memory: Bytes, len: usize) -> Result<Desc, Stop> {
+    ours(fd).inspect_err(|_| touched::ready(memory.0, len))
+}
+
+/// The same of a vectored call.
+#[inline]
+fn ours_or_all_ready(fd: c_int, list: Out<Vector>, count: c_int) -> Result<Desc, Stop> {
+    ours(fd).inspect_err(|_| ready_all(list, count))
+}
+
+/// The memory of a vectored call that the kernel serves has its pages.
+pub fn ready_all(list: Out<Vector>, count: c_int) {
+    if mapping::any_gap() {
+        // What is wrong with the list the kernel says.
+        for piece in vectors(list, count).unwrap_or_default() {
+            touched::ready(piece.iov_base, piece.iov_len);
+        }
+    }
+}
+
 /// A file offset from a signed argument.
 pub fn offset_of(offset: i64) -> Result<u64, Errno> {
     u64::try_from(offset).map_err(|_| Errno::INVAL)
 }
 
 /// One piece of a vectored call.
-type Vector = libc::iovec;
+pub type Vector = libc::iovec;
 
 fn vectors(list: Out<Vector>, count: c_int) -> Result<Vec<Vector>, Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
@@ -132,7 +156,6 @@ fn write_vectors(
             Some(place) => process.fs.write_at(desc, place, &sources)?,
         }
     };
-    process.wrote(desc)?;
     if flags & durable != 0 {
         process.fs.sync(desc, flags & libc::RWF_SYNC == 0)?;
     }
@@ -161,69 +184,67 @@ fn append(process: &Process, desc: Desc, from: (Out<Vector>, c_int), at: i64) ->
 interpose! {
     fn [read, __read, __read_nocancel](fd: c_int, to: Bytes, len: usize) -> isize
     = |process, _| {
-        read_one(process, ours(fd)?, to, len)
+        read_one(process, ours_or_ready(fd, to, len)?, to, len)
     }
     fn [__read_chk](fd: c_int, to: Bytes, len: usize, room: usize) -> isize = |process, _| {
-        let desc = ours(fd)?;
+        let desc = ours_or_ready(fd, to, len)?;
         check_room(len, room);
         read_one(process, desc, to, len)
     }
     fn [pread, pread64, __pread64, __pread64_nocancel, __libc_pread](
         fd: c_int, to: Bytes, len: usize, at: i64,
     ) -> isize = |process, _| {
-        read_one_at(process, ours(fd)?, to, len, at)
+        read_one_at(process, ours_or_ready(fd, to, len)?, to, len, at)
     }
     fn [__pread_chk, __pread64_chk](fd: c_int, to: Bytes, len: usize, at: i64, room: usize) -> isize
     = |process, _| {
-        let desc = ours(fd)?;
+        let desc = ours_or_ready(fd, to, len)?;
         check_room(len, room);
         read_one_at(process, desc, to, len, at)
     }
     fn [write, __write, __write_nocancel](fd: c_int, from: Bytes, len: usize) -> isize
     = |process, _| {
-        let desc = ours(fd)?;
+        let desc = ours_or_ready(fd, from, len)?;
         let from = from.check(len)?;
         let len = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
         let bytes = process.fs.write(desc, &[from.source(len)])?;
-        process.wrote(desc)?;
         Ok(bytes as isize)
     }
     fn [pwrite, pwrite64, __pwrite64, __libc_pwrite](
         fd: c_int, from: Bytes, len: usize, at: i64,
     ) -> isize = |process, _| {
-        let desc = ours(fd)?;
+        let desc = ours_or_ready(fd, from, len)?;
         let at = offset_of(at)?;
         let from = from.check(len)?;
         let len = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
         let bytes = process.fs.write_at(desc, at, &[from.source(len)])?;
-        process.wrote(desc)?;
         Ok(bytes as isize)
     }
     fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
-        read_vectors(process, ours(fd)?, list, count, -1, 0)
+        read_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, -1, 0)
     }
     fn [writev](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
-        write_vectors(process, ours(fd)?, list, count, -1, 0)
+        write_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, -1, 0)
     }
     fn [preadv, preadv64](fd: c_int, list: Out<Vector>, count: c_int, at: i64) -> isize
     = |process, _| {
-        let desc = ours(fd)?;
+        let desc = ours_or_all_ready(fd, list, count)?;
         offset_of(at)?;
         read_vectors(process, desc, list, count, at, 0)
     }
     fn [pwritev, pwritev64](fd: c_int, list: Out<Vector>, count: c_int, at: i64) -> isize
     = |process, _| {
-        let desc = ours(fd)?;
+        let desc = ours_or_all_ready(fd, list, count)?;
         offset_of(at)?;
         write_vectors(process, desc, list, count, at, 0)
     }
     fn [preadv2, preadv64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
     -> isize = |process, _| {
-        read_vectors(process, ours(fd)?, list, count, at, flags)
+        read_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, at, flags)
     }
     fn [pwritev2, pwritev64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
     -> isize = |process, _| {
-        write_vectors(process, ours(fd)?, list, count, at, flags)
+        write_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, at, flags)
     }
     fn [lseek, lseek64, llseek, __lseek](fd: c_int, offset: i64, whence: c_int) -> i64
     = |process, _| {
@@ -334,7 +355,6 @@ fn copy_range(
     let (from_at, to_at) = (place(from.0, from.1)?, place(to.0, to.1)?);
     let len = limit::room(process, to.0, Some(to_at), len.min(TRANSFER_BYTES_MAX))? as u64;
     let copied = fs.copy_range(from.0, from_at, to.0, to_at, len)?;
-    process.wrote(to.0)?;
     let mut told = Ok(());
     for ((desc, given), start) in [(from, from_at), (to, to_at)] {
         let end = (start + copied) as i64;
@@ -398,7 +418,6 @@ fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> 
                 Err(_) => return Err(Errno::FBIG),
             };
             let bytes = process.fs.write(desc, &[UserIn::new(from)])?;
-            process.wrote(desc)?;
             Ok(bytes)
         }
         None => waiting::write(fdtable::borrow_checked(fd)?, from),

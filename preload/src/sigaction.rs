@@ -1,8 +1,9 @@
 //! The program's signal actions: `sigaction`, `signal` and their kin.
 //!
 //! Where the program has a handler the kernel has [`signal::arrive`] with the program's own flags
-//! and mask, but for two: `SA_SIGINFO` is always set, and `SA_RESETHAND` never (a signal that is
-//! kept back arrives twice), so a one-shot handler is taken away here. For SIGSEGV and SIGBUS the
+//! and mask, but for these: `SA_SIGINFO` is always set, and `SA_RESETHAND` never (a signal that is
+//! kept back arrives twice), so a one-shot handler is taken away here; SIGBUS is not in the mask
+//! (see [`crate::touched`]). For SIGSEGV and SIGBUS the
 //! kernel has it always. Everything else, `SIG_IGN` above all, is set as it is, and a new image
 //! inherits it. The program is always told its own action.
 //!
@@ -101,6 +102,8 @@ fn install(signal: c_int, action: &Action) -> Result<(), Errno> {
     if is_handler(action.sa_sigaction) {
         stands.sa_sigaction = arrive();
         stands.sa_flags = action.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO;
+        // SAFETY: a mask of our own. Missing pages of mappings come while a handler runs, too.
+        unsafe { libc::sigdelset(&raw mut stands.sa_mask, libc::SIGBUS) };
     } else if is_ours(signal) {
         stands = plain(arrive(), libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER);
     }
@@ -122,8 +125,8 @@ fn shown(own: &Action, mut found: Action) -> Action {
         found.sa_flags = found.sa_flags & !ours | own.sa_flags & ours;
     } else {
         found.sa_flags = own.sa_flags;
-        found.sa_mask = own.sa_mask;
     }
+    found.sa_mask = own.sa_mask;
     found
 }
 

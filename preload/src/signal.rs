@@ -23,6 +23,7 @@ use pmem::interrupt::{Watched, redirect, system_call, watch};
 
 use crate::sigaction;
 use crate::thread::{CANCELLED, PENDING, SENT, Thread, here};
+use crate::touched;
 
 /// A kept signal, as the kernel gave it.
 pub type Kept = siginfo_t;
@@ -81,6 +82,10 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
             return;
         }
         // SAFETY: as above.
+        if signal == libc::SIGBUS && touched::serve(unsafe { (*info).si_addr() } as usize) {
+            return;
+        }
+        // SAFETY: as above.
         unsafe { pmem::stray::explain(info, context, tell) };
         return give(signal, info, context);
     }
@@ -123,11 +128,31 @@ fn tell(text: &[u8]) {
 
 /// Whether the thread stands on a signal stack that may be too small for the engine.
 fn on_small_stack() -> bool {
-    let mut stack = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
-    let arguments = [0, (&raw mut stack) as usize, 0, 0, 0, 0];
-    // SAFETY: room for the answer.
-    let _ = unsafe { system_call(libc::SYS_sigaltstack, arguments) };
+    let stack = change_stack(None);
     stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < STACK_BYTES
+}
+
+const NO_STACK: libc::stack_t =
+    libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+
+/// Tells the thread's signal stack, and sets another.
+fn change_stack(new: Option<&libc::stack_t>) -> libc::stack_t {
+    let mut before = NO_STACK;
+    let new = new.map_or(0, |new| std::ptr::from_ref(new) as usize);
+    let arguments = [new, (&raw mut before) as usize, 0, 0, 0, 0];
+    // SAFETY: structures of our own, here and in our callers.
+    let _ = unsafe { system_call(libc::SYS_sigaltstack, arguments) };
+    before
+}
+
+/// In a handler that has left the signal stack: sets it, or switches it off. Gives the one before.
+pub fn set_stack(stack: Option<libc::stack_t>) -> libc::stack_t {
+    change_stack(Some(&stack.unwrap_or(NO_STACK)))
+}
+
+/// In the handler of a fault, until it returns: only faults arrive.
+pub fn block_for_fault() {
+    set_mask(KEEPABLE);
 }
 
 const STACK_BYTES: usize = 64 << 10;
@@ -358,6 +383,7 @@ fn watched() -> Watched {
 /// Before the volume is attached: from here on faults come to us.
 pub fn start() {
     pmem::own_fault_handler();
+    pmem::supply_pages_by(touched::supply);
     sigaction::start();
     watch(watched);
 }

@@ -24,6 +24,7 @@ use crate::paths::{self, Target};
 use crate::pointers::{Bytes, Out};
 use crate::process::Process;
 use crate::special;
+use crate::touched;
 
 pub type Address = *const sockaddr;
 
@@ -229,9 +230,20 @@ interpose! {
     fn [sendto](
         socket: c_int, from: Bytes, bytes: usize, flags: c_int, address: Address, len: socklen_t,
     ) -> isize = |process, kernel| {
+        touched::ready(from.0, bytes);
         let real = destination(process, address, len)?.ok_or(Stop::Kernel)?;
         let (address, len) = real.parts();
         Ok(outside(|| kernel(socket, from, bytes, flags, address, len)))
+    }
+    fn [send, __send](socket: c_int, from: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
+        let _ = (socket, flags);
+        touched::ready(from.0, bytes);
+        Err(Stop::Kernel)
+    }
+    fn [recv](socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
+        let _ = (socket, flags);
+        touched::ready(to.0, bytes);
+        Err(Stop::Kernel)
     }
     fn [getsockname, getpeername](socket: c_int, address: *mut sockaddr, len: Len) -> c_int
     = |process, kernel| {
@@ -247,6 +259,7 @@ interpose! {
     fn [recvfrom](
         socket: c_int, to: Bytes, bytes: usize, flags: c_int, address: *mut sockaddr, len: Len,
     ) -> isize = |process, kernel| {
+        touched::ready(to.0, bytes);
         told(process, (address, len), || kernel(socket, to, bytes, flags, address, len))
     }
 }

@@ -127,7 +127,6 @@ fn from_pipe(
         Some(start) => process.fs.write_at(file, start, &source)?,
         None => process.fs.write(file, &source)?,
     };
-    process.wrote(file)?;
     if let Some(start) = start {
         at.put((start + written as u64) as i64)?;
     }

@@ -35,6 +35,11 @@ fn sparse_files_are_mapped() {
 }
 
 #[test]
+fn holes_and_ends_of_mapped_files() {
+    same("holes");
+}
+
+#[test]
 fn limits() {
     same("limits");
 }

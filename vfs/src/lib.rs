@@ -209,6 +209,29 @@ pub trait FileSystem: Send + Sync {
     /// description must be held until every mapping is gone (a face keeps a hold for it).
     fn map(&self, desc: Desc, offset: u64, length: u64, mapped: Mapped) -> Result<Vec<Piece>>;
 
+    /// As [`FileSystem::map`], but holes stay holes, whatever the mapping is for: their pieces have no
+    /// place, and what is allocated but unwritten counts as a hole.
+    fn map_present(
+        &self,
+        desc: Desc,
+        offset: u64,
+        length: u64,
+        mapped: Mapped,
+    ) -> Result<Vec<Piece>>;
+
+    /// The page at file offset `at` of a mapping was touched where that has no page: gives the pieces
+    /// around it that it shall have now, inside of `within` (from, to). Of a shared mapping the engine
+    /// first fills holes, as many as it thinks fit, `least` bytes if it can. No piece: the page lies
+    /// beyond the end. `ENOSPC`.
+    fn map_touched(
+        &self,
+        desc: Desc,
+        at: u64,
+        within: (u64, u64),
+        least: u64,
+        mapped: Mapped,
+    ) -> Result<Vec<Piece>>;
+
     /// `msync`: as [`FileSystem::sync`], but of the stores through mappings only those to this range.
     fn sync_mapped(&self, desc: Desc, offset: u64, length: u64) -> Result<()>;
 

@@ -20,6 +20,7 @@ use crate::layout::{
     WORDS,
 };
 use crate::map::MapItem;
+use crate::mapping::Fill;
 use crate::mark::Depth;
 use crate::repair::{RepairOptions, repair};
 use crate::snapshot::{SnapshotOptions, snapshot};
@@ -313,7 +314,7 @@ impl Base {
             for _ in 0..3 {
                 let _ = write(volume, *node, random.below(300_000), &bytes);
             }
-            let _ = volume.map_pieces(*node, 0, 8 * BLOCK, Mapped::Write);
+            let _ = volume.map_pieces(*node, (0, 8 * BLOCK), Mapped::Write, Fill::All);
             let Ok(desc) = volume.open(*node, OpenFlags(libc::O_RDWR)) else { continue };
             let _ = volume.read(desc, &mut [UserOut::new(&mut vec![0; 70_000])]);
             let (offset, length) = (random.below(100_000), 1 + random.below(50_000));

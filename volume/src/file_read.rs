@@ -69,7 +69,13 @@ impl Volume {
                 let read = match self.read_piece(node, offset + done, &sink, ahead, seen) {
                     Ok(0) => return self.read_done(node, done),
                     Ok(read) => read,
-                    Err(error) => return self.read_failed(node, offset, (done, &sink), error),
+                    Err(error) => match self.read_reachable(node, offset + done, &sink, error) {
+                        // Its pages were missing only.
+                        Ok(read) if read == want => read,
+                        Ok(read) => return self.read_done(node, done + read),
+                        Err(_) if done > 0 => return self.read_done(node, done),
+                        Err(error) => return Err(error),
+                    },
                 };
                 filled += read;
                 done += read;
@@ -78,23 +84,20 @@ impl Volume {
         self.read_done(node, done)
     }
 
-    /// The end of a read that failed after `done` bytes, in `sink`: what can still be had is.
+    /// Reads once more what failed with `error`, as far as the caller's memory can be had.
     #[cold]
-    fn read_failed(
+    fn read_reachable(
         &self,
         node: Node,
         offset: u64,
-        (mut done, sink): (u64, &UserOut<'_>),
+        sink: &UserOut<'_>,
         error: Errno,
-    ) -> Result<usize> {
+    ) -> Result<u64> {
         let reach = if error == Errno::FAULT { sink.touch() } else { 0 };
-        if reach > 0
-            && let Ok(read) =
-                self.read_piece(node, offset + done, &sink.slice(0, reach), 0, &mut None)
-        {
-            done += read;
+        if reach == 0 {
+            return Err(error);
         }
-        if done == 0 { Err(error) } else { self.read_done(node, done) }
+        self.read_piece(node, offset, &sink.slice(0, reach), 0, &mut None)
     }
 
     fn read_done(&self, node: Node, done: u64) -> Result<usize> {

@@ -6,6 +6,7 @@ use crate::file_write::Position;
 use crate::inode::Inode;
 use crate::layout::{BLOCK, CHUNK, COMMIT, Commit, IDENTITY, Identity};
 use crate::map::MapItem;
+use crate::mapping::Fill;
 use crate::testing::{Random, volume};
 use crate::volume::Volume;
 use std::collections::BTreeSet;
@@ -400,7 +401,8 @@ fn a_mapped_file_keeps_its_blocks() {
         }
         let size = file.bytes.len() as u64;
         let length = size.next_multiple_of(BLOCK) + 2 * BLOCK;
-        let pieces = volume.map_pieces(file.node, 0, length, vfs::Mapped::Write).unwrap();
+        let pieces =
+            volume.map_pieces(file.node, (0, length), vfs::Mapped::Write, Fill::All).unwrap();
         let total: u64 = pieces.iter().map(|piece| piece.length).sum();
         assert_eq!(total, length);
         assert_eq!(pieces.last().unwrap().region_offset, None, "beyond the end");
@@ -426,7 +428,8 @@ fn a_mapped_file_keeps_its_blocks() {
                 }
             }
             file.check(&volume);
-            let now = volume.map_pieces(file.node, 0, total, vfs::Mapped::Private).unwrap();
+            let now =
+                volume.map_pieces(file.node, (0, total), vfs::Mapped::Private, Fill::None).unwrap();
             assert_eq!(now, pieces, "step {step} moved a block");
         }
         let collapse = libc::FALLOC_FL_COLLAPSE_RANGE as u32;

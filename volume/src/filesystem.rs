@@ -9,6 +9,7 @@ use crate::description::Opened;
 use crate::fallocate::check_request;
 use crate::file_write::Position;
 use crate::layout::{BLOCK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
+use crate::mapping::{Fill, Touch};
 use crate::new_inode::inherited;
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
 use crate::volume::Volume;
@@ -386,7 +387,39 @@ impl FileSystem for Volume {
         if opened.kind != Kind::File || opened.flags.path_only() {
             return Err(Errno::NODEV);
         }
-        self.map_pieces(opened.node, offset, length, mapped)
+        self.map_pieces(opened.node, (offset, length), mapped, Fill::All)
+    }
+
+    fn map_present(
+        &self,
+        desc: Desc,
+        offset: u64,
+        length: u64,
+        mapped: Mapped,
+    ) -> Result<Vec<Piece>> {
+        let opened = self.call()?.opened(desc)?;
+        if opened.kind != Kind::File || opened.flags.path_only() {
+            return Err(Errno::NODEV);
+        }
+        self.map_pieces(opened.node, (offset, length), mapped, Fill::None)
+    }
+
+    fn map_touched(
+        &self,
+        desc: Desc,
+        at: u64,
+        within: (u64, u64),
+        least: u64,
+        mapped: Mapped,
+    ) -> Result<Vec<Piece>> {
+        let opened = self.call()?.opened(desc)?;
+        let blocks = |bytes: u64| bytes.div_ceil(BLOCK);
+        let touch = Touch {
+            page: at / BLOCK,
+            within: (blocks(within.0), within.1 / BLOCK),
+            least: blocks(least),
+        };
+        self.map_touched_page(opened.node, &touch, mapped)
     }
 
     fn sync_mapped(&self, desc: Desc, offset: u64, length: u64) -> Result<()> {

@@ -1,5 +1,16 @@
 //! `mmap`: where the bytes of a file lie in the region.
 //!
+//! A mapping is made without filling holes ([`Volume::map_pieces`] with [`Fill::None`]); the first touch
+//! of a page in one fills it and what is worth it around it ([`Volume::map_touched_page`]):
+//!
+//! - blocks that are there but unwritten: the rest of their 2 MiB;
+//! - a hole of a whole 2 MiB of the file: a whole chunk, while more than an eighth of the volume is free,
+//!   if the file could be filled twice over by what is free, or if the file begins there or has a block
+//!   right before or right behind: so a file that grows through its mapping gets huge pages, however much
+//!   larger the mapping is than the volume, and one that is touched here and there does not eat it up;
+//! - else 64 KiB, while more than 1/64 of the volume is free; else one page. The caller may ask for more,
+//!   since each piece costs the process a mapping.
+//!
 //! A process that maps the pieces stores into the blocks without a call, so from the first mapping
 //! to the last close no block of the file moves or is freed (`LIVE_MAPPED`): writes go in place,
 //! truncation and punching zero instead.
@@ -23,9 +34,32 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::{Mapped, Node, Piece};
 
+/// Blocks that a touch fills where a whole chunk is too much.
+const AROUND: u64 = 16;
+
+/// What becomes of the holes in a range that is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fill {
+    None,
+    All,
+}
+
+/// A page of a mapping that was touched.
+#[derive(Clone, Copy)]
+pub(crate) struct Touch {
+    /// The block of the file.
+    pub(crate) page: u64,
+    /// The blocks of the file that may be mapped around it.
+    pub(crate) within: (u64, u64),
+    /// Blocks that the caller would have filled at least.
+    pub(crate) least: u64,
+}
+
 /// Pieces of one mapping at most: each becomes a mapping of the process, of which the kernel allows
 /// 65,530.
 const PIECES_MAX: usize = 4096;
+/// Pieces that are mapped for one touch at most.
+const PIECES_TOUCHED: usize = 64;
 
 impl Volume {
     /// The pieces of `[offset, offset + length)` (multiples of 4096) as the contract says. Blocks
@@ -33,9 +67,9 @@ impl Volume {
     pub(crate) fn map_pieces(
         &self,
         node: Node,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
         mapped: Mapped,
+        fill: Fill,
     ) -> Result<Vec<Piece>> {
         let end = offset.checked_add(length).ok_or(Errno::OVERFLOW)?;
         if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) || length == 0 {
@@ -47,25 +81,115 @@ impl Volume {
         op.settle_tail(&file)?;
         let (first, last) = (offset / BLOCK, end / BLOCK);
         let inside = last.min(file.end_block()).max(first);
-        if mapped != Mapped::Private {
+        if mapped != Mapped::Private && fill == Fill::All {
             op.fill_for_mapping(&file, first, inside)?;
         }
-        // A mapping shows the rest of the last block: zeros, as mmap promises.
-        op.zero_written(file.map, file.current.size, file.end_block() * BLOCK)?;
-        let _ = op.fence();
-        let pieces = pieces_of(&file, first, inside, last)?;
-        let mut current = self.current(file.inode)?;
-        current.flags |= LIVE_MAPPED;
-        if mapped == Mapped::Write {
-            current.flags |= LIVE_STORED;
-        }
-        self.set_current(file.inode, &current)?;
+        let pieces = op.map_blocks(&file, (first, inside, last), mapped, PIECES_MAX)?;
         op.end()?;
+        if pieces.len() > PIECES_MAX { Err(Errno::NOMEM) } else { Ok(pieces) }
+    }
+
+    /// The pieces around a page that was touched, in the order of the file, filled as this module's head
+    /// says; none if the page lies beyond the end. `ENOSPC` if not even the page can have a block.
+    pub(crate) fn map_touched_page(
+        &self,
+        node: Node,
+        touch: &Touch,
+        mapped: Mapped,
+    ) -> Result<Vec<Piece>> {
+        let mut frugal = false;
+        loop {
+            match self.with_orphans_dropped(|| self.map_page_once(node, touch, mapped, frugal)) {
+                Err(Errno::NOSPC) if !frugal => frugal = true,
+                result => return result,
+            }
+        }
+    }
+
+    fn map_page_once(
+        &self,
+        node: Node,
+        touch: &Touch,
+        mapped: Mapped,
+        frugal: bool,
+    ) -> Result<Vec<Piece>> {
+        let mut op = self.begin()?;
+        let file = op.work_on(node)?;
+        op.settle_tail(&file)?;
+        let end = touch.within.1.min(file.end_block());
+        if touch.page < touch.within.0 || touch.page >= end {
+            op.end()?;
+            return Ok(Vec::new());
+        }
+        let (first, last) = if frugal {
+            (touch.page, touch.page + 1)
+        } else {
+            self.worth_filling(&file, touch, end)?
+        };
+        if mapped != Mapped::Private {
+            op.fill_for_mapping(&file, first, last)?;
+        }
+        // What is there already goes along as far as it is together.
+        let behind = file.map.run(last - 1, end - (last - 1))?;
+        let last = if behind.is_written() { last - 1 + behind.blocks } else { last };
+        let mut pieces = op.map_blocks(&file, (first, last, last), mapped, PIECES_TOUCHED)?;
+        op.end()?;
+        if pieces.len() > PIECES_TOUCHED {
+            let page = touch.page * BLOCK;
+            pieces.retain(|piece| piece.file_offset + piece.length > page);
+            pieces.truncate(PIECES_TOUCHED);
+        }
         Ok(pieces)
+    }
+
+    /// The blocks that the touch of one is to fill, as this module's head says.
+    fn worth_filling(&self, file: &File<'_>, touch: &Touch, end: u64) -> Result<(u64, u64)> {
+        let page = touch.page;
+        let cut = |first: u64, last: u64| (first.max(touch.within.0), last.min(end));
+        let chunk = page - page % CHUNK_BLOCKS;
+        if !file.map.run(page, 1)?.is_hole() {
+            return there(file, page, cut(chunk, chunk + CHUNK_BLOCKS));
+        }
+        let (free, all) = (self.free_blocks()?, self.chunks() * CHUNK_BLOCKS);
+        let whole = cut(chunk, chunk + CHUNK_BLOCKS) == (chunk, chunk + CHUNK_BLOCKS);
+        if whole && free > all / 8 && is_hole(file, chunk)? {
+            let small = file.end_block() <= free / 2;
+            let is_there = |block| Ok::<_, Errno>(!file.map.run(block, 1)?.is_hole());
+            let grows = chunk == 0 || is_there(chunk - 1)?;
+            if small || grows || is_there(chunk + CHUNK_BLOCKS)? {
+                return Ok((chunk, chunk + CHUNK_BLOCKS));
+            }
+        }
+        let around = if free > all / 64 { AROUND } else { 1 };
+        let around = around.max(touch.least).next_power_of_two();
+        let first = page - page % around;
+        Ok(cut(first, first + around))
     }
 }
 
 impl<'v> Op<'v> {
+    /// The pieces of blocks `first..inside`, and nothing from there to `last`; about `most` at most. The
+    /// file is known as mapped from here on.
+    fn map_blocks(
+        &mut self,
+        file: &File<'v>,
+        (first, inside, last): (u64, u64, u64),
+        mapped: Mapped,
+        most: usize,
+    ) -> Result<Vec<Piece>> {
+        // A mapping shows the rest of the last block: zeros, as mmap promises.
+        self.zero_written(file.map, file.current.size, file.end_block() * BLOCK)?;
+        let _ = self.fence();
+        let pieces = pieces_of(file, (first, inside, last), most)?;
+        let mut current = self.volume.current(file.inode)?;
+        current.flags |= LIVE_MAPPED;
+        if mapped == Mapped::Write {
+            current.flags |= LIVE_STORED;
+        }
+        self.volume.set_current(file.inode, &current)?;
+        Ok(pieces)
+    }
+
     /// Flushes the lines of `[from, to)` of a file, whoever stored to them through a mapping. Pended.
     pub(crate) fn flush_stores(&mut self, file: &File<'v>, from: u64, to: u64) -> Result<()> {
         let (mut at, end) = (from / BLOCK, to.min(file.current.size).div_ceil(BLOCK));
@@ -123,8 +247,46 @@ impl<'v> Op<'v> {
     }
 }
 
-/// The runs of `first..last` as pieces, and nothing from `inside` on.
-fn pieces_of(file: &File<'_>, first: u64, inside: u64, last: u64) -> Result<Vec<Piece>> {
+/// Whether no block of the 2 MiB that begin at block `chunk` is there.
+fn is_hole(file: &File<'_>, chunk: u64) -> Result<bool> {
+    let mut at = chunk;
+    while at < chunk + CHUNK_BLOCKS {
+        let run = file.map.run(at, chunk + CHUNK_BLOCKS - at)?;
+        if !run.is_hole() {
+            return Ok(false);
+        }
+        at += run.blocks;
+    }
+    Ok(true)
+}
+
+/// The blocks around `page` between `from` and `to` that are there, up to the next hole.
+fn there(file: &File<'_>, page: u64, (from, to): (u64, u64)) -> Result<(u64, u64)> {
+    let (mut first, mut at) = (from, from);
+    while at < page {
+        let run = file.map.run(at, page - at)?;
+        at += run.blocks;
+        if run.is_hole() {
+            first = at;
+        }
+    }
+    while at < to {
+        let run = file.map.run(at, to - at)?;
+        if run.is_hole() {
+            break;
+        }
+        at += run.blocks;
+    }
+    Ok((first, at))
+}
+
+/// The runs of `first..inside` as pieces, and nothing from there to `last`; whoever gets more than `most`
+/// has not got all.
+fn pieces_of(
+    file: &File<'_>,
+    (first, inside, last): (u64, u64, u64),
+    most: usize,
+) -> Result<Vec<Piece>> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut add = |at: u64, blocks: u64, block: Option<u64>| {
         let length = blocks * BLOCK;
@@ -137,23 +299,22 @@ fn pieces_of(file: &File<'_>, first: u64, inside: u64, last: u64) -> Result<Vec<
             };
             if goes_on {
                 before.length += length;
-                return Ok(());
+                return true;
             }
         }
-        if pieces.len() == PIECES_MAX {
-            return Err(Errno::NOMEM);
-        }
         pieces.push(Piece { file_offset: at * BLOCK, region_offset, length });
-        Ok(())
+        pieces.len() <= most
     };
     let mut at = first;
     while at < inside {
         let run = file.map.run(at, inside - at)?;
-        add(at, run.blocks, run.is_written().then_some(run.block))?;
+        if !add(at, run.blocks, run.is_written().then_some(run.block)) {
+            return Ok(pieces);
+        }
         at += run.blocks;
     }
     if inside < last {
-        add(inside, last - inside, None)?;
+        add(inside, last - inside, None);
     }
     Ok(pieces)
 }

@@ -7,6 +7,7 @@ use crate::file_write::Position;
 use crate::inode::Inode;
 use crate::layout::{BLOCK, COMMIT_SUMMED};
 use crate::map::Map;
+use crate::mapping::Fill;
 use crate::testing::{file, image, root, volume};
 use crate::volume::Volume;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ fn whatever_changes_a_summed_tail_a_crash_leaves_the_change() {
             volume.relink_file(other, 0, node, 0, BLOCK).unwrap();
         }),
         ("a store to a mapping", |volume, node| {
-            volume.map_pieces(node, 0, BLOCK, Mapped::Write).unwrap();
+            volume.map_pieces(node, (0, BLOCK), Mapped::Write, Fill::All).unwrap();
             let stored = volume.region.write(place(volume, node, SIZE - 9), b"mapped").unwrap();
             let _ = stored.flush().fence();
         }),

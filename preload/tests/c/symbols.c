@@ -663,6 +663,11 @@ static void sockets(void) {
          tell(recv(receiver, text, 16, 0)); close(sender); close(receiver);)
     EACH("recvfrom", RECEIVER sendto(sender, "data", 4, 0, (void *)&to, sizeof to);
          tell(call(receiver, text, 16L, 0, NULL, NULL)); close(sender); close(receiver);)
+    EACH("send __send", RECEIVER connect(sender, (void *)&to, sizeof to);
+         tell(call(sender, "data", 4L, 0)); tell(read(receiver, text, 16)); tell(call(fd, "data", 4L, 0));
+         close(sender); close(receiver);)
+    EACH("recv", RECEIVER sendto(sender, "data", 4, 0, (void *)&to, sizeof to);
+         tell(call(receiver, text, 16L, 0)); tell(call(fd, text, 16L, 0)); close(sender); close(receiver);)
     EACH("sendmsg", RECEIVER struct msghdr message = {&to, sizeof to, &data, 1};
          tell(call(sender, &message, 0)); tell(recv(receiver, text, 16, 0)); close(sender);
          close(receiver);)

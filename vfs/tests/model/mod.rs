@@ -369,6 +369,14 @@ impl FileSystem for Model {
         Err(Errno::NOSYS)
     }
 
+    fn map_present(&self, _: Desc, _: u64, _: u64, _: Mapped) -> Result<Vec<Piece>> {
+        Err(Errno::NOSYS)
+    }
+
+    fn map_touched(&self, _: Desc, _: u64, _: (u64, u64), _: u64, _: Mapped) -> Result<Vec<Piece>> {
+        Err(Errno::NOSYS)
+    }
+
     fn sync_mapped(&self, _: Desc, _: u64, _: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }

@@ -1,0 +1,255 @@
+//! Pages of mappings that are not there until somebody touches them: holes of shared mappings, and what
+//! lies beyond the end of a file until it grows (see [`crate::mapping`]).
+//!
+//! The touch raises SIGBUS. If the program's own code did it, the handler asks the engine for the
+//! pieces around the page (which fills a hole as `fallocate` would), maps them over the empty ones, and
+//! the instruction runs again. If there is none, because the page lies beyond the end or the volume is
+//! full, the signal is the program's, as the kernel would send it.
+//!
+//! The program may have been interrupted anywhere, in malloc or on a small signal stack. So the handler
+//! works as any other call does, inside, by the library's own heap and locks, none of which a thread
+//! holds that is outside; on a stack of its own, with all signals but those of faults blocked, and
+//! with the program's signal stack switched off meanwhile: the handler's own frame may lie on it, and a
+//! guarded fault would overwrite it.
+//!
+//! Our own code touches the program's memory by guarded copies, whose faults are errors: there the
+//! copies' callers ask for pages by [`supply`], with no lock held, and try again. So do calls that give
+//! pointers of the program to the kernel, ahead of the call ([`ready`]): it would answer `EFAULT`.
+
+use std::arch::naked_asm;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pmem::interrupt::system_call;
+use rustix::mm::{MapFlags, ProtFlags};
+use vfs::{Errno, Mapped, UserIn};
+
+use crate::entry::{Inside, errno, set_errno};
+use crate::init;
+use crate::mapping::{self, Mapping, PAGE, any_gap};
+use crate::process::Process;
+use crate::signal;
+use crate::thread::here;
+
+/// Bytes around a page that show zeros where the volume has no room for a page that is only read.
+const ZEROS: usize = 64 << 10;
+
+/// Beyond this many parts without pages a mapping is filled by larger pieces, beyond twice as many by
+/// such that it cannot get more than as many again.
+const PARTS: usize = 512;
+/// The larger pieces, bytes.
+const LARGER: u64 = 2 << 20;
+
+/// A SIGBUS at `address` outside of our code: whether the page is there now.
+pub fn serve(address: usize) -> bool {
+    if !any_gap() || here().is_inside() {
+        return false;
+    }
+    let failed = errno();
+    let found = with_stack(address);
+    set_errno(failed);
+    found
+}
+
+/// Gives the page at `address` if it is one that a mapping lacks: for what our own code could not touch.
+/// No lock may be held.
+#[cold]
+pub fn supply(address: usize) -> bool {
+    any_gap()
+        && init::process().is_some_and(|process| {
+            let _inside = Inside::new();
+            page(process, address) == Page::New
+        })
+}
+
+/// Gives all pages of `len` bytes from `start` on that mappings lack, before the kernel gets to see the
+/// address.
+#[inline]
+pub fn ready(start: *const c_void, len: usize) {
+    if any_gap() {
+        all(start as usize, len);
+    }
+}
+
+#[cold]
+fn all(start: usize, len: usize) {
+    let end = start.saturating_add(len);
+    let mut at = start;
+    let Some(process) = init::process() else { return };
+    let _inside = Inside::new();
+    while at < end {
+        let Some(next) = next_gap(process, at, end) else { return };
+        if page(process, next) == Page::None {
+            return;
+        }
+        at = next / PAGE * PAGE + PAGE;
+    }
+}
+
+/// The first address from `at` on, before `end`, where a mapping lacks a page.
+fn next_gap(process: &Process, at: usize, end: usize) -> Option<usize> {
+    let maps = process.lock();
+    let parts = maps.0.iter().filter(|map| map.touches(at, end)).flat_map(|map| &map.empty);
+    let inside = parts.filter(|part| part.0 < end && at < part.1);
+    inside.map(|part| part.0.max(at)).min()
+}
+
+/// What became of a page that was touched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Page {
+    /// It was not there, and is now.
+    New,
+    /// It was there already.
+    There,
+    /// There is none.
+    None,
+}
+
+fn page(process: &Process, address: usize) -> Page {
+    let mut maps = process.lock();
+    let Some(map) = maps.0.iter_mut().find(|map| map.touches(address, address + 1)) else {
+        return Page::None;
+    };
+    let result = match map.empty_at(address) {
+        None => Page::There,
+        Some(gap) => match give(process, map, address, gap) {
+            Ok(true) => Page::New,
+            Ok(false) | Err(_) => Page::None,
+        },
+    };
+    maps.publish();
+    result
+}
+
+/// Gives `map` the page at `address`, in the middle of a part that has none; `false`: it lies beyond the
+/// end.
+fn give(
+    process: &Process,
+    map: &mut Mapping,
+    address: usize,
+    (from, to): (usize, usize),
+) -> Result<bool, Errno> {
+    let at = map.offset_of(address / PAGE * PAGE);
+    let least = match map.empty.len() {
+        0..PARTS => 0,
+        PARTS..1024 => LARGER,
+        _ => LARGER.max((map.end - map.start) as u64 / PARTS as u64),
+    };
+    let within = (map.offset_of(from), map.offset_of(to));
+    match process.fs.map_touched(map.desc, at, within, least, map.usage()) {
+        Ok(pieces) if pieces.is_empty() => Ok(false),
+        Ok(pieces) if !map.shared && !process.fs.can_map().1 => {
+            let end = pieces.last().map_or(0, |piece| piece.file_offset + piece.length);
+            let to = from + (end - within.0) as usize;
+            mapping::copy_in(process, map, address / PAGE * PAGE, to)?;
+            Ok(true)
+        }
+        Ok(pieces) => mapping::place(process, map, &pieces, false).map(|()| true),
+        // A page that is only read is shown as the zeros that it is.
+        Err(Errno::NOSPC) if map.usage() == Mapped::Read => {
+            show_zeros(map, address, (from, to)).map(|()| true)
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Shows zeros around `address`. The table says that the part has no pages: if it is to be written after
+/// all, it will have none again.
+fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> Result<(), Errno> {
+    let first = address / ZEROS * ZEROS;
+    let (first, last) = (first.max(from), (first + ZEROS).min(to));
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    let prot = ProtFlags::from_bits_retain(map.prot as u32);
+    // SAFETY: inside the range of this mapping.
+    unsafe { rustix::mm::mmap_anonymous(first as *mut c_void, last - first, prot, flags)? };
+    map.zeros = true;
+    Ok(())
+}
+
+/// Serves the touch of a page in a signal handler: inside, and on a stack of our own.
+extern "C" fn serve_inside(address: usize) -> usize {
+    // What the kernel puts back when the handler returns.
+    signal::block_for_fault();
+    let before = signal::set_stack(None);
+    let served = init::process().is_some_and(|process| {
+        let _inside = Inside::new();
+        match page(process, address) {
+            Page::New => true,
+            // Another thread was faster; or the memory itself has failed.
+            Page::There => can_read(address),
+            Page::None => false,
+        }
+    });
+    signal::set_stack(Some(before));
+    usize::from(served)
+}
+
+/// Whether a byte can be read now.
+fn can_read(address: usize) -> bool {
+    // SAFETY: guarded.
+    let byte = unsafe { UserIn::from_raw(address as *const u8, 1) };
+    byte.read(&mut [0]).is_ok()
+}
+
+// ---- stacks
+
+const STACK: usize = 256 << 10;
+const STACKS: usize = 8;
+
+/// Stacks that were made: the address of each, and 1 while it is used. A fork may leave some used in the
+/// child for ever: then others are made and given up.
+static MADE: [AtomicUsize; STACKS] = [const { AtomicUsize::new(0) }; STACKS];
+
+fn with_stack(address: usize) -> bool {
+    for slot in &MADE {
+        let made = slot.load(Ordering::Relaxed);
+        let take = |from| {
+            slot.compare_exchange(from, from | 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        if made & 1 != 0 || !take(made) {
+            continue;
+        }
+        let stack = if made == 0 { new_stack() } else { Some(made) };
+        let served = stack.is_some_and(|stack| on_stack(stack, address));
+        slot.store(stack.unwrap_or(0), Ordering::Release);
+        return served;
+    }
+    new_stack().is_some_and(|stack| {
+        let served = on_stack(stack, address);
+        // SAFETY: made above, and left.
+        let _ = unsafe { system_call(libc::SYS_munmap, [stack, STACK, 0, 0, 0, 0]) };
+        served
+    })
+}
+
+fn new_stack() -> Option<usize> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping.
+    let made = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), STACK, prot, flags) };
+    made.ok().map(|stack| stack as usize)
+}
+
+fn on_stack(stack: usize, address: usize) -> bool {
+    // SAFETY: the top of a stack that nobody else uses, a multiple of 16.
+    unsafe { switch(stack + STACK, address, serve_inside) != 0 }
+}
+
+/// Calls `call` with `argument` on the stack that ends at `top`.
+#[unsafe(naked)]
+unsafe extern "C" fn switch(
+    top: usize,
+    argument: usize,
+    call: extern "C" fn(usize) -> usize,
+) -> usize {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "mov rsp, rdi",
+        "mov rdi, rsi",
+        "call rdx",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+    )
+}

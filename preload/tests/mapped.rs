@@ -1,0 +1,61 @@
+//! Mapped files: where there is little room, and how often the kernel is asked for pages.
+
+mod support;
+
+use std::path::Path;
+
+use support::{PREFIX, Place, check_left_in_order, compile, format, run, text};
+
+/// Runs a program on a fresh volume of 256 MiB; what it says.
+fn said(name: &str) -> String {
+    let place = Place::new(name);
+    let program = place.0.join(name);
+    compile(&format!("{name}.c"), &program, &["-O1", "-g"]);
+    format(&place.volume());
+    let said = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));
+    check_left_in_order(&place.volume());
+    said
+}
+
+#[test]
+fn a_full_volume_is_sigbus_at_the_touch_and_sparse_files_do_not_fill_it() {
+    let said = said("full");
+    // Without the line numbers.
+    let found: Vec<&str> =
+        said.lines().map(|line| line.split_once(' ').map_or(line, |(_, rest)| rest)).collect();
+    let expected = [
+        "ftruncate(fd, size) = 0",
+        "map: works",
+        "blocks(fd) = 0",
+        "failed = 0",
+        "blocks(fd) <= 500 * 64 * 2 = 1",
+        "ftruncate(fd, 0) = 0",
+        "munmap(map, size) = 0",
+        "unlink(\"sparse\") = 0",
+        "ftruncate(fd, size) = 0",
+        "map: works",
+        "failed = 0",
+        "blocks(fd) == 20 * MIB / 512 = 1",
+        "ended = 702",
+        "at > 200 * MIB && at < 256 * MIB = 1",
+        "touch(map + size - PAGE, 0) = 702",
+        "read(ends[0], map + size - PAGE, 1) = -1 EFAULT",
+        "read(ends[0], &byte, 1) = 1",
+        "reader: works",
+        "touch(reader, 0) || reader[5 * PAGE] != 0 = 0",
+        "mprotect(reader, MIB, PROT_READ | PROT_WRITE) = 0",
+        "touch(reader, 1) = 702",
+        "fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, MIB) = 0",
+        "touch(reader, 1) = 702",
+        "ftruncate(small, PAGE) = 0",
+        "one: works",
+        "touch(one, 1) = 702",
+        "munmap(map, size) = 0",
+        "munmap(reader, MIB) = 0",
+        "close(fd) = 0",
+        "unlink(\"grows\") = 0",
+        "touch(one, 1) = 0",
+        "pread(small, &byte, 1, 0) == 1 && byte == 'w' = 1",
+    ];
+    assert_eq!(found, expected);
+}
