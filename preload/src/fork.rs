@@ -74,8 +74,6 @@ impl Locks {
 struct Held {
     locks: Locks,
     inside: Inside,
-    /// The program has blocked the signal that asks to give way.
-    blocked: bool,
 }
 
 /// Filled while a fork is under way.
@@ -100,8 +98,8 @@ static TOLD: AtomicI32 = AtomicI32::new(-1);
 extern "C" fn before() {
     let Some(process) = init::process().filter(|_| FORKING.get()) else { return };
     let inside = Inside::new();
-    let blocked = signal::admit_nudge();
-    keep(Some(Held { locks: Locks::take(process), inside, blocked }));
+    signal::admit_nudge();
+    keep(Some(Held { locks: Locks::take(process), inside }));
 }
 
 /// Changes what is held; gives what was. Only in the thread that has the turn, in the midst of
@@ -119,11 +117,8 @@ fn keep(held: Option<Held>) -> Option<Held> {
 
 /// Gives all back, in the parent and in the child.
 fn release() {
-    if let Some(Held { locks, inside, blocked }) = keep(None) {
+    if let Some(Held { locks, inside }) = keep(None) {
         locks.release();
-        if blocked {
-            signal::block_nudge();
-        }
         drop(inside);
     }
 }
@@ -162,13 +157,13 @@ pub fn give_way(context: *mut c_void) {
         return;
     }
     let failed = errno();
-    if let Some(Held { locks, inside, blocked }) = keep(None) {
+    if let Some(Held { locks, inside }) = keep(None) {
         if let Ok(ticket) = TICKET.replace(Err(Errno::AGAIN)) {
             process.fs.fork_parent(ticket, None);
         }
         locks.release();
         lock::let_others();
-        keep(Some(Held { locks: Locks::take(process), inside, blocked }));
+        keep(Some(Held { locks: Locks::take(process), inside }));
     }
     set_errno(failed);
 }

@@ -60,6 +60,7 @@ mod report;
 mod rings;
 mod rw;
 mod sigaction;
+mod sigmask;
 mod signal;
 mod sockets;
 mod spawn;

@@ -201,6 +201,7 @@ pub fn start() {
 /// Before an exec: what the program ignores must be ignored in the new image.
 pub fn before_exec() {
     let _inside = Inside::new();
+    signal::block_bus(true);
     let actions = lock();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         let own = &actions[signal as usize];
@@ -213,6 +214,7 @@ pub fn before_exec() {
 /// The exec failed.
 pub fn after_exec() {
     let _inside = Inside::new();
+    signal::block_bus(false);
     let actions = lock();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         let own = &actions[signal as usize];

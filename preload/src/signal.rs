@@ -94,6 +94,10 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         return here().interrupted(|| crate::fork::give_way(context));
     }
     let thread = here();
+    if signal == libc::SIGBUS && thread.blocks_bus.load(Ordering::Relaxed) {
+        // SAFETY: the thread's own record, and the kernel's information.
+        return unsafe { thread.held.get().write(info.read()) };
+    }
     if !thread.is_inside() {
         return give(signal, info, context);
     }
@@ -150,9 +154,9 @@ pub fn set_stack(stack: Option<libc::stack_t>) -> libc::stack_t {
     change_stack(Some(&stack.unwrap_or(NO_STACK)))
 }
 
-/// In the handler of a fault, until it returns: only faults arrive.
-pub fn block_for_fault() {
-    set_mask(KEEPABLE);
+/// In the handler of a fault: only faults arrive. Gives the mask before.
+pub fn block_for_fault() -> u64 {
+    set_mask(KEEPABLE)
 }
 
 const STACK_BYTES: usize = 64 << 10;
@@ -274,17 +278,28 @@ pub fn send_nudge(thread: u32) {
 
 const NUDGE_BIT: u64 = 1 << (NUDGE - 1);
 
-/// Inside: lets that signal through. Whether the program had blocked its number.
-pub fn admit_nudge() -> bool {
-    change_mask(libc::SIG_UNBLOCK, NUDGE_BIT) & NUDGE_BIT != 0
+/// Lets that signal through, if the image before this one had blocked its number, or a system call of
+/// the program has.
+pub fn admit_nudge() {
+    if change_mask(libc::SIG_UNBLOCK, NUDGE_BIT) & NUDGE_BIT != 0 {
+        here().blocks_bus.store(true, Ordering::Relaxed);
+    }
 }
 
-/// Inside: blocks it again, as the program had it.
-pub fn block_nudge() {
-    change_mask(libc::SIG_BLOCK, NUDGE_BIT);
-    let thread = here();
-    // If a signal was kept back meanwhile, this is the mask to come.
-    thread.mask.fetch_or(NUDGE_BIT, Ordering::Relaxed);
+/// Around an exec: the kernel blocks SIGBUS if the program has, for the new image.
+pub fn block_bus(blocks: bool) {
+    if here().blocks_bus.load(Ordering::Relaxed) {
+        change_mask(if blocks { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK }, NUDGE_BIT);
+    }
+}
+
+/// The program blocks SIGBUS no more: what was sent meanwhile arrives.
+pub fn give_held(thread: &Thread) {
+    // SAFETY: the thread's own record; all zeros are no signal.
+    let held = unsafe { thread.held.get().replace(std::mem::zeroed()) };
+    if held.si_signo != 0 {
+        queue(held.si_signo, &raw const held);
+    }
 }
 
 /// Takes the next pending signal of this number, if there is one.
@@ -385,5 +400,6 @@ pub fn start() {
     pmem::own_fault_handler();
     pmem::supply_pages_by(touched::supply);
     sigaction::start();
+    admit_nudge();
     watch(watched);
 }

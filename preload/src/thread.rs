@@ -51,6 +51,8 @@ pub struct Thread {
     pub restarts: AtomicBool,
     /// What became of the paths of the call that the thread makes (see [`crate::links`]).
     pub links: AtomicU8,
+    /// The program has blocked SIGBUS (see [`crate::sigmask`]).
+    pub blocks_bus: AtomicBool,
     /// While the engine's memory is open to the thread: what closes it; else 0.
     pub closed: AtomicU32,
     /// How many replaced numbers it has looked at (see `entry`).
@@ -59,6 +61,8 @@ pub struct Thread {
     pub kept: UnsafeCell<Kept>,
     /// The kept signals of faults' numbers, while `SENT`; number 0: none.
     pub sent: UnsafeCell<[Kept; signal::FAULTS.len()]>,
+    /// The SIGBUS that was sent while the program has it blocked; number 0: none.
+    pub held: UnsafeCell<Kept>,
 }
 
 const BYTES: usize = size_of::<Thread>();

@@ -46,7 +46,12 @@ pub fn serve(address: usize) -> bool {
         return false;
     }
     let failed = errno();
+    // Until the handler returns; whatever it has interrupted.
+    let mask = signal::block_for_fault();
     let found = with_stack(address);
+    if !found {
+        signal::set_mask(mask);
+    }
     set_errno(failed);
     found
 }
@@ -168,8 +173,6 @@ fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> 
 
 /// Serves the touch of a page in a signal handler: inside, and on a stack of our own.
 extern "C" fn serve_inside(address: usize) -> usize {
-    // What the kernel puts back when the handler returns.
-    signal::block_for_fault();
     let before = signal::set_stack(None);
     let served = init::process().is_some_and(|process| {
         let _inside = Inside::new();

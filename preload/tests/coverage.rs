@@ -153,17 +153,19 @@ fn every_function_of_glibc_is_classified() {
 }
 
 /// Exported although they take neither path nor descriptor: so that handlers and cancellation wait
-/// until a thread has left the library.
-const SIGNALS: [&str; 12] = [
+/// until a thread has left the library, and missing pages of mappings can come at any time.
+const SIGNALS: [&str; 14] = [
     "__sigaction",
     "__sysv_signal",
     "bsd_signal",
     "pthread_cancel",
     "pthread_setcanceltype",
+    "pthread_sigmask",
     "sigaction",
     "sigignore",
     "siginterrupt",
     "signal",
+    "sigprocmask",
     "sigset",
     "ssignal",
     "sysv_signal",

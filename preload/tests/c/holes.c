@@ -350,6 +350,24 @@ static void handlers(void) {
     sigset_t mask;
     SAY(sigprocmask(SIG_SETMASK, NULL, &mask));
     SAY(sigismember(&mask, SIGUSR1) + sigismember(&mask, SIGBUS));
+    // Blocked, it is as blocked as it was; but pages come.
+    sigset_t all, old;
+    sigfillset(&all);
+    SAY(pthread_sigmask(SIG_SETMASK, &all, &old));
+    SAY(sigismember(&old, SIGBUS));
+    SAY(sigprocmask(SIG_BLOCK, NULL, &mask));
+    SAY(sigismember(&mask, SIGBUS) + sigismember(&mask, SIGUSR1));
+    SAY((shared[31 * MIB] = 5));
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGBUS);
+    if (sigsetjmp(back, 1) == 0) {
+        raise(SIGBUS);
+        SAY(1);
+        sigprocmask(SIG_UNBLOCK, &mask, NULL);
+        SAY(2);
+    }
+    SAY(code);
+    SAY(sigprocmask(SIG_SETMASK, &old, NULL));
     errno = 77;
     shared[30 * MIB] = 1;
     SAY(errno);
