@@ -771,6 +771,12 @@ impl Region {
         }
     }
 
+    /// Whether [`Region::sync_file`] has anything to do.
+    #[inline]
+    pub fn needs_sync(&self) -> bool {
+        self.class == Class::Page
+    }
+
     /// Writes the page cache of a plain file to its disk; nothing to do for any other class.
     pub fn sync_file(&self) -> io::Result<()> {
         if self.class == Class::Page && self.fd.is_some() {

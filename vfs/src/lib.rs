@@ -49,6 +49,13 @@ pub trait FileSystem: Send + Sync {
     /// `ENOENT`, `ENOTDIR`, `ESTALE` (dir was removed and reused), `EIO`.
     fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node>;
 
+    /// The directory to which `names`, separated by single slashes, lead from `start`, if the engine
+    /// knows a short way and each is a directory's. `None` says nothing. Permissions are not asked.
+    fn find_directory(&self, start: Node, names: &[u8]) -> Option<Node> {
+        let _ = (start, names);
+        None
+    }
+
     /// Attributes of a node. Size and times are the current ones, not the last durable ones.
     fn attr(&self, node: Node) -> Result<Attr>;
 

@@ -149,6 +149,9 @@ impl Walk<'_> {
         if path.len() > PATH_BYTES_MAX {
             return None;
         }
+        if let Some((dir, last)) = self.leap(node, rest) {
+            (node, rest) = (dir, last);
+        }
         loop {
             let length = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
             let (name, after) = rest.split_at(length);
@@ -169,6 +172,19 @@ impl Walk<'_> {
         self.fs.attr(node).ok().filter(|attr| attr.kind != Kind::Symlink)
     }
 
+    /// The directory of the last name of `text`, and that name, if the engine knows the way to it.
+    #[inline]
+    fn leap<'t>(&self, start: Node, text: &'t [u8]) -> Option<(Node, &'t [u8])> {
+        if !self.cred.privileged() {
+            return None;
+        }
+        let cut = text.iter().rposition(|&byte| byte == b'/')?;
+        if cut + 1 == text.len() {
+            return None;
+        }
+        Some((self.fs.find_directory(start, &text[..cut])?, &text[cut + 1..]))
+    }
+
     /// Walks until the end of `text` or the first symlink to follow. The attributes of what is
     /// passed are asked for only where something depends on them: an engine says itself (`ENOTDIR`)
     /// that a node in the middle has no entries, and only then it may be a symlink.
@@ -177,6 +193,10 @@ impl Walk<'_> {
         // The directory that `dir` was found in, and where the text after its name starts.
         let mut came: Option<(Node, usize)> = None;
         let mut at = 0;
+        let names = text.iter().take_while(|&&byte| byte == b'/').count();
+        if let Some((last, name)) = self.leap(start, &text[names..]) {
+            (dir, at) = (last, text.len() - name.len());
+        }
         loop {
             at += text[at..].iter().take_while(|&&byte| byte == b'/').count();
             let length = text[at..].iter().take_while(|&&byte| byte != b'/').count();

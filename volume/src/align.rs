@@ -45,7 +45,7 @@ impl Volume {
         held.touch();
         held.identity.flags &= !FLAG_ALIGNED;
         held.identity.flags |= if wanted { FLAG_ALIGNED } else { 0 };
-        op.commit_held(&[held], &[], &[])?;
+        op.commit_held(&[&held], &[], &[])?;
         op.end()?;
         if wanted && kind == Some(Kind::File) {
             // The wish is noted. Where there is no chunk for it now, or somebody has mapped the file, its

@@ -36,7 +36,7 @@ impl Volume {
         if let Some(time) = change.atime {
             words.push(Store { at: held.inode.at(ATIME), value: time as u64 });
         }
-        op.commit_held(&[held], &words, &[])?;
+        op.commit_held(&[&held], &words, &[])?;
         op.end()
     }
 }

@@ -1,6 +1,6 @@
-//! Brief writes: the bytes of one buffer into one run of blocks that an open file already has, where
-//! nobody is promised to see them change at once. What `in_place.rs` does, by the protocol of
-//! `op.rs`, in as few steps as that allows: most calls of a log, a database or a growing file.
+//! Brief writes: the bytes of one buffer into one run of blocks that an open file already has. What
+//! `in_place.rs` does, by the protocol of `op.rs`, in as few steps as that allows: most calls of a
+//! log, a database or a growing file.
 //!
 //! Whatever is not that simple (somebody else holds the lock or the record, the gate is closed, the
 //! file is mapped, damaged, or not used in this epoch) is left to the long way, with nothing done.
@@ -11,7 +11,9 @@
 //! number is odd. A death is recovered as any other operation's.
 //!
 //! Persistence order, as in `in_place.rs`: bytes; fence; the commit slot if the durable size grows;
-//! fence. A short append stores both before one fence (`summed.rs`).
+//! fence. A short append stores both before one fence (`summed.rs`). Where the bytes of a strict call
+//! are promised to change at once, it is a transaction of the record's lane: old bytes; fence; new
+//! ones; fence; the lane's number; fence (`journal.rs`).
 //!
 //! Locks: the inode's, and none is waited for.
 
@@ -20,6 +22,7 @@ use crate::inject::{Bug, injected};
 use crate::inode::{
     Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SUMMED, LIVE_WRITTEN, Live,
 };
+use crate::journal::Transaction;
 use crate::layout::{
     BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, HEADER_GATE, Identity, LINE, SIZE_MAX,
     SUMMED_MAX, SUMMED_SHIFT,
@@ -59,6 +62,11 @@ struct Write<'s, 'b> {
     generation: u32,
 }
 
+/// Whether a write is of whole blocks.
+fn whole(offset: u64, length: u64) -> bool {
+    offset.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK)
+}
+
 impl Volume {
     /// Writes one buffer through an open description of `node`, if that is a brief matter: gives what
     /// [`Volume::write_file`] does. `None`: nothing has been done.
@@ -74,7 +82,7 @@ impl Volume {
         }
         self.check_writable()?;
         let inode = self.inode(node.ino)?;
-        if !self.seems_brief(inode, position)? {
+        if !self.seems_brief(inode, position, length as u64)? {
             return Ok(None);
         }
         let Some(mut brief) = self.begin_briefly(inode)? else { return Ok(None) };
@@ -97,16 +105,27 @@ impl Volume {
     /// Whether it is worth to ask: by a look without a lock. What is told here decides nothing but
     /// the way.
     #[inline]
-    fn seems_brief(&self, inode: Inode, position: Position) -> Result<bool> {
+    fn seems_brief(&self, inode: Inode, position: Position, length: u64) -> Result<bool> {
         let (size, logical, run) = self.live_lines(inode)?.glance()?;
         let offset = match position {
-            Position::At(offset) if offset < size => return Ok(self.mode != Mode::Strict),
+            Position::At(offset) if offset < size => {
+                // The run that was written last tells what the others are like.
+                let copied = whole(offset, length) && run.blocks > 0 && !run.huge;
+                let journaled = !copied && self.journals(size, offset, length);
+                return Ok(self.mode != Mode::Strict || journaled);
+            }
             Position::At(offset) => offset,
             Position::End => size,
         };
         // A new block at the end is rarely there already, unless it is known to be.
         let known = logical <= offset / BLOCK && offset / BLOCK < logical + run.blocks;
         Ok(known || !offset.is_multiple_of(BLOCK))
+    }
+
+    /// Whether a lane holds the old bytes of a write below the end.
+    #[inline]
+    fn journals(&self, size: u64, offset: u64, length: u64) -> bool {
+        length <= self.annex && offset.saturating_add(length) <= size
     }
 
     /// Takes this CPU's record and an inode's lock; `None` if anything of that is not to be had at
@@ -162,7 +181,8 @@ impl Brief<'_> {
         let simple = offset <= size
             && end <= SIZE_MAX
             && flags & (LIVE_DAMAGED | LIVE_MAPPED) == 0
-            && !(below && (volume.mode == Mode::Strict || flags & LIVE_SUMMED != 0))
+            && !(below && flags & LIVE_SUMMED != 0)
+            && !(below && volume.mode == Mode::Strict && !volume.journals(size, offset, length))
             && !(end > size && volume.mode != Mode::Posix && flags & LIVE_DIRTY != 0);
         if !simple || volume.is_still(self.inode, node.generation).is_err() {
             return Ok(None);
@@ -170,7 +190,9 @@ impl Brief<'_> {
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let (logical, run) = self.run(node.generation, first, last)?;
         let covers = run.is_written() && logical <= first && last <= logical + run.blocks;
-        Ok(covers.then(|| (run.block + (first - logical)) * BLOCK + offset % BLOCK))
+        // Whole blocks that are not part of a 2 MiB leaf are replaced by fresh ones.
+        let copied = below && volume.mode == Mode::Strict && whole(offset, length) && !run.huge;
+        Ok((covers && !copied).then(|| (run.block + (first - logical)) * BLOCK + offset % BLOCK))
     }
 
     /// The run in which these blocks lie, and its first block: as the writer before found it, if
@@ -206,6 +228,13 @@ impl Brief<'_> {
             self.append_summed(write, &next)?;
             return self.live.set_current(&next);
         }
+        if write.offset < size && volume.mode == Mode::Strict {
+            self.overwrite(write)?;
+            if flags & LIVE_DIRTY == 0 {
+                next.flags = volume.dirty_flags(self.inode, write.generation, flags)?;
+            }
+            return self.live.set_current(&next);
+        }
         let stored = volume.region.stream_from(write.place, write.from);
         // PERSIST: the bytes before the size that reaches them, before the sequence number too. (Also
         // where only a part was stored, and none counts.)
@@ -221,6 +250,28 @@ impl Brief<'_> {
             next.flags = volume.dirty_flags(self.inode, write.generation, flags)?;
         }
         self.live.set_current(&next)
+    }
+
+    /// Changes visible bytes at once, or not at all.
+    fn overwrite(&mut self, write: &Write<'_, '_>) -> Result<()> {
+        let lane = (self.volume, u64::from(self.owner.op()));
+        let mut transaction = Transaction::default();
+        let result = self.overwrite_in(&mut transaction, write);
+        if result.is_err() && transaction.is_open() {
+            // The caller's memory has vanished under the copy.
+            let _ = lane.0.region.nothing().fence();
+            lane.0.undo_lane(lane.1)?;
+        }
+        result
+    }
+
+    fn overwrite_in(&self, transaction: &mut Transaction, write: &Write<'_, '_>) -> Result<()> {
+        let (volume, lane) = (self.volume, (self.volume, u64::from(self.owner.op())));
+        let length = write.from.len() as u64;
+        let saved = transaction.undo_data(lane, write.place, length)?.ok_or(Errno::IO)?;
+        transaction.seal(saved);
+        let stored = volume.region.stream_from(write.place, write.from)?;
+        transaction.commit(lane, stored)
     }
 
     /// Stores a short append and a commit slot with the sum of its bytes, by one fence.

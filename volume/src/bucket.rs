@@ -193,6 +193,12 @@ pub(crate) struct Bucket<'v> {
     pub(crate) occupancy: u64,
 }
 
+impl PartialEq for Bucket<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.block, self.occupancy) == (other.block, other.occupancy)
+    }
+}
+
 /// First slots of entries and their keys; `EIO` for a damaged hash word.
 pub(crate) type Keys = SmallVec<[Result<(usize, u64)>; 8]>;
 

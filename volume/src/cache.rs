@@ -5,6 +5,11 @@
 //! moves it, and numbers outlive the inode's reuse ([`crate::inode`]). So nothing is ever
 //! invalidated, and a hit writes no memory at all.
 //!
+//! What this process changes itself it does not forget. Under the directory's lock, once a change of
+//! names is durable, it enters what the changed names mean under the number that the directory will
+//! have ([`Volume::carry_names`]), and notes from which number on all moves were its own: names
+//! entered since then are right too. Attributes are entered anew in the same way.
+//!
 //! The tables are direct-mapped and shared by all threads and all volumes of the process, never
 //! with other processes. An entry is guarded by a version, odd while it is filled; who finds it odd
 //! goes without.
@@ -30,35 +35,41 @@ const NAME: usize = HEAD + 2;
 const NAME_MAX: usize = (WORDS - NAME) * 8;
 /// Entries of a table: few pages, since a short-lived process pays a fault for each that it uses.
 const ENTRIES: usize = 512;
+const OWN_ENTRIES: usize = 32;
 
-/// Two cache lines.
+/// Two cache lines, or more.
 #[repr(align(128))]
-struct Entry {
+pub(crate) struct Entry<const W: usize = WORDS> {
     version: AtomicU64,
-    words: [AtomicU64; WORDS],
+    words: [AtomicU64; W],
 }
 
-struct Table([Entry; ENTRIES]);
+pub(crate) struct Table<const N: usize, const W: usize = WORDS>(pub(crate) [Entry<W>; N]);
 
-static NAMES: Table = Table([const { Entry::new() }; ENTRIES]);
-static ATTRIBUTES: Table = Table([const { Entry::new() }; ENTRIES]);
+static NAMES: Table<ENTRIES> = Table([const { Entry::new() }; ENTRIES]);
+/// Of directories that this process changes: the number that its last change left, the one from
+/// which on every change was its own and is in [`NAMES`], the one from which on none of them took a
+/// directory's name.
+static OWN: Table<OWN_ENTRIES> = Table([const { Entry::new() }; OWN_ENTRIES]);
+static ATTRIBUTES: Table<ENTRIES> = Table([const { Entry::new() }; ENTRIES]);
 
-impl Table {
-    fn entry(&self, hash: u64) -> &Entry {
-        &self.0[(hash >> 32) as usize % ENTRIES]
+impl<const N: usize, const W: usize> Table<N, W> {
+    #[inline]
+    pub(crate) fn entry(&self, hash: u64) -> &Entry<W> {
+        &self.0[(hash >> 32) as usize % N]
     }
 }
 
-impl Entry {
-    const fn new() -> Self {
-        Self { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] }
+impl<const W: usize> Entry<W> {
+    pub(crate) const fn new() -> Self {
+        Self { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; W] }
     }
 
     /// Its words, if nobody changes them meanwhile and the first ones are `head`.
     #[inline]
-    fn get(&self, head: [u64; 2]) -> Option<Words> {
+    pub(crate) fn get(&self, head: [u64; 2]) -> Option<[u64; W]> {
         let version = self.version.load(Ordering::Acquire);
-        let mut words = [0; WORDS];
+        let mut words = [0; W];
         for (to, from) in words.iter_mut().zip(&self.words) {
             *to = from.load(Ordering::Relaxed);
         }
@@ -67,7 +78,9 @@ impl Entry {
         (steady && words[..2] == head).then_some(words)
     }
 
-    fn put(&self, words: &Words) {
+    /// Puts the words in if `still` says so once nobody else can; whether it did.
+    #[inline]
+    pub(crate) fn put(&self, words: &[u64; W], still: impl FnOnce() -> bool) -> bool {
         let version = self.version.load(Ordering::Relaxed);
         let odd = version | 1;
         let taken = version & 1 == 0
@@ -76,12 +89,16 @@ impl Entry {
                 .compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
         if !taken {
-            return;
+            return false;
         }
-        for (to, from) in self.words.iter().zip(words) {
-            to.store(*from, Ordering::Release);
+        let puts = still();
+        if puts {
+            for (to, from) in self.words.iter().zip(words) {
+                to.store(*from, Ordering::Release);
+            }
         }
         self.version.store(odd + 1, Ordering::Release);
+        puts
     }
 }
 
@@ -104,6 +121,11 @@ fn kind_of(d_type: u8) -> Option<Kind> {
     Kind::from_mode(u32::from(d_type) << 12)
 }
 
+/// A head's volume.
+fn instance(head: [u64; 2]) -> u64 {
+    head[0] >> 32 << 32
+}
+
 /// Tells the volumes of a process apart.
 pub(crate) struct Instance(u32);
 
@@ -124,15 +146,30 @@ impl Instance {
 
 /// A name in a directory, on its way through the table.
 pub(crate) struct Asked {
-    dir: Node,
     head: [u64; 2],
     length: u64,
     name: [u64; NAME_MAX / 8],
     entry: &'static Entry,
 }
 
+impl Asked {
+    /// An entry's words.
+    fn words(&self, sequence: u64, found: Option<Target>) -> Words {
+        let mut words = [0; WORDS];
+        [words[0], words[1]] = self.head;
+        words[2] = sequence;
+        let told = found.map_or((0, 0), |target| {
+            let kind = u64::from(target.kind.d_type()) << 32;
+            (target.node.ino, u64::from(target.node.generation) | kind)
+        });
+        (words[3], words[4]) = (told.0, told.1 | self.length << 40);
+        words[NAME..].copy_from_slice(&self.name);
+        words
+    }
+}
+
 impl Volume {
-    fn head(&self, node: Node) -> [u64; 2] {
+    pub(crate) fn head(&self, node: Node) -> [u64; 2] {
         [u64::from(self.local.instance.0) << 32 | u64::from(node.generation), node.ino]
     }
 
@@ -142,6 +179,38 @@ impl Volume {
         sequence & 1 == 0 && self.sequence(Inode(ino)).is_ok_and(|now| now == sequence)
     }
 
+    /// Whether what was entered about a directory's names under `sequence` is right.
+    #[inline]
+    pub(crate) fn names_stand(&self, head: [u64; 2], sequence: u64) -> bool {
+        self.stands_since(head, sequence, |[base, _]| base)
+    }
+
+    /// Whether the names of directories in a directory mean what they did under `sequence`.
+    #[inline]
+    pub(crate) fn subdirectories_stand(&self, head: [u64; 2], sequence: u64) -> bool {
+        self.stands_since(head, sequence, |[_, base]| base)
+    }
+
+    #[inline]
+    fn stands_since(
+        &self,
+        head: [u64; 2],
+        sequence: u64,
+        base: impl FnOnce([u64; 2]) -> u64,
+    ) -> bool {
+        let Ok(now) = self.sequence(Inode(head[1])) else { return false };
+        let own = || self.own_since(head, now).is_some_and(|since| base(since) <= sequence);
+        now & 1 == 0 && (now == sequence || sequence < now && own())
+    }
+
+    /// The number from which on every move of this directory was this process's own, and the one from
+    /// which on none of them took a directory's name, if that goes up to `now`.
+    #[inline]
+    fn own_since(&self, head: [u64; 2], now: u64) -> Option<[u64; 2]> {
+        let words = OWN.entry(mix(&[head[1]])).get([instance(head), head[1]])?;
+        (words[2] == now).then_some([words[3], words[4]])
+    }
+
     /// Prepares a search for `name`; `None` if such names are not remembered.
     #[inline]
     pub(crate) fn ask_for(&self, dir: Node, name: &[u8]) -> Option<Asked> {
@@ -149,7 +218,7 @@ impl Volume {
         let used = &words[..name.len().div_ceil(8)];
         let entry = NAMES.entry(mix(&[dir.ino, mix(used)]));
         let length = name.len() as u64;
-        Some(Asked { dir, head: self.head(dir), length, name: words, entry })
+        Some(Asked { head: self.head(dir), length, name: words, entry })
     }
 
     /// What the name led to, or that it led nowhere (`ENOENT`), if that is still so.
@@ -157,7 +226,7 @@ impl Volume {
     pub(crate) fn remembered(&self, asked: &Asked) -> Option<Result<Target>> {
         let words = asked.entry.get(asked.head)?;
         let same = words[4] >> 40 == asked.length && words[NAME..] == asked.name;
-        if !same || !self.unmoved(asked.dir.ino, words[2]) {
+        if !same || !self.names_stand(asked.head, words[2]) {
             return None;
         }
         let node = Node { ino: words[3], generation: words[4] as u32 };
@@ -169,19 +238,37 @@ impl Volume {
 
     /// Remembers what was found while the directory's sequence number was `sequence`.
     pub(crate) fn remember(&self, asked: &Asked, sequence: u64, found: Option<Target>) {
-        if !self.unmoved(asked.dir.ino, sequence) {
-            return;
+        // Asked once the entry is taken: whoever changes the name enters that later, or not at all.
+        let still = || self.unmoved(asked.head[1], sequence);
+        asked.entry.put(&asked.words(sequence, found), still);
+    }
+
+    /// Notes a change of names by this process, once it is durable and before its locks go: the
+    /// directory's number was `before`, and will be `after`. `takes`: a directory's name is among them
+    /// that means something else now.
+    pub(crate) fn carry_names(
+        &self,
+        dir: Node,
+        (before, after): (u64, u64),
+        changed: &[(&[u8], Option<Target>)],
+        takes: bool,
+    ) {
+        let mut known = true;
+        for &(name, meaning) in changed {
+            if let Some(asked) = self.ask_for(dir, name) {
+                known &= asked.entry.put(&asked.words(after, meaning), || true);
+            }
         }
+        let head = self.head(dir);
+        let since = self.own_since(head, before).unwrap_or([before; 2]);
         let mut words = [0; WORDS];
-        [words[0], words[1]] = asked.head;
-        words[2] = sequence;
-        let told = found.map_or((0, 0), |target| {
-            let kind = u64::from(target.kind.d_type()) << 32;
-            (target.node.ino, u64::from(target.node.generation) | kind)
-        });
-        (words[3], words[4]) = (told.0, told.1 | asked.length << 40);
-        words[NAME..].copy_from_slice(&asked.name);
-        asked.entry.put(&words);
+        // The numbers alone tell this object from others that had the inode.
+        [words[0], words[1]] = [instance(head), dir.ino];
+        words[2] = after;
+        // If not all were entered, what stands there about a changed name may be old.
+        words[3] = if known { since[0] } else { after };
+        words[4] = if takes { after } else { since[1] };
+        OWN.entry(mix(&[dir.ino])).put(&words, || true);
     }
 
     /// The attributes of a node as they were read last, but for the access time, if nothing has
@@ -192,29 +279,19 @@ impl Volume {
         if !self.unmoved(node.ino, words[2]) {
             return None;
         }
-        Some(Attr {
-            node,
-            kind: kind_of(words[3] as u8)?,
-            mode: (words[3] >> 8) as u32 & 0o7777,
-            nlink: (words[3] >> 32) as u32,
-            uid: words[4] as u32,
-            gid: (words[4] >> 32) as u32,
-            rdev: words[5],
-            size: words[6],
-            blocks: words[7],
-            atime: 0,
-            mtime: words[8] as i64,
-            ctime: words[9] as i64,
-            btime: words[10] as i64,
-        })
+        attributes_of(node, &words)
     }
 
     /// Remembers attributes that were read while the inode's sequence number was `sequence`.
     pub(crate) fn remember_attributes(&self, attr: &Attr, sequence: u64) {
-        let node = attr.node;
-        if !self.unmoved(node.ino, sequence) {
-            return;
+        if self.unmoved(attr.node.ino, sequence) {
+            self.enter_attributes(attr, sequence);
         }
+    }
+
+    /// Enters attributes that are right while the inode's sequence number is `sequence`.
+    pub(crate) fn enter_attributes(&self, attr: &Attr, sequence: u64) {
+        let node = attr.node;
         let mut words = [0; WORDS];
         [words[0], words[1]] = self.head(node);
         words[2] = sequence;
@@ -226,8 +303,49 @@ impl Volume {
         words[8] = attr.mtime as u64;
         words[9] = attr.ctime as u64;
         words[10] = attr.btime as u64;
-        ATTRIBUTES.entry(mix(&[node.ino])).put(&words);
+        ATTRIBUTES.entry(mix(&[node.ino])).put(&words, || true);
     }
+
+    /// Forgets a node's attributes: whoever enters them meanwhile read them before.
+    pub(crate) fn forget_attributes(&self, node: Node) {
+        ATTRIBUTES.entry(mix(&[node.ino])).put(&[0; WORDS], || true);
+    }
+
+    /// Enters anew, under the number `after`, attributes that were right under `before`, as `change`
+    /// makes them.
+    pub(crate) fn carry_attributes(
+        &self,
+        node: Node,
+        (before, after): (u64, u64),
+        change: impl FnOnce(&mut Attr),
+    ) {
+        let words = ATTRIBUTES.entry(mix(&[node.ino])).get(self.head(node));
+        let known = words.filter(|words| words[2] == before);
+        if let Some(mut attr) = known.and_then(|words| attributes_of(node, &words)) {
+            change(&mut attr);
+            self.enter_attributes(&attr, after);
+        }
+    }
+}
+
+/// The attributes in an entry.
+#[inline]
+fn attributes_of(node: Node, words: &Words) -> Option<Attr> {
+    Some(Attr {
+        node,
+        kind: kind_of(words[3] as u8)?,
+        mode: (words[3] >> 8) as u32 & 0o7777,
+        nlink: (words[3] >> 32) as u32,
+        uid: words[4] as u32,
+        gid: (words[4] >> 32) as u32,
+        rdev: words[5],
+        size: words[6],
+        blocks: words[7],
+        atime: 0,
+        mtime: words[8] as i64,
+        ctime: words[9] as i64,
+        btime: words[10] as i64,
+    })
 }
 
 #[cfg(test)]
@@ -236,15 +354,15 @@ mod tests {
 
     #[test]
     fn an_entry_gives_what_was_put_and_nothing_while_it_is_filled() {
-        let entry = Entry::new();
+        let entry: Entry = Entry::new();
         assert_eq!(entry.get([1, 2]), None);
         let words = std::array::from_fn(|index| index as u64 + 1);
-        entry.put(&words);
+        entry.put(&words, || true);
         assert_eq!(entry.get([1, 2]), Some(words));
         assert_eq!(entry.get([1, 3]), None);
         entry.version.fetch_add(1, Ordering::Relaxed);
         assert_eq!(entry.get([1, 2]), None);
-        entry.put(&[9; WORDS]);
+        assert!(!entry.put(&[9; WORDS], || true));
         assert_eq!(entry.words[0].load(Ordering::Relaxed), 1, "a taken entry is left alone");
     }
 

@@ -9,7 +9,8 @@ use crate::Result;
 use crate::file::File;
 use crate::inject::{Bug, injected};
 use crate::inode::{
-    Current, Inode, LIVE_BEYOND, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED, LIVE_STORED, LIVE_WRITTEN,
+    Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
+    LIVE_STORED, LIVE_WRITTEN,
 };
 use crate::layout::{FLAG_KEEP, Identity};
 use crate::map::MapItem;
@@ -27,6 +28,9 @@ impl Volume {
 
     /// As [`Volume::sync_file`], but of the stores through mappings only those to `[from, to)`.
     pub(crate) fn sync_range(&self, node: Node, from: u64, to: u64) -> Result<()> {
+        if !self.region.needs_sync() && self.lacks(node, LIVE_DIRTY | LIVE_STORED)? {
+            return Ok(());
+        }
         // Steadily: the identity line may be changing.
         let (inode, kind) = self.read_steadily(node, |inode, id| Ok((inode, id.kind())))?;
         let file = kind == Some(Kind::File) && !self.read_only;
@@ -45,11 +49,23 @@ impl Volume {
         self.region.sync_file().map_err(|_| Errno::IO)
     }
 
+    /// Whether, by a look, a node has none of these volatile flags; `false` says nothing.
+    fn lacks(&self, node: Node, flags: u64) -> Result<bool> {
+        let inode = self.inode(node.ino)?;
+        let found = self.live_lines(inode)?.current(self.epoch)?;
+        let lacks = |current: Current| current.flags & (flags | LIVE_DAMAGED) == 0;
+        Ok(found.is_some_and(|(current, _)| lacks(current))
+            && self.is_still(inode, node.generation).is_ok())
+    }
+
     /// The last description of a file that still has a name is closed: commits what is lazy, cuts
     /// off what was attached ahead, forgets that it was mapped. `ESTALE` if it has been unlinked, and so
     /// freed, by another process meanwhile.
     pub(crate) fn last_close(&self, node: Node) -> Result<()> {
         let lazy = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED;
+        if self.lacks(node, lazy)? {
+            return Ok(());
+        }
         let waits = self.read_steadily(node, |inode, identity| {
             let file = identity.kind() == Some(Kind::File);
             Ok(file && self.current(inode)?.flags & lazy != 0)

@@ -22,6 +22,7 @@ use crate::volume::Volume;
 use crate::word::Word;
 use rustix::io::Errno;
 use smallvec::SmallVec;
+use vfs::Node;
 
 /// The kind of a word that names a node.
 pub(crate) const NODE: u8 = 15;
@@ -60,10 +61,15 @@ pub(crate) struct Place {
 }
 
 /// An entry that was looked for, and where it is.
+#[derive(Clone, Copy)]
 pub(crate) struct Hit<'v> {
-    pub(crate) entry: Entry,
+    pub(crate) slot: usize,
+    pub(crate) key: u64,
+    pub(crate) target: Target,
     pub(crate) bucket: Bucket<'v>,
-    pub(crate) cell: Cell,
+    cell: Cell,
+    /// The occupancy bits of its slots.
+    mask: u64,
 }
 
 /// What a search found.
@@ -71,6 +77,13 @@ pub(crate) struct Search<'v> {
     pub(crate) hit: Option<Hit<'v>>,
     /// A key with the name's hash that no entry has; `None` if all are taken.
     pub(crate) vacant: Option<u64>,
+    /// The bucket to which that key belongs, if there is one and all keys of the name belong there.
+    pub(crate) bucket: Option<Bucket<'v>>,
+}
+
+/// The occupancy bits that an entry of this name takes in slot 0.
+fn mask_of(name: &[u8]) -> u64 {
+    (1 << slots_of(name.len())) - 1
 }
 
 /// The cell of the word at which `key` leaves the `level`-th node (0: the root word).
@@ -148,13 +161,14 @@ impl Volume {
 
     /// Looks for `name`, whose 52 hash bits are `hash`, and for a place to put it.
     pub(crate) fn search(&self, dir: Dir, hash: u64, name: &[u8]) -> Result<Search<'_>> {
+        let mask = mask_of(name);
         let mut hit = None;
-        let vacant = self.search_for(dir, hash, name, |bucket, slot, place, _| {
-            let entry = self.read_entry(&bucket, slot)?;
-            hit = Some(Hit { entry, bucket, cell: place.cell });
-            Ok(())
-        })?;
-        Ok(Search { hit, vacant })
+        let (vacant, bucket) =
+            self.search_for(dir, hash, name, |bucket, slot, (key, cell), target| {
+                hit = Some(Hit { slot, key, target, bucket, cell, mask: mask << slot });
+                Ok(())
+            })?;
+        Ok(Search { hit, vacant, bucket })
     }
 
     /// What `name` leads to.
@@ -167,23 +181,26 @@ impl Volume {
         Ok(target)
     }
 
-    /// Calls `found` with the entry of `name`, if there is one; else gives a key for it.
+    /// Calls `found` with the entry of `name`, if there is one; else gives a key for it, and its
+    /// bucket.
     #[inline]
     fn search_for<'v>(
         &'v self,
         dir: Dir,
         hash: u64,
         name: &[u8],
-        found: impl FnOnce(Bucket<'v>, usize, &Place, Target) -> Result<()>,
-    ) -> Result<Option<u64>> {
+        found: impl FnOnce(Bucket<'v>, usize, (u64, Cell), Target) -> Result<()>,
+    ) -> Result<(Option<u64>, Option<Bucket<'v>>)> {
         let first = hash << EXTRA_BITS;
         let last = first + (EXTRAS - 1);
         let mut taken = 0_u64;
         let mut key = first;
         loop {
             let place = self.locate(dir, key)?;
+            let mut only = None;
             if place.bucket != 0 {
                 let bucket = self.read_bucket(dir, place.bucket)?;
+                only = Some(bucket).filter(|_| key == first);
                 let mut candidates = bucket.candidates(hash)?;
                 while candidates != 0 {
                     let slot = candidates.trailing_zeros() as usize;
@@ -197,8 +214,8 @@ impl Volume {
                         continue;
                     }
                     if let Some(target) = bucket.target(slot, name)? {
-                        found(bucket, slot, &place, target)?;
-                        return Ok(None);
+                        found(bucket, slot, (key, place.cell), target)?;
+                        return Ok((None, None));
                     }
                     taken |= 1 << (key - first);
                 }
@@ -206,7 +223,7 @@ impl Volume {
             }
             if place.cell.last() >= last {
                 let vacant = u64::from(taken.trailing_ones());
-                return Ok((vacant < EXTRAS).then_some(first + vacant));
+                return Ok(((vacant < EXTRAS).then_some(first + vacant), only));
             }
             key = place.cell.last() + 1;
         }
@@ -378,18 +395,28 @@ impl<'v> Op<'v> {
     }
 
     /// Makes room for `slots` consecutive slots in the bucket of `key`, by splitting as often as
-    /// needed. Steps are durable one by one: call it before anything else is allocated or changed.
-    /// `ENOSPC`.
-    pub(crate) fn make_room(&mut self, dir: Dir, key: u64, slots: usize) -> Result<()> {
+    /// needed, and gives the bucket; `None`: there is none yet. `known` is the bucket if a search under
+    /// the same lock has found it. Steps are durable one by one: call it before anything else is
+    /// allocated or changed. `ENOSPC`.
+    pub(crate) fn make_room(
+        &mut self,
+        dir: Dir,
+        key: u64,
+        slots: usize,
+        known: Option<Bucket<'v>>,
+    ) -> Result<Option<Bucket<'v>>> {
+        if known.is_some_and(|bucket| bucket.room(slots).is_some()) {
+            return Ok(known);
+        }
         loop {
             let place = self.volume.locate(dir, key)?;
             if place.bucket == 0 {
-                return Ok(());
+                return Ok(None);
             }
             let bucket = self.volume.read_bucket(dir, place.bucket)?;
             let bucket = self.clear_dead(bucket, place.cell)?;
             if bucket.room(slots).is_some() {
-                return Ok(());
+                return Ok(Some(bucket));
             }
             self.split(dir, key, &place, bucket)?;
         }
@@ -445,25 +472,25 @@ impl<'v> Op<'v> {
         self.clear_dead(bucket, cell).map(drop)
     }
 
-    /// Puts an entry aside, into free slots or a new bucket; the store that is returned makes it
-    /// exist. [`Op::make_room`] came before it, under the same lock.
+    /// Puts an entry aside, into free slots of the `bucket` that [`Op::make_room`] gave, under the same
+    /// lock, or into a new one; the store that is returned makes it exist.
     pub(crate) fn insertion(
         &mut self,
         dir: Dir,
         key: u64,
+        bucket: Option<Bucket<'v>>,
         name: &[u8],
         target: Target,
     ) -> Result<Store> {
         let volume = self.volume;
         let entry = Entry::new(key, name, target);
-        let place = volume.locate(dir, key)?;
-        if place.bucket != 0 {
-            let bucket = volume.read_bucket(dir, place.bucket)?;
+        if let Some(bucket) = bucket {
             let slot = bucket.room(slots_of(name.len())).ok_or(Errno::NOSPC)?;
             let mask = self.write_entry(bucket.block, slot, &entry)?;
             let value = checked(bucket.occupancy | mask);
             return Ok(Store { at: occupancy_at(bucket.block), value });
         }
+        let place = volume.locate(dir, key)?;
         let block = self.metadata_block()?;
         self.write_bucket(dir, block, &[entry])?;
         self.reshaped.push((dir, 1));
@@ -498,9 +525,9 @@ impl<'v> Op<'v> {
             Some(store) if store.at == at => unchecked(store.value)?,
             _ => hit.bucket.live(hit.cell)?,
         };
-        let left = before & !hit.entry.mask();
+        let left = before & !hit.mask;
         if left == 0 && with.is_none() {
-            match self.take_out(dir, hit.entry.key) {
+            match self.take_out(dir, hit.key) {
                 // The empty bucket stays where it is: no room, or its neighbour is damaged.
                 Err(Errno::NOSPC | Errno::IO) => {}
                 taken => return taken,
@@ -572,8 +599,11 @@ impl<'v> Op<'v> {
     pub(crate) fn count_reshaped(&mut self) -> Result<()> {
         for (dir, delta) in self.reshaped.drain(..) {
             if delta != 0 {
+                self.has_reshaped = true;
                 let identity = self.volume.identity(dir.inode)?;
                 self.volume.adjust_blocks(dir.inode, &identity, delta)?;
+                let node = Node { ino: dir.inode.0, generation: dir.generation };
+                self.volume.forget_attributes(node);
             }
         }
         Ok(())

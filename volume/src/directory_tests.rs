@@ -41,7 +41,7 @@ impl<'v> Tree<'v> {
 
     fn find(&self, name: &[u8]) -> Option<u64> {
         let search = self.volume.search(self.dir, (self.hash)(name), name).expect("a search");
-        search.hit.map(|hit| hit.entry.target.node.ino)
+        search.hit.map(|hit| hit.target.node.ino)
     }
 
     fn insert(&self, name: &[u8], ino: u64) -> Result<(), Errno> {
@@ -54,10 +54,10 @@ impl<'v> Tree<'v> {
         }
         let key = search.vacant.ok_or(Errno::NOSPC)?;
         op.work()?;
-        op.make_room(self.dir, key, slots_of(name.len()))?;
+        let bucket = op.make_room(self.dir, key, slots_of(name.len()), search.bucket)?;
         let target = Target { node: Node { ino, generation: 1 }, kind: Kind::File };
-        let store = op.insertion(self.dir, key, name, target)?;
-        op.commit_lone(&[held], store)?;
+        let store = op.insertion(self.dir, key, bucket, name, target)?;
+        op.commit_lone(&[&held], store)?;
         op.end()
     }
 
@@ -69,7 +69,7 @@ impl<'v> Tree<'v> {
         let hit = search.hit.ok_or(Errno::NOENT)?;
         op.work()?;
         let store = op.removal(self.dir, &hit, None)?;
-        op.commit_lone(&[held], store)?;
+        op.commit_lone(&[&held], store)?;
         op.prune_after(self.dir, &hit, store.value)?;
         op.end()
     }
@@ -213,7 +213,7 @@ fn flipped_bits_are_errors_not_missing_names() {
             for name in &names[..8] {
                 let found = volume.search(tree.dir, (tree.hash)(name), name);
                 if let Ok(search) = found {
-                    let ino = search.hit.map(|hit| hit.entry.target.node.ino);
+                    let ino = search.hit.map(|hit| hit.target.node.ino);
                     assert_eq!(ino, Some(u64::from(name[1]) + 100), "{name:?} {at:x} bit {bit}");
                 }
             }
@@ -234,12 +234,13 @@ fn an_insertion_and_a_removal_share_their_word() {
     let hit =
         volume.search(tree.dir, (tree.hash)(b"old"), b"old").expect("found").hit.expect("hit");
     op.work().expect("work");
-    let target = hit.entry.target;
+    let target = hit.target;
     let key = (tree.hash)(b"new") << 4;
-    let store: Store = op.insertion(tree.dir, key, b"new", target).expect("aside");
+    let bucket = Some(hit.bucket);
+    let store: Store = op.insertion(tree.dir, key, bucket, b"new", target).expect("aside");
     let both = op.removal(tree.dir, &hit, Some(store)).expect("combined");
     assert_eq!(both.at, store.at);
-    op.commit_lone(&[held], both).expect("durable");
+    op.commit_lone(&[&held], both).expect("durable");
     op.end().expect("the end");
     assert_eq!(tree.all().into_iter().collect::<Vec<_>>(), [(b"new".to_vec(), 5)]);
 }

@@ -10,6 +10,7 @@
 //! | unwritten | its own blocks, the rest zeroed, then the mark | the same |
 //! | written, beyond the end | in place | in place |
 //! | written, up to 1 KiB in all | in place, undo-logged | in place |
+//! | written, parts of blocks of one run, up to 16 KiB | in place, old bytes journaled (`brief.rs`) | in place |
 //! | written, blocks | copied to fresh blocks, then the words | in place |
 //! | written, part of a 2 MiB leaf, or mapped | in place, old bytes journaled | in place |
 //! | written, a whole 2 MiB leaf or most of one | a fresh chunk, then its word | in place |
@@ -479,11 +480,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     fn transact(&mut self, words: &Words, sizes: &[Sizing]) -> Result<()> {
         let region = &self.op.volume.region;
         for data in &self.in_place {
-            if data.length <= SMALL {
-                self.op.undo(data.at, data.length)?;
-            } else {
-                self.op.undo_blocks(data.at, data.length)?;
-            }
+            self.op.undo_data(data.at, data.length)?;
         }
         self.op.undo_words(words)?;
         for size in sizes {

@@ -146,6 +146,10 @@ impl FileSystem for Volume {
         Volume::lookup(self.call()?, dir, name)
     }
 
+    fn find_directory(&self, start: Node, names: &[u8]) -> Option<Node> {
+        self.call().ok()?.find_prefix(start, names)
+    }
+
     fn attr(&self, node: Node) -> Result<Attr> {
         self.call()?.attributes(node)
     }

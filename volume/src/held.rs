@@ -102,6 +102,22 @@ impl Volume {
         Ok(Held { inode, identity, commit, current, before })
     }
 
+    /// What this process remembers of a locked inode's attributes becomes what it is now.
+    fn carry_held(&self, held: &Held) -> Result<()> {
+        let &Held { inode, identity, commit, current, .. } = held;
+        let node = Node { ino: inode.0, generation: identity.generation };
+        let odd = self.sequence(inode)?;
+        self.carry_attributes(node, (odd - 1, odd + 1), |attr| {
+            let subdirectories = held.is_directory() && identity.nlink > 0;
+            attr.nlink = if subdirectories { 2 + commit.aux } else { identity.nlink };
+            attr.mode = identity.mode & 0o7777;
+            (attr.uid, attr.gid) = (identity.uid, identity.gid);
+            attr.size = current.size;
+            (attr.mtime, attr.ctime) = (current.mtime, current.ctime);
+        });
+        Ok(())
+    }
+
     /// Reads a locked directory in which names are to change: `ENOENT` if it was removed.
     pub(crate) fn held_directory(&self, node: Node) -> Result<(Held, Dir)> {
         let held = match self.held(node) {
@@ -117,7 +133,7 @@ impl Op<'_> {
     /// Commits all changes of the locked inodes, words and slots in one transaction.
     pub(crate) fn commit_held(
         &mut self,
-        held: &[Held],
+        held: &[&Held],
         words: &[Store],
         slots: &[SlotStore],
     ) -> Result<()> {
@@ -168,7 +184,7 @@ impl Op<'_> {
     }
 
     /// Commits by one word; of the locked inodes only the commit lines may have changed.
-    pub(crate) fn commit_lone(&mut self, held: &[Held], store: Store) -> Result<()> {
+    pub(crate) fn commit_lone(&mut self, held: &[&Held], store: Store) -> Result<()> {
         let volume = self.volume;
         // PERSIST: all new structures that the word publishes.
         let durable = self.fence_unless(Bug::NameBeforeInode);
@@ -185,7 +201,7 @@ impl Op<'_> {
         self.publish_held(held)
     }
 
-    fn publish_held(&mut self, held: &[Held]) -> Result<()> {
+    fn publish_held(&mut self, held: &[&Held]) -> Result<()> {
         self.count_reshaped()?;
         for one in held {
             let (volume, mut current) = (self.volume, one.current);
@@ -195,6 +211,9 @@ impl Op<'_> {
                 current.flags = volume.dirty_flags(one.inode, generation, current.flags)?;
             }
             volume.set_current(one.inode, &current)?;
+            if !self.has_reshaped {
+                volume.carry_held(one)?;
+            }
         }
         Ok(())
     }

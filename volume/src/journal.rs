@@ -6,6 +6,10 @@
 //! 2. fence ([`Op::seal`]): the entries, and all new structures they make way for, are durable;
 //! 3. the changes in place, flushed; fence; 4. the lane's transaction number + 1; flushed; fence.
 //!
+//! Old bytes beyond a few lines are not cut up into entries: they lie in the lane's *annex*, up to 16 KiB
+//! of scratch right before the pool, as far as there is room, or in journal blocks; one entry names them
+//! with their sum.
+//!
 //! A crash before 4 is durable leaves the number as it was: recovery restores the old bytes. After it
 //! the entries are void, because they carry the former number. Locks are held until 4 is durable, so
 //! no two open transactions ever cover the same byte, and lanes can be undone in any order.
@@ -24,6 +28,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes that a checksum of a long range copies at a time: few to clear, enough to go fast.
 const CRC_PIECE: usize = 1536;
+/// Old bytes up to which entries hold them.
+const FEW: u64 = 2 * ENTRY_BYTES as u64;
+/// Old bytes that entries hold where there is no annex.
+const SHORT: u64 = 1024;
 
 /// The header word: number in the low 48 bits, its check above.
 pub(crate) fn header_word(lane: u64, number: u64) -> u64 {
@@ -60,25 +68,153 @@ pub(crate) struct Transaction {
     entries: u64,
     number: u64,
     sealed: bool,
+    /// Bytes of the annex in use.
+    annexed: u64,
 }
 
 impl Transaction {
     pub(crate) fn is_open(&self) -> bool {
         self.entries > 0
     }
-}
 
-impl Op<'_> {
-    /// Records the old bytes of `[offset, offset + length)` (metadata or short data; 48 bytes an entry).
-    /// `ENOSPC` if the lane is full.
-    pub(crate) fn undo(&mut self, offset: u64, length: u64) -> Result<()> {
+    fn append<'v>(
+        &mut self,
+        (volume, lane): (&'v Volume, u64),
+        offset: u64,
+        length: u16,
+        image: [u8; ENTRY_BYTES],
+    ) -> Result<InFlight<'v>> {
+        assert!(!self.sealed, "an undo entry after the seal protects nothing");
+        let region = &volume.region;
+        if self.entries == 0 {
+            let word = region.load64(lane_offset(lane))?;
+            self.number = header_number(lane, word).ok_or(Errno::IO)?;
+        }
+        if self.entries == LANE_ENTRIES {
+            return Err(Errno::NOSPC);
+        }
+        let entry = Entry {
+            transaction: self.number as u32,
+            crc: 0,
+            target: offset | u64::from(length) << 48,
+            image,
+        }
+        .sealed(lane);
+        self.entries += 1;
+        Ok(region.stream(lane_offset(lane) + self.entries * LINE, entry.as_bytes())?)
+    }
+
+    /// Records `length` old bytes in entries.
+    fn undo<'v>(
+        &mut self,
+        place: (&'v Volume, u64),
+        offset: u64,
+        length: u64,
+    ) -> Result<InFlight<'v>> {
+        let region = &place.0.region;
+        let mut flight = region.nothing();
         let mut done = 0;
         while done < length {
             let take = (length - done).min(ENTRY_BYTES as u64);
             let mut image = [0; ENTRY_BYTES];
-            self.volume.region.read(offset + done, &mut image[..take as usize])?;
-            self.append_entry(offset + done, take as u16, image)?;
+            region.read(offset + done, &mut image[..take as usize])?;
+            flight = flight.and(self.append(place, offset + done, take as u16, image)?);
             done += take;
+        }
+        Ok(flight)
+    }
+
+    /// Records `length` old bytes of data in the lane, if they fit there.
+    pub(crate) fn undo_data<'v>(
+        &mut self,
+        place: (&'v Volume, u64),
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<InFlight<'v>>> {
+        let (volume, lane) = place;
+        if length <= FEW || self.annexed + length > volume.annex {
+            let fits = length <= SHORT;
+            return if fits { self.undo(place, offset, length).map(Some) } else { Ok(None) };
+        }
+        let copy = volume.annex(lane) + self.annexed;
+        self.annexed += length.next_multiple_of(LINE);
+        let mut flight = volume.region.nothing();
+        let mut crc = 0;
+        let mut buffer = [0; CRC_PIECE];
+        let mut done = 0;
+        while done < length {
+            let bytes = &mut buffer[..(length - done).min(CRC_PIECE as u64) as usize];
+            let take = bytes.len();
+            volume.region.read_to(offset + done, &UserOut::new(bytes), take)?;
+            crc = crc32c::crc32c_append(crc, bytes);
+            flight = flight.and(volume.region.stream(copy + done, bytes)?);
+            done += take as u64;
+        }
+        let image = saved_image(length, copy, crc);
+        Ok(Some(flight.and(self.append(place, offset, ENTRY_BLOCKS, image)?)))
+    }
+
+    /// PERSIST: the entries, which `saved` stands for, are durable before the first change in place.
+    pub(crate) fn seal(&mut self, saved: InFlight<'_>) {
+        self.sealed = true;
+        if !injected(Bug::ChangeBeforeUndo) {
+            let _ = saved.fence();
+        }
+    }
+
+    /// Ends the transaction: `changes` are the changes in place.
+    pub(crate) fn commit(&mut self, place: (&Volume, u64), changes: InFlight<'_>) -> Result<()> {
+        assert!(self.sealed && self.is_open());
+        if injected(Bug::NumberBeforeChanges) {
+            return self.next_number(place, &inject::forged(&place.0.region));
+        }
+        // PERSIST: the changes must be durable before their undo images become void.
+        let durable = changes.fence();
+        self.next_number(place, &durable)
+    }
+
+    fn next_number(&mut self, (volume, lane): (&Volume, u64), durable: &Durable) -> Result<()> {
+        let word = header_word(lane, self.number + 1);
+        let mut line = [0; LINE as usize];
+        line[..8].copy_from_slice(&word.to_le_bytes());
+        let pending = volume.region.commit_line(lane_offset(lane), &line, durable)?;
+        // PERSIST: the locks may be released only when the commit is durable.
+        if !injected(Bug::NumberNotFenced) {
+            let _ = pending.fence();
+        }
+        *self = Self::default();
+        Ok(())
+    }
+}
+
+/// The image of an entry whose old bytes lie elsewhere.
+fn saved_image(length: u64, place: u64, crc: u32) -> [u8; ENTRY_BYTES] {
+    let mut image = [0; ENTRY_BYTES];
+    image[..8].copy_from_slice(&length.to_le_bytes());
+    image[8..16].copy_from_slice(&place.to_le_bytes());
+    image[16..24].copy_from_slice(&u64::from(crc).to_le_bytes());
+    image
+}
+
+impl<'v> Op<'v> {
+    /// Where its transaction stands.
+    fn place(&self) -> (&'v Volume, u64) {
+        (self.volume, u64::from(self.index()))
+    }
+
+    /// Records the old bytes of `[offset, offset + length)` (metadata; 48 bytes an entry). `ENOSPC` if
+    /// the lane is full.
+    pub(crate) fn undo(&mut self, offset: u64, length: u64) -> Result<()> {
+        let pending = self.transaction.undo(self.place(), offset, length)?;
+        self.pend(pending);
+        Ok(())
+    }
+
+    /// As [`Op::undo`], of data, which may be long.
+    pub(crate) fn undo_data(&mut self, offset: u64, length: u64) -> Result<()> {
+        match self.transaction.undo_data(self.place(), offset, length)? {
+            Some(pending) => self.pend(pending),
+            None => self.undo_blocks(offset, length)?,
         }
         Ok(())
     }
@@ -91,7 +227,7 @@ impl Op<'_> {
     }
 
     /// Records the old bytes of a long range by copying them to journal blocks.
-    pub(crate) fn undo_blocks(&mut self, offset: u64, length: u64) -> Result<()> {
+    fn undo_blocks(&mut self, offset: u64, length: u64) -> Result<()> {
         let volume = self.volume;
         let blocks = length.div_ceil(BLOCK);
         // A few blocks are found anywhere; for more, long runs matter: each takes an entry.
@@ -110,10 +246,7 @@ impl Op<'_> {
             let pending = volume.region.copy(offset + done, block * BLOCK, take)?;
             self.pend(pending);
             let crc = volume.region_crc(offset + done, take)?;
-            let mut image = [0; ENTRY_BYTES];
-            image[..8].copy_from_slice(&take.to_le_bytes());
-            image[8..16].copy_from_slice(&(block * BLOCK).to_le_bytes());
-            image[16..24].copy_from_slice(&u64::from(crc).to_le_bytes());
+            let image = saved_image(take, block * BLOCK, crc);
             self.append_entry(offset + done, ENTRY_BLOCKS, image)?;
             done += take;
         }
@@ -121,26 +254,7 @@ impl Op<'_> {
     }
 
     fn append_entry(&mut self, offset: u64, length: u16, image: [u8; ENTRY_BYTES]) -> Result<()> {
-        assert!(!self.transaction.sealed, "an undo entry after the seal protects nothing");
-        let region = &self.volume.region;
-        let lane = u64::from(self.index());
-        if self.transaction.entries == 0 {
-            let word = region.load64(lane_offset(lane))?;
-            self.transaction.number = header_number(lane, word).ok_or(Errno::IO)?;
-        }
-        if self.transaction.entries == LANE_ENTRIES {
-            return Err(Errno::NOSPC);
-        }
-        let entry = Entry {
-            transaction: self.transaction.number as u32,
-            crc: 0,
-            target: offset | u64::from(length) << 48,
-            image,
-        }
-        .sealed(lane);
-        self.transaction.entries += 1;
-        let at = lane_offset(lane) + self.transaction.entries * LINE;
-        let pending = region.stream(at, entry.as_bytes())?;
+        let pending = self.transaction.append(self.place(), offset, length, image)?;
         self.pend(pending);
         Ok(())
     }
@@ -154,28 +268,7 @@ impl Op<'_> {
 
     /// Ends the transaction: `changes` are the changes in place.
     pub(crate) fn commit(&mut self, changes: InFlight<'_>) -> Result<()> {
-        assert!(self.transaction.sealed && self.transaction.is_open());
-        if injected(Bug::NumberBeforeChanges) {
-            return self.next_number(&inject::forged(&self.volume.region));
-        }
-        // PERSIST: the changes must be durable before their undo images become void.
-        let durable = changes.fence();
-        self.next_number(&durable)
-    }
-
-    fn next_number(&mut self, durable: &Durable) -> Result<()> {
-        let lane = u64::from(self.index());
-        let word = header_word(lane, self.transaction.number + 1);
-        let region = &self.volume.region;
-        let mut line = [0; LINE as usize];
-        line[..8].copy_from_slice(&word.to_le_bytes());
-        let pending = region.commit_line(lane_offset(lane), &line, durable)?;
-        // PERSIST: the locks may be released only when the commit is durable.
-        if !injected(Bug::NumberNotFenced) {
-            let _ = pending.fence();
-        }
-        self.transaction = Transaction::default();
-        Ok(())
+        self.transaction.commit(self.place(), changes)
     }
 
     /// Gives an open transaction up: the old bytes are put back.
@@ -190,6 +283,11 @@ impl Op<'_> {
 }
 
 impl Volume {
+    /// Where a lane's annex begins.
+    fn annex(&self, lane: u64) -> u64 {
+        self.pool() - (u64::from(self.superblock.lanes) - lane) * self.annex
+    }
+
     /// Undoes the lane's open transaction, if any: recovery after a crash or a death, and roll-back.
     /// Idempotent; a second crash in the middle of it is undone by the next call. Gives the number
     /// of entries applied. `EIO` if the lane's header is damaged.

@@ -233,7 +233,9 @@ pub struct Entry {
     pub image: [u8; ENTRY_BYTES],
 }
 
-/// Length mark of an entry whose old bytes lie in journal blocks.
+/// Bytes of a lane's annex at most, in which it keeps old bytes that are too many for its entries.
+pub const ANNEX: u64 = 4 * BLOCK;
+/// Length mark of an entry whose old bytes lie in the annex or in journal blocks.
 pub const ENTRY_BLOCKS: u16 = 0xFFFF;
 
 /// Slots of a directory bucket.

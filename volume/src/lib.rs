@@ -70,6 +70,7 @@ mod new_inode;
 mod op;
 mod owners;
 mod passes;
+mod prefix;
 mod process;
 mod reached;
 mod recall;

@@ -56,6 +56,8 @@ const WAITS: u64 = 4;
 const NEXT: u64 = 0xF_FFFF << 8;
 /// One waiter in the change word.
 pub(crate) const WAITER: u64 = 1 << 32;
+/// Entries of a chain that are looked through without making a list of them.
+const NEAR: u32 = 8;
 /// Chains at most: what an end of a process that has locked looks through.
 const CHAINS_MAX: u64 = 1024;
 
@@ -318,6 +320,55 @@ impl Chain<'_> {
         }
         if change >= WAITER {
             self.wake()?;
+        }
+        Ok(true)
+    }
+
+    /// As [`Chain::set`] where one lock comes that stands apart from the holder's others, or one goes as
+    /// a whole. `false`: it is not so, or somebody refuses it, and nothing has changed.
+    #[inline]
+    pub(crate) fn set_apart(&self, ino: u64, range: &Lock, unlock: bool) -> Result<bool> {
+        let rt = &self.volume.rt;
+        let mut next = self.volume.chain_head(self.at)?;
+        let (mut before, mut gone, mut own) = (None, None, false);
+        for _ in 0..NEAR {
+            let Some(index) = next.checked_sub(1) else { break };
+            if next > rt.layout.lock_count {
+                return Ok(false);
+            }
+            let index = index as u32;
+            let [state, has_ino, holder, start, end, ..] = rt.line(rt.lock_record(index))?;
+            next = next_of(state);
+            if has_ino != ino {
+                continue;
+            }
+            let lock = Lock { holder: Holder(holder), write: state & 0xFF == WRITE, start, end };
+            if lock.holder != range.holder {
+                if !unlock && lock.refuses(range) {
+                    return Ok(false);
+                }
+                if !own {
+                    before = Some(index);
+                }
+                continue;
+            }
+            own = true;
+            if if unlock { lock.overlaps(range) } else { lock.touches(range) } {
+                if !unlock || (start, end) != (range.start, range.end) {
+                    return Ok(false);
+                }
+                gone = Some(index);
+            } else if end < range.start {
+                before = Some(index);
+            }
+        }
+        match (next, unlock, gone) {
+            (0, true, Some(index)) => self.remove(index).and_then(|()| self.wake())?,
+            (0, true, None) => {}
+            (0, false, _) => {
+                self.insert(before, self.volume.claim_lock(self.index)?, ino, range)?;
+            }
+            _ => return Ok(false),
         }
         Ok(true)
     }

@@ -135,17 +135,19 @@ impl Volume {
             return Err(Errno::MLINK);
         }
         op.work()?;
-        op.make_room(at, key, slots_of(name.len()))?;
+        let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
         let node = op.new_inode(new, &parent)?;
-        let store = op.insertion(at, key, name, Target { node, kind: new.kind })?;
+        let target = Target { node, kind: new.kind };
+        let store = op.insertion(at, key, bucket, name, target)?;
         parent.change_entries(1, directories);
         // CRASH: until the entry's word is durable, the new inode is not reachable, so not
         // allocated.
         if directories > 0 {
-            op.commit_held(&[parent], &[store], &[])?;
+            op.commit_held(&[&parent], &[store], &[])?;
         } else {
-            op.commit_lone(&[parent], store)?;
+            op.commit_lone(&[&parent], store)?;
         }
+        op.carry_names(dir, &[(name, Some(target))], false)?;
         op.end()?;
         Ok(node)
     }
@@ -173,14 +175,16 @@ impl Volume {
             return Err(Errno::MLINK);
         }
         op.work()?;
-        op.make_room(at, key, slots_of(name.len()))?;
+        let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
         let kind = child.identity.kind().ok_or(Errno::IO)?;
-        let store = op.insertion(at, key, name, Target { node, kind })?;
+        let target = Target { node, kind };
+        let store = op.insertion(at, key, bucket, name, target)?;
         child.identity.nlink += 1;
         child.identity.flags &= !FLAG_LINKABLE;
         child.touch();
         parent.change_entries(1, 0);
-        op.commit_held(&[parent, child], &[store], &[])?;
+        op.commit_held(&[&parent, &child], &[store], &[])?;
+        op.carry_names(dir, &[(name, Some(target))], false)?;
         op.end()
     }
 
@@ -198,15 +202,15 @@ impl Volume {
         let key = search.vacant.ok_or(Errno::NOSPC)?;
         let mut child = self.held(node)?;
         op.work()?;
-        op.make_room(at, key, slots_of(name.len()))?;
+        let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
         let kind = child.identity.kind().ok_or(Errno::IO)?;
-        let store = op.insertion(at, key, name, Target { node, kind })?;
+        let store = op.insertion(at, key, bucket, name, Target { node, kind })?;
         child.identity.nlink = 1;
         if kind == Kind::Directory {
             (child.identity.parent, child.identity.parent_generation) = (dir.ino, dir.generation);
         }
         parent.change_entries(1, i32::from(kind == Kind::Directory));
-        op.commit_held(&[parent, child], &[store], &[])?;
+        op.commit_held(&[&parent, &child], &[store], &[])?;
         op.end()?;
         Ok(true)
     }
@@ -219,7 +223,7 @@ impl Volume {
         target: Target,
     ) -> Result<Option<Hit<'_>>> {
         let hit = self.search(dir, self.name_hash(name), name)?.hit;
-        Ok(hit.filter(|hit| hit.entry.target == target))
+        Ok(hit.filter(|hit| hit.target == target))
     }
 
     /// Reads a locked inode to which an entry leads: if it is another object, the entry is damaged.
@@ -240,11 +244,11 @@ impl Volume {
             if !op.lock_found(&[self.inode_of(dir)?, self.inode(target.node.ino)?])? {
                 continue;
             }
-            let (parent, at) = self.held_directory(dir)?;
+            let (mut parent, at) = self.held_directory(dir)?;
             if let Some(hit) = self.find_again(at, name, target)? {
-                let child = self.held_target(target)?;
+                let mut child = self.held_target(target)?;
                 op.work()?;
-                op.unlink_locked(parent, child, &hit)?;
+                op.unlink_locked((&mut parent, dir, name), &mut child, &hit)?;
                 return op.end();
             }
         }
@@ -274,7 +278,8 @@ impl Volume {
             parent.change_entries(-1, -1);
             child.identity.nlink = 0;
             child.touch();
-            op.commit_held(&[parent, child], &[store], &[])?;
+            op.commit_held(&[&parent, &child], &[store], &[])?;
+            op.carry_names(dir, &[(name, None)], true)?;
             op.drop_if_closed(&child)?;
             op.prune_after(at, &hit, store.value)?;
             return op.end();
@@ -335,8 +340,27 @@ impl Op<'_> {
         }
     }
 
-    /// Takes the entry at `hit` from the locked `parent`, and a name from the locked `child`.
-    fn unlink_locked(&mut self, mut parent: Held, mut child: Held, hit: &Hit<'_>) -> Result<()> {
+    /// Notes what names mean from now on, after the commit that changed them
+    /// ([`Volume::carry_names`]).
+    pub(crate) fn carry_names(
+        &self,
+        dir: Node,
+        changed: &[(&[u8], Option<Target>)],
+        takes: bool,
+    ) -> Result<()> {
+        let odd = self.volume.sequence(self.volume.inode(dir.ino)?)?;
+        self.volume.carry_names(dir, (odd - 1, odd + 1), changed, takes);
+        Ok(())
+    }
+
+    /// Takes the entry at `hit`, that of a name in the locked `parent`, and a name from the locked
+    /// `child`.
+    fn unlink_locked(
+        &mut self,
+        (parent, dir, name): (&mut Held, Node, &[u8]),
+        child: &mut Held,
+        hit: &Hit<'_>,
+    ) -> Result<()> {
         let volume = self.volume;
         let at = parent.directory()?;
         let store = self.removal(at, hit, None)?;
@@ -346,12 +370,14 @@ impl Op<'_> {
                 volume.allow_opens(child.inode)?;
                 return Err(error);
             }
+            self.carry_names(dir, &[(name, None)], false)?;
             volume.drop_unlinked(self, child.inode, &child.identity)?;
         } else {
             child.identity.nlink = child.identity.nlink.saturating_sub(1);
             child.touch();
             self.commit_held(&[parent, child], &[store], &[])?;
-            self.drop_if_closed(&child)?;
+            self.carry_names(dir, &[(name, None)], false)?;
+            self.drop_if_closed(child)?;
         }
         self.prune_after(at, hit, store.value)
     }
@@ -371,7 +397,7 @@ impl Op<'_> {
         if left != checked(0) {
             return Ok(());
         }
-        match self.prune(dir, hit.entry.key) {
+        match self.prune(dir, hit.key) {
             // An empty bucket stays where it is: no room, or its neighbour is damaged.
             Err(Errno::NOSPC | Errno::IO) => Ok(()),
             other => other,

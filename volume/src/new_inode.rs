@@ -14,7 +14,7 @@ use crate::op::Op;
 use crate::volume::{Volume, now};
 use crate::word::{Key, Word};
 use rustix::io::Errno;
-use vfs::{Kind, NewNode, Node};
+use vfs::{Attr, Kind, NewNode, Node};
 use zerocopy::IntoBytes;
 
 /// Longest target inside the inode.
@@ -27,6 +27,27 @@ impl Volume {
     fn fresh_generation(&self) -> Result<u32> {
         let count = self.rt.add(HEADER_GENERATION, 1)? as u32;
         Ok((count.wrapping_add(1) ^ self.epoch.wrapping_mul(0x9E37_79B9)).max(1))
+    }
+
+    /// Remembers the attributes of a new, empty file.
+    fn enter_new(&self, inode: Inode, identity: &Identity) -> Result<()> {
+        let attr = Attr {
+            node: Node { ino: inode.0, generation: identity.generation },
+            kind: Kind::File,
+            mode: identity.mode & 0o7777,
+            nlink: identity.nlink,
+            uid: identity.uid,
+            gid: identity.gid,
+            rdev: libc::makedev(identity.rdev_major, identity.rdev_minor),
+            size: 0,
+            blocks: 0,
+            atime: 0,
+            mtime: identity.ctime,
+            ctime: identity.ctime,
+            btime: identity.btime,
+        };
+        self.enter_attributes(&attr, self.sequence(inode)?);
+        Ok(())
     }
 
     /// Copies a symlink's target to `out`, up to its length; gives the target's whole length.
@@ -149,6 +170,9 @@ impl Op<'_> {
         volume.prepare_volatile(inode, &(identity, commit))?;
         let stored = volume.region.stream(inode.offset(), &image)?;
         self.pend(stored);
+        if new.kind == Kind::File {
+            volume.enter_new(inode, &identity)?;
+        }
         Ok(Node { ino: inode.0, generation })
     }
 

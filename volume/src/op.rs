@@ -63,6 +63,8 @@ pub(crate) struct Op<'v> {
     settled: Vec<(u64, u64)>,
     /// Directories whose number of blocks changes with the next commit, and by how much.
     pub(crate) reshaped: Vec<(Dir, i64)>,
+    /// There were such directories, and their count has moved.
+    pub(crate) has_reshaped: bool,
     ended: bool,
 }
 
@@ -156,6 +158,7 @@ impl Volume {
             freed_inodes: SmallVec::new(),
             settled: Vec::new(),
             reshaped: Vec::new(),
+            has_reshaped: false,
             ended: false,
         })
     }

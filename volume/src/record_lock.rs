@@ -105,7 +105,7 @@ impl Volume {
         let wanted = Lock { holder, write, start: lock.start, end: lock.end };
         loop {
             let chain = self.chain(ino)?;
-            if chain.set_alone(ino, &wanted, unlock)? {
+            if chain.set_alone(ino, &wanted, unlock)? || chain.set_apart(ino, &wanted, unlock)? {
                 return Ok(());
             }
             let all = chain.locks(ino)?;

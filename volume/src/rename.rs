@@ -42,6 +42,10 @@ impl Party {
         }
     }
 
+    fn all(&self) -> SmallVec<[&Held; 4]> {
+        self.0.iter().collect()
+    }
+
     fn get(&mut self, node: Node) -> Result<&mut Held> {
         self.0.iter_mut().find(|one| one.inode == Inode(node.ino)).ok_or(Errno::IO)
     }
@@ -203,10 +207,14 @@ impl Volume {
     /// Reads everything again under the locks; `None` if a name means something else by now.
     fn find_for_rename(&self, request: &Request<'_>) -> Result<Option<Found<'_>>> {
         let (from_held, from_at) = self.held_directory(request.from_dir)?;
-        let (to_held, to_at) = self.held_directory(request.to_dir)?;
+        let (to_held, to_at) = if request.to_dir == request.from_dir {
+            (from_held, from_at)
+        } else {
+            self.held_directory(request.to_dir)?
+        };
         let source_hit = self.find_again(from_at, request.from, request.source)?;
         let target_search = self.search(to_at, self.name_hash(request.to), request.to)?;
-        let meant = target_search.hit.as_ref().map(|hit| hit.entry.target);
+        let meant = target_search.hit.as_ref().map(|hit| hit.target);
         let Some(source_hit) = source_hit.filter(|_| meant == request.target) else {
             return Ok(None);
         };
@@ -231,8 +239,9 @@ impl Volume {
 }
 
 /// The change that lets the entry at `hit` lead to another target.
-fn retarget(hit: &Hit<'_>, target: Target) -> SlotStore {
-    (slot_at(hit.bucket.block, hit.entry.slot), hit.entry.retargeted(target))
+fn retarget(volume: &Volume, hit: &Hit<'_>, target: Target) -> Result<SlotStore> {
+    let entry = volume.read_entry(&hit.bucket, hit.slot)?;
+    Ok((slot_at(hit.bucket.block, hit.slot), entry.retargeted(target)))
 }
 
 /// Gives a moved inode its new parent, if it is a directory.
@@ -246,26 +255,29 @@ fn settle_in(party: &mut Party, moved: Node, parent: Node) -> Result<()> {
     Ok(())
 }
 
-impl Op<'_> {
+impl<'v> Op<'v> {
     fn move_name(
         &mut self,
         request: &Request<'_>,
         target: Option<Target>,
-        found: Found<'_>,
+        found: Found<'v>,
     ) -> Result<()> {
         let volume = self.volume;
         let Found { mut party, from_at, to_at, mut source_hit, target_search } = found;
         let mut words: SmallVec<[Store; 2]> = SmallVec::new();
         let mut slots: SmallVec<[SlotStore; 1]> = SmallVec::new();
         if let Some(hit) = &target_search.hit {
-            slots.push(retarget(hit, request.source));
+            slots.push(retarget(volume, hit, request.source)?);
         } else {
             let key = target_search.vacant.ok_or(Errno::NOSPC)?;
-            self.make_room(to_at, key, slots_of(request.to.len()))?;
-            // Making room may have moved the old entry to another bucket.
-            let again = volume.find_again(from_at, request.from, request.source)?;
-            source_hit = again.ok_or(Errno::IO)?;
-            words.push(self.insertion(to_at, key, request.to, request.source)?);
+            let known = target_search.bucket;
+            let bucket = self.make_room(to_at, key, slots_of(request.to.len()), known)?;
+            if known.is_none() || bucket != known {
+                // Making room may have moved the old entry to another bucket.
+                let again = volume.find_again(from_at, request.from, request.source)?;
+                source_hit = again.ok_or(Errno::IO)?;
+            }
+            words.push(self.insertion(to_at, key, bucket, request.to, request.source)?);
         }
         let with = words.first().copied().filter(|_| from_at == to_at);
         let removal = self.removal(from_at, &source_hit, with)?;
@@ -288,7 +300,8 @@ impl Op<'_> {
             held.identity.nlink = if held.is_directory() { 0 } else { left };
             held.touch();
         }
-        self.commit_held(&party.0, &words, &slots)?;
+        self.commit_held(&party.all(), &words, &slots)?;
+        self.carry_renamed(request, None)?;
         if let Some(target) = target {
             self.drop_if_closed(party.get(target.node)?)?;
         }
@@ -298,12 +311,28 @@ impl Op<'_> {
     fn exchange(&mut self, request: &Request<'_>, target: Target, found: Found<'_>) -> Result<()> {
         let Found { mut party, source_hit, target_search, .. } = found;
         let target_hit = target_search.hit.ok_or(Errno::IO)?;
-        let slots = [retarget(&source_hit, target), retarget(&target_hit, request.source)];
+        let volume = self.volume;
+        let slots = [
+            retarget(volume, &source_hit, target)?,
+            retarget(volume, &target_hit, request.source)?,
+        ];
         let gained = i32::from(request.source_is_dir()) - i32::from(request.target_is_dir());
         party.get(request.from_dir)?.change_entries(0, -gained);
         party.get(request.to_dir)?.change_entries(0, gained);
         settle_in(&mut party, request.source.node, request.to_dir)?;
         settle_in(&mut party, target.node, request.from_dir)?;
-        self.commit_held(&party.0, &[], &slots)
+        self.commit_held(&party.all(), &[], &slots)?;
+        self.carry_renamed(request, Some(target))
+    }
+
+    /// Notes what the names mean from now on; the old one means `left`.
+    fn carry_renamed(&self, request: &Request<'_>, left: Option<Target>) -> Result<()> {
+        let changed = [(request.from, left), (request.to, Some(request.source))];
+        let takes = request.source_is_dir() || request.target_is_dir();
+        if request.from_dir == request.to_dir {
+            return self.carry_names(request.from_dir, &changed, takes);
+        }
+        self.carry_names(request.from_dir, &changed[..1], takes)?;
+        self.carry_names(request.to_dir, &changed[1..], takes)
     }
 }

@@ -12,10 +12,10 @@ use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::journal::{header_word, lane_offset};
 use crate::layout::{
-    BLOCK, CHUNK, COMMIT, COMPAT_KNOWN, Commit, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR, IDENTITY,
-    INCOMPAT_KNOWN, INODE, INODE_EXTENT, Identity, LANE, LANES, LINE, MAGIC, RO_COMPAT_KNOWN,
-    STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, State, Superblock, VERSION, VOLUME_MIN,
-    checksum,
+    ANNEX, BLOCK, CHUNK, COMMIT, COMPAT_KNOWN, Commit, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR,
+    IDENTITY, INCOMPAT_KNOWN, INODE, INODE_EXTENT, Identity, LANE, LANES, LINE, MAGIC,
+    RO_COMPAT_KNOWN, STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, State, Superblock, VERSION,
+    VOLUME_MIN, checksum,
 };
 use crate::volume::{Volume, now};
 use pmem::Region;
@@ -326,6 +326,9 @@ fn identity_words(seed: Option<u64>) -> Result<[u64; 5], Errno> {
     Ok(words)
 }
 
+/// Bytes of a volume from which on the lanes' annexes are made room for.
+const WORTH_ANNEXES: u64 = 512 << 20;
+
 /// Plans the layout of a volume in a region of `size` bytes.
 fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, VolumeError> {
     let invalid = |found: String, advice: &str| {
@@ -344,7 +347,9 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
     let chunks_max = (size / CHUNK).saturating_mul(GROWTH_FACTOR);
     let runtime = LANES + lanes * LANE;
     let layout = crate::layout::RuntimeLayout::new(lanes, tables, chunks_max);
-    let pool = (runtime + layout.length).next_multiple_of(CHUNK);
+    // The lanes' annexes share what is left before the pool, and get a chunk where that is little.
+    let annexes = if size >= WORTH_ANNEXES { lanes * ANNEX } else { 0 };
+    let pool = (runtime + layout.length + annexes).next_multiple_of(CHUNK);
     let chunks = size.saturating_sub(pool) / CHUNK;
     if chunks < 2 {
         return invalid(format!("{size} bytes leave no room for data"), "give a larger --size");

@@ -1,7 +1,7 @@
 //! A volume as one process sees it: the mapped region, the decoded superblock, the runtime, and
 //! this process's place in it.
 
-use crate::layout::{BLOCK, CHUNK, RuntimeLayout, Superblock};
+use crate::layout::{ANNEX, BLOCK, CHUNK, RuntimeLayout, Superblock};
 use crate::liveness::Liveness;
 use crate::process::Local;
 use crate::runtime::Runtime;
@@ -27,6 +27,8 @@ pub struct Volume {
     slot_generation: AtomicU32,
     /// Bytes in use; grows.
     size: AtomicU64,
+    /// Bytes of a lane's annex.
+    pub(crate) annex: u64,
     /// What only this process knows.
     pub(crate) local: Local,
 }
@@ -46,8 +48,12 @@ impl Volume {
     pub(crate) fn assemble(parts: Parts) -> Self {
         let layout = Self::runtime_layout(&parts.superblock);
         let rt = Runtime::new(Arc::clone(&parts.region), parts.superblock.runtime, layout);
+        let sb = &parts.superblock;
+        let spare = sb.pool - (sb.runtime + sb.runtime_length);
+        let annex = (spare / u64::from(sb.lanes)).min(ANNEX) / BLOCK * BLOCK;
         Self {
             rt,
+            annex,
             size: AtomicU64::new(parts.superblock.size),
             region: parts.region,
             superblock: parts.superblock,

@@ -255,7 +255,7 @@ impl Op<'_> {
         }
         held.touch();
         let store = Store { at: held.inode.at(XATTR_WORD), value };
-        self.commit_held(&[*held], &[store], &[])?;
+        self.commit_held(&[held], &[store], &[])?;
         if let Some((block, image)) = late {
             let stored = self.volume.region.stream(block * BLOCK, &image)?;
             self.pend(stored);

@@ -1,0 +1,96 @@
+//! What this process remembers: directories that were reached by several names in a row.
+//!
+//! Most paths that a program uses begin as others do. An entry holds such a beginning, the directory
+//! to which it leads, and the sequence numbers of all directories on the way: it is right as long as
+//! the names of directories in each of them stand ([`Volume::subdirectories_stand`]), mostly one load
+//! for each.
+//!
+//! Locks: none. Persistence: none.
+
+use crate::bucket::Target;
+use crate::cache::{Entry, Table, mix};
+use crate::volume::Volume;
+use smallvec::SmallVec;
+use vfs::{Kind, Node};
+
+/// Words of an entry beside its version.
+const WORDS: usize = 47;
+/// Words that tell the start, the target, and the lengths.
+const HEAD: usize = 5;
+/// Longest text, words.
+const TEXT: usize = 18;
+/// Directories on the way, at most: two words each.
+const DIRS: usize = (WORDS - HEAD - TEXT) / 2;
+/// Entries: few pages, as in `cache.rs`.
+const ENTRIES: usize = 64;
+
+static PREFIXES: Table<ENTRIES, WORDS> = Table([const { Entry::new() }; ENTRIES]);
+
+/// A text, padded with zeros; `None` if it is too long to be remembered.
+#[inline]
+fn padded(text: &[u8]) -> Option<[u64; TEXT]> {
+    let mut bytes = [0; TEXT * 8];
+    bytes.get_mut(..text.len())?.copy_from_slice(text);
+    Some(zerocopy::transmute!(bytes))
+}
+
+impl Volume {
+    /// The directory that `text` leads to from `start` by plain names, each of a directory. `None` says
+    /// nothing.
+    pub(crate) fn find_prefix(&self, start: Node, text: &[u8]) -> Option<Node> {
+        let words = padded(text)?;
+        let used = &words[..text.len().div_ceil(8)];
+        let head = self.head(start);
+        let entry = PREFIXES.entry(mix(&[start.ino, mix(used)]));
+        if let Some(found) = entry.get(head)
+            && found[4] >> 32 == text.len() as u64
+            && found[HEAD..HEAD + TEXT] == words
+            && self.way_stands(&found)
+        {
+            return Some(Node { ino: found[2], generation: found[3] as u32 });
+        }
+        let (end, way) = self.walk_prefix(start, text)?;
+        let mut fresh = [0; WORDS];
+        [fresh[0], fresh[1]] = head;
+        (fresh[2], fresh[3]) = (end.ino, u64::from(end.generation));
+        fresh[4] = (text.len() as u64) << 32 | way.len() as u64;
+        fresh[HEAD..HEAD + TEXT].copy_from_slice(&words);
+        for (index, (ino, sequence)) in way.into_iter().enumerate() {
+            fresh[HEAD + TEXT + index * 2] = ino;
+            fresh[HEAD + TEXT + index * 2 + 1] = sequence;
+        }
+        entry.put(&fresh, || self.way_stands(&fresh));
+        Some(end)
+    }
+
+    /// Whether the names stand in every directory on the way.
+    #[inline]
+    fn way_stands(&self, words: &[u64; WORDS]) -> bool {
+        let count = (words[4] as u32 as usize).min(DIRS);
+        let way = words[HEAD + TEXT..].chunks_exact(2).take(count);
+        way.into_iter().all(|dir| self.subdirectories_stand([words[0], dir[0]], dir[1]))
+    }
+
+    /// Walks the text, name by name; also gives the directories passed, with the sequence numbers under
+    /// which they were.
+    fn walk_prefix(
+        &self,
+        start: Node,
+        text: &[u8],
+    ) -> Option<(Node, SmallVec<[(u64, u64); DIRS]>)> {
+        let mut way = SmallVec::new();
+        let mut dir = start;
+        for name in text.split(|&byte| byte == b'/') {
+            let special = matches!(name, b"" | b"." | b"..");
+            if special || way.len() == DIRS {
+                return None;
+            }
+            way.push((dir.ino, self.sequence_of(dir)));
+            let Ok(Target { node, kind: Kind::Directory }) = self.lookup_target(dir, name) else {
+                return None;
+            };
+            dir = node;
+        }
+        Some((dir, way))
+    }
+}

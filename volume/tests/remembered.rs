@@ -1,0 +1,127 @@
+//! What a process remembers of names, attributes and ways is what is there, whoever changes it.
+//!
+//! Two attachments change one tree in turns, by runs of calls of one of them and of both, and each is
+//! asked for everything after every call. What is there is read from the directories themselves.
+
+mod common;
+
+use common::Place;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use vfs::{Attr, FileSystem, Kind, NewNode, Node, RenameFlags, SetAttr};
+use volume::Volume;
+
+const NAMES: [&[u8]; 4] = [b"a", b"bb", b"ccc", b"dddd"];
+
+/// A small generator (xorshift): the same seed gives the same run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % limit
+    }
+}
+
+fn entries(volume: &Volume, dir: Node) -> BTreeMap<Vec<u8>, (u64, Kind)> {
+    let mut found = BTreeMap::new();
+    let told = volume.read_dir(dir, 0, &mut |entry| {
+        found.insert(entry.name.to_vec(), (entry.ino, entry.kind));
+        true
+    });
+    assert!(matches!(told, Ok(()) | Err(Errno::STALE | Errno::NOENT)), "{told:?}");
+    found
+}
+
+/// Every directory that is reached now, the root first.
+fn directories(volume: &Volume) -> Vec<(Vec<u8>, Node)> {
+    let mut all = vec![(Vec::new(), volume.root())];
+    let mut at = 0;
+    while at < all.len() {
+        let (path, dir) = all[at].clone();
+        for (name, (ino, kind)) in entries(volume, dir) {
+            if kind == Kind::Directory && !matches!(name.as_slice(), b"." | b"..") {
+                let node = volume.lookup(dir, &name).expect("a directory");
+                assert_eq!(node.ino, ino);
+                let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
+                all.push(([path.as_slice(), slash, &name].concat(), node));
+            }
+        }
+        at += 1;
+    }
+    all
+}
+
+fn told(attr: Attr) -> Attr {
+    Attr { atime: 0, ..attr }
+}
+
+/// Both see what is there.
+fn check(volumes: [&Volume; 2], ways: &[Vec<u8>]) {
+    let all = directories(volumes[0]);
+    for (_, dir) in &all {
+        let there = entries(volumes[1], *dir);
+        for name in NAMES {
+            let expected = there.get(name).map(|found| found.0).ok_or(Errno::NOENT);
+            let found = volumes.map(|volume| volume.lookup(*dir, name));
+            assert_eq!(found[0].map(|node| node.ino), expected);
+            assert_eq!(found[0], found[1]);
+            if let Ok(node) = found[0] {
+                let attrs = volumes.map(|volume| volume.attr(node).map(told));
+                assert_eq!(attrs[0], attrs[1]);
+                assert_eq!(attrs[0].map(|attr| attr.node), Ok(node));
+            }
+        }
+        let attrs = volumes.map(|volume| volume.attr(*dir).map(told));
+        assert_eq!(attrs[0], attrs[1]);
+        // The names, and the length that the directory tells.
+        assert_eq!(attrs[0].map(|attr| attr.size), Ok(there.len() as u64 - 2));
+    }
+    for way in ways {
+        let there = all.iter().find(|(path, _)| path == way).map(|(_, node)| *node);
+        for volume in volumes {
+            assert_eq!(volume.find_directory(volume.root(), way), there, "{way:?}");
+        }
+    }
+}
+
+fn change(volume: &Volume, dirs: &[(Vec<u8>, Node)], random: &mut Random) {
+    let dir = dirs[random.below(dirs.len())].1;
+    let to = dirs[random.below(dirs.len())].1;
+    let (name, other) = (NAMES[random.below(4)], NAMES[random.below(4)]);
+    let new = |kind| NewNode { kind, mode: 0o755, uid: 1, gid: 2, rdev: 0, target: b"" };
+    let _ = match random.below(12) {
+        0..2 => volume.create(dir, name, &new(Kind::File)).map(drop),
+        2..4 => volume.create(dir, name, &new(Kind::Directory)).map(drop),
+        4 => volume.unlink(dir, name),
+        5 => volume.remove_dir(dir, name),
+        6..9 => volume.rename(dir, name, to, other, RenameFlags(0)),
+        9 => volume.rename(dir, name, to, other, RenameFlags(libc::RENAME_EXCHANGE)),
+        10 => volume.lookup(dir, name).and_then(|node| volume.link(node, to, other)),
+        _ => volume.set_attr(dir, &SetAttr { mode: Some(0o700), ..SetAttr::default() }),
+    };
+}
+
+#[test]
+fn what_is_remembered_is_what_is_there() {
+    let place = Place::formatted("remembered");
+    let (first, second) = (place.attach(), place.attach());
+    let mut random = Random(0x5EED_0123);
+    let mut ways: Vec<Vec<u8>> = NAMES.map(<[u8]>::to_vec).to_vec();
+    for name in NAMES {
+        for other in NAMES {
+            ways.push([name, b"/", other].concat());
+        }
+    }
+    for run in 0..150 {
+        for _ in 0..1 + random.below(8) {
+            let volume = if run % 3 == 0 || random.below(4) > 0 { &first } else { &second };
+            change(volume, &directories(volume), &mut random);
+            check([&first, &second], &ways);
+        }
+    }
+    first.detach().expect("detached");
+    second.detach().expect("detached");
+}
