@@ -199,14 +199,14 @@ impl Volume {
         base: impl FnOnce([u64; 2]) -> u64,
     ) -> bool {
         let Ok(now) = self.sequence(Inode(head[1])) else { return false };
-        let own = || self.own_since(head, now).is_some_and(|since| base(since) <= sequence);
+        let own = || Self::own_since(head, now).is_some_and(|since| base(since) <= sequence);
         now & 1 == 0 && (now == sequence || sequence < now && own())
     }
 
     /// The number from which on every move of this directory was this process's own, and the one from
     /// which on none of them took a directory's name, if that goes up to `now`.
     #[inline]
-    fn own_since(&self, head: [u64; 2], now: u64) -> Option<[u64; 2]> {
+    fn own_since(head: [u64; 2], now: u64) -> Option<[u64; 2]> {
         let words = OWN.entry(mix(&[head[1]])).get([instance(head), head[1]])?;
         (words[2] == now).then_some([words[3], words[4]])
     }
@@ -260,7 +260,7 @@ impl Volume {
             }
         }
         let head = self.head(dir);
-        let since = self.own_since(head, before).unwrap_or([before; 2]);
+        let since = Self::own_since(head, before).unwrap_or([before; 2]);
         let mut words = [0; WORDS];
         // The numbers alone tell this object from others that had the inode.
         [words[0], words[1]] = [instance(head), dir.ino];
@@ -307,7 +307,7 @@ impl Volume {
     }
 
     /// Forgets a node's attributes: whoever enters them meanwhile read them before.
-    pub(crate) fn forget_attributes(&self, node: Node) {
+    pub(crate) fn forget_attributes(node: Node) {
         ATTRIBUTES.entry(mix(&[node.ino])).put(&[0; WORDS], || true);
     }
 

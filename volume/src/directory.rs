@@ -603,7 +603,7 @@ impl<'v> Op<'v> {
                 let identity = self.volume.identity(dir.inode)?;
                 self.volume.adjust_blocks(dir.inode, &identity, delta)?;
                 let node = Node { ino: dir.inode.0, generation: dir.generation };
-                self.volume.forget_attributes(node);
+                Volume::forget_attributes(node);
             }
         }
         Ok(())

@@ -26,6 +26,9 @@ const ENTRIES: usize = 64;
 
 static PREFIXES: Table<ENTRIES, WORDS> = Table([const { Entry::new() }; ENTRIES]);
 
+/// Directories passed: inode and sequence number.
+type Way = SmallVec<[(u64, u64); DIRS]>;
+
 /// A text, padded with zeros; `None` if it is too long to be remembered.
 #[inline]
 fn padded(text: &[u8]) -> Option<[u64; TEXT]> {
@@ -73,11 +76,7 @@ impl Volume {
 
     /// Walks the text, name by name; also gives the directories passed, with the sequence numbers under
     /// which they were.
-    fn walk_prefix(
-        &self,
-        start: Node,
-        text: &[u8],
-    ) -> Option<(Node, SmallVec<[(u64, u64); DIRS]>)> {
+    fn walk_prefix(&self, start: Node, text: &[u8]) -> Option<(Node, Way)> {
         let mut way = SmallVec::new();
         let mut dir = start;
         for name in text.split(|&byte| byte == b'/') {

@@ -116,7 +116,7 @@ fn what_is_remembered_is_what_is_there() {
         }
     }
     for run in 0..150 {
-        for _ in 0..1 + random.below(8) {
+        for _ in 0..=random.below(8) {
             let volume = if run % 3 == 0 || random.below(4) > 0 { &first } else { &second };
             change(volume, &directories(volume), &mut random);
             check([&first, &second], &ways);
