@@ -145,12 +145,14 @@ static void sockets(int file) {
     struct other other = {.fd = pair[1], .full = 20000};
     SAY(lseek(file, 0, SEEK_SET));
     start(&other);
-    long total = 0, sent;
+    // In how many pieces depends on when the signals come.
+    long total = 0, sent, exact = 1;
     while ((sent = sendfile(pair[0], file, NULL, FILE_BYTES)) > 0 && total < 10000000) {
         total += sent;
-        SAY(lseek(file, 0, SEEK_CUR) == sent);
+        exact &= lseek(file, 0, SEEK_CUR) == sent;
         lseek(file, 0, SEEK_SET);
     }
+    SAY(exact);
     SAY(sent);
     SAY(lseek(file, 0, SEEK_CUR));
     end(&other);
