@@ -73,7 +73,8 @@ fn a_mapped_file_stays_where_it_is_until_it_is_closed() {
     let map = solera(["map", "--json", &outside]).json();
     assert_eq!(map["huge_bytes"], 4 << 20, "its last close made it whole: {map}");
     let sum = format!(
-        "for n in $(seq 64); do head -c 65536 /dev/zero | tr '\\0' \"\\\\$(printf %o $n)\"; done | cmp - {inside}"
+        "for n in $(seq 64); do head -c 65536 /dev/zero | tr '\\0' \"\\\\$(printf %o $n)\"; done | \
+         cmp - {inside}"
     );
     shell(&volume, &at, &sum).ok();
     solera(["fsck", &volume]).ok();

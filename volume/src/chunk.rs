@@ -8,7 +8,7 @@
 //! | 10 | room: extents that may have a free slot (a hint) | anyone |
 //! | 11 | busy: the bit is a token; who has set it may allocate in, make or drop that extent | its holder |
 //! | 12 | free blocks (a hint, exact when nobody allocates) | anyone, by addition |
-//! | 13 | of metadata: longest run of free blocks (a hint, rarely too low) | who clears bits, or looked in vain |
+//! | 13 | of metadata: longest run of free blocks (a hint) | who clears bits, or looked in vain |
 //!
 //! No locks. The bitmap alone decides who owns a block; the rest is policy. Invariants, when nothing is
 //! in flight: kind is free exactly if the bitmap is empty; the counters equal the bitmaps. Whoever claims

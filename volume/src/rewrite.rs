@@ -45,10 +45,9 @@ type Runs = SmallVec<[Run; 8]>;
 
 impl Volume {
     /// Moves what a regular file has of 2 MiB and more into whole aligned chunks, and gathers the rest.
-    /// `each` is told how many parts of the file are done, of how many, and
-    /// stops it by `false`. Gives the bytes moved. `EBUSY`: some process has mapped it; `ENOSPC`: there is no free
-    /// chunk (any more), what was moved stays so; `EISDIR`, `EINVAL` (not a regular file), `ESTALE`,
-    /// `EIO`, `EROFS`.
+    /// `each` is told how many parts of the file are done, of how many, and stops it by `false`. Gives
+    /// the bytes moved. `EBUSY`: some process has mapped it; `ENOSPC`: there is no free chunk (any more),
+    /// what was moved stays so; `EISDIR`, `EINVAL` (not a regular file), `ESTALE`, `EIO`, `EROFS`.
     pub fn rewrite(&self, node: Node, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64> {
         self.rewrite_parts(node, u64::MAX, 2, each)
     }
