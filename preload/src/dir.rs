@@ -120,7 +120,7 @@ fn entries(
     desc: Desc,
     to: Bytes,
     room: usize,
-    too_small: Errno,
+    (form, too_small): (Form, Errno),
 ) -> Result<isize, Errno> {
     let position = process.fs.seek(desc, 0, Whence::Current)? as i64;
     let mut buffer = Vec::with_capacity(room);
@@ -132,21 +132,56 @@ fn entries(
             return Err(too_small);
         }
     }
+    if form == Form::Old {
+        make_old(&mut buffer);
+    }
     to.put(&buffer)?;
     process.fs.seek(desc, last, Whence::Set)?;
     Ok(buffer.len() as isize)
 }
 
+/// How entries are laid out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As `getdents64` has them.
+    Wide,
+    /// As `getdents`: as long, but the kind stands in the last byte.
+    Old,
+}
+
+/// Turns entries into the old form.
+fn make_old(entries: &mut [u8]) {
+    let mut rest = entries;
+    while rest.len() > NAME_AT {
+        let length = usize::from(u16::from_ne_bytes([rest[16], rest[17]])).max(NAME_AT);
+        let (entry, others) = rest.split_at_mut(length);
+        entry[NAME_AT - 1..].rotate_left(1);
+        rest = others;
+    }
+}
+
 /// `getdents64`: as many entries as fit into `len` bytes.
-fn read_entries(process: &Process, desc: Desc, to: Bytes, len: usize) -> Result<isize, Errno> {
+fn read_entries(
+    process: &Process,
+    desc: Desc,
+    (to, len): (Bytes, usize),
+    form: Form,
+) -> Result<isize, Errno> {
     let (node, _) = process.fs.describe(desc)?;
     paths::require_directory(&process.fs.attr(node)?)?;
     let room = len.min(BUFFER_BYTES);
-    match entries(process, desc, to, room, Errno::INVAL) {
+    match entries(process, desc, to, room, (form, Errno::INVAL)) {
         // As many as fit before the first byte that cannot be written.
-        Err(Errno::FAULT) => entries(process, desc, to, to.sink(room).touch(), Errno::FAULT),
+        Err(Errno::FAULT) => {
+            entries(process, desc, to, to.sink(room).touch(), (form, Errno::FAULT))
+        }
         told => told,
     }
+}
+
+/// The system call that `getdents64` replaced.
+pub fn read_old_entries(process: &Process, fd: c_int, to: Bytes, len: usize) -> Served<isize> {
+    Ok(read_entries(process, ours(fd)?, (to, len), Form::Old)?)
 }
 
 impl Stream {
@@ -251,13 +286,13 @@ interpose! {
         Ok(dir.ours()?.fd)
     }
     fn [getdents64](fd: c_int, to: Bytes, len: usize) -> isize = |process, _| {
-        Ok(read_entries(process, ours(fd)?, to, len)?)
+        Ok(read_entries(process, ours(fd)?, (to, len), Form::Wide)?)
     }
     fn [getdirentries, getdirentries64](fd: c_int, to: Bytes, len: usize, start: Out<i64>)
     -> isize = |process, _| {
         let desc = ours(fd)?;
         let position = process.fs.seek(desc, 0, Whence::Current)?;
-        let bytes = read_entries(process, desc, to, len)?;
+        let bytes = read_entries(process, desc, (to, len), Form::Wide)?;
         start.put(position as i64)?;
         Ok(bytes)
     }

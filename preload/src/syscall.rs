@@ -6,14 +6,16 @@
 //! are. A function ignores what it does not take.
 
 use std::arch::asm;
-use std::ffi::{c_char, c_int, c_long};
+use std::ffi::{c_char, c_int, c_long, c_void};
 
 use vfs::Errno;
 
+use crate::dir;
 use crate::entry::{Served, Stop, interpose, outside, set_errno};
 use crate::fdtable;
 use crate::lifecycle;
 use crate::openat2;
+use crate::pointers::Bytes;
 use crate::process::Process;
 use crate::rings;
 
@@ -123,11 +125,11 @@ fn route(number: c_long) -> Route {
         special {
             SYS_faccessat, SYS_fchmodat, SYS_futimesat, SYS_fadvise64, SYS_getcwd, SYS_sync,
             SYS_preadv2, SYS_pwritev2, SYS_openat2, SYS_exit_group, SYS_io_setup,
-            SYS_io_uring_setup, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid,
+            SYS_io_uring_setup, SYS_getdents, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid,
             SYS_setresgid, SYS_setfsuid, SYS_setfsgid, SYS_setgroups,
         }
         unserved {
-            SYS_getdents, SYS_quotactl_fd,
+            SYS_quotactl_fd,
         }
     }
 }
@@ -140,6 +142,10 @@ fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_lon
         libc::SYS_openat2 => return openat2::open(process, given),
         libc::SYS_io_setup => return Err(rings::begun("io_setup")),
         libc::SYS_io_uring_setup => return Err(rings::begun("io_uring_setup")),
+        libc::SYS_getdents => {
+            let entries = dir::read_old_entries(process, fd, Bytes(b as *mut c_void), c);
+            return entries.map(|bytes| bytes as c_long);
+        }
         libc::SYS_exit_group => {
             lifecycle::leave(process);
             return Err(Stop::Kernel);

@@ -2,7 +2,12 @@
 #include "say.h"
 #include <ftw.h>
 #include <glob.h>
+#include <sys/syscall.h>
 #include <utime.h>
+
+static int in_order(const void *one, const void *other) {
+    return strcmp(*(char *const *)one, *(char *const *)other);
+}
 
 static void making(void) {
     SAY(mkdir("d", 0777));
@@ -207,6 +212,20 @@ static void directories(void) {
     char small[8];
     fd = open(".", O_RDONLY);
     SAY(getdents64(fd, small, sizeof small));
+    SAY(syscall(SYS_getdents, fd, small, sizeof small));
+    // The old call: the name at byte 18, the kind in the last one.
+    char bytes[4096], *listed[64];
+    int names = 0;
+    for (long got; (got = syscall(SYS_getdents, fd, bytes, sizeof bytes)) > 0;) {
+        for (long at = 0; at < got;) {
+            unsigned short length = *(unsigned short *)(bytes + at + 16);
+            asprintf(&listed[names++], "%s %d", bytes + at + 18, bytes[at + length - 1]);
+            at += length;
+        }
+    }
+    qsort(listed, names, sizeof *listed, in_order);
+    for (int at = 0; at < names; at++)
+        SAY_TEXT(listed[at]);
     close(fd);
     fd = open("f", O_RDONLY);
     WORKS(fdopendir(fd) ? 0 : -1);

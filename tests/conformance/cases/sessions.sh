@@ -61,6 +61,8 @@ SH
 cat >git.session <<'SH'
 git init -q -b main repository && cd repository
 git config gc.auto 0; git config index.threads 1; git config pack.threads 1
+# git packs in the order in which the directory lists its logs, which is any.
+git config core.logAllRefUpdates false
 mkdir $(seq 1 50)
 for i in $(seq "$files"); do echo "file $i" > $((i % 50 + 1))/$i; done
 git add . && git commit -qm all
