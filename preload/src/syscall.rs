@@ -125,8 +125,8 @@ fn route(number: c_long) -> Route {
         special {
             SYS_faccessat, SYS_fchmodat, SYS_futimesat, SYS_fadvise64, SYS_getcwd, SYS_sync,
             SYS_preadv2, SYS_pwritev2, SYS_openat2, SYS_exit_group, SYS_io_setup,
-            SYS_io_uring_setup, SYS_getdents, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid,
-            SYS_setresgid, SYS_setfsuid, SYS_setfsgid, SYS_setgroups,
+            SYS_io_uring_setup, SYS_getdents, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid,
+            SYS_setresuid, SYS_setresgid, SYS_setfsuid, SYS_setfsgid, SYS_setgroups,
         }
         unserved {
             SYS_quotactl_fd,
