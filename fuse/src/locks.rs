@@ -21,6 +21,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use vfs::{Desc, Errno, FileSystem, Guest, LockKind, LockOwner, Node, RecordLock, Result};
 
@@ -30,6 +31,9 @@ use crate::nodes::lock;
 
 /// Interruptions of requests that are not waiting (yet), at most.
 const EARLY_MAX: usize = 64;
+/// How long a thread that has asked may take until it sleeps.
+const SLEEP_TRIES: u32 = 5000;
+const SLEEP_STEP: Duration = Duration::from_millis(1);
 /// The kernel's "to the end, wherever it is".
 const KERNEL_END: u64 = i64::MAX as u64;
 
@@ -127,9 +131,17 @@ impl Wish {
     }
 }
 
-/// Whether a thread waits in `fcntl` for a lock of its process, not of a description.
+/// Whether a thread waits in `fcntl` for a lock of its process, not of a description. It is about to
+/// sleep until it is answered; what it calls is told only then.
 fn waits_for_process(thread: u32) -> bool {
-    let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
+    let mut call = String::new();
+    for _ in 0..SLEEP_TRIES {
+        call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
+        if !call.starts_with("running") {
+            break;
+        }
+        std::thread::sleep(SLEEP_STEP);
+    }
     let mut words = call.split(' ');
     let number = words.next().and_then(|word| word.parse().ok());
     let command = words.nth(1).and_then(|word| word.strip_prefix("0x"));
@@ -294,7 +306,7 @@ impl Locks {
                 waiter.interrupt();
             }
             drop(waiting);
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

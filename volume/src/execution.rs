@@ -22,7 +22,7 @@ use std::time::Duration;
 use vfs::{Desc, Kind, LockKind, Node, RecordLock};
 
 /// How long the end of a program may be on its way, and how often it is looked for.
-const END_TRIES: u32 = 100;
+const END_TRIES: u32 = 200;
 const END_STEP: Duration = Duration::from_millis(1);
 
 impl Volume {
