@@ -38,8 +38,13 @@ impl Place {
 
     /// A new volume.
     pub fn formatted(name: &str) -> Self {
+        Self::of_size(name, SIZE)
+    }
+
+    /// A new volume of so many bytes.
+    pub fn of_size(name: &str, bytes: u64) -> Self {
         let place = Self::new(name);
-        let options = FormatOptions { size: Some(SIZE), ..FormatOptions::default() };
+        let options = FormatOptions { size: Some(bytes), ..FormatOptions::default() };
         format(place.path(), &options).expect("a new volume");
         place
     }
