@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help build demo test test-long test-vm lint deny bench benchmarks baseline support setup setup-tests clean
+.PHONY: help build demo test test-long test-vm lint deny bench benchmarks ageing baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -16,6 +16,7 @@ help:
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
 	@echo 'make benchmarks docs/benchmarks.md: single calls and whole programs beside tmpfs (as root, minutes)'
 	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
+	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
 	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
 
 support: setup
@@ -60,6 +61,9 @@ bench: build
 
 benchmarks: build setup-tests
 	scripts/benchmarks.py
+
+ageing: build
+	scripts/ageing.py
 
 clean:
 	$(CARGO) clean

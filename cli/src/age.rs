@@ -6,6 +6,7 @@
 //! writing them.
 
 mod measure;
+mod picture;
 mod profile;
 mod target;
 mod trace;
@@ -87,6 +88,10 @@ pub fn run(args: &AgeArgs) -> Outcome {
     }
     let (counts, used, sizes) = (run.counts, run.used, run.sizes);
     let took = begun.elapsed();
+    if let Some(path) = &args.picture {
+        let free = target.free_space().map_err(failed)?;
+        picture::write(path, &args.target.display().to_string(), free.as_deref())?;
+    }
     let large: Vec<(u64, u64)> = (0..)
         .zip(&sizes)
         .filter_map(|(number, size)| size.filter(|size| *size >= LARGE).map(|size| (number, size)))

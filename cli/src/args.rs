@@ -524,6 +524,9 @@ pub struct AgeArgs {
     /// Keep the trace in FILE.
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub write_trace: Option<PathBuf>,
+    /// Draw what is free in the end, 2 MiB by 2 MiB, into FILE (SVG).
+    #[arg(long, value_name = "FILE.svg")]
+    pub picture: Option<PathBuf>,
     /// Take the trace from FILE instead of drawing one.
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["utilisation", "churn", "profile", "sizes", "seed"])]

@@ -9,7 +9,7 @@
 //!   broken. (A model on ageing traces: holes after such a life are half of those that contiguous pieces
 //!   leave; `docs/design.md`, "Allocation", has the figures.)
 //! - A file that grows block by block prefers chunks with a run that lets it go on.
-//! - Metadata has chunks of its own. Inode extents (see `inode_slots.rs`) grow in them from the end.
+//! - Metadata has chunks of its own, and takes the fullest that has room. Inode extents (see `inode_slots.rs`) grow in them from the end.
 //! - A reserve of about 1 % is kept from ordinary data and from inodes, so that overwrites, unlink and
 //!   truncate work on a full volume.
 //!
@@ -18,6 +18,7 @@
 
 use crate::Result;
 use crate::chunk::{Group, Kind, count_free, free_runs, longest_run};
+use crate::fullness::FREE;
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::op::Op;
 use crate::volume::Volume;
@@ -27,8 +28,8 @@ use smallvec::SmallVec;
 /// Runs of blocks {first block, number of blocks}; none crosses the border of a chunk.
 pub(crate) type Extents = SmallVec<[(u64, u64); 4]>;
 
-/// Chunk records after which a search for the fullest chunk takes the best that it has found.
-pub(crate) const SEARCH: usize = 256;
+/// Chunks of a group that a request for much metadata looks at for pieces.
+const SEARCH: usize = 256;
 /// A request goes to the fullest chunk that can take this part of it: one in so many.
 const PART: u64 = 4;
 /// Free blocks in a row that a file which grows prefers.
@@ -131,6 +132,20 @@ impl Volume {
         self.allocate(op, blocks, 0, |taken| self.take_all(blocks, Kind::Metadata, taken))
     }
 
+    /// As [`Volume::allocate_metadata`], of blocks that the operation frees itself: where such were had
+    /// last, whether that is the fullest chunk or not.
+    pub(crate) fn allocate_scratch(&self, op: &mut Op<'_>, blocks: u64) -> Result<Extents> {
+        self.allocate(op, blocks, 0, |taken| {
+            for group in self.groups_by_preference()? {
+                if let Some(run) = self.take_current(group, blocks)? {
+                    taken.push(run);
+                    return Ok(true);
+                }
+            }
+            self.take_all(blocks, Kind::Metadata, taken)
+        })
+    }
+
     /// Runs `take`, which pushes what it takes, and clears that again unless it gives `true`.
     fn allocate(
         &self,
@@ -202,7 +217,7 @@ impl Volume {
             for &group in &groups {
                 let chunks = self.group_chunks(group);
                 let mut accept = |chunk, _| Ok(longest_run(&self.bitmap(chunk)?) >= GROWTH);
-                let found = self.index_fullest(&chunks, GROWTH, &mut accept)?;
+                let found = self.index_fullest(&chunks, Kind::Data, GROWTH, &mut accept)?;
                 let got = self.take_pieces(found, blocks, taken)?;
                 if got > 0 {
                     return Ok(got);
@@ -214,7 +229,7 @@ impl Volume {
                 let chunks = self.group_chunks(group);
                 let mut accept = |_, free| Ok(free < limit);
                 let found = if whole {
-                    self.index_fullest(&chunks, need, &mut accept)?
+                    self.index_fullest(&chunks, Kind::Data, need, &mut accept)?
                 } else {
                     self.index_emptiest(&chunks, &mut accept)?
                 };
@@ -290,19 +305,10 @@ impl Volume {
     fn take_some(&self, want: u64, kind: Kind, taken: &mut Extents) -> Result<u64> {
         let groups = self.groups_by_preference()?;
         if kind == Kind::Metadata {
-            if want < CHUNK_BLOCKS {
-                // A group without metadata cannot tell at once: first where some was found last.
-                for &group in &groups {
-                    if let Some(run) = self.take_current(group, want)? {
-                        taken.push(run);
-                        return Ok(want);
-                    }
-                }
-                for &group in &groups {
-                    if let Some(run) = self.take_run(group, want)? {
-                        taken.push(run);
-                        return Ok(want);
-                    }
+            for &group in groups.iter().filter(|_| want < CHUNK_BLOCKS) {
+                if let Some(run) = self.take_run(group, want)? {
+                    taken.push(run);
+                    return Ok(want);
                 }
             }
             // A new chunk of metadata serves long: not all are searched for one.
@@ -349,7 +355,7 @@ impl Volume {
         Ok((at..chunks.end).chain(chunks.start..at))
     }
 
-    /// Takes a run of exactly `want` blocks from the metadata chunk that served the group last.
+    /// Takes a run of exactly `want` blocks from the metadata chunk that served such requests last.
     fn take_current(&self, group: u64, want: u64) -> Result<Option<(u64, u64)>> {
         let current = self.group_load(group, Group::MetadataCursor)?;
         if !self.group_chunks(group).contains(&current) {
@@ -359,37 +365,19 @@ impl Volume {
         Ok(found.map(|first| (self.chunk_start(current) + first, want)))
     }
 
-    /// Takes a run of exactly `want` blocks from the group's metadata chunks.
+    /// Takes a run of exactly `want` blocks from the group's fullest metadata chunk that has one.
     fn take_run(&self, group: u64, want: u64) -> Result<Option<(u64, u64)>> {
+        let chunks = self.group_chunks(group);
         for _ in 0..ATTEMPTS {
-            let Some(chunk) = self.fullest(group, want)? else { return Ok(None) };
+            let mut fits = |chunk, _| Ok(want == 1 || longest_run(&self.bitmap(chunk)?) >= want);
+            let found = self.index_fullest(&chunks, Kind::Metadata, want, &mut fits)?;
+            let Some(chunk) = found else { return Ok(None) };
             if let Some(first) = self.claim_run(chunk, want)? {
                 self.group_store(group, Group::MetadataCursor, chunk)?;
                 return Ok(Some((self.chunk_start(chunk) + first, want)));
             }
         }
         Ok(None)
-    }
-
-    /// The metadata chunk with the fewest free blocks that has a run of `want`.
-    fn fullest(&self, group: u64, want: u64) -> Result<Option<u64>> {
-        let (mut best, mut best_free) = (None, u64::MAX);
-        for chunk in self.chunks_around(group, Group::MetadataCursor)?.take(SEARCH) {
-            if self.chunk_longest(chunk)? < want {
-                continue;
-            }
-            let free = self.chunk_free(chunk)?.min(CHUNK_BLOCKS);
-            if free < want || free >= best_free || self.chunk_kind(chunk)? != Kind::Metadata {
-                continue;
-            }
-            let longest = longest_run(&self.bitmap(chunk)?);
-            if longest >= want {
-                (best, best_free) = (Some(chunk), free);
-            } else {
-                self.set_chunk_longest(chunk, longest)?;
-            }
-        }
-        Ok(best)
     }
 
     /// Claims the first run of `want` free blocks in a metadata chunk; gives its first block's index.
@@ -400,10 +388,7 @@ impl Volume {
             }
             let bits = self.bitmap(chunk)?;
             let run = free_runs(&bits).find(|(_, length)| *length >= want);
-            let Some((first, _)) = run else {
-                self.set_chunk_longest(chunk, longest_run(&bits))?;
-                return Ok(None);
-            };
+            let Some((first, _)) = run else { return Ok(None) };
             if self.claim(chunk, Kind::Metadata, first, want)? {
                 return Ok(Some(first));
             }
@@ -465,17 +450,21 @@ impl Volume {
                 }
             }
         }
-        for group in ordered {
-            for chunk in self.chunks_around(group, Group::FreeCursor)? {
-                if self.chunk_kind(chunk)? == Kind::Free
-                    && self.claim_free(chunk, kind, first, count)?
-                {
-                    self.group_store(group, Group::FreeCursor, chunk)?;
-                    if kind == Kind::Metadata {
-                        self.group_store(group, Group::MetadataCursor, chunk)?;
-                    }
+        for &group in &ordered {
+            let chunks = self.group_chunks(group);
+            for _ in 0..ATTEMPTS {
+                let Some(chunk) = self.index_free(&chunks)? else { break };
+                if self.claim_free(chunk, kind, first, count)? {
                     return Ok(Some(chunk));
                 }
+            }
+        }
+        // The counters say that there is one: the index has lost it, or others are faster.
+        for chunk in 0..self.chunks() {
+            if self.chunk_kind(chunk)? == Kind::Free
+                && self.claim_free(chunk, kind, first, count)?
+            {
+                return Ok(Some(chunk));
             }
         }
         Ok(None)
@@ -506,6 +495,7 @@ impl Volume {
         self.index_extend(chunks.start)?;
         for chunk in chunks {
             self.write_record(chunk, &[0; 8], Kind::Free, 0)?;
+            self.index_enter(FREE, chunk)?;
             let group = self.group_of(chunk);
             self.group_add(group, Group::Blocks, CHUNK / BLOCK)?;
             self.group_add(group, Group::Chunks, 1)?;

@@ -8,7 +8,6 @@
 //! | 10 | room: extents that may have a free slot (a hint) | anyone |
 //! | 11 | busy: the bit is a token; who has set it may allocate in, make or drop that extent | its holder |
 //! | 12 | free blocks (a hint, exact when nobody allocates) | anyone, by addition |
-//! | 13 | of metadata: longest run of free blocks (a hint) | who clears bits, or looked in vain |
 //!
 //! No locks. The bitmap alone decides who owns a block; the rest is policy. Invariants, when nothing is
 //! in flight: kind is free exactly if the bitmap is empty; the counters equal the bitmaps. Whoever claims
@@ -21,6 +20,7 @@
 //! move when the volume grows, so a group's counters are hints; their sums are exact when quiet.
 
 use crate::Result;
+use crate::fullness::FREE as FREE_CHUNKS;
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_FREE, LINE};
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -37,7 +37,6 @@ const EXTENTS: u64 = KIND + 8;
 const ROOM: u64 = EXTENTS + 8;
 const BUSY: u64 = ROOM + 8;
 const FREE: u64 = BUSY + 8;
-const LONGEST: u64 = FREE + 8;
 
 /// What a chunk's blocks are for. Policy only: on a full volume metadata may lie in data chunks and
 /// data in metadata chunks.
@@ -71,18 +70,13 @@ pub(crate) struct Record {
     room: u64,
     busy: u64,
     free: u64,
-    longest: u64,
 }
 
 impl Record {
     /// Whether its hints are what a fresh record of this bitmap, which has so many free blocks,
     /// would say.
     pub(crate) fn is_settled(&self, free: u64) -> bool {
-        let longest = || longest_run(&self.bits);
-        self.room == self.extents
-            && self.busy == 0
-            && self.free == free
-            && (self.kind != Kind::Metadata || self.longest == longest())
+        self.room == self.extents && self.busy == 0 && self.free == free
     }
 }
 
@@ -98,8 +92,6 @@ pub(crate) enum Group {
     Inodes = 16,
     /// Chunk from which metadata is served.
     MetadataCursor = 32,
-    /// Chunk where the search for a whole free one goes on.
-    FreeCursor = 40,
     /// Chunk from which inodes are served.
     InodeCursor = 48,
 }
@@ -152,19 +144,6 @@ pub(crate) fn count_free(bits: &Bitmap) -> u64 {
 /// Length of the longest run of clear bits.
 pub(crate) fn longest_run(bits: &Bitmap) -> u64 {
     free_runs(bits).map(|(_, length)| length).max().unwrap_or(0)
-}
-
-/// Length of the run of clear bits around the clear bit `at`.
-fn run_around(bits: &Bitmap, at: u64) -> u64 {
-    let mut word = at as usize / 64;
-    let mut below = bits[word] & ((1 << (at % 64)) - 1);
-    while below == 0 && word > 0 {
-        word -= 1;
-        below = bits[word];
-    }
-    let start =
-        if below == 0 { 0 } else { word as u64 * 64 + 64 - u64::from(below.leading_zeros()) };
-    next_bit(bits, at, 0).max(start) - start
 }
 
 /// The last aligned group of 8 free blocks: inode extents grow from a chunk's end, single blocks from its
@@ -257,7 +236,6 @@ impl Volume {
             room: word(ROOM),
             busy: word(BUSY),
             free: word(FREE),
-            longest: word(LONGEST),
         })
     }
 
@@ -294,14 +272,6 @@ impl Volume {
     }
 
     /// Length of the longest run of free blocks, as far as known.
-    pub(crate) fn chunk_longest(&self, chunk: u64) -> Result<u64> {
-        Ok(self.rt.load(self.rt.chunk(chunk) + LONGEST)?)
-    }
-
-    pub(crate) fn set_chunk_longest(&self, chunk: u64, length: u64) -> Result<()> {
-        Ok(self.rt.store(self.rt.chunk(chunk) + LONGEST, length)?)
-    }
-
     pub(crate) fn mask(&self, chunk: u64, mask: Mask) -> Result<u64> {
         Ok(self.rt.load(self.rt.chunk(chunk) + mask as u64)?)
     }
@@ -332,7 +302,6 @@ impl Volume {
         self.rt.store(record + EXTENTS, extents)?;
         self.rt.store(record + ROOM, extents)?;
         self.rt.store(record + BUSY, 0)?;
-        self.rt.store(record + LONGEST, longest_run(bits))?;
         Ok(self.rt.store(record + FREE, count_free(bits))?)
     }
 
@@ -378,8 +347,8 @@ impl Volume {
     fn account(&self, chunk: u64, kind: Kind, delta: u64) -> Result<u64> {
         let before = self.rt.add(self.rt.chunk(chunk) + FREE, delta)?;
         let now = before.wrapping_add(delta);
-        if kind == Kind::Data {
-            self.index_moved(chunk, before, now)?;
+        if matches!(kind, Kind::Data | Kind::Metadata) {
+            self.index_moved(chunk, kind, before, now)?;
         }
         self.group_add(self.group_of(chunk), Group::Blocks, delta)?;
         Ok(now)
@@ -413,11 +382,11 @@ impl Volume {
         if self.rt.cas(word, Kind::Free as u64, kind as u64)?.is_err() {
             return Ok(false);
         }
+        self.index_not_free(chunk)?;
         self.group_add(self.group_of(chunk), Group::Chunks, u64::MAX)?;
         let claimed = self.claim(chunk, kind, first, count)?;
         if claimed {
             self.populate_chunk(chunk);
-            self.set_chunk_longest(chunk, CHUNK_BLOCKS)?;
         } else {
             self.retire_if_empty(chunk)?;
         }
@@ -441,11 +410,6 @@ impl Volume {
         let free = self.account(chunk, kind, cleared)?;
         if kind == Kind::Data {
             self.note_sparse(chunk, cleared, free);
-        } else {
-            let length = run_around(&self.bitmap(chunk)?, first);
-            if length > self.chunk_longest(chunk)? {
-                self.set_chunk_longest(chunk, length)?;
-            }
         }
         if emptied {
             self.retire_if_empty(chunk)?;
@@ -473,7 +437,8 @@ impl Volume {
             self.clear_bits(chunk, 0, CHUNK_BLOCKS)?;
             if retiring {
                 self.group_add(self.group_of(chunk), Group::Chunks, 1)?;
-                return self.set_chunk_kind(chunk, Kind::Free);
+                self.set_chunk_kind(chunk, Kind::Free)?;
+                return self.index_enter(FREE_CHUNKS, chunk);
             }
         }
     }
@@ -487,14 +452,10 @@ mod tests {
     fn runs_cross_words() {
         let mut bits = [0; BITMAP_WORDS];
         assert_eq!(free_runs(&bits).collect::<Vec<_>>(), [(0, 512)]);
-        assert_eq!(run_around(&bits, 77), 512);
         bits[0] = 1 << 60;
         bits[2] = 1;
         bits[7] = 1 << 63;
         assert_eq!(free_runs(&bits).collect::<Vec<_>>(), [(0, 60), (61, 67), (129, 382)]);
-        assert_eq!((run_around(&bits, 0), run_around(&bits, 59)), (60, 60));
-        assert_eq!((run_around(&bits, 61), run_around(&bits, 100)), (67, 67));
-        assert_eq!((run_around(&bits, 129), run_around(&bits, 510)), (382, 382));
         assert_eq!(longest_run(&bits), 382);
         assert_eq!(count_free(&bits), 509);
         assert_eq!(free_runs(&[u64::MAX; BITMAP_WORDS]).next(), None);

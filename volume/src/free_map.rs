@@ -111,7 +111,7 @@ impl Volume {
                 sums.blocks += free;
                 sums.chunks += u64::from(record.kind == Kind::Free);
                 sums.inodes += inodes;
-                fullness.add(chunk, record.kind, free);
+                fullness.add(chunk, record.kind, free, record.extents);
                 if !record.is_settled(free) {
                     stale.push(chunk);
                 }
@@ -134,15 +134,17 @@ impl Volume {
 
     /// Makes the free map say that nothing is in use.
     pub(crate) fn forget_free_map(&self) -> Result<()> {
+        let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let chunks = self.group_chunks(group);
             let count = chunks.end - chunks.start;
             for chunk in chunks {
                 self.write_record(chunk, &Bitmap::default(), Kind::Free, 0)?;
+                fullness.add(chunk, Kind::Free, CHUNK_BLOCKS, 0);
             }
             self.write_group(group, count * CHUNK_BLOCKS, count, 0)?;
         }
-        self.index_write(&Draft::new(self.chunks()))
+        self.index_write(&fullness)
     }
 
     /// Sets a group's counters and puts its cursors to the group's start.
@@ -156,7 +158,7 @@ impl Volume {
         self.group_store(group, Group::Blocks, blocks)?;
         self.group_store(group, Group::Chunks, chunks)?;
         self.group_store(group, Group::Inodes, inodes)?;
-        let cursors = [Group::MetadataCursor, Group::FreeCursor, Group::InodeCursor];
+        let cursors = [Group::MetadataCursor, Group::InodeCursor];
         for cursor in cursors {
             self.group_store(group, cursor, self.group_chunks(group).start)?;
         }

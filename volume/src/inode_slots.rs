@@ -12,8 +12,8 @@
 //! to it.
 
 use crate::Result;
-use crate::alloc::SEARCH;
 use crate::chunk::{Group, Kind, Mask, free_extent};
+use crate::fullness::ROOM;
 use crate::inode::Inode;
 use crate::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, VOLATILE};
 use crate::op::Op;
@@ -76,10 +76,7 @@ impl Volume {
     pub(crate) fn allocate_inode(&self, op: &mut Op<'_>) -> Result<Inode> {
         let found = match self.take_slot()? {
             Some(ino) => Some(ino),
-            None => match self.take_new_extent()? {
-                Some(ino) => Some(ino),
-                None => self.take_any_slot()?,
-            },
+            None => self.take_new_extent()?,
         };
         let ino = found.ok_or(Errno::NOSPC)?;
         op.record_allocated_inode(ino);
@@ -87,7 +84,8 @@ impl Volume {
     }
 
     /// A slot of an extent that exists: in the chunk that served last, or gained room last, of any
-    /// group; else of the local group, not searching all of it.
+    /// group; else in any that has room. (New extents only where there is none: extents with a few
+    /// old inodes would stay as they are, and pin their chunks.)
     fn take_slot(&self) -> Result<Option<u64>> {
         let groups = self.groups_by_preference()?;
         for &group in &groups {
@@ -98,28 +96,50 @@ impl Volume {
                 return Ok(Some(ino));
             }
         }
-        self.search_slot(groups[0], SEARCH)
-    }
-
-    /// A slot of any extent that exists: for want of room for another extent.
-    fn take_any_slot(&self) -> Result<Option<u64>> {
-        for group in self.groups_by_preference()? {
-            if let Some(ino) = self.search_slot(group, usize::MAX)? {
+        for group in groups {
+            if let Some(ino) = self.search_slot(group)? {
                 return Ok(Some(ino));
             }
         }
         Ok(None)
     }
 
-    /// Looks for a slot in up to `most` chunks of a group.
-    fn search_slot(&self, group: u64, most: usize) -> Result<Option<u64>> {
-        for chunk in self.chunks_around(group, Group::InodeCursor)?.take(most) {
-            if let Some(ino) = self.take_slot_in(chunk)? {
-                self.group_store(group, Group::InodeCursor, chunk)?;
-                return Ok(Some(ino));
+    /// A slot in a chunk of a group that has room for inodes.
+    fn search_slot(&self, group: u64) -> Result<Option<u64>> {
+        let mut taken = None;
+        let mut take = |chunk, _| {
+            taken = self.take_slot_in(chunk)?;
+            if taken.is_none() {
+                self.note_no_room(chunk)?;
+            }
+            Ok(taken.is_some())
+        };
+        // Each that is asked in vain leaves the class, unless somebody works there.
+        let found = self.index_find(ROOM, &self.group_chunks(group), u32::MAX, &mut take)?;
+        if let Some(chunk) = found {
+            self.group_store(group, Group::InodeCursor, chunk)?;
+        }
+        Ok(taken)
+    }
+
+    /// An extent may have a free slot (again); gives whether it had none as far as known.
+    fn note_room(&self, extent: Extent) -> Result<bool> {
+        let news = self.mask_set(extent.chunk, Mask::Room, extent.index)?;
+        self.index_enter(ROOM, extent.chunk)?;
+        Ok(news)
+    }
+
+    /// A chunk was asked for a slot in vain.
+    fn note_no_room(&self, chunk: u64) -> Result<()> {
+        let room =
+            || Ok::<_, Errno>(self.mask(chunk, Mask::Extents)? & self.mask(chunk, Mask::Room)?);
+        if room()? == 0 {
+            self.index_leave(ROOM, chunk)?;
+            if room()? != 0 {
+                self.index_enter(ROOM, chunk)?;
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     fn take_slot_in(&self, chunk: u64) -> Result<Option<u64>> {
@@ -159,7 +179,7 @@ impl Volume {
         }
         self.mask_clear(extent.chunk, Mask::Room, extent.index)?;
         if self.slots(extent)? != u64::MAX {
-            self.mask_set(extent.chunk, Mask::Room, extent.index)?;
+            self.note_room(extent)?;
         }
         Ok(None)
     }
@@ -196,7 +216,7 @@ impl Volume {
                     // Somebody is about to lock a slot that he will find free: it must be one
                     // still.
                     self.mask_set(chunk, Mask::Extents, extent.index)?;
-                    self.mask_set(chunk, Mask::Room, extent.index)?;
+                    self.note_room(extent)?;
                     self.mask_clear(chunk, Mask::Busy, extent.index)?;
                     if self.is_announced(start..start + EXTENT_BLOCKS * BLOCK)? {
                         return Ok(());
@@ -220,8 +240,8 @@ impl Volume {
         // The first slot is ours from the start and keeps the extent alive, so no token is needed.
         let slot = 1;
         self.region.shared_store(self.slots_offset(extent), EMPTY | 1 << slot)?;
-        self.mask_set(chunk, Mask::Room, index)?;
         self.mask_set(chunk, Mask::Extents, index)?;
+        self.note_room(extent)?;
         self.group_add(self.group_of(chunk), Group::Inodes, 1)?;
         self.group_store(self.group_of(chunk), Group::InodeCursor, chunk)?;
         Ok(Some(self.extent_first_block(extent) * INODES_PER_BLOCK + slot))
@@ -243,17 +263,12 @@ impl Volume {
 
     fn take_extent_of(&self, groups: &[u64], kind: Kind) -> Result<Option<Extent>> {
         for &group in groups {
-            for chunk in self.chunks_around(group, Group::MetadataCursor)? {
-                if self.chunk_kind(chunk)? != kind || self.chunk_free(chunk)? < EXTENT_BLOCKS {
-                    continue;
-                }
-                while let Some(index) = free_extent(&self.bitmap(chunk)?) {
-                    if self.claim(chunk, kind, index * EXTENT_BLOCKS, EXTENT_BLOCKS)? {
-                        return Ok(Some(Extent { chunk, index }));
-                    }
-                    if self.chunk_kind(chunk)? != kind {
-                        break;
-                    }
+            let chunks = self.group_chunks(group);
+            let mut fits = |chunk, _| Ok(free_extent(&self.bitmap(chunk)?).is_some());
+            while let Some(chunk) = self.index_fullest(&chunks, kind, EXTENT_BLOCKS, &mut fits)? {
+                let Some(index) = free_extent(&self.bitmap(chunk)?) else { continue };
+                if self.claim(chunk, kind, index * EXTENT_BLOCKS, EXTENT_BLOCKS)? {
+                    return Ok(Some(Extent { chunk, index }));
                 }
             }
         }
@@ -272,7 +287,7 @@ impl Volume {
         }
         let group = self.group_of(extent.chunk);
         self.group_add(group, Group::Inodes, u64::MAX)?;
-        if self.mask_set(extent.chunk, Mask::Room, extent.index)? {
+        if self.note_room(extent)? {
             self.group_store(group, Group::InodeCursor, extent.chunk)?;
         }
         self.drop_if_empty(extent)

@@ -232,7 +232,7 @@ impl<'v> Op<'v> {
         let blocks = length.div_ceil(BLOCK);
         // A few blocks are found anywhere; for more, long runs matter: each takes an entry.
         let extents = if blocks <= 8 {
-            volume.allocate_metadata(self, blocks)?
+            volume.allocate_scratch(self, blocks)?
         } else {
             volume.allocate_data(self, blocks, Want { reserve: true, ..Want::default() })?
         };

@@ -211,7 +211,7 @@ impl Volume {
                     _ => chunk::Kind::Data,
                 };
                 self.write_record(chunk, &bits, kind, extents)?;
-                fullness.add(chunk, kind, free);
+                fullness.add(chunk, kind, free, extents);
                 blocks += free;
                 chunks += u64::from(kind == chunk::Kind::Free);
             }

@@ -2,6 +2,9 @@
 //! they lie. With `SOLERA_TEST_LONG`: a million of them. (`--nocapture` shows what they cost beside
 //! copy-on-write in a file of single blocks.)
 
+// Nanoseconds for people lie far below 2^52.
+#![allow(clippy::cast_precision_loss)]
+
 mod common;
 
 use common::{Place, new_file};
