@@ -126,6 +126,8 @@ def curve(points):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small and short")
+    parser.add_argument("--size", type=int, metavar="GIB", help="images of at most so many GiB")
+    parser.add_argument("--churn", type=float, help="creates and deletes for each live file, at most")
     parser.add_argument("--part", choices=["table", "curve"], action="append",
                         help="only this; the other is kept from the last time")
     parser.add_argument("--scratch", type=pathlib.Path, default=pathlib.Path("/dev/shm"),
@@ -135,28 +137,30 @@ def arguments():
 
 
 def take(args, part, scratch, memory, kept):
-    small = GIB // 2 if args.quick else None
+    most = GIB // 2 if args.quick else (args.size or 8) * GIB
+    churn_most = 2.0 if args.quick else args.churn or 38.5
     if part == "table":
         rows = []
         for name, options, size, writes in PROFILES:
-            where, size = (memory if writes else scratch), small or size
+            where, size = (memory if writes else scratch), min(size, most)
+            churn = min(float(options[options.index("--churn") + 1]), churn_most)
+            options = [*options[: options.index("--churn")], "--churn", churn]
             bytes_in_all = capacity(size, where)
             for full in (0.7, 0.9):
                 words = [*options, "--capacity", bytes_in_all, "--utilisation", full]
-                if args.quick:
-                    words[words.index("--churn") + 1] = 2
                 for kind in ("volume", "ext4", "xfs"):
                     place = memory if kind == "volume" else where
                     draws = name == "prop" and full == 0.9 and kind != "xfs"
                     picture = ["--picture", args.out / "ageing" / f"{kind}.svg"] if draws else []
-                    rows.append((name, full, kind, age(kind, size, [str(w) for w in words + picture], place)))
+                    name_all = f"{name} ({size / GIB:g} GiB, {churn:g})"
+                    rows.append((name_all, full, kind, age(kind, size, [str(w) for w in words + picture], place)))
                 kept["table"] = rows
                 write(args, kept)
     else:
-        size, points = small or 2 * GIB, []
+        size, points = min(2 * GIB, most), []
         bytes_in_all = capacity(size, scratch)
         for full in CURVE:
-            words = ["--capacity", str(bytes_in_all), "--utilisation", str(full), "--churn", "2" if args.quick else "38.5"]
+            words = ["--capacity", str(bytes_in_all), "--utilisation", str(full), "--churn", str(churn_most)]
             for kind in ("volume", "ext4", "xfs"):
                 result = age(kind, size, words, memory if kind == "volume" else scratch)
                 points.append((kind, full, result["aligned_free_pct"]))
@@ -173,15 +177,15 @@ def write(args, kept):
     text = f"""# Ageing
 
 What is left of huge pages after a life of creates, deletes, appends and overwrites, on a volume and on kernel file systems with the
-defaults of their mkfs. Written by `make ageing` ({day}). Every row is one trace (`solera age --seed 1`, its options in `scripts/ageing.py`), the
-same for all three: its capacity is the smallest of the three's, for images of 8 GiB (small files: 2 GiB; appends and database, which write their bytes: 1 GiB).
-Creates and deletes for each live file: 38.5 (prop, exact), 20 (HPC), 10 (small files), 5 (the others).
+defaults of their mkfs. Written by `make ageing` ({day}; `scripts/ageing.py` has smaller sizes and shorter lives for the impatient). Every row is one
+trace (`solera age --seed 1`, its options in the script), the same for all three: its capacity is the smallest of the three's. In brackets the size of the
+images, and how many creates and deletes there were for each file that lives in the end (the literature has 38).
 
 {table(kept["table"])}
 
 (–: there is no such file or no such space.) "moved" is what the volume copied to keep chunks whole, beside what it was asked to do.
 
-Measure (a) by how full the file system is, 2 GiB, full churn:
+Measure (a) of prop by how full the file system is, in smaller images:
 
 ![of the free space, in aligned 2 MiB](ageing/curve.svg)
 
