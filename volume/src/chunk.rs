@@ -271,7 +271,6 @@ impl Volume {
         Ok(self.rt.load(self.rt.chunk(chunk) + FREE)?)
     }
 
-    /// Length of the longest run of free blocks, as far as known.
     pub(crate) fn mask(&self, chunk: u64, mask: Mask) -> Result<u64> {
         Ok(self.rt.load(self.rt.chunk(chunk) + mask as u64)?)
     }
