@@ -9,7 +9,8 @@
 //!   broken. (A model on ageing traces: holes after such a life are half of those that contiguous pieces
 //!   leave; `docs/design.md`, "Allocation", has the figures.)
 //! - A file that grows block by block prefers chunks with a run that lets it go on.
-//! - Metadata has chunks of its own, and takes the fullest that has room. Inode extents (see `inode_slots.rs`) grow in them from the end.
+//! - Metadata has chunks of its own, and takes the fullest that has room. Inode extents (see
+//!   `inode_slots.rs`) grow in them from the end.
 //! - A reserve of about 1 % is kept from ordinary data and from inodes, so that overwrites, unlink and
 //!   truncate work on a full volume.
 //!

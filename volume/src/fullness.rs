@@ -5,7 +5,8 @@
 //! logarithm of their free blocks; those for metadata in nine others; free ones in [`FREE`]; those with
 //! inode extents that may have a free slot in [`ROOM`] besides. A class is a bitmap over all chunks of
 //! the volume, and a summary with a bit for each word of it. All of it lies in the runtime and is a
-//! *hint*: whoever finds a chunk checks it, and puts it into its right class. Whoever changes a chunk's number of free blocks takes it out of
+//! *hint*: whoever finds a chunk checks it, and puts it into its right class. Whoever changes a chunk's
+//! number of free blocks takes it out of
 //! the class that it leaves before he puts it into the new one; so whatever the interleaving, the last
 //! to come leaves it in at least one. (A process that dies between the two loses the chunk for this
 //! index, until the next change of it or the next rebuild of the free map.)
@@ -168,7 +169,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The chunk of `chunks`, broken for `kind`, with the fewest free blocks, but at least `need`, that `accept` takes;
+    /// The chunk of `chunks`, broken for `kind`, with the fewest free blocks, but at least `need`, that
+    /// `accept` takes;
     /// within a class all are equal.
     pub(crate) fn index_fullest(
         &self,
