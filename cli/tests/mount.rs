@@ -282,7 +282,8 @@ fn mount_knows_the_type() {
     // The helper stands in /sbin, in a name space of this test's own. That has copies of the mounts of
     // other tests, whose processes would not end before it does: away with them.
     let script = format!(
-        "set -e; findmnt -rn -t fuse.solera -o TARGET | xargs -r -n 1 umount -l || true; mkdir {root}/up {root}/work; sbin=$(realpath /sbin); \
+        "set -e; findmnt -rn -t fuse.solera -o TARGET | xargs -r -n 1 umount -l || true; \
+         mkdir {root}/up {root}/work; sbin=$(realpath /sbin); \
          mount -t overlay -o lowerdir=$sbin,upperdir={root}/up,workdir={root}/work none $sbin; \
          ln -s {solera} /sbin/mount.fuse.solera; \
          mount -t fuse.solera -o noatime,mode=sync {volume} {at}; \
