@@ -123,12 +123,17 @@ fn one_set(
     };
     let all: Vec<Action> = pairs::opened().into_iter().chain(actions).collect();
     let all: Vec<&Action> = all.iter().collect();
-    let mut report = last_call(lab, setting, id, &all, only);
+    let mut report = last_call(lab, setting, id, &all, (set_limits(), only));
     if let (Some(text), Some(broken)) = (report.failures.last_mut(), report.broken) {
         text.push_str("\n  ");
         text.push_str(&again(&format!("{id}#{}", broken.state)));
     }
     report
+}
+
+/// Each call by itself is explored in full: of what it does after another, by default some states.
+fn set_limits() -> Limits {
+    if is_long() { Limits::FULL } else { Limits { one_in: 3, ..Limits::FULL } }
 }
 
 fn thin() -> Limits {
@@ -177,21 +182,21 @@ fn replay(labs: &Labs, setting: Setting, id: &str, rest: &str, state: Option<u64
     let kept: Option<Vec<usize>> = kept.split(',').map(|index| index.parse().ok()).collect();
     let Some(kept) = kept else { return Report::failed(format!("{id}: no list of calls")) };
     let actions: Vec<&Action> = kept.iter().filter_map(|&index| actions.get(index)).collect();
-    last_call(lab, setting, id, &actions, state)
+    last_call(lab, setting, id, &actions, (Limits::FULL, state))
 }
 
-/// Explores the last of some calls, in full.
+/// Explores the last of some calls, within these limits; or only this state.
 fn last_call(
     lab: &Lab,
     setting: Setting,
     id: &str,
     actions: &[&Action],
-    only: Option<u64>,
+    (limits, only): (Limits, Option<u64>),
 ) -> Report {
     let Some((last, before)) = actions.split_last() else { return Report::default() };
     let before = before.iter().map(|&action| action.clone()).collect();
     let case = Case { name: String::new(), before, calls: vec![(*last).clone()] };
-    let selection = Selection { only, may_fill: true, ..Selection::all(id, Limits::FULL) };
+    let selection = Selection { only, may_fill: true, ..Selection::all(id, limits) };
     explore(lab, &case, setting, &selection)
 }
 
@@ -202,7 +207,7 @@ fn shrink(lab: &Lab, setting: Setting, id: &str, actions: &[Action]) -> Option<S
         let list: Vec<String> = kept.iter().map(ToString::to_string).collect();
         let id = format!("{id}:{}", list.join(","));
         let chosen: Vec<&Action> = kept.iter().map(|&index| &actions[index]).collect();
-        let mut report = last_call(lab, setting, &id, &chosen, None);
+        let mut report = last_call(lab, setting, &id, &chosen, (Limits::FULL, None));
         let text = report.failures.pop()?;
         let id = report.broken.map_or(id.clone(), |broken| format!("{id}#{}", broken.state));
         Some((text, id))
