@@ -21,6 +21,7 @@ wished=(
     bindfs:bindfs stress-ng:stress-ng rsync:rsync perl:perl redis-cli:redis-tools fio:fio cpio:cpio
     zip:zip unzip:unzip setfattr:attr openssl:openssl g++:g++ javac:default-jdk-headless
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
+    libpmemobj.h:libpmemobj-dev
 )
 
 # What tests/vm/run needs: it skips itself without.

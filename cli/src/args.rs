@@ -98,8 +98,12 @@ chunks that are partly used; \"free aligned\" are whole free 2 MiB chunks, good 
 
 Examples:
   solera info /dev/shm/v.pm
-  solera info --json /dev/shm/v.pm | jq .free_bytes")]
+  solera info --json /dev/shm/v.pm | jq .free_bytes
+  solera info --picture v.svg /dev/shm/v.pm         every chunk as a square: free, holes, huge pages")]
 pub struct InfoArgs {
+    /// Draw what each 2 MiB chunk is used for, into this SVG file. Reads the maps of all files.
+    #[arg(long, value_name = "FILE.svg")]
+    pub picture: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -13,6 +13,7 @@ mod bench;
 mod commands;
 mod failure;
 mod output;
+mod picture;
 mod place;
 mod runs;
 mod size;

@@ -22,6 +22,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pmem::UserOut;
+use pmem::interrupt::system_call;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use vfs::{Desc, Errno, Kind, Mapped, Node, Piece};
@@ -252,12 +253,12 @@ pub fn make_empty(map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno
 }
 
 /// Maps pieces of the region where they belong. A piece without a place shows zeros in a private
-/// mapping, and nothing changes there in a shared one.
+/// mapping, and nothing changes there in a shared one. `is_new`: the engine has just filled them.
 pub fn place(
     process: &Process,
     map: &mut Mapping,
     pieces: &[Piece],
-    populate: bool,
+    (populate, is_new): (bool, bool),
 ) -> Result<(), Errno> {
     let region = fdtable::borrow(process.fs.region_descriptor().0);
     let kind = if map.shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
@@ -267,6 +268,14 @@ pub fn place(
     for piece in pieces {
         let from = map.start + (piece.file_offset - map.offset) as usize;
         let (at, len) = (from as *mut c_void, piece.length as usize);
+        if let (true, Some(place), HUGE, true) =
+            (is_new, piece.region_offset, len, map.shared && from.is_multiple_of(HUGE))
+            && place.is_multiple_of(HUGE as u64)
+            && move_chunk(process, map.prot, from, place).is_ok()
+        {
+            map.note(from, from + len, false);
+            continue;
+        }
         // SAFETY: inside the range of this mapping.
         unsafe {
             match piece.region_offset {
@@ -278,6 +287,41 @@ pub fn place(
         map.note(from, from + len, false);
     }
     Ok(())
+}
+
+/// A place of address space, for one thing at a time: structure lock held.
+fn scratch() -> Result<usize, Errno> {
+    static SCRATCH: OnceLock<usize> = OnceLock::new();
+    if let Some(&scratch) = SCRATCH.get() {
+        return Ok(scratch);
+    }
+    let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: new addresses.
+    let made = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 2 * HUGE, none, flags)? };
+    Ok(*SCRATCH.get_or_init(|| (made as usize).next_multiple_of(HUGE)))
+}
+
+/// Maps one whole chunk of the region, with the page-table entries that the engine's own mapping has for it:
+/// it has just zeroed the chunk, and the program's touches need no faults of their own. By way of a
+/// third place, since the engine's pages are under its key: no thread shall meet them here.
+fn move_chunk(process: &Process, prot: c_int, to: usize, place: u64) -> Result<(), Errno> {
+    let own = process.fs.region_address();
+    if own == 0 {
+        return Err(Errno::NOSYS);
+    }
+    let (from, between, to) =
+        ((own + place as usize) as *mut c_void, scratch()? as *mut c_void, to as *mut c_void);
+    let moves = MremapFlags::MAYMOVE;
+    // SAFETY: the engine's mapping stays, without entries; the others are ours.
+    unsafe {
+        rustix::mm::mremap_fixed(from, HUGE, HUGE, moves | MremapFlags::DONTUNMAP, between)?;
+        let arguments = [between as usize, HUGE, prot as usize, 0, 0, 0];
+        let freed = system_call(libc::SYS_pkey_mprotect, arguments)
+            .and_then(|_| rustix::mm::mremap_fixed(between, HUGE, HUGE, moves, to));
+        let none = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED);
+        rustix::mm::mmap_anonymous(between, HUGE, none.0, none.1)?;
+        freed.map(drop)
+    }
 }
 
 /// Gives `map` its pages between `from` (an address) and its end. `populate`: now, holes too.
@@ -309,7 +353,7 @@ fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Re
     } else {
         make_empty(map, inside, map.end)?;
     }
-    place(process, map, &pieces, populate)
+    place(process, map, &pieces, (populate, false))
 }
 
 /// Fills `from..to` of a private mapping with copies, where the region cannot be mapped so.

@@ -149,7 +149,7 @@ fn give(
             mapping::copy_in(process, map, address / PAGE * PAGE, to)?;
             Ok(true)
         }
-        Ok(pieces) => mapping::place(process, map, &pieces, false).map(|()| true),
+        Ok(pieces) => mapping::place(process, map, &pieces, (false, true)).map(|()| true),
         // A page that is only read is shown as the zeros that it is.
         Err(Errno::NOSPC) if map.usage() == Mapped::Read => {
             show_zeros(map, address, (from, to)).map(|()| true)

@@ -3,6 +3,7 @@
 mod support;
 
 use std::path::Path;
+use std::process::Command;
 
 use support::{PREFIX, Place, check_left_in_order, compile, format, run, text};
 
@@ -58,4 +59,60 @@ fn a_full_volume_is_sigbus_at_the_touch_and_sparse_files_do_not_fill_it() {
         "pread(small, &byte, 1, 0) == 1 && byte == 'w' = 1",
     ];
     assert_eq!(found, expected);
+}
+
+/// A tmpfs of huge pages that goes when the test ends; `None` where it cannot be mounted.
+struct HugePages(std::path::PathBuf);
+
+impl HugePages {
+    fn mount(at: &Path) -> Option<Self> {
+        std::fs::create_dir_all(at).expect("a directory to mount on");
+        let options = ["-t", "tmpfs", "-o", "huge=always,size=2G", "none"];
+        let mount = Command::new("mount").args(options).arg(at).output().ok()?;
+        mount.status.success().then(|| Self(at.to_path_buf()))
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// One fault for each 2 MiB at most, and a few for what the program does besides: of files that were
+/// written, allocated ahead and only made long; on a fresh volume, and on one whose space lies in pieces.
+#[test]
+fn touching_a_mapped_file_takes_one_fault_for_each_chunk() {
+    let place = Place::new("faults");
+    let program = place.0.join("faults");
+    compile("faults.c", &program, &["-O1"]);
+    let Some(pages) = HugePages::mount(&place.0.join("huge")) else {
+        eprintln!("skipped: no tmpfs can be mounted here");
+        return;
+    };
+    let volume = pages.0.join("v.pm");
+    let options = volume::FormatOptions { size: Some(1 << 30), ..Default::default() };
+    volume::format(&volume, &options).expect("format");
+    for state in ["fresh", "in pieces"] {
+        let said = text(&run(&program, Path::new(PREFIX), Some(&volume)));
+        let counts: Vec<(&str, u64)> = said
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(what, count)| (what, count.parse().expect("a number")))
+            .collect();
+        assert_eq!(counts.len(), 3, "{said}");
+        for (what, count) in counts {
+            // 128 chunks.
+            assert!(count <= 136, "{state}, {what}: {count} faults");
+        }
+        break_up(&place, &volume);
+    }
+    check_left_in_order(&volume);
+}
+
+/// Fills much of the volume with files of 4 KiB to 300 KiB, and removes every other one.
+fn break_up(place: &Place, volume: &Path) {
+    let program = place.0.join("breaks");
+    compile("breaks.c", &program, &["-O1"]);
+    text(&run(&program, Path::new(PREFIX), Some(volume)));
 }

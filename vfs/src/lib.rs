@@ -246,6 +246,10 @@ pub trait FileSystem: Send + Sync {
     /// process (of the region), and whether it may be mapped writable.
     fn region_descriptor(&self) -> (i32, bool);
 
+    /// Where the engine itself has the region in this process's memory: a face may move page-table entries
+    /// away from there, which come back when the engine touches them. 0: nowhere.
+    fn region_address(&self) -> usize;
+
     /// Whether pieces of the region can be mapped shared, and privately.
     fn can_map(&self) -> (bool, bool);
 

@@ -435,6 +435,10 @@ impl FileSystem for Volume {
         (self.region.fd(), self.region.writable() && self.check_writable().is_ok())
     }
 
+    fn region_address(&self) -> usize {
+        self.region.base() as usize
+    }
+
     fn can_map(&self) -> (bool, bool) {
         (self.region.shares_pages(), self.region.maps_pages_privately())
     }

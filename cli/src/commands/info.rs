@@ -1,15 +1,25 @@
 //! `solera info`, and the JSON form of what it tells, which `format` and `df` share.
 
+use std::path::Path;
+
+use rustix::io::Errno;
 use serde_json::{Value, json};
+use vfs::Kind;
 use volume::Info;
 
 use crate::args::InfoArgs;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::picture::{self, Chunk};
+use crate::runs::{CHUNK, Run};
 use crate::size;
+use crate::tree::{Tree, VolumeTree};
 
 /// Prints what the volume is and how its space is used.
 pub fn run(args: &InfoArgs) -> Outcome {
+    if let Some(file) = &args.picture {
+        draw(&args.volume, file)?;
+    }
     let info = volume::info(&args.volume)?;
     if args.json {
         output::emit_json(&to_json(&info))?;
@@ -17,6 +27,50 @@ pub fn run(args: &InfoArgs) -> Outcome {
         output::emit(to_text(&info).as_bytes())?;
     }
     Ok(0)
+}
+
+/// Draws the volume's chunks.
+fn draw(volume: &Path, file: &Path) -> Result<(), Failure> {
+    let tree = VolumeTree::attach_to_read(volume)?;
+    let asked = format!("draw {}", volume.display());
+    let failed = |errno| Failure::errno(&asked, errno);
+    let uses = tree.volume().chunk_uses().map_err(failed)?;
+    let size = tree.volume().info().map_err(failed)?.size_bytes;
+    let first = size - uses.len() as u64 * CHUNK;
+    let mut huge = vec![false; uses.len()];
+    mark_huge(&tree, b"/", &mut |place| {
+        if let Some(mark) = huge.get_mut((place.saturating_sub(first) / CHUNK) as usize) {
+            *mark = true;
+        }
+    })
+    .map_err(failed)?;
+    let chunks: Vec<Chunk> =
+        uses.iter().zip(huge).map(|(&used, huge)| Chunk::new(used, huge)).collect();
+    let svg = picture::draw(&volume.display().to_string(), &chunks);
+    std::fs::write(file, svg).map_err(|error| {
+        Failure::new(format!("write {}", file.display()), error, "name a file that can be written")
+    })
+}
+
+/// Tells the place of every huge page of every file below a directory.
+fn mark_huge(tree: &VolumeTree, dir: &[u8], tell: &mut dyn FnMut(u64)) -> Result<(), Errno> {
+    for name in tree.list(dir)? {
+        let path = [dir, b"/", &name].concat();
+        // What goes away meanwhile is not drawn.
+        let Ok(meta) = tree.meta(&path, false) else { continue };
+        match meta.kind {
+            Kind::Directory => mark_huge(tree, &path, tell)?,
+            Kind::File if meta.allocated >= CHUNK => {
+                for extent in tree.extents(&path).map_or_else(|_| Vec::new(), |found| found.0) {
+                    let run = Run::from(&extent);
+                    let start = run.place.next_multiple_of(CHUNK);
+                    (0..run.huge_bytes() / CHUNK).for_each(|n| tell(start + n * CHUNK));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// All of it, for programs. Names are stable: fields are added, never renamed.

@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
     MDB_txn* txn;
     MDB_dbi dbi;
     must(mdb_env_create(&env), "env");
-    must(mdb_env_set_mapsize(env, 16 << 20), "mapsize");
+    // Far more than the volume has: pages come when they are touched.
+    must(mdb_env_set_mapsize(env, size_t(64) << 30), "mapsize");
     must(mdb_env_open(env, argv[2], MDB_NOSUBDIR | (way == "stores" ? MDB_WRITEMAP : 0), 0644), "open");
     if (verb == "fill") {
         for (long n = from; n < to; n++) {

@@ -383,6 +383,10 @@ impl FileSystem for Model {
     fn vacate(&self, _number: i32, _replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {
         Err(Errno::BADF)
     }
+    fn region_address(&self) -> usize {
+        0
+    }
+
     fn region_descriptor(&self) -> (i32, bool) {
         (-1, false)
     }
