@@ -90,7 +90,8 @@ pub fn run(args: &AgeArgs) -> Outcome {
     let took = begun.elapsed();
     if let Some(path) = &args.picture {
         let free = target.free_space().map_err(failed)?;
-        picture::write(path, &args.target.display().to_string(), free.as_deref())?;
+        let name = args.target.file_name().unwrap_or_default().to_string_lossy();
+        picture::write(path, &name, free.as_deref())?;
     }
     let large: Vec<(u64, u64)> = (0..)
         .zip(&sizes)
