@@ -11,6 +11,7 @@
 //!   [`counts`] counts them.
 //! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
 //!
+//! - [`Window`] maps a part of a file that the kernel keeps.
 //! - [`interrupt`] ends a wait when a signal was kept back.
 //! - [`key`] keeps the program's own code out of a region; [`stray`] says what it did there.
 //!
@@ -38,6 +39,7 @@ mod span;
 pub mod stray;
 pub mod trace;
 mod user;
+mod window;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("Solera runs on x86-64 Linux");
@@ -52,3 +54,4 @@ pub use region::Region;
 pub use source::{Class, OpenError, OpenOptions};
 pub use span::Span;
 pub use user::{Fault, UserIn, UserOut, supply_pages_by, text_length};
+pub use window::{Window, fence};

@@ -275,7 +275,7 @@ macro_rules! interpose {
                     let $kernel = hidden;
                     $body
                 },
-                || hidden($($arg),*),
+                || $crate::beneath::call!($name hidden ($($arg),*)),
             )
         }
     };

@@ -17,6 +17,7 @@ use pmem::InternalFd;
 use rustix::fs::{Mode, OFlags};
 use volume::{AttachOptions, Volume};
 
+use crate::beneath;
 use crate::cwd;
 use crate::entry::Inside;
 use crate::fdtable;
@@ -121,7 +122,12 @@ fn start() -> Option<&'static Process> {
         return None;
     }
     let _inside = Inside::new();
-    let volume = std::env::var_os("SOLERA_VOLUME")?;
+    let Some(volume) = std::env::var_os("SOLERA_VOLUME") else {
+        if !is_bypassed() {
+            beneath::start();
+        }
+        return None;
+    };
     if is_bypassed() {
         step_aside(volume.as_bytes());
         return None;

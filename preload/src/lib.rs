@@ -20,10 +20,13 @@
 //! | `stdio`, `wide`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
 //! | `spawn`, `exec`, `loadable`, `variadic` | the same, of programs |
 //! | `syscall`, `openat2` | system calls by number |
+//! | `beneath`, `beneath_calls` | the second engine: files of a kernel file system |
 //! | `refused`, `rings`, `report` | what is not served, and why |
 
 mod aio;
 mod attrs;
+mod beneath;
+mod beneath_calls;
 mod cancel;
 mod composed;
 mod cwd;

@@ -57,7 +57,8 @@ pub fn offset_of(offset: i64) -> Result<u64, Errno> {
 /// One piece of a vectored call.
 pub type Vector = libc::iovec;
 
-fn vectors(list: Out<Vector>, count: c_int) -> Result<Vec<Vector>, Errno> {
+/// The pieces of a vectored call, cut to what one call may move.
+pub fn vectors(list: Out<Vector>, count: c_int) -> Result<Vec<Vector>, Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
     if count > libc::UIO_MAXIOV as usize {
         return Err(Errno::INVAL);

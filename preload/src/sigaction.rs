@@ -247,8 +247,17 @@ fn valid(signal: c_int) -> Result<c_int, Errno> {
     if (1..NUMBERS as c_int).contains(&signal) { Ok(signal) } else { Err(Errno::INVAL) }
 }
 
+/// `sigaction`.
+pub fn exchange(signal: c_int, new: Out<Action>, old: Out<Action>) -> Served<c_int> {
+    let before = change(valid(signal)?, new.get()?.as_ref())?;
+    if !old.is_null() {
+        old.put(before)?;
+    }
+    Ok(0)
+}
+
 /// BSD's `signal`, whose handlers stay and are blocked while they run.
-fn set_handler(signal: c_int, handler: usize) -> Served<usize> {
+pub fn set_handler(signal: c_int, handler: usize) -> Served<usize> {
     if handler == libc::SIG_ERR {
         return Err(Stop::Errno(Errno::INVAL));
     }
@@ -279,11 +288,7 @@ const SIG_HOLD: usize = 2;
 interpose! {
     fn [sigaction, __sigaction](signal: c_int, new: Out<Action>, old: Out<Action>) -> c_int
     = |_, _| {
-        let before = change(valid(signal)?, new.get()?.as_ref())?;
-        if !old.is_null() {
-            old.put(before)?;
-        }
-        Ok(0)
+        exchange(signal, new, old)
     }
     fn [signal, bsd_signal, ssignal](signal: c_int, handler: usize) -> usize = |_, _| {
         set_handler(signal, handler)

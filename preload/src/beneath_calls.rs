@@ -1,0 +1,323 @@
+//! Which calls the second engine hears of: those that the volume left to the kernel, by name.
+//!
+//! [`call!`] stands where an interposed function calls the one that it hides. For a name that is not
+//! here it is that call; for the others it asks, by one load, whether there is an engine.
+
+/// `call!(name hidden (arguments))`.
+macro_rules! call {
+    // Other names of the same calls.
+    (__read $($r:tt)*) => { $crate::beneath::call!(read $($r)*) };
+    (__read_nocancel $($r:tt)*) => { $crate::beneath::call!(read $($r)*) };
+    (pread64 $($r:tt)*) => { $crate::beneath::call!(pread $($r)*) };
+    (__pread64 $($r:tt)*) => { $crate::beneath::call!(pread $($r)*) };
+    (__pread64_nocancel $($r:tt)*) => { $crate::beneath::call!(pread $($r)*) };
+    (__libc_pread $($r:tt)*) => { $crate::beneath::call!(pread $($r)*) };
+    (__pread64_chk $($r:tt)*) => { $crate::beneath::call!(__pread_chk $($r)*) };
+    (__write $($r:tt)*) => { $crate::beneath::call!(write $($r)*) };
+    (__write_nocancel $($r:tt)*) => { $crate::beneath::call!(write $($r)*) };
+    (pwrite64 $($r:tt)*) => { $crate::beneath::call!(pwrite $($r)*) };
+    (__pwrite64 $($r:tt)*) => { $crate::beneath::call!(pwrite $($r)*) };
+    (__libc_pwrite $($r:tt)*) => { $crate::beneath::call!(pwrite $($r)*) };
+    (preadv64 $($r:tt)*) => { $crate::beneath::call!(preadv $($r)*) };
+    (pwritev64 $($r:tt)*) => { $crate::beneath::call!(pwritev $($r)*) };
+    (preadv64v2 $($r:tt)*) => { $crate::beneath::call!(preadv2 $($r)*) };
+    (pwritev64v2 $($r:tt)*) => { $crate::beneath::call!(pwritev2 $($r)*) };
+    (lseek64 $($r:tt)*) => { $crate::beneath::call!(lseek $($r)*) };
+    (llseek $($r:tt)*) => { $crate::beneath::call!(lseek $($r)*) };
+    (__lseek $($r:tt)*) => { $crate::beneath::call!(lseek $($r)*) };
+    (sendfile64 $($r:tt)*) => { $crate::beneath::call!(sendfile $($r)*) };
+    (ftruncate64 $($r:tt)*) => { $crate::beneath::call!(ftruncate $($r)*) };
+    (truncate64 $($r:tt)*) => { $crate::beneath::call!(truncate $($r)*) };
+    (fallocate64 $($r:tt)*) => { $crate::beneath::call!(fallocate $($r)*) };
+    (posix_fallocate64 $($r:tt)*) => { $crate::beneath::call!(posix_fallocate $($r)*) };
+    (open64 $($r:tt)*) => { $crate::beneath::call!(open $($r)*) };
+    (__open $($r:tt)*) => { $crate::beneath::call!(open $($r)*) };
+    (__open64 $($r:tt)*) => { $crate::beneath::call!(open $($r)*) };
+    (__open_nocancel $($r:tt)*) => { $crate::beneath::call!(open $($r)*) };
+    (__open64_nocancel $($r:tt)*) => { $crate::beneath::call!(open $($r)*) };
+    (__open64_2 $($r:tt)*) => { $crate::beneath::call!(__open_2 $($r)*) };
+    (openat64 $($r:tt)*) => { $crate::beneath::call!(openat $($r)*) };
+    (__openat64_2 $($r:tt)*) => { $crate::beneath::call!(__openat_2 $($r)*) };
+    (creat64 $($r:tt)*) => { $crate::beneath::call!(creat $($r)*) };
+    (__close $($r:tt)*) => { $crate::beneath::call!(close $($r)*) };
+    (__close_nocancel $($r:tt)*) => { $crate::beneath::call!(close $($r)*) };
+    (__dup2 $($r:tt)*) => { $crate::beneath::call!(dup2 $($r)*) };
+    (fcntl64 $($r:tt)*) => { $crate::beneath::call!(fcntl $($r)*) };
+    (__fcntl $($r:tt)*) => { $crate::beneath::call!(fcntl $($r)*) };
+    (__libc_fcntl64 $($r:tt)*) => { $crate::beneath::call!(fcntl $($r)*) };
+    (lockf64 $($r:tt)*) => { $crate::beneath::call!(lockf $($r)*) };
+    (stat64 $($r:tt)*) => { $crate::beneath::call!(stat $($r)*) };
+    (lstat $($r:tt)*) => { $crate::beneath::call!(stat $($r)*) };
+    (lstat64 $($r:tt)*) => { $crate::beneath::call!(stat $($r)*) };
+    (fstat64 $($r:tt)*) => { $crate::beneath::call!(fstat $($r)*) };
+    (__fstat64 $($r:tt)*) => { $crate::beneath::call!(fstat $($r)*) };
+    (fstatat64 $($r:tt)*) => { $crate::beneath::call!(fstatat $($r)*) };
+    (__xstat64 $($r:tt)*) => { $crate::beneath::call!(__xstat $($r)*) };
+    (__lxstat $($r:tt)*) => { $crate::beneath::call!(__xstat $($r)*) };
+    (__lxstat64 $($r:tt)*) => { $crate::beneath::call!(__xstat $($r)*) };
+    (__fxstat $($r:tt)*) => { $crate::beneath::call!(__xstat $($r)*) };
+    (__fxstat64 $($r:tt)*) => { $crate::beneath::call!(__xstat $($r)*) };
+    (__fxstatat64 $($r:tt)*) => { $crate::beneath::call!(__fxstatat $($r)*) };
+    (mmap64 $($r:tt)*) => { $crate::beneath::call!(mmap $($r)*) };
+    (__mmap $($r:tt)*) => { $crate::beneath::call!(mmap $($r)*) };
+    (utimes $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (lutimes $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (futimes $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (futimens $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (futimesat $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (utimensat $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (fopen64 $($r:tt)*) => { $crate::beneath::call!(fopen $($r)*) };
+    (_IO_fopen $($r:tt)*) => { $crate::beneath::call!(fopen $($r)*) };
+    (freopen $($r:tt)*) => { $crate::beneath::call!(fopen $($r)*) };
+    (freopen64 $($r:tt)*) => { $crate::beneath::call!(fopen $($r)*) };
+    (_IO_fdopen $($r:tt)*) => { $crate::beneath::call!(fdopen $($r)*) };
+    (__vfork $($r:tt)*) => { $crate::beneath::call!(vfork $($r)*) };
+    (__clone $($r:tt)*) => { $crate::beneath::call!(clone $($r)*) };
+    (_Exit $($r:tt)*) => { $crate::beneath::call!(_exit $($r)*) };
+    (__sigaction $($r:tt)*) => { $crate::beneath::call!(sigaction $($r)*) };
+    (bsd_signal $($r:tt)*) => { $crate::beneath::call!(signal $($r)*) };
+    (ssignal $($r:tt)*) => { $crate::beneath::call!(signal $($r)*) };
+    (readdir64 $($r:tt)*) => { $crate::beneath::call!(readdir $($r)*) };
+    // Before these everything is handed over to the kernel.
+    (_Fork $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (execve $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (execv $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (execvp $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (execvpe $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (fexecve $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (execveat $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (posix_spawn $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (posix_spawnp $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (pidfd_spawn $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (pidfd_spawnp $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (popen $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (_IO_popen $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (system $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (__libc_system $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (aio_read $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (aio_read64 $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (aio_write $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (aio_write64 $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (aio_fsync $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (aio_fsync64 $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (lio_listio $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (lio_listio64 $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
+    (@handed $h:ident ($($a:ident),*)) => {{
+        $crate::beneath::hand_over_all();
+        $h($($a),*)
+    }};
+    // Data.
+    (read $h:ident ($fd:ident, $to:ident, $len:ident)) => {
+        $crate::beneath::read($fd, $to, $len, None, || $h($fd, $to, $len))
+    };
+    (__read_chk $h:ident ($fd:ident, $to:ident, $len:ident, $room:ident)) => {
+        if $len > $room {
+            $h($fd, $to, $len, $room)
+        } else {
+            $crate::beneath::read($fd, $to, $len, None, || $h($fd, $to, $len, $room))
+        }
+    };
+    (pread $h:ident ($fd:ident, $to:ident, $len:ident, $at:ident)) => {
+        $crate::beneath::read($fd, $to, $len, Some($at), || $h($fd, $to, $len, $at))
+    };
+    (__pread_chk $h:ident ($fd:ident, $to:ident, $len:ident, $at:ident, $room:ident)) => {
+        if $len > $room {
+            $h($fd, $to, $len, $at, $room)
+        } else {
+            $crate::beneath::read($fd, $to, $len, Some($at), || $h($fd, $to, $len, $at, $room))
+        }
+    };
+    (write $h:ident ($fd:ident, $from:ident, $len:ident)) => {
+        $crate::beneath::write($fd, $from, $len, None, || $h($fd, $from, $len))
+    };
+    (pwrite $h:ident ($fd:ident, $from:ident, $len:ident, $at:ident)) => {
+        $crate::beneath::write($fd, $from, $len, Some($at), || $h($fd, $from, $len, $at))
+    };
+    (readv $h:ident ($fd:ident, $list:ident, $count:ident)) => {
+        $crate::beneath::read_vectors($fd, $list, $count, None, || $h($fd, $list, $count))
+    };
+    (writev $h:ident ($fd:ident, $list:ident, $count:ident)) => {
+        $crate::beneath::write_vectors($fd, $list, $count, None, || $h($fd, $list, $count))
+    };
+    (preadv $h:ident ($fd:ident, $list:ident, $count:ident, $at:ident)) => {
+        $crate::beneath::read_vectors($fd, $list, $count, Some($at), || {
+            $h($fd, $list, $count, $at)
+        })
+    };
+    (pwritev $h:ident ($fd:ident, $list:ident, $count:ident, $at:ident)) => {
+        $crate::beneath::write_vectors($fd, $list, $count, Some($at), || {
+            $h($fd, $list, $count, $at)
+        })
+    };
+    (preadv2 $h:ident ($fd:ident, $list:ident, $count:ident, $at:ident, $flags:ident)) => {
+        $crate::beneath::around($fd, false, || $h($fd, $list, $count, $at, $flags))
+    };
+    (pwritev2 $h:ident ($fd:ident, $list:ident, $count:ident, $at:ident, $flags:ident)) => {
+        $crate::beneath::around($fd, true, || $h($fd, $list, $count, $at, $flags))
+    };
+    (lseek $h:ident ($fd:ident, $offset:ident, $whence:ident)) => {
+        $crate::beneath::seek($fd, $offset, $whence, || $h($fd, $offset, $whence))
+    };
+    (fsync $h:ident ($fd:ident)) => { $crate::beneath::sync($fd, || $h($fd)) };
+    (fdatasync $h:ident ($fd:ident)) => { $crate::beneath::sync($fd, || $h($fd)) };
+    (sync_file_range $h:ident ($fd:ident, $at:ident, $len:ident, $flags:ident)) => {
+        $crate::beneath::sync($fd, || $h($fd, $at, $len, $flags))
+    };
+    (syncfs $h:ident ($fd:ident)) => {{
+        $crate::beneath::settle_all();
+        $h($fd)
+    }};
+    (sync $h:ident ()) => {{
+        $crate::beneath::settle_all();
+        $h()
+    }};
+    (sendfile $h:ident ($to:ident, $from:ident, $at:ident, $len:ident)) => {{
+        $crate::beneath::hand_over(&[$to, $from]);
+        $h($to, $from, $at, $len)
+    }};
+    (splice $h:ident ($from:ident, $f:ident, $to:ident, $t:ident, $len:ident, $flags:ident)) => {{
+        $crate::beneath::hand_over(&[$to, $from]);
+        $h($from, $f, $to, $t, $len, $flags)
+    }};
+    (copy_file_range $h:ident
+        ($from:ident, $f:ident, $to:ident, $t:ident, $len:ident, $flags:ident)) => {
+        $crate::beneath::around($from, false, || {
+            $crate::beneath::around_inner($to, true, || $h($from, $f, $to, $t, $len, $flags))
+        })
+    };
+    (ftruncate $h:ident ($fd:ident, $size:ident)) => {
+        $crate::beneath::around($fd, true, || $h($fd, $size))
+    };
+    (fallocate $h:ident ($fd:ident, $how:ident, $at:ident, $len:ident)) => {
+        $crate::beneath::around($fd, true, || $h($fd, $how, $at, $len))
+    };
+    (posix_fallocate $h:ident ($fd:ident, $at:ident, $len:ident)) => {
+        $crate::beneath::around($fd, true, || $h($fd, $at, $len))
+    };
+    (truncate $h:ident ($path:ident, $size:ident)) => {
+        $crate::beneath::truncate($path, || $h($path, $size))
+    };
+    (mmap $h:ident ($at:ident, $len:ident, $prot:ident, $flags:ident, $fd:ident, $o:ident)) => {{
+        if $flags & libc::MAP_ANONYMOUS == 0 {
+            $crate::beneath::mapped($fd);
+        }
+        $h($at, $len, $prot, $flags, $fd, $o)
+    }};
+    // Descriptors.
+    (open $h:ident ($path:ident, $flags:ident, $mode:ident)) => {
+        $crate::beneath::opened($flags, || $h($path, $flags, $mode))
+    };
+    (__open_2 $h:ident ($path:ident, $flags:ident)) => {
+        $crate::beneath::opened($flags, || $h($path, $flags))
+    };
+    (openat $h:ident ($dir:ident, $path:ident, $flags:ident, $mode:ident)) => {
+        $crate::beneath::opened($flags, || $h($dir, $path, $flags, $mode))
+    };
+    (__openat_2 $h:ident ($dir:ident, $path:ident, $flags:ident)) => {
+        $crate::beneath::opened($flags, || $h($dir, $path, $flags))
+    };
+    (creat $h:ident ($path:ident, $mode:ident)) => {
+        $crate::beneath::opened(libc::O_TRUNC | libc::O_WRONLY, || $h($path, $mode))
+    };
+    (close $h:ident ($fd:ident)) => { $crate::beneath::close($fd, || $h($fd)) };
+    (close_range $h:ident ($first:ident, $last:ident, $flags:ident)) => {
+        $crate::beneath::close_range($first, $last, $flags, |a, b| $h(a, b, $flags))
+    };
+    (closefrom $h:ident ($first:ident)) => {
+        $crate::beneath::close_from($first, || $h($first))
+    };
+    (dup $h:ident ($fd:ident)) => { $crate::beneath::duplicated($fd, || $h($fd)) };
+    (dup2 $h:ident ($old:ident, $new:ident)) => {
+        $crate::beneath::replaced($old, $new, || $h($old, $new))
+    };
+    (dup3 $h:ident ($old:ident, $new:ident, $flags:ident)) => {
+        $crate::beneath::replaced($old, $new, || $h($old, $new, $flags))
+    };
+    (fcntl $h:ident ($fd:ident, $command:ident, $argument:ident)) => {
+        $crate::beneath::control($fd, $command, $argument, || $h($fd, $command, $argument))
+    };
+    (ioctl $h:ident ($fd:ident, $request:ident, $argument:ident)) => {
+        $crate::beneath::around($fd, false, || $h($fd, $request, $argument))
+    };
+    (flock $h:ident ($fd:ident, $operation:ident)) => {{
+        if $operation & libc::LOCK_UN != 0 {
+            $crate::beneath::settle($fd);
+        }
+        $h($fd, $operation)
+    }};
+    (lockf $h:ident ($fd:ident, $command:ident, $len:ident)) => {{
+        if $command == libc::F_ULOCK {
+            $crate::beneath::settle($fd);
+        }
+        $h($fd, $command, $len)
+    }};
+    (sendmsg $h:ident ($socket:ident, $message:ident, $flags:ident)) => {{
+        $crate::beneath::sends(&[$message]);
+        $h($socket, $message, $flags)
+    }};
+    (sendmmsg $h:ident ($socket:ident, $list:ident, $count:ident, $flags:ident)) => {{
+        $crate::beneath::hand_over_all();
+        $h($socket, $list, $count, $flags)
+    }};
+    (fopen $h:ident ($($a:ident),*)) => { $crate::beneath::stream(|| $h($($a),*)) };
+    (fdopen $h:ident ($fd:ident, $mode:ident)) => {{
+        $crate::beneath::left_to_stream($fd);
+        $h($fd, $mode)
+    }};
+    // What is said of files.
+    (stat $h:ident ($path:ident, $out:ident)) => {
+        $crate::beneath::stat($out, || $h($path, $out))
+    };
+    (fstat $h:ident ($fd:ident, $out:ident)) => { $crate::beneath::stat($out, || $h($fd, $out)) };
+    (fstatat $h:ident ($dir:ident, $path:ident, $out:ident, $flags:ident)) => {
+        $crate::beneath::stat($out, || $h($dir, $path, $out, $flags))
+    };
+    (__xstat $h:ident ($version:ident, $what:ident, $out:ident)) => {
+        $crate::beneath::stat($out, || $h($version, $what, $out))
+    };
+    (__fxstatat $h:ident ($v:ident, $dir:ident, $path:ident, $out:ident, $flags:ident)) => {
+        $crate::beneath::stat($out, || $h($v, $dir, $path, $out, $flags))
+    };
+    (statx $h:ident ($dir:ident, $path:ident, $flags:ident, $mask:ident, $out:ident)) => {
+        $crate::beneath::statx($out, || $h($dir, $path, $flags, $mask, $out))
+    };
+    (utime $h:ident ($($a:ident),*)) => {{
+        $crate::beneath::renew_times();
+        $h($($a),*)
+    }};
+    (readdir $h:ident ($dir:ident)) => { $crate::beneath::next_entry(|| $h($dir)) };
+    // The process.
+    (vfork $h:ident ()) => { $crate::beneath::vfork(|| $h()) };
+    (clone $h:ident
+        ($main:ident, $stack:ident, $flags:ident, $a:ident, $p:ident, $tls:ident, $c:ident)) => {{
+        if $flags & libc::CLONE_VM == 0 || $flags & libc::CLONE_FILES == 0 {
+            $crate::beneath::hand_over_all();
+        }
+        $h($main, $stack, $flags, $a, $p, $tls, $c)
+    }};
+    (daemon $h:ident ($directory:ident, $streams:ident)) => {
+        $crate::beneath::daemon(|| $h($directory, $streams))
+    };
+    (_exit $h:ident ($code:ident)) => {{
+        $crate::beneath::leave();
+        $h($code)
+    }};
+    (sigaction $h:ident ($signal:ident, $new:ident, $old:ident)) => {
+        $crate::beneath::instead(
+            || $crate::sigaction::exchange($signal, $new, $old),
+            || $h($signal, $new, $old),
+        )
+    };
+    (signal $h:ident ($signal:ident, $handler:ident)) => {
+        $crate::beneath::instead(
+            || $crate::sigaction::set_handler($signal, $handler),
+            || $h($signal, $handler),
+        )
+    };
+    (syscall $h:ident ($n:ident, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident)) => {
+        $crate::beneath::by_number($n, [$a, $b, $c, $d, $e, $f], || $h($n, $a, $b, $c, $d, $e, $f))
+    };
+    // All others.
+    ($name:ident $h:ident ($($a:ident),*)) => { $h($($a),*) };
+}
+pub(crate) use call;

@@ -1,0 +1,169 @@
+//! What this process knows of its descriptors: one word a number.
+//!
+//! - *unknown*: it was not opened by a call that the engine saw, in this process. The kernel serves it.
+//! - *plain*: it is no file of ours.
+//! - *fresh*: opened here; nobody else has it. It becomes ours at the first calls that move data.
+//! - *served*: it stands for a [`Description`], shared by its duplicates.
+//!
+//! A description is private to the process until something may pass it on: then it is *handed*: the
+//! kernel's own file position counts from there on, and the kernel serves its reads and writes.
+//!
+//! A word with a description counts as one reference to it. Bit 0 of the word is a lock, held for the
+//! few instructions of taking another reference.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::file::File;
+
+/// Descriptors at and beyond this number are the kernel's.
+const NUMBERS: usize = 1 << 20;
+
+const UNKNOWN: usize = 0;
+const PLAIN: usize = 2;
+/// Plus 4 for each call that has moved data.
+const FRESH: usize = 4;
+const FRESH_STEP: usize = 4;
+/// Words from here on are addresses.
+const ADDRESSES: usize = 4096;
+const LOCKED: usize = 1;
+
+static WORDS: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(UNKNOWN) }; NUMBERS];
+/// No number beyond was ever used.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// An open file description that is private to this process, or was.
+pub struct Description {
+    /// The file.
+    pub file: Arc<File>,
+    /// It may be read.
+    pub reads: bool,
+    /// It may be written.
+    pub writes: bool,
+    /// `O_APPEND`.
+    pub appends: AtomicBool,
+    handed: AtomicBool,
+    position: Mutex<u64>,
+}
+
+impl Description {
+    /// One that stands at `position`.
+    pub fn new(file: Arc<File>, reads: bool, writes: bool, appends: bool, position: u64) -> Self {
+        file.users.fetch_add(1, Ordering::Relaxed);
+        Self {
+            file,
+            reads,
+            writes,
+            appends: AtomicBool::new(appends),
+            handed: AtomicBool::new(false),
+            position: Mutex::new(position),
+        }
+    }
+
+    /// Its position, kept from others.
+    pub fn position(&self) -> MutexGuard<'_, u64> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the kernel's position counts.
+    pub fn is_handed(&self) -> bool {
+        self.handed.load(Ordering::Acquire)
+    }
+
+    /// From now on it does; the position is locked.
+    pub fn hand(&self) {
+        self.handed.store(true, Ordering::Release);
+    }
+}
+
+/// What a number stands for.
+pub enum Slot {
+    /// See the head.
+    Unknown,
+    /// See the head.
+    Plain,
+    /// And so many calls have moved data.
+    Fresh(usize),
+    /// See the head.
+    Served(Arc<Description>),
+}
+
+fn word(fd: RawFd) -> Option<&'static AtomicUsize> {
+    WORDS.get(usize::try_from(fd).ok()?)
+}
+
+/// What `fd` stands for.
+#[inline]
+pub fn get(fd: RawFd) -> Slot {
+    let Some(word) = word(fd) else { return Slot::Unknown };
+    loop {
+        let value = word.load(Ordering::Acquire);
+        match value & !LOCKED {
+            UNKNOWN => return Slot::Unknown,
+            PLAIN => return Slot::Plain,
+            fresh if fresh < ADDRESSES => return Slot::Fresh(fresh / FRESH_STEP - 1),
+            address => {
+                let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+                if value & LOCKED == 0
+                    && word.compare_exchange(value, value | LOCKED, acquire, relaxed).is_ok()
+                {
+                    let at = address as *const Description;
+                    // SAFETY: the word counts as a reference and is locked: it cannot go away.
+                    let description = unsafe {
+                        Arc::increment_strong_count(at);
+                        Arc::from_raw(at)
+                    };
+                    word.store(value, Ordering::Release);
+                    return Slot::Served(description);
+                }
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+fn swap(fd: RawFd, new: usize) -> Option<Arc<Description>> {
+    let Some(word) = word(fd) else {
+        // SAFETY: made by `into_raw` in `set`.
+        return (new >= ADDRESSES).then(|| unsafe { Arc::from_raw(new as *const Description) });
+    };
+    if new != UNKNOWN {
+        HIGHEST.fetch_max(fd as usize, Ordering::AcqRel);
+    }
+    loop {
+        let value = word.load(Ordering::Acquire);
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        if value & LOCKED == 0 && word.compare_exchange(value, new, order.0, order.1).is_ok() {
+            // SAFETY: the word counted as a reference, which the caller has now.
+            return (value >= ADDRESSES)
+                .then(|| unsafe { Arc::from_raw(value as *const Description) });
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Says what `fd` stands for; gives the description that it stood for.
+pub fn set(fd: RawFd, slot: Slot) -> Option<Arc<Description>> {
+    swap(
+        fd,
+        match slot {
+            Slot::Unknown => UNKNOWN,
+            Slot::Plain => PLAIN,
+            Slot::Fresh(calls) => FRESH + (calls * FRESH_STEP).min(ADDRESSES / 2),
+            Slot::Served(description) => Arc::into_raw(description) as usize,
+        },
+    )
+}
+
+/// All numbers that were ever known.
+pub fn all() -> impl Iterator<Item = RawFd> {
+    (0..=HIGHEST.load(Ordering::Acquire)).map(|fd| fd as RawFd)
+}
+
+/// In a forked child: nothing is known. What its parent's words counted for is left alone.
+pub fn forget_all() {
+    for word in &WORDS[..=HIGHEST.load(Ordering::Acquire)] {
+        word.store(UNKNOWN, Ordering::Relaxed);
+    }
+}

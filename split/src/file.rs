@@ -1,0 +1,453 @@
+//! A file that this process has open: its size, its windows, its run of staged bytes.
+//!
+//! Reads and overwrites are copies from and to windows, mapped on first use. The size is cached, and
+//! other processes may change it, with or without an engine. It is never trusted where that could
+//! show: a read that reaches the end asks the kernel again; a window's page that is gone is a fault,
+//! after which the kernel is asked; and a page that was cut in its middle ends in zeros, so a read or
+//! an overwrite whose last byte *is* zero in the file asks the kernel too. So no process sees bytes
+//! beyond an end that it could have known of, and none writes there.
+//!
+//! Locks: `state` (shared for reads and overwrites, exclusive for all else), then the shared record
+//! (see `records`). None is held while anything but the kernel is waited for.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use pmem::{Fault, UserIn, UserOut, Window};
+use rustix::fs::{Mode as FileMode, OFlags};
+use rustix::io::Errno;
+
+use crate::engine::Engine;
+use crate::grow::Run;
+use crate::internal::Hidden;
+use crate::{Result, sys};
+
+/// Windows that one file keeps; the oldest go first.
+const WINDOWS_MAX: usize = 1024;
+/// How often a call is begun anew before the kernel serves it.
+const TRIES: usize = 6;
+
+/// An open file.
+pub struct File {
+    /// Its inode number.
+    pub ino: u64,
+    /// Where it was found.
+    pub path: Vec<u8>,
+    /// It has a run: a hint for calls that the kernel serves.
+    pub has_run: AtomicBool,
+    /// It was written through windows since its times were set.
+    pub times_are_old: AtomicBool,
+    /// Descriptions of this process.
+    pub users: AtomicUsize,
+    birth: AtomicU64,
+    state: RwLock<State>,
+}
+
+/// What changes.
+pub struct State {
+    /// The size, staged bytes included.
+    pub size: u64,
+    /// Staged bytes.
+    pub run: Option<Run>,
+    /// The engine's own descriptor, for reading and writing.
+    pub own: Option<Hidden>,
+    /// Appends go to the kernel.
+    pub direct: bool,
+    /// How often others have relinked what was staged here.
+    pub stolen: u32,
+    /// How often a run was small when it had to be relinked.
+    pub small: u32,
+    windows: BTreeMap<u64, Window>,
+    order: std::collections::VecDeque<u64>,
+}
+
+/// Why a copy could not be made from here.
+enum Gap {
+    /// This window is not mapped (for writing, if that is asked for).
+    Window(u64),
+    /// The file is not what it was.
+    Stale,
+    /// The caller's memory is bad, or the kernel is to serve the call for another reason.
+    Kernel,
+}
+
+impl From<Fault> for Gap {
+    fn from(fault: Fault) -> Self {
+        if fault == Fault::Caller { Self::Kernel } else { Self::Stale }
+    }
+}
+
+/// The total length of buffers.
+pub fn length_in(buffers: &[UserIn<'_>]) -> usize {
+    buffers.iter().map(UserIn::len).sum()
+}
+
+impl State {
+    /// Where the staged bytes begin; the end if there are none.
+    fn base(&self) -> u64 {
+        self.run.as_ref().map_or(u64::MAX, |run| run.base)
+    }
+
+    /// The window of `offset`, and what lies from there to its end.
+    fn window(&self, cx: &Engine, offset: u64, write: bool) -> std::result::Result<&Window, Gap> {
+        let index = offset / cx.window_bytes();
+        match self.windows.get(&index) {
+            Some(window) if !write || window.writable() => Ok(window),
+            _ => Err(Gap::Window(index)),
+        }
+    }
+
+    /// Copies `[offset, offset + len)` out.
+    fn copy_out(
+        &self,
+        cx: &Engine,
+        offset: u64,
+        to: &UserOut<'_>,
+    ) -> std::result::Result<(), Gap> {
+        let mut done = 0;
+        while done < to.len() {
+            let at = offset + done as u64;
+            let left = to.len() - done;
+            if let Some(run) = &self.run
+                && at >= run.base
+            {
+                run.read(at, &to.slice(done, left))?;
+                break;
+            }
+            let window = self.window(cx, at, false)?;
+            let inside = (at % cx.window_bytes()) as usize;
+            let room = (cx.window_bytes() as usize - inside)
+                .min(usize::try_from(self.base() - at).unwrap_or(usize::MAX));
+            let len = left.min(room);
+            window.read_to(inside, &to.slice(done, len), len)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes to a range below the staged ones.
+    fn copy_in(
+        &self,
+        cx: &Engine,
+        offset: u64,
+        from: &UserIn<'_>,
+    ) -> std::result::Result<(), Gap> {
+        let mut done = 0;
+        while done < from.len() {
+            let at = offset + done as u64;
+            let window = self.window(cx, at, true)?;
+            let inside = (at % cx.window_bytes()) as usize;
+            let len = (from.len() - done).min(cx.window_bytes() as usize - inside);
+            cx.put(window, inside, &from.slice(done, len))?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Whether the byte at `offset` is zero in its window.
+    fn is_zero(&self, cx: &Engine, offset: u64) -> std::result::Result<bool, Gap> {
+        let window = self.window(cx, offset, false)?;
+        Ok(window.byte((offset % cx.window_bytes()) as usize)? == 0)
+    }
+
+    /// Drops the windows that begin at `size` or later.
+    pub fn cut(&mut self, cx: &Engine, size: u64) {
+        let first = size.div_ceil(cx.window_bytes());
+        let before = self.windows.len();
+        self.windows.split_off(&first);
+        cx.windows_gone(before - self.windows.len());
+        self.order.retain(|&index| index < first);
+    }
+}
+
+impl File {
+    /// A file of which nothing is known but its size.
+    pub fn new(ino: u64, path: Vec<u8>, size: u64) -> Self {
+        let state = State {
+            size,
+            run: None,
+            own: None,
+            direct: false,
+            stolen: 0,
+            small: 0,
+            windows: BTreeMap::new(),
+            order: std::collections::VecDeque::new(),
+        };
+        Self {
+            ino,
+            path,
+            has_run: AtomicBool::new(false),
+            times_are_old: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
+            birth: AtomicU64::new(u64::MAX),
+            state: RwLock::new(state),
+        }
+    }
+
+    /// The state, to be changed.
+    pub fn change(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The size that this process knows of.
+    pub fn size(&self) -> u64 {
+        self.look().size
+    }
+
+    /// When it was made, asked for once.
+    pub fn birth(&self, own: impl AsFd) -> u64 {
+        match self.birth.load(Ordering::Relaxed) {
+            u64::MAX => {
+                let birth = sys::birth(own);
+                self.birth.store(birth, Ordering::Relaxed);
+                birth
+            }
+            birth => birth,
+        }
+    }
+
+    /// Opens the engine's own descriptor; `None`: it may not be had.
+    pub fn own<'a>(&self, state: &'a mut State, fd: i32) -> Option<&'a Hidden> {
+        if state.own.is_none() {
+            let path = format!("/proc/self/fd/{fd}");
+            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            let own = rustix::fs::open(path, flags, FileMode::empty()).ok()?;
+            state.own = Some(Hidden::new(own));
+        }
+        state.own.as_ref()
+    }
+
+    /// Maps a window. `false`: it cannot be had.
+    fn map(&self, cx: &Engine, fd: i32, index: u64, write: bool) -> bool {
+        let mut state = self.change();
+        let has_own = write && self.own(&mut state, fd).is_some();
+        if write && !has_own {
+            return false;
+        }
+        if state.windows.get(&index).is_some_and(|window| window.writable() || !write) {
+            return true;
+        }
+        if state.windows.len() >= WINDOWS_MAX || cx.windows_are_many() {
+            if let Some(coldest) = state.order.pop_front() {
+                state.windows.remove(&coldest);
+                cx.windows_gone(1);
+            }
+        }
+        let bytes = cx.window_bytes();
+        let offset = index * bytes;
+        let sync = cx.home().direct;
+        let own = state.own.as_ref().map(AsFd::as_fd);
+        let mapped = match (own, sys::borrow(fd)) {
+            (Some(own), _) => Window::map(own, offset, bytes as usize, true, sync),
+            (None, Ok(fd)) => Window::map(fd, offset, bytes as usize, false, sync),
+            (None, Err(errno)) => Err(errno),
+        };
+        let Ok(window) = mapped else { return false };
+        window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
+        if state.windows.insert(index, window).is_none() {
+            state.order.push_back(index);
+            cx.window_made();
+        }
+        true
+    }
+
+    /// Asks the kernel for the size, after what others have staged was fetched.
+    pub fn refresh(&self, cx: &Engine, fd: i32) -> Result<()> {
+        let mut state = self.change();
+        self.refresh_locked(cx, &mut state, fd)
+    }
+
+    /// As [`File::refresh`].
+    pub fn refresh_locked(&self, cx: &Engine, state: &mut State, fd: i32) -> Result<()> {
+        self.check_run(cx, state);
+        if state.run.is_none() {
+            self.fetch_others(cx, state, fd)?;
+        }
+        let size = rustix::fs::fstat(sys::borrow(fd)?)?.st_size as u64;
+        match &state.run {
+            Some(run) if size == run.base => {}
+            Some(_) => self.settle_locked(cx, state)?,
+            None => {
+                if size < state.size {
+                    state.cut(cx, size);
+                }
+                state.size = size;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads at `offset`.
+    pub fn read(
+        &self,
+        cx: &Engine,
+        fd: i32,
+        offset: u64,
+        out: &[UserOut<'_>],
+    ) -> Option<Result<usize>> {
+        let wanted: usize = out.iter().map(UserOut::len).sum();
+        let mut fresh = false;
+        for _ in 0..TRIES {
+            let state = self.look();
+            if !fresh && offset.saturating_add(wanted as u64) > state.size {
+                drop(state);
+                self.refresh(cx, fd).ok()?;
+                fresh = true;
+                continue;
+            }
+            let len = state.size.saturating_sub(offset).min(wanted as u64) as usize;
+            if len == 0 {
+                return Some(Ok(0));
+            }
+            match copy_all_out(cx, &state, offset, out, len) {
+                Ok(()) => {
+                    let last = offset + len as u64 - 1;
+                    if fresh || last >= state.base() || !state.is_zero(cx, last).unwrap_or(true) {
+                        return Some(Ok(len));
+                    }
+                    drop(state);
+                    self.refresh(cx, fd).ok()?;
+                    fresh = true;
+                }
+                Err(Gap::Window(index)) => {
+                    drop(state);
+                    if !self.map(cx, fd, index, false) {
+                        return None;
+                    }
+                }
+                Err(Gap::Stale) => {
+                    drop(state);
+                    self.refresh(cx, fd).ok()?;
+                    fresh = true;
+                }
+                Err(Gap::Kernel) => return None,
+            }
+        }
+        None
+    }
+
+    /// Writes to a range that lies in the file below what is staged. `Ok(false)`: it does not, or the
+    /// kernel is to do it.
+    pub fn overwrite(
+        &self,
+        cx: &Engine,
+        fd: i32,
+        offset: u64,
+        from: &[UserIn<'_>],
+    ) -> Result<bool> {
+        let len = length_in(from) as u64;
+        let end = offset.checked_add(len).ok_or(Errno::FBIG)?;
+        let mut fresh = false;
+        for _ in 0..TRIES {
+            let state = self.look();
+            if end > state.size || end > state.base() {
+                return Ok(false);
+            }
+            let done = match state.is_zero(cx, end - 1) {
+                Ok(true) if !fresh => Err(Gap::Stale),
+                Ok(_) => copy_all_in(cx, self, &state, offset, from),
+                Err(gap) => Err(gap),
+            };
+            drop(state);
+            match done {
+                Ok(()) => {
+                    self.age_times(cx);
+                    return Ok(true);
+                }
+                Err(Gap::Window(index)) => {
+                    if !self.map(cx, fd, index, true) {
+                        return Ok(false);
+                    }
+                }
+                Err(Gap::Stale) if fresh => return Ok(false),
+                Err(Gap::Stale) => {
+                    self.refresh(cx, fd)?;
+                    fresh = true;
+                }
+                Err(Gap::Kernel) => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The file was changed without the kernel's knowing.
+    pub fn age_times(&self, cx: &Engine) {
+        if !self.times_are_old.load(Ordering::Relaxed) {
+            self.times_are_old.store(true, Ordering::Relaxed);
+            cx.times_aged();
+        }
+    }
+
+    /// What others have staged goes to its place.
+    pub fn fetch(&self, cx: &Engine, fd: i32) -> Result<()> {
+        if !cx.others_stage() {
+            return Ok(());
+        }
+        let mut state = self.change();
+        self.fetch_others(cx, &mut state, fd)
+    }
+
+    /// The size is to be asked for at the next call.
+    pub fn size_is_stale(&self, cx: &Engine) {
+        let mut state = self.change();
+        if let Some(own) = &state.own
+            && let Ok(stat) = rustix::fs::fstat(own)
+        {
+            state.size = stat.st_size as u64;
+        } else {
+            state.size = 0;
+        }
+        let size = state.size;
+        state.cut(cx, size);
+    }
+
+    /// Everything mapped is unmapped.
+    pub fn unmap(&self, cx: &Engine) {
+        self.change().cut(cx, 0);
+    }
+}
+
+fn copy_all_out(
+    cx: &Engine,
+    state: &State,
+    offset: u64,
+    out: &[UserOut<'_>],
+    len: usize,
+) -> std::result::Result<(), Gap> {
+    let mut done = 0;
+    for to in out {
+        let part = to.len().min(len - done);
+        state.copy_out(cx, offset + done as u64, &to.slice(0, part))?;
+        done += part;
+    }
+    Ok(())
+}
+
+fn copy_all_in(
+    cx: &Engine,
+    file: &File,
+    state: &State,
+    offset: u64,
+    from: &[UserIn<'_>],
+) -> std::result::Result<(), Gap> {
+    let mut done = 0;
+    // Strict: the whole call is in the log before the first byte of it is in its place.
+    let logged = cx.log_overwrite(state, file, offset, from)?;
+    for piece in from {
+        state.copy_in(cx, offset + done as u64, piece)?;
+        done += piece.len();
+    }
+    if cx.streams() {
+        pmem::fence();
+    }
+    if let Some(logged) = logged {
+        logged.applied();
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Appends: bytes beyond the end go to a staging file, and the shared record says so.
+//!
+//! An append copies its bytes behind the run's, then moves the record's length, under the record's
+//! lock: another process that would miss the bytes relinks them under the same lock, and the owner
+//! finds out by the run's name. A process that dies in between leaves a length that speaks only of
+//! whole appends.
+//!
+//! PERSIST: in `sync` and `strict` the bytes are streamed and fenced before the length moves, and the
+//! length is one durable store of 8 bytes: an append is there whole or not at all.
+
+use std::sync::atomic::Ordering;
+
+use pmem::{Fault, UserIn, UserOut};
+use rustix::io::Errno;
+
+use crate::engine::Engine;
+use crate::file::{File, State, length_in};
+use crate::records::{APPENDING, Owner, Word};
+use crate::relink::Backend;
+use crate::staging::Staging;
+use crate::{Mode, Result, sys};
+
+/// Larger appends go to the kernel where a relink copies.
+const LARGE: usize = 1 << 20;
+
+/// Staged bytes of a file.
+pub struct Run {
+    /// Its shared record.
+    pub record: usize,
+    /// Its name.
+    pub owner: Owner,
+    /// The file offset of its first byte.
+    pub base: u64,
+    /// Its length.
+    pub length: u64,
+    /// Where it lies in the staging file.
+    pub at: u64,
+    /// The staging file.
+    pub staging: Staging,
+}
+
+impl Run {
+    /// Copies staged bytes out, from the file offset `offset` on.
+    pub fn read(&self, offset: u64, to: &UserOut<'_>) -> std::result::Result<(), Fault> {
+        let at = (self.at + offset - self.base) as usize;
+        self.staging.window.read_to(at, to, to.len())
+    }
+}
+
+/// How a write ended.
+pub enum Grown {
+    /// All of it is staged or in place; the file offset of its first byte.
+    Done(u64),
+    /// The kernel is to do it.
+    Kernel,
+}
+
+impl File {
+    /// Writes at `offset`, or at the end if `append`: a range that [`File::overwrite`] left.
+    pub fn grow(
+        &self,
+        cx: &Engine,
+        fd: i32,
+        offset: Option<u64>,
+        from: &[UserIn<'_>],
+    ) -> Result<Grown> {
+        let len = length_in(from);
+        let mut state = self.change();
+        self.check_run(cx, &mut state);
+        if state.run.is_none() {
+            self.refresh_locked(cx, &mut state, fd)?;
+        }
+        let offset = offset.unwrap_or(state.size);
+        if state.run.is_none() && (offset != state.size || !self.begin(cx, &mut state, fd, len)) {
+            return Ok(Grown::Kernel);
+        }
+        let end = offset.checked_add(len as u64).ok_or(Errno::FBIG)?;
+        let State { run, size, .. } = &mut *state;
+        let Some(run) = run else { return Ok(Grown::Kernel) };
+        if offset < run.base || offset > run.base + run.length {
+            return Ok(Grown::Kernel);
+        }
+        let at = run.at + (offset - run.base);
+        if run.staging.reach(at + len as u64).is_err() {
+            // Full, or no space: what there is goes to its place, and the kernel tells the rest.
+            self.settle_locked(cx, &mut state)?;
+            return Ok(Grown::Kernel);
+        }
+        let guard = cx.home().lock(run.record);
+        if cx.home().records.get(run.record, Word::Owner) != run.owner.0 {
+            drop(guard);
+            self.check_run(cx, &mut state);
+            return Ok(Grown::Kernel);
+        }
+        let mut done = 0;
+        for piece in from {
+            match cx.put(&run.staging.window, at as usize + done, piece) {
+                Ok(()) => done += piece.len(),
+                // The kernel says what is wrong, or does it.
+                Err(_) => return Ok(Grown::Kernel),
+            }
+        }
+        run.length = run.length.max(end - run.base);
+        cx.publish(run);
+        drop(guard);
+        *size = run.base + run.length;
+        Ok(Grown::Done(offset))
+    }
+
+    /// Begins a run at the end. `false`: not here, not now.
+    fn begin(&self, cx: &Engine, state: &mut State, fd: i32, len: usize) -> bool {
+        let large = len > LARGE && cx.backend() == Backend::Copy && cx.home().mode == Mode::Posix;
+        if state.direct || large || !cx.may_stage() || self.own(state, fd).is_none() {
+            return false;
+        }
+        // The end of the file as the kernel knows it, just now.
+        let Ok(stat) = sys::borrow(fd).and_then(|fd| Ok(rustix::fs::fstat(fd)?)) else {
+            return false;
+        };
+        if stat.st_size as u64 != state.size {
+            return false;
+        }
+        let birth = state.own.as_ref().map_or(0, |own| self.birth(own));
+        let home = cx.home();
+        let Some((record, guard)) = home.claim(self.ino) else { return false };
+        let made = cx.take_staging().and_then(|mut staging| {
+            let at = staging.begin(state.size)?;
+            staging.reach(at + len as u64)?;
+            Ok((at, staging))
+        });
+        let Ok((at, staging)) = made else {
+            home.records.free(record);
+            cx.fell_back("no-staging");
+            return false;
+        };
+        let owner = home.records.new_owner(home.slot(), staging.number);
+        let flags = if cx.appends(fd) { APPENDING } else { 0 };
+        let words = [
+            (Word::Base, state.size),
+            (Word::Length, 0),
+            (Word::At, at),
+            (Word::Birth, birth),
+            (Word::Flags, flags),
+        ];
+        for (word, value) in words {
+            home.records.set(record, word, value);
+        }
+        home.records.set_path(record, &self.path);
+        home.records.set(record, Word::Owner, owner.0);
+        if home.durable() {
+            home.records.persist(record);
+        }
+        drop(guard);
+        state.run = Some(Run { record, owner, base: state.size, length: 0, at, staging });
+        self.has_run.store(true, Ordering::Release);
+        cx.run_began();
+        true
+    }
+}

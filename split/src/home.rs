@@ -1,0 +1,198 @@
+//! The hidden directory of an engine: staging files, the shared records, and who is alive.
+//!
+//! `DIR/.solera-split`, mode 0700, made by the first process of the engine and owned by its user;
+//! processes of other users find it closed and leave everything to the kernel. In it:
+//!
+//! - `records`: the shared table (see `records`);
+//! - `alive`: byte `n` is write-locked (a POSIX lock: it goes with the process) by the process that
+//!   has slot `n`. Nothing else opens this file, as any close of it would drop the lock;
+//! - `stage.S.N`: staging file `N` of slot `S`;
+//! - `log.S`, `data.S`: the operation log of slot `S` and the bytes that it speaks of.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Mode as FileMode, OFlags};
+use rustix::io::Errno;
+
+use crate::internal::Hidden;
+use crate::records::Records;
+use crate::{Mode, Result, sys};
+
+/// The directory's name.
+pub const HOME_NAME: &str = ".solera-split";
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// The hidden directory, open.
+pub struct Home {
+    /// The directory whose files are served: absolute, without symlinks and final slash.
+    pub prefix: PathBuf,
+    /// Its file system.
+    pub device: u64,
+    /// The file system maps with `MAP_SYNC`.
+    pub direct: bool,
+    /// What writes promise.
+    pub mode: Mode,
+    /// The shared records.
+    pub records: Records,
+    directory: Hidden,
+    alive: Hidden,
+    slot: AtomicU32,
+}
+
+fn open_in(directory: impl AsFd, name: &str, flags: OFlags) -> Result<OwnedFd> {
+    let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat(directory, name, flags, FileMode::from_raw_mode(0o600))
+}
+
+impl Home {
+    /// Opens the hidden directory of `prefix`, making it if `create`.
+    pub fn open(prefix: &Path, mode: Mode, create: bool) -> Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let path = prefix.join(HOME_NAME);
+        if create {
+            match rustix::fs::mkdir(&path, FileMode::from_raw_mode(0o700)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        let directory = rustix::fs::open(&path, flags, FileMode::empty())?;
+        let stat = rustix::fs::fstat(&directory)?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+            // Somebody else's: what lies in it could not be trusted.
+            return Err(Errno::ACCESS);
+        }
+        let table = open_in(&directory, "records", OFlags::CREATE)?;
+        let alive = open_in(&directory, "alive", OFlags::CREATE)?;
+        let records = Records::open(table, &path.join("records"))?;
+        Ok(Self {
+            prefix: prefix.to_path_buf(),
+            device: stat.st_dev,
+            direct: records.is_direct(),
+            mode,
+            records,
+            directory: Hidden::new(directory),
+            alive: Hidden::new(alive),
+            slot: AtomicU32::new(NONE),
+        })
+    }
+
+    /// Opens a file of the hidden directory.
+    pub fn open_file(&self, name: &str, flags: OFlags) -> Result<OwnedFd> {
+        open_in(&self.directory, name, flags)
+    }
+
+    /// Removes one.
+    pub fn remove_file(&self, name: &str) {
+        // One that is not there is removed.
+        let _ = rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty());
+    }
+
+    /// The directory's descriptor.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// This process's slot.
+    pub fn slot(&self) -> u32 {
+        self.slot.load(Ordering::Relaxed)
+    }
+
+    /// Takes a free slot for this process.
+    pub fn take_slot(&self) -> Result<()> {
+        for slot in 0..self.records.slots() {
+            if self.records.slot_state(slot) == 0 && sys::lock_byte(&self.alive, u64::from(slot))? {
+                if self.records.claim_slot(slot) {
+                    self.slot.store(slot, Ordering::Relaxed);
+                    return Ok(());
+                }
+                sys::unlock_byte(&self.alive, u64::from(slot));
+            }
+        }
+        Err(Errno::USERS)
+    }
+
+    /// Gives it back: nothing of this process's is left in the records.
+    pub fn leave_slot(&self) {
+        let slot = self.slot.swap(NONE, Ordering::Relaxed);
+        if slot != NONE {
+            self.records.free_slot(slot);
+            sys::unlock_byte(&self.alive, u64::from(slot));
+        }
+    }
+
+    /// Whether the process that has `slot` lives.
+    pub fn is_alive(&self, slot: u32) -> bool {
+        slot == self.slot() || sys::is_locked(&self.alive, u64::from(slot))
+    }
+
+    /// Holds the byte of a slot whose process is dead, to recover it; `false`: it lives, or another
+    /// process is at it.
+    pub fn hold_dead(&self, slot: u32) -> Result<bool> {
+        if slot == self.slot() { Ok(false) } else { sys::lock_byte(&self.alive, u64::from(slot)) }
+    }
+
+    /// Lets a dead one's byte go.
+    pub fn let_go(&self, slot: u32) {
+        sys::unlock_byte(&self.alive, u64::from(slot));
+    }
+
+    /// The dead one's slot is free.
+    pub fn release_dead(&self, slot: u32) {
+        self.records.free_slot(slot);
+        sys::unlock_byte(&self.alive, u64::from(slot));
+    }
+
+    /// Whether returned writes must be made durable at once.
+    pub fn durable(&self) -> bool {
+        self.mode != Mode::Posix
+    }
+
+    /// Claims a free record for a file, locked.
+    pub fn claim(&self, ino: u64) -> Option<(usize, RecordGuard<'_>)> {
+        let record = self.records.claim(ino, u64::from(self.slot()) + 1)?;
+        Some((record, RecordGuard { home: self, record }))
+    }
+
+    /// Waits until a record is locked by this process; takes it from a dead one.
+    pub fn lock(&self, record: usize) -> RecordGuard<'_> {
+        let me = u64::from(self.slot()) + 1;
+        let mut looks = 0_u32;
+        loop {
+            let holder = match self.records.try_lock(record, 0, me) {
+                Ok(()) => return RecordGuard { home: self, record },
+                Err(holder) => holder,
+            };
+            looks += 1;
+            if looks < 200 {
+                std::hint::spin_loop();
+                continue;
+            }
+            if holder != me
+                && holder != 0
+                && !self.is_alive(holder as u32 - 1)
+                && self.records.try_lock(record, holder, me).is_ok()
+            {
+                return RecordGuard { home: self, record };
+            }
+            let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 20_000 };
+            // An interrupted pause is a shorter one.
+            let _ = rustix::thread::nanosleep(&pause);
+        }
+    }
+}
+
+/// A record is locked.
+pub struct RecordGuard<'a> {
+    home: &'a Home,
+    record: usize,
+}
+
+impl Drop for RecordGuard<'_> {
+    fn drop(&mut self) {
+        self.home.records.unlock(self.record);
+    }
+}

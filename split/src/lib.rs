@@ -1,0 +1,65 @@
+//! The engine over a kernel file system: SplitFS's data path in user space.
+//!
+//! Files, names and permissions are the kernel's; every descriptor is a real one of the real file.
+//! What is served here is data: reads and overwrites are copies to and from mapped windows of the
+//! file, appends go to *staging files* and are *relinked* into the file at `fsync`, at the last
+//! `close`, and before anybody else could miss them. The design: `docs/design.md`, "split".
+//!
+//! | file | subject |
+//! |---|---|
+//! | `engine` | one process's engine: start, fork, exit |
+//! | `descriptors` | what this process knows of its descriptors |
+//! | `file`, `grow`, `settle` | an open file: windows and size; appends; relinking |
+//! | `staging` | staging files |
+//! | `relink` | the ways to move staged bytes, probed |
+//! | `home`, `records` | the hidden directory, and the shared records in it |
+//! | `log` | the operation log (strict) |
+//! | `recovery` | what dead processes left |
+//! | `internal` | descriptors of the engine's own |
+//! | `sys` | system calls that no library wraps |
+
+mod descriptors;
+mod engine;
+mod file;
+mod grow;
+mod home;
+mod internal;
+mod log;
+mod records;
+mod recovery;
+mod relink;
+mod settle;
+mod staging;
+mod sys;
+
+pub use engine::{Engine, Options, Usage};
+pub use home::HOME_NAME;
+pub use recovery::{Recovered, recover};
+pub use relink::Backend;
+
+/// An `errno` or a value.
+pub type Result<T> = core::result::Result<T, rustix::io::Errno>;
+
+/// What a write promises (table 4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Overwrites are in place, appends durable at `fsync`, atomically.
+    Posix,
+    /// Durable at return.
+    Sync,
+    /// Durable at return, and atomic.
+    Strict,
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(word: &str) -> core::result::Result<Self, String> {
+        match word {
+            "posix" => Ok(Self::Posix),
+            "sync" => Ok(Self::Sync),
+            "strict" => Ok(Self::Strict),
+            _ => Err(format!("{word} is not one of posix, sync, strict")),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The shared table: one record for each file that has staged bytes, and the slots of processes.
+//!
+//! It lies in the file `records`, mapped by every process of the engine. A record says all that
+//! anybody needs to relink what a process staged, whether that process lives or not. So a write that
+//! returned survives its process, and whoever would miss staged bytes can fetch them.
+//!
+//! ```text
+//! | header 64 | slots 8 x 256 | ... | records 256 x 2047 |
+//! record: | key (ino) | lock | owner | base | length | at | birth | flags | path 192 |
+//! ```
+//!
+//! Who writes: `key` from 0 by who makes the record (compare-and-swap), all else by who holds `lock`
+//! (a slot + 1). `owner` names the run: slot, staging file and a sequence number, never reused; 0: the
+//! record speaks of nothing. A run's owner compares it before it stages more.
+//!
+//! PERSIST: where writes are durable at return, a record's first line is flushed before the first
+//! byte counts (`base`, `at`, `birth`, path, then `owner`), and `length` moves after a fence that
+//! follows the bytes: 8 bytes, one store. The first 64 bytes are one cache line.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use pmem::{Class, OpenOptions, Region};
+use rustix::io::Errno;
+
+use crate::Result;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SolSpl\x01\0");
+const HEADER_BYTES: u64 = 4096;
+const SLOTS: u32 = 256;
+const SLOTS_AT: u64 = 64;
+const RECORD_BYTES: u64 = 256;
+const RECORDS: usize = 2047;
+const PATH_AT: u64 = 64;
+const PATH_BYTES: usize = (RECORD_BYTES - PATH_AT) as usize;
+/// Records that a file may have its place in.
+const PROBES: usize = 32;
+const TABLE_BYTES: u64 = HEADER_BYTES + RECORD_BYTES * RECORDS as u64;
+
+/// Words of the header.
+const STAGED: u64 = 8;
+const SEQUENCE: u64 = 16;
+const BACKEND: u64 = 24;
+const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 <= HEADER_BYTES);
+
+/// Words of a record.
+#[derive(Clone, Copy)]
+pub enum Word {
+    /// The inode number; 0: free.
+    Key = 0,
+    /// Who holds it: slot + 1.
+    Lock = 8,
+    /// The run.
+    Owner = 16,
+    /// The file offset of the first staged byte.
+    Base = 24,
+    /// How many are staged.
+    Length = 32,
+    /// Where the first one lies in the staging file.
+    At = 40,
+    /// When the file was made.
+    Birth = 48,
+    /// See [`SETTLING`] and [`APPENDING`].
+    Flags = 56,
+}
+
+/// The bytes are being moved: they may be at their place, or partly.
+pub const SETTLING: u64 = 1;
+/// They were written with `O_APPEND`: they belong at the end, wherever that is by now.
+pub const APPENDING: u64 = 2;
+
+/// The name of a run: whose it is, in which staging file, and which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner(pub u64);
+
+impl Owner {
+    /// Slot of the process.
+    pub fn slot(self) -> u32 {
+        (self.0 & 0xff) as u32
+    }
+
+    /// Number of the staging file.
+    pub fn staging(self) -> u32 {
+        (self.0 >> 8 & 0xff_ffff) as u32
+    }
+}
+
+/// What a record says.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged {
+    /// The run.
+    pub owner: Owner,
+    /// The file offset of its first byte.
+    pub base: u64,
+    /// Its length.
+    pub length: u64,
+    /// Where it starts in the staging file.
+    pub at: u64,
+    /// When the file was made.
+    pub birth: u64,
+    /// Flags.
+    pub flags: u64,
+}
+
+/// The table.
+pub struct Records {
+    region: Region,
+}
+
+impl Records {
+    /// Maps the table, which is empty if the file was just made.
+    pub fn open(fd: OwnedFd, path: &Path) -> Result<Self> {
+        let size = rustix::fs::fstat(&fd)?.st_size as u64;
+        if size < TABLE_BYTES {
+            // Several may do so at once: zeros are an empty table.
+            rustix::fs::ftruncate(&fd, TABLE_BYTES)?;
+        }
+        let options = OpenOptions { write: true, allow_page: true, ..OpenOptions::default() };
+        let region = Region::adopt(fd, path, &options).map_err(|error| error.errno())?;
+        Self::on(region)
+    }
+
+    /// A table on a region of at least its size.
+    pub fn on(region: Region) -> Result<Self> {
+        let found = region.shared_cas(0, 0, MAGIC).map_err(|_| Errno::IO)?;
+        if found.is_err_and(|found| found != MAGIC) {
+            return Err(Errno::UCLEAN);
+        }
+        Ok(Self { region })
+    }
+
+    /// Whether a fence makes stores durable.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.region.class(), Class::Byte | Class::CacheLine)
+    }
+
+    fn load(&self, at: u64) -> u64 {
+        // A table that was cut speaks of nothing.
+        self.region.shared_load(at).unwrap_or(0)
+    }
+
+    fn store(&self, at: u64, value: u64) {
+        // As above: then the staged bytes are found by their owner only.
+        let _ = self.region.shared_store(at, value);
+    }
+
+    const fn place(record: usize, word: Word) -> u64 {
+        HEADER_BYTES + record as u64 * RECORD_BYTES + word as u64
+    }
+
+    /// A word of a record.
+    pub fn get(&self, record: usize, word: Word) -> u64 {
+        self.load(Self::place(record, word))
+    }
+
+    /// Sets one; the record is locked.
+    pub fn set(&self, record: usize, word: Word, value: u64) {
+        self.store(Self::place(record, word), value);
+    }
+
+    /// Makes a record's lines durable.
+    pub fn persist(&self, record: usize) {
+        let flight = self.region.flush(Self::place(record, Word::Key), RECORD_BYTES);
+        let _ = flight.fence();
+    }
+
+    /// Sets the length of a run by one durable store.
+    pub fn persist_length(&self, record: usize, length: u64) {
+        if let Ok(dirty) = self.region.store64(Self::place(record, Word::Length), length) {
+            let _ = dirty.flush().fence();
+        }
+    }
+
+    /// Takes the lock from `holder` (0: nobody) for `me`; `Err`: who holds it.
+    pub fn try_lock(&self, record: usize, holder: u64, me: u64) -> std::result::Result<(), u64> {
+        match self.region.shared_cas(Self::place(record, Word::Lock), holder, me) {
+            Ok(Ok(_)) | Err(_) => Ok(()),
+            Ok(Err(found)) => Err(found),
+        }
+    }
+
+    /// Gives it back.
+    pub fn unlock(&self, record: usize) {
+        self.set(record, Word::Lock, 0);
+    }
+
+    /// What a record says; `None`: nothing. Locked.
+    pub fn staged(&self, record: usize, ino: u64) -> Option<Staged> {
+        let owner = Owner(self.get(record, Word::Owner));
+        (self.get(record, Word::Key) == ino && owner.0 != 0).then(|| Staged {
+            owner,
+            base: self.get(record, Word::Base),
+            length: self.get(record, Word::Length),
+            at: self.get(record, Word::At),
+            birth: self.get(record, Word::Birth),
+            flags: self.get(record, Word::Flags),
+        })
+    }
+
+    fn places(ino: u64) -> impl Iterator<Item = usize> {
+        let start = (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        (0..PROBES).map(move |probe| (start + probe) % RECORDS)
+    }
+
+    /// The record of a file.
+    pub fn find(&self, ino: u64) -> Option<usize> {
+        Self::places(ino).find(|&record| self.get(record, Word::Key) == ino)
+    }
+
+    /// Claims a free record for a file, and locks it for `me`; `None`: there is no room, or the file
+    /// has one.
+    pub fn claim(&self, ino: u64, me: u64) -> Option<usize> {
+        let free = |&record: &usize| {
+            if self.get(record, Word::Key) != 0 || self.try_lock(record, 0, me).is_err() {
+                return false;
+            }
+            let free = self.get(record, Word::Key) == 0;
+            if !free {
+                self.unlock(record);
+            }
+            free
+        };
+        if self.find(ino).is_some() {
+            return None;
+        }
+        let record = Self::places(ino).find(free)?;
+        self.set(record, Word::Key, ino);
+        let _ = self.region.shared_add(STAGED, 1);
+        // Two may have claimed two at once: the first in the order of places stays.
+        if self.find(ino) == Some(record) {
+            return Some(record);
+        }
+        self.free(record);
+        self.unlock(record);
+        None
+    }
+
+    /// Frees a record: it speaks of nothing any more. Locked.
+    pub fn free(&self, record: usize) {
+        self.set(record, Word::Owner, 0);
+        self.set(record, Word::Length, 0);
+        self.set(record, Word::Flags, 0);
+        if self.get(record, Word::Key) != 0 {
+            self.set(record, Word::Key, 0);
+            let _ = self.region.shared_add(STAGED, 1_u64.wrapping_neg());
+        }
+    }
+
+    /// How many records there are: a hint.
+    pub fn count(&self) -> u64 {
+        self.load(STAGED)
+    }
+
+    /// A new run's name.
+    pub fn new_owner(&self, slot: u32, staging: u32) -> Owner {
+        let sequence = self.region.shared_add(SEQUENCE, 1).unwrap_or(0).wrapping_add(1);
+        Owner(u64::from(slot) | u64::from(staging & 0xff_ffff) << 8 | sequence << 32)
+    }
+
+    /// Whether there is such a record.
+    #[allow(clippy::unused_self)] // A property of the table.
+    pub fn holds(&self, record: usize) -> bool {
+        record < RECORDS
+    }
+
+    /// All records that speak of a run.
+    pub fn all(&self) -> impl Iterator<Item = usize> {
+        (0..RECORDS).filter(|&record| self.get(record, Word::Key) != 0)
+    }
+
+    /// Where the file was when its run began; empty if that is too long to say.
+    pub fn path(&self, record: usize) -> Vec<u8> {
+        let mut text = [0; PATH_BYTES];
+        let at = Self::place(record, Word::Key) + PATH_AT;
+        if self.region.read(at, &mut text).is_err() {
+            return Vec::new();
+        }
+        text.iter().copied().take_while(|&byte| byte != 0).collect()
+    }
+
+    /// Says where; locked.
+    pub fn set_path(&self, record: usize, path: &[u8]) {
+        let mut text = [0; PATH_BYTES];
+        if path.len() < PATH_BYTES {
+            text[..path.len()].copy_from_slice(path);
+        }
+        let _ = self.region.write(Self::place(record, Word::Key) + PATH_AT, &text);
+    }
+
+    /// How many slots there are.
+    #[allow(clippy::unused_self)] // A property of the table.
+    pub fn slots(&self) -> u32 {
+        SLOTS
+    }
+
+    const fn slot_at(slot: u32) -> u64 {
+        SLOTS_AT + slot as u64 * 8
+    }
+
+    /// 0: free; else the process that took it.
+    pub fn slot_state(&self, slot: u32) -> u64 {
+        self.load(Self::slot_at(slot))
+    }
+
+    /// Takes a free slot for this process, which holds its byte.
+    pub fn claim_slot(&self, slot: u32) -> bool {
+        let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;
+        let claimed = self.region.shared_cas(Self::slot_at(slot), 0, pid).is_ok_and(|it| it.is_ok());
+        if claimed && self.is_direct() {
+            let _ = self.region.flush(Self::slot_at(slot), 8).fence();
+        }
+        claimed
+    }
+
+    /// Frees a slot.
+    pub fn free_slot(&self, slot: u32) {
+        self.store(Self::slot_at(slot), 0);
+    }
+
+    /// The relink backend that was probed, as its number; 0: none yet.
+    pub fn backend(&self) -> u64 {
+        self.load(BACKEND)
+    }
+
+    /// Notes it.
+    pub fn set_backend(&self, number: u64) {
+        self.store(BACKEND, number);
+    }
+}

@@ -1,0 +1,190 @@
+//! Moving staged bytes to their place in the file: the ways that a kernel offers, best first.
+//!
+//! - **Exchange** (`XFS_IOC_EXCHANGE_RANGE` to the end of both files): atomic, size included, and no
+//!   block-aligned byte is copied. The staging file is cut at the append's end first, as the file
+//!   gets its size; the head of a block that the file has in part is copied into the staging file
+//!   before. Both descriptors are the engine's own: read-write and not `O_APPEND`.
+//! - **Clone** (`FICLONERANGE` of whole blocks, the rest of the last one copied; then the source is
+//!   punched): not on file systems that map with `MAP_SYNC`, where cloning files that are mapped and
+//!   written, and then unlinking them, stops the kernel (`BUG`; Linux 6.1 to 6.12). There it is
+//!   exchange or copy.
+//! - **Copy**: always.
+//!
+//! Which one works is found by trying, once for a hidden directory, and noted in the records.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use pmem::Window;
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+
+use crate::home::Home;
+use crate::{Result, sys};
+
+/// The unit in which blocks move.
+pub const BLOCK: u64 = 4096;
+
+/// How staged bytes get to their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// `XFS_IOC_EXCHANGE_RANGE`.
+    Exchange = 1,
+    /// `FICLONERANGE` and punch.
+    Clone = 2,
+    /// `pwrite`.
+    Copy = 3,
+}
+
+impl std::fmt::Display for Backend {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.pad(match self {
+            Self::Exchange => "exchange",
+            Self::Clone => "clone",
+            Self::Copy => "copy",
+        })
+    }
+}
+
+impl std::str::FromStr for Backend {
+    type Err = String;
+
+    fn from_str(word: &str) -> std::result::Result<Self, String> {
+        let all = [Self::Exchange, Self::Clone, Self::Copy];
+        let known = all.into_iter().find(|backend| backend.to_string() == word);
+        known.ok_or_else(|| format!("{word} is not one of exchange, clone, copy"))
+    }
+}
+
+/// The best backend of a home's file system.
+pub fn backend(home: &Home) -> Backend {
+    match home.records.backend() {
+        1 => Backend::Exchange,
+        2 => Backend::Clone,
+        3 => Backend::Copy,
+        _ => {
+            let found = probe(home).unwrap_or(Backend::Copy);
+            home.records.set_backend(found as u64);
+            found
+        }
+    }
+}
+
+fn probe_file(home: &Home, name: &str, blocks: usize, byte: u8) -> Result<OwnedFd> {
+    let name = format!("{name}.{}", rustix::process::getpid().as_raw_nonzero());
+    let file = home.open_file(&name, OFlags::CREATE | OFlags::EXCL)?;
+    home.remove_file(&name);
+    rustix::io::pwrite(&file, &vec![byte; blocks * BLOCK as usize], 0)?;
+    Ok(file)
+}
+
+fn probe(home: &Home) -> Result<Backend> {
+    let (from, to) = (probe_file(home, "probe1", 2, 1)?, probe_file(home, "probe2", 1, 2)?);
+    // Nobody has it mapped: what stops some kernels cannot happen here.
+    if sys::exchange_to_end(&from, BLOCK, &to, BLOCK).is_ok() {
+        let mut byte = [0];
+        let moved = rustix::io::pread(&to, &mut byte, BLOCK)? == 1 && byte == [1];
+        if moved && rustix::fs::fstat(&from)?.st_size as u64 == BLOCK {
+            return Ok(Backend::Exchange);
+        }
+    }
+    if !home.direct && sys::clone_range(&from, 0, &to, BLOCK, BLOCK).is_ok() {
+        return Ok(Backend::Clone);
+    }
+    Ok(Backend::Copy)
+}
+
+/// Staged bytes on their way.
+pub struct Move<'a, F: AsFd, T: AsFd> {
+    /// The staging file, and its mapping if this process has one.
+    pub staging: &'a F,
+    /// See above.
+    pub window: Option<&'a Window>,
+    /// Where they lie in it.
+    pub at: u64,
+    /// The file.
+    pub target: &'a T,
+    /// Where they belong.
+    pub base: u64,
+    /// How many.
+    pub length: u64,
+}
+
+impl<F: AsFd, T: AsFd> Move<'_, F, T> {
+    /// Moves them; gives how many bytes were copied.
+    pub fn run(&self, backend: Backend) -> Result<u64> {
+        let aligned = self.at % BLOCK == self.base % BLOCK;
+        match backend {
+            Backend::Exchange if aligned => self.exchange(),
+            Backend::Clone if aligned => self.clone_blocks(),
+            _ => self.copy(0, self.length),
+        }
+    }
+
+    /// As the file ends at `base`: atomically. It had been cut or grown otherwise.
+    fn exchange(&self) -> Result<u64> {
+        let head = self.base % BLOCK;
+        if head > 0 {
+            let mut bytes = vec![0; head as usize];
+            let got = rustix::io::pread(self.target, &mut bytes[..], self.base - head)?;
+            bytes[got..].fill(0);
+            rustix::io::pwrite(self.staging, &bytes, self.at - head)?;
+        }
+        rustix::fs::ftruncate(self.staging, self.at + self.length)?;
+        let (from, to) = (self.at - head, self.base - head);
+        sys::exchange_to_end(self.staging, from, self.target, to)?;
+        Ok(head)
+    }
+
+    fn clone_blocks(&self) -> Result<u64> {
+        let head = (BLOCK - self.base % BLOCK) % BLOCK;
+        let head = head.min(self.length);
+        let body = (self.length - head) & !(BLOCK - 1);
+        let tail = self.length - head - body;
+        if head > 0 {
+            self.copy(0, head)?;
+        }
+        if body > 0 {
+            let (from, to) = (self.at + head, self.base + head);
+            sys::clone_range(self.staging, from, self.target, to, body)?;
+        }
+        if tail > 0 {
+            self.copy(head + body, tail)?;
+        }
+        Ok(head + tail)
+    }
+
+    /// Copies `length` staged bytes from the `start`th on.
+    fn copy(&self, start: u64, length: u64) -> Result<u64> {
+        let mut done = 0;
+        let mut buffer = Vec::new();
+        while done < length {
+            let (from, to) = (self.at + start + done, self.base + start + done);
+            let left = (length - done) as usize;
+            let address = self.window.and_then(|window| window.address(from as usize, left).ok());
+            let wrote = if let Some(address) = address {
+                sys::write_mapped(self.target, address, left, to)
+            } else {
+                buffer.resize(left.min(1 << 18), 0);
+                let got = rustix::io::pread(self.staging, &mut buffer[..], from)?;
+                if got == 0 {
+                    return Err(Errno::IO);
+                }
+                rustix::io::pwrite(self.target, &buffer[..got], to)
+            };
+            match wrote {
+                Ok(0) => return Err(Errno::IO),
+                Ok(wrote) => done += wrote as u64,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(length)
+    }
+}
+
+/// After a clone: gives the staging file's share of the blocks back.
+pub fn punch(staging: impl AsFd, at: u64, length: u64) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    // What stays shared costs a copy when it is written next, nothing else.
+    let _ = rustix::fs::fallocate(staging, flags, at, length);
+}

@@ -1,0 +1,220 @@
+//! Settling: staged bytes go to their place in the file.
+//!
+//! By their owner at `fsync`, at the last close and before anything that the kernel does with the
+//! file; by another process of the engine that opens the file, reads its end or appends to it; and by
+//! whoever finds their owner dead.
+//!
+//! CRASH: the record says `SETTLING` from before the first byte moves until after the last. Whoever
+//! finds it so moves them again: an exchange has happened if the file has grown, else it has not; a
+//! copy or a clone of the same bytes to the same place changes nothing.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::engine::Engine;
+use crate::file::{File, State};
+use crate::home::Home;
+use crate::records::{APPENDING, SETTLING, Staged, Word};
+use crate::relink::{self, Backend, Move};
+use crate::{Result, staging, sys};
+
+use pmem::Window;
+
+/// After so many losses to other processes a file's appends go to the kernel.
+const STOLEN_MAX: u32 = 3;
+/// Runs shorter than this are small where a relink copies.
+const SMALL: u64 = 32 << 10;
+/// After so many small runs appends go to the kernel.
+const SMALL_MAX: u32 = 4;
+
+/// Moves the bytes of a record to their place; gives how many were copied, and the backend that did
+/// it. The record is locked.
+pub fn relink(
+    home: &Home,
+    record: usize,
+    staged: &Staged,
+    staging: impl AsFd,
+    window: Option<&Window>,
+    target: impl AsFd,
+) -> Result<(u64, Backend)> {
+    let (records, durable) = (&home.records, home.durable() || home.direct);
+    let mut best = relink::backend(home);
+    let mut base = staged.base;
+    let size = rustix::fs::fstat(&target)?.st_size as u64;
+    if staged.flags & SETTLING != 0 && size >= base + staged.length && best == Backend::Exchange {
+        return Ok((0, best));
+    }
+    if size != base {
+        // Somebody else has cut or grown it meanwhile, or a copy was interrupted.
+        best = Backend::Copy;
+        if staged.flags & (APPENDING | SETTLING) == APPENDING {
+            base = size;
+            records.set(record, Word::Base, base);
+        }
+    }
+    records.set(record, Word::Flags, staged.flags | SETTLING);
+    if durable {
+        if let Some(window) = window {
+            window.flush(staged.at as usize, staged.length as usize);
+        }
+        // PERSIST: the bytes, and where they belong, before the file changes.
+        records.persist(record);
+    }
+    let (at, length) = (staged.at, staged.length);
+    let moving = Move { staging: &staging, window, at, target: &target, base, length };
+    match moving.run(best) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::BUSY | Errno::XDEV)
+            if best != Backend::Copy =>
+        {
+            moving.run(Backend::Copy).map(|copied| (copied, Backend::Copy))
+        }
+        moved => moved.map(|copied| (copied, best)),
+    }
+}
+
+/// Fetches what another process, alive or dead, has staged for a file. The record is locked.
+pub fn fetch(home: &Home, record: usize, ino: u64, target: impl AsFd) -> Result<()> {
+    let Some(staged) = home.records.staged(record, ino) else { return Ok(()) };
+    if staged.length > 0 && (staged.birth == 0 || staged.birth == sys::birth(&target)) {
+        let name = staging::name(staged.owner.slot(), staged.owner.staging());
+        let file = home.open_file(&name, OFlags::empty())?;
+        relink(home, record, &staged, &file, None, &target)?;
+        if home.direct {
+            rustix::fs::fsync(&target)?;
+        }
+    }
+    home.records.free(record);
+    Ok(())
+}
+
+impl File {
+    /// Whether the run is still this process's; else it is forgotten: its bytes are in the file.
+    pub fn check_run(&self, cx: &Engine, state: &mut State) {
+        let Some(run) = &state.run else { return };
+        let records = &cx.home().records;
+        let kept = records.get(run.record, Word::Owner) == run.owner.0;
+        if kept && records.get(run.record, Word::Flags) & SETTLING == 0 {
+            return;
+        }
+        // Somebody may be at it.
+        drop(cx.home().lock(run.record));
+        if records.get(run.record, Word::Owner) == run.owner.0 {
+            return;
+        }
+        if let Some(run) = state.run.take() {
+            // What its staging file holds by now is somebody else's business.
+            run.staging.remove(cx.home());
+            self.run_ended(cx);
+            state.stolen += 1;
+            state.direct |= state.stolen >= STOLEN_MAX;
+        }
+    }
+
+    fn run_ended(&self, cx: &Engine) {
+        self.has_run.store(false, Ordering::Release);
+        cx.run_ended();
+    }
+
+    /// Fetches what other processes have staged for this file.
+    pub fn fetch_others(&self, cx: &Engine, state: &mut State, fd: i32) -> Result<()> {
+        let home = cx.home();
+        if !cx.others_stage() {
+            return Ok(());
+        }
+        let Some(record) = home.records.find(self.ino) else { return Ok(()) };
+        let Some(own) = self.own(state, fd) else { return Ok(()) };
+        let guard = home.lock(record);
+        let fetched = fetch(home, record, self.ino, own);
+        drop(guard);
+        fetched
+    }
+
+    /// Relinks what this process has staged.
+    pub fn settle(&self, cx: &Engine) -> Result<()> {
+        if !self.has_run.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut state = self.change();
+        self.check_run(cx, &mut state);
+        self.settle_locked(cx, &mut state)
+    }
+
+    /// As [`File::settle`]. On an error everything stays as it was.
+    pub fn settle_locked(&self, cx: &Engine, state: &mut State) -> Result<()> {
+        let Some(mut run) = state.run.take() else { return Ok(()) };
+        let Some(own) = &state.own else { return Err(Errno::BADF) };
+        let home = cx.home();
+        let guard = home.lock(run.record);
+        let mut backend = Backend::Copy;
+        if let Some(staged) = home.records.staged(run.record, self.ino)
+            && staged.owner == run.owner
+            && run.length > 0
+        {
+            // In posix mode the length is kept here and in the record alike.
+            let window = Some(&run.staging.window);
+            match relink(home, run.record, &staged, &run.staging.fd, window, own) {
+                Ok((copied, by)) => {
+                    backend = by;
+                    cx.relinked(run.length, copied);
+                }
+                Err(errno) => {
+                    // It stays `SETTLING`: a part may be at its place already.
+                    run.base = home.records.get(run.record, Word::Base);
+                    drop(guard);
+                    state.run = Some(run);
+                    return Err(errno);
+                }
+            }
+        }
+        let ended = run.staging.ended(backend, run.at, run.length);
+        home.records.free(run.record);
+        drop(guard);
+        self.run_ended(cx);
+        if backend == Backend::Copy && run.length < SMALL {
+            state.small += 1;
+            state.direct |= state.small >= SMALL_MAX && cx.may_be_direct();
+        } else {
+            state.small = 0;
+        }
+        state.size = rustix::fs::fstat(own)?.st_size as u64;
+        if ended.is_ok() { cx.give_staging(run.staging) } else { run.staging.remove(home) }
+        Ok(())
+    }
+
+    /// Its record is void: the file was emptied.
+    pub fn forget_run(&self, cx: &Engine) {
+        let mut state = self.change();
+        self.check_run(cx, &mut state);
+    }
+
+    /// From now on appends go to the kernel: somebody uses the file past the engine.
+    pub fn be_direct(&self, cx: &Engine) -> Result<()> {
+        let mut state = self.change();
+        self.check_run(cx, &mut state);
+        self.settle_locked(cx, &mut state)?;
+        state.direct = true;
+        Ok(())
+    }
+
+    /// Sets the times that stores through windows did not, through the engine's own descriptor.
+    pub fn renew_times_by_own(&self) {
+        if self.times_are_old.swap(false, Ordering::Relaxed)
+            && let Some(own) = &self.change().own
+        {
+            renew(own);
+        }
+    }
+}
+
+fn renew(fd: impl AsFd) {
+    let special = |nanos| rustix::fs::Timespec { tv_sec: 0, tv_nsec: nanos };
+    let times = rustix::fs::Timestamps {
+        last_access: special(rustix::fs::UTIME_OMIT),
+        last_modification: special(rustix::fs::UTIME_NOW),
+    };
+    // Times that cannot be set stay as they are.
+    let _ = rustix::fs::futimens(fd, &times);
+}

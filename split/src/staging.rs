@@ -1,0 +1,128 @@
+//! Staging files: where appended bytes wait for their relink.
+//!
+//! One serves one file at a time, so that its end can be cut where an exchange needs it. It is mapped
+//! whole once (address space only), and allocated and made present ahead of use in steps that double,
+//! so that a program that stages little pays for little. Files that serve nobody wait in a pool.
+
+use std::os::fd::AsFd;
+
+use pmem::Window;
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+
+use crate::Result;
+use crate::home::Home;
+use crate::internal::Hidden;
+use crate::relink::{self, BLOCK, Backend};
+
+/// The first step of allocation.
+const STEP_MIN: u64 = 256 << 10;
+/// Blocks that a file keeps while it waits.
+const KEPT: u64 = 32 << 20;
+/// The largest.
+const STEP_MAX: u64 = 16 << 20;
+
+/// A staging file of this process.
+pub struct Staging {
+    /// Its number.
+    pub number: u32,
+    /// It, mapped.
+    pub window: Window,
+    /// It, open.
+    pub fd: Hidden,
+    limit: u64,
+    /// Where the next run may begin.
+    next: u64,
+    /// Up to here there are blocks.
+    allocated: u64,
+    name: String,
+}
+
+/// The name of a staging file.
+pub fn name(slot: u32, number: u32) -> String {
+    format!("stage.{slot}.{number}")
+}
+
+impl Staging {
+    /// Makes one.
+    pub fn create(home: &Home, number: u32, limit: u64) -> Result<Self> {
+        let name = name(home.slot(), number);
+        let fd = home.open_file(&name, OFlags::CREATE | OFlags::TRUNC)?;
+        let fd = Hidden::new(fd);
+        let window =
+            Window::map(fd.as_fd(), 0, limit as usize, true, home.direct)
+                .inspect_err(|_| home.remove_file(&name))?;
+        Ok(Self { number, window, fd, limit, next: 0, allocated: 0, name })
+    }
+
+    /// Where a run for the file offset `base` begins: at the same place of its block.
+    pub fn begin(&mut self, base: u64) -> Result<u64> {
+        if self.next > self.limit / 2 {
+            rustix::fs::ftruncate(&self.fd, 0)?;
+            (self.next, self.allocated) = (0, 0);
+        }
+        Ok(self.next + base % BLOCK)
+    }
+
+    /// Makes room up to `end`. `EFBIG`: it is full.
+    pub fn reach(&mut self, end: u64) -> Result<()> {
+        while self.allocated < end {
+            let step = self.allocated.clamp(STEP_MIN, STEP_MAX).min(self.limit - self.allocated);
+            if step == 0 {
+                return Err(Errno::FBIG);
+            }
+            allocate(&self.fd, self.allocated, step)?;
+            self.window.populate(self.allocated as usize, step as usize, true);
+            self.allocated += step;
+        }
+        Ok(())
+    }
+
+    /// A run that began at `at` and was `length` long has been relinked.
+    pub fn ended(&mut self, backend: Backend, at: u64, length: u64) -> Result<()> {
+        match backend {
+            // The pages are there to be used again.
+            Backend::Copy => self.next = 0,
+            Backend::Clone => {
+                let start = at & !(BLOCK - 1);
+                relink::punch(&self.fd, start, at + length - start);
+                self.next = (at + length).next_multiple_of(BLOCK);
+                self.allocated = self.allocated.max(self.next);
+            }
+            Backend::Exchange => {
+                let size = rustix::fs::fstat(&self.fd)?.st_size as u64;
+                self.next = size.next_multiple_of(BLOCK);
+                self.allocated = self.next;
+            }
+        }
+        Ok(())
+    }
+
+    /// While it serves nobody it keeps no more than a few steps' blocks.
+    pub fn trim(&mut self) -> Result<()> {
+        if self.allocated > KEPT {
+            rustix::fs::ftruncate(&self.fd, KEPT)?;
+            self.allocated = KEPT;
+            if self.next > KEPT {
+                self.next = KEPT;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes its name: the blocks go with the mapping.
+    pub fn remove(self, home: &Home) {
+        home.remove_file(&self.name);
+    }
+}
+
+fn allocate(fd: &Hidden, start: u64, length: u64) -> Result<()> {
+    loop {
+        match rustix::fs::fallocate(fd, FallocateFlags::empty(), start, length) {
+            Err(Errno::INTR) => {}
+            // Without preallocation the file must at least be as long; pages come as they are stored.
+            Err(Errno::OPNOTSUPP) => return rustix::fs::ftruncate(fd, start + length),
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! System calls that no library wraps, and those that must not go through what a preload library
+//! interposes.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use pmem::interrupt::system_call;
+use rustix::io::Errno;
+
+use crate::Result;
+
+/// `struct xfs_exchange_range`.
+#[repr(C)]
+struct ExchangeRange {
+    file1: i32,
+    pad: u32,
+    offset1: u64,
+    offset2: u64,
+    length: u64,
+    flags: u64,
+}
+const _: () = assert!(size_of::<ExchangeRange>() == 40);
+
+/// `_IOW('X', 129, struct xfs_exchange_range)`.
+const XFS_IOC_EXCHANGE_RANGE: usize = 0x4028_5881;
+const TO_EOF: u64 = 1;
+
+/// `struct file_clone_range`.
+#[repr(C)]
+struct CloneRange {
+    from: i64,
+    from_offset: u64,
+    length: u64,
+    to_offset: u64,
+}
+
+/// `_IOW(0x94, 13, struct file_clone_range)`.
+const FICLONERANGE: usize = 0x4020_940d;
+
+/// Exchanges what two files hold from their offsets to their ends, and their sizes with it, in one
+/// atomic step.
+pub fn exchange_to_end(
+    from: impl AsFd,
+    from_offset: u64,
+    to: impl AsFd,
+    to_offset: u64,
+) -> Result<()> {
+    let range = ExchangeRange {
+        file1: from.as_fd().as_raw_fd(),
+        pad: 0,
+        offset1: from_offset,
+        offset2: to_offset,
+        length: 0,
+        flags: TO_EOF,
+    };
+    let to = to.as_fd().as_raw_fd() as usize;
+    let arguments = [to, XFS_IOC_EXCHANGE_RANGE, (&raw const range) as usize, 0, 0, 0];
+    // SAFETY: the structure that this request reads.
+    unsafe { system_call(libc::SYS_ioctl, arguments) }.map(drop)
+}
+
+/// Lets `to` share the blocks of `from`.
+pub fn clone_range(
+    from: impl AsFd,
+    from_offset: u64,
+    to: impl AsFd,
+    to_offset: u64,
+    length: u64,
+) -> Result<()> {
+    let from = i64::from(from.as_fd().as_raw_fd());
+    let range = CloneRange { from, from_offset, length, to_offset };
+    let to = to.as_fd().as_raw_fd() as usize;
+    let arguments = [to, FICLONERANGE, (&raw const range) as usize, 0, 0, 0];
+    // SAFETY: the structure that this request reads.
+    unsafe { system_call(libc::SYS_ioctl, arguments) }.map(drop)
+}
+
+/// `pwrite` from an address of a mapping (a page that is gone is `EFAULT`).
+pub fn write_mapped(to: impl AsFd, from: usize, length: usize, offset: u64) -> Result<usize> {
+    let to = to.as_fd().as_raw_fd() as usize;
+    // SAFETY: the kernel copies from the address as from any, valid or not.
+    unsafe { system_call(libc::SYS_pwrite64, [to, from, length, offset as usize, 0, 0]) }
+}
+
+/// The descriptor behind a number of the program's, for one call. It may be closed meanwhile: then
+/// the kernel says `EBADF`.
+pub fn borrow(fd: RawFd) -> Result<BorrowedFd<'static>> {
+    if fd < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: not -1; what stands behind it is asked anew at each call.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+fn lock_of(kind: i32, at: u64) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: at as i64,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+fn fcntl(fd: impl AsFd, command: i32, lock: &mut libc::flock) -> Result<()> {
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    let lock = std::ptr::from_mut(lock) as usize;
+    // SAFETY: the structure that these commands take.
+    unsafe { system_call(libc::SYS_fcntl, [fd, command as usize, lock, 0, 0, 0]) }.map(drop)
+}
+
+/// Takes the process's write lock on byte `at`; `false`: another process has it.
+pub fn lock_byte(fd: impl AsFd, at: u64) -> Result<bool> {
+    match fcntl(fd, libc::F_SETLK, &mut lock_of(libc::F_WRLCK, at)) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Gives it back.
+pub fn unlock_byte(fd: impl AsFd, at: u64) {
+    // Unlocking a byte of an open file cannot fail.
+    let _ = fcntl(fd, libc::F_SETLK, &mut lock_of(libc::F_UNLCK, at));
+}
+
+/// Whether another process holds byte `at`.
+pub fn is_locked(fd: impl AsFd, at: u64) -> bool {
+    let mut lock = lock_of(libc::F_WRLCK, at);
+    fcntl(fd, libc::F_GETLK, &mut lock).is_err() || i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+/// When the file was made, in nanoseconds: tells a reused inode number from the one that was meant.
+/// 0 where the file system does not say.
+pub fn birth(fd: impl AsFd) -> u64 {
+    let flags = rustix::fs::AtFlags::EMPTY_PATH;
+    match rustix::fs::statx(fd, "", flags, rustix::fs::StatxFlags::BTIME) {
+        Ok(found) if found.stx_mask & rustix::fs::StatxFlags::BTIME.bits() != 0 => {
+            (found.stx_btime.tv_sec as u64)
+                .wrapping_mul(1_000_000_000)
+                .wrapping_add(u64::from(found.stx_btime.tv_nsec))
+        }
+        _ => 0,
+    }
+}
