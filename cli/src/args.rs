@@ -39,6 +39,7 @@ pub enum Command {
     Cp(CpArgs),
     Df(DfArgs),
     Fsck(FsckArgs),
+    Recover(RecoverArgs),
     Snapshot(SnapshotArgs),
     Grow(GrowArgs),
     Trim(TrimArgs),
@@ -111,6 +112,22 @@ pub struct InfoArgs {
     pub volume: PathBuf,
 }
 
+/// Put what killed programs had staged below a directory into its files.
+///
+/// Programs under `solera run --split DIR` stage what they append; if one is killed, the next one that
+/// is started there does this by itself. It may be run at any time and again.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera recover /srv/data")]
+pub struct RecoverArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The directory that was given to `solera run --split`.
+    pub directory: PathBuf,
+}
+
 /// Run a program that sees the volume under a path.
 ///
 /// The program is not changed in any way: the volume appears to it, and to every program it starts,
@@ -130,6 +147,12 @@ or would not see the volume (statically linked, Go, set-user-id; not mounted), 1
 Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
 library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_VOLUME, SOLERA_AT, SOLERA_MODE  as --volume, --at and --mode
+  SOLERA_SPLIT, SOLERA_EMULATE           as --split and --emulate
+  SOLERA_SPLIT_WINDOW    bytes of a mapped window [2097152, to 536870912]
+  SOLERA_SPLIT_STAGING, SOLERA_SPLIT_STAGING_FILES  largest size of a staging file [167772160], and how
+                         many are kept ready [10]
+  SOLERA_SPLIT_LOG       bytes of the operation log, in strict mode [134217728]
+  SOLERA_SPLIT_PATIENCE  calls on a descriptor before it is served, in posix mode [2]
   SOLERA_REPORT          file that each process appends `count reason function outcome` to
   SOLERA_STRICT_SUPPORT  set: as --strict-support
   SOLERA_GUARD           off: as --no-guard
@@ -150,8 +173,11 @@ Examples:
                                                      the five most frequent, for programs
   solera run --volume v.pm --at /pm --strict-support -- ./test
                                                      stop where the library does not do
+  solera run --split /srv/data --report -- postgres -D /srv/data
+                                                     over XFS, ext4 or tmpfs, without a volume
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
                                                      the debugger alone sees no volume")]
+#[allow(clippy::struct_excessive_bools)] // Switches.
 pub struct RunArgs {
     /// The volume's file or device [default: the one that is mounted where the program works].
     #[arg(long)]
@@ -160,9 +186,17 @@ pub struct RunArgs {
     /// where it is mounted [default: there].
     #[arg(long, value_name = "PREFIX")]
     pub at: Option<PathBuf>,
-    /// What a write promises: posix, sync or strict.
-    #[arg(long, default_value = "strict", value_parser = ["posix", "sync", "strict"])]
-    pub mode: String,
+    /// Instead of a volume: serve the files below DIR, which stay the kernel's (XFS, ext4, tmpfs; with
+    /// DAX or without), from mappings of them.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["volume", "at", "no_guard"])]
+    pub split: Option<PathBuf>,
+    /// What a write promises: posix, sync or strict [default: strict; with --split: posix].
+    #[arg(long, value_parser = ["posix", "sync", "strict"])]
+    pub mode: Option<String>,
+    /// With --split: sync and strict also where the file system does not map with `MAP_SYNC`. What they
+    /// promise then holds when processes die, not when the machine does.
+    #[arg(long, requires = "split")]
+    pub emulate: bool,
     /// When the program has ended, say on standard error which calls of it and of all that it started
     /// were refused or served by a detour, why and how often: all kinds, or the N most frequent.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Command::Cp(args) => commands::cp::run(args),
         Command::Df(args) => commands::df::run(args),
         Command::Fsck(args) => commands::fsck::run(args),
+        Command::Recover(args) => commands::recover::run(args),
         Command::Snapshot(args) => commands::snapshot::run(args),
         Command::Grow(args) => commands::grow::run(args),
         Command::Trim(args) => commands::trim::run(args),

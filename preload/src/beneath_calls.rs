@@ -77,6 +77,9 @@ macro_rules! call {
     (__sigaction $($r:tt)*) => { $crate::beneath::call!(sigaction $($r)*) };
     (bsd_signal $($r:tt)*) => { $crate::beneath::call!(signal $($r)*) };
     (ssignal $($r:tt)*) => { $crate::beneath::call!(signal $($r)*) };
+    (__sysv_signal $($r:tt)*) => { $crate::beneath::call!(sysv_signal $($r)*) };
+    (setrlimit64 $($r:tt)*) => { $crate::beneath::call!(setrlimit $($r)*) };
+    (prlimit64 $($r:tt)*) => { $crate::beneath::call!(prlimit $($r)*) };
     (readdir64 $($r:tt)*) => { $crate::beneath::call!(readdir $($r)*) };
     // Before these everything is handed over to the kernel.
     (_Fork $($r:tt)*) => { $crate::beneath::call!(@handed $($r)*) };
@@ -180,11 +183,10 @@ macro_rules! call {
         $h($from, $f, $to, $t, $len, $flags)
     }};
     (copy_file_range $h:ident
-        ($from:ident, $f:ident, $to:ident, $t:ident, $len:ident, $flags:ident)) => {
-        $crate::beneath::around($from, false, || {
-            $crate::beneath::around_inner($to, true, || $h($from, $f, $to, $t, $len, $flags))
-        })
-    };
+        ($from:ident, $f:ident, $to:ident, $t:ident, $len:ident, $flags:ident)) => {{
+        $crate::beneath::hand_over(&[$to, $from]);
+        $h($from, $f, $to, $t, $len, $flags)
+    }};
     (ftruncate $h:ident ($fd:ident, $size:ident)) => {
         $crate::beneath::around($fd, true, || $h($fd, $size))
     };
@@ -268,7 +270,9 @@ macro_rules! call {
     (stat $h:ident ($path:ident, $out:ident)) => {
         $crate::beneath::stat($out, || $h($path, $out))
     };
-    (fstat $h:ident ($fd:ident, $out:ident)) => { $crate::beneath::stat($out, || $h($fd, $out)) };
+    (fstat $h:ident ($fd:ident, $out:ident)) => {
+        $crate::beneath::stat_number($fd, $out, || $h($fd, $out))
+    };
     (fstatat $h:ident ($dir:ident, $path:ident, $out:ident, $flags:ident)) => {
         $crate::beneath::stat($out, || $h($dir, $path, $out, $flags))
     };
@@ -313,6 +317,33 @@ macro_rules! call {
             || $crate::sigaction::set_handler($signal, $handler),
             || $h($signal, $handler),
         )
+    };
+    (sysv_signal $h:ident ($signal:ident, $handler:ident)) => {
+        $crate::beneath::instead(
+            || $crate::sigaction::set_once($signal, $handler),
+            || $h($signal, $handler),
+        )
+    };
+    (siginterrupt $h:ident ($signal:ident, $how:ident)) => {
+        $crate::beneath::instead(
+            || $crate::sigaction::set_interrupting($signal, $how != 0),
+            || $h($signal, $how),
+        )
+    };
+    (sigset $h:ident ($signal:ident, $handler:ident)) => {
+        $crate::beneath::instead(
+            || $crate::sigaction::set_or_hold($signal, $handler),
+            || $h($signal, $handler),
+        )
+    };
+    (sigignore $h:ident ($signal:ident)) => {
+        $crate::beneath::instead(|| $crate::sigaction::ignore($signal), || $h($signal))
+    };
+    (setrlimit $h:ident ($resource:ident, $limit:ident)) => {
+        $crate::beneath::limited(|| $h($resource, $limit))
+    };
+    (prlimit $h:ident ($pid:ident, $resource:ident, $new:ident, $old:ident)) => {
+        $crate::beneath::limited(|| $h($pid, $resource, $new, $old))
     };
     (syscall $h:ident ($n:ident, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident)) => {
         $crate::beneath::by_number($n, [$a, $b, $c, $d, $e, $f], || $h($n, $a, $b, $c, $d, $e, $f))

@@ -20,13 +20,14 @@
 //! | `stdio`, `wide`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
 //! | `spawn`, `exec`, `loadable`, `variadic` | the same, of programs |
 //! | `syscall`, `openat2` | system calls by number |
-//! | `beneath`, `beneath_calls` | the second engine: files of a kernel file system |
+//! | `beneath`, `beneath_calls`, `beneath_serve` | the second engine: files of a kernel file system |
 //! | `refused`, `rings`, `report` | what is not served, and why |
 
 mod aio;
 mod attrs;
 mod beneath;
 mod beneath_calls;
+mod beneath_serve;
 mod cancel;
 mod composed;
 mod cwd;

@@ -285,6 +285,51 @@ fn set_blocked(signal: c_int, how: c_int) -> bool {
 
 const SIG_HOLD: usize = 2;
 
+/// System V's `signal`, whose handlers run once.
+pub fn set_once(signal: c_int, handler: usize) -> Served<usize> {
+    if handler == libc::SIG_ERR {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    let action = plain(handler, libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT);
+    Ok(change(valid(signal)?, Some(&action))?.sa_sigaction)
+}
+
+/// `siginterrupt`.
+pub fn set_interrupting(signal: c_int, interrupts: bool) -> Served<c_int> {
+    let mut action = change(valid(signal)?, None)?;
+    let bit = 1 << (signal - 1);
+    if interrupts {
+        INTERRUPTING.fetch_or(bit, Ordering::Relaxed);
+        action.sa_flags &= !libc::SA_RESTART;
+    } else {
+        INTERRUPTING.fetch_and(!bit, Ordering::Relaxed);
+        action.sa_flags |= libc::SA_RESTART;
+    }
+    change(signal, Some(&action))?;
+    Ok(0)
+}
+
+/// `sigset`.
+pub fn set_or_hold(signal: c_int, handler: usize) -> Served<usize> {
+    if handler == SIG_HOLD {
+        let before = change(valid(signal)?, None)?.sa_sigaction;
+        let blocked = set_blocked(signal, libc::SIG_BLOCK);
+        return Ok(if blocked { SIG_HOLD } else { before });
+    }
+    if handler == libc::SIG_ERR {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    let before = change(valid(signal)?, Some(&plain(handler, 0)))?.sa_sigaction;
+    let blocked = set_blocked(signal, libc::SIG_UNBLOCK);
+    Ok(if blocked { SIG_HOLD } else { before })
+}
+
+/// `sigignore`.
+pub fn ignore(signal: c_int) -> Served<c_int> {
+    change(valid(signal)?, Some(&plain(libc::SIG_IGN, 0)))?;
+    Ok(0)
+}
+
 interpose! {
     fn [sigaction, __sigaction](signal: c_int, new: Out<Action>, old: Out<Action>) -> c_int
     = |_, _| {
@@ -294,41 +339,16 @@ interpose! {
         set_handler(signal, handler)
     }
     fn [sysv_signal, __sysv_signal](signal: c_int, handler: usize) -> usize = |_, _| {
-        if handler == libc::SIG_ERR {
-            return Err(Stop::Errno(Errno::INVAL));
-        }
-        let action = plain(handler, libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT);
-        Ok(change(valid(signal)?, Some(&action))?.sa_sigaction)
+        set_once(signal, handler)
     }
     fn [siginterrupt](signal: c_int, interrupt: c_int) -> c_int = |_, _| {
-        let mut action = change(valid(signal)?, None)?;
-        let bit = 1 << (signal - 1);
-        if interrupt != 0 {
-            INTERRUPTING.fetch_or(bit, Ordering::Relaxed);
-            action.sa_flags &= !libc::SA_RESTART;
-        } else {
-            INTERRUPTING.fetch_and(!bit, Ordering::Relaxed);
-            action.sa_flags |= libc::SA_RESTART;
-        }
-        change(signal, Some(&action))?;
-        Ok(0)
+        set_interrupting(signal, interrupt != 0)
     }
     fn [sigset](signal: c_int, handler: usize) -> usize = |_, _| {
-        if handler == SIG_HOLD {
-            let before = change(valid(signal)?, None)?.sa_sigaction;
-            let blocked = set_blocked(signal, libc::SIG_BLOCK);
-            return Ok(if blocked { SIG_HOLD } else { before });
-        }
-        if handler == libc::SIG_ERR {
-            return Err(Stop::Errno(Errno::INVAL));
-        }
-        let before = change(valid(signal)?, Some(&plain(handler, 0)))?.sa_sigaction;
-        let blocked = set_blocked(signal, libc::SIG_UNBLOCK);
-        Ok(if blocked { SIG_HOLD } else { before })
+        set_or_hold(signal, handler)
     }
     fn [sigignore](signal: c_int) -> c_int = |_, _| {
-        change(valid(signal)?, Some(&plain(libc::SIG_IGN, 0)))?;
-        Ok(0)
+        ignore(signal)
     }
 }
 

@@ -123,6 +123,14 @@ pub fn get(fd: RawFd) -> Slot {
     }
 }
 
+/// Whether `fd` still stands for `description`.
+#[inline]
+pub fn stands_for(fd: RawFd, description: &Arc<Description>) -> bool {
+    word(fd).is_some_and(|word| {
+        word.load(Ordering::Acquire) & !LOCKED == Arc::as_ptr(description) as usize
+    })
+}
+
 fn swap(fd: RawFd, new: usize) -> Option<Arc<Description>> {
     let Some(word) = word(fd) else {
         // SAFETY: made by `into_raw` in `set`.

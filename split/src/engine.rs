@@ -9,17 +9,17 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pmem::{Fault, UserIn, UserOut, Window};
-use rustix::fs::{FileType, OFlags, SeekFrom};
+use pmem::{Fault, UserIn, Window};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::descriptors::{self, Description, Slot};
-use crate::file::{File, State, length_in};
-use crate::grow::{Grown, Run};
-use crate::home::{HOME_NAME, Home};
+use crate::descriptors;
+use crate::file::{File, State};
+use crate::grow::Run;
+use crate::home::Home;
 use crate::log::{self, Log, Logged};
 use crate::records::Word;
 use crate::relink::{self, Backend};
@@ -104,24 +104,31 @@ pub struct Usage {
 
 /// One process's engine.
 pub struct Engine {
-    options: Options,
-    home: Home,
-    files: Mutex<HashMap<u64, Arc<File>>>,
+    pub(crate) options: Options,
+    pub(crate) home: Home,
+    pub(crate) files: Mutex<HashMap<u64, Arc<File>>>,
     pool: Mutex<Vec<Staging>>,
-    log: Option<Log>,
+    pub(crate) log: Option<Log>,
     staging_number: AtomicU32,
     runs: AtomicU64,
-    old_times: AtomicU64,
+    pub(crate) old_times: AtomicU64,
     windows: AtomicUsize,
     windows_most: AtomicUsize,
     relinks: AtomicU64,
     relinked: AtomicU64,
     copied: AtomicU64,
+    limited: AtomicBool,
     fell_back: fn(&'static str),
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// The value behind a lock, whatever became of who held it.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the size of files is limited.
+fn limits_files() -> bool {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some()
 }
 
 impl Engine {
@@ -129,6 +136,10 @@ impl Engine {
     /// processes left in it, takes a slot. `fell_back` hears why something went to the kernel.
     /// `EOPNOTSUPP`: the mode promises more than this file system can keep.
     pub fn start(options: Options, fell_back: fn(&'static str)) -> Result<Self> {
+        if limits_files() {
+            // Its own files would be limited too.
+            return Err(Errno::FBIG);
+        }
         let directory = rustix::fs::open(
             &options.directory,
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -160,6 +171,7 @@ impl Engine {
             relinks: AtomicU64::new(0),
             relinked: AtomicU64::new(0),
             copied: AtomicU64::new(0),
+            limited: AtomicBool::new(limits_files()),
             fell_back,
         })
     }
@@ -232,10 +244,19 @@ impl Engine {
         self.home.durable() || self.home.direct
     }
 
-    /// Whether staging makes sense: a limit on file sizes is the kernel's to enforce.
-    #[allow(clippy::unused_self)] // A question to the engine.
-    pub(crate) fn may_stage(&self) -> bool {
-        rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_none()
+    /// Whether writes may be served: a limit on file sizes is the kernel's to enforce.
+    pub(crate) fn may_write(&self) -> bool {
+        !self.limited.load(Ordering::Relaxed)
+    }
+
+    /// A limit of the process has changed.
+    pub fn limits_changed(&self) {
+        let limited = limits_files();
+        if limited {
+            // What cannot be settled now stays staged, and is tried again.
+            let _ = self.settle_all();
+        }
+        self.limited.store(limited, Ordering::Relaxed);
     }
 
     /// Whether small appends may go to the kernel: where it makes them as durable as promised.
@@ -246,7 +267,7 @@ impl Engine {
     #[allow(clippy::unused_self)] // A question to the engine.
     pub(crate) fn appends(&self, fd: RawFd) -> bool {
         sys::borrow(fd)
-            .and_then(|fd| Ok(rustix::fs::fcntl_getfl(fd)?))
+            .and_then(rustix::fs::fcntl_getfl)
             .is_ok_and(|flags| flags.contains(OFlags::APPEND))
     }
 
@@ -334,497 +355,7 @@ impl Engine {
         }
     }
 
-    // ---- descriptors
-
-    /// What is served for `fd`, which is about to move data; `None`: the kernel serves it.
-    fn served(&self, fd: RawFd) -> Option<Arc<Description>> {
-        match descriptors::get(fd) {
-            Slot::Served(description) => Some(description),
-            Slot::Plain => None,
-            Slot::Unknown => {
-                self.settle_number(fd);
-                None
-            }
-            Slot::Fresh(calls) => {
-                let eager = self.home.mode != Mode::Posix || self.anything_staged();
-                if calls < self.options.patience && !eager {
-                    descriptors::set(fd, Slot::Fresh(calls + 1));
-                    return None;
-                }
-                self.adopt(fd)
-            }
-        }
-    }
-
-    fn anything_staged(&self) -> bool {
-        self.home.records.count() > 0
-    }
-
-    /// Takes a fresh descriptor over, if its file is one of ours.
-    fn adopt(&self, fd: RawFd) -> Option<Arc<Description>> {
-        let Some((file, flags)) = self.file_of(fd) else {
-            descriptors::set(fd, Slot::Plain);
-            return None;
-        };
-        let position = rustix::fs::tell(sys::borrow(fd).ok()?).ok()?;
-        let access = flags & OFlags::RWMODE;
-        let description = Arc::new(Description::new(
-            file,
-            access != OFlags::WRONLY,
-            access != OFlags::RDONLY,
-            flags.contains(OFlags::APPEND),
-            position,
-        ));
-        descriptors::set(fd, Slot::Served(Arc::clone(&description)));
-        Some(description)
-    }
-
-    /// The file behind a number, if it is a regular one below the directory that can be served.
-    fn file_of(&self, fd: RawFd) -> Option<(Arc<File>, OFlags)> {
-        let number = fd;
-        let fd = sys::borrow(fd).ok()?;
-        let stat = rustix::fs::fstat(fd).ok()?;
-        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if !regular || stat.st_dev != self.home.device {
-            return None;
-        }
-        let flags = rustix::fs::fcntl_getfl(fd).ok()?;
-        if flags.intersects(OFlags::PATH | OFlags::DIRECT | OFlags::DSYNC) {
-            return None;
-        }
-        let link = format!("/proc/self/fd/{number}");
-        let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
-        let rest = path.strip_prefix(self.home.prefix.as_os_str().as_bytes())?;
-        let rest = if self.home.prefix == Path::new("/") { &path[..] } else { rest };
-        let inside = rest.strip_prefix(b"/")?;
-        if inside.split(|&byte| byte == b'/').next() == Some(HOME_NAME.as_bytes()) {
-            return None;
-        }
-        let mut files = locked(&self.files);
-        let file = files.entry(stat.st_ino).or_insert_with(|| {
-            Arc::new(File::new(stat.st_ino, path.clone(), stat.st_size as u64))
-        });
-        Some((Arc::clone(file), flags))
-    }
-
-    /// A file that this process knows.
-    fn known(&self, ino: u64) -> Option<Arc<File>> {
-        locked(&self.files).get(&ino).cloned()
-    }
-
-    /// Whether `fd` is a file that is served.
-    pub fn serves(&self, fd: RawFd) -> bool {
-        let _ = self;
-        matches!(descriptors::get(fd), Slot::Served(_))
-    }
-
-    /// Before the kernel moves data of a number that is not served.
-    pub fn before_kernel(&self, fd: RawFd) {
-        if !matches!(descriptors::get(fd), Slot::Plain) {
-            self.settle_number(fd);
-        }
-    }
-
-    /// Before the kernel closes `[first, last]`.
-    pub fn close_all(&self, first: RawFd, last: RawFd) {
-        for fd in descriptors::all().filter(|fd| (first..=last).contains(fd)) {
-            self.release(fd, Slot::Unknown);
-        }
-    }
-
-    /// Before the kernel does anything with a number of which nothing is known: what is staged for
-    /// its file goes to its place, and appends to it go to the kernel from then on.
-    fn settle_number(&self, fd: RawFd) {
-        if !self.anything_staged() {
-            return;
-        }
-        let Ok(stat) = sys::borrow(fd).and_then(|fd| Ok(rustix::fs::fstat(fd)?)) else { return };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            descriptors::set(fd, Slot::Plain);
-        } else if stat.st_dev == self.home.device {
-            self.settle_inode(stat.st_ino, Some(fd));
-        }
-    }
-
-    fn settle_inode(&self, ino: u64, fd: Option<RawFd>) {
-        if let Some(file) = self.known(ino) {
-            // What cannot be settled now stays staged, and is tried again.
-            let _ = file.be_direct(self);
-        } else if self.others_stage()
-            && self.home.records.find(ino).is_some()
-            && let Some(fd) = fd
-        {
-            let _ = recovery::fetch_by_number(&self.home, ino, fd);
-        }
-    }
-
-    /// A call of the program has opened `fd` with `flags`.
-    pub fn opened(&self, fd: RawFd, flags: i32) {
-        drop(descriptors::set(fd, Slot::Fresh(0)));
-        if flags & libc::O_TRUNC != 0 && self.anything_staged() {
-            self.truncated(fd);
-        } else if self.anything_staged() && flags & libc::O_PATH == 0 {
-            if let Some(description) = self.adopt(fd) {
-                // Otherwise the first read that reaches the end tries again.
-                let _ = description.file.refresh(self, fd);
-            }
-        }
-        if flags & libc::O_TRUNC != 0
-            && !locked(&self.files).is_empty()
-            && let Ok(stat) = sys::borrow(fd).and_then(|fd| Ok(rustix::fs::fstat(fd)?))
-            && let Some(file) = self.known(stat.st_ino)
-        {
-            let _ = file.refresh(self, fd);
-        }
-    }
-
-    /// A file was emptied by its opening: what was staged for it is void.
-    fn truncated(&self, fd: RawFd) {
-        let Ok(stat) = sys::borrow(fd).and_then(|fd| Ok(rustix::fs::fstat(fd)?)) else { return };
-        if stat.st_dev != self.home.device {
-            return;
-        }
-        if let Some(record) = self.home.records.find(stat.st_ino) {
-            let guard = self.home.lock(record);
-            if self.home.records.get(record, Word::Key) == stat.st_ino {
-                self.home.records.free(record);
-            }
-            drop(guard);
-        }
-        if let Some(file) = self.known(stat.st_ino) {
-            file.forget_run(self);
-        }
-    }
-
-    /// A number may stand for anything by now.
-    pub fn unknown(&self, fd: RawFd) {
-        self.release(fd, Slot::Unknown);
-    }
-
-    /// A stream of the C library works on the number by itself.
-    pub fn left_to_stream(&self, fd: RawFd) {
-        if !matches!(descriptors::get(fd), Slot::Unknown | Slot::Plain) || self.anything_staged() {
-            self.hand_over(fd);
-            self.settle_number(fd);
-            self.release(fd, Slot::Unknown);
-        }
-    }
-
-    fn release(&self, fd: RawFd, slot: Slot) {
-        if let Some(description) = descriptors::set(fd, slot) {
-            // Whoever replaced the number has no way to tell of an error.
-            let _ = self.drop_description(description);
-        }
-    }
-
-    /// Before `new` becomes a duplicate of `old`: whether it may become one that is served.
-    pub fn duplicates(&self, old: RawFd) {
-        if let Slot::Fresh(_) = descriptors::get(old) {
-            self.adopt(old);
-        }
-    }
-
-    /// `new` is a duplicate of `old`.
-    pub fn duplicated(&self, old: RawFd, new: RawFd) {
-        if old != new {
-            let slot = descriptors::get(old);
-            self.release(new, slot);
-        }
-    }
-
-    /// Before the kernel closes `fd`.
-    pub fn close(&self, fd: RawFd) -> Result<()> {
-        match descriptors::set(fd, Slot::Unknown) {
-            Some(description) => self.drop_description(description),
-            None => Ok(()),
-        }
-    }
-
-    fn drop_description(&self, description: Arc<Description>) -> Result<()> {
-        let Some(last) = Arc::into_inner(description) else { return Ok(()) };
-        let file = last.file;
-        if file.users.load(Ordering::Acquire) > 1 {
-            file.users.fetch_sub(1, Ordering::AcqRel);
-            return Ok(());
-        }
-        let settled = file.settle(self);
-        file.renew_times_by_own();
-        let mut files = locked(&self.files);
-        if file.users.fetch_sub(1, Ordering::AcqRel) == 1 && settled.is_ok() {
-            files.remove(&file.ino);
-            drop(files);
-            file.unmap(self);
-        }
-        settled
-    }
-
-    // ---- data
-
-    /// `read`, or `pread` with `at`.
-    pub fn read(&self, fd: RawFd, at: Option<u64>, out: &[UserOut<'_>]) -> Option<Result<usize>> {
-        let description = self.served(fd)?;
-        if !description.reads || description.is_handed() {
-            return None;
-        }
-        let file = &description.file;
-        if let Some(at) = at {
-            return file.read(self, fd, at, out);
-        }
-        let mut position = description.position();
-        if description.is_handed() {
-            return None;
-        }
-        let result = file.read(self, fd, *position, out)?;
-        if let Ok(bytes) = result {
-            *position += bytes as u64;
-        }
-        Some(result)
-    }
-
-    /// `write`, or `pwrite` with `at`.
-    pub fn write(&self, fd: RawFd, at: Option<u64>, from: &[UserIn<'_>]) -> Option<Result<usize>> {
-        let description = self.served(fd)?;
-        let len = length_in(from);
-        if !description.writes || description.is_handed() || len == 0 {
-            return None;
-        }
-        let appends = description.appends.load(Ordering::Relaxed);
-        let mut position = at.is_none().then(|| description.position());
-        if description.is_handed() {
-            return None;
-        }
-        let place = if appends { None } else { at.or(position.as_deref().copied()) };
-        let result = {
-            let _gate = self.log.as_ref().map(Log::enter);
-            self.put_at(&description.file, fd, place, from)
-        };
-        if let Some(log) = &self.log
-            && log.is_filling()
-        {
-            log.checkpoint(|| self.settle_all());
-        }
-        let result = result?;
-        Some(result.map(|start| {
-            if let Some(position) = &mut position {
-                **position = start + len as u64;
-            }
-            len
-        }))
-    }
-
-    /// Writes all at `place`, or at the end; gives where that was.
-    fn put_at(
-        &self,
-        file: &File,
-        fd: RawFd,
-        place: Option<u64>,
-        from: &[UserIn<'_>],
-    ) -> Option<Result<u64>> {
-        if let Some(place) = place {
-            match file.overwrite(self, fd, place, from) {
-                Ok(true) => return Some(Ok(place)),
-                Ok(false) => {}
-                Err(errno) => return Some(Err(errno)),
-            }
-        }
-        match file.grow(self, fd, place, from) {
-            Ok(Grown::Done(start)) => Some(Ok(start)),
-            Ok(Grown::Kernel) => None,
-            Err(errno) => Some(Err(errno)),
-        }
-    }
-
-    /// `lseek` to a place that needs no kernel; `None`: it does.
-    pub fn seek(&self, fd: RawFd, offset: i64, whence: i32) -> Option<Result<u64>> {
-        let Slot::Served(description) = descriptors::get(fd) else {
-            if whence != libc::SEEK_SET && whence != libc::SEEK_CUR {
-                self.settle_number(fd);
-            }
-            return None;
-        };
-        if description.is_handed() {
-            return None;
-        }
-        let mut position = description.position();
-        let base = match whence {
-            libc::SEEK_SET => 0,
-            libc::SEEK_CUR => *position as i64,
-            libc::SEEK_END => {
-                if let Err(errno) = description.file.refresh(self, fd) {
-                    return Some(Err(errno));
-                }
-                description.file.size() as i64
-            }
-            _ => return None,
-        };
-        if description.is_handed() {
-            return None;
-        }
-        let result = match base.checked_add(offset) {
-            Some(to) if to >= 0 => {
-                *position = to as u64;
-                Ok(to as u64)
-            }
-            Some(_) => Err(Errno::INVAL),
-            None => Err(Errno::OVERFLOW),
-        };
-        // The kernel knows the largest offset of its file system.
-        if result.is_ok_and(|to| to > i64::MAX as u64 >> 20) { None } else { Some(result) }
-    }
-
-    /// Lets the kernel serve a call on `fd`: before it everything staged is in its place and the
-    /// kernel's position is the description's; after it the description's is the kernel's.
-    pub fn around<T>(&self, fd: RawFd, writes: bool, kernel: impl FnOnce() -> T) -> T {
-        let Slot::Served(description) = descriptors::get(fd) else {
-            self.settle_number(fd);
-            let result = kernel();
-            self.kernel_wrote(fd, writes);
-            return result;
-        };
-        let file = &description.file;
-        // What cannot be settled stays staged; the kernel's answer tells what it can.
-        let _ = file.settle(self);
-        let _ = file.fetch(self, fd);
-        if description.is_handed() {
-            let result = kernel();
-            self.kernel_wrote(fd, writes);
-            let _ = file.refresh(self, fd);
-            return result;
-        }
-        let mut position = description.position();
-        let number = sys::borrow(fd).ok();
-        if let Some(number) = number {
-            let _ = rustix::fs::seek(number, SeekFrom::Start(*position));
-        }
-        let result = kernel();
-        if let Some(now) = number.and_then(|number| rustix::fs::tell(number).ok()) {
-            *position = now;
-        }
-        drop(position);
-        self.kernel_wrote(fd, writes);
-        let _ = file.refresh(self, fd);
-        result
-    }
-
-    /// The kernel has written: where that must be durable at return, it is made so.
-    pub fn kernel_wrote(&self, fd: RawFd, writes: bool) {
-        if writes
-            && self.home.durable()
-            && self.home.direct
-            && let Ok(fd) = sys::borrow(fd)
-        {
-            // What has no data to be made durable says so.
-            let _ = rustix::fs::fdatasync(fd);
-        }
-    }
-
-    /// Before the kernel's `fsync` of `fd`.
-    pub fn sync(&self, fd: RawFd) -> Result<()> {
-        match descriptors::get(fd) {
-            Slot::Served(description) => {
-                description.file.settle(self)?;
-                description.file.renew_times_by_own();
-                Ok(())
-            }
-            _ => {
-                self.settle_number(fd);
-                Ok(())
-            }
-        }
-    }
-
-    /// Before the kernel changes the file behind a path.
-    pub fn settle_path(&self, stat: &rustix::fs::Stat) {
-        if stat.st_dev == self.home.device && self.anything_staged() {
-            if let Some(file) = self.known(stat.st_ino) {
-                let _ = file.settle(self);
-            } else {
-                self.settle_inode(stat.st_ino, None);
-            }
-        }
-    }
-
-    /// The kernel has changed the file behind a path: its size is to be asked for.
-    pub fn changed(&self, stat: &rustix::fs::Stat) {
-        if stat.st_dev == self.home.device
-            && let Some(file) = self.known(stat.st_ino)
-        {
-            file.size_is_stale(self);
-        }
-    }
-
-    /// Whether path calls must ask: anything is staged, or times are old.
-    #[inline]
-    pub fn concerns_paths(&self) -> bool {
-        self.anything_staged() || self.old_times.load(Ordering::Relaxed) != 0
-    }
-
-    /// The size of a file with what is staged for it; `None`: the kernel's is right.
-    pub fn size_of(&self, device: u64, ino: u64) -> Option<u64> {
-        if device != self.home.device {
-            return None;
-        }
-        if let Some(file) = self.known(ino)
-            && file.has_run.load(Ordering::Acquire)
-        {
-            return Some(file.size());
-        }
-        let records = &self.home.records;
-        let record = records.find(ino)?;
-        let end = records.get(record, Word::Base) + records.get(record, Word::Length);
-        (records.get(record, Word::Key) == ino).then_some(end)
-    }
-
-    /// Sets the times of files that were written through windows.
-    pub fn renew_times(&self) {
-        if self.old_times.swap(0, Ordering::Relaxed) != 0 {
-            let files: Vec<_> = locked(&self.files).values().cloned().collect();
-            files.iter().for_each(|file| file.renew_times_by_own());
-        }
-    }
-
     // ---- the process
-
-    /// The program maps the file: what is appended to it must be in its pages.
-    pub fn mapped(&self, fd: RawFd) {
-        if let Slot::Served(description) = descriptors::get(fd) {
-            let _ = description.file.be_direct(self);
-        } else {
-            self.settle_number(fd);
-        }
-    }
-
-    /// Status flags of `fd` have changed.
-    pub fn flags_changed(&self, fd: RawFd) {
-        if let Slot::Served(description) = descriptors::get(fd)
-            && let Ok(flags) = sys::borrow(fd).and_then(|fd| Ok(rustix::fs::fcntl_getfl(fd)?))
-        {
-            // A run begun by appends stays one.
-            let _ = description.file.settle(self);
-            description.appends.store(flags.contains(OFlags::APPEND), Ordering::Relaxed);
-            if flags.contains(OFlags::DIRECT) {
-                self.hand_over(fd);
-            }
-        }
-    }
-
-    /// The kernel's position of `fd` counts from now on.
-    pub fn hand_over(&self, fd: RawFd) {
-        match descriptors::get(fd) {
-            Slot::Served(description) => {
-                let _ = description.file.settle(self);
-                let position = description.position();
-                if !description.is_handed() {
-                    if let Ok(fd) = sys::borrow(fd) {
-                        let _ = rustix::fs::seek(fd, SeekFrom::Start(*position));
-                    }
-                    description.hand();
-                }
-            }
-            Slot::Fresh(_) => drop(descriptors::set(fd, Slot::Unknown)),
-            Slot::Unknown | Slot::Plain => {}
-        }
-    }
 
     /// Before a fork, an exec or a passing of descriptors: all of them are handed over.
     pub fn hand_over_all(&self) {
@@ -850,7 +381,9 @@ impl Engine {
                 staging.remove(&self.home);
             }
             if self.log.is_some() {
-                log::names(self.home.slot()).iter().for_each(|name| self.home.remove_file(name));
+                for name in log::names(self.home.slot()) {
+                    self.home.remove_file(&name);
+                }
             }
             self.home.leave_slot();
         }

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use crate::engine::Engine;
 use crate::grow::Run;
 use crate::internal::Hidden;
+use crate::records::Word;
 use crate::{Result, sys};
 
 /// Windows that one file keeps; the oldest go first.
@@ -90,6 +91,15 @@ impl State {
         self.run.as_ref().map_or(u64::MAX, |run| run.base)
     }
 
+    /// Whether the run is still this process's, and nobody is moving it.
+    fn has_own_run(&self, cx: &Engine) -> bool {
+        let records = &cx.home().records;
+        self.run.as_ref().is_some_and(|run| {
+            records.get(run.record, Word::Owner) == run.owner.0
+                && records.get(run.record, Word::Lock) == 0
+        })
+    }
+
     /// The window of `offset`, and what lies from there to its end.
     fn window(&self, cx: &Engine, offset: u64, write: bool) -> std::result::Result<&Window, Gap> {
         let index = offset / cx.window_bytes();
@@ -100,12 +110,7 @@ impl State {
     }
 
     /// Copies `[offset, offset + len)` out.
-    fn copy_out(
-        &self,
-        cx: &Engine,
-        offset: u64,
-        to: &UserOut<'_>,
-    ) -> std::result::Result<(), Gap> {
+    fn copy_out(&self, cx: &Engine, offset: u64, to: &UserOut<'_>) -> std::result::Result<(), Gap> {
         let mut done = 0;
         while done < to.len() {
             let at = offset + done as u64;
@@ -128,12 +133,7 @@ impl State {
     }
 
     /// Copies bytes to a range below the staged ones.
-    fn copy_in(
-        &self,
-        cx: &Engine,
-        offset: u64,
-        from: &UserIn<'_>,
-    ) -> std::result::Result<(), Gap> {
+    fn copy_in(&self, cx: &Engine, offset: u64, from: &UserIn<'_>) -> std::result::Result<(), Gap> {
         let mut done = 0;
         while done < from.len() {
             let at = offset + done as u64;
@@ -218,9 +218,19 @@ impl File {
             let path = format!("/proc/self/fd/{fd}");
             let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let own = rustix::fs::open(path, flags, FileMode::empty()).ok()?;
+            // The number may stand for another file by now.
+            if rustix::fs::fstat(&own).ok()?.st_ino != self.ino {
+                return None;
+            }
             state.own = Some(Hidden::new(own));
         }
         state.own.as_ref()
+    }
+
+    /// What the kernel says of it; `EBADF` if the number stands for another file by now.
+    pub fn stat(&self, fd: i32) -> Result<rustix::fs::Stat> {
+        let stat = rustix::fs::fstat(sys::borrow(fd)?)?;
+        if stat.st_ino == self.ino { Ok(stat) } else { Err(Errno::BADF) }
     }
 
     /// Maps a window. `false`: it cannot be had.
@@ -233,22 +243,26 @@ impl File {
         if state.windows.get(&index).is_some_and(|window| window.writable() || !write) {
             return true;
         }
-        if state.windows.len() >= WINDOWS_MAX || cx.windows_are_many() {
-            if let Some(coldest) = state.order.pop_front() {
-                state.windows.remove(&coldest);
-                cx.windows_gone(1);
-            }
+        if (state.windows.len() >= WINDOWS_MAX || cx.windows_are_many())
+            && let Some(coldest) = state.order.pop_front()
+        {
+            state.windows.remove(&coldest);
+            cx.windows_gone(1);
         }
         let bytes = cx.window_bytes();
         let offset = index * bytes;
         let sync = cx.home().direct;
         let own = state.own.as_ref().map(AsFd::as_fd);
+        let own_is_missing = own.is_none();
         let mapped = match (own, sys::borrow(fd)) {
             (Some(own), _) => Window::map(own, offset, bytes as usize, true, sync),
             (None, Ok(fd)) => Window::map(fd, offset, bytes as usize, false, sync),
             (None, Err(errno)) => Err(errno),
         };
         let Ok(window) = mapped else { return false };
+        if own_is_missing && self.stat(fd).is_err() {
+            return false;
+        }
         window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
         if state.windows.insert(index, window).is_none() {
             state.order.push_back(index);
@@ -269,7 +283,7 @@ impl File {
         if state.run.is_none() {
             self.fetch_others(cx, state, fd)?;
         }
-        let size = rustix::fs::fstat(sys::borrow(fd)?)?.st_size as u64;
+        let size = self.stat(fd)?.st_size as u64;
         match &state.run {
             Some(run) if size == run.base => {}
             Some(_) => self.settle_locked(cx, state)?,
@@ -305,9 +319,20 @@ impl File {
             if len == 0 {
                 return Some(Ok(0));
             }
-            match copy_all_out(cx, &state, offset, out, len) {
+            let last = offset + len as u64 - 1;
+            // Another process may relink the run at any time: an exchange leaves other bytes in it.
+            let copied = if last >= state.base() && !state.has_own_run(cx) {
+                Err(Gap::Stale)
+            } else {
+                copy_all_out(cx, &state, offset, out, len)
+            };
+            match copied {
+                Ok(()) if last >= state.base() && !state.has_own_run(cx) => {
+                    drop(state);
+                    self.refresh(cx, fd).ok()?;
+                    fresh = true;
+                }
                 Ok(()) => {
-                    let last = offset + len as u64 - 1;
                     if fresh || last >= state.base() || !state.is_zero(cx, last).unwrap_or(true) {
                         return Some(Ok(len));
                     }

@@ -18,7 +18,7 @@ use crate::file::{File, State, length_in};
 use crate::records::{APPENDING, Owner, Word};
 use crate::relink::Backend;
 use crate::staging::Staging;
-use crate::{Mode, Result, sys};
+use crate::{Mode, Result};
 
 /// Larger appends go to the kernel where a relink copies.
 const LARGE: usize = 1 << 20;
@@ -42,7 +42,7 @@ pub struct Run {
 impl Run {
     /// Copies staged bytes out, from the file offset `offset` on.
     pub fn read(&self, offset: u64, to: &UserOut<'_>) -> std::result::Result<(), Fault> {
-        let at = (self.at + offset - self.base) as usize;
+        let at = self.staging.position(self.at + offset - self.base);
         self.staging.window.read_to(at, to, to.len())
     }
 }
@@ -92,9 +92,10 @@ impl File {
             self.check_run(cx, &mut state);
             return Ok(Grown::Kernel);
         }
+        let position = run.staging.position(at);
         let mut done = 0;
         for piece in from {
-            match cx.put(&run.staging.window, at as usize + done, piece) {
+            match cx.put(&run.staging.window, position + done, piece) {
                 Ok(()) => done += piece.len(),
                 // The kernel says what is wrong, or does it.
                 Err(_) => return Ok(Grown::Kernel),
@@ -110,13 +111,11 @@ impl File {
     /// Begins a run at the end. `false`: not here, not now.
     fn begin(&self, cx: &Engine, state: &mut State, fd: i32, len: usize) -> bool {
         let large = len > LARGE && cx.backend() == Backend::Copy && cx.home().mode == Mode::Posix;
-        if state.direct || large || !cx.may_stage() || self.own(state, fd).is_none() {
+        if state.direct || large || self.own(state, fd).is_none() {
             return false;
         }
         // The end of the file as the kernel knows it, just now.
-        let Ok(stat) = sys::borrow(fd).and_then(|fd| Ok(rustix::fs::fstat(fd)?)) else {
-            return false;
-        };
+        let Ok(stat) = self.stat(fd) else { return false };
         if stat.st_size as u64 != state.size {
             return false;
         }
@@ -124,7 +123,7 @@ impl File {
         let home = cx.home();
         let Some((record, guard)) = home.claim(self.ino) else { return false };
         let made = cx.take_staging().and_then(|mut staging| {
-            let at = staging.begin(state.size)?;
+            let at = staging.begin(home, state.size, cx.backend())?;
             staging.reach(at + len as u64)?;
             Ok((at, staging))
         });

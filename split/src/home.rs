@@ -26,6 +26,19 @@ pub const HOME_NAME: &str = ".solera-split";
 /// No slot.
 const NONE: u32 = u32::MAX;
 
+/// Whether the file system of a directory maps with `MAP_SYNC`; tried with a file without a name.
+pub fn maps_directly(directory: &Path) -> Result<bool> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(directory, flags, FileMode::from_raw_mode(0o600)) {
+        Ok(file) => file,
+        // Where nothing can be made, nothing is staged.
+        Err(Errno::OPNOTSUPP | Errno::ROFS | Errno::ACCESS) => return Ok(false),
+        Err(errno) => return Err(errno),
+    };
+    rustix::fs::ftruncate(&file, 4096)?;
+    Ok(pmem::Window::map(file.as_fd(), 0, 4096, true, true).is_ok())
+}
+
 /// The hidden directory, open.
 pub struct Home {
     /// The directory whose files are served: absolute, without symlinks and final slash.

@@ -27,12 +27,15 @@ pub fn is_internal(fd: RawFd) -> bool {
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = RawFd> {
-    (0..=HIGHEST.load(Ordering::Acquire) * 64 + 63).map(|fd| fd as RawFd).filter(|&fd| is_internal(fd))
+    (0..=HIGHEST.load(Ordering::Acquire) * 64 + 63)
+        .map(|fd| fd as RawFd)
+        .filter(|&fd| is_internal(fd))
 }
 
 /// In a forked child: closes what belongs to its parent's engine, whose memory is left alone.
+/// Allocates nothing: a thread that the child does not have may be in the heap.
 pub fn close_all() {
-    for fd in all().collect::<Vec<_>>() {
+    for fd in all() {
         if let Some((word, _, bit)) = place(fd) {
             word.fetch_and(!bit, Ordering::Relaxed);
         }

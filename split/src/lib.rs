@@ -7,7 +7,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `engine` | one process's engine: start, fork, exit |
+//! | `engine`, `calls` | one process's engine: start, fork, exit; the program's calls |
 //! | `descriptors` | what this process knows of its descriptors |
 //! | `file`, `grow`, `settle` | an open file: windows and size; appends; relinking |
 //! | `staging` | staging files |
@@ -18,6 +18,7 @@
 //! | `internal` | descriptors of the engine's own |
 //! | `sys` | system calls that no library wraps |
 
+mod calls;
 mod descriptors;
 mod engine;
 mod file;
@@ -33,7 +34,7 @@ mod staging;
 mod sys;
 
 pub use engine::{Engine, Options, Usage};
-pub use home::HOME_NAME;
+pub use home::{HOME_NAME, maps_directly};
 pub use recovery::{Recovered, recover};
 pub use relink::Backend;
 

@@ -27,11 +27,11 @@ use pmem::{Fault, OpenOptions, Region, UserIn, Window};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::Result;
 use crate::file::{File, length_in};
 use crate::grow::Run;
 use crate::home::Home;
 use crate::internal::Hidden;
-use crate::Result;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolLog\x01\0");
 const ENTRY: u64 = 64;
@@ -341,10 +341,8 @@ pub fn replay(home: &Home, slot: u32, each: &mut dyn FnMut(Redo) -> Result<()>) 
     loop {
         let got = rustix::io::pread(&file, &mut buffer[..], at)?;
         let lines = buffer[..got].chunks_exact(ENTRY as usize);
-        let mut index = (at / ENTRY) - 1;
-        for line in lines {
+        for (index, line) in ((at / ENTRY) - 1..).zip(lines) {
             let expected = first + index;
-            index += 1;
             if let Some((entry, applied)) = Entry::from_line(line)
                 && entry.sequence == expected
             {
@@ -387,13 +385,7 @@ fn redo(
             got => done += got,
         }
     }
-    each(Redo::Overwrite {
-        ino: entry.ino,
-        birth: entry.birth,
-        path,
-        offset: entry.first,
-        bytes,
-    })
+    each(Redo::Overwrite { ino: entry.ino, birth: entry.birth, path, offset: entry.first, bytes })
 }
 
 #[cfg(test)]

@@ -305,7 +305,8 @@ impl Records {
     /// Takes a free slot for this process, which holds its byte.
     pub fn claim_slot(&self, slot: u32) -> bool {
         let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;
-        let claimed = self.region.shared_cas(Self::slot_at(slot), 0, pid).is_ok_and(|it| it.is_ok());
+        let claimed =
+            self.region.shared_cas(Self::slot_at(slot), 0, pid).is_ok_and(|it| it.is_ok());
         if claimed && self.is_direct() {
             let _ = self.region.flush(Self::slot_at(slot), 8).fence();
         }

@@ -37,9 +37,8 @@ pub struct Recovered {
 
 /// Recovers what dead processes left in `directory`. Nothing, if no engine ever ran there.
 pub fn recover(directory: &Path) -> Result<Recovered> {
-    let directory = std::fs::canonicalize(directory).map_err(|error| {
-        Errno::from_io_error(&error).unwrap_or(Errno::IO)
-    })?;
+    let directory = std::fs::canonicalize(directory)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let home = match Home::open(&directory, Mode::Posix, false) {
         Ok(home) => home,
         Err(Errno::NOENT) => return Ok(Recovered::default()),
@@ -90,13 +89,11 @@ fn recover_slot(home: &Home, slot: u32, all: &mut Recovered) -> Result<()> {
             Ok(())
         }
         Redo::Overwrite { ino, birth, path, offset, bytes } => {
-            match find_file(home, ino, birth, &path)? {
-                Some(file) => put_all(&file, offset, &bytes),
-                None => {
-                    gone += 1;
-                    Ok(())
-                }
+            if let Some(file) = find_file(home, ino, birth, &path)? {
+                return put_all(&file, offset, &bytes);
             }
+            gone += 1;
+            Ok(())
         }
     })?;
     all.gone += gone;
@@ -159,7 +156,9 @@ fn remove_files(home: &Home, slot: u32) -> Result<()> {
             names.push(name);
         }
     }
-    names.iter().for_each(|name| home.remove_file(name));
+    for name in names {
+        home.remove_file(&name);
+    }
     Ok(())
 }
 
@@ -168,9 +167,9 @@ fn find_file(home: &Home, ino: u64, birth: u64, path: &[u8]) -> Result<Option<Ow
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let open = |path: &Path| rustix::fs::open(path, flags, FileMode::empty());
     let is_it = |file: &OwnedFd| {
-        rustix::fs::fstat(file).is_ok_and(|stat| {
-            stat.st_ino == ino && stat.st_dev == home.device && stat.st_nlink > 0
-        }) && (birth == 0 || sys::birth(file) == birth)
+        rustix::fs::fstat(file)
+            .is_ok_and(|stat| stat.st_ino == ino && stat.st_dev == home.device && stat.st_nlink > 0)
+            && (birth == 0 || sys::birth(file) == birth)
     };
     let hint = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     if hint.starts_with(&home.prefix)
@@ -199,12 +198,10 @@ fn find_file(home: &Home, ino: u64, birth: u64, path: &[u8]) -> Result<Option<Ow
             }
             let path = directory.join(std::ffi::OsStr::from_bytes(name));
             let kind = match entry.file_type() {
-                FileType::Unknown => rustix::fs::statat(
-                    opened.as_fd(),
-                    entry.file_name(),
-                    AtFlags::SYMLINK_NOFOLLOW,
-                )
-                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                FileType::Unknown => {
+                    rustix::fs::statat(opened.as_fd(), entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+                        .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+                }
                 kind => kind,
             };
             if kind == FileType::Directory {

@@ -2,8 +2,8 @@
 //!
 //! - **Exchange** (`XFS_IOC_EXCHANGE_RANGE` to the end of both files): atomic, size included, and no
 //!   block-aligned byte is copied. The staging file is cut at the append's end first, as the file
-//!   gets its size; the head of a block that the file has in part is copied into the staging file
-//!   before. Both descriptors are the engine's own: read-write and not `O_APPEND`.
+//!   gets its size, and the staged bytes lie at the offset where they belong, as the two *sizes* are
+//!   swapped; the head of a block that the file has in part is copied into the staging file before. Both descriptors are the engine's own: read-write and not `O_APPEND`.
 //! - **Clone** (`FICLONERANGE` of whole blocks, the rest of the last one copied; then the source is
 //!   punched): not on file systems that map with `MAP_SYNC`, where cloning files that are mapped and
 //!   written, and then unlinking them, stops the kernel (`BUG`; Linux 6.1 to 6.12). There it is
@@ -97,8 +97,8 @@ fn probe(home: &Home) -> Result<Backend> {
 pub struct Move<'a, F: AsFd, T: AsFd> {
     /// The staging file, and its mapping if this process has one.
     pub staging: &'a F,
-    /// See above.
-    pub window: Option<&'a Window>,
+    /// See above; with it the file offset where it begins.
+    pub window: Option<(&'a Window, u64)>,
     /// Where they lie in it.
     pub at: u64,
     /// The file.
@@ -112,9 +112,9 @@ pub struct Move<'a, F: AsFd, T: AsFd> {
 impl<F: AsFd, T: AsFd> Move<'_, F, T> {
     /// Moves them; gives how many bytes were copied.
     pub fn run(&self, backend: Backend) -> Result<u64> {
-        let aligned = self.at % BLOCK == self.base % BLOCK;
+        let (aligned, same) = (self.at % BLOCK == self.base % BLOCK, self.at == self.base);
         match backend {
-            Backend::Exchange if aligned => self.exchange(),
+            Backend::Exchange if same => self.exchange(),
             Backend::Clone if aligned => self.clone_blocks(),
             _ => self.copy(0, self.length),
         }
@@ -160,7 +160,9 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
         while done < length {
             let (from, to) = (self.at + start + done, self.base + start + done);
             let left = (length - done) as usize;
-            let address = self.window.and_then(|window| window.address(from as usize, left).ok());
+            let address = self
+                .window
+                .and_then(|(window, origin)| window.address((from - origin) as usize, left).ok());
             let wrote = if let Some(address) = address {
                 sys::write_mapped(self.target, address, left, to)
             } else {

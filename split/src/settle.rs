@@ -37,7 +37,7 @@ pub fn relink(
     record: usize,
     staged: &Staged,
     staging: impl AsFd,
-    window: Option<&Window>,
+    window: Option<(&Window, u64)>,
     target: impl AsFd,
 ) -> Result<(u64, Backend)> {
     let (records, durable) = (&home.records, home.durable() || home.direct);
@@ -57,8 +57,8 @@ pub fn relink(
     }
     records.set(record, Word::Flags, staged.flags | SETTLING);
     if durable {
-        if let Some(window) = window {
-            window.flush(staged.at as usize, staged.length as usize);
+        if let Some((window, origin)) = window {
+            window.flush((staged.at - origin) as usize, staged.length as usize);
         }
         // PERSIST: the bytes, and where they belong, before the file changes.
         records.persist(record);
@@ -154,7 +154,7 @@ impl File {
             && run.length > 0
         {
             // In posix mode the length is kept here and in the record alike.
-            let window = Some(&run.staging.window);
+            let window = Some((&run.staging.window, run.staging.origin()));
             match relink(home, run.record, &staged, &run.staging.fd, window, own) {
                 Ok((copied, by)) => {
                     backend = by;
@@ -169,7 +169,7 @@ impl File {
                 }
             }
         }
-        let ended = run.staging.ended(backend, run.at, run.length);
+        run.staging.ended(backend, run.at, run.length);
         home.records.free(run.record);
         drop(guard);
         self.run_ended(cx);
@@ -180,7 +180,7 @@ impl File {
             state.small = 0;
         }
         state.size = rustix::fs::fstat(own)?.st_size as u64;
-        if ended.is_ok() { cx.give_staging(run.staging) } else { run.staging.remove(home) }
+        cx.give_staging(run.staging);
         Ok(())
     }
 

@@ -31,6 +31,8 @@ pub struct Staging {
     /// It, open.
     pub fd: Hidden,
     limit: u64,
+    /// The file offset at which the mapping begins.
+    origin: u64,
     /// Where the next run may begin.
     next: u64,
     /// Up to here there are blocks.
@@ -49,37 +51,59 @@ impl Staging {
         let name = name(home.slot(), number);
         let fd = home.open_file(&name, OFlags::CREATE | OFlags::TRUNC)?;
         let fd = Hidden::new(fd);
-        let window =
-            Window::map(fd.as_fd(), 0, limit as usize, true, home.direct)
-                .inspect_err(|_| home.remove_file(&name))?;
-        Ok(Self { number, window, fd, limit, next: 0, allocated: 0, name })
+        let window = Window::map(fd.as_fd(), 0, limit as usize, true, home.direct)
+            .inspect_err(|_| home.remove_file(&name))?;
+        Ok(Self { number, window, fd, limit, origin: 0, next: 0, allocated: 0, name })
     }
 
-    /// Where a run for the file offset `base` begins: at the same place of its block.
-    pub fn begin(&mut self, base: u64) -> Result<u64> {
-        if self.next > self.limit / 2 {
+    /// Where a run for the file offset `base` begins: at the same place of its block; for an exchange,
+    /// which swaps the sizes of two files, at the same offset.
+    pub fn begin(&mut self, home: &Home, base: u64, backend: Backend) -> Result<u64> {
+        let exchanges = backend == Backend::Exchange;
+        if exchanges || self.next > self.limit / 2 {
             rustix::fs::ftruncate(&self.fd, 0)?;
             (self.next, self.allocated) = (0, 0);
         }
-        Ok(self.next + base % BLOCK)
+        if !exchanges {
+            return Ok(self.next + base % BLOCK);
+        }
+        let origin = base - base % BLOCK;
+        if origin != self.origin {
+            let (fd, limit) = (self.fd.as_fd(), self.limit as usize);
+            self.window = Window::map(fd, origin, limit, true, home.direct)?;
+            self.origin = origin;
+        }
+        self.allocated = origin;
+        Ok(base)
+    }
+
+    /// The file offset at which the mapping begins.
+    pub fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// Where the offset `at` of the file lies in the mapping.
+    pub fn position(&self, at: u64) -> usize {
+        (at - self.origin) as usize
     }
 
     /// Makes room up to `end`. `EFBIG`: it is full.
     pub fn reach(&mut self, end: u64) -> Result<()> {
         while self.allocated < end {
-            let step = self.allocated.clamp(STEP_MIN, STEP_MAX).min(self.limit - self.allocated);
+            let used = self.allocated - self.origin;
+            let step = used.clamp(STEP_MIN, STEP_MAX).min(self.limit - used);
             if step == 0 {
                 return Err(Errno::FBIG);
             }
             allocate(&self.fd, self.allocated, step)?;
-            self.window.populate(self.allocated as usize, step as usize, true);
+            self.window.populate(used as usize, step as usize, true);
             self.allocated += step;
         }
         Ok(())
     }
 
     /// A run that began at `at` and was `length` long has been relinked.
-    pub fn ended(&mut self, backend: Backend, at: u64, length: u64) -> Result<()> {
+    pub fn ended(&mut self, backend: Backend, at: u64, length: u64) {
         match backend {
             // The pages are there to be used again.
             Backend::Copy => self.next = 0,
@@ -89,18 +113,16 @@ impl Staging {
                 self.next = (at + length).next_multiple_of(BLOCK);
                 self.allocated = self.allocated.max(self.next);
             }
-            Backend::Exchange => {
-                let size = rustix::fs::fstat(&self.fd)?.st_size as u64;
-                self.next = size.next_multiple_of(BLOCK);
-                self.allocated = self.next;
-            }
+            // It is emptied before it is used again.
+            Backend::Exchange => {}
         }
-        Ok(())
     }
 
     /// While it serves nobody it keeps no more than a few steps' blocks.
     pub fn trim(&mut self) -> Result<()> {
-        if self.allocated > KEPT {
+        if self.origin > 0 {
+            rustix::fs::ftruncate(&self.fd, 0)?;
+        } else if self.allocated > KEPT {
             rustix::fs::ftruncate(&self.fd, KEPT)?;
             self.allocated = KEPT;
             if self.next > KEPT {

@@ -4,6 +4,7 @@
 //! signals, exit codes and job control are the program's own; with it, it waits, passes signals on
 //! and prints afterwards what was refused or served by a detour.
 
+mod beneath;
 mod place;
 mod report;
 
@@ -42,6 +43,9 @@ pub fn run(args: &RunArgs) -> Outcome {
 fn start(args: &RunArgs) -> Outcome {
     let [name, arguments @ ..] = args.program.as_slice() else { return Ok(CODE_OWN_FAILURE) };
     let asked = format!("run {}", name.to_string_lossy());
+    if let Some(directory) = &args.split {
+        return beneath::start(args, directory, &asked, (name, arguments));
+    }
     let place = place::find(args)?;
     let library = find_library()?;
     let mut command = if !place.mounted && Path::new(name).starts_with(&place.at) {
@@ -68,27 +72,43 @@ fn start(args: &RunArgs) -> Outcome {
         );
         return Err(not_started(&asked, &command.exec()));
     }
-    environment(&mut command, &place.volume, &place.at, &args.mode, &library);
+    let mode = args.mode.as_deref().unwrap_or("strict");
+    environment(&mut command, &place.volume, &place.at, mode, &library);
     if place.mounted {
         command.env("SOLERA_MOUNTED", "1");
     }
-    if args.strict_support {
-        command.env("SOLERA_STRICT_SUPPORT", "1");
-    }
     if args.no_guard {
         command.env("SOLERA_GUARD", "off");
+    }
+    execute(&asked, command, args)
+}
+
+/// Becomes the program, or starts it and reports.
+fn execute(asked: &str, mut command: Command, args: &RunArgs) -> Outcome {
+    if args.strict_support {
+        command.env("SOLERA_STRICT_SUPPORT", "1");
     }
     if !args.bypass.is_empty() {
         command.env("SOLERA_BYPASS", bypassed(&args.bypass)?);
     }
     if args.report.is_none() && args.report_file.is_none() {
-        return Err(not_started(&asked, &command.exec()));
+        return Err(not_started(asked, &command.exec()));
     }
-    run_and_report(&asked, &mut command, args)
+    run_and_report(asked, &mut command, args)
 }
 
 /// Sets what the preload library reads at its start.
 pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, library: &Path) {
+    preload(command, library);
+    command
+        .env("SOLERA_VOLUME", volume)
+        .env("SOLERA_AT", at)
+        .env("SOLERA_MODE", mode)
+        .env_remove("SOLERA_SPLIT");
+}
+
+/// Puts the library in front of what is preloaded, and takes away what an outer one was told.
+fn preload(command: &mut Command, library: &Path) {
     let mut preload = OsString::from(library);
     let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     for other in others.as_bytes().split(|&byte| byte == b':' || byte == b' ') {
@@ -100,9 +120,6 @@ pub fn environment(command: &mut Command, volume: &Path, at: &Path, mode: &str, 
     }
     command
         .env("LD_PRELOAD", preload)
-        .env("SOLERA_VOLUME", volume)
-        .env("SOLERA_AT", at)
-        .env("SOLERA_MODE", mode)
         .env_remove("SOLERA_MOUNTED")
         .env_remove("SOLERA_RESUME")
         .env_remove("SOLERA_REPORT")

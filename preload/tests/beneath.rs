@@ -1,0 +1,162 @@
+//! The second engine: programs on a kernel file system, with and without it.
+//!
+//! Each C program runs on a directory of the kernel's and, preloaded, on another one beside it: their
+//! outputs must be the same, in every mode, on tmpfs and (as root, where loop devices can be had) on
+//! ext4, on XFS by clone and on XFS by exchange.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use support::{Place, compile, library, text};
+
+/// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden names.
+const PROGRAMS: [&str; 14] = [
+    "beneath", "files", "streams", "mapping", "sparse", "splice", "sockets", "threads", "messages",
+    "moving", "buffers", "limits", "forks", "signals",
+];
+
+fn run(program: &Path, directory: &Path, mode: Option<&str>) -> Output {
+    std::fs::create_dir_all(directory).expect("a directory");
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", "120", "env"]);
+    if let Some(mode) = mode {
+        let mut preload = std::ffi::OsString::from("LD_PRELOAD=");
+        preload.push(library());
+        let mut place = std::ffi::OsString::from("SOLERA_SPLIT=");
+        place.push(directory);
+        command.args(["SOLERA_EMULATE=1", "SOLERA_SPLIT_PATIENCE=0"]);
+        command.arg(format!("SOLERA_MODE={mode}")).arg(place).arg(preload);
+    }
+    command.arg(program).arg(directory).output().expect("the program runs")
+}
+
+/// Compares the outputs of `programs` in `ground`.
+fn compare(ground: &Path, programs: &[&str], modes: &[&str]) {
+    for name in programs {
+        let program = ground.join(name);
+        compile(&format!("{name}.c"), &program, &["-O0", "-g"]);
+        let plain = ground.join(format!("{name}-plain"));
+        let expected = text(&run(&program, &plain, None)).replace(&*plain.to_string_lossy(), "@");
+        assert!(!expected.is_empty(), "{name} says nothing");
+        for mode in modes {
+            let served = ground.join(format!("{name}-{mode}"));
+            let found = text(&run(&program, &served, Some(mode)));
+            let found = found.replace(&*served.to_string_lossy(), "@");
+            for (expected, found) in expected.lines().zip(found.lines()) {
+                assert_eq!(expected, found, "{name}, {mode}: expected (left), found (right)");
+            }
+            assert_eq!(expected.lines().count(), found.lines().count(), "{name}, {mode}");
+            left_in_order(&served);
+        }
+    }
+}
+
+/// Nothing staged is left, nor any file of a process that ended in order.
+fn left_in_order(directory: &Path) {
+    let home = directory.join(split::HOME_NAME);
+    let left: Vec<_> = std::fs::read_dir(&home)
+        .expect("the hidden directory")
+        .map(|entry| entry.expect("an entry").file_name())
+        .filter(|name| name != "records" && name != "alive")
+        .collect();
+    assert!(left.is_empty(), "left in {}: {left:?}", home.display());
+    let recovered = split::recover(directory).expect("recover");
+    assert_eq!(recovered, split::Recovered::default(), "{}", directory.display());
+}
+
+/// A file system in a file, mounted.
+struct Mounted {
+    at: PathBuf,
+    place: Place,
+}
+
+impl Mounted {
+    /// `None`: not as this user, or not with these tools.
+    fn new(kind: &str) -> Option<Self> {
+        let place = Place::new(&format!("beneath-{kind}"));
+        let (image, at) = (place.0.join("image"), place.0.join("mounted"));
+        std::fs::create_dir_all(&at).expect("a directory");
+        let file = std::fs::File::create(&image).expect("an image");
+        file.set_len(400 << 20).expect("its size");
+        let made = match kind {
+            "ext4" => succeeds(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)),
+            _ => {
+                succeeds(Command::new("mkfs.xfs").args(["-q", "-f", "-m", "reflink=1"]).arg(&image))
+            }
+        };
+        // What `mkfs.xfs -i exchange=1` sets, for those that do not know it: bit 6.
+        let set = kind != "exchange" || {
+            let get = Command::new("xfs_db")
+                .args(["-c", "sb 0", "-c", "p features_incompat"])
+                .arg(&image)
+                .output();
+            let found = get.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+            let number = found.ok().and_then(|text| {
+                let text = text.rsplit("0x").next()?.trim().to_owned();
+                u64::from_str_radix(&text, 16).ok()
+            });
+            number.is_some_and(|number| {
+                let write = format!("write -d features_incompat {:#x}", number | 1 << 6);
+                succeeds(
+                    Command::new("xfs_db").args(["-x", "-c", "sb 0", "-c", &write]).arg(&image),
+                )
+            })
+        };
+        let mounted = made
+            && set
+            && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
+        mounted.then_some(Self { at, place })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        assert!(
+            succeeds(Command::new("umount").arg(&self.at)),
+            "{} is in use",
+            self.place.0.display()
+        );
+    }
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn programs_on_tmpfs() {
+    let place = Place::new("beneath-tmpfs");
+    compare(&place.0, &PROGRAMS, &["posix", "sync", "strict"]);
+}
+
+/// On a mounted file system, whose relinks are by `backend`.
+fn on(kind: &str, backend: &str) {
+    let Some(mounted) = Mounted::new(kind) else {
+        eprintln!("skipped: {kind} cannot be made and mounted here");
+        return;
+    };
+    let programs = ["beneath", "files", "streams", "mapping", "threads", "splice"];
+    compare(&mounted.at, &programs, &["posix", "strict"]);
+    let home = mounted.at.join("beneath-posix").join(split::HOME_NAME);
+    let records = std::fs::read(home.join("records")).expect("the records");
+    let number = u64::from_le_bytes(records[24..32].try_into().expect("a word"));
+    let found = ["none", "exchange", "clone", "copy"][number as usize];
+    assert_eq!(found, backend, "how {kind} relinks");
+}
+
+#[test]
+fn programs_on_ext4() {
+    on("ext4", "copy");
+}
+
+#[test]
+fn programs_on_xfs_by_clone() {
+    on("clone", "clone");
+}
+
+#[test]
+fn programs_on_xfs_by_exchange() {
+    on("exchange", "exchange");
+}

@@ -1,0 +1,227 @@
+// The second engine: what a program sees of files that are staged, mapped, cut, shared and killed.
+// Usage: beneath DIRECTORY PART; each line of output must be the kernel's.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "say.h"
+
+static char bytes[1 << 16];
+
+static void fill(int seed) {
+    for (size_t at = 0; at < sizeof bytes; at++)
+        bytes[at] = (char)(1 + (at * 31 + seed) % 250);
+}
+
+static long sum(const char *path) {
+    static char buffer[1 << 16];
+    long sum = 0;
+    int fd = open(path, O_RDONLY);
+    for (ssize_t got; (got = read(fd, buffer, sizeof buffer)) > 0;)
+        for (ssize_t at = 0; at < got; at++)
+            sum = sum * 31 + buffer[at];
+    close(fd);
+    return sum;
+}
+
+static long size_of(const char *path) {
+    struct stat stat;
+    return lstat(path, &stat) == 0 ? (long)stat.st_size : -1;
+}
+
+// Appends of every alignment, read back while they are staged and after.
+static void appends(void) {
+    int fd = open("appends", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    static const int lengths[] = {4096, 1, 4095, 8192, 100, 12288, 33, 4063, 65536};
+    for (int round = 0; round < 5; round++) {
+        for (size_t at = 0; at < sizeof lengths / sizeof *lengths; at++) {
+            fill(round * 10 + at);
+            SAY(write(fd, bytes, lengths[at]));
+            char back[100];
+            off_t end = lseek(fd, 0, SEEK_END);
+            size_t want = lengths[at] < 100 ? lengths[at] : 100;
+            SAY(pread(fd, back, 100, end - want) == (ssize_t)want && !memcmp(back, bytes + lengths[at] - want, want));
+        }
+        SAY(size_of("appends"));
+        SAY(round % 2 ? fsync(fd) : fdatasync(fd));
+        SAY(sum("appends"));
+    }
+    SAY(pwrite(fd, "over the staged end", 19, size_of("appends") - 5));
+    SAY(pwrite(fd, "beyond", 6, size_of("appends") + 5000));
+    SAY(write(fd, "overwritten?", 12));
+    SAY(sum("appends"));
+    struct iovec pieces[3] = {{"one", 3}, {"", 0}, {"three", 5}};
+    SAY(writev(fd, pieces, 3));
+    SAY(pwritev(fd, pieces, 3, 10));
+    SAY(close(fd));
+    SAY(sum("appends"));
+}
+
+// Two descriptors of one file, O_APPEND, duplicates, truncation.
+static void shared(void) {
+    int one = open("shared", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    int two = open("shared", O_WRONLY | O_APPEND);
+    int again = dup(one);
+    for (int round = 0; round < 6; round++) {
+        SAY(write(one, "first", 5));
+        SAY(write(two, "second", 6));
+        SAY(lseek(again, 0, SEEK_CUR));
+    }
+    SAY(size_of("shared"));
+    SAY(ftruncate(one, 20));
+    SAY(write(two, "after", 5));
+    SAY(lseek(two, 0, SEEK_CUR));
+    SAY(size_of("shared"));
+    SAY(truncate("shared", 7));
+    SAY(write(again, "far", 3));
+    SAY(size_of("shared"));
+    SAY(fcntl(one, F_SETFL, O_APPEND));
+    SAY(write(one, "at the end", 10));
+    SAY(lseek(one, 0, SEEK_CUR));
+    SAY(fallocate(one, FALLOC_FL_KEEP_SIZE, 0, 100000));
+    SAY(size_of("shared"));
+    int emptied = open("shared", O_RDWR | O_TRUNC);
+    SAY(size_of("shared"));
+    SAY(write(one, "x", 1));
+    SAY(size_of("shared"));
+    char back[8] = "";
+    SAY(read(emptied, back, 8));
+    SAY(close(one) | close(two) | close(again) | close(emptied));
+    SAY(sum("shared"));
+}
+
+// Other names, no name, permissions.
+static void named(void) {
+    int fd = open("named", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (int round = 0; round < 4; round++)
+        SAY(write(fd, bytes, 5000));
+    SAY(rename("named", "renamed"));
+    SAY(write(fd, bytes, 5000));
+    SAY(size_of("renamed"));
+    SAY(link("renamed", "linked"));
+    SAY(unlink("renamed"));
+    SAY(write(fd, bytes, 100));
+    SAY(chmod("linked", 0400));
+    SAY(write(fd, bytes, 100));
+    SAY(close(fd));
+    SAY(size_of("linked"));
+    SAY(sum("linked"));
+    fd = open("gone", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (int round = 0; round < 4; round++)
+        SAY(write(fd, bytes, 5000));
+    SAY(unlink("gone"));
+    SAY(write(fd, bytes, 5000));
+    struct stat stat;
+    SAY(fstat(fd, &stat));
+    SAY((long)stat.st_size);
+    SAY(pread(fd, bytes, 10, 24995));
+    int other = open("over", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(write(other, "victim", 6));
+    int by = open("by", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(write(by, "the other", 9));
+    SAY(rename("by", "over"));
+    SAY(write(other, " lives on", 9));
+    SAY(write(by, " one", 4));
+    SAY(size_of("over"));
+    SAY(close(fd) | close(other) | close(by));
+    SAY(sum("over"));
+}
+
+// Mapped by the program.
+static void mapped(void) {
+    int fd = open("mapped", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    fill(3);
+    for (int round = 0; round < 4; round++)
+        SAY(write(fd, bytes, 6000));
+    char *at = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    SAY(memcmp(at + 18000, bytes, 6000));
+    SAY(write(fd, "more", 4));
+    SAY(memcmp(at + 24000, "more", 4));
+    at[5] = 'X';
+    char back[10];
+    SAY(pread(fd, back, 10, 0));
+    SAY(back[5]);
+    SAY(pwrite(fd, "YZ", 2, 7));
+    SAY(at[8]);
+    SAY(munmap(at, 65536));
+    SAY(close(fd));
+    SAY(sum("mapped"));
+}
+
+// A process that has no engine cuts, grows and replaces what this one has open.
+static void beside(void) {
+    int fd = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    fill(9);
+    for (int round = 0; round < 10; round++)
+        SAY(write(fd, bytes, 5000));
+    SAY(fsync(fd));
+    static const char *changes[] = {"truncate -s 30000 beside", "truncate -s 100 beside",
+                                    "printf added >> beside", "truncate -s 20000 beside",
+                                    "printf new > other; mv other beside"};
+    for (size_t at = 0; at < sizeof changes / sizeof *changes; at++) {
+        char command[200];
+        snprintf(command, sizeof command, "unset LD_PRELOAD SOLERA_SPLIT; %s", changes[at]);
+        SAY(system(command));
+        int again = open("beside", O_RDWR);
+        char back[200];
+        SAY(pread(fd, back, 200, 0));
+        SAY(pread(fd, back, 200, 29900));
+        SAY(pread(fd, back, 200, 90));
+        SAY(lseek(fd, 0, SEEK_END));
+        SAY(pwrite(fd, "z", 1, 150));
+        SAY(pwrite(again, "y", 1, 151));
+        SAY(lseek(fd, 0, SEEK_END));
+        SAY(close(again));
+        SAY(sum("beside"));
+    }
+    SAY(close(fd));
+}
+
+// Parents, children, exec.
+static void handed(void) {
+    int fd = open("handed", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (int round = 0; round < 4; round++)
+        SAY(write(fd, "0123456789", 10));
+    if (fork() == 0) {
+        SAY(write(fd, "child", 5));
+        int own = open("handed", O_WRONLY | O_APPEND);
+        for (int round = 0; round < 5; round++)
+            write(own, "own", 3);
+        _exit(0);
+    }
+    int status;
+    wait(&status);
+    SAY(lseek(fd, 0, SEEK_CUR));
+    SAY(write(fd, "parent", 6));
+    SAY(size_of("handed"));
+    int log = open("log", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644);
+    for (int round = 0; round < 4; round++)
+        SAY(write(log, "line\n", 5));
+    SAY(system("cat log; echo shell >> log; wc -c < log"));
+    SAY(write(log, "last\n", 5));
+    dup2(log, 7);
+    SAY(system("echo seven >&7"));
+    SAY(size_of("log"));
+    SAY(sum("log"));
+    SAY(close(log) | close(7) | close(fd));
+}
+
+int main(int argc, char **argv) {
+    enter(argc, argv);
+    setvbuf(stdout, NULL, _IONBF, 0);
+    fill(1);
+    appends();
+    shared();
+    named();
+    mapped();
+    beside();
+    handed();
+    return 0;
+}
