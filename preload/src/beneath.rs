@@ -5,8 +5,8 @@
 //! from its mappings. Without an engine that question is one load.
 //!
 //! A forked child starts without: everything was handed over to the kernel before the fork, and it
-//! starts an engine of its own when it first opens something or moves data. A child that was made behind our back
-//! finds the page with the engine's address empty, and is the kernel's.
+//! starts an engine of its own when it first opens something or moves data. A child that was made
+//! behind our back finds the page with the engine's address empty, and is the kernel's.
 //!
 //! Locks: none here, and none is held across a fork: a child that finds the heap in use by a thread
 //! that it does not have stays without an engine.

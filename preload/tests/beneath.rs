@@ -53,8 +53,10 @@ fn compare(ground: &Path, programs: &[&str], modes: &[&str]) {
     }
 }
 
-/// Nothing staged is left, nor any file of a process that ended in order.
+/// Nothing staged is left, nor any file of a process that ended: some are killed by a signal.
 fn left_in_order(directory: &Path) {
+    let recovered = split::recover(directory).expect("recover");
+    assert_eq!((recovered.runs, recovered.gone), (0, 0), "{}", directory.display());
     let home = directory.join(split::HOME_NAME);
     let left: Vec<_> = std::fs::read_dir(&home)
         .expect("the hidden directory")
@@ -62,8 +64,6 @@ fn left_in_order(directory: &Path) {
         .filter(|name| name != "records" && name != "alive")
         .collect();
     assert!(left.is_empty(), "left in {}: {left:?}", home.display());
-    let recovered = split::recover(directory).expect("recover");
-    assert_eq!(recovered, split::Recovered::default(), "{}", directory.display());
 }
 
 /// A file system in a file, mounted.
@@ -159,4 +159,48 @@ fn programs_on_xfs_by_clone() {
 #[test]
 fn programs_on_xfs_by_exchange() {
     on("exchange", "exchange");
+}
+
+/// Kills a program that appends, after so many of its calls returned; then the file is looked at.
+fn kill_after(directory: &Path, program: &Path, mode: &str, calls: usize) {
+    let mut child = Command::new(program)
+        .arg(directory)
+        .env("LD_PRELOAD", library())
+        .env("SOLERA_SPLIT", directory)
+        .env("SOLERA_MODE", mode)
+        .env("SOLERA_EMULATE", "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut told = vec![0; calls];
+    let mut output = child.stdout.take().expect("its output");
+    std::io::Read::read_exact(&mut output, &mut told).expect("it goes on");
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+    let recovered = split::recover(directory).expect("recover");
+    assert_eq!((recovered.processes, recovered.gone), (1, 0), "{mode}, {calls} calls");
+    assert_eq!(split::recover(directory).expect("again"), split::Recovered::default());
+    let bytes = std::fs::read(directory.join("killed")).expect("the file");
+    assert!(bytes.len() >= calls * 100, "{mode}: {calls} calls returned, {} bytes", bytes.len());
+    assert_eq!(bytes.len() % 100, 0, "{mode}: an append is there whole or not at all");
+    for (at, record) in bytes.chunks_exact(100).enumerate().skip(1) {
+        assert_eq!(record, format!("{at:099}\n").as_bytes(), "{mode}: record {at}");
+    }
+    let first: usize = String::from_utf8_lossy(&bytes[..99]).parse().expect("a whole first record");
+    assert!(calls < 3 || first >= (calls - 3) / 3 * 3 + 2, "{mode}: the last overwrite, {first}");
+    left_in_order(directory);
+}
+
+#[test]
+fn returned_writes_survive_a_kill() {
+    let place = Place::new("beneath-killed");
+    let program = place.0.join("killed");
+    compile("killed.c", &program, &["-O1"]);
+    for mode in ["posix", "sync", "strict"] {
+        for calls in [1, 2, 7, 39, 40, 41, 300] {
+            let directory = place.0.join(format!("{mode}-{calls}"));
+            std::fs::create_dir_all(&directory).expect("a directory");
+            kill_after(&directory, &program, mode, calls);
+        }
+    }
 }

@@ -82,10 +82,11 @@ impl Engine {
             Found::Fresh(calls) => {
                 let eager = self.home.mode != Mode::Posix || self.anything_staged();
                 if calls < self.options.patience && !eager {
-                    descriptors::set(fd, Slot::Fresh(calls + 1));
+                    // Another thread may have come first.
+                    let _ = descriptors::replace_fresh(fd, calls, Slot::Fresh(calls + 1));
                     return None;
                 }
-                self.adopt(fd)
+                self.adopt(fd, calls)
             }
         }
     }
@@ -95,9 +96,9 @@ impl Engine {
     }
 
     /// Takes a fresh descriptor over, if its file is one of ours.
-    fn adopt(&self, fd: RawFd) -> Option<Held<'_>> {
+    fn adopt(&self, fd: RawFd, calls: usize) -> Option<Held<'_>> {
         let Some((file, flags)) = self.file_of(fd) else {
-            self.release(fd, Slot::Plain);
+            let _ = descriptors::replace_fresh(fd, calls, Slot::Plain);
             return None;
         };
         let position = rustix::fs::tell(sys::borrow(fd).ok()?).ok()?;
@@ -110,8 +111,17 @@ impl Engine {
             position,
         ));
         let held = self.hold(Arc::clone(&description));
-        self.release(fd, Slot::Served(description));
-        Some(held)
+        match descriptors::replace_fresh(fd, calls, Slot::Served(description)) {
+            Ok(()) => Some(held),
+            // Another thread came first.
+            Err(own) => {
+                drop(own);
+                match self.look(fd) {
+                    Found::Served(theirs) => Some(theirs),
+                    _ => None,
+                }
+            }
+        }
     }
 
     /// The file behind a number, if it is a regular one below the directory that can be served.
@@ -135,11 +145,19 @@ impl Engine {
         if inside.split(|&byte| byte == b'/').next() == Some(HOME_NAME.as_bytes()) {
             return None;
         }
+        let birth = sys::birth(fd);
         let mut files = locked(&self.files);
-        let file = files
-            .entry(stat.st_ino)
-            .or_insert_with(|| Arc::new(File::new(stat.st_ino, path.clone(), stat.st_size as u64)));
-        Some((Arc::clone(file), flags))
+        let file = match files.get(&stat.st_ino) {
+            Some(file) if file.birth == birth => Arc::clone(file),
+            // None, or that of a file that is gone and not yet forgotten by all.
+            _ => {
+                let file = File::new(stat.st_ino, birth, path.clone(), stat.st_size as u64);
+                let file = Arc::new(file);
+                files.insert(stat.st_ino, Arc::clone(&file));
+                file
+            }
+        };
+        Some((file, flags))
     }
 
     /// A file that this process knows.
@@ -199,7 +217,7 @@ impl Engine {
             self.truncated(fd);
         } else if self.anything_staged()
             && flags & libc::O_PATH == 0
-            && let Some(description) = self.adopt(fd)
+            && let Some(description) = self.adopt(fd, 0)
         {
             // Otherwise the first read that reaches the end tries again.
             let _ = description.file.refresh(self, fd);
@@ -254,8 +272,8 @@ impl Engine {
 
     /// Before `new` becomes a duplicate of `old`: whether it may become one that is served.
     pub fn duplicates(&self, old: RawFd) {
-        if let Found::Fresh(_) = self.look(old) {
-            drop(self.adopt(old));
+        if let Found::Fresh(calls) = self.look(old) {
+            drop(self.adopt(old, calls));
         }
     }
 
@@ -285,9 +303,19 @@ impl Engine {
 
     /// Before the kernel closes `fd`.
     pub fn close(&self, fd: RawFd) -> Result<()> {
-        match descriptors::set(fd, Slot::Unknown) {
-            Some(description) => self.drop_description(description),
-            None => Ok(()),
+        let Found::Served(description) = self.look(fd) else {
+            self.release(fd, Slot::Unknown);
+            return Ok(());
+        };
+        // Also if another thread is just using it: whoever comes after the close sees all.
+        let settled = description.file.settle(self);
+        // Who holds the position may be acting on the number.
+        let position = description.position();
+        let closed = descriptors::set(fd, Slot::Unknown);
+        drop(position);
+        match closed {
+            Some(closed) => settled.and(self.drop_description(closed)),
+            None => settled,
         }
     }
 
@@ -302,7 +330,9 @@ impl Engine {
         file.renew_times_by_own();
         let mut files = locked(&self.files);
         if file.users.fetch_sub(1, Ordering::AcqRel) == 1 && settled.is_ok() {
-            files.remove(&file.ino);
+            if files.get(&file.ino).is_some_and(|known| Arc::ptr_eq(known, &file)) {
+                files.remove(&file.ino);
+            }
             drop(files);
             file.unmap(self);
         }
@@ -565,14 +595,18 @@ impl Engine {
             Found::Served(description) => {
                 let _ = description.file.settle(self);
                 let position = description.position();
-                if !description.is_handed() {
+                if !description.is_handed() && descriptors::stands_for(fd, &description) {
                     if let Ok(fd) = sys::borrow(fd) {
                         let _ = rustix::fs::seek(fd, SeekFrom::Start(*position));
                     }
                     description.hand();
                 }
             }
-            Found::Fresh(_) => self.release(fd, Slot::Unknown),
+            Found::Fresh(calls) => {
+                if descriptors::replace_fresh(fd, calls, Slot::Unknown).is_err() {
+                    self.hand_over(fd);
+                }
+            }
             Found::Unknown | Found::Plain => {}
         }
     }

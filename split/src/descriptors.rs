@@ -132,10 +132,7 @@ pub fn stands_for(fd: RawFd, description: &Arc<Description>) -> bool {
 }
 
 fn swap(fd: RawFd, new: usize) -> Option<Arc<Description>> {
-    let Some(word) = word(fd) else {
-        // SAFETY: made by `into_raw` in `set`.
-        return (new >= ADDRESSES).then(|| unsafe { Arc::from_raw(new as *const Description) });
-    };
+    let word = word(fd)?;
     if new != UNKNOWN {
         HIGHEST.fetch_max(fd as usize, Ordering::AcqRel);
     }
@@ -151,17 +148,36 @@ fn swap(fd: RawFd, new: usize) -> Option<Arc<Description>> {
     }
 }
 
+/// Says what `fd` stands for if it is still fresh, as it was found; else gives `slot` back.
+pub fn replace_fresh(fd: RawFd, calls: usize, slot: Slot) -> Result<(), Slot> {
+    let Some(word) = word(fd) else { return Err(slot) };
+    let found = word_of(&Slot::Fresh(calls));
+    let new = word_of(&slot);
+    let order = (Ordering::AcqRel, Ordering::Relaxed);
+    if word.compare_exchange(found, new, order.0, order.1).is_err() {
+        return Err(slot);
+    }
+    HIGHEST.fetch_max(fd as usize, Ordering::AcqRel);
+    // The word counts for it now.
+    std::mem::forget(slot);
+    Ok(())
+}
+
+fn word_of(slot: &Slot) -> usize {
+    match slot {
+        Slot::Unknown => UNKNOWN,
+        Slot::Plain => PLAIN,
+        Slot::Fresh(calls) => FRESH + (calls * FRESH_STEP).min(ADDRESSES / 2),
+        Slot::Served(description) => Arc::as_ptr(description) as usize,
+    }
+}
+
 /// Says what `fd` stands for; gives the description that it stood for.
 pub fn set(fd: RawFd, slot: Slot) -> Option<Arc<Description>> {
-    swap(
-        fd,
-        match slot {
-            Slot::Unknown => UNKNOWN,
-            Slot::Plain => PLAIN,
-            Slot::Fresh(calls) => FRESH + (calls * FRESH_STEP).min(ADDRESSES / 2),
-            Slot::Served(description) => Arc::into_raw(description) as usize,
-        },
-    )
+    let before = swap(fd, word_of(&slot));
+    // The word counts for it now.
+    std::mem::forget(slot);
+    before
 }
 
 /// All numbers that were ever known.

@@ -350,7 +350,7 @@ impl Engine {
         from: &[UserIn<'_>],
     ) -> std::result::Result<Option<Logged<'_>>, Fault> {
         match (&self.log, &state.own) {
-            (Some(log), Some(own)) => log.overwrite(file, own, offset, from),
+            (Some(log), Some(_)) => log.overwrite(file, offset, from),
             _ => Ok(None),
         }
     }

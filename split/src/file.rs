@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pmem::{Fault, UserIn, UserOut, Window};
@@ -42,7 +42,8 @@ pub struct File {
     pub times_are_old: AtomicBool,
     /// Descriptions of this process.
     pub users: AtomicUsize,
-    birth: AtomicU64,
+    /// What tells it from another file that has its inode number later.
+    pub birth: u64,
     state: RwLock<State>,
 }
 
@@ -164,7 +165,7 @@ impl State {
 
 impl File {
     /// A file of which nothing is known but its size.
-    pub fn new(ino: u64, path: Vec<u8>, size: u64) -> Self {
+    pub fn new(ino: u64, birth: u64, path: Vec<u8>, size: u64) -> Self {
         let state = State {
             size,
             run: None,
@@ -181,7 +182,7 @@ impl File {
             has_run: AtomicBool::new(false),
             times_are_old: AtomicBool::new(false),
             users: AtomicUsize::new(0),
-            birth: AtomicU64::new(u64::MAX),
+            birth,
             state: RwLock::new(state),
         }
     }
@@ -198,18 +199,6 @@ impl File {
     /// The size that this process knows of.
     pub fn size(&self) -> u64 {
         self.look().size
-    }
-
-    /// When it was made, asked for once.
-    pub fn birth(&self, own: impl AsFd) -> u64 {
-        match self.birth.load(Ordering::Relaxed) {
-            u64::MAX => {
-                let birth = sys::birth(own);
-                self.birth.store(birth, Ordering::Relaxed);
-                birth
-            }
-            birth => birth,
-        }
     }
 
     /// Opens the engine's own descriptor; `None`: it may not be had.

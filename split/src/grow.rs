@@ -119,7 +119,6 @@ impl File {
         if stat.st_size as u64 != state.size {
             return false;
         }
-        let birth = state.own.as_ref().map_or(0, |own| self.birth(own));
         let home = cx.home();
         let Some((record, guard)) = home.claim(self.ino) else { return false };
         let made = cx.take_staging().and_then(|mut staging| {
@@ -138,7 +137,7 @@ impl File {
             (Word::Base, state.size),
             (Word::Length, 0),
             (Word::At, at),
-            (Word::Birth, birth),
+            (Word::Birth, self.birth),
             (Word::Flags, flags),
         ];
         for (word, value) in words {

@@ -233,7 +233,6 @@ impl Log {
     pub fn overwrite(
         &self,
         file: &File,
-        own: impl AsFd,
         offset: u64,
         from: &[UserIn<'_>],
     ) -> std::result::Result<Option<Logged<'_>>, Fault> {
@@ -258,7 +257,7 @@ impl Log {
             kind: OVERWRITE,
             record: 0,
             ino: file.ino,
-            birth: file.birth(own),
+            birth: file.birth,
             first: offset,
             second: length as u64,
             lane: lane as u64,

@@ -3,7 +3,8 @@
 //! - **Exchange** (`XFS_IOC_EXCHANGE_RANGE` to the end of both files): atomic, size included, and no
 //!   block-aligned byte is copied. The staging file is cut at the append's end first, as the file
 //!   gets its size, and the staged bytes lie at the offset where they belong, as the two *sizes* are
-//!   swapped; the head of a block that the file has in part is copied into the staging file before. Both descriptors are the engine's own: read-write and not `O_APPEND`.
+//!   swapped; the head of a block that the file has in part is copied into the staging file before.
+//!   Both descriptors are the engine's own: read-write and not `O_APPEND`.
 //! - **Clone** (`FICLONERANGE` of whole blocks, the rest of the last one copied; then the source is
 //!   punched): not on file systems that map with `MAP_SYNC`, where cloning files that are mapped and
 //!   written, and then unlinking them, stops the kernel (`BUG`; Linux 6.1 to 6.12). There it is

@@ -129,16 +129,26 @@ pub fn is_locked(fd: impl AsFd, at: u64) -> bool {
     fcntl(fd, libc::F_GETLK, &mut lock).is_err() || i32::from(lock.l_type) != libc::F_UNLCK
 }
 
-/// When the file was made, in nanoseconds: tells a reused inode number from the one that was meant.
-/// 0 where the file system does not say.
+/// `_IOR('v', 1, long)`.
+const FS_IOC_GETVERSION: usize = 0x8008_7601;
+
+/// What tells a reused inode number from the one that was meant: the inode's generation, where the
+/// file system has one, and the time of its birth. 0 where it says neither.
 pub fn birth(fd: impl AsFd) -> u64 {
+    let fd = fd.as_fd();
+    let mut generation = 0_u64;
+    let at = (&raw mut generation) as usize;
+    let arguments = [fd.as_raw_fd() as usize, FS_IOC_GETVERSION, at, 0, 0, 0];
+    // SAFETY: the kernel fills in an int or a long, by file system. Where it does not, it stays 0.
+    let _ = unsafe { system_call(libc::SYS_ioctl, arguments) };
     let flags = rustix::fs::AtFlags::EMPTY_PATH;
-    match rustix::fs::statx(fd, "", flags, rustix::fs::StatxFlags::BTIME) {
+    let born = match rustix::fs::statx(fd, "", flags, rustix::fs::StatxFlags::BTIME) {
         Ok(found) if found.stx_mask & rustix::fs::StatxFlags::BTIME.bits() != 0 => {
             (found.stx_btime.tv_sec as u64)
                 .wrapping_mul(1_000_000_000)
                 .wrapping_add(u64::from(found.stx_btime.tv_nsec))
         }
         _ => 0,
-    }
+    };
+    born ^ (generation & 0xffff_ffff).rotate_right(24)
 }
