@@ -9,6 +9,8 @@ use crate::output;
 
 /// What the library says of a call that was served in a roundabout way.
 const FELL_BACK: &str = "fell-back";
+/// What it says of what the second engine used.
+const RESOURCE: &str = "resource";
 
 /// One kind of call that was not served as a file system serves it.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ struct Row {
 pub struct Report {
     /// Most frequent first.
     rows: Vec<Row>,
+    /// What the second engine used: name and number, of all processes together.
+    resources: Vec<(String, u64)>,
 }
 
 impl Report {
@@ -37,6 +41,13 @@ impl Report {
             let key = (function.to_owned(), reason.to_owned(), outcome.to_owned());
             *counts.entry(key).or_default() += count.parse::<u64>().unwrap_or(0);
         }
+        let mut resources = Vec::new();
+        counts.retain(|(_, name, outcome), count| {
+            if outcome == RESOURCE {
+                resources.push((name.clone(), *count));
+            }
+            outcome != RESOURCE
+        });
         let mut rows: Vec<Row> = counts
             .into_iter()
             .map(|((function, reason, outcome), calls)| {
@@ -45,13 +56,19 @@ impl Report {
             })
             .collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.calls));
-        Self { rows }
+        Self { rows, resources }
     }
 
     /// For people: the `top` most frequent.
     pub fn text(&self, top: usize) -> String {
+        let mut used = String::new();
+        for (name, count) in &self.resources {
+            // Writing to a string cannot fail.
+            let _ = writeln!(used, "solera: {name} {count}");
+        }
         if self.rows.is_empty() {
-            return "solera: every call on the volume was served\n".to_owned();
+            let what = if used.is_empty() { " on the volume" } else { "" };
+            return format!("solera: every call{what} was served\n{used}");
         }
         let shown: Vec<Vec<String>> = self
             .rows
@@ -73,7 +90,7 @@ impl Report {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "and {} more kinds, {calls} calls", rest.len());
         }
-        text
+        text + &used
     }
 
     /// For programs: all rows, or the `top` most frequent, and the totals of all.
@@ -95,7 +112,14 @@ impl Report {
                 })
             })
             .collect();
-        json!({ "refused_calls": total(true), "detour_calls": total(false), "calls": rows })
+        let used: serde_json::Map<String, Value> =
+            self.resources.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
+        json!({
+            "refused_calls": total(true),
+            "detour_calls": total(false),
+            "calls": rows,
+            "used": used,
+        })
     }
 }
 
