@@ -62,6 +62,20 @@ macro_rules! call {
     (__mmap $($r:tt)*) => { $crate::beneath::call!(mmap $($r)*) };
     (utimes $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
     (lutimes $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (chmod $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (fchmod $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (fchmodat $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (lchmod $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (chown $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (fchown $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (fchownat $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (lchown $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (setxattr $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (lsetxattr $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (fsetxattr $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (removexattr $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (lremovexattr $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
+    (fremovexattr $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
     (futimes $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
     (futimens $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
     (futimesat $($r:tt)*) => { $crate::beneath::call!(utime $($r)*) };
@@ -250,6 +264,8 @@ macro_rules! call {
     (lockf $h:ident ($fd:ident, $command:ident, $len:ident)) => {{
         if $command == libc::F_ULOCK {
             $crate::beneath::settle($fd);
+        } else {
+            $crate::beneath::before_lock($fd);
         }
         $h($fd, $command, $len)
     }};
@@ -286,7 +302,7 @@ macro_rules! call {
         $crate::beneath::statx($out, || $h($dir, $path, $flags, $mask, $out))
     };
     (utime $h:ident ($($a:ident),*)) => {{
-        $crate::beneath::renew_times();
+        $crate::beneath::settle_changes();
         $h($($a),*)
     }};
     (readdir $h:ident ($dir:ident)) => { $crate::beneath::next_entry(|| $h($dir)) };

@@ -291,6 +291,8 @@ pub fn control(
             let lock = inside(|| Out(argument as *mut libc::flock).value());
             if lock.is_ok_and(|lock| c_int::from(lock.l_type) == libc::F_UNLCK) {
                 settle(fd);
+            } else if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
+                inside(|| engine.before_lock(fd));
             }
             kernel()
         }
@@ -413,10 +415,20 @@ pub fn statx(out: Out<libc::statx>, kernel: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-/// Before the program sets times.
-pub fn renew_times() {
+/// Before the program sets times, or rights: what is written later would change them again.
+pub fn settle_changes() {
+    if let Some(engine) = engine()
+        && engine.concerns_paths()
+    {
+        // What cannot be settled stays staged, and is tried again.
+        let _ = inside(|| engine.settle_all());
+    }
+}
+
+/// Before `lockf`.
+pub fn before_lock(fd: c_int) {
     if let Some(engine) = engine() {
-        inside(|| engine.renew_times());
+        inside(|| engine.before_lock(fd));
     }
 }
 

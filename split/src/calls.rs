@@ -203,6 +203,8 @@ impl Engine {
             // What cannot be settled now stays staged, and is tried again.
             let _ = file.be_direct(self);
         } else if self.others_stage()
+            // Closing the file again would drop them.
+            && !self.locks.load(Ordering::Relaxed)
             && self.home.records.find(ino).is_some()
             && let Some(fd) = fd
         {
@@ -572,6 +574,19 @@ impl Engine {
             let _ = description.file.be_direct(self);
         } else {
             self.settle_number(fd);
+        }
+    }
+
+    /// Before the process locks a part of the file behind `fd` by record.
+    pub fn before_lock(&self, fd: RawFd) {
+        self.locks.store(true, Ordering::Relaxed);
+        let held = match self.look(fd) {
+            Found::Served(held) => Some(held),
+            Found::Fresh(calls) => self.adopt(fd, calls),
+            Found::Unknown | Found::Plain => None,
+        };
+        if let Some(description) = held {
+            description.file.before_lock(fd);
         }
     }
 

@@ -118,6 +118,8 @@ pub struct Engine {
     relinked: AtomicU64,
     copied: AtomicU64,
     limited: AtomicBool,
+    /// The process has set record locks.
+    pub(crate) locks: AtomicBool,
     fell_back: fn(&'static str),
 }
 
@@ -172,6 +174,7 @@ impl Engine {
             relinked: AtomicU64::new(0),
             copied: AtomicU64::new(0),
             limited: AtomicBool::new(limits_files()),
+            locks: AtomicBool::new(false),
             fell_back,
         })
     }

@@ -55,6 +55,9 @@ pub struct State {
     pub run: Option<Run>,
     /// The engine's own descriptor, for reading and writing.
     pub own: Option<Hidden>,
+    /// The process may hold record locks on the file, which any close of it would drop: the engine's
+    /// own descriptor is there by now, or is not opened any more.
+    pub locked: bool,
     /// Appends go to the kernel.
     pub direct: bool,
     /// How often others have relinked what was staged here.
@@ -170,6 +173,7 @@ impl File {
             size,
             run: None,
             own: None,
+            locked: false,
             direct: false,
             stolen: 0,
             small: 0,
@@ -203,7 +207,8 @@ impl File {
 
     /// Opens the engine's own descriptor; `None`: it may not be had.
     pub fn own<'a>(&self, state: &'a mut State, fd: i32) -> Option<&'a Hidden> {
-        if state.own.is_none() {
+        // A descriptor gets its high number by a duplicate, and the low one is closed.
+        if state.own.is_none() && !state.locked {
             let path = format!("/proc/self/fd/{fd}");
             let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let own = rustix::fs::open(path, flags, FileMode::empty()).ok()?;
@@ -214,6 +219,15 @@ impl File {
             state.own = Some(Hidden::new(own));
         }
         state.own.as_ref()
+    }
+
+    /// Before the process locks a part of the file by record.
+    pub fn before_lock(&self, fd: i32) {
+        let mut state = self.change();
+        if self.own(&mut state, fd).is_none() {
+            state.direct = true;
+        }
+        state.locked = true;
     }
 
     /// What the kernel says of it; `EBADF` if the number stands for another file by now.
@@ -240,6 +254,12 @@ impl File {
         }
         let bytes = cx.window_bytes();
         let offset = index * bytes;
+        // A hole of a tmpfs is filled by looking at it through a mapping.
+        if cx.home().fills_holes
+            && self.stat(fd).is_ok_and(|stat| (stat.st_blocks as u64) * 512 < stat.st_size as u64)
+        {
+            return false;
+        }
         let sync = cx.home().direct;
         let own = state.own.as_ref().map(AsFd::as_fd);
         let own_is_missing = own.is_none();

@@ -23,6 +23,8 @@ use crate::{Mode, Result, sys};
 /// The directory's name.
 pub const HOME_NAME: &str = ".solera-split";
 
+/// `f_type` of a tmpfs.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// No slot.
 const NONE: u32 = u32::MAX;
 
@@ -47,6 +49,8 @@ pub struct Home {
     pub device: u64,
     /// The file system maps with `MAP_SYNC`.
     pub direct: bool,
+    /// Reading a hole through a mapping allocates (tmpfs).
+    pub fills_holes: bool,
     /// What writes promise.
     pub mode: Mode,
     /// The shared records.
@@ -85,6 +89,7 @@ impl Home {
             prefix: prefix.to_path_buf(),
             device: stat.st_dev,
             direct: records.is_direct(),
+            fills_holes: rustix::fs::fstatfs(&directory)?.f_type == TMPFS_MAGIC,
             mode,
             records,
             directory: Hidden::new(directory),

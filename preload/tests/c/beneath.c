@@ -213,6 +213,57 @@ static void handed(void) {
     SAY(close(log) | close(7) | close(fd));
 }
 
+// What is set after a write stays, although the bytes come to the file later; locks are kept.
+static void kept(void) {
+    int fd = open("kept", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (int round = 0; round < 6; round++)
+        SAY(write(fd, bytes, 5000));
+    struct timespec times[2] = {{1000, 1}, {2000, 2}};
+    SAY(futimens(fd, times));
+    SAY(fchmod(fd, 04755));
+    SAY(close(fd));
+    struct stat stat;
+    SAY(lstat("kept", &stat));
+    SAY((long)stat.st_mtime);
+    SAY(stat.st_mode);
+    // Children that count under a record lock, as a database would.
+    fd = open("count", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(write(fd, "00000000", 8));
+    for (int child = 0; child < 4; child++)
+        if (fork() == 0) {
+            for (int round = 0; round < 100; round++) {
+                int own = open("count", O_RDWR);
+                char text[9] = "";
+                lockf(own, F_LOCK, 0);
+                read(own, text, 8);
+                read(own, text, 0);
+                snprintf(text, sizeof text, "%08d", atoi(text) + 1);
+                lseek(own, 0, SEEK_SET);
+                write(own, text, 8);
+                lseek(own, 0, SEEK_SET);
+                struct flock unlock = {.l_type = F_UNLCK};
+                fcntl(own, F_SETLK, &unlock);
+                close(own);
+            }
+            _exit(0);
+        }
+    while (wait(NULL) > 0)
+        ;
+    char text[9] = "";
+    SAY(pread(fd, text, 8, 0));
+    SAY(atoi(text));
+    SAY(close(fd));
+    // Holes stay holes.
+    fd = open("holes", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(ftruncate(fd, 20 << 20));
+    SAY(pwrite(fd, "data", 4, 10 << 20));
+    for (int round = 0; round < 5; round++)
+        SAY(pread(fd, bytes, 4096, round << 21));
+    SAY(fstat(fd, &stat));
+    SAY(stat.st_blocks < 1000);
+    SAY(close(fd));
+}
+
 int main(int argc, char **argv) {
     enter(argc, argv);
     setvbuf(stdout, NULL, _IONBF, 0);
@@ -223,5 +274,6 @@ int main(int argc, char **argv) {
     mapped();
     beside();
     handed();
+    kept();
     return 0;
 }
