@@ -62,7 +62,7 @@ bench: build
 benchmarks: build setup-tests
 	scripts/benchmarks.py
 
-ageing: build
+ageing: build setup-tests
 	scripts/ageing.py
 
 clean:

@@ -177,7 +177,7 @@ def write(args, kept):
     text = f"""# Ageing
 
 What is left of huge pages after a life of creates, deletes, appends and overwrites, on a volume and on kernel file systems with the
-defaults of their mkfs. Written by `make ageing` ({day}; `scripts/ageing.py` has smaller sizes and shorter lives for the impatient). Every row is one
+defaults of their mkfs. Written by `{' '.join(['scripts/ageing.py', *sys.argv[1:]])}` ({day}; `make ageing` takes 8 GiB and the whole life). Every row is one
 trace (`solera age --seed 1`, its options in the script), the same for all three: its capacity is the smallest of the three's. In brackets the size of the
 images, and how many creates and deletes there were for each file that lives in the end (the literature has 38).
 
@@ -188,7 +188,7 @@ A volume of 8 GiB alone, after the whole life of the literature: design.md, "All
 
 (–: there is no such file or no such space.) "moved" is what the volume copied to keep chunks whole, beside what it was asked to do.
 
-Measure (a) of prop by how full the file system is, in smaller images:
+Measure (a) of prop by how full the file system is, in images of 2 GiB at most:
 
 ![of the free space, in aligned 2 MiB](ageing/curve.svg)
 

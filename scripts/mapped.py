@@ -100,6 +100,7 @@ def measure(peer, directory, volume, work, options):
     for verb, amount in [("copy", options.mib), ("tree", options.keys)]:
         said, _ = run([mapped, verb, directory, amount], volume)
         found[verb] = figures(said)
+    assert found["tree"]["wrong"] == 0, "a lookup found another key"
     for label, command, count, way in drivers(work):
         name = f"{directory}/{label.split()[0].strip(',')}-{peer.split()[0]}-{''.join(way)}"
         for verb in ["fill", "check"]:

@@ -140,6 +140,7 @@ Modes (what holds after a power cut; after the end of a process everything holds
   posix   overwrites are durable at once, appends at fsync
   sync    every call is durable when it returns
   strict  and all of it or nothing: each call is atomic
+With --split, posix is what the kernel gives: durable at fsync.
 
 Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run
 or would not see the volume (statically linked, Go, set-user-id; not mounted), 127 if it was not found.
@@ -275,7 +276,8 @@ pub struct MountArgs {
 /// Unmount volumes, and wait until they are in order.
 #[derive(Args)]
 #[command(after_help = "\
-Exit code: 0 if all were unmounted, 1 if not.
+Exit code: 0 if all were unmounted (a message says if a volume is not in order yet; --lazy does not
+wait), 1 if not.
 
 Examples:
   solera umount /mnt/pm
@@ -485,7 +487,7 @@ pub struct DetachArgs {
 ///
 /// Programs go on with the files meanwhile: bytes move a chunk at a time, each step survives a crash,
 /// and nothing about a file changes but where it lies. Files that a program has mapped stay as they are
-/// (they are rewritten when it has closed them), and so do chunks with holes.
+/// (up to 256 MiB of each is rewritten when the last program has closed it), and so do chunks with holes.
 #[derive(Args)]
 #[command(after_help = "\
 Exit code: 0 done, 1 if a file stays scattered: mapped, or no free chunk is left.
@@ -516,7 +518,7 @@ pub struct MapArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// A file, as `VOLUME:/path`.
+    /// A file: `VOLUME:/path`, or one of a kernel file system that tells where bytes lie (ext4, XFS).
     #[arg(value_name = "VOLUME:/PATH")]
     pub place: OsString,
 }

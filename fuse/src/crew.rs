@@ -232,6 +232,8 @@ mod tests {
         crew.begin(1);
         let wanted = crew.wanted.load(Ordering::Relaxed);
         for _ in 0..3 {
+            let looked = Instant::now();
+            while looked.elapsed() < Duration::from_millis(2) {}
             crew.look(&mut looks);
         }
         assert!(crew.wanted.load(Ordering::Relaxed) <= wanted.max(2));

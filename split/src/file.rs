@@ -28,7 +28,7 @@ use crate::{Result, sys};
 /// Windows that one file keeps; the oldest go first.
 const WINDOWS_MAX: usize = 1024;
 /// How often a call is begun anew before the kernel serves it.
-const TRIES: usize = 6;
+const TRIES: usize = 16;
 
 /// An open file.
 pub struct File {
@@ -470,18 +470,27 @@ fn copy_all_in(
     offset: u64,
     from: &[UserIn<'_>],
 ) -> std::result::Result<(), Gap> {
-    let mut done = 0;
+    // Every window first: an entry that is logged and not applied would be replayed with what its lane
+    // holds by then.
+    let end = offset + length_in(from) as u64;
+    let mut at = offset;
+    while at < end {
+        state.window(cx, at, true)?;
+        at = (at / cx.window_bytes() + 1) * cx.window_bytes();
+    }
     // Strict: the whole call is in the log before the first byte of it is in its place.
     let logged = cx.log_overwrite(state, file, offset, from)?;
-    for piece in from {
+    let mut done = 0;
+    let copied = from.iter().try_for_each(|piece| {
         state.copy_in(cx, offset + done as u64, piece)?;
         done += piece.len();
-    }
+        Ok(())
+    });
     if cx.streams() {
         pmem::fence();
     }
     if let Some(logged) = logged {
         logged.applied();
     }
-    Ok(())
+    copied
 }

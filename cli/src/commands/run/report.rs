@@ -27,7 +27,8 @@ struct Row {
 pub struct Report {
     /// Most frequent first.
     rows: Vec<Row>,
-    /// What the second engine used: name and number, of all processes together.
+    /// What the second engine used: name and number, the sum of all processes, or of what ends in
+    /// `-most` the largest.
     resources: Vec<(String, u64)>,
 }
 
@@ -39,7 +40,9 @@ impl Report {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [count, reason, function, outcome] = words[..] else { continue };
             let key = (function.to_owned(), reason.to_owned(), outcome.to_owned());
-            *counts.entry(key).or_default() += count.parse::<u64>().unwrap_or(0);
+            let count = count.parse::<u64>().unwrap_or(0);
+            let sum = counts.entry(key).or_default();
+            *sum = if reason.ends_with("-most") { (*sum).max(count) } else { *sum + count };
         }
         let mut resources = Vec::new();
         counts.retain(|(_, name, outcome), count| {
