@@ -98,7 +98,7 @@ static TOLD: AtomicI32 = AtomicI32::new(-1);
 extern "C" fn before() {
     let Some(process) = init::process().filter(|_| FORKING.get()) else { return };
     let inside = Inside::new();
-    signal::admit_nudge();
+    signal::unblock_nudge();
     keep(Some(Held { locks: Locks::take(process), inside }));
 }
 

@@ -315,9 +315,13 @@ fn move_chunk(process: &Process, prot: c_int, to: usize, place: u64) -> Result<(
     // SAFETY: the engine's mapping stays, without entries; the others are ours.
     unsafe {
         rustix::mm::mremap_fixed(from, HUGE, HUGE, moves | MremapFlags::DONTUNMAP, between)?;
-        let arguments = [between as usize, HUGE, prot as usize, 0, 0, 0];
+        let key = if pmem::key::available().is_ok() { 0 } else { usize::MAX };
+        let arguments = [between as usize, HUGE, prot as usize, key, 0, 0];
         let freed = system_call(libc::SYS_pkey_mprotect, arguments)
-            .and_then(|_| rustix::mm::mremap_fixed(between, HUGE, HUGE, moves, to));
+            // The place stays taken until it is mapped over: another thread's `mmap` might get it.
+            .and_then(|_| {
+                rustix::mm::mremap_fixed(between, HUGE, HUGE, moves | MremapFlags::DONTUNMAP, to)
+            });
         let none = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED);
         rustix::mm::mmap_anonymous(between, HUGE, none.0, none.1)?;
         freed.map(drop)

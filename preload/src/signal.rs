@@ -281,9 +281,15 @@ const NUDGE_BIT: u64 = 1 << (NUDGE - 1);
 /// Lets that signal through, if the image before this one had blocked its number, or a system call of
 /// the program has.
 pub fn admit_nudge() {
-    if change_mask(libc::SIG_UNBLOCK, NUDGE_BIT) & NUDGE_BIT != 0 {
+    if unblock_nudge() {
         here().blocks_bus.store(true, Ordering::Relaxed);
     }
+}
+
+/// As [`admit_nudge`], where it is not the program that has blocked it (we around a spawn, the kernel in its
+/// handler); gives whether it was blocked.
+pub fn unblock_nudge() -> bool {
+    change_mask(libc::SIG_UNBLOCK, NUDGE_BIT) & NUDGE_BIT != 0
 }
 
 /// Around an exec: the kernel blocks SIGBUS if the program has, for the new image.
@@ -361,6 +367,8 @@ fn queue_first(kept: &Kept) {
 /// In a forked child: what was kept back is the parent's, which gets it.
 pub fn forked() {
     let thread = here();
+    // SAFETY: the thread's own record; all zeros are no signal.
+    unsafe { thread.held.get().write(std::mem::zeroed()) };
     let flags = thread.flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
     if flags & SENT != 0 {
         // SAFETY: the thread's own record; all zeros are no signals.

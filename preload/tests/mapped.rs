@@ -94,6 +94,7 @@ fn touching_a_mapped_file_takes_one_fault_for_each_chunk() {
     let options = volume::FormatOptions { size: Some(1 << 30), ..Default::default() };
     volume::format(&volume, &options).expect("format");
     for state in ["fresh", "in pieces"] {
+        let before = fallbacks();
         let said = text(&run(&program, Path::new(PREFIX), Some(&volume)));
         let counts: Vec<(&str, u64)> = said
             .lines()
@@ -101,13 +102,24 @@ fn touching_a_mapped_file_takes_one_fault_for_each_chunk() {
             .map(|(what, count)| (what, count.parse().expect("a number")))
             .collect();
         assert_eq!(counts.len(), 3, "{said}");
-        for (what, count) in counts {
-            // 128 chunks.
-            assert!(count <= 136, "{state}, {what}: {count} faults");
+        // Where the kernel found no huge page for the volume's file, there is none to be mapped.
+        if fallbacks() == before {
+            for (what, count) in counts {
+                // 128 chunks.
+                assert!(count <= 136, "{state}, {what}: {count} faults");
+            }
+        } else {
+            eprintln!("skipped: the machine's memory lies in pieces, {state}: {counts:?}");
         }
         break_up(&place, &volume);
     }
     check_left_in_order(&volume);
+}
+
+/// How often the kernel had no huge page for a file.
+fn fallbacks() -> String {
+    let all = std::fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
+    all.lines().filter(|line| line.starts_with("thp_file_fallback")).collect()
 }
 
 /// Fills much of the volume with files of 4 KiB to 300 KiB, and removes every other one.

@@ -258,7 +258,20 @@ impl Volume {
         if let Some(chunk) = self.take_free_chunk(Kind::Metadata, last, EXTENT_BLOCKS)? {
             return Ok(Some(Extent { chunk, index }));
         }
-        self.take_extent_of(&groups, Kind::Data)
+        if let Some(extent) = self.take_extent_of(&groups, Kind::Data)? {
+            return Ok(Some(extent));
+        }
+        // The index shows a few chunks of each class only: before a create fails, all are looked at.
+        for chunk in 0..self.chunks() {
+            let kind = self.chunk_kind(chunk)?;
+            if matches!(kind, Kind::Data | Kind::Metadata)
+                && let Some(index) = free_extent(&self.bitmap(chunk)?)
+                && self.claim(chunk, kind, index * EXTENT_BLOCKS, EXTENT_BLOCKS)?
+            {
+                return Ok(Some(Extent { chunk, index }));
+            }
+        }
+        Ok(None)
     }
 
     fn take_extent_of(&self, groups: &[u64], kind: Kind) -> Result<Option<Extent>> {

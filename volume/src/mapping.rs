@@ -133,12 +133,12 @@ impl Volume {
         let behind = file.map.run(last - 1, end - (last - 1))?;
         let last = if behind.is_written() { last - 1 + behind.blocks } else { last };
         let mut pieces = op.map_blocks(&file, (first, last, last), mapped, PIECES_TOUCHED)?;
-        op.end()?;
         if pieces.len() > PIECES_TOUCHED {
-            let page = touch.page * BLOCK;
-            pieces.retain(|piece| piece.file_offset + piece.length > page);
+            // Too many to tell all: those from the touched page on.
+            pieces = pieces_of(&file, (touch.page, last, last), PIECES_TOUCHED)?;
             pieces.truncate(PIECES_TOUCHED);
         }
+        op.end()?;
         Ok(pieces)
     }
 

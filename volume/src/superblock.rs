@@ -90,13 +90,11 @@ impl Superblock {
     /// Whether the numbers fit each other; they are checksummed, so this guards against builds that
     /// wrote nonsense, not against bad memory.
     fn consistent(&self) -> bool {
-        let layout = Volume::runtime_layout(self);
         let pool_bytes = self.chunks.checked_mul(CHUNK).and_then(|n| n.checked_add(self.pool));
         self.lanes > 0
             && self.lanes < 1000
             && (1..=GROUPS_MAX).contains(&u64::from(self.groups))
             && self.runtime == LANES + u64::from(self.lanes) * LANE
-            && self.runtime_length == layout.length
             && self.runtime + self.runtime_length <= self.pool
             && self.pool.is_multiple_of(CHUNK)
             && self.chunks > 0
@@ -184,6 +182,10 @@ fn check(superblock: &Superblock, path: &Path, asked: &'static str) -> Result<()
     if unknown != 0 {
         let found = format!("it needs features that this build does not know ({unknown:#x})");
         return fail(ErrorKind::Unsupported, found, "use a newer release");
+    }
+    if superblock.runtime_length != Volume::runtime_layout(superblock).length {
+        let found = "its runtime range has another length than this build's".to_owned();
+        return fail(ErrorKind::Unsupported, found, "use the release that made it");
     }
     if !superblock.consistent() {
         let found = "the numbers in its superblock contradict each other".to_owned();

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -375,6 +376,65 @@ static void handlers(void) {
     close(fd);
 }
 
+// Blocks that came back to front, in as many pieces, touched from the end on.
+static void pieces(void) {
+    static char page[PAGE];
+    int fd = sparse("pieces", MIB);
+    char *map = map_all(fd, MIB, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (int at = MIB / PAGE - 1; at >= 0; at--) {
+        memset(page, 'a' + at % 26, PAGE);
+        if (pwrite(fd, page, PAGE, (off_t)at * PAGE) != PAGE) printf("pwrite failed\n");
+    }
+    int right = 0;
+    for (int at = MIB / PAGE - 1; at >= 0; at--)
+        right += touch(map + at * PAGE, 0) == 0 && map[at * PAGE] == 'a' + at % 26;
+    SAY(right);
+    SAY(munmap(map, MIB));
+    SAY(close(fd));
+    SAY(unlink("pieces"));
+}
+
+static jmp_buf plain;
+
+static void unblocks(int signal) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    longjmp(plain, 1);
+}
+
+// A handler that unblocks the signal itself and jumps out gets the next one, too.
+static void jumps(void) {
+    int fd = sparse("jumps", PAGE);
+    char *map = map_all(fd, 2 * PAGE, PROT_READ, MAP_SHARED);
+    struct sigaction action = {.sa_handler = unblocks}, before;
+    SAY(sigaction(SIGBUS, &action, &before));
+    volatile int caught = 0;
+    for (volatile int i = 0; i < 3; i++) {
+        if (_setjmp(plain)) caught++;
+        else (void)*(volatile char *)(map + PAGE);
+    }
+    SAY(caught);
+    SAY(sigaction(SIGBUS, &before, NULL));
+    SAY(munmap(map, 2 * PAGE));
+    SAY(close(fd));
+    SAY(unlink("jumps"));
+}
+
+// After a child by posix_spawn signals are blocked as before.
+static void spawned(void) {
+    char *arguments[] = {"true", NULL};
+    pid_t child;
+    SAY(posix_spawnp(&child, "true", NULL, NULL, arguments, NULL));
+    int status = -1;
+    SAY(waitpid(child, &status, 0) == child);
+    SAY(status);
+    sigset_t set;
+    SAY(sigprocmask(SIG_BLOCK, NULL, &set));
+    SAY(sigismember(&set, SIGBUS));
+}
+
 int main(int argc, char **argv) {
     enter(argc, argv);
     catch(0);
@@ -386,5 +446,8 @@ int main(int argc, char **argv) {
     privately();
     threads();
     handlers();
+    pieces();
+    jumps();
+    spawned();
     return 0;
 }
