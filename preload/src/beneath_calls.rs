@@ -277,7 +277,9 @@ macro_rules! call {
         $crate::beneath::hand_over_all();
         $h($socket, $list, $count, $flags)
     }};
-    (fopen $h:ident ($($a:ident),*)) => { $crate::beneath::stream(|| $h($($a),*)) };
+    (fopen $h:ident ($path:ident, $mode:ident $(, $stream:ident)?)) => {
+        $crate::beneath::stream($mode, || $h($path, $mode $(, $stream)?))
+    };
     (fdopen $h:ident ($fd:ident, $mode:ident)) => {{
         $crate::beneath::left_to_stream($fd);
         $h($fd, $mode)

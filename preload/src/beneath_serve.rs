@@ -163,8 +163,9 @@ pub fn settle(fd: c_int) {
 pub fn truncate(path: Text, kernel: impl FnOnce() -> c_int) -> c_int {
     let Some(engine) = engine() else { return kernel() };
     let found = inside(|| {
-        let found = rustix::fs::stat(path.bytes().ok()?).ok()?;
-        engine.settle_path(&found);
+        let path = path.bytes().ok()?;
+        let found = rustix::fs::stat(path).ok()?;
+        engine.settle_path(&found, path);
         Some(found)
     });
     let result = kernel();
@@ -334,7 +335,7 @@ pub fn mapped(fd: c_int) {
 }
 
 /// A call of the C library that opens a stream.
-pub fn stream(kernel: impl FnOnce() -> *mut libc::FILE) -> *mut libc::FILE {
+pub fn stream(mode: Text, kernel: impl FnOnce() -> *mut libc::FILE) -> *mut libc::FILE {
     let stream = kernel();
     if let Some(engine) = engine()
         && !stream.is_null()
@@ -342,6 +343,10 @@ pub fn stream(kernel: impl FnOnce() -> *mut libc::FILE) -> *mut libc::FILE {
         // SAFETY: a stream that was just opened.
         let fd = unsafe { fileno(stream) };
         inside(|| {
+            if mode.bytes().is_ok_and(|mode| mode.starts_with(b"w")) {
+                // What was staged before is void.
+                engine.opened(fd, libc::O_TRUNC);
+            }
             engine.unknown(fd);
             engine.before_kernel(fd);
         });

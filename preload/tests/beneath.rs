@@ -164,8 +164,8 @@ fn programs_on_xfs_by_exchange() {
     on("exchange", "exchange");
 }
 
-/// Kills a program that appends, after so many of its calls returned; then the file is looked at.
-fn kill_after(directory: &Path, program: &Path, mode: &str, calls: usize) {
+/// Kills a program that appends, after so many of its calls returned.
+fn kill(directory: &Path, program: &Path, mode: &str, calls: usize) {
     let mut child = Command::new(program)
         .arg(directory)
         .env("LD_PRELOAD", library())
@@ -180,6 +180,11 @@ fn kill_after(directory: &Path, program: &Path, mode: &str, calls: usize) {
     std::io::Read::read_exact(&mut output, &mut told).expect("it goes on");
     child.kill().expect("it can be killed");
     child.wait().expect("it ends");
+}
+
+/// As above; then the file is looked at.
+fn kill_after(directory: &Path, program: &Path, mode: &str, calls: usize) {
+    kill(directory, program, mode, calls);
     let recovered = split::recover(directory).expect("recover");
     assert_eq!((recovered.processes, recovered.gone), (1, 0), "{mode}, {calls} calls");
     assert_eq!(split::recover(directory).expect("again"), split::Recovered::default());
@@ -210,4 +215,96 @@ fn returned_writes_survive_a_kill() {
             kill_after(&directory, &program, mode, calls);
         }
     }
+}
+
+/// After a power cut the records are what the kernel had written back: nothing is moved by them.
+#[test]
+fn records_of_another_boot_are_not_believed() {
+    use std::os::unix::fs::FileExt;
+    let place = Place::new("beneath-boot");
+    let program = place.0.join("killed");
+    compile("killed.c", &program, &["-O1"]);
+    let directory = place.0.join("files");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    kill(&directory, &program, "posix", 30);
+    let home = directory.join(split::HOME_NAME);
+    let staged = std::fs::read_dir(&home).expect("the hidden directory").filter(|entry| {
+        entry.as_ref().is_ok_and(|it| it.file_name().to_string_lossy().starts_with("stage."))
+    });
+    assert!(staged.count() > 0, "nothing was staged");
+    let file = directory.join("killed");
+    // What a power cut would leave: the file as it was synced, the table from before.
+    std::fs::write(&file, "synced").expect("the file");
+    let table = home.join("records");
+    let table = std::fs::File::options().read(true).write(true).open(table).expect("the table");
+    let mut boot = [0; 8];
+    table.read_exact_at(&mut boot, 32).expect("its boot");
+    assert_ne!(boot, [0; 8], "the table says in which boot it was begun");
+    table.write_all_at(&[1; 8], 32).expect("another boot");
+    let recovered = split::recover(&directory).expect("recover");
+    assert_eq!(recovered, split::Recovered::default());
+    assert_eq!(std::fs::read(&file).expect("the file"), b"synced");
+    let mut now = [0; 8];
+    table.read_exact_at(&mut now, 32).expect("its boot");
+    assert_eq!(now, boot);
+    left_in_order(&directory);
+}
+
+/// Every slot has a dead process: whoever comes next recovers one to have its place.
+#[test]
+fn slots_of_dead_processes_are_taken() {
+    use std::os::unix::fs::FileExt;
+    let place = Place::new("beneath-slots");
+    let program = place.0.join("killed");
+    compile("killed.c", &program, &["-O1"]);
+    let directory = place.0.join("files");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    kill(&directory, &program, "posix", 7);
+    let table = directory.join(split::HOME_NAME).join("records");
+    let table = std::fs::File::options().write(true).open(table).expect("the table");
+    table.write_all_at(&[1; 256 * 8], 64).expect("the slots");
+    let recovered = split::recover(&directory).expect("recover");
+    assert_eq!((recovered.processes, recovered.gone), (256, 0));
+    assert!(std::fs::metadata(directory.join("killed")).expect("the file").len() >= 700);
+    left_in_order(&directory);
+}
+
+/// Runs `body` on a thread whose rights are those of the owner of all in `directory`, not root's.
+fn as_nobody<T>(directory: &Path, body: impl FnOnce() -> T) -> T {
+    const NOBODY: u32 = 65_534;
+    // SAFETY: no pointers; the call, by its number, changes this thread only.
+    unsafe {
+        if libc::geteuid() == 0 {
+            let owner = format!("{NOBODY}:{NOBODY}");
+            assert!(succeeds(Command::new("chown").arg("-R").arg(owner).arg(directory)));
+            assert_eq!(libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY), 0);
+        }
+    }
+    body()
+}
+
+/// One file that cannot be written does not keep the others from being recovered, nor from starting.
+#[test]
+fn a_file_without_rights_is_recovered() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new("beneath-rights");
+    let program = place.0.join("killed");
+    compile("killed.c", &program, &["-O1"]);
+    let directory = place.0.join("files");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    kill(&directory, &program, "posix", 7);
+    let file = directory.join("killed");
+    let read_only = std::fs::Permissions::from_mode(0o444);
+    std::fs::set_permissions(&file, read_only).expect("its rights");
+    let body = || {
+        let recovered = split::recover(&directory).expect("recover");
+        left_in_order(&directory);
+        recovered
+    };
+    let recovered = std::thread::scope(|scope| {
+        scope.spawn(|| as_nobody(&directory, body)).join().expect("a thread")
+    });
+    assert_eq!((recovered.processes, recovered.gone), (1, 0));
+    let found = std::fs::metadata(&file).expect("the file");
+    assert!(found.len() >= 700 && found.permissions().mode() & 0o777 == 0o444);
 }

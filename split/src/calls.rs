@@ -91,17 +91,18 @@ impl Engine {
         }
     }
 
-    fn anything_staged(&self) -> bool {
-        self.home.records.count() > 0
-    }
-
     /// Takes a fresh descriptor over, if its file is one of ours.
     fn adopt(&self, fd: RawFd, calls: usize) -> Option<Held<'_>> {
-        let Some((file, flags)) = self.file_of(fd) else {
-            let _ = descriptors::replace_fresh(fd, calls, Slot::Plain);
+        let position = rustix::fs::tell(sys::borrow(fd).ok()?);
+        let Some((file, flags)) = position.ok().and_then(|_| self.file_of(fd)) else {
+            // Another way to a file of ours is not served, but what is staged must not be missed.
+            let stat = sys::borrow(fd).and_then(rustix::fs::fstat);
+            let foreign = stat.is_ok_and(|stat| !self.may_be_ours(&stat));
+            let slot = if foreign { Slot::Plain } else { Slot::Unknown };
+            let _ = descriptors::replace_fresh(fd, calls, slot);
             return None;
         };
-        let position = rustix::fs::tell(sys::borrow(fd).ok()?).ok()?;
+        let position = position.ok()?;
         let access = flags & OFlags::RWMODE;
         let description = Arc::new(Description::new(
             file,
@@ -124,13 +125,18 @@ impl Engine {
         }
     }
 
+    /// Whether it is a regular file of the file system that is served.
+    fn may_be_ours(&self, stat: &rustix::fs::Stat) -> bool {
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        regular && stat.st_dev == self.home.device
+    }
+
     /// The file behind a number, if it is a regular one below the directory that can be served.
     fn file_of(&self, fd: RawFd) -> Option<(Arc<File>, OFlags)> {
         let number = fd;
         let fd = sys::borrow(fd).ok()?;
         let stat = rustix::fs::fstat(fd).ok()?;
-        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if !regular || stat.st_dev != self.home.device {
+        if !self.may_be_ours(&stat) {
             return None;
         }
         let flags = rustix::fs::fcntl_getfl(fd).ok()?;
@@ -157,6 +163,9 @@ impl Engine {
                 file
             }
         };
+        // For the description that is about to be made: nobody forgets the file before.
+        file.users.fetch_add(1, Ordering::AcqRel);
+        drop(files);
         Some((file, flags))
     }
 
@@ -191,22 +200,22 @@ impl Engine {
             return;
         }
         let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat) else { return };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            descriptors::set(fd, Slot::Plain);
-        } else if stat.st_dev == self.home.device {
-            self.settle_inode(stat.st_ino, Some(fd));
+        if self.may_be_ours(&stat) {
+            self.settle_inode(stat.st_ino, fd);
+        } else {
+            descriptors::unknown_is_plain(fd);
         }
     }
 
-    fn settle_inode(&self, ino: u64, fd: Option<RawFd>) {
+    fn settle_inode(&self, ino: u64, fd: RawFd) {
         if let Some(file) = self.known(ino) {
             // What cannot be settled now stays staged, and is tried again.
             let _ = file.be_direct(self);
-        } else if self.others_stage()
+            let _ = file.fetch(self, fd);
+        } else if self.anything_staged()
             // Closing the file again would drop them.
             && !self.locks.load(Ordering::Relaxed)
             && self.home.records.find(ino).is_some()
-            && let Some(fd) = fd
         {
             let _ = recovery::fetch_by_number(&self.home, ino, fd);
         }
@@ -242,7 +251,7 @@ impl Engine {
         if let Some(record) = self.home.records.find(stat.st_ino) {
             let guard = self.home.lock(record);
             if self.home.records.get(record, Word::Key) == stat.st_ino {
-                self.home.records.free(record);
+                self.home.free(record);
             }
             drop(guard);
         }
@@ -324,18 +333,18 @@ impl Engine {
     fn drop_description(&self, description: Arc<Description>) -> Result<()> {
         let Some(last) = Arc::into_inner(description) else { return Ok(()) };
         let file = last.file;
-        if file.users.load(Ordering::Acquire) > 1 {
-            file.users.fetch_sub(1, Ordering::AcqRel);
-            return Ok(());
-        }
         let settled = file.settle(self);
-        file.renew_times_by_own();
         let mut files = locked(&self.files);
-        if file.users.fetch_sub(1, Ordering::AcqRel) == 1 && settled.is_ok() {
-            if files.get(&file.ino).is_some_and(|known| Arc::ptr_eq(known, &file)) {
-                files.remove(&file.ino);
-            }
-            drop(files);
+        if file.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return settled;
+        }
+        let known = files.get(&file.ino).is_some_and(|known| Arc::ptr_eq(known, &file));
+        if settled.is_ok() && known {
+            files.remove(&file.ino);
+        }
+        drop(files);
+        file.renew_times_by_own();
+        if settled.is_ok() {
             file.unmap(self);
         }
         settled
@@ -517,13 +526,20 @@ impl Engine {
     }
 
     /// Before the kernel changes the file behind a path.
-    pub fn settle_path(&self, stat: &rustix::fs::Stat) {
-        if stat.st_dev == self.home.device && self.anything_staged() {
-            if let Some(file) = self.known(stat.st_ino) {
-                let _ = file.settle(self);
-            } else {
-                self.settle_inode(stat.st_ino, None);
-            }
+    pub fn settle_path(&self, stat: &rustix::fs::Stat, path: &[u8]) {
+        if stat.st_dev != self.home.device || !self.anything_staged() {
+            return;
+        }
+        if let Some(file) = self.known(stat.st_ino) {
+            // What cannot be settled now stays staged, and is tried again.
+            let _ = file.settle(self);
+        }
+        if self.home.records.find(stat.st_ino).is_some()
+            && !self.locks.load(Ordering::Relaxed)
+            && let Ok(file) = rustix::fs::open(path, recovery::OPENING, rustix::fs::Mode::empty())
+            && rustix::fs::fstat(&file).is_ok_and(|found| found.st_ino == stat.st_ino)
+        {
+            let _ = recovery::fetch_into(&self.home, stat.st_ino, &file);
         }
     }
 
@@ -572,6 +588,7 @@ impl Engine {
     pub fn mapped(&self, fd: RawFd) {
         if let Found::Served(description) = self.look(fd) {
             let _ = description.file.be_direct(self);
+            let _ = description.file.fetch(self, fd);
         } else {
             self.settle_number(fd);
         }

@@ -48,9 +48,8 @@ pub struct Description {
 }
 
 impl Description {
-    /// One that stands at `position`.
+    /// One that stands at `position`; it is counted among the file's users by now.
     pub fn new(file: Arc<File>, reads: bool, writes: bool, appends: bool, position: u64) -> Self {
-        file.users.fetch_add(1, Ordering::Relaxed);
         Self {
             file,
             reads,
@@ -161,6 +160,16 @@ pub fn replace_fresh(fd: RawFd, calls: usize, slot: Slot) -> Result<(), Slot> {
     // The word counts for it now.
     std::mem::forget(slot);
     Ok(())
+}
+
+/// A number of which nothing is known stands for no file of ours.
+pub fn unknown_is_plain(fd: RawFd) {
+    let order = (Ordering::AcqRel, Ordering::Relaxed);
+    if let Some(word) = word(fd)
+        && word.compare_exchange(UNKNOWN, PLAIN, order.0, order.1).is_ok()
+    {
+        HIGHEST.fetch_max(fd as usize, Ordering::AcqRel);
+    }
 }
 
 fn word_of(slot: &Slot) -> usize {

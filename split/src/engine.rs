@@ -110,7 +110,6 @@ pub struct Engine {
     pool: Mutex<Vec<Staging>>,
     pub(crate) log: Option<Log>,
     staging_number: AtomicU32,
-    runs: AtomicU64,
     pub(crate) old_times: AtomicU64,
     windows: AtomicUsize,
     windows_most: AtomicUsize,
@@ -154,8 +153,11 @@ impl Engine {
         if home.durable() && !home.direct && !options.emulate {
             return Err(Errno::OPNOTSUPP);
         }
-        home.take_slot()?;
-        recovery::recover_dead(&home)?;
+        recovery::take_slot(&home)?;
+        if recovery::recover_dead(&home).is_err() {
+            // What cannot be recovered now is kept for a later start.
+            fell_back("not-recovered");
+        }
         let log = (options.mode == Mode::Strict)
             .then(|| Log::create(&home, options.log_bytes))
             .transpose()?;
@@ -166,7 +168,6 @@ impl Engine {
             pool: Mutex::new(Vec::new()),
             log,
             staging_number: AtomicU32::new(0),
-            runs: AtomicU64::new(0),
             old_times: AtomicU64::new(0),
             windows: AtomicUsize::new(0),
             windows_most: AtomicUsize::new(0),
@@ -278,14 +279,6 @@ impl Engine {
         (self.fell_back)(reason);
     }
 
-    pub(crate) fn run_began(&self) {
-        self.runs.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn run_ended(&self) {
-        self.runs.fetch_sub(1, Ordering::Relaxed);
-    }
-
     pub(crate) fn relinked(&self, length: u64, copied: u64) {
         self.relinks.fetch_add(1, Ordering::Relaxed);
         self.relinked.fetch_add(length, Ordering::Relaxed);
@@ -296,9 +289,9 @@ impl Engine {
         self.old_times.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether other processes have staged anything at all: a hint.
-    pub(crate) fn others_stage(&self) -> bool {
-        self.home.records.count() > self.runs.load(Ordering::Relaxed)
+    /// Whether anything is staged by anybody: a hint.
+    pub(crate) fn anything_staged(&self) -> bool {
+        self.home.records.count() > 0
     }
 
     /// A staging file that serves nobody.
@@ -353,7 +346,14 @@ impl Engine {
         from: &[UserIn<'_>],
     ) -> std::result::Result<Option<Logged<'_>>, Fault> {
         match (&self.log, &state.own) {
-            (Some(log), Some(_)) => log.overwrite(file, offset, from),
+            (Some(log), Some(_)) => {
+                let logged = log.overwrite(file, offset, from)?;
+                if logged.is_none() {
+                    // In place, as `sync` does it: durable, not atomic.
+                    self.fell_back("log-full");
+                }
+                Ok(logged)
+            }
             _ => Ok(None),
         }
     }

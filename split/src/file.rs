@@ -420,10 +420,11 @@ impl File {
 
     /// What others have staged goes to its place.
     pub fn fetch(&self, cx: &Engine, fd: i32) -> Result<()> {
-        if !cx.others_stage() {
+        if !cx.anything_staged() {
             return Ok(());
         }
         let mut state = self.change();
+        self.check_run(cx, &mut state);
         self.fetch_others(cx, &mut state, fd)
     }
 

@@ -127,7 +127,7 @@ impl File {
             Ok((at, staging))
         });
         let Ok((at, staging)) = made else {
-            home.records.free(record);
+            home.free(record);
             cx.fell_back("no-staging");
             return false;
         };
@@ -151,7 +151,6 @@ impl File {
         drop(guard);
         state.run = Some(Run { record, owner, base: state.size, length: 0, at, staging });
         self.has_run.store(true, Ordering::Release);
-        cx.run_began();
         true
     }
 }

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{Mode as FileMode, OFlags};
+use rustix::fs::{Dir, FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 
 use crate::internal::Hidden;
@@ -85,7 +85,7 @@ impl Home {
         let table = open_in(&directory, "records", OFlags::CREATE)?;
         let alive = open_in(&directory, "alive", OFlags::CREATE)?;
         let records = Records::open(table, &path.join("records"))?;
-        Ok(Self {
+        let home = Self {
             prefix: prefix.to_path_buf(),
             device: stat.st_dev,
             direct: records.is_direct(),
@@ -95,7 +95,43 @@ impl Home {
             directory: Hidden::new(directory),
             alive: Hidden::new(alive),
             slot: AtomicU32::new(NONE),
-        })
+        };
+        if !home.direct {
+            home.forget_other_boots()?;
+        }
+        Ok(home)
+    }
+
+    /// After a power cut the table and the staging files are whatever the kernel had written back by
+    /// then, and what was synced is in the files: nothing here is to be moved there.
+    fn forget_other_boots(&self) -> Result<()> {
+        let boot = sys::boot()?;
+        if self.records.boot() == boot {
+            return Ok(());
+        }
+        rustix::fs::flock(&self.directory, FlockOperation::LockExclusive)?;
+        let forgotten = self.forget_before(boot);
+        rustix::fs::flock(&self.directory, FlockOperation::Unlock)?;
+        forgotten
+    }
+
+    /// As above; the directory is locked.
+    fn forget_before(&self, boot: u64) -> Result<()> {
+        // Another may have been at it before. Who lives on another machine is not of another boot.
+        if self.records.boot() == boot || (0..self.records.slots()).any(|slot| self.is_alive(slot))
+        {
+            return Ok(());
+        }
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.directory)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        let left = ["stage.", "log.", "data."];
+        for name in names.iter().filter(|name| left.iter().any(|kind| name.starts_with(kind))) {
+            self.remove_file(name);
+        }
+        self.records.begin_anew(boot);
+        Ok(())
     }
 
     /// Opens a file of the hidden directory.
@@ -133,6 +169,19 @@ impl Home {
         Err(Errno::USERS)
     }
 
+    /// Takes the slot of a dead process, whose byte this one holds.
+    pub fn be_in(&self, slot: u32) {
+        self.slot.store(slot, Ordering::Relaxed);
+    }
+
+    /// It could not be recovered: it stays the dead one's.
+    pub fn be_nowhere(&self) {
+        let slot = self.slot.swap(NONE, Ordering::Relaxed);
+        if slot != NONE {
+            self.let_go(slot);
+        }
+    }
+
     /// Gives it back: nothing of this process's is left in the records.
     pub fn leave_slot(&self) {
         let slot = self.slot.swap(NONE, Ordering::Relaxed);
@@ -167,6 +216,15 @@ impl Home {
     /// Whether returned writes must be made durable at once.
     pub fn durable(&self) -> bool {
         self.mode != Mode::Posix
+    }
+
+    /// Frees a record, before what its staging file holds changes. Locked.
+    pub fn free(&self, record: usize) {
+        self.records.free(record);
+        if self.durable() || self.direct {
+            // PERSIST: else a power cut would bring the record back, with other bytes behind it.
+            self.records.persist(record);
+        }
     }
 
     /// Claims a free record for a file, locked.

@@ -13,6 +13,10 @@
 //! (a slot + 1). `owner` names the run: slot, staging file and a sequence number, never reused; 0: the
 //! record speaks of nothing. A run's owner compares it before it stages more.
 //!
+//! Where the file system does not map with `MAP_SYNC` the table reaches the medium whenever the kernel
+//! likes, and what it says after a power cut is of no use: it carries the boot in which it was begun,
+//! and in another one it begins anew.
+//!
 //! PERSIST: where writes are durable at return, a record's first line is flushed before the first
 //! byte counts (`base`, `at`, `birth`, path, then `owner`), and `length` moves after a fence that
 //! follows the bytes: 8 bytes, one store. The first 64 bytes are one cache line.
@@ -41,6 +45,7 @@ const TABLE_BYTES: u64 = HEADER_BYTES + RECORD_BYTES * RECORDS as u64;
 const STAGED: u64 = 8;
 const SEQUENCE: u64 = 16;
 const BACKEND: u64 = 24;
+const BOOT: u64 = 32;
 const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 <= HEADER_BYTES);
 
 /// Words of a record.
@@ -226,8 +231,8 @@ impl Records {
         let record = Self::places(ino).find(free)?;
         self.set(record, Word::Key, ino);
         let _ = self.region.shared_add(STAGED, 1);
-        // Two may have claimed two at once: the first in the order of places stays.
-        if self.find(ino) == Some(record) {
+        // Two may have claimed two at once: then neither stays, and the kernel appends.
+        if Self::places(ino).all(|at| at == record || self.get(at, Word::Key) != ino) {
             return Some(record);
         }
         self.free(record);
@@ -313,9 +318,37 @@ impl Records {
         claimed
     }
 
+    /// Takes the slot of a dead process that was recovered, whose byte this one holds.
+    pub fn succeed_in_slot(&self, slot: u32) {
+        let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;
+        self.store(Self::slot_at(slot), pid);
+        if self.is_direct() {
+            let _ = self.region.flush(Self::slot_at(slot), 8).fence();
+        }
+    }
+
     /// Frees a slot.
     pub fn free_slot(&self, slot: u32) {
         self.store(Self::slot_at(slot), 0);
+    }
+
+    /// The boot of the kernel (its number) in which the table was last begun; 0: none yet.
+    pub fn boot(&self) -> u64 {
+        self.load(BOOT)
+    }
+
+    /// Begins anew in another boot: no record, no slot.
+    pub fn begin_anew(&self, boot: u64) {
+        for record in 0..RECORDS {
+            self.set(record, Word::Owner, 0);
+            self.set(record, Word::Length, 0);
+            self.set(record, Word::Flags, 0);
+            self.set(record, Word::Key, 0);
+            self.unlock(record);
+        }
+        (0..SLOTS).for_each(|slot| self.free_slot(slot));
+        self.store(STAGED, 0);
+        self.store(BOOT, boot);
     }
 
     /// The relink backend that was probed, as its number; 0: none yet.

@@ -8,7 +8,7 @@
 //! lies there now. If it is gone, so are its staged bytes. Inode number and time of birth together
 //! tell a reused inode.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,9 @@ use crate::home::{HOME_NAME, Home};
 use crate::log::{self, Redo};
 use crate::records::Word;
 use crate::{Mode, Result, settle, sys};
+
+/// How a file is opened into which staged bytes are moved.
+pub const OPENING: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 /// What was recovered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,15 +47,42 @@ pub fn recover(directory: &Path) -> Result<Recovered> {
         Err(Errno::NOENT) => return Ok(Recovered::default()),
         Err(errno) => return Err(errno),
     };
-    home.take_slot()?;
+    let mut all = take_slot(&home)?;
     let recovered = recover_dead(&home);
     home.leave_slot();
-    recovered
+    let rest = recovered?;
+    all.processes += rest.processes;
+    all.entries += rest.entries;
+    all.runs += rest.runs;
+    all.bytes += rest.bytes;
+    all.gone += rest.gone;
+    Ok(all)
 }
 
-/// Recovers all slots whose processes are dead.
+/// Takes a slot: a free one, or that of a dead process, which is recovered by it.
+pub fn take_slot(home: &Home) -> Result<Recovered> {
+    let mut all = Recovered::default();
+    let Err(none) = home.take_slot() else { return Ok(all) };
+    for slot in 0..home.records.slots() {
+        if home.hold_dead(slot)? {
+            home.be_in(slot);
+            match recover_slot(home, slot, &mut all) {
+                Ok(()) => {
+                    home.records.succeed_in_slot(slot);
+                    all.processes += 1;
+                    return Ok(all);
+                }
+                Err(_) => home.be_nowhere(),
+            }
+        }
+    }
+    Err(none)
+}
+
+/// Recovers all slots whose processes are dead; the first error, if one of them cannot be.
 pub fn recover_dead(home: &Home) -> Result<Recovered> {
     let mut all = Recovered::default();
+    let mut kept = None;
     for slot in 0..home.records.slots() {
         if home.records.slot_state(slot) == 0 || !home.hold_dead(slot)? {
             continue;
@@ -63,16 +93,18 @@ pub fn recover_dead(home: &Home) -> Result<Recovered> {
             continue;
         }
         match recover_slot(home, slot, &mut all) {
-            Ok(()) => home.release_dead(slot),
+            Ok(()) => {
+                home.release_dead(slot);
+                all.processes += 1;
+            }
             Err(errno) => {
                 // Everything is there for the next try: `ENOSPC` may pass.
                 home.let_go(slot);
-                return Err(errno);
+                kept = kept.or(Some(errno));
             }
         }
-        all.processes += 1;
     }
-    Ok(all)
+    kept.map_or(Ok(all), Err)
 }
 
 fn recover_slot(home: &Home, slot: u32, all: &mut Recovered) -> Result<()> {
@@ -97,12 +129,13 @@ fn recover_slot(home: &Home, slot: u32, all: &mut Recovered) -> Result<()> {
         }
     })?;
     all.gone += gone;
-    let dead = u64::from(slot) + 1;
+    let (dead, me) = (u64::from(slot) + 1, u64::from(home.slot()) + 1);
     for record in records.all().collect::<Vec<_>>() {
-        if records.get(record, Word::Lock) == dead {
+        // Unless another has taken it over.
+        if records.try_lock(record, dead, me).is_ok() {
             if records.get(record, Word::Owner) == 0 {
                 // Claimed, and never filled in.
-                records.free(record);
+                home.free(record);
             }
             records.unlock(record);
         }
@@ -118,10 +151,10 @@ fn recover_slot(home: &Home, slot: u32, all: &mut Recovered) -> Result<()> {
                         all.runs += 1;
                         all.bytes += staged.length;
                     }
-                    Some(_) => records.free(record),
+                    Some(_) => home.free(record),
                     None => {
                         all.gone += 1;
-                        records.free(record);
+                        home.free(record);
                     }
                 }
             }
@@ -162,10 +195,30 @@ fn remove_files(home: &Home, slot: u32) -> Result<()> {
     Ok(())
 }
 
+/// Opens a file for reading and writing; one of this process's user that has no such right gets it
+/// for as long as that takes.
+fn open_owned(path: &Path) -> Result<OwnedFd> {
+    let denied = match rustix::fs::open(path, OPENING | OFlags::NOFOLLOW, FileMode::empty()) {
+        Err(errno @ Errno::ACCESS) => errno,
+        opened => return opened,
+    };
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(path, flags, FileMode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !regular || stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(denied);
+    }
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mode = FileMode::from_raw_mode(stat.st_mode);
+    rustix::fs::chmod(&link, mode | FileMode::RUSR | FileMode::WUSR)?;
+    let opened = rustix::fs::open(&link, OPENING, FileMode::empty());
+    rustix::fs::chmod(&link, mode)?;
+    opened
+}
+
 /// Opens the file of an inode number: by the path that it had, or wherever it lies by now.
 fn find_file(home: &Home, ino: u64, birth: u64, path: &[u8]) -> Result<Option<OwnedFd>> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let open = |path: &Path| rustix::fs::open(path, flags, FileMode::empty());
     let is_it = |file: &OwnedFd| {
         rustix::fs::fstat(file)
             .is_ok_and(|stat| stat.st_ino == ino && stat.st_dev == home.device && stat.st_nlink > 0)
@@ -173,7 +226,9 @@ fn find_file(home: &Home, ino: u64, birth: u64, path: &[u8]) -> Result<Option<Ow
     };
     let hint = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     if hint.starts_with(&home.prefix)
-        && let Ok(file) = open(&hint)
+        && let Ok(stat) = rustix::fs::lstat(&hint)
+        && stat.st_ino == ino
+        && let Ok(file) = open_owned(&hint)
         && is_it(&file)
     {
         return Ok(Some(file));
@@ -207,7 +262,7 @@ fn find_file(home: &Home, ino: u64, birth: u64, path: &[u8]) -> Result<Option<Ow
             if kind == FileType::Directory {
                 directories.push(path);
             } else if entry.ino() == ino && kind == FileType::RegularFile {
-                let file = open(&path)?;
+                let file = open_owned(&path)?;
                 if is_it(&file) {
                     return Ok(Some(file));
                 }
@@ -219,11 +274,15 @@ fn find_file(home: &Home, ino: u64, birth: u64, path: &[u8]) -> Result<Option<Ow
 
 /// Fetches what another process has staged for the file behind a number of the program's.
 pub fn fetch_by_number(home: &Home, ino: u64, fd: i32) -> Result<()> {
+    let file = rustix::fs::open(format!("/proc/self/fd/{fd}"), OPENING, FileMode::empty())?;
+    fetch_into(home, ino, &file)
+}
+
+/// As above, for a file that is open for reading and writing.
+pub fn fetch_into(home: &Home, ino: u64, file: &OwnedFd) -> Result<()> {
     let Some(record) = home.records.find(ino) else { return Ok(()) };
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(format!("/proc/self/fd/{fd}"), flags, FileMode::empty())?;
     let guard = home.lock(record);
-    let fetched = settle::fetch(home, record, ino, &file);
+    let fetched = settle::fetch(home, record, ino, file);
     drop(guard);
     fetched
 }

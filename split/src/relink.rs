@@ -3,7 +3,8 @@
 //! - **Exchange** (`XFS_IOC_EXCHANGE_RANGE` to the end of both files): atomic, size included, and no
 //!   block-aligned byte is copied. The staging file is cut at the append's end first, as the file
 //!   gets its size, and the staged bytes lie at the offset where they belong, as the two *sizes* are
-//!   swapped; the head of a block that the file has in part is copied into the staging file before.
+//!   swapped. What belongs in a block that the file has in part is copied there before: a block that
+//!   others may be writing to is never exchanged.
 //!   Both descriptors are the engine's own: read-write and not `O_APPEND`.
 //! - **Clone** (`FICLONERANGE` of whole blocks, the rest of the last one copied; then the source is
 //!   punched): not on file systems that map with `MAP_SYNC`, where cloning files that are mapped and
@@ -121,24 +122,22 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
         }
     }
 
-    /// As the file ends at `base`: atomically. It had been cut or grown otherwise.
+    /// As the file ends at `base`. It had been cut or grown otherwise.
     fn exchange(&self) -> Result<u64> {
-        let head = self.base % BLOCK;
+        let head = head(self.base, self.length);
         if head > 0 {
-            let mut bytes = vec![0; head as usize];
-            let got = rustix::io::pread(self.target, &mut bytes[..], self.base - head)?;
-            bytes[got..].fill(0);
-            rustix::io::pwrite(self.staging, &bytes, self.at - head)?;
+            self.copy(0, head)?;
         }
-        rustix::fs::ftruncate(self.staging, self.at + self.length)?;
-        let (from, to) = (self.at - head, self.base - head);
-        sys::exchange_to_end(self.staging, from, self.target, to)?;
+        if head < self.length {
+            rustix::fs::ftruncate(self.staging, self.at + self.length)?;
+            let (from, to) = (self.at + head, self.base + head);
+            sys::exchange_to_end(self.staging, from, self.target, to)?;
+        }
         Ok(head)
     }
 
     fn clone_blocks(&self) -> Result<u64> {
-        let head = (BLOCK - self.base % BLOCK) % BLOCK;
-        let head = head.min(self.length);
+        let head = head(self.base, self.length);
         let body = (self.length - head) & !(BLOCK - 1);
         let tail = self.length - head - body;
         if head > 0 {
@@ -183,6 +182,11 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
         }
         Ok(length)
     }
+}
+
+/// How many of `length` bytes from `base` on come before the next block.
+pub fn head(base: u64, length: u64) -> u64 {
+    ((BLOCK - base % BLOCK) % BLOCK).min(length)
 }
 
 /// After a clone: gives the staging file's share of the blocks back.

@@ -5,8 +5,9 @@
 //! whoever finds their owner dead.
 //!
 //! CRASH: the record says `SETTLING` from before the first byte moves until after the last. Whoever
-//! finds it so moves them again: an exchange has happened if the file has grown, else it has not; a
-//! copy or a clone of the same bytes to the same place changes nothing.
+//! finds it so moves them again: an exchange has happened if the staging file ends where the target
+//! ended before it (the two sizes are swapped, and no staging file ends there otherwise); a copy or a
+//! clone of the same bytes to the same place changes nothing.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -44,7 +45,11 @@ pub fn relink(
     let mut best = relink::backend(home);
     let mut base = staged.base;
     let size = rustix::fs::fstat(&target)?.st_size as u64;
-    if staged.flags & SETTLING != 0 && size >= base + staged.length && best == Backend::Exchange {
+    if staged.flags & SETTLING != 0
+        && best == Backend::Exchange
+        && staged.at == base
+        && rustix::fs::fstat(&staging)?.st_size as u64 == base + relink::head(base, staged.length)
+    {
         return Ok((0, best));
     }
     if size != base {
@@ -77,7 +82,14 @@ pub fn relink(
 
 /// Fetches what another process, alive or dead, has staged for a file. The record is locked.
 pub fn fetch(home: &Home, record: usize, ino: u64, target: impl AsFd) -> Result<()> {
-    let Some(staged) = home.records.staged(record, ino) else { return Ok(()) };
+    let Some(staged) = home.records.staged(record, ino) else {
+        let get = |word| home.records.get(record, word);
+        if get(Word::Key) == ino && get(Word::Owner) == 0 {
+            // Claimed by a process that died before it filled it in.
+            home.free(record);
+        }
+        return Ok(());
+    };
     if staged.length > 0 && (staged.birth == 0 || staged.birth == sys::birth(&target)) {
         let name = staging::name(staged.owner.slot(), staged.owner.staging());
         let file = home.open_file(&name, OFlags::empty())?;
@@ -86,7 +98,7 @@ pub fn fetch(home: &Home, record: usize, ino: u64, target: impl AsFd) -> Result<
             rustix::fs::fsync(&target)?;
         }
     }
-    home.records.free(record);
+    home.free(record);
     Ok(())
 }
 
@@ -107,21 +119,16 @@ impl File {
         if let Some(run) = state.run.take() {
             // What its staging file holds by now is somebody else's business.
             run.staging.remove(cx.home());
-            self.run_ended(cx);
+            self.has_run.store(false, Ordering::Release);
             state.stolen += 1;
             state.direct |= state.stolen >= STOLEN_MAX;
         }
     }
 
-    fn run_ended(&self, cx: &Engine) {
-        self.has_run.store(false, Ordering::Release);
-        cx.run_ended();
-    }
-
     /// Fetches what other processes have staged for this file.
     pub fn fetch_others(&self, cx: &Engine, state: &mut State, fd: i32) -> Result<()> {
         let home = cx.home();
-        if !cx.others_stage() {
+        if state.run.is_some() || !cx.anything_staged() {
             return Ok(());
         }
         let Some(record) = home.records.find(self.ino) else { return Ok(()) };
@@ -170,9 +177,9 @@ impl File {
             }
         }
         run.staging.ended(backend, run.at, run.length);
-        home.records.free(run.record);
+        home.free(run.record);
         drop(guard);
-        self.run_ended(cx);
+        self.has_run.store(false, Ordering::Release);
         if backend == Backend::Copy && run.length < SMALL {
             state.small += 1;
             state.direct |= state.small >= SMALL_MAX && cx.may_be_direct();

@@ -152,3 +152,14 @@ pub fn birth(fd: impl AsFd) -> u64 {
     };
     born ^ (generation & 0xffff_ffff).rotate_right(24)
 }
+
+/// Which boot of the kernel this is: a number that no other has, and not 0.
+pub fn boot() -> Result<u64> {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    let mode = rustix::fs::Mode::empty();
+    let file = rustix::fs::open("/proc/sys/kernel/random/boot_id", flags, mode)?;
+    let mut text = [0; 64];
+    let got = rustix::io::read(&file, &mut text)?;
+    let digits = text[..got].iter().filter_map(|&byte| char::from(byte).to_digit(16));
+    Ok(digits.fold(0, |hash: u64, digit| hash.rotate_left(4) ^ u64::from(digit)) | 1)
+}

@@ -264,6 +264,87 @@ static void kept(void) {
     SAY(close(fd));
 }
 
+// Other ways to what is staged: descriptors that are not served, names outside, streams that cut.
+static void other_ways(void) {
+    int fd = open("ways", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    SAY(write(fd, bytes, 100));
+    int synced = open("ways", O_RDWR | O_SYNC | O_APPEND);
+    char back[200];
+    SAY(read(synced, back, sizeof back));
+    SAY(write(synced, "x", 1));
+    SAY(size_of("ways"));
+    SAY(close(fd) | close(synced));
+    SAY(sum("ways"));
+    fd = open("inside", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    unlink("../outside");
+    SAY(link("inside", "../outside"));
+    int outside = open("../outside", O_RDWR);
+    SAY(write(fd, bytes, 5000));
+    SAY(read(outside, back, sizeof back));
+    SAY(write(outside, "over", 4));
+    SAY(close(fd) | close(outside) | unlink("../outside"));
+    SAY(sum("inside"));
+    fd = open("cut", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(write(fd, bytes, 5000));
+    FILE *stream = fopen("cut", "w");
+    SAY(size_of("cut"));
+    fputs("short", stream);
+    SAY(fclose(stream));
+    SAY(sum("cut"));
+    SAY(pwrite(fd, bytes, 5000, 5));
+    stream = freopen("cut", "w", fopen("other", "w"));
+    SAY(size_of("cut"));
+    SAY(fclose(stream));
+    SAY(close(fd));
+    SAY(sum("cut"));
+}
+
+// Two processes that stage for each other's files, and take turns.
+static void between(void) {
+    int down[2], up[2];
+    char turn;
+    SAY(pipe(down) | pipe(up));
+    if (fork() == 0) {
+        read(down[0], &turn, 1);
+        int seen = open("seen", O_WRONLY | O_APPEND);
+        write(seen, bytes, 4096);
+        int theirs = open("theirs", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        write(theirs, bytes, 5000);
+        // What the parent has staged goes to its place.
+        sum("mine");
+        int late = open("late", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        write(late, bytes, 5000);
+        write(up[1], "+", 1);
+        read(down[0], &turn, 1);
+        _exit(close(seen) | close(theirs) | close(late));
+    }
+    int mine = open("mine", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(write(mine, bytes, 5000));
+    int seen = open("seen", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(pread(seen, &turn, 1, 0));
+    write(down[1], "+", 1);
+    read(up[0], &turn, 1);
+    SAY(sum("late"));
+    char *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, seen, 0);
+    struct stat stat;
+    SAY(fstat(seen, &stat));
+    SAY((long)stat.st_size);
+    SAY(memcmp(at, bytes, 4096));
+    SAY(munmap(at, 4096));
+    SAY(truncate("theirs", 100));
+    SAY(sum("theirs"));
+    write(down[1], "+", 1);
+    int status;
+    wait(&status);
+    SAY(status);
+    SAY(sum("theirs"));
+    SAY(sum("seen"));
+    SAY(write(mine, bytes, 5000));
+    SAY(close(mine) | close(seen));
+    SAY(sum("mine"));
+    SAY(close(down[0]) | close(down[1]) | close(up[0]) | close(up[1]));
+}
+
 int main(int argc, char **argv) {
     enter(argc, argv);
     setvbuf(stdout, NULL, _IONBF, 0);
@@ -275,5 +356,7 @@ int main(int argc, char **argv) {
     beside();
     handed();
     kept();
+    other_ways();
+    between();
     return 0;
 }
