@@ -21,7 +21,7 @@ use vfs::Errno;
 
 pub(crate) use crate::beneath_calls::call;
 pub use crate::beneath_serve::*;
-use crate::entry::{Inside, fail};
+use crate::entry::{Inside, errno, fail, set_errno};
 use crate::thread::here;
 use crate::{fdtable, heap, lifecycle, report, sigaction, signal};
 
@@ -80,10 +80,34 @@ fn publish(engine: Engine) {
     let _ = unsafe { rustix::mm::madvise(page, PAGE_BYTES, rustix::mm::Advice::LinuxWipeOnFork) };
 }
 
-/// Runs `body` inside.
+/// Runs `body` inside; `errno` is left as it was: waiting for a lock changes it.
 pub fn inside<T>(body: impl FnOnce() -> T) -> T {
     let _inside = Inside::new();
-    body()
+    let before = errno();
+    let value = body();
+    set_errno(before);
+    value
+}
+
+/// Runs `body` inside, with `kernel` to be called in it, whose `errno` is the program's.
+pub fn inside_with<T, K>(
+    kernel: impl FnOnce() -> K,
+    body: impl FnOnce(&mut dyn FnMut() -> K) -> T,
+) -> T {
+    let mut told = errno();
+    let mut kernel = Some(kernel);
+    let value = inside(|| {
+        body(&mut || {
+            // Called once: an engine serves one call.
+            let kernel = kernel.take().unwrap_or_else(|| unreachable!("called twice"));
+            set_errno(told);
+            let result = kernel();
+            told = errno();
+            result
+        })
+    });
+    set_errno(told);
+    value
 }
 
 fn count_fallback(reason: &'static str) {

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use split::{Engine, HOME_NAME};
 use vfs::{Errno, UserIn, UserOut};
 
-use crate::beneath::{engine, hand_over_all, inside, started};
+use crate::beneath::{engine, hand_over_all, inside, inside_with, started};
 use crate::entry::{Answer, Served, Stop, fail, set_errno};
 use crate::pointers::{Bytes, Out, Text};
 use crate::{rw, syscall};
@@ -43,7 +43,7 @@ pub fn around<T: Answer>(fd: c_int, writes: bool, kernel: impl FnOnce() -> T) ->
         return fail(Errno::BADF);
     }
     if inside(|| engine.serves(fd)) {
-        return inside(|| engine.around(fd, writes, kernel));
+        return inside_with(kernel, |kernel| engine.around(fd, writes, kernel));
     }
     inside(|| engine.before_kernel(fd));
     let value = kernel();
@@ -265,7 +265,7 @@ pub fn replaced(old: c_int, new: c_int, kernel: impl FnOnce() -> c_int) -> c_int
     if Engine::is_internal(new) {
         return fail(Errno::BUSY);
     }
-    inside(|| engine.replace(old, new, kernel))
+    inside_with(kernel, |kernel| engine.replace(old, new, kernel))
 }
 
 /// `fcntl`.
@@ -376,7 +376,7 @@ pub fn stat(out: Out<libc::stat>, kernel: impl FnOnce() -> c_int) -> c_int {
         inside(|| {
             if let Ok(mut found) = out.value()
                 && found.st_mode & libc::S_IFMT == libc::S_IFREG
-                && let Some(size) = engine.size_of(found.st_dev, found.st_ino)
+                && let Some(size) = engine.size_of(found.st_dev, found.st_ino, found.st_size as u64)
             {
                 found.st_size = size as i64;
                 // It could be read.
@@ -408,8 +408,11 @@ pub fn statx(out: Out<libc::statx>, kernel: impl FnOnce() -> c_int) -> c_int {
         inside(|| {
             if let Ok(mut found) = out.value()
                 && u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG
-                && let Some(size) = engine
-                    .size_of(libc::makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino)
+                && let Some(size) = engine.size_of(
+                    libc::makedev(found.stx_dev_major, found.stx_dev_minor),
+                    found.stx_ino,
+                    found.stx_size,
+                )
             {
                 found.stx_size = size;
                 // It could be read.

@@ -5,11 +5,19 @@
 //! themselves: a flag in the thread's record, set by `pthread_cancel`, keeps that free for all who
 //! are not cancelled. An asynchronous one acts at any instruction: while a thread of that type is
 //! inside, its type is deferred. The stack is then unwound through our frames.
+//!
+//! In our own code, but not inside (the first and last instructions of a call), a thread could be
+//! stopped where no frame can be unwound from: Rust's tables know calls only, and the C library ends
+//! the process then, without a word. So the handler of glibc's signal is called through one of ours:
+//! a thread that the signal meets in our code is of the deferred type for glibc when it hears of it,
+//! and the end of the call, or of the next one, acts.
 
-use std::ffi::c_int;
-use std::sync::atomic::Ordering;
+use std::arch::global_asm;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::entry::Real;
+use crate::syscall;
 use crate::thread::{self, ASYNCHRONOUS, CANCELLED, here};
 
 const DEFERRED_TYPE: c_int = 0;
@@ -155,8 +163,73 @@ unsafe extern "C-unwind" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
     static REAL: Real = Real::new("pthread_cancel\0");
     // SAFETY: by the C contract the thread exists. First the flag: when the thread is told it may
     // end at once.
-    unsafe {
+    let result = unsafe {
         thread::of(thread).flags.fetch_or(CANCELLED, Ordering::Relaxed);
         std::mem::transmute::<usize, Function>(REAL.address())(thread)
+    };
+    // glibc has installed its handler by now, if it had not before.
+    stand_before();
+    result
+}
+
+/// The signal by which glibc tells a thread of the asynchronous type.
+const SIGCANCEL: usize = 32;
+/// glibc's handler of it; 0: not known yet.
+static HANDLER: AtomicUsize = AtomicUsize::new(0);
+
+// The linker's own symbols: where this library begins, and where its code ends.
+global_asm!(".hidden __ehdr_start", ".hidden etext");
+
+unsafe extern "C" {
+    static __ehdr_start: u8;
+    static etext: u8;
+}
+
+/// The kernel's own layout of `struct sigaction` on x86-64.
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// Puts our handler before glibc's, once.
+fn stand_before() {
+    if HANDLER.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    let old = (&raw mut action) as usize;
+    let failed = syscall::kernel(libc::SYS_rt_sigaction, [SIGCANCEL, 0, old, 8, 0, 0]) != 0;
+    let own = on_cancel as *const () as usize;
+    if failed || action.handler <= libc::SIG_IGN || action.handler == own {
+        return;
+    }
+    HANDLER.store(action.handler, Ordering::Release);
+    action.handler = own;
+    let new = (&raw const action) as usize;
+    syscall::kernel(libc::SYS_rt_sigaction, [SIGCANCEL, new, 0, 8, 0, 0]);
+}
+
+unsafe extern "C-unwind" fn on_cancel(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
+    type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+    // SAFETY: what the kernel gave; the addresses of the two symbols only are used.
+    let (stopped, code) = unsafe {
+        let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        let code = &raw const __ehdr_start as usize..&raw const etext as usize;
+        (registers[libc::REG_RIP as usize] as usize, code)
+    };
+    if code.contains(&stopped) {
+        hold();
+    }
+    // SAFETY: glibc's handler, by its own address, and what the kernel gave.
+    unsafe {
+        let handler: Handler = std::mem::transmute(HANDLER.load(Ordering::Acquire));
+        handler(signal, info, context);
     }
 }

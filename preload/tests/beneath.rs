@@ -12,9 +12,9 @@ use std::process::{Command, Output};
 use support::{Place, compile, library, text};
 
 /// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden names.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 15] = [
     "beneath", "files", "streams", "mapping", "sparse", "splice", "sockets", "threads", "messages",
-    "moving", "buffers", "limits", "forks",
+    "moving", "buffers", "limits", "forks", "signals", "hurried",
 ];
 
 fn run(program: &Path, directory: &Path, mode: Option<&str>) -> Output {
@@ -129,9 +129,6 @@ fn succeeds(command: &mut Command) -> bool {
 fn programs_on_tmpfs() {
     let place = Place::new("beneath-tmpfs");
     compare(&place.0, &PROGRAMS, &["posix", "sync", "strict"]);
-    if std::env::var_os("SOLERA_TEST_LONG").is_some() {
-        compare(&place.0, &["signals"], &["posix", "sync", "strict"]);
-    }
 }
 
 /// On a mounted file system, whose relinks are by `backend`.
@@ -205,11 +202,8 @@ fn returned_writes_survive_a_kill() {
     let program = place.0.join("killed");
     compile("killed.c", &program, &["-O1"]);
     for mode in ["posix", "sync", "strict"] {
-        // Around an `fsync`, in the long run: there the kernel may have the next append, and a kill tears
-        // what the kernel writes at the edge of a page (docs/caveats.md).
-        let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
-        for calls in if long { &[1, 2, 7, 39, 40, 41, 300][..] } else { &[1, 2, 7, 300] } {
-            let calls = *calls;
+        // Also around an `fsync`.
+        for calls in [1, 2, 7, 39, 40, 41, 300] {
             let directory = place.0.join(format!("{mode}-{calls}"));
             std::fs::create_dir_all(&directory).expect("a directory");
             kill_after(&directory, &program, mode, calls);

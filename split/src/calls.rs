@@ -210,15 +210,31 @@ impl Engine {
     fn settle_inode(&self, ino: u64, fd: RawFd) {
         if let Some(file) = self.known(ino) {
             // What cannot be settled now stays staged, and is tried again.
-            let _ = file.be_direct(self);
+            let _ = file.be_brief(self);
             let _ = file.fetch(self, fd);
-        } else if self.anything_staged()
-            // Closing the file again would drop them.
-            && !self.locks.load(Ordering::Relaxed)
-            && self.home.records.find(ino).is_some()
-        {
-            let _ = recovery::fetch_by_number(&self.home, ino, fd);
+        } else if self.home.records.find(ino).is_some() {
+            self.fetch_unserved(ino, format!("/proc/self/fd/{fd}").as_bytes());
         }
+    }
+
+    /// Whether this process has set record locks on a file, which any close of it would drop.
+    fn has_locks(&self, ino: u64) -> bool {
+        self.locks.load(Ordering::Relaxed)
+            && (locked(&self.locked).contains(&ino)
+                || self.known(ino).is_some_and(|file| file.is_locked()))
+    }
+
+    /// Fetches what others have staged for a file that this process does not serve.
+    fn fetch_unserved(&self, ino: u64, path: &[u8]) {
+        let fetch = || {
+            let file = rustix::fs::open(path, recovery::OPENING, rustix::fs::Mode::empty())?;
+            if rustix::fs::fstat(&file)?.st_ino == ino {
+                recovery::fetch_into(&self.home, ino, &file)?;
+            }
+            Ok(())
+        };
+        // What cannot be fetched now stays staged, and is tried again.
+        let _ = if self.has_locks(ino) { sys::apart(fetch).flatten() } else { fetch() };
     }
 
     /// A call of the program has opened `fd` with `flags`.
@@ -534,12 +550,8 @@ impl Engine {
             // What cannot be settled now stays staged, and is tried again.
             let _ = file.settle(self);
         }
-        if self.home.records.find(stat.st_ino).is_some()
-            && !self.locks.load(Ordering::Relaxed)
-            && let Ok(file) = rustix::fs::open(path, recovery::OPENING, rustix::fs::Mode::empty())
-            && rustix::fs::fstat(&file).is_ok_and(|found| found.st_ino == stat.st_ino)
-        {
-            let _ = recovery::fetch_into(&self.home, stat.st_ino, &file);
+        if self.home.records.find(stat.st_ino).is_some() {
+            self.fetch_unserved(stat.st_ino, path);
         }
     }
 
@@ -558,8 +570,8 @@ impl Engine {
         self.anything_staged() || self.old_times.load(Ordering::Relaxed) != 0
     }
 
-    /// The size of a file with what is staged for it; `None`: the kernel's is right.
-    pub fn size_of(&self, device: u64, ino: u64) -> Option<u64> {
+    /// The size of a file with what is staged for it, if the kernel says `size`; `None`: that is right.
+    pub fn size_of(&self, device: u64, ino: u64, size: u64) -> Option<u64> {
         if device != self.home.device {
             return None;
         }
@@ -570,8 +582,27 @@ impl Engine {
         }
         let records = &self.home.records;
         let record = records.find(ino)?;
-        let end = records.get(record, Word::Base) + records.get(record, Word::Length);
-        (records.get(record, Word::Key) == ino).then_some(end)
+        let staged = records.staged(record, ino)?;
+        let born = match self.known(ino) {
+            Some(file) => file.birth == staged.birth,
+            None => self.is_born(record, ino, staged.birth),
+        };
+        (staged.base == size && born).then_some(staged.base + staged.length)
+    }
+
+    /// Whether the file of a record is the one that has its inode number now, as far as its path tells.
+    fn is_born(&self, record: usize, ino: u64, birth: u64) -> bool {
+        // Closing it would drop the process's record locks.
+        if self.has_locks(ino) {
+            return true;
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let path = self.home.records.path(record);
+        let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) else {
+            return true;
+        };
+        let same = rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_ino == ino);
+        !same || birth == 0 || sys::birth(&file) == birth
     }
 
     /// Sets the times of files that were written through windows.
@@ -603,7 +634,9 @@ impl Engine {
             Found::Unknown | Found::Plain => None,
         };
         if let Some(description) = held {
-            description.file.before_lock(fd);
+            description.file.before_lock(self, fd);
+        } else if let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat) {
+            locked(&self.locked).insert(stat.st_ino);
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! Locks, in this order: a description's position; `files`; a file's state; a shared record; `pool`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -119,6 +119,8 @@ pub struct Engine {
     limited: AtomicBool,
     /// The process has set record locks.
     pub(crate) locks: AtomicBool,
+    /// Inode numbers of files that it has set them on by descriptors that are not served.
+    pub(crate) locked: Mutex<HashSet<u64>>,
     fell_back: fn(&'static str),
 }
 
@@ -176,6 +178,7 @@ impl Engine {
             copied: AtomicU64::new(0),
             limited: AtomicBool::new(limits_files()),
             locks: AtomicBool::new(false),
+            locked: Mutex::new(HashSet::new()),
             fell_back,
         })
     }
@@ -287,6 +290,11 @@ impl Engine {
 
     pub(crate) fn times_aged(&self) {
         self.old_times.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether the process has set record locks on a file by a descriptor that is not served.
+    pub(crate) fn is_locked_elsewhere(&self, ino: u64) -> bool {
+        self.locks.load(Ordering::Relaxed) && locked(&self.locked).contains(&ino)
     }
 
     /// Whether anything is staged by anybody: a hint.

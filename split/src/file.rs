@@ -58,8 +58,10 @@ pub struct State {
     /// The process may hold record locks on the file, which any close of it would drop: the engine's
     /// own descriptor is there by now, or is not opened any more.
     pub locked: bool,
-    /// Appends go to the kernel.
+    /// Appends go to the kernel: the file is mapped, or cannot be opened for writing.
     pub direct: bool,
+    /// Appends that lie in one page go to the kernel, which a kill cannot make it tear.
+    pub brief: bool,
     /// How often others have relinked what was staged here.
     pub stolen: u32,
     /// How often a run was small when it had to be relinked.
@@ -175,6 +177,7 @@ impl File {
             own: None,
             locked: false,
             direct: false,
+            brief: false,
             stolen: 0,
             small: 0,
             windows: BTreeMap::new(),
@@ -206,28 +209,36 @@ impl File {
     }
 
     /// Opens the engine's own descriptor; `None`: it may not be had.
-    pub fn own<'a>(&self, state: &'a mut State, fd: i32) -> Option<&'a Hidden> {
+    pub fn own<'a>(&self, cx: &Engine, state: &'a mut State, fd: i32) -> Option<&'a Hidden> {
         // A descriptor gets its high number by a duplicate, and the low one is closed.
-        if state.own.is_none() && !state.locked {
+        if state.own.is_none() && !state.locked && !cx.is_locked_elsewhere(self.ino) {
             let path = format!("/proc/self/fd/{fd}");
             let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let own = rustix::fs::open(path, flags, FileMode::empty()).ok()?;
+            let own = Hidden::new(own);
             // The number may stand for another file by now.
             if rustix::fs::fstat(&own).ok()?.st_ino != self.ino {
+                // Closing that one could drop record locks of the process.
+                std::mem::forget(own);
                 return None;
             }
-            state.own = Some(Hidden::new(own));
+            state.own = Some(own);
         }
         state.own.as_ref()
     }
 
     /// Before the process locks a part of the file by record.
-    pub fn before_lock(&self, fd: i32) {
+    pub fn before_lock(&self, cx: &Engine, fd: i32) {
         let mut state = self.change();
-        if self.own(&mut state, fd).is_none() {
+        if self.own(cx, &mut state, fd).is_none() {
             state.direct = true;
         }
         state.locked = true;
+    }
+
+    /// Whether [`File::before_lock`] was called.
+    pub fn is_locked(&self) -> bool {
+        self.look().locked
     }
 
     /// What the kernel says of it; `EBADF` if the number stands for another file by now.
@@ -239,7 +250,7 @@ impl File {
     /// Maps a window. `false`: it cannot be had.
     fn map(&self, cx: &Engine, fd: i32, index: u64, write: bool) -> bool {
         let mut state = self.change();
-        let has_own = write && self.own(&mut state, fd).is_some();
+        let has_own = write && self.own(cx, &mut state, fd).is_some();
         if write && !has_own {
             return false;
         }

@@ -13,15 +13,12 @@ use std::sync::atomic::Ordering;
 use pmem::{Fault, UserIn, UserOut};
 use rustix::io::Errno;
 
+use crate::Result;
 use crate::engine::Engine;
 use crate::file::{File, State, length_in};
 use crate::records::{APPENDING, Owner, Word};
-use crate::relink::Backend;
+use crate::relink::BLOCK;
 use crate::staging::Staging;
-use crate::{Mode, Result};
-
-/// Larger appends go to the kernel where a relink copies.
-const LARGE: usize = 1 << 20;
 
 /// Staged bytes of a file.
 pub struct Run {
@@ -110,8 +107,10 @@ impl File {
 
     /// Begins a run at the end. `false`: not here, not now.
     fn begin(&self, cx: &Engine, state: &mut State, fd: i32, len: usize) -> bool {
-        let large = len > LARGE && cx.backend() == Backend::Copy && cx.home().mode == Mode::Posix;
-        if state.direct || large || self.own(state, fd).is_none() {
+        // The kernel writes page by page and looks for a kill in between: an append that is not staged
+        // is whole or not there only in one page.
+        let brief = state.brief && state.size % BLOCK + len as u64 <= BLOCK;
+        if state.direct || brief || self.own(cx, state, fd).is_none() {
             return false;
         }
         // The end of the file as the kernel knows it, just now.

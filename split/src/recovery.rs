@@ -272,14 +272,8 @@ fn find_file(home: &Home, ino: u64, birth: u64, path: &[u8]) -> Result<Option<Ow
     Ok(None)
 }
 
-/// Fetches what another process has staged for the file behind a number of the program's.
-pub fn fetch_by_number(home: &Home, ino: u64, fd: i32) -> Result<()> {
-    let file = rustix::fs::open(format!("/proc/self/fd/{fd}"), OPENING, FileMode::empty())?;
-    fetch_into(home, ino, &file)
-}
-
-/// As above, for a file that is open for reading and writing.
-pub fn fetch_into(home: &Home, ino: u64, file: &OwnedFd) -> Result<()> {
+/// Fetches what another process has staged for a file that is open for reading and writing.
+pub fn fetch_into(home: &Home, ino: u64, file: impl AsFd) -> Result<()> {
     let Some(record) = home.records.find(ino) else { return Ok(()) };
     let guard = home.lock(record);
     let fetched = settle::fetch(home, record, ino, file);

@@ -24,11 +24,11 @@ use crate::{Result, staging, sys};
 
 use pmem::Window;
 
-/// After so many losses to other processes a file's appends go to the kernel.
+/// After so many losses to other processes a file's brief appends go to the kernel.
 const STOLEN_MAX: u32 = 3;
 /// Runs shorter than this are small where a relink copies.
 const SMALL: u64 = 32 << 10;
-/// After so many small runs appends go to the kernel.
+/// After so many small runs brief appends go to the kernel.
 const SMALL_MAX: u32 = 4;
 
 /// Moves the bytes of a record to their place; gives how many were copied, and the backend that did
@@ -121,7 +121,7 @@ impl File {
             run.staging.remove(cx.home());
             self.has_run.store(false, Ordering::Release);
             state.stolen += 1;
-            state.direct |= state.stolen >= STOLEN_MAX;
+            state.brief |= state.stolen >= STOLEN_MAX && cx.may_be_direct();
         }
     }
 
@@ -132,7 +132,7 @@ impl File {
             return Ok(());
         }
         let Some(record) = home.records.find(self.ino) else { return Ok(()) };
-        let Some(own) = self.own(state, fd) else { return Ok(()) };
+        let Some(own) = self.own(cx, state, fd) else { return Ok(()) };
         let guard = home.lock(record);
         let fetched = fetch(home, record, self.ino, own);
         drop(guard);
@@ -182,7 +182,7 @@ impl File {
         self.has_run.store(false, Ordering::Release);
         if backend == Backend::Copy && run.length < SMALL {
             state.small += 1;
-            state.direct |= state.small >= SMALL_MAX && cx.may_be_direct();
+            state.brief |= state.small >= SMALL_MAX && cx.may_be_direct();
         } else {
             state.small = 0;
         }
@@ -197,12 +197,21 @@ impl File {
         self.check_run(cx, &mut state);
     }
 
-    /// From now on appends go to the kernel: somebody uses the file past the engine.
+    /// From now on appends go to the kernel: the file is mapped.
     pub fn be_direct(&self, cx: &Engine) -> Result<()> {
         let mut state = self.change();
         self.check_run(cx, &mut state);
         self.settle_locked(cx, &mut state)?;
         state.direct = true;
+        Ok(())
+    }
+
+    /// From now on brief appends do: somebody uses the file past the engine.
+    pub fn be_brief(&self, cx: &Engine) -> Result<()> {
+        let mut state = self.change();
+        self.check_run(cx, &mut state);
+        self.settle_locked(cx, &mut state)?;
+        state.brief |= cx.may_be_direct();
         Ok(())
     }
 

@@ -345,6 +345,40 @@ static void between(void) {
     SAY(close(down[0]) | close(down[1]) | close(up[0]) | close(up[1]));
 }
 
+// What a killed process had appended is fetched for a descriptor that nobody serves; the record lock on
+// the file stays.
+static void locked(void) {
+    int fd = open("locked", O_RDWR | O_CREAT | O_TRUNC | O_SYNC, 0644);
+    SAY(write(fd, "12345", 5));
+    struct flock lock = {.l_type = F_WRLCK, .l_len = 5};
+    SAY(fcntl(fd, F_SETLK, &lock));
+    for (int round = 0; round < 3; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int own = open("locked", O_RDWR | O_APPEND);
+            for (int more = 0; more < 5; more++)
+                write(own, bytes, 3000);
+            raise(SIGKILL);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        SAY(WTERMSIG(status));
+        static char all[1 << 16];
+        SAY(pread(fd, all, sizeof all, 0));
+        SAY(size_of("locked"));
+        child = fork();
+        if (child == 0) {
+            int own = open("locked", O_RDWR);
+            struct flock other = {.l_type = F_WRLCK, .l_len = 5};
+            _exit(fcntl(own, F_SETLK, &other) == 0 ? 1 : 2);
+        }
+        waitpid(child, &status, 0);
+        SAY(WEXITSTATUS(status));
+    }
+    SAY(close(fd));
+    SAY(sum("locked"));
+}
+
 int main(int argc, char **argv) {
     enter(argc, argv);
     setvbuf(stdout, NULL, _IONBF, 0);
@@ -358,5 +392,6 @@ int main(int argc, char **argv) {
     kept();
     other_ways();
     between();
+    locked();
     return 0;
 }
