@@ -3,7 +3,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help build demo test test-long test-vm lint deny bench benchmarks ageing baseline support setup setup-tests clean
+.PHONY: help build demo test test-long test-vm lint deny bench benchmarks ageing mapped baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -17,6 +17,7 @@ help:
 	@echo 'make benchmarks docs/benchmarks.md: single calls and whole programs beside tmpfs (as root, minutes)'
 	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
 	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
+	@echo 'make mapped     docs/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
 	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
 
 support: setup
@@ -64,6 +65,9 @@ benchmarks: build setup-tests
 
 ageing: build setup-tests
 	scripts/ageing.py
+
+mapped: build setup-tests
+	scripts/mapped.py
 
 clean:
 	$(CARGO) clean

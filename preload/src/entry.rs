@@ -275,7 +275,10 @@ macro_rules! interpose {
                     let $kernel = hidden;
                     $body
                 },
-                || $crate::beneath::call!($name hidden ($($arg),*)),
+                || $crate::touched::with_pages(
+                    || $crate::beneath::call!($name hidden ($($arg),*)),
+                    || [$($crate::touched::address(&$arg)),*],
+                ),
             )
         }
     };

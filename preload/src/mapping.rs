@@ -198,6 +198,21 @@ impl Mappings {
         self.find(address).map(|map| (map.desc, map.offset_of(address)))
     }
 
+    /// The parts of `start..end` in which no mapping lies.
+    pub fn around(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
+        let mut taken: Vec<_> = self.0.iter().filter(|map| map.touches(start, end)).collect();
+        taken.sort_unstable_by_key(|map| map.start);
+        let mut free = Vec::with_capacity(taken.len() + 1);
+        let mut at = start;
+        for map in taken {
+            free.push((at, map.start));
+            at = map.end;
+        }
+        free.push((at, end));
+        free.retain(|part| part.0 < part.1);
+        free
+    }
+
     /// Whether nothing is mapped.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -365,22 +380,44 @@ pub fn copy_in(process: &Process, map: &mut Mapping, from: usize, to: usize) -> 
     if from >= to {
         return Ok(());
     }
-    let (at, len) = (from as *mut c_void, to - from);
-    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-    // SAFETY: inside the range of this mapping.
-    unsafe { rustix::mm::mmap_anonymous(at, len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+    let (none, len) = (std::ptr::null_mut(), to - from);
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // At another place, so that no thread sees what is not filled yet.
+    // SAFETY: a new mapping.
+    let copy = unsafe { rustix::mm::mmap_anonymous(none, len, prot, MapFlags::PRIVATE)? };
+    let moved = read_into(process, map, (copy as usize, len), from).and_then(|()| {
+        let prot = MprotectFlags::from_bits_retain(map.prot as u32);
+        // SAFETY: the memory that was mapped above, and the range of this mapping.
+        unsafe {
+            rustix::mm::mprotect(copy, len, prot)?;
+            rustix::mm::mremap_fixed(copy, len, len, MremapFlags::MAYMOVE, from as *mut c_void)
+        }
+    });
+    if moved.is_err() {
+        // SAFETY: as above; it is still there.
+        let _ = unsafe { rustix::mm::munmap(copy, len) };
+    }
+    moved?;
+    map.note(from, to, false);
+    Ok(())
+}
+
+/// Reads into `len` bytes of our own at `to` what the file has for the address `from`.
+fn read_into(
+    process: &Process,
+    map: &Mapping,
+    (to, len): (usize, usize),
+    from: usize,
+) -> Result<(), Errno> {
     let mut done = 0;
     while done < len {
-        // SAFETY: the memory that was mapped above.
-        let sink = unsafe { UserOut::from_raw((from + done) as *mut u8, len - done) };
+        // SAFETY: memory that the caller has just mapped.
+        let sink = unsafe { UserOut::from_raw((to + done) as *mut u8, len - done) };
         match process.fs.read_at(map.desc, map.offset_of(from + done), &mut [sink])? {
             0 => break,
             read => done += read,
         }
     }
-    // SAFETY: the same memory.
-    unsafe { rustix::mm::mprotect(at, len, MprotectFlags::from_bits_retain(map.prot as u32))? };
-    map.note(from, to, false);
     Ok(())
 }
 
@@ -434,6 +471,19 @@ fn check_durable(process: &Process) -> Result<(), Errno> {
 
 /// Maps a part of an open file.
 pub fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
+    let mut maps = process.lock();
+    let (start, replaced) = map_locked(process, &mut maps, desc, wish)?;
+    release(process, replaced);
+    Ok(start)
+}
+
+/// As [`map_file`], with the structure lock held; gives the descriptions, too, that what was replaced held.
+pub fn map_locked(
+    process: &Process,
+    maps: &mut Mappings,
+    desc: Desc,
+    wish: Wish,
+) -> Result<(usize, Vec<Desc>), Errno> {
     let (node, flags) = process.fs.describe(desc)?;
     let attr = process.fs.attr(node)?;
     let shared =
@@ -459,7 +509,6 @@ pub fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errn
     {
         check_durable(process)?;
     }
-    let mut maps = process.lock();
     let start = reserve(&wish, len)?;
     let replaced = maps.cut(start, start + len);
     let mut map = Mapping {
@@ -482,8 +531,7 @@ pub fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errn
         return Err(errno);
     }
     maps.add(map);
-    release(process, replaced);
-    Ok(start)
+    Ok((start, replaced))
 }
 
 /// Lets the mapping that ends at `end` reach `more` bytes further, if nothing stands there.

@@ -178,7 +178,12 @@ interpose! {
     fn [recvmsg](socket: c_int, message: *mut msghdr, flags: c_int) -> isize
     = |process, kernel| {
         let before = Out(message).value().map_err(|_| Stop::Kernel)?;
-        rw::ready_all(Out(before.msg_iov), before.msg_iovlen as c_int);
+        let (list, count) = (Out(before.msg_iov), before.msg_iovlen as c_int);
+        if flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB) == 0 {
+            rw::ready_all_for(socket, list, count, None);
+        } else {
+            rw::ready_all(list, count);
+        }
         let got = outside(|| kernel(socket, message, flags));
         if got >= 0 {
             arrived(process, message, before.msg_namelen);

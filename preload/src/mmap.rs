@@ -1,7 +1,7 @@
 //! The calls that make, change and end mappings: `mmap`, `munmap`, `mremap`, `mprotect`, `msync`,
 //! `madvise`. See [`crate::mapping`]; what they concern that is not of a file of ours goes to the kernel.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use vfs::{Desc, Errno, Mapped};
@@ -125,6 +125,25 @@ fn remove(process: &Process, (start, end): (usize, usize)) -> Served<c_int> {
     Ok(0)
 }
 
+/// After `madvise(MADV_DONTNEED)` where private mappings are copies: they show the file again.
+fn copy_anew(process: &Process, (start, end): (usize, usize)) -> Result<(), Errno> {
+    let mut maps = process.lock();
+    for map in maps.0.iter_mut().filter(|map| !map.shared && map.touches(start, end)) {
+        let (mut at, last) = (start.max(map.start), end.min(map.end));
+        while at < last {
+            if let Some((_, to)) = map.empty_at(at) {
+                at = to;
+                continue;
+            }
+            let next =
+                map.empty.iter().find(|part| part.0 > at).map_or(last, |part| part.0.min(last));
+            mapping::copy_in(process, map, at, next)?;
+            at = next;
+        }
+    }
+    Ok(())
+}
+
 // `isize` stands for the address: -1 is MAP_FAILED.
 interpose! {
     fn [mmap, mmap64, __mmap](
@@ -173,15 +192,43 @@ interpose! {
         for (desc, offset, length) in parts {
             process.fs.sync_mapped(desc, offset, length)?;
         }
-        // What lies around them is the kernel's.
-        Ok(if bytes < end - start { kernel(at, len, flags) } else { 0 })
+        let mut result = 0;
+        for (from, to) in process.lock().around(start, end) {
+            // What is not mapped there is told when all else is done, as the kernel does.
+            if kernel(from as *mut c_void, to - from, flags) != 0 {
+                result = -1;
+            }
+        }
+        Ok(result)
+    }
+    // Into pages that are not there yet: the kernel would answer `EFAULT`.
+    fn [getrandom](to: *mut c_void, len: usize, flags: c_uint) -> isize = |_, _| {
+        let _ = flags;
+        touched::ready(to, len);
+        Err(Stop::Kernel)
+    }
+    fn [mlock](at: *const c_void, len: usize) -> c_int = |_, _| {
+        touched::ready(at, len);
+        Err(Stop::Kernel)
+    }
+    fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, _| {
+        let _ = flags;
+        touched::ready(at, len);
+        Err(Stop::Kernel)
     }
     fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
-    = |process, _| {
+    = |process, kernel| {
         some()?;
         match advice {
             libc::MADV_REMOVE => return remove(process, range(at, len)),
             libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => touched::ready(at, len),
+            libc::MADV_DONTNEED if !process.fs.can_map().1 => {
+                let result = kernel(at, len, advice);
+                if result == 0 {
+                    copy_anew(process, range(at, len))?;
+                }
+                return Ok(result);
+            }
             _ => {}
         }
         Err(Stop::Kernel)
@@ -271,13 +318,24 @@ fn moved(process: &Process, map: &Mapping, wish: &Move) -> Served<isize> {
         flags: kind | if fixed { libc::MAP_FIXED } else { 0 },
         offset: map.offset_of(wish.start),
     };
-    let target = map_file(process, map.desc, new)?;
-    if !map.shared {
-        move_pages(map, wish.start, wish.old.min(wish.new), target)?;
+    // Until the old place is gone nobody gets a page there, where a store would be lost.
+    let mut maps = process.lock();
+    let (target, mut freed) = mapping::map_locked(process, &mut maps, map.desc, new)?;
+    let mut moved = Ok(());
+    if !map.shared
+        && let Some(now) = maps.find(wish.start)
+    {
+        moved = move_pages(now, wish.start, wish.old.min(wish.new), target);
     }
-    if !keeps {
-        unmap(process, wish.start, wish.old)?;
+    if moved.is_ok() && !keeps {
+        let (start, len) = (wish.start, wish.old);
+        // SAFETY: a mapping of ours, which the program gave up.
+        moved = unsafe { rustix::mm::munmap(start as *mut c_void, len) };
+        freed.extend(maps.cut(start, start + len));
     }
+    freed.retain(|desc| !maps.holds(*desc));
+    release(process, freed);
+    moved?;
     Ok(target as isize)
 }
 

@@ -27,7 +27,13 @@ pub fn ours(fd: c_int) -> Result<Desc, Stop> {
         .ok_or_else(|| if fdtable::is_hidden(fd) { Stop::Errno(Errno::BADF) } else { Stop::Kernel })
 }
 
-/// As [`ours`]; otherwise the kernel, which gets `len` bytes of the program's memory, finds its pages.
+/// As [`ours`]; otherwise the kernel, which reads `len` bytes into the program's memory, finds its pages.
+#[inline]
+fn ours_or_filled(fd: c_int, memory: Bytes, len: usize, at: Option<i64>) -> Result<Desc, Stop> {
+    ours(fd).inspect_err(|_| touched::ready_for(fd, memory.0, len, at))
+}
+
+/// The same of a call that writes from there.
 #[inline]
 fn ours_or_ready(fd: c_int, memory: Bytes, len: usize) -> Result<Desc, Stop> {
     ours(fd).inspect_err(|_| touched::ready(memory.0, len))
@@ -42,11 +48,35 @@ fn ours_or_all_ready(fd: c_int, list: Out<Vector>, count: c_int) -> Result<Desc,
 /// The memory of a vectored call that the kernel serves has its pages.
 pub fn ready_all(list: Out<Vector>, count: c_int) {
     if mapping::any_gap() {
-        // What is wrong with the list the kernel says.
-        for piece in vectors(list, count).unwrap_or_default() {
-            touched::ready(piece.iov_base, piece.iov_len);
-        }
+        ready_up_to(list, count, usize::MAX);
     }
+}
+
+/// As [`ready_all`], of one that reads from `fd`, at `at` or where it stands.
+pub fn ready_all_for(fd: c_int, list: Out<Vector>, count: c_int, at: Option<i64>) {
+    if mapping::any_gap() {
+        ready_up_to(list, count, touched::coming(fd, at).unwrap_or(usize::MAX));
+    }
+}
+
+/// The first `most` bytes of the pieces.
+fn ready_up_to(list: Out<Vector>, count: c_int, mut most: usize) {
+    // What is wrong with the list the kernel says.
+    for piece in vectors(list, count).unwrap_or_default() {
+        touched::ready(piece.iov_base, piece.iov_len.min(most));
+        most = most.saturating_sub(piece.iov_len);
+    }
+}
+
+/// As [`ours_or_filled`], of a vectored call.
+#[inline]
+fn ours_or_all_filled(
+    fd: c_int,
+    list: Out<Vector>,
+    count: c_int,
+    at: Option<i64>,
+) -> Result<Desc, Stop> {
+    ours(fd).inspect_err(|_| ready_all_for(fd, list, count, at))
 }
 
 /// A file offset from a signed argument.
@@ -185,21 +215,21 @@ fn append(process: &Process, desc: Desc, from: (Out<Vector>, c_int), at: i64) ->
 interpose! {
     fn [read, __read, __read_nocancel](fd: c_int, to: Bytes, len: usize) -> isize
     = |process, _| {
-        read_one(process, ours_or_ready(fd, to, len)?, to, len)
+        read_one(process, ours_or_filled(fd, to, len, None)?, to, len)
     }
     fn [__read_chk](fd: c_int, to: Bytes, len: usize, room: usize) -> isize = |process, _| {
-        let desc = ours_or_ready(fd, to, len)?;
+        let desc = ours_or_filled(fd, to, len, None)?;
         check_room(len, room);
         read_one(process, desc, to, len)
     }
     fn [pread, pread64, __pread64, __pread64_nocancel, __libc_pread](
         fd: c_int, to: Bytes, len: usize, at: i64,
     ) -> isize = |process, _| {
-        read_one_at(process, ours_or_ready(fd, to, len)?, to, len, at)
+        read_one_at(process, ours_or_filled(fd, to, len, Some(at))?, to, len, at)
     }
     fn [__pread_chk, __pread64_chk](fd: c_int, to: Bytes, len: usize, at: i64, room: usize) -> isize
     = |process, _| {
-        let desc = ours_or_ready(fd, to, len)?;
+        let desc = ours_or_filled(fd, to, len, Some(at))?;
         check_room(len, room);
         read_one_at(process, desc, to, len, at)
     }
@@ -222,14 +252,14 @@ interpose! {
         Ok(bytes as isize)
     }
     fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
-        read_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, -1, 0)
+        read_vectors(process, ours_or_all_filled(fd, list, count, None)?, list, count, -1, 0)
     }
     fn [writev](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
         write_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, -1, 0)
     }
     fn [preadv, preadv64](fd: c_int, list: Out<Vector>, count: c_int, at: i64) -> isize
     = |process, _| {
-        let desc = ours_or_all_ready(fd, list, count)?;
+        let desc = ours_or_all_filled(fd, list, count, Some(at))?;
         offset_of(at)?;
         read_vectors(process, desc, list, count, at, 0)
     }
@@ -241,7 +271,9 @@ interpose! {
     }
     fn [preadv2, preadv64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
     -> isize = |process, _| {
-        read_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, at, flags)
+        let place = (at != -1).then_some(at);
+        let desc = ours_or_all_filled(fd, list, count, place)?;
+        read_vectors(process, desc, list, count, at, flags)
     }
     fn [pwritev2, pwritev64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
     -> isize = |process, _| {

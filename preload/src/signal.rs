@@ -212,7 +212,13 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             // SAFETY: the program installed this address as a handler; on this machine one that
             // takes fewer arguments may be called with all.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            let thread = here();
+            let blocked = thread.blocks_bus.load(Ordering::Relaxed);
             handler(signal, info, context);
+            // The mask is what it was before the handler; SIGBUS is not in the kernel's.
+            if thread.blocks_bus.swap(blocked, Ordering::Relaxed) && !blocked {
+                give_held(thread);
+            }
         }
     }
 }
@@ -295,8 +301,13 @@ pub fn unblock_nudge() -> bool {
 /// Around an exec: the kernel blocks SIGBUS if the program has, for the new image.
 pub fn block_bus(blocks: bool) {
     if here().blocks_bus.load(Ordering::Relaxed) {
-        change_mask(if blocks { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK }, NUDGE_BIT);
+        set_bus_blocked(blocks);
     }
+}
+
+/// Lets the kernel block SIGBUS, or not.
+pub fn set_bus_blocked(blocks: bool) {
+    change_mask(if blocks { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK }, NUDGE_BIT);
 }
 
 /// The program blocks SIGBUS no more: what was sent meanwhile arrives.

@@ -208,6 +208,15 @@ fn told(
     Ok(result)
 }
 
+/// The pages of what is to be received: all, or as many as are there to be received.
+fn ready_to_receive(socket: c_int, to: Bytes, bytes: usize, flags: c_int) {
+    if flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB) == 0 {
+        touched::ready_for(socket, to.0, bytes, None);
+    } else {
+        touched::ready(to.0, bytes);
+    }
+}
+
 type Len = Out<socklen_t>;
 
 interpose! {
@@ -241,8 +250,7 @@ interpose! {
         Err(Stop::Kernel)
     }
     fn [recv](socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
-        let _ = (socket, flags);
-        touched::ready(to.0, bytes);
+        ready_to_receive(socket, to, bytes, flags);
         Err(Stop::Kernel)
     }
     fn [getsockname, getpeername](socket: c_int, address: *mut sockaddr, len: Len) -> c_int
@@ -259,7 +267,7 @@ interpose! {
     fn [recvfrom](
         socket: c_int, to: Bytes, bytes: usize, flags: c_int, address: *mut sockaddr, len: Len,
     ) -> isize = |process, kernel| {
-        touched::ready(to.0, bytes);
+        ready_to_receive(socket, to, bytes, flags);
         told(process, (address, len), || kernel(socket, to, bytes, flags, address, len))
     }
 }

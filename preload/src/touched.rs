@@ -13,18 +13,22 @@
 //! guarded fault would overwrite it.
 //!
 //! Our own code touches the program's memory by guarded copies, whose faults are errors: there the
-//! copies' callers ask for pages by [`supply`], with no lock held, and try again. So do calls that give
-//! pointers of the program to the kernel, ahead of the call ([`ready`]): it would answer `EFAULT`.
+//! copies' callers ask for pages by [`supply`], with no lock held, and try again. Where the kernel gets
+//! pointers of the program, it answers `EFAULT` for such a page, and the call is made again with the pages
+//! of its arguments there ([`with_pages`]). Not so calls that move many bytes, and would move a part of them:
+//! they have their pages ahead ([`ready`]), reads only as many as can come ([`ready_for`]).
 
 use std::arch::naked_asm;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pmem::interrupt::system_call;
+use rustix::fs::{FileType, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{Errno, Mapped, UserIn};
 
-use crate::entry::{Inside, errno, set_errno};
+use crate::entry::{Answer, Inside, errno, outside, set_errno};
+use crate::fdtable;
 use crate::init;
 use crate::mapping::{self, Mapping, PAGE, any_gap};
 use crate::process::Process;
@@ -74,6 +78,86 @@ pub fn ready(start: *const c_void, len: usize) {
     if any_gap() {
         all(start as usize, len);
     }
+}
+
+/// As [`ready`], for what the kernel will read from `fd`, at `at` or where it stands: no more pages than the
+/// bytes that are there to be read, where that can be told. Inside, with no lock held.
+#[inline]
+pub fn ready_for(fd: c_int, start: *const c_void, len: usize, at: Option<i64>) {
+    if any_gap() {
+        ready_as_far(fd, start as usize, len, at);
+    }
+}
+
+#[cold]
+fn ready_as_far(fd: c_int, start: usize, len: usize, at: Option<i64>) {
+    let lacks = || next_gap(init::process()?, start, start.saturating_add(len));
+    if lacks().is_some() {
+        all(start, coming(fd, at).unwrap_or(len).min(len));
+    }
+}
+
+/// How many bytes a read can give, after waiting as it would; `None`: nobody can tell.
+pub fn coming(fd: c_int, at: Option<i64>) -> Option<usize> {
+    let file = fdtable::borrow(fd);
+    let stat = rustix::fs::fstat(file).ok()?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind == FileType::RegularFile {
+        let at = match at {
+            Some(at) => u64::try_from(at).ok()?,
+            None => rustix::fs::tell(file).ok()?,
+        };
+        return usize::try_from((stat.st_size as u64).saturating_sub(at)).ok();
+    }
+    if !matches!(kind, FileType::Fifo | FileType::Socket | FileType::CharacterDevice) {
+        return None;
+    }
+    let there = || rustix::io::ioctl_fionread(file).ok();
+    if there()? == 0 && !rustix::fs::fcntl_getfl(file).ok()?.contains(OFlags::NONBLOCK) {
+        let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure of our own. The read itself says what ended the wait.
+        outside(|| unsafe { libc::poll(&raw mut asked, 1, -1) });
+    }
+    usize::try_from(there()?).ok()
+}
+
+/// The address that an argument is, if it is one.
+#[inline]
+pub const fn address<T: Copy>(argument: &T) -> usize {
+    if size_of::<T>() != size_of::<usize>() {
+        return 0;
+    }
+    // SAFETY: of that size; integers and pointers are all that functions take.
+    unsafe { std::mem::transmute_copy(argument) }
+}
+
+/// A call that the kernel serves; once more if it does not find pages that mappings lack at its arguments.
+#[inline]
+pub fn with_pages<T: Answer, const N: usize>(
+    mut call: impl FnMut() -> T,
+    arguments: impl FnOnce() -> [usize; N],
+) -> T {
+    let value = call();
+    if value.has_failed() && any_gap() && errno() == libc::EFAULT && !here().is_inside() {
+        return again(value, call, &arguments());
+    }
+    value
+}
+
+#[cold]
+fn again<T: Answer>(mut value: T, mut call: impl FnMut() -> T, arguments: &[usize]) -> T {
+    // What lies at an argument reaches into the next page at most.
+    for page in [0, PAGE] {
+        let supplied = arguments.iter().filter(|&&at| supply(at.saturating_add(page))).count();
+        set_errno(libc::EFAULT);
+        if supplied > 0 {
+            value = call();
+            if !value.has_failed() || errno() != libc::EFAULT {
+                break;
+            }
+        }
+    }
+    value
 }
 
 #[cold]

@@ -154,19 +154,31 @@ fn every_function_of_glibc_is_classified() {
 
 /// Exported although they take neither path nor descriptor: so that handlers and cancellation wait
 /// until a thread has left the library, and missing pages of mappings can come at any time.
-const SIGNALS: [&str; 14] = [
+const SIGNALS: [&str; 26] = [
     "__sigaction",
     "__sysv_signal",
     "bsd_signal",
+    "getrandom",
     "pthread_cancel",
+    "pthread_create",
     "pthread_setcanceltype",
     "pthread_sigmask",
     "sigaction",
+    "sigblock",
+    "siggetmask",
+    "sighold",
     "sigignore",
     "siginterrupt",
     "signal",
+    "sigpending",
     "sigprocmask",
+    "sigrelse",
     "sigset",
+    "sigsetmask",
+    "sigsuspend",
+    "sigtimedwait",
+    "sigwait",
+    "sigwaitinfo",
     "ssignal",
     "sysv_signal",
 ];

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -254,7 +255,9 @@ static void advice(void) {
     map = map_all(fd, 8 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE);
     SAY(blocks(fd) >= 8 * MIB / 512);
     SAY(munmap(map, 8 * MIB));
-    SAY((long)mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0));
+    // Real DAX grants it.
+    void *sync = mmap(NULL, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+    SAY(sync == MAP_FAILED ? errno == EOPNOTSUPP : munmap(sync, PAGE) == 0);
     int reader = open("advice", O_RDONLY);
     map = map_all(reader, 8 * MIB, PROT_READ, MAP_SHARED);
     SAY(madvise(map, PAGE, MADV_REMOVE));
@@ -435,6 +438,209 @@ static void spawned(void) {
     SAY(sigismember(&set, SIGBUS));
 }
 
+// What the kernel reads into pages that are not there; no more of them come than are needed.
+static void arrives(void) {
+    int fd = sparse("arrives", 32 * MIB), ends[2], pair[2];
+    char *map = map_all(fd, 32 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED);
+    SAY(pipe(ends));
+    SAY(write(ends[1], "short", 5));
+    SAY(read(ends[0], map, 32 * MIB));
+    SAY_TEXT(map);
+    SAY(blocks(fd) * 512 <= 2 * MIB);
+    SAY(fcntl(ends[0], F_SETFL, O_NONBLOCK));
+    SAY(read(ends[0], map + 3 * MIB, 8 * MIB));
+    SAY(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    SAY(send(pair[0], "received", 9, 0));
+    SAY(recv(pair[1], map + 6 * MIB - 4, 16 * MIB, 0));
+    SAY_TEXT(map + 6 * MIB - 4);
+    SAY(send(pair[0], "message", 8, 0));
+    struct iovec parts[2] = {{map + 9 * MIB, 3}, {map + 12 * MIB, 10 * MIB}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    SAY(recvmsg(pair[1], &message, 0));
+    SAY_TEXT(map + 12 * MIB);
+    int other = memfd_create("other", 0);
+    SAY(ftruncate(other, 3 * PAGE));
+    SAY(pwrite(other, "of the kernel's", 16, 2 * PAGE));
+    SAY(pread(other, map + 16 * MIB - PAGE, 12 * MIB, PAGE));
+    SAY_TEXT(map + 16 * MIB);
+    SAY(lseek(other, 2 * PAGE, SEEK_SET));
+    SAY(read(other, map + 18 * MIB, 12 * MIB));
+    SAY(blocks(fd) * 512 <= 16 * MIB);
+    // Structures, over an edge of two pages, too.
+    struct stat *stat_at = (struct stat *)(map + 22 * MIB + PAGE - 40);
+    SAY(stat("/", stat_at));
+    SAY(stat_at->st_mode & S_IFMT);
+    SAY(fstat(other, (struct stat *)(map + 24 * MIB)));
+    SAY(((struct stat *)(map + 24 * MIB))->st_size);
+    SAY(readlink("/proc/self/nothing", map + 26 * MIB, 100));
+    SAY(getrandom(map + 26 * MIB, 3 * PAGE, 0));
+    SAY(mlock(map + 28 * MIB, PAGE));
+    SAY(map[28 * MIB]);
+    SAY(pread(other, map + 33 * MIB, 1, 0));
+    SAY(munmap(map, 32 * MIB));
+    close(other);
+    close(fd);
+}
+
+static volatile int came;
+
+static void comes(int signal) {
+    came = came * 100 + signal;
+    if (signal != SIGBUS) shared[(came % 97 + 1) * 2 * MIB] = 1;
+}
+
+static int blocked(int signal) {
+    sigset_t set;
+    sigprocmask(SIG_BLOCK, NULL, &set);
+    return sigismember(&set, signal);
+}
+
+static int pending(int signal) {
+    sigset_t set;
+    sigpending(&set);
+    return sigismember(&set, signal);
+}
+
+static void blocks_it(int signal) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGBUS);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    came = came * 100 + blocked(SIGBUS);
+}
+
+static void *born(void *unused) {
+    SAY(blocked(SIGBUS));
+    shared[200 * MIB] = 1;
+    SAY(raise(SIGBUS));
+    SAY(pending(SIGBUS));
+    SAY(pending(SIGUSR1));
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGBUS);
+    struct timespec none = {0};
+    siginfo_t info;
+    SAY(sigtimedwait(&set, &info, &none));
+    SAY(info.si_code == SI_TKILL);
+    SAY(pending(SIGBUS));
+    SAY(sigtimedwait(&set, &info, &none));
+    int number = 0;
+    SAY(raise(SIGBUS));
+    SAY(sigwait(&set, &number));
+    SAY(number);
+    return NULL;
+}
+
+// Masks that have SIGBUS in them: those of handlers, waits and new threads.
+static void masks(void) {
+    int fd = sparse("masks", 256 * MIB);
+    shared = map_all(fd, 256 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED);
+    struct sigaction action = {.sa_handler = blocks_it}, before;
+    SAY(sigaction(SIGUSR2, &action, NULL));
+    SAY(raise(SIGUSR2));
+    SAY(came);
+    SAY(blocked(SIGBUS));
+    action.sa_handler = comes;
+    SAY(sigaction(SIGUSR1, &action, NULL));
+    SAY(sigaction(SIGBUS, &action, &before));
+    sigset_t all, some, old;
+    sigfillset(&all);
+    SAY(pthread_sigmask(SIG_SETMASK, &all, &old));
+    pthread_t thread;
+    SAY(pthread_create(&thread, NULL, born, NULL));
+    SAY(pthread_join(thread, NULL));
+    // A handler that runs while a wait has SIGBUS blocked.
+    SAY(raise(SIGUSR1));
+    some = all;
+    sigdelset(&some, SIGUSR1);
+    came = 0;
+    SAY(sigsuspend(&some));
+    SAY(came);
+    SAY(raise(SIGUSR1));
+    SAY(ppoll(NULL, 0, NULL, &some));
+    SAY(came);
+    SAY(raise(SIGUSR1));
+    SAY(pselect(0, NULL, NULL, NULL, NULL, &some));
+    SAY(came);
+    // One that was sent while it was blocked ends a wait that has it not.
+    SAY(raise(SIGBUS));
+    SAY(pending(SIGBUS));
+    came = 0;
+    some = all;
+    sigdelset(&some, SIGBUS);
+    struct timespec long_enough = {20};
+    SAY(ppoll(NULL, 0, &long_enough, &some));
+    SAY(came);
+    SAY(blocked(SIGBUS) + blocked(SIGUSR1) + pending(SIGBUS));
+    shared[202 * MIB] = 1;
+    SAY(raise(SIGBUS));
+    SAY(pthread_sigmask(SIG_SETMASK, &old, NULL));
+    SAY(came);
+    // As they were called before POSIX.
+    SAY(sigblock(sigmask(SIGBUS) | sigmask(SIGUSR2)));
+    SAY(blocked(SIGBUS) + blocked(SIGUSR1) + blocked(SIGUSR2));
+    SAY(siggetmask() == (sigmask(SIGBUS) | sigmask(SIGUSR2)));
+    SAY(sigsetmask(0) == (sigmask(SIGBUS) | sigmask(SIGUSR2)));
+    SAY(blocked(SIGBUS) + blocked(SIGUSR2));
+    SAY(sighold(SIGBUS));
+    SAY(blocked(SIGBUS));
+    SAY(sigrelse(SIGBUS));
+    SAY(blocked(SIGBUS));
+    SAY(sighold(1000));
+    SAY(sigaction(SIGBUS, &before, NULL));
+    SAY(munmap(shared, 256 * MIB));
+    close(fd);
+}
+
+enum { RACES = 40 };
+static char *volatile racing, *volatile seen;
+static volatile int stored, go_on;
+
+// Stores into pages that a file has only just got, until they are gone.
+static void *racer(void *unused) {
+    while (go_on) {
+        char *map = seen = racing;
+        if (!map) {
+            sched_yield();
+            continue;
+        }
+        for (int page = 1; page < 64 && racing == map; page++) {
+            if (touch(map + page * PAGE, 1) != 0) break;
+            stored = page;
+        }
+    }
+    return NULL;
+}
+
+// What was stored in a private mapping is in the one that it was moved to.
+static void races(void) {
+    int fd = sparse("races", PAGE), wrong = 0;
+    pthread_t thread;
+    go_on = 1;
+    SAY(pthread_create(&thread, NULL, racer, NULL));
+    for (int i = 1; i <= RACES; i++) {
+        if (ftruncate(fd, PAGE) != 0) wrong++;
+        char *map = map_all(fd, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+        if (ftruncate(fd, 64 * PAGE) != 0) wrong++;
+        stored = 0;
+        racing = map;
+        while (stored < i) sched_yield();
+        char *moved = mremap(map, 64 * PAGE, 128 * PAGE, MREMAP_MAYMOVE);
+        racing = NULL;
+        while (seen) sched_yield();
+        if (moved == MAP_FAILED) {
+            wrong++;
+            continue;
+        }
+        for (int page = 1, last = stored; page <= last; page++) wrong += moved[page * PAGE] != 'w';
+        munmap(moved, 128 * PAGE);
+    }
+    go_on = 0;
+    SAY(pthread_join(thread, NULL));
+    SAY(wrong);
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     enter(argc, argv);
     catch(0);
@@ -449,5 +655,9 @@ int main(int argc, char **argv) {
     pieces();
     jumps();
     spawned();
+    arrives();
+    masks();
+    catch(0);
+    races();
     return 0;
 }

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
@@ -531,6 +532,19 @@ static void mappings(void) {
     EACH("mremap", MAPPED char *new = TEXT((map, 4096L, 16384L, MREMAP_MAYMOVE)); tell(new[0]);
          munmap(new, 16384);)
     EACH("msync", MAPPED tell((int)call(map, 4096L, MS_SYNC)); munmap(map, 8192); state();)
+    EACH("mlock", MAPPED tell((int)call(map, 4096L)); munmap(map, 8192);)
+    EACH("mlock2", MAPPED tell((int)call(map, 4096L, 0)); munmap(map, 8192);)
+    static sigset_t bus;
+    sigaddset(&bus, SIGBUS);
+    struct timespec at_once = {0};
+    struct pollfd asked = {.fd = 0};
+    EACH("ppoll", tell((int)call(&asked, 0L, &at_once, &bus));)
+    EACH("__ppoll_chk", tell((int)call(&asked, 0L, &at_once, &bus, sizeof asked));)
+    EACH("pselect", tell((int)call(0, NULL, NULL, NULL, &at_once, &bus));)
+    EACH("epoll_pwait", struct epoll_event event; int poll = epoll_create1(0);
+         tell((int)call(poll, &event, 1, 0, &bus)); close(poll);)
+    EACH("epoll_pwait2", struct epoll_event event; int poll = epoll_create1(0);
+         tell((int)call(poll, &event, 1, &at_once, &bus)); close(poll);)
     EACH("madvise __madvise", MAPPED tell((int)call(map, 4096L, MADV_WILLNEED));
          munmap(map, 8192);)
 }
