@@ -33,6 +33,23 @@ pub fn checksum_words<const N: usize>(seed: u64, words: [u64; N]) -> u32 {
     words.iter().fold(crc, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
 }
 
+/// crc32c of what has `crc` and then `bytes`.
+#[inline]
+pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
+    if bytes.len() >= LONG || !std::is_x86_feature_detected!("sse4.2") {
+        return crc32c::crc32c_append(crc, bytes);
+    }
+    // SAFETY: the CPU has the instruction.
+    unsafe { !by_steps(u64::from(!crc), bytes) }
+}
+
+/// Goes on from a sum's inner state (its complement) by `words`; the CPU must have SSE 4.2.
+#[inline]
+pub(crate) unsafe fn state_after(state: u32, words: &[u64]) -> u32 {
+    // SAFETY: the caller vouches for the instruction.
+    words.iter().fold(u64::from(state), |crc, word| unsafe { step(crc, *word) }) as u32
+}
+
 /// What a checksum begins with, before its final complement.
 const START: u64 = u32::MAX as u64;
 
@@ -55,7 +72,12 @@ unsafe fn step(mut crc: u64, word: u64) -> u64 {
 #[inline]
 unsafe fn short(seed: u64, bytes: &[u8]) -> u32 {
     // SAFETY: the caller vouches for the instruction.
-    let mut crc = unsafe { step(START, seed) };
+    unsafe { !by_steps(step(START, seed), bytes) }
+}
+
+/// Goes on from a sum's inner state; the CPU must have SSE 4.2.
+#[inline]
+unsafe fn by_steps(mut crc: u64, bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
     for &bytes in words {
         // SAFETY: as above.
@@ -72,7 +94,7 @@ unsafe fn short(seed: u64, bytes: &[u8]) -> u32 {
             );
         }
     }
-    !(crc as u32)
+    crc as u32
 }
 
 #[cfg(test)]

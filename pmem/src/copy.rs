@@ -327,6 +327,19 @@ pub(crate) unsafe fn stream_lines(
     outcome(code)
 }
 
+/// As [`stream_lines`], of a multiple of 256 bytes, folded on the way: see [`copy_asm::stream_folded`].
+pub(crate) unsafe fn stream_folded(
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+    sums: *mut u8,
+    powers: *const u64,
+) -> Result<(), Side> {
+    debug_assert!((to as u64).is_multiple_of(LINE) && len > 0 && len.is_multiple_of(256));
+    // SAFETY: the caller vouches for the target, the sums and the powers; both sides are guarded.
+    outcome(unsafe { copy_asm::stream_folded(to, from, len, sums, powers) })
+}
+
 /// Non-temporal zeroes over whole lines: `to` is line-aligned, `len` a multiple of a line.
 pub(crate) unsafe fn zero_lines(kind: CopyKind, to: *mut u8, len: usize) -> Result<(), Side> {
     debug_assert!((to as u64).is_multiple_of(LINE) && (len as u64).is_multiple_of(LINE));

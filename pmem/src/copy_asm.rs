@@ -456,3 +456,74 @@ bulk!(
     loads "movdqu", stores "movdqa", streams "movntdq",
     clear "pxor xmm0, xmm0", leave ""
 );
+
+/// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the way: the 256
+/// bytes at `rcx` become what has the same crc as all the bytes, with the 64 bytes there before added to
+/// the first ones. `r8`: two words, the powers of x by which 2048 bits are folded.
+#[unsafe(naked)]
+pub unsafe extern "C" fn stream_folded(
+    _to: *mut u8,
+    _from: *const u8,
+    _len: usize,
+    _sums: *mut u8,
+    _powers: *const u64,
+) -> u32 {
+    naked_asm!(
+        "vbroadcasti32x4 zmm8, [r8]",
+        "vmovdqu64 zmm9, [rcx]",
+        load!(
+            "vmovdqu64 zmm0, [rsi]",
+            "vmovdqu64 zmm1, [rsi + 64]",
+            "vmovdqu64 zmm2, [rsi + 128]",
+            "vmovdqu64 zmm3, [rsi + 192]",
+        ),
+        store!(
+            "vmovntdq [rdi], zmm0",
+            "vmovntdq [rdi + 64], zmm1",
+            "vmovntdq [rdi + 128], zmm2",
+            "vmovntdq [rdi + 192], zmm3",
+        ),
+        "vpxorq zmm0, zmm0, zmm9",
+        "sub rdx, 256",
+        "jz 41f",
+        ".balign 32",
+        "40:",
+        "add rsi, 256",
+        "add rdi, 256",
+        load!(
+            "vmovdqu64 zmm4, [rsi]",
+            "vmovdqu64 zmm5, [rsi + 64]",
+            "vmovdqu64 zmm6, [rsi + 128]",
+            "vmovdqu64 zmm7, [rsi + 192]",
+        ),
+        store!(
+            "vmovntdq [rdi], zmm4",
+            "vmovntdq [rdi + 64], zmm5",
+            "vmovntdq [rdi + 128], zmm6",
+            "vmovntdq [rdi + 192], zmm7",
+        ),
+        "vpclmulqdq zmm9, zmm0, zmm8, 0x00",
+        "vpclmulqdq zmm10, zmm1, zmm8, 0x00",
+        "vpclmulqdq zmm11, zmm2, zmm8, 0x00",
+        "vpclmulqdq zmm12, zmm3, zmm8, 0x00",
+        "vpclmulqdq zmm0, zmm0, zmm8, 0x11",
+        "vpclmulqdq zmm1, zmm1, zmm8, 0x11",
+        "vpclmulqdq zmm2, zmm2, zmm8, 0x11",
+        "vpclmulqdq zmm3, zmm3, zmm8, 0x11",
+        "vpternlogq zmm0, zmm9, zmm4, 0x96",
+        "vpternlogq zmm1, zmm10, zmm5, 0x96",
+        "vpternlogq zmm2, zmm11, zmm6, 0x96",
+        "vpternlogq zmm3, zmm12, zmm7, 0x96",
+        "sub rdx, 256",
+        "jnz 40b",
+        "41:",
+        "vmovdqu64 [rcx], zmm0",
+        "vmovdqu64 [rcx + 64], zmm1",
+        "vmovdqu64 [rcx + 128], zmm2",
+        "vmovdqu64 [rcx + 192], zmm3",
+        "vzeroupper",
+        "xor eax, eax",
+        "ret",
+        pads!("vzeroupper"),
+    )
+}

@@ -64,6 +64,9 @@ pub struct Dispatch {
     pub string_copy: bool,
     /// Whole lines are stored by `movdir64b`: the CPU has it and no flush was forced.
     pub direct_line: bool,
+    /// Streams are summed on the way, in vectors: the CPU multiplies polynomials in 512-bit vectors, and
+    /// bulk copies are that wide.
+    pub folded_sum: bool,
 }
 
 /// Best first; the last one always works.
@@ -127,11 +130,13 @@ fn choose<K: Copy + fmt::Display>(
 impl Dispatch {
     /// The choice for this CPU, with the environment's words if there are any.
     pub fn choose(flush: Option<&str>, copy: Option<&str>) -> Result<Dispatch, String> {
+        let kind = choose("SOLERA_COPY", copy, &COPIES, CopyKind::available)?;
         Ok(Dispatch {
             flush: choose("SOLERA_FLUSH", flush, &FLUSHES, FlushKind::available)?,
-            copy: choose("SOLERA_COPY", copy, &COPIES, CopyKind::available)?,
+            copy: kind,
             string_copy: copy.is_none() && fast_string_copy(),
             direct_line: flush.is_none() && direct_store(),
+            folded_sum: kind == CopyKind::Avx512 && std::is_x86_feature_detected!("vpclmulqdq"),
         })
     }
 
@@ -158,6 +163,7 @@ pub(crate) fn dispatch() -> Dispatch {
             copy: CopyKind::Sse2,
             string_copy: false,
             direct_line: false,
+            folded_sum: false,
         })
     })
 }

@@ -37,6 +37,7 @@ mod shared;
 mod source;
 mod span;
 pub mod stray;
+mod summing;
 pub mod trace;
 mod user;
 mod window;

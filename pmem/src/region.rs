@@ -585,7 +585,7 @@ impl Region {
     }
 
     /// Streams from any memory; with a hook, `from` must be memory that cannot fault.
-    fn stream_at(
+    pub(crate) fn stream_at(
         &self,
         off: u64,
         from: *const u8,

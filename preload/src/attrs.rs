@@ -252,13 +252,12 @@ fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result
         return Err(Errno::RANGE);
     }
     let cred = process.cred();
-    let hidden = if want == READ { Errno::NODATA } else { process.user().denied(Errno::PERM) };
+    let hidden = if want == READ { Errno::NODATA } else { Errno::PERM };
     if name.starts_with(b"user.") {
         if !matches!(attr.kind, Kind::File | Kind::Directory) {
             return Err(hidden);
         }
-        let denied = |errno| if want == READ { errno } else { process.user().denied(errno) };
-        return cred.check(attr, want).map_err(denied);
+        return cred.check(attr, want);
     }
     if name.starts_with(b"trusted.") {
         return if cred.privileged() { Ok(()) } else { Err(hidden) };

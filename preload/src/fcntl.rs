@@ -237,6 +237,12 @@ fn control(
     argument: usize,
 ) -> Served<c_int> {
     let lock = Out(argument as *mut libc::flock);
+    if let libc::F_SETLK | libc::F_SETLKW = command {
+        // The commonest by far: what is wrong with the descriptor is asked only if it fails.
+        let set = set_lock(process, desc, lock, command == libc::F_SETLKW);
+        let path_only = set.is_err() && process.fs.describe(desc)?.1.path_only();
+        return if path_only { Err(Stop::Errno(Errno::BADF)) } else { set };
+    }
     match command {
         libc::F_GETFD | libc::F_SETFD | libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFL => {}
         _ if process.fs.describe(desc)?.1.path_only() => return Err(Stop::Errno(Errno::BADF)),
@@ -275,11 +281,6 @@ fn control(
         }
         libc::F_GETLK => test_lock(process, desc, LockOwner::Process, lock),
         libc::F_OFD_GETLK => test_lock(process, desc, LockOwner::Description, lock),
-        libc::F_SETLK | libc::F_SETLKW => {
-            let lock = lock.value()?;
-            let wait = command == libc::F_SETLKW;
-            record_lock(process, desc, LockOwner::Process, &lock, wait)
-        }
         libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
             let lock = lock.value()?;
             let wait = command == libc::F_OFD_SETLKW;
@@ -358,6 +359,10 @@ fn record_lock(
     }
     process.fs.record_lock(desc, owner, &wanted, wait)?;
     DONE
+}
+
+fn set_lock(process: &Process, desc: Desc, lock: Out<libc::flock>, wait: bool) -> Served<c_int> {
+    record_lock(process, desc, LockOwner::Process, &lock.value()?, wait)
 }
 
 fn test_lock(

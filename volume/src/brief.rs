@@ -12,33 +12,37 @@
 //!
 //! Persistence order, as in `in_place.rs`: bytes; fence; the commit slot if the durable size grows;
 //! fence. A short append stores both before one fence (`summed.rs`). Where the bytes of a strict call
-//! are promised to change at once, it is a transaction of the record's lane: old bytes; fence; new
-//! ones; fence; the lane's number; fence (`journal.rs`).
+//! are promised to change at once, they go to the record's lane first: new bytes; fence; the same in
+//! place; fence (`redo.rs`). What a call can do besides it does between its stores and their fence,
+//! while they are on their way.
 //!
 //! Locks: the inode's, and none is waited for.
 
 use crate::file_write::Position;
 use crate::inject::{Bug, injected};
 use crate::inode::{
-    Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SUMMED, LIVE_WRITTEN, Live,
+    Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_REDO, LIVE_SUMMED, LIVE_WRITTEN,
+    Live,
 };
-use crate::journal::Transaction;
 use crate::layout::{
-    BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, HEADER_GATE, Identity, LINE, SIZE_MAX,
-    SUMMED_MAX, SUMMED_SHIFT,
+    BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, HEADER_GATE, Identity, LINE, REDO_BYTES,
+    SIZE_MAX, SUMMED_MAX, SUMMED_SHIFT,
 };
 use crate::map::{Map, Run};
 use crate::op::{Record, current_cpu};
+use crate::redo::{LIVE_RECORD, needs_slot, recorded};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use crate::{Mode, Result, lockword};
-use pmem::UserIn;
+use pmem::{InFlight, UserIn};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::Node;
 
 /// Longest write that is brief: its lock is not waited for long.
 const LONGEST: usize = 64 << 10;
+/// Bytes of an overwrite up to which a private copy is stored.
+const FEW: usize = 256;
 
 /// The right to change one inode: its lock is held, its sequence number odd.
 struct Brief<'v> {
@@ -60,11 +64,6 @@ struct Write<'s, 'b> {
     /// Where it goes in the region.
     place: u64,
     generation: u32,
-}
-
-/// Whether a write is of whole blocks.
-fn whole(offset: u64, length: u64) -> bool {
-    offset.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK)
 }
 
 impl Volume {
@@ -93,7 +92,8 @@ impl Volume {
         let result = match brief.place(node, offset, length as u64) {
             Ok(Some(place)) => {
                 let write = Write { from, offset, place, generation: node.generation };
-                brief.write(&write).map(|()| Some((length, offset + length as u64)))
+                let written = brief.write(&write);
+                written.map(|written| written.then_some((length, offset + length as u64)))
             }
             Ok(None) => Ok(None),
             Err(error) => Err(error),
@@ -109,10 +109,7 @@ impl Volume {
         let (size, logical, run) = self.live_lines(inode)?.glance()?;
         let offset = match position {
             Position::At(offset) if offset < size => {
-                // The run that was written last tells what the others are like.
-                let copied = whole(offset, length) && run.blocks > 0 && !run.huge;
-                let journaled = !copied && self.journals(size, offset, length);
-                return Ok(self.mode != Mode::Strict || journaled);
+                return Ok(self.mode != Mode::Strict || self.journals(size, offset, length));
             }
             Position::At(offset) => offset,
             Position::End => size,
@@ -122,10 +119,10 @@ impl Volume {
         Ok(known || !offset.is_multiple_of(BLOCK))
     }
 
-    /// Whether a lane holds the old bytes of a write below the end.
+    /// Whether a lane holds the new bytes of a write below the end.
     #[inline]
     fn journals(&self, size: u64, offset: u64, length: u64) -> bool {
-        length <= self.annex && offset.saturating_add(length) <= size
+        length <= self.annex.max(REDO_BYTES as u64) && offset.saturating_add(length) <= size
     }
 
     /// Takes this CPU's record and an inode's lock; `None` if anything of that is not to be had at
@@ -181,8 +178,11 @@ impl Brief<'_> {
         let simple = offset <= size
             && end <= SIZE_MAX
             && flags & (LIVE_DAMAGED | LIVE_MAPPED) == 0
-            && !(below && flags & LIVE_SUMMED != 0)
-            && !(below && volume.mode == Mode::Strict && !volume.journals(size, offset, length))
+            && if below && volume.mode == Mode::Strict {
+                volume.journals(size, offset, length)
+            } else {
+                !below || flags & (LIVE_SUMMED | LIVE_REDO) == 0
+            }
             && !(end > size && volume.mode != Mode::Posix && flags & LIVE_DIRTY != 0);
         if !simple || volume.is_still(self.inode, node.generation).is_err() {
             return Ok(None);
@@ -190,9 +190,7 @@ impl Brief<'_> {
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let (logical, run) = self.run(node.generation, first, last)?;
         let covers = run.is_written() && logical <= first && last <= logical + run.blocks;
-        // Whole blocks that are not part of a 2 MiB leaf are replaced by fresh ones.
-        let copied = below && volume.mode == Mode::Strict && whole(offset, length) && !run.huge;
-        Ok((covers && !copied).then(|| (run.block + (first - logical)) * BLOCK + offset % BLOCK))
+        Ok(covers.then(|| (run.block + (first - logical)) * BLOCK + offset % BLOCK))
     }
 
     /// The run in which these blocks lie, and its first block: as the writer before found it, if
@@ -214,28 +212,19 @@ impl Brief<'_> {
         Ok((first, run))
     }
 
-    fn write(&mut self, write: &Write<'_, '_>) -> Result<()> {
+    /// `false`: nothing has been done, and the long way may do it.
+    fn write(&mut self, write: &Write<'_, '_>) -> Result<bool> {
         let (volume, size) = (self.volume, self.current.size);
         let end = write.offset + write.from.len() as u64;
-        let grows = end > size;
-        let commits = grows && volume.mode != Mode::Posix;
-        let time = now();
-        let flags = self.current.flags | LIVE_WRITTEN;
-        let mut next = Current { size: end.max(size), mtime: time, ctime: time, flags };
-        let short = write.from.len() as u64 <= SUMMED_MAX && write.offset == size;
-        if commits && short {
-            next.flags = flags & !LIVE_DIRTY | LIVE_SUMMED;
-            self.append_summed(write, &next)?;
-            return self.live.set_current(&next);
+        let commits = end > size && volume.mode != Mode::Posix;
+        if commits && end - write.offset <= SUMMED_MAX && write.offset == size {
+            return self.append_summed(write).map(|()| true);
         }
         if write.offset < size && volume.mode == Mode::Strict {
-            self.overwrite(write)?;
-            if flags & LIVE_DIRTY == 0 {
-                next.flags = volume.dirty_flags(self.inode, write.generation, flags)?;
-            }
-            return self.live.set_current(&next);
+            return self.overwrite(write);
         }
         let stored = volume.region.stream_from(write.place, write.from);
+        let mut next = self.next(end);
         // PERSIST: the bytes before the size that reaches them, before the sequence number too. (Also
         // where only a part was stored, and none counts.)
         let bug = if commits { Bug::SizeBeforeData } else { Bug::DataNotFenced };
@@ -245,62 +234,128 @@ impl Brief<'_> {
         drop(stored?);
         if commits {
             self.commit(&next, write.generation, None)?;
-            next.flags &= !(LIVE_DIRTY | LIVE_SUMMED);
-        } else if flags & LIVE_DIRTY == 0 {
-            next.flags = volume.dirty_flags(self.inode, write.generation, flags)?;
+            next.flags &= !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
+        }
+        self.settle(next, write.generation)?;
+        Ok(true)
+    }
+
+    /// What is current when the file ends at `end`, or where it ended if that is more.
+    fn next(&self, end: u64) -> Current {
+        let (Current { size, flags, .. }, time) = (self.current, now());
+        Current { size: end.max(size), mtime: time, ctime: time, flags: flags | LIVE_WRITTEN }
+    }
+
+    /// Makes `next` current; if the commit line did not say what was, or does not say what is.
+    fn settle(&self, mut next: Current, generation: u32) -> Result<()> {
+        let behind = next.size == self.current.size || self.volume.mode == Mode::Posix;
+        if behind && next.flags & LIVE_DIRTY == 0 {
+            next.flags = self.volume.dirty_flags(self.inode, generation, next.flags)?;
         }
         self.live.set_current(&next)
     }
 
-    /// Changes visible bytes at once, or not at all.
-    fn overwrite(&mut self, write: &Write<'_, '_>) -> Result<()> {
-        let lane = (self.volume, u64::from(self.owner.op()));
-        let mut transaction = Transaction::default();
-        let result = self.overwrite_in(&mut transaction, write);
-        if result.is_err() && transaction.is_open() {
-            // The caller's memory has vanished under the copy.
-            let _ = lane.0.region.nothing().fence();
-            lane.0.undo_lane(lane.1)?;
+    /// Changes visible bytes at once, or not at all. `false`: memory that they lie in cannot be had.
+    fn overwrite(&mut self, write: &Write<'_, '_>) -> Result<bool> {
+        let (volume, lane) = (self.volume, u64::from(self.owner.op()));
+        let &Write { from, place, generation, .. } = write;
+        let (mut few, length) = ([0; FEW], from.len());
+        let few = if length <= FEW { Some(&mut few[..length]) } else { None };
+        let few = few.map(|few| from.read(few).map(|()| &*few)).transpose()?;
+        let own = few.map(UserIn::new);
+        let from = own.as_ref().unwrap_or(from);
+        if needs_slot(self.current.flags, lane) {
+            self.note()?;
+            // CRASH: the slot changes nothing that is told; the record counts beside it only.
+            let _ = volume.store_current(self.inode, generation, &mut self.current)?;
+            self.live.set_current(&self.current)?;
         }
-        result
+        let saved = volume.store_redo(lane, (self.inode, generation), place, from);
+        // A page that is lost shows while they go.
+        let reachable = volume.is_reachable(place, length as u64);
+        if !injected(Bug::ChangeBeforeRedo) {
+            // PERSIST: the record and its bytes before the first change in place.
+            let _ = volume.region.nothing().fence();
+        }
+        let sum = match saved {
+            Ok((_, sum)) if reachable => sum,
+            saved => {
+                volume.void_redo(lane)?;
+                return saved.map(|_| false);
+            }
+        };
+        let stored = match few {
+            Some(bytes) => volume.region.stream(place, bytes)?,
+            None => self.store_again(write, sum)?,
+        };
+        let mut next = self.next(0);
+        next.flags = recorded(next.flags, lane);
+        if !injected(Bug::DataNotFenced) {
+            // PERSIST: whoever changes the bytes next needs the record no more.
+            let _ = stored.fence();
+        }
+        self.settle(next, generation)?;
+        Ok(true)
     }
 
-    fn overwrite_in(&self, transaction: &mut Transaction, write: &Write<'_, '_>) -> Result<()> {
-        let (volume, lane) = (self.volume, (self.volume, u64::from(self.owner.op())));
-        let length = write.from.len() as u64;
-        let saved = transaction.undo_data(lane, write.place, length)?.ok_or(Errno::IO)?;
-        transaction.seal(saved);
-        let stored = volume.region.stream_from(write.place, write.from)?;
-        transaction.commit(lane, stored)
+    /// Stores the bytes of an overwrite in place, whose record has this sum: in flight.
+    fn store_again(&self, write: &Write<'_, '_>, sum: u32) -> Result<InFlight<'_>> {
+        let region = &self.volume.region;
+        match region.stream_summed(write.place, write.from) {
+            Ok((stored, again)) if again == sum => Ok(stored),
+            // The caller's memory has changed, or has vanished: what the record says counts.
+            _ => {
+                let _ = region.nothing().fence();
+                self.volume.store_recorded(u64::from(self.owner.op()))
+            }
+        }
     }
 
     /// Stores a short append and a commit slot with the sum of its bytes, by one fence.
-    fn append_summed(&mut self, write: &Write<'_, '_>, next: &Current) -> Result<()> {
-        let mut bytes = [0; SUMMED_MAX as usize];
-        let bytes = &mut bytes[..write.from.len()];
-        // What is summed must be what is stored, whatever others do to the caller's memory.
-        write.from.read(bytes)?;
+    fn append_summed(&mut self, write: &Write<'_, '_>) -> Result<()> {
         // PERSIST: bytes and slot in any order, by one fence.
         // CRASH: without the slot the old size stands; a slot whose bytes are not all there is void.
-        let stored = self.volume.region.stream(write.place, bytes)?;
-        drop(stored);
-        self.commit(next, write.generation, Some(bytes))
+        let stored = self.volume.region.stream_summed(write.place, write.from);
+        let length = write.from.len();
+        let mut next = self.next(write.offset + length as u64);
+        match stored {
+            Ok((stored, sum)) => {
+                drop(stored);
+                self.commit(&next, write.generation, Some((length, sum)))?;
+            }
+            Err(fault) => {
+                let _ = self.volume.region.nothing().fence();
+                return Err(fault.into());
+            }
+        }
+        next.flags = next.flags & !(LIVE_DIRTY | LIVE_RECORD) | LIVE_SUMMED;
+        self.live.set_current(&next)
     }
 
-    /// Stores the next commit slot, that of a short append with the sum of its `bytes`, and fences.
-    fn commit(&mut self, next: &Current, generation: u32, bytes: Option<&[u8]>) -> Result<()> {
+    /// Names the commit line in the operation's record.
+    fn note(&mut self) -> Result<()> {
+        self.noted = true;
+        self.record.note(self.inode.at(COMMIT) / LINE * LINE)
+    }
+
+    /// Stores the next commit slot, that of a short append with length and sum of its bytes, and fences.
+    fn commit(
+        &mut self,
+        next: &Current,
+        generation: u32,
+        tail: Option<(usize, u32)>,
+    ) -> Result<()> {
         let mut commit = Commit {
             size: next.size,
             mtime: next.mtime,
             flags: COMMIT_WRITTEN,
             ..Commit::default()
         };
-        if let Some(bytes) = bytes {
-            commit.flags |= COMMIT_SUMMED | (bytes.len() as u32) << SUMMED_SHIFT;
-            commit.aux = crc32c::crc32c(bytes);
+        if let Some((length, sum)) = tail {
+            commit.flags |= COMMIT_SUMMED | (length as u32) << SUMMED_SHIFT;
+            commit.aux = sum;
         }
-        self.noted = true;
-        self.record.note(self.inode.at(COMMIT) / LINE * LINE)?;
+        self.note()?;
         let stored = self.volume.store_slot(self.inode, generation, commit)?;
         let _ = stored.fence();
         Ok(())

@@ -3,16 +3,17 @@
 //! Lazy state: times move in the volatile lines only, in posix mode the size too; `fsync` and the
 //! last close commit them. Blocks attached ahead of the end are cut off at the last close, unless
 //! `fallocate` asked for them. Bytes and words are durable before any of this runs, so committing
-//! is one slot and two fences. Locks: the inode's.
+//! is one slot and a fence. Locks: the inode's.
 
 use crate::Result;
+use crate::edit::Sizing;
 use crate::file::File;
 use crate::inject::{Bug, injected};
 use crate::inode::{
     Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
     LIVE_STORED, LIVE_WRITTEN,
 };
-use crate::layout::{FLAG_KEEP, Identity};
+use crate::layout::{COMMIT, FLAG_KEEP, Identity};
 use crate::map::MapItem;
 use crate::op::Op;
 use crate::volume::Volume;
@@ -41,12 +42,34 @@ impl Volume {
                 op.flush_stores(&file, from, to)?;
             }
             if file.current.flags & LIVE_DIRTY != 0 {
-                op.publish_size(&file.sizing(&file.current))?;
+                let Sizing { inode, generation, commit } = file.sizing(&file.current);
+                op.note(inode.at(COMMIT))?;
+                // PERSIST: bytes and words below the current size were fenced by who moved it; so the
+                // slot, and what was stored through mappings, go in any order. The fence is the end's.
+                let stored = self.store_slot(inode, generation, commit)?;
+                op.pend(stored);
+                let _ = op.fence();
                 self.publish_current(&file, file.current, true, 0)?;
             }
             op.end()?;
         }
         self.region.sync_file().map_err(|_| Errno::IO)
+    }
+
+    /// Whether, by a look, what `fdatasync` promises is so already: nothing but times may be newer than
+    /// the commit line. `false` says nothing.
+    pub(crate) fn is_data_durable(&self, node: Node) -> Result<bool> {
+        let inode = self.inode(node.ino)?;
+        let live = self.live_lines(inode)?;
+        let Some((current, sequence)) = live.current(self.epoch)? else { return Ok(false) };
+        if self.region.needs_sync() || current.flags & (LIVE_STORED | LIVE_DAMAGED) != 0 {
+            return Ok(false);
+        }
+        let lazy = current.flags & LIVE_DIRTY != 0
+            && self.commit_line(inode, node.generation)?.0.size != current.size;
+        Ok(!lazy
+            && self.is_still(inode, node.generation).is_ok()
+            && self.sequence(inode)? == sequence)
     }
 
     /// Whether, by a look, a node has none of these volatile flags; `false` says nothing.

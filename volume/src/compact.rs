@@ -136,6 +136,7 @@ impl Volume {
             return Ok(0);
         }
         op.work()?;
+        let file = op.file(Node { ino: inode.0, generation })?;
         op.settle_tail(&file)?;
         op.move_parts(&file, chunk, &parts, blocks)?;
         op.end()?;

@@ -368,12 +368,19 @@ impl Volume {
             // Before the record goes: if this process dies too, the sweep is still due.
             self.demand_sweep()?;
         }
+        let inodes = remains.locks.iter().filter_map(|&lock| inode_of_lock(lock));
+        let inodes: Vec<_> = inodes.collect();
+        // What is announced only may be another's, and changing.
+        let mut held = inodes.clone();
+        held.retain(|inode| self.owns_lock(owner, *inode));
+        held.iter().try_for_each(|&inode| self.forget_commit(inode))?;
+        self.redo_of_dead(u64::from(index), &held)?;
         self.undo_lane(u64::from(index))?;
         let mut pending = self.region.nothing();
         for &line in remains.notes.iter().filter(|_| !injected(Bug::DeadNotFlushed)) {
             pending = pending.and(self.region.flush(line, LINE));
         }
-        for inode in remains.locks.iter().filter_map(|&lock| inode_of_lock(lock)) {
+        for inode in inodes {
             self.flush_tail(inode)?;
         }
         // PERSIST: survivors will build on what the dead one committed, so it is durable before its

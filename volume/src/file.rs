@@ -113,9 +113,9 @@ impl<'v> Op<'v> {
     pub(crate) fn work_on(&mut self, node: Node) -> Result<File<'v>> {
         let inode = self.volume.inode(node.ino).map_err(|_| Errno::STALE)?;
         self.lock(&[inode])?;
-        let file = self.file(node)?;
+        // What is current may change while work begins (`redo.rs`).
         self.work()?;
-        Ok(file)
+        self.file(node)
     }
 
     /// Zeroes `[from, to)` where written blocks lie, in place; pended. For bytes beyond the end,
@@ -182,5 +182,38 @@ impl Source<'_> {
             }
         }
         Ok(flight)
+    }
+
+    /// As [`Source::stream`], of `places.0` to `places.1`, with the crc32c of the bytes: of few, in one
+    /// buffer or in several.
+    pub(crate) fn stream_summed<'r>(
+        &self,
+        region: &'r Region,
+        places: (u64, u64),
+        length: u64,
+    ) -> Result<(InFlight<'r>, u32)> {
+        let (from, to) = places;
+        if let Self::Caller([only]) = self {
+            let part = only.slice(from as usize, length as usize);
+            return if part.len() as u64 == length {
+                Ok(region.stream_summed(to, &part)?)
+            } else {
+                Err(Errno::FAULT)
+            };
+        }
+        let mut bytes = vec![0; length as usize];
+        if let Self::Caller(parts) = self {
+            let (mut skip, mut done) = (from as usize, 0);
+            for part in *parts {
+                let take = part.len().saturating_sub(skip).min(bytes.len() - done);
+                part.slice(skip, take).read(&mut bytes[done..done + take])?;
+                skip = skip.saturating_sub(part.len());
+                done += take;
+            }
+            if done < bytes.len() {
+                return Err(Errno::FAULT);
+            }
+        }
+        Ok((region.stream(to, &bytes)?, crc32c::crc32c(&bytes)))
     }
 }

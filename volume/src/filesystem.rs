@@ -321,12 +321,15 @@ impl FileSystem for Volume {
         }
     }
 
-    fn sync(&self, desc: Desc, _data_only: bool) -> Result<()> {
+    fn sync(&self, desc: Desc, data_only: bool) -> Result<()> {
         let opened = self.call()?.opened(desc)?;
         if opened.flags.path_only() {
             return Err(Errno::BADF);
         }
         // The size decides which data is reachable, so fdatasync commits it too.
+        if data_only && self.is_data_durable(opened.node) == Ok(true) {
+            return Ok(());
+        }
         self.sync_file(opened.node)
     }
 
@@ -449,11 +452,6 @@ impl FileSystem for Volume {
             replace()?;
             return Ok(self.region.fd());
         }
-        if number == self.shadow_descriptor() {
-            self.volatile_map().vacate_fd()?;
-            replace()?;
-            return Ok(self.shadow_descriptor());
-        }
         if number != self.liveness.descriptor() {
             return Err(Errno::BADF);
         }
@@ -545,7 +543,7 @@ impl FileSystem for Volume {
             std::hint::spin_loop();
         }
         self.set_slot_pid(slot, liveness::own_pid())?;
-        self.separate_region();
+        liveness::separate_region(self.region.fd(), liveness::REGION_WRITERS);
         let live = SlotState { state: SLOT_LIVE, ..embryo };
         if !self.turn_slot(slot, embryo, live)? {
             self.liveness.release(slot)?;

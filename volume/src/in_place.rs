@@ -37,6 +37,7 @@ impl Op<'_> {
         }
         let place = run.block * BLOCK + offset % BLOCK;
         if self.appends_summed(file, offset, length) {
+            volume.live_lines(file.inode)?.set_run(logical, run)?;
             self.append_summed(file, source, from, place, length)?;
             return Ok(true);
         }

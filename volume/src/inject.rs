@@ -78,12 +78,18 @@ pub enum Bug {
     DeadNotFlushed,
     /// Who recovers a dead process does not flush the bytes that its slot sums.
     DeadTailNotFlushed,
+    /// Bytes change in place before the record of the overwrite is durable.
+    ChangeBeforeRedo,
+    /// What an overwrite's record tells of changes while the record counts.
+    RedoNotSettled,
+    /// Recovery does not look at the records of overwrites.
+    RedoForgotten,
 }
 
 impl Bug {
     /// All of them.
     #[cfg(feature = "inject")]
-    pub const ALL: [Bug; 34] = [
+    pub const ALL: [Bug; 37] = [
         Self::SizeBeforeData,
         Self::WordsBeforeBytes,
         Self::WordBeforeNode,
@@ -118,6 +124,9 @@ impl Bug {
         Self::SettledBeforeMap,
         Self::DeadNotFlushed,
         Self::DeadTailNotFlushed,
+        Self::ChangeBeforeRedo,
+        Self::RedoNotSettled,
+        Self::RedoForgotten,
     ];
 }
 

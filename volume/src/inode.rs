@@ -80,12 +80,17 @@ pub(crate) const LIVE_WRITTEN: u64 = 8;
 pub(crate) const LIVE_STORED: u64 = 32;
 /// Volatile flag: the newest commit slot may be a summed one (see `summed.rs`).
 pub(crate) const LIVE_SUMMED: u64 = 64;
+/// Volatile flag: the lane whose number stands from [`LIVE_LANE`] on may hold a record that recovery
+/// would act on (see `redo.rs`).
+pub(crate) const LIVE_REDO: u64 = 256;
+/// Where the flags hold that lane's number: 16 bits.
+pub(crate) const LIVE_LANE: u32 = 16;
 /// Volatile flag: blocks were added to a file that shall lie in whole chunks.
 pub(crate) const LIVE_SCATTERED: u64 = 128;
 /// Volatile flag: identity or commit line was damaged when these lines were initialised.
 pub(crate) const LIVE_DAMAGED: u64 = 16;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
-const LIVE_MASK: u64 = 0xFFFF_FFFF;
+pub(crate) const LIVE_MASK: u64 = 0xFFFF_FFFF;
 
 /// Blocks that are counted anew for each `stat`; more are remembered.
 const COUNTED_MAX: u64 = DIRECT;
@@ -112,6 +117,12 @@ impl Live<'_> {
     #[inline]
     pub(crate) fn swap_lock(&self, free: u64, word: u64) -> Result<bool> {
         Ok(self.0.cas(index(LOCK), free, word)?.is_ok())
+    }
+
+    /// The flags.
+    #[inline]
+    pub(crate) fn flags(&self) -> Result<u64> {
+        Ok(self.0.load(index(FLAGS))?)
     }
 
     #[inline]

@@ -154,14 +154,6 @@ impl Transaction {
         Ok(Some(flight.and(self.append(place, offset, ENTRY_BLOCKS, image)?)))
     }
 
-    /// PERSIST: the entries, which `saved` stands for, are durable before the first change in place.
-    pub(crate) fn seal(&mut self, saved: InFlight<'_>) {
-        self.sealed = true;
-        if !injected(Bug::ChangeBeforeUndo) {
-            let _ = saved.fence();
-        }
-    }
-
     /// Ends the transaction: `changes` are the changes in place.
     pub(crate) fn commit(&mut self, place: (&Volume, u64), changes: InFlight<'_>) -> Result<()> {
         assert!(self.sealed && self.is_open());
@@ -284,8 +276,15 @@ impl<'v> Op<'v> {
 
 impl Volume {
     /// Where a lane's annex begins.
-    fn annex(&self, lane: u64) -> u64 {
+    pub(crate) fn annex(&self, lane: u64) -> u64 {
         self.pool() - (u64::from(self.superblock.lanes) - lane) * self.annex
+    }
+
+    /// Puts a lane right after a crash: its overwrite is done again, its transaction undone. Gives whether
+    /// there was anything to do. `EIO` as [`Volume::undo_lane`].
+    pub(crate) fn settle_lane(&self, lane: u64) -> Result<bool> {
+        let redone = self.redo_lane(lane)?;
+        Ok(self.undo_lane(lane)? > 0 || redone)
     }
 
     /// Undoes the lane's open transaction, if any: recovery after a crash or a death, and roll-back.

@@ -35,13 +35,10 @@ pub const VOLUME_MIN: u64 = 8 * CHUNK;
 /// How many times its size at format a volume can grow to (its chunk records are reserved then).
 pub const GROWTH_FACTOR: u64 = 16;
 
-/// Address space kept for growth at most.
-pub(crate) const RESERVE_MAX: u64 = 16 << 40;
-
 /// "SOLERA" and the two bytes of the format's family.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SOLERA\x00\x01");
 /// Changes when old code must not touch the volume at all.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Features that old code may ignore.
 pub const COMPAT_KNOWN: u32 = 0;
 /// Features without which a volume must not be attached.
@@ -193,7 +190,7 @@ pub const COMMIT_SUMMED: u32 = 2;
 /// Where the flags hold the number of summed bytes.
 pub const SUMMED_SHIFT: u32 = 16;
 /// Most bytes of a tail that is summed.
-pub const SUMMED_MAX: u64 = 1024;
+pub const SUMMED_MAX: u64 = 4096;
 
 /// Offsets inside an inode.
 pub const IDENTITY: u64 = 0;
@@ -214,10 +211,38 @@ pub const VOLATILE: u64 = WORDS + 128;
 /// Bytes of the volatile lines.
 pub const VOLATILE_LENGTH: u64 = 192;
 
-/// A lane: a page, a header line and the entries of one transaction.
+/// A lane: a page, a header line, the entries of one transaction, and the record of an overwrite.
 pub const LANE: u64 = BLOCK;
 /// Entries of a lane.
-pub const LANE_ENTRIES: u64 = LANE / LINE - 1;
+pub const LANE_ENTRIES: u64 = LANE / LINE - 2;
+/// Offset in a lane of its [`Redo`].
+pub const LANE_REDO: u64 = LANE - LINE;
+/// Bytes that the record of an overwrite holds itself.
+pub const REDO_BYTES: usize = 24;
+
+/// What a lane says of an overwrite: new bytes that recovery stores once more (`redo.rs`).
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq, Default,
+)]
+#[repr(C)]
+pub struct Redo {
+    /// crc32c, seeded with the lane's number, of the record with this field 0.
+    pub crc: u32,
+    /// Of the inode's newest commit slot: beside any other the record is void.
+    pub sequence: u32,
+    pub ino: u64,
+    pub generation: u32,
+    /// Bytes.
+    pub length: u32,
+    /// Where they go: offset in the region.
+    pub target: u64,
+    /// crc32c of the bytes.
+    pub sum: u32,
+    pub reserved: u32,
+    /// The bytes, if they are that few; else they lie in the lane's annex.
+    pub bytes: [u8; REDO_BYTES],
+}
+const _: () = assert!(size_of::<Redo>() as u64 == LINE);
 /// Bytes of an undo image in an entry.
 pub const ENTRY_BYTES: usize = 48;
 
@@ -325,7 +350,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 5;
+pub const RUNTIME_VERSION: u64 = 6;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].

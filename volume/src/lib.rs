@@ -73,16 +73,17 @@ mod passes;
 mod prefix;
 mod process;
 mod reached;
-mod reading;
 mod recall;
 mod record_lock;
 mod recovery;
+mod redo;
+#[cfg(test)]
+mod redo_tests;
 mod relink;
 mod rename;
 mod repair;
 #[cfg(test)]
 mod repair_tests;
-mod resume;
 mod rewrite;
 mod runtime;
 mod snapshot;
@@ -101,8 +102,7 @@ mod word;
 mod xattr;
 
 pub use attach::{
-    AttachOptions, attach, attach_permitted, attach_region, detach_dead, detach_dead_telling,
-    format,
+    AttachOptions, attach, attach_region, detach_dead, detach_dead_telling, format, resume,
 };
 pub use error::{ErrorKind, VolumeError};
 pub use extents::{ChunkUse, Extent};
@@ -113,7 +113,6 @@ pub use layout::{BLOCK, CHUNK};
 pub use process::Attached;
 pub use recovery::Recovery;
 pub use repair::{RepairOptions, RepairReport, repair};
-pub use resume::resume;
 pub use snapshot::{SnapshotOptions, SnapshotReport, snapshot};
 pub use superblock::{FormatOptions, format_region};
 pub use volume::Volume;

@@ -49,7 +49,7 @@ pub(crate) struct Op<'v> {
     pub(crate) volume: &'v Volume,
     pub(crate) owner: Owner,
     pub(crate) transaction: Transaction,
-    locks: SmallVec<[u64; 2]>,
+    pub(crate) locks: SmallVec<[u64; 2]>,
     /// Past the gate: the sequence numbers of the locked inodes are odd.
     working: bool,
     notes: u64,
@@ -228,6 +228,12 @@ impl Volume {
             locks: words(RECORD_LOCKS, LOCKS_MAX as u64)?,
             notes: words(RECORD_NOTES, NOTES_MAX)?,
         })
+    }
+
+    /// Whether an operation has an inode's lock.
+    pub(crate) fn owns_lock(&self, owner: Owner, inode: Inode) -> bool {
+        let word = self.volatile_map().shared_load(inode.lock_offset());
+        word.is_ok_and(|word| Owner::of_word(word, self.epoch) == Some(owner))
     }
 
     /// Frees what the dead `owner` holds: the sequence numbers it left odd become even, its locks
@@ -410,7 +416,8 @@ impl<'v> Op<'v> {
         if !self.volume.local.worked.load(Ordering::Relaxed) {
             self.volume.local.worked.store(true, Ordering::Relaxed);
         }
-        self.turn_sequences(1)
+        self.turn_sequences(1)?;
+        self.settle_redos()
     }
 
     /// After a roll-back: the commit lines are what they were before.

@@ -17,7 +17,7 @@ use crate::fullness::Draft;
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::journal::{header_number, header_word, lane_offset};
-use crate::layout::{BLOCK, CHUNK_BLOCKS, LANE};
+use crate::layout::{BLOCK, CHUNK_BLOCKS, LANE, LANE_REDO};
 use crate::mark::{Counts, Depth, Mark, all_threads};
 use crate::reached::Reached;
 use crate::volume::Volume;
@@ -31,7 +31,7 @@ pub struct Recovery {
     pub inodes: u64,
     /// Bytes of metadata that were read on the way.
     pub metadata_bytes: u64,
-    /// Transactions that were undone.
+    /// Calls that were undone, or done to their end.
     pub undone: u64,
     /// Files whose ends were put right.
     pub settled: u64,
@@ -77,7 +77,7 @@ impl Volume {
             lanes = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         }
         for lane in 0..lanes {
-            done.undone += u64::from(self.undo_lane(lane)? > 0);
+            done.undone += u64::from(self.settle_lane(lane)?);
         }
         done.undo = begun.elapsed();
         let rebuilt = self.rebuild_with(&[], all_threads())?;
@@ -118,10 +118,14 @@ impl Volume {
         Ok(settled)
     }
 
-    /// Makes damaged lanes whole again. Only after an orderly end: then nothing in a lane is still wanted.
+    /// Makes damaged lanes whole again, and takes back what they say of overwrites. Only after an orderly
+    /// end: then nothing in a lane is still wanted.
     pub(crate) fn repair_lanes(&self) -> Result<()> {
         for lane in 0..u64::from(self.superblock.lanes) {
             let at = lane_offset(lane);
+            if self.region.load64(at + LANE_REDO)? != 0 {
+                self.void_redo(lane)?;
+            }
             if header_number(lane, self.region.load64(at)?).is_some() {
                 continue;
             }

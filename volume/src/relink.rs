@@ -65,6 +65,7 @@ impl Volume {
         let inodes = [self.inode(from.ino), self.inode(to.ino)];
         let [Ok(from_inode), Ok(to_inode)] = inodes else { return Err(Errno::STALE) };
         op.lock(&[from_inode, to_inode])?;
+        let nodes = (from, to);
         let (from, to) = (op.file(from)?, op.file(to)?);
         let size = from.current.size;
         if from_end > SIZE_MAX || !length.is_multiple_of(BLOCK) && from_end != size {
@@ -80,6 +81,7 @@ impl Volume {
             return op.end();
         }
         op.work()?;
+        let (from, to) = (op.file(nodes.0)?, op.file(nodes.1)?);
         op.settle_tail(&from)?;
         op.settle_tail(&to)?;
         let keeps_rest = !length.is_multiple_of(BLOCK) && to.current.size > to_end;

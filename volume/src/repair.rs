@@ -175,7 +175,7 @@ impl Repair<'_> {
         let volume = self.volume;
         let mut all = true;
         for lane in 0..u64::from(volume.superblock.lanes) {
-            match volume.undo_lane(lane) {
+            match volume.settle_lane(lane) {
                 Err(Errno::IO) => {}
                 undone => {
                     undone?;

@@ -106,6 +106,7 @@ impl Volume {
             return Ok(0);
         }
         op.work()?;
+        let file = op.file(node)?;
         op.settle_tail(&file)?;
         let moved = if aligned {
             op.join(&file, first, &runs[0])?

@@ -22,7 +22,6 @@ use crate::map::Map;
 use crate::op::Op;
 use crate::volume::Volume;
 use crate::{Mode, Result};
-use rustix::io::Errno;
 use vfs::Kind;
 
 /// Offset in a commit slot of the word that holds its sequence and its crc.
@@ -65,19 +64,15 @@ impl Op<'_> {
         length: u64,
     ) -> Result<()> {
         let volume = self.volume;
-        let mut bytes = [0; SUMMED_MAX as usize];
-        let bytes = &mut bytes[..length as usize];
-        // What is summed must be what is stored, whatever others do to the caller's memory.
-        source.read(from, bytes)?;
+        // PERSIST: bytes and slot in any order, by one fence.
+        // CRASH: without the slot the old size stands; a slot whose bytes are not all there is void.
+        let (stored, sum) = source.stream_summed(&volume.region, (from, place), length)?;
+        self.pend(stored);
         let mut next = file.written(file.current.size + length);
         let Sizing { inode, generation, mut commit } = file.sizing(&next);
         commit.flags |= COMMIT_SUMMED | (length as u32) << SUMMED_SHIFT;
-        commit.aux = crc32c::crc32c(bytes);
+        commit.aux = sum;
         self.note(inode.at(COMMIT))?;
-        // PERSIST: bytes and slot in any order, by one fence.
-        // CRASH: without the slot the old size stands; a slot whose bytes are not all there is void.
-        let stored = volume.region.stream(place, bytes)?;
-        self.pend(stored);
         let stored = volume.store_slot(inode, generation, commit)?;
         self.pend(stored);
         let _ = self.fence();
@@ -181,23 +176,5 @@ impl Volume {
             done += end - at;
         }
         Ok(())
-    }
-}
-
-impl Source<'_> {
-    /// Copies bytes from position `from` on. `EFAULT`.
-    fn read(&self, from: u64, to: &mut [u8]) -> Result<()> {
-        let Self::Caller(parts) = self else {
-            to.fill(0);
-            return Ok(());
-        };
-        let (mut skip, mut done) = (from as usize, 0);
-        for part in *parts {
-            let take = part.len().saturating_sub(skip).min(to.len() - done);
-            part.slice(skip, take).read(&mut to[done..done + take])?;
-            skip = skip.saturating_sub(part.len());
-            done += take;
-        }
-        if done == to.len() { Ok(()) } else { Err(Errno::FAULT) }
     }
 }

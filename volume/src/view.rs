@@ -64,7 +64,6 @@ impl View {
         let state = superblock::read_state(&region).map(|(state, _)| state);
         let epoch = state.map_or(1, |state| state.epoch.wrapping_add(u32::from(!in_use)).max(1));
         let volume = Volume::assemble(Parts {
-            volatile: Arc::clone(&region),
             region,
             superblock: found.superblock,
             epoch,
@@ -83,6 +82,6 @@ impl View {
     /// Undoes, in this view, what a crash left open; gives the lanes that are damaged.
     pub(crate) fn undo_lanes(&self) -> Vec<u64> {
         let lanes = 0..u64::from(self.volume.superblock.lanes);
-        lanes.filter(|lane| self.volume.undo_lane(*lane) == Err(Errno::IO)).collect()
+        lanes.filter(|lane| self.volume.settle_lane(*lane) == Err(Errno::IO)).collect()
     }
 }

@@ -1,0 +1,120 @@
+//! Streams that are summed on the way: bytes go around the cache, and their crc32c comes back.
+//!
+//! The caller's memory is read once: what is summed is what is stored, whatever other threads do to
+//! it meanwhile. Long streams are folded in vector registers (as in "Fast CRC Computation for Generic
+//! Polynomials Using PCLMULQDQ", Intel 2009), which costs nothing beside the stores, that wait for
+//! the memory; short ones, and CPUs that cannot do so, go through a private copy.
+//!
+//! Persistence order: as [`Region::stream`]. Locks: none.
+
+use crate::checksum::{append, state_after};
+use crate::copy::{self, LINE};
+use crate::persist::InFlight;
+use crate::region::Region;
+use crate::user::{self, Fault, UserIn};
+use std::panic::Location;
+
+/// Bytes that are folded at a time.
+const FOLDED: usize = 256;
+/// Bytes of a private copy.
+const PIECE: usize = 1024;
+
+/// x to the power of `exponent` modulo the polynomial of crc32c, the highest coefficient in bit 0.
+const fn power(exponent: u32) -> u64 {
+    const POLYNOMIAL: u32 = 0x82F6_3B78;
+    let (mut value, mut left) = (1_u32 << 31, exponent);
+    while left > 0 {
+        value = (value >> 1) ^ (POLYNOMIAL & (value & 1).wrapping_neg());
+        left -= 1;
+    }
+    (value as u64) << 1
+}
+
+/// By what the two words of 128 bits are multiplied to stand 2048 bits further on.
+static POWERS: [u64; 2] = [power(2048 + 32), power(2048 - 32)];
+
+impl Region {
+    /// As [`Region::stream_from`]; gives the crc32c of the bytes besides.
+    #[track_caller]
+    pub fn stream_summed(&self, off: u64, from: &UserIn<'_>) -> Result<(InFlight<'_>, u32), Fault> {
+        let at = Location::caller();
+        user::check(from.start(), from.len())?;
+        self.range(off, from.len() as u64)?;
+        let folds = self.dispatch().folded_sum && self.hook().is_none();
+        let (mut crc, mut done) = (0, 0);
+        while done < from.len() {
+            let (to, rest) = (off + done as u64, from.len() - done);
+            let head = (to.next_multiple_of(LINE) - to) as usize;
+            if folds && head == 0 && rest >= FOLDED {
+                let take = rest - rest % FOLDED;
+                crc = self.stream_folded(to, from.start().wrapping_add(done), take, crc)?;
+                done += take;
+                continue;
+            }
+            let take = if folds && rest >= head + FOLDED { head } else { rest.min(PIECE) };
+            let mut bytes = [0; PIECE];
+            let bytes = &mut bytes[..take];
+            from.slice(done, take).read(bytes)?;
+            // First on their way, then summed: that is done while they go.
+            let stored = self.stream_at(to, bytes.as_ptr(), take, at);
+            let _ = stored.map_err(|_| Fault::Region)?;
+            crc = append(crc, bytes);
+            done += take;
+        }
+        Ok((InFlight::new(self), crc))
+    }
+
+    /// Streams whole lines and goes on from `crc` by them.
+    fn stream_folded(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
+        let to = self.range(off, len as u64)?;
+        let mut sums = [0_u64; FOLDED / 8];
+        sums[0] = u64::from(!crc);
+        // SAFETY: `to` is mapped for `len` bytes, a multiple of what is folded, and a line's start; both
+        // sides are guarded. The CPU has the instructions, and crc32c with them.
+        unsafe {
+            copy::stream_folded(to, from, len, sums.as_mut_ptr().cast(), POWERS.as_ptr())
+                .map_err(user::caller_to_region)?;
+            Ok(!state_after(0, &sums))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summed_stream_stores_what_it_sums() {
+        let source: Vec<u8> = (0..20_000_u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+        let file = Region::anonymous(1 << 16).unwrap();
+        let traced = Region::in_memory(vec![0; 1 << 16], None);
+        for (region, name) in [(&file, "file"), (&traced, "private")] {
+            for length in [1, 24, 63, 64, 255, 256, 257, 512, 1023, 1025, 4095, 4096, 4120, 16_384]
+            {
+                for off in [0_u64, 8, 24, 61, 64, 4096, 4100] {
+                    for skip in [0, 1, 13] {
+                        let bytes = &source[skip..skip + length];
+                        let (stored, crc) = region.stream_summed(off, &UserIn::new(bytes)).unwrap();
+                        let _ = stored.fence();
+                        let what = format!("{name}: {length} at {off} from {skip}");
+                        assert_eq!(crc, crc32c::crc32c(bytes), "{what}");
+                        let mut found = vec![0; length];
+                        region.read(off, &mut found).unwrap();
+                        assert_eq!(found, bytes, "{what}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_fault_says_whose_it_is() {
+        let region = Region::anonymous(1 << 16).unwrap();
+        // SAFETY: an address that is not mapped.
+        let nowhere = unsafe { UserIn::from_raw(std::ptr::without_provenance(64), 4096) };
+        assert_eq!(region.stream_summed(0, &nowhere).unwrap_err(), Fault::Caller);
+        let bytes = vec![1; 4096];
+        let beyond = region.stream_summed((1 << 16) - 64, &UserIn::new(&bytes));
+        assert_eq!(beyond.unwrap_err(), Fault::Region);
+    }
+}

@@ -1,0 +1,231 @@
+//! Overwrites by redo: bytes of one run of blocks change at once, with two fences and nothing allocated.
+//!
+//! Each lane has one *record*, its last line: new bytes, where they go, and the commit slot of the inode
+//! beside which they count. Up to [`REDO_BYTES`] stand in the record itself, more in the lane's annex.
+//!
+//! Persistence order: new bytes and record; fence; the bytes in place; fence. Behind the second fence
+//! nobody needs the record, but nobody takes it back either: recovery would store bytes that are there.
+//! That holds until those bytes change in another way, so whoever is about to change them makes the record
+//! void first:
+//!
+//! - the next record of the lane takes its place: its sums tell what is whole;
+//! - anybody else moves the inode's commit slot on. The live flags name the lane ([`LIVE_REDO`]):
+//!   operations ask when they begin to work ([`Op::settle_redos`]), an overwrite by another lane stores the
+//!   slot with its record ([`needs_slot`]).
+//!
+//! CRASH: before the first fence the record is void, by its sums or by the slot that it wants, and nothing
+//! has changed. From there on recovery stores the new bytes (again). At most one lane has a valid record of
+//! an inode, and lanes can be gone through in any order. Recovery and the attach after an orderly end
+//! leave no record.
+//!
+//! Locks: the inode's.
+
+use crate::Result;
+use crate::inject::{Bug, injected};
+use crate::inode::{
+    Current, Inode, LIVE_DIRTY, LIVE_LANE, LIVE_MASK, LIVE_REDO, LIVE_SUMMED, LIVE_WRITTEN,
+};
+use crate::journal::lane_offset;
+use crate::layout::{
+    ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, Identity, LANE_REDO, LINE, REDO_BYTES, Redo,
+    checksum,
+};
+use crate::op::{Op, inode_of_lock};
+use crate::volume::Volume;
+use pmem::{InFlight, UserIn};
+use rustix::io::Errno;
+use vfs::Kind;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The bits of the live flags that tell of a record.
+pub(crate) const LIVE_RECORD: u64 = LIVE_REDO | 0xFFFF << LIVE_LANE;
+
+/// Offset of a lane's record in the region.
+fn record_offset(lane: u64) -> u64 {
+    lane_offset(lane) + LANE_REDO
+}
+
+impl Redo {
+    fn sealed(mut self, lane: u64) -> Self {
+        self.crc = 0;
+        self.crc = checksum(lane, self.as_bytes());
+        self
+    }
+}
+
+/// The flags of a file that a lane has just overwritten.
+pub(crate) fn recorded(flags: u64, lane: u64) -> u64 {
+    flags & !LIVE_RECORD | LIVE_REDO | lane << LIVE_LANE
+}
+
+/// Whether an overwrite of a file with these live flags by `lane` needs another commit slot beside it: a
+/// record of another lane, or a summed tail, counts beside the newest.
+#[inline]
+pub(crate) fn needs_slot(flags: u64, lane: u64) -> bool {
+    let other = flags & LIVE_REDO != 0 && flags & LIVE_RECORD != recorded(0, lane);
+    (flags & LIVE_SUMMED != 0 || other) && !injected(Bug::RedoNotSettled)
+}
+
+/// What is current as a commit slot says it.
+fn slot_of(current: &Current) -> Commit {
+    let flags = if current.flags & LIVE_WRITTEN == 0 { 0 } else { COMMIT_WRITTEN };
+    Commit { size: current.size, mtime: current.mtime, flags, ..Commit::default() }
+}
+
+impl Volume {
+    /// Stores a slot without a sum that says what is current, which changes to that: in flight. The caller
+    /// names the line in the operation's record first.
+    pub(crate) fn store_current(
+        &self,
+        inode: Inode,
+        generation: u32,
+        current: &mut Current,
+    ) -> Result<InFlight<'_>> {
+        // PERSIST: all bytes below the current size were fenced by who moved it.
+        let flight = self.store_slot(inode, generation, slot_of(current))?;
+        current.flags &= LIVE_MASK & !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
+        Ok(flight)
+    }
+
+    /// Stores the record of an overwrite, and its bytes: in flight; gives their sum besides. `target`: where
+    /// they go.
+    pub(crate) fn store_redo(
+        &self,
+        lane: u64,
+        (inode, generation): (Inode, u32),
+        target: u64,
+        from: &UserIn<'_>,
+    ) -> Result<(InFlight<'_>, u32)> {
+        let length = from.len();
+        let mut record = Redo { length: length as u32, target, ..Redo::default() };
+        let mut flight = self.region.nothing();
+        if length > REDO_BYTES {
+            let (saved, sum) = self.region.stream_summed(self.annex(lane), from)?;
+            flight = saved;
+            record.sum = sum;
+        } else {
+            from.read(&mut record.bytes)?;
+            record.sum = crc32c::crc32c(&record.bytes[..length]);
+        }
+        let (commit, _) = self.commit_line(inode, generation)?;
+        let record = Redo { sequence: commit.sequence, ino: inode.0, generation, ..record };
+        let line: [u8; LINE as usize] = zerocopy::transmute!(record.sealed(lane));
+        Ok((flight.and(self.region.write_line(record_offset(lane), &line)?), record.sum))
+    }
+
+    /// Whether the pages of a range can be had, by a look at each.
+    #[inline]
+    pub(crate) fn is_reachable(&self, offset: u64, length: u64) -> bool {
+        let first = offset / 8 * 8;
+        let pages = (first + BLOCK..offset + length).step_by(BLOCK as usize);
+        let last = (offset + length - 1) / 8 * 8;
+        std::iter::once(first).chain(pages).chain([last]).all(|at| self.region.load64(at).is_ok())
+    }
+
+    /// Stores the bytes of the lane's record where they go: in flight.
+    pub(crate) fn store_recorded(&self, lane: u64) -> Result<InFlight<'_>> {
+        let record = self.redo_record(lane)?.ok_or(Errno::IO)?;
+        let length = record.length as usize;
+        if length <= REDO_BYTES {
+            return Ok(self.region.stream(record.target, &record.bytes[..length])?);
+        }
+        Ok(self.region.copy(self.annex(lane), record.target, u64::from(record.length))?)
+    }
+
+    /// The lane's record, if it is whole.
+    fn redo_record(&self, lane: u64) -> Result<Option<Redo>> {
+        let mut bytes = [0; LINE as usize];
+        self.region.read(record_offset(lane), &mut bytes)?;
+        let Ok(record) = Redo::read_from_bytes(&bytes) else { return Ok(None) };
+        let length = record.length as usize;
+        if record.sealed(lane).crc != record.crc || length == 0 || length > ANNEX as usize {
+            return Ok(None);
+        }
+        let sum = if length <= REDO_BYTES {
+            crc32c::crc32c(&record.bytes[..length])
+        } else if length as u64 <= self.annex {
+            self.region_crc(self.annex(lane), length as u64)?
+        } else {
+            return Ok(None);
+        };
+        Ok((sum == record.sum).then_some(record))
+    }
+
+    /// The inode beside whose newest slot a record counts, if it does.
+    fn inode_of_record(&self, record: &Redo) -> Option<Inode> {
+        let inode = self.inode(record.ino).ok()?;
+        let identity: Identity = self.identity(inode).ok()?;
+        let same = identity.generation == record.generation && identity.kind() == Some(Kind::File);
+        let (commit, _) = self.commit_line(inode, identity.generation).ok()?;
+        (same && commit.sequence == record.sequence).then_some(inode)
+    }
+
+    /// After a crash: what a lane's record says is done once more, and the record is void.
+    pub(crate) fn redo_lane(&self, lane: u64) -> Result<bool> {
+        self.redo_if(lane, |_| true)
+    }
+
+    /// After a death: as [`Volume::redo_lane`], if it is of one of these inodes, whose locks the dead one
+    /// holds. All others are as their records say, and may be changing.
+    pub(crate) fn redo_of_dead(&self, lane: u64, inodes: &[Inode]) -> Result<bool> {
+        self.redo_if(lane, |inode| inodes.contains(&inode))
+    }
+
+    fn redo_if(&self, lane: u64, is_wanted: impl Fn(Inode) -> bool) -> Result<bool> {
+        let mut empty = [0; LINE as usize];
+        self.region.read(record_offset(lane), &mut empty)?;
+        if empty == [0; LINE as usize] {
+            return Ok(false);
+        }
+        let mut done = false;
+        if let Some(record) = self.redo_record(lane)?
+            && let Some(inode) = self.inode_of_record(&record)
+            && is_wanted(inode)
+            && !injected(Bug::RedoForgotten)
+        {
+            // PERSIST: the bytes are there before the record is void. CRASH: it is done again.
+            let _ = self.store_recorded(lane)?.fence();
+            done = true;
+        }
+        self.void_redo(lane)?;
+        Ok(done)
+    }
+
+    /// Makes a lane's record void; durable on return.
+    pub(crate) fn void_redo(&self, lane: u64) -> Result<()> {
+        let _ = self.region.write_line(record_offset(lane), &[0; LINE as usize])?.fence();
+        Ok(())
+    }
+}
+
+impl Op<'_> {
+    /// Makes records of the locked inodes void that are other lanes' or this one's: what they tell of may
+    /// change from here on.
+    pub(crate) fn settle_redos(&mut self) -> Result<()> {
+        for index in 0..self.locks.len() {
+            if let Some(inode) = inode_of_lock(self.locks[index])
+                && self.volume.live_lines(inode)?.flags()? & LIVE_REDO != 0
+            {
+                self.settle_redo(inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn settle_redo(&mut self, inode: Inode) -> Result<()> {
+        let volume = self.volume;
+        if injected(Bug::RedoNotSettled) {
+            return Ok(());
+        }
+        // What is damaged is found by who looks at it.
+        let Ok(identity) = volume.identity(inode) else { return Ok(()) };
+        let Ok(mut current) = volume.current(inode) else { return Ok(()) };
+        self.note(inode.at(COMMIT))?;
+        let stored = volume.store_current(inode, identity.generation, &mut current)?;
+        self.pend(stored);
+        // PERSIST: the slot before anything changes that the record tells of.
+        let _ = self.fence();
+        volume.set_current(inode, &current)
+    }
+}
