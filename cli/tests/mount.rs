@@ -141,7 +141,8 @@ fn a_full_volume_says_so_and_can_be_emptied() {
     let made = (0..).find_map(|at| fs::write(mounted.path(&format!("f{at}")), b"x").err());
     assert_eq!(made.unwrap().raw_os_error(), Some(libc::ENOSPC));
     fs::remove_file(&path).unwrap();
-    // The kernel tells of a close when it has returned: the space is free a moment later.
+    // The kernel tells of a close when it has returned, and the server waits for that; a child of another
+    // test may have the file a moment longer.
     wait_until("room again", || fs::write(mounted.path("again"), vec![1; 4 << 20]).is_ok());
     mounted.end();
 }

@@ -6,6 +6,7 @@ use crate::abi::{
     self, AttrOut, GETATTR_HANDLE, GetAttrIn, GetXattrIn, SetAttrIn, SetXattrIn, StatfsOut, Statx,
     StatxIn, StatxOut, StatxTime, set,
 };
+use crate::nodes::PATIENCE_TO_TELL;
 use crate::request::{Answer, Request};
 use crate::session::Session;
 
@@ -137,7 +138,7 @@ impl Session {
 
     pub fn stat_fs(&self, answer: &mut Answer) -> Result<()> {
         // What is held for a moment only is not in use.
-        self.nodes.settle(&*self.fs);
+        self.nodes.settle(&*self.fs, PATIENCE_TO_TELL);
         let found = self.fs.stat_fs()?;
         answer.put(&StatfsOut {
             blocks: found.blocks,

@@ -13,6 +13,7 @@ use crate::abi::{
 };
 use crate::attrs::to_kernel;
 use crate::files::{self, handle_of};
+use crate::nodes::PATIENCE_FOR_SPACE;
 use crate::request::{Answer, Request};
 use crate::session::Session;
 
@@ -98,7 +99,7 @@ impl Session {
     pub fn with_room<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
         match call() {
             Err(Errno::NOSPC | Errno::NFILE) => {
-                self.nodes.settle(&*self.fs);
+                self.nodes.settle(&*self.fs, PATIENCE_FOR_SPACE);
                 call()
             }
             result => result,

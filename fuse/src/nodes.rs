@@ -24,8 +24,10 @@ const SHARDS: usize = 16;
 /// How long what was looked up is held, and how many of those at most.
 const RECENT_TIME: Duration = Duration::from_millis(50);
 const RECENT_MAX: usize = 64;
-/// How long the kernel may take to say what it has forgotten; it may never do so of what is in use.
-const SETTLE_TRIES: u32 = 200;
+/// How long who lacks space waits for the kernel to forget, and who asks how much there is.
+pub const PATIENCE_FOR_SPACE: Duration = Duration::from_secs(3);
+pub const PATIENCE_TO_TELL: Duration = Duration::from_millis(200);
+/// How often is looked whether the kernel has forgotten something.
 const SETTLE_STEP: Duration = Duration::from_millis(1);
 
 struct Known {
@@ -41,6 +43,8 @@ pub struct Nodes {
     recent: Mutex<VecDeque<(Instant, Desc)>>,
     /// Nodes without a name that are held until the kernel forgets them.
     held: AtomicUsize,
+    /// How many of those a wait found in use: no other wait is for them.
+    in_use: AtomicUsize,
 }
 
 /// A lock whose holder panicked guards a map that is whole all the same.
@@ -52,7 +56,13 @@ impl Nodes {
     /// Knows the root alone.
     pub fn new(root: Node) -> Self {
         let shards = std::array::from_fn(|_| Mutex::new(HashMap::new()));
-        Self { root, shards, recent: Mutex::new(VecDeque::new()), held: AtomicUsize::new(0) }
+        Self {
+            root,
+            shards,
+            recent: Mutex::new(VecDeque::new()),
+            held: AtomicUsize::new(0),
+            in_use: AtomicUsize::new(0),
+        }
     }
 
     fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Known>> {
@@ -105,18 +115,27 @@ impl Nodes {
     }
 
     /// Ends all holds that the kernel does not need: those of a moment, and those that it is about to
-    /// forget, which takes it a moment. For who lacks space.
-    pub fn settle(&self, fs: &dyn FileSystem) {
+    /// forget, which takes it a moment: of a `close` it tells after it has returned. For who lacks space.
+    /// What is not forgotten within `patience` is in use.
+    pub fn settle(&self, fs: &dyn FileSystem, patience: Duration) {
         self.drop_recent(fs, true);
-        for _ in 0..SETTLE_TRIES {
+        let begun = Instant::now();
+        let mut calm = false;
+        loop {
             let held = self.held.load(Ordering::Acquire);
-            if held > 0 {
-                std::thread::sleep(SETTLE_STEP);
-            }
-            // Once more after the last: its handle may be released by another thread just now.
-            if self.held.load(Ordering::Acquire) == 0 && held == 0 {
+            let in_use = self.in_use.fetch_min(held, Ordering::AcqRel).min(held);
+            // Twice: a handle may be released by another thread just now.
+            if held == in_use && (calm || held == 0 && begun.elapsed() < SETTLE_STEP) {
                 return;
             }
+            calm = held == in_use;
+            if begun.elapsed() > patience {
+                if patience == PATIENCE_FOR_SPACE {
+                    self.in_use.store(held, Ordering::Release);
+                }
+                return;
+            }
+            std::thread::sleep(SETTLE_STEP);
         }
     }
 

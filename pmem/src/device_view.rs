@@ -136,12 +136,21 @@ impl Region {
     /// A private, copy-on-write view of a file: what is stored here never reaches the file. For the
     /// crash explorer, which continues one image in many ways.
     pub fn private_view(file: OwnedFd) -> Result<Region, OpenError> {
-        let name = Path::new("(private view)");
+        Self::view(file, None)
+    }
+
+    /// The same of a file that may only be read, by whoever attaches it so.
+    pub fn reading(file: OwnedFd, path: &Path) -> Result<Region, OpenError> {
+        Self::view(file, Some(path))
+    }
+
+    fn view(file: OwnedFd, path: Option<&Path>) -> Result<Region, OpenError> {
+        let name = path.unwrap_or(Path::new("(private view)"));
         let device = rustix::fs::fstat(&file)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
         if device {
             let source = source::probe(name, file, &OpenOptions::default())?;
-            return Region::copying_view(name, source);
+            return Region::copying_view(path, name, source);
         }
         let len = rustix::fs::fstat(&file)
             .map_err(|errno| OpenError::new(name, errno, errno.to_string(), "open it for reading"))?
@@ -157,13 +166,17 @@ impl Region {
             align: PAGE as usize,
             unit: PAGE,
         };
-        Region::map(None, name, source, &OpenOptions { write: true, ..OpenOptions::default() })
+        Region::map(path, name, source, &OpenOptions { write: true, ..OpenOptions::default() })
     }
 
     /// A private view of what cannot be mapped privately: pieces are copied when they are stored to.
-    pub(crate) fn copying_view(name: &Path, source: Source) -> Result<Region, OpenError> {
+    pub(crate) fn copying_view(
+        path: Option<&Path>,
+        name: &Path,
+        source: Source,
+    ) -> Result<Region, OpenError> {
         let piece = source.align;
-        let mut region = Region::map(None, name, source, &OpenOptions::default())?;
+        let mut region = Region::map(path, name, source, &OpenOptions::default())?;
         add(region.base(), (region.len() as usize).next_multiple_of(piece), piece).map_err(
             |errno| {
                 let found = format!("a view of it gave: {errno}");
@@ -192,7 +205,7 @@ mod tests {
         let view = || {
             let fd = crate::source::open_path(name, false).unwrap();
             let source = probe(name, fd, &OpenOptions::default()).unwrap();
-            Region::copying_view(name, source).unwrap()
+            Region::copying_view(None, name, source).unwrap()
         };
         let read = |region: &Region, at| {
             let mut bytes = [0; 6];

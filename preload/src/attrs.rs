@@ -252,12 +252,13 @@ fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result
         return Err(Errno::RANGE);
     }
     let cred = process.cred();
-    let hidden = if want == READ { Errno::NODATA } else { Errno::PERM };
+    let hidden = if want == READ { Errno::NODATA } else { process.user().denied(Errno::PERM) };
     if name.starts_with(b"user.") {
         if !matches!(attr.kind, Kind::File | Kind::Directory) {
             return Err(hidden);
         }
-        return cred.check(attr, want);
+        let denied = |errno| if want == READ { errno } else { process.user().denied(errno) };
+        return cred.check(attr, want).map_err(denied);
     }
     if name.starts_with(b"trusted.") {
         return if cred.privileged() { Ok(()) } else { Err(hidden) };

@@ -233,8 +233,10 @@ fn attach(path: &[u8]) -> Result<Process, String> {
             RESUMED.store(true, Ordering::Relaxed);
             volume
         }
-        None => volume::attach(&path, &AttachOptions { mode, ..AttachOptions::default() })
-            .map_err(|error| error.to_string())?,
+        None => {
+            volume::attach_permitted(&path, &AttachOptions { mode, ..AttachOptions::default() })
+                .map_err(|error| error.to_string())?
+        }
     };
     let mount = mounted::device(path.as_os_str().as_bytes(), &prefix);
     let anchor = volume.anchor().ok_or("the volume has no anchor directory")?;

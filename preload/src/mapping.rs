@@ -300,8 +300,23 @@ pub fn place(
             };
         }
         map.note(from, from + len, false);
+        if piece.region_offset.is_some() && !process.fs.region_descriptor().1 {
+            copy_tail(process, map, piece)?;
+        }
     }
     Ok(())
+}
+
+/// Where a volume is only read, what lies behind a file's end in its last page cannot be made zeros there:
+/// the page is copied.
+fn copy_tail(process: &Process, map: &mut Mapping, piece: &Piece) -> Result<(), Errno> {
+    let size = process.fs.attr(map.node)?.size;
+    let tail = size - size % PAGE as u64;
+    if tail == size || !(piece.file_offset..piece.file_offset + piece.length).contains(&tail) {
+        return Ok(());
+    }
+    let from = map.start + (tail - map.offset) as usize;
+    copy_in(process, map, from, from + PAGE)
 }
 
 /// A place of address space, for one thing at a time: structure lock held.

@@ -4,8 +4,8 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
 
-use vfs::cred::Cred;
-use vfs::{Attr, Errno, Nanos};
+use vfs::cred::{Cred, WRITE};
+use vfs::{Attr, Errno, Kind, Nanos};
 
 use crate::entry::{Served, Stop, interpose};
 use crate::paths::{self, Target};
@@ -231,6 +231,11 @@ fn may(
         Asked::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
     };
     let mode = u32::try_from(mode).ok().filter(|mode| mode & !7 == 0).ok_or(Errno::INVAL)?;
+    let inert =
+        matches!(attr.kind, Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice);
+    if mode & WRITE != 0 && !inert && !process.fs.region_descriptor().1 {
+        return Err(Stop::Errno(Errno::ROFS));
+    }
     if flags & libc::AT_EACCESS != 0 {
         process.cred().check(&attr, mode)?;
     } else {

@@ -119,7 +119,7 @@ impl<'a> User<'a> {
         if open_flags.writes() || open_flags.has(libc::O_TRUNC) {
             want |= WRITE;
         }
-        self.cred().check(attr, want)?;
+        self.check(attr, want)?;
         if open_flags.has(libc::O_NOATIME) && !self.cred().owns(attr) {
             return Err(Errno::PERM);
         }
@@ -143,7 +143,7 @@ impl<'a> User<'a> {
         if !OpenFlags(flags).writes() {
             return Err(Errno::INVAL);
         }
-        self.cred().check(&dir, WRITE | EXECUTE)?;
+        self.check(&dir, WRITE | EXECUTE)?;
         let new = self.new_node(dir.node, Kind::File, mode)?;
         self.fs().create_temporary(dir.node, &new, OpenFlags(flags))
     }
@@ -157,7 +157,7 @@ impl<'a> User<'a> {
             return Err(Errno::NOENT);
         }
         if matches!(kind, Kind::CharDevice | Kind::BlockDevice) && !self.cred().privileged() {
-            return Err(Errno::PERM);
+            return Err(self.denied(Errno::PERM));
         }
         let name = self.new_name(found)?;
         let new = NewNode { rdev, ..self.new_node(found.dir, kind, mode)? };
@@ -201,10 +201,10 @@ impl<'a> User<'a> {
         let Last::Name(name) = found.last else {
             return Err(Errno::ISDIR);
         };
-        let attr = found.existing()?;
+        let attr = found.existing().map_err(|errno| self.denied(errno))?;
         self.may_delete(found.dir, &attr)?;
         if attr.kind == Kind::Directory {
-            return Err(Errno::ISDIR);
+            return Err(self.denied(Errno::ISDIR));
         }
         self.fs().unlink(found.dir, name.as_bytes())
     }
@@ -219,10 +219,10 @@ impl<'a> User<'a> {
                 return Err(if root { Errno::BUSY } else { Errno::INVAL });
             }
         };
-        let attr = found.attr.ok_or(Errno::NOENT)?;
+        let attr = found.attr.ok_or_else(|| self.denied(Errno::NOENT))?;
         self.may_delete(found.dir, &attr)?;
         if attr.kind != Kind::Directory {
-            return Err(Errno::NOTDIR);
+            return Err(self.denied(Errno::NOTDIR));
         }
         self.fs().remove_dir(found.dir, name.as_bytes())
     }
@@ -232,7 +232,7 @@ impl<'a> User<'a> {
         let (Last::Name(from_name), Last::Name(to_name)) = (from.last, to.last) else {
             return Err(Errno::BUSY);
         };
-        let moved = from.existing()?;
+        let moved = from.existing().map_err(|errno| self.denied(errno))?;
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
         if flags & libc::RENAME_NOREPLACE != 0 && to.attr.is_some() {
             return Err(if exchange { Errno::INVAL } else { Errno::EXIST });
@@ -248,7 +248,7 @@ impl<'a> User<'a> {
         }
         // A directory that changes its parent gets its `..` rewritten.
         if moved.kind == Kind::Directory && from.dir != to.dir {
-            self.cred().check(&moved, WRITE)?;
+            self.check(&moved, WRITE)?;
         }
         let (from_name, to_name) = (from_name.as_bytes(), to_name.as_bytes());
         self.fs().rename(from.dir, from_name, to.dir, to_name, RenameFlags(flags))
@@ -258,7 +258,7 @@ impl<'a> User<'a> {
     pub fn change_mode(&self, node: Node, mode: u32) -> Result<()> {
         let attr = self.fs().attr(node)?;
         if !self.cred().owns(&attr) {
-            return Err(Errno::PERM);
+            return Err(self.denied(Errno::PERM));
         }
         let mut mode = mode & 0o7777;
         if !self.cred().privileged() && !self.cred().in_group(attr.gid) {
@@ -275,7 +275,7 @@ impl<'a> User<'a> {
             let keeps = uid.is_none_or(|uid| uid == attr.uid);
             let group = gid.is_none_or(|gid| gid == attr.gid || self.cred().in_group(gid));
             if self.cred().uid != attr.uid || !keeps || !group {
-                return Err(Errno::PERM);
+                return Err(self.denied(Errno::PERM));
             }
         }
         let mut mode = None;
@@ -292,9 +292,9 @@ impl<'a> User<'a> {
         let attr = self.fs().attr(node)?;
         if !self.cred().owns(&attr) {
             if !now {
-                return Err(Errno::PERM);
+                return Err(self.denied(Errno::PERM));
             }
-            self.cred().check(&attr, WRITE)?;
+            self.check(&attr, WRITE)?;
         }
         self.fs().set_attr(node, change)
     }
@@ -306,7 +306,7 @@ impl<'a> User<'a> {
             Kind::File => {}
             _ => return Err(Errno::INVAL),
         }
-        self.cred().check(attr, WRITE)?;
+        self.check(attr, WRITE)?;
         if self.fs().is_executed(attr.node)? {
             return Err(Errno::TXTBSY);
         }
@@ -322,13 +322,28 @@ impl<'a> User<'a> {
         Ok(name)
     }
 
+    /// As [`Cred::check`]; where nothing can be changed, that is what stands in the way of a change.
+    #[inline]
+    fn check(&self, attr: &Attr, want: u32) -> Result<()> {
+        let denied = |errno| if want & WRITE == 0 { errno } else { self.denied(errno) };
+        self.cred().check(attr, want).map_err(denied)
+    }
+
+    /// The error of a change that is refused: the kernel looks first whether anything can be changed at
+    /// all.
+    #[cold]
+    pub fn denied(&self, errno: Errno) -> Errno {
+        let read_only = self.fs().stat_fs().is_ok_and(|stat| stat.read_only);
+        if read_only { Errno::ROFS } else { errno }
+    }
+
     /// Whether names may be made in a directory. Whoever permission bits do not bind need not read
     /// them: the walk has found that it is a directory.
     fn may_add(&self, dir: Node) -> Result<()> {
         if self.cred().privileged() {
             return Ok(());
         }
-        self.cred().check(&self.fs().attr(dir)?, WRITE | EXECUTE)
+        self.check(&self.fs().attr(dir)?, WRITE | EXECUTE)
     }
 
     /// Whether a name of `victim` may be taken from a directory; as above.
@@ -336,7 +351,8 @@ impl<'a> User<'a> {
         if self.cred().privileged() {
             return Ok(());
         }
-        self.cred().check_delete(&self.fs().attr(dir)?, victim)
+        let denied = |errno| self.denied(errno);
+        self.cred().check_delete(&self.fs().attr(dir)?, victim).map_err(denied)
     }
 
     /// Owner, group and mode of a new node: a set-group directory passes its group on, and a new

@@ -19,19 +19,20 @@ use crate::error::{ErrorKind, VolumeError};
 use crate::inject::{Bug, injected};
 use crate::layout::{
     GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED,
-    HEADER_SIZE, OP_RECORD, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
+    HEADER_SIZE, OP_RECORD, RESERVE_MAX, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR,
+    Superblock,
 };
 use crate::liveness::{
-    self, AttachGuard, Liveness, REGION_READERS, REGION_WRITERS, leave_region, region_held,
-    share_region, stays_read,
+    self, AttachGuard, Liveness, Openness, REGION_READERS, REGION_WRITERS, leave_region,
+    region_held, share_region, stays_read,
 };
 use crate::process::{SLOT_LIVE, SlotState};
+use crate::reading;
 use crate::recovery::Recovery;
 use crate::runtime::Runtime;
 use crate::superblock::{self, FormatOptions, format_region};
 use crate::volume::{Parts, Volume};
 use pmem::{Class, Hook, OpenOptions, Region};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -39,10 +40,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Address space kept for growth at most.
-const RESERVE_MAX: u64 = 16 << 40;
 /// How often an anchor directory that vanishes while it is being opened is tried again.
-const TRIES: u32 = 8;
+pub(crate) const TRIES: u32 = 8;
 
 /// How a volume is to be attached.
 #[derive(Clone, Default)]
@@ -152,6 +151,16 @@ pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, Volum
     attach_for(path, options, Purpose::Use)
 }
 
+/// Attaches the volume at `path` as far as that is permitted: who may not write it reads it.
+pub fn attach_permitted(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
+    attach(path, options).or_else(|error| match error.errno() {
+        errno if no_permission(errno) && !options.read_only => {
+            attach(path, &AttachOptions { read_only: true, ..options.clone() })
+        }
+        _ => Err(error),
+    })
+}
+
 /// Attaches the volume read-only, for a check: its region may have lost its end.
 pub(crate) fn attach_to_check(path: &Path) -> Result<Arc<Volume>, VolumeError> {
     let options = AttachOptions { read_only: true, ..AttachOptions::default() };
@@ -188,7 +197,7 @@ fn attach_for(
             Region::open(path, &open)
         }
         Err(error) if options.read_only && no_permission(error.errno()) => {
-            return attach_private(path, options);
+            return reading::attach(path, options);
         }
         result => result,
     };
@@ -210,7 +219,8 @@ fn attach_for(
     let directory = liveness::anchor_path(region.fd(), path, &first_look.superblock.uuid())
         .map_err(|errno| system("its kind", errno))?;
     for _ in 0..TRIES {
-        let liveness = Liveness::open("attach", path, &directory, region.fd())?;
+        let liveness =
+            Liveness::open("attach", path, &directory, Openness::of_region(region.fd()))?;
         let guard = match liveness.lock_attach() {
             Ok(guard) => guard,
             Err(Errno::STALE) => continue,
@@ -245,7 +255,7 @@ fn no_permission(errno: Errno) -> bool {
 }
 
 /// The path without symlinks, as the kernel sees it; all who attach must agree on the anchor.
-fn real_path(fd: RawFd, path: &Path) -> PathBuf {
+pub(crate) fn real_path(fd: RawFd, path: &Path) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new());
     if let Ok(found) = link {
@@ -259,28 +269,6 @@ fn real_path(fd: RawFd, path: &Path) -> PathBuf {
     }
     let cwd = rustix::process::getcwd(Vec::new()).map(std::ffi::CString::into_bytes);
     PathBuf::from(std::ffi::OsString::from_vec(cwd.unwrap_or_default())).join(path)
-}
-
-/// A read-only attachment without permission to write: a private view of a clean volume that nobody
-/// has attached for writing, and nobody will while it lives.
-fn attach_private(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
-    let system = |what: &str, errno| VolumeError::system("attach", path, what, errno);
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let fd = rustix::fs::open(path, flags, rustix::fs::Mode::empty())
-        .map_err(|errno| system("opening it for reading", errno))?;
-    let region =
-        Region::private_view(fd).map_err(|error| VolumeError::region("attach", path, &error))?;
-    share_region(region.fd(), REGION_READERS).map_err(|errno| system("locking it", errno))?;
-    if region_held(region.fd(), REGION_WRITERS).map_err(|errno| system("its locks", errno))? {
-        let found = "it is attached by others, and reading beside them needs write permission";
-        let advice = "wait until they have detached, or get write permission";
-        return Err(
-            VolumeError::new(ErrorKind::InUse, "attach", path, found, advice).with(Errno::ACCESS)
-        );
-    }
-    let found = superblock::read(&region, path, "attach")?;
-    let attempt = Attempt { path, options, read_only: true, purpose: Purpose::Use };
-    attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
 /// One call of attach.
@@ -322,13 +310,7 @@ impl Attempt<'_> {
             let directory = liveness.directory().unwrap_or(self.path).to_owned();
             return Err(liveness::gone("attach", self.path, &directory));
         }
-        let read = || stays_read(region.fd()).map_err(|errno| self.system("its locks", errno));
-        if others.is_none() && read()? {
-            let found = "read-only attachments are reading it as it lies";
-            return Err(self.fail(ErrorKind::InUse, found, "wait until they have detached"));
-        }
-        share_region(region.fd(), REGION_WRITERS)
-            .map_err(|errno| self.system("locking it", errno))?;
+        self.share(region, others.is_none())?;
         let joins = others.is_some() || left_in_flight(region, &found.superblock, &liveness);
         if joins && self.purpose == Purpose::Repair {
             let advice = "end the programs that use it (`solera detach` lists them)";
@@ -338,6 +320,25 @@ impl Attempt<'_> {
         } else {
             self.first(Arc::clone(region), &found, liveness)
         }
+    }
+
+    /// Holds the writers' byte of the region. The `first` one waits for readers: he takes his byte, then
+    /// looks at theirs, as they do the other way round, so one of the two sees the other.
+    fn share(&self, region: &Region, first: bool) -> Result<(), VolumeError> {
+        let locks = |errno| self.system("its locks", errno);
+        for _ in 0..TRIES {
+            if first && stays_read(region.fd()).map_err(locks)? {
+                break;
+            }
+            share_region(region.fd(), REGION_WRITERS)
+                .map_err(|errno| self.system("locking it", errno))?;
+            if !first || !region_held(region.fd(), REGION_READERS).map_err(locks)? {
+                return Ok(());
+            }
+            leave_region(region.fd(), REGION_WRITERS).map_err(locks)?;
+        }
+        let found = "somebody who may not write is reading it as it lies";
+        Err(self.fail(ErrorKind::InUse, found, "wait until he has detached"))
     }
 
     fn first(
@@ -361,6 +362,7 @@ impl Attempt<'_> {
             u32::from_le_bytes(bytes) | 1 << 30
         };
         let volume = Volume::assemble(Parts {
+            volatile: Arc::clone(&region),
             region,
             superblock: found.superblock,
             epoch,
@@ -411,6 +413,7 @@ impl Attempt<'_> {
         let (state, _) = state.map_err(|errno| self.system("its state", errno))?;
         let epoch = state.epoch;
         let parts = Parts {
+            volatile: Arc::clone(&region),
             region,
             superblock,
             epoch,
@@ -460,7 +463,7 @@ fn left_in_flight(region: &Arc<Region>, superblock: &Superblock, liveness: &Live
 impl Volume {
     /// Clears what is not tagged by epoch, and says for which epoch and build the runtime is. The
     /// counters of the free map stay: they are saved with it.
-    fn clear_runtime(&self) -> Result<(), Errno> {
+    pub(crate) fn clear_runtime(&self) -> Result<(), Errno> {
         let (map, base) = self.rt.place();
         map.shared_zero(base, HEADER_FREE)?;
         map.shared_zero(base + self.rt.layout.ops, self.rt.layout.op_count * OP_RECORD)?;
@@ -470,7 +473,7 @@ impl Volume {
     }
 
     /// Takes a process slot.
-    fn enter(&self) -> Result<(), Errno> {
+    pub(crate) fn enter(&self) -> Result<(), Errno> {
         self.set_leaving();
         let (slot, generation) = self.take_process_slot()?;
         self.set_slot(slot, generation);
@@ -493,7 +496,7 @@ impl Volume {
         if !here || self.rt.load(HEADER_EPOCH)? != u64::from(self.epoch) {
             return Err(Errno::STALE);
         }
-        liveness::separate_region(self.region.fd(), REGION_WRITERS);
+        self.separate_region();
         self.share_epoch()?;
         self.enter()?;
         self.set_attached();
@@ -555,10 +558,11 @@ impl Volume {
         self.liveness.is_anchor_locked(0, 0)
     }
 
-    /// Descriptors of this process that belong to the attachment (-1: none): nobody else may close
+    /// Descriptors of this process that belong to the attachment: nobody else may close
     /// them.
-    pub fn internal_descriptors(&self) -> [RawFd; 2] {
-        [self.region.fd(), self.liveness.descriptor()]
+    pub fn internal_descriptors(&self) -> Vec<RawFd> {
+        let own = [self.region.fd(), self.liveness.descriptor(), self.shadow_descriptor()];
+        own.into_iter().filter(|&fd| fd >= 0).collect()
     }
 
     /// Detaches: drops every hold of this process. The last one to leave saves the free map and
@@ -577,7 +581,9 @@ impl Volume {
         }
         let guard = self.liveness.lock_attach();
         let last = self.liveness.anyone_but(Some(self.slot()))?.is_none();
-        if last && guard.is_ok() {
+        if last && guard.is_ok() && self.is_reader() {
+            self.drop_shadow();
+        } else if last && guard.is_ok() {
             self.bury_the_dead()?;
             self.refresh_size()?;
             // What the dead held may have become an orphan.
@@ -607,7 +613,7 @@ impl Volume {
         self.liveness.release(self.slot())?;
         drop(slots);
         if self.anchor().is_some() {
-            leave_region(self.region.fd(), REGION_WRITERS)?;
+            leave_region(self.region.fd(), self.region_byte())?;
         }
         self.set_slot(u32::MAX, 0);
         Ok(())
@@ -657,144 +663,4 @@ impl Drop for Volume {
         // Whatever stands in the way now, the next one to attach finds this process gone.
         let _ = self.leave();
     }
-}
-
-// ---- across exec --------------------------------------------------------------------------------
-
-impl Volume {
-    /// Makes the attachment survive an exec; gives the token for [`resume`].
-    pub(crate) fn prepare_exec(&self) -> Result<String, Errno> {
-        let path = self.region.path().map(|path| real_path(self.region.fd(), path));
-        let path = path.ok_or(Errno::OPNOTSUPP)?;
-        let path = path.to_str().ok_or(Errno::INVAL)?;
-        self.liveness.survive_exec(self.region.fd(), true)?;
-        Ok(format!(
-            "2:{}:{}:{}:{}:{}:{}:{}:{}:{}:{}:{path}",
-            self.liveness.descriptor(),
-            self.liveness.lent_anchor(),
-            self.region.fd(),
-            self.slot(),
-            self.slot_generation(),
-            self.epoch,
-            self.mode,
-            u8::from(self.read_only),
-            u8::from(self.local.has_locked.load(Ordering::Relaxed)),
-            self.region.class(),
-        ))
-    }
-
-    /// The exec failed: as before.
-    pub(crate) fn undo_exec(&self) {
-        // Setting a flag of an open descriptor cannot fail.
-        let _ = self.liveness.survive_exec(self.region.fd(), false);
-    }
-}
-
-/// A token, taken apart.
-struct Token<'a> {
-    live: RawFd,
-    anchor: RawFd,
-    region: RawFd,
-    slot: u32,
-    generation: u32,
-    epoch: u32,
-    mode: Mode,
-    read_only: bool,
-    has_locked: bool,
-    class: Class,
-    path: &'a Path,
-}
-
-impl<'a> Token<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.splitn(12, ':');
-        if parts.next()? != "2" {
-            return None;
-        }
-        Some(Self {
-            live: parts.next()?.parse().ok()?,
-            anchor: parts.next()?.parse().ok()?,
-            region: parts.next()?.parse().ok()?,
-            slot: parts.next()?.parse().ok()?,
-            generation: parts.next()?.parse().ok()?,
-            epoch: parts.next()?.parse().ok()?,
-            mode: parts.next()?.parse().ok()?,
-            read_only: parts.next()? == "1",
-            has_locked: parts.next()? == "1",
-            class: parts.next()?.parse().ok()?,
-            path: Path::new(parts.next()?),
-        })
-    }
-}
-
-/// The region's descriptor of the old image, if it is still there and this volume's.
-fn inherited_region(token: &Token<'_>) -> Option<OwnedFd> {
-    // SAFETY: used for one call that fails if the number is not open.
-    let number = unsafe { BorrowedFd::borrow_raw(u32::try_from(token.region).ok()? as RawFd) };
-    let found = rustix::fs::fstat(number).ok()?;
-    let same = match rustix::fs::stat(token.path) {
-        Ok(stat) => (stat.st_dev, stat.st_ino) == (found.st_dev, found.st_ino),
-        // Nobody but the old image put a region at this number.
-        Err(errno) => errno == Errno::ACCESS && found.st_size > 0,
-    };
-    if !same || rustix::io::fcntl_setfd(number, rustix::io::FdFlags::CLOEXEC).is_err() {
-        return None;
-    }
-    // SAFETY: the old image kept it open for this one, and nothing else knows of it.
-    Some(unsafe { OwnedFd::from_raw_fd(token.region) })
-}
-
-/// Takes over, in a new program image, the attachment that the old one prepared with
-/// `exec_prepare`: same slot, same descriptions, same locks.
-pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
-    let stale = |path: &Path, found: &str| {
-        let advice = "start the program anew with `solera run`";
-        VolumeError::new(ErrorKind::Invalid, "take over", path, found, advice)
-    };
-    let Some(token) = Token::parse(token) else {
-        return Err(stale(Path::new("an attachment"), "the token is not one"));
-    };
-    let path = token.path;
-    let system = |what: &str, errno| VolumeError::system("take over", path, what, errno);
-    let reserve = rustix::fs::stat(path)
-        .map_or(0, |stat| (stat.st_size as u64).saturating_mul(GROWTH_FACTOR - 1).min(RESERVE_MAX));
-    let class = Some(token.class);
-    let open = OpenOptions { write: true, force_class: class, reserve, ..OpenOptions::default() };
-    let region = match inherited_region(&token) {
-        Some(fd) => Region::adopt(fd, path, &open),
-        None => Region::open(path, &open),
-    };
-    let region = region.map_err(|error| VolumeError::region("take over", path, &error))?;
-    let found = superblock::read(&region, path, "take over")?;
-    let directory = liveness::anchor_path(region.fd(), path, &found.superblock.uuid())
-        .map_err(|errno| system("its kind", errno))?;
-    let liveness = Liveness::inherit(token.live, &directory, token.slot)
-        .map_err(|errno| system("the inherited liveness descriptor", errno))?;
-    share_region(region.fd(), REGION_WRITERS).map_err(|errno| system("locking it", errno))?;
-    let volume = Volume::assemble(Parts {
-        region: Arc::new(region),
-        superblock: found.superblock,
-        epoch: token.epoch,
-        mode: token.mode,
-        read_only: token.read_only,
-        liveness,
-    });
-    let word = |at| volume.rt.load(at).map_err(|fault| system("its runtime", fault.into()));
-    if word(HEADER_FORMAT)? != RuntimeLayout::format()
-        || word(HEADER_EPOCH)? != u64::from(token.epoch)
-    {
-        return Err(stale(path, "the volume's runtime is another one by now"));
-    }
-    let mine = SlotState { state: SLOT_LIVE, generation: token.generation };
-    if volume.slot_state(token.slot).map_err(|errno| system("its slot", errno))? != mine {
-        return Err(stale(path, "the slot of the old image was given up"));
-    }
-    volume.set_slot(token.slot, token.generation);
-    volume.local.anchor.store((token.anchor + 1).max(0) as u32, Ordering::Relaxed);
-    volume.local.has_locked.store(token.has_locked, Ordering::Relaxed);
-    // Threads of the old image ended inside their calls.
-    volume.set_leaving();
-    volume.bury_own_operations().map_err(|errno| system("recovering its calls", errno))?;
-    volume.set_attached();
-    Ok(Arc::new(volume))
 }

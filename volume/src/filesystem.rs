@@ -452,6 +452,11 @@ impl FileSystem for Volume {
             replace()?;
             return Ok(self.region.fd());
         }
+        if number == self.shadow_descriptor() {
+            self.volatile_map().vacate_fd()?;
+            replace()?;
+            return Ok(self.shadow_descriptor());
+        }
         if number != self.liveness.descriptor() {
             return Err(Errno::BADF);
         }
@@ -543,7 +548,7 @@ impl FileSystem for Volume {
             std::hint::spin_loop();
         }
         self.set_slot_pid(slot, liveness::own_pid())?;
-        liveness::separate_region(self.region.fd(), liveness::REGION_WRITERS);
+        self.separate_region();
         let live = SlotState { state: SLOT_LIVE, ..embryo };
         if !self.turn_slot(slot, embryo, live)? {
             self.liveness.release(slot)?;

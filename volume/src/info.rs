@@ -9,7 +9,7 @@ use crate::Result;
 use crate::alloc::Space;
 use crate::error::VolumeError;
 use crate::layout::{BLOCK, CHUNK, PROCESS_SLOTS};
-use crate::liveness::{Liveness, anchor_path};
+use crate::liveness::{Liveness, Openness, anchor_path};
 use crate::process::{Attached, SLOT_FREE};
 use crate::view::View;
 use crate::volume::Volume;
@@ -129,7 +129,7 @@ fn who_is_attached(view: &View, path: &Path) -> std::result::Result<Vec<Attached
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (region, uuid) = (view.volume.region.fd(), view.found.superblock.uuid());
     let directory = anchor_path(region, &path, &uuid).map_err(|e| system("its kind", e))?;
-    let liveness = Liveness::open("look at", &path, &directory, region)?;
+    let liveness = Liveness::open("look at", &path, &directory, Openness::of_region(region))?;
     view.volume.attached_by(&liveness).map_err(|errno| system("its process slots", errno))
 }
 

@@ -35,6 +35,9 @@ pub const VOLUME_MIN: u64 = 8 * CHUNK;
 /// How many times its size at format a volume can grow to (its chunk records are reserved then).
 pub const GROWTH_FACTOR: u64 = 16;
 
+/// Address space kept for growth at most.
+pub(crate) const RESERVE_MAX: u64 = 16 << 40;
+
 /// "SOLERA" and the two bytes of the format's family.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SOLERA\x00\x01");
 /// Changes when old code must not touch the volume at all.

@@ -73,6 +73,7 @@ mod passes;
 mod prefix;
 mod process;
 mod reached;
+mod reading;
 mod recall;
 mod record_lock;
 mod recovery;
@@ -84,6 +85,7 @@ mod rename;
 mod repair;
 #[cfg(test)]
 mod repair_tests;
+mod resume;
 mod rewrite;
 mod runtime;
 mod snapshot;
@@ -102,7 +104,8 @@ mod word;
 mod xattr;
 
 pub use attach::{
-    AttachOptions, attach, attach_region, detach_dead, detach_dead_telling, format, resume,
+    AttachOptions, attach, attach_permitted, attach_region, detach_dead, detach_dead_telling,
+    format,
 };
 pub use error::{ErrorKind, VolumeError};
 pub use extents::{ChunkUse, Extent};
@@ -113,6 +116,7 @@ pub use layout::{BLOCK, CHUNK};
 pub use process::Attached;
 pub use recovery::Recovery;
 pub use repair::{RepairOptions, RepairReport, repair};
+pub use resume::resume;
 pub use snapshot::{SnapshotOptions, SnapshotReport, snapshot};
 pub use superblock::{FormatOptions, format_region};
 pub use volume::Volume;

@@ -18,7 +18,7 @@
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::PROCESS_SLOTS;
 use pmem::InternalFd;
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
+use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -175,7 +175,8 @@ pub(crate) fn stays_read(fd: RawFd) -> Result<bool, Errno> {
 pub(crate) fn separate_region(fd: RawFd, at: i64) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(own) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else { return };
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let access = if at == REGION_READERS { OFlags::RDONLY } else { OFlags::RDWR };
+    let flags = access | OFlags::CLOEXEC;
     let name = rustix::path::DecInt::new(fd);
     let Ok(new) = rustix::fs::openat(&own, name, flags, Mode::empty()) else { return };
     if share_region(new.as_raw_fd(), at).is_ok() {
@@ -221,11 +222,33 @@ pub(crate) fn anchor_path(region: RawFd, path: &Path, uuid: &str) -> Result<Path
     Ok(name.into())
 }
 
-/// Makes the directory and the file in it, as open to others as the region is, and opens the file.
-fn open_file(directory: &Path, region: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: the region's descriptor is open as long as the region.
-    let region = fstat(unsafe { std::os::fd::BorrowedFd::borrow_raw(region) })?;
-    let shared = region.st_mode & 0o666;
+/// How open to others the parts of an anchor are to be, and whose.
+#[derive(Clone, Copy)]
+pub(crate) struct Openness {
+    /// Who may read and write (bits of `0o666`).
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl Openness {
+    /// As open as the region.
+    pub(crate) fn of_region(region: RawFd) -> Result<Self, Errno> {
+        // SAFETY: the region's descriptor is open as long as the region.
+        let stat = fstat(unsafe { std::os::fd::BorrowedFd::borrow_raw(region) })?;
+        Ok(Self { mode: stat.st_mode & 0o666, uid: stat.st_uid, gid: stat.st_gid })
+    }
+
+    /// This process's user's alone.
+    pub(crate) fn own() -> Self {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        Self { mode: 0o600, uid: uid.as_raw(), gid: gid.as_raw() }
+    }
+}
+
+/// Makes the directory and the file in it, as open to others as is said, and opens the file.
+fn open_file(directory: &Path, openness: Openness) -> Result<OwnedFd, Errno> {
+    let shared = openness.mode;
     // Who may read and write the region may enter; the owner always.
     let enter = [0o600, 0o060, 0o006].iter().filter(|&&both| shared & both == both);
     let bits = enter.fold(0o700, |bits, both| bits | both | (both & 0o444) >> 2);
@@ -241,14 +264,14 @@ fn open_file(directory: &Path, region: RawFd) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
     match made {
-        Ok(()) => resemble(&open(directory)?, bits, &region)?,
+        Ok(()) => resemble(&open(directory)?, bits, openness)?,
         // The region's mode may have changed since.
-        Err(Errno::EXIST) => catch_up(&open(directory)?, bits, &region)?,
+        Err(Errno::EXIST) => catch_up(&open(directory)?, bits, openness)?,
         Err(errno) => return Err(errno),
     }
     let handing = directory.join(HANDING);
     match rustix::fs::mkdir(&handing, Mode::from_raw_mode(0o700)) {
-        Ok(()) => resemble(&open(&handing)?, 0o755, &region)?,
+        Ok(()) => resemble(&open(&handing)?, 0o755, openness)?,
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
@@ -257,12 +280,12 @@ fn open_file(directory: &Path, region: RawFd) -> Result<OwnedFd, Errno> {
     let mode = Mode::from_raw_mode(bits & 0o666);
     match rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
         Ok(fd) => {
-            resemble(&fd, bits & 0o666, &region)?;
+            resemble(&fd, bits & 0o666, openness)?;
             Ok(fd)
         }
         Err(Errno::EXIST) => {
             let fd = rustix::fs::open(&name, flags, Mode::empty())?;
-            catch_up(&fd, bits & 0o666, &region)?;
+            catch_up(&fd, bits & 0o666, openness)?;
             Ok(fd)
         }
         Err(errno) => Err(errno),
@@ -271,10 +294,10 @@ fn open_file(directory: &Path, region: RawFd) -> Result<OwnedFd, Errno> {
 
 /// Gives a part of the anchor its mode, and the region's owner and group as far as may be: only root can
 /// give files away, others make them for themselves, and for a group that they are in.
-fn resemble(fd: &OwnedFd, mode: u32, region: &Stat) -> Result<(), Errno> {
+fn resemble(fd: &OwnedFd, mode: u32, whose: Openness) -> Result<(), Errno> {
     rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
-    let owner = rustix::process::Uid::from_raw(region.st_uid);
-    let group = rustix::process::Gid::from_raw(region.st_gid);
+    let owner = rustix::process::Uid::from_raw(whose.uid);
+    let group = rustix::process::Gid::from_raw(whose.gid);
     for owner in [Some(owner), None] {
         match rustix::fs::fchown(fd, owner, Some(group)) {
             Err(Errno::PERM) => {}
@@ -286,14 +309,14 @@ fn resemble(fd: &OwnedFd, mode: u32, region: &Stat) -> Result<(), Errno> {
 
 /// The same for a part that was there, if it is the caller's (or the region's owner's) and the region
 /// is open to others than it was: a volume becomes a group's by its file's mode.
-fn catch_up(fd: &OwnedFd, mode: u32, region: &Stat) -> Result<(), Errno> {
+fn catch_up(fd: &OwnedFd, mode: u32, whose: Openness) -> Result<(), Errno> {
     let found = fstat(fd)?;
-    let same = (found.st_mode & 0o7777, found.st_gid) == (mode, region.st_gid);
+    let same = (found.st_mode & 0o7777, found.st_gid) == (mode, whose.gid);
     let own = rustix::process::geteuid().as_raw();
-    if same || found.st_uid != own && (own != 0 || found.st_uid != region.st_uid) {
+    if same || found.st_uid != own && (own != 0 || found.st_uid != whose.uid) {
         return Ok(());
     }
-    resemble(fd, mode, region)
+    resemble(fd, mode, whose)
 }
 
 impl LiveFile {
@@ -359,7 +382,7 @@ impl Liveness {
         asked: &'static str,
         path: &Path,
         directory: &Path,
-        region: RawFd,
+        openness: Result<Openness, Errno>,
     ) -> Result<Self, VolumeError> {
         let mut files = files();
         if let Some(file) = files.iter().find(|file| file.directory == directory) {
@@ -377,7 +400,8 @@ impl Liveness {
             error.advise("its owner must use it once after its mode was changed: `solera ls` it")
         };
         // The low descriptor is closed before this process has any lock on the file.
-        let fd = open_file(directory, region).map(InternalFd::new).map_err(fail)?;
+        let file = openness.and_then(|openness| open_file(directory, openness));
+        let fd = file.map(InternalFd::new).map_err(fail)?;
         let file = Arc::new(LiveFile::new(fd, directory).map_err(fail)?);
         files.push(Arc::clone(&file));
         Ok(Self { file: Some(file) })
@@ -554,15 +578,15 @@ impl Liveness {
         replaced
     }
 
-    /// Whether the descriptor, with its locks, survives an exec, and the region's with it: a process
-    /// that has changed its user could not open that again.
-    pub(crate) fn survive_exec(&self, region: RawFd, survive: bool) -> Result<(), Errno> {
+    /// Whether the descriptor, with its locks, survives an exec, and the maps' with it: a process
+    /// that has changed its user could not open those again.
+    pub(crate) fn survive_exec(&self, maps: [RawFd; 2], survive: bool) -> Result<(), Errno> {
         let Some(file) = &self.file else { return Err(Errno::OPNOTSUPP) };
         let flags = rustix::io::FdFlags::CLOEXEC;
         let flags = if survive { rustix::io::FdFlags::empty() } else { flags };
         let lent = self.lent_anchor();
-        for fd in [region, lent].into_iter().filter(|&fd| fd >= 0) {
-            // SAFETY: the region's descriptor, and a lent one, are open as long as the region.
+        for fd in [maps[0], maps[1], lent].into_iter().filter(|&fd| fd >= 0) {
+            // SAFETY: the maps' descriptors, and a lent one, are open as long as the maps.
             rustix::io::fcntl_setfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }, flags)?;
         }
         rustix::io::fcntl_setfd(&file.fd, flags)

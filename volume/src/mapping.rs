@@ -24,11 +24,12 @@
 
 use crate::Result;
 use crate::edit::{Change, Changes, Target};
-use crate::file::File;
+use crate::file::{File, expect_file};
 use crate::file_write::{Care, Writer};
 use crate::inject::{Bug, injected};
 use crate::inode::{LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED};
 use crate::layout::{BLOCK, CHUNK_BLOCKS};
+use crate::map::Map;
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -76,7 +77,9 @@ impl Volume {
             return Err(Errno::INVAL);
         }
         self.rewrite_by_the_way(node);
-        let mut op = self.begin()?;
+        let Some(mut op) = self.begin_mapping()? else {
+            return self.map_still(node, (offset / BLOCK, end / BLOCK), None);
+        };
         let file = op.work_on(node)?;
         op.settle_tail(&file)?;
         let (first, last) = (offset / BLOCK, end / BLOCK);
@@ -113,7 +116,14 @@ impl Volume {
         mapped: Mapped,
         frugal: bool,
     ) -> Result<Vec<Piece>> {
-        let mut op = self.begin()?;
+        let Some(mut op) = self.begin_mapping()? else {
+            let wanted = (mapped == Mapped::Read).then_some(touch.page);
+            return self.map_still(
+                node,
+                (touch.page, touch.page + AROUND.min(touch.within.1 - touch.page)),
+                wanted,
+            );
+        };
         let file = op.work_on(node)?;
         op.settle_tail(&file)?;
         let end = touch.within.1.min(file.end_block());
@@ -135,11 +145,48 @@ impl Volume {
         let mut pieces = op.map_blocks(&file, (first, last, last), mapped, PIECES_TOUCHED)?;
         if pieces.len() > PIECES_TOUCHED {
             // Too many to tell all: those from the touched page on.
-            pieces = pieces_of(&file, (touch.page, last, last), PIECES_TOUCHED)?;
+            pieces = pieces_of(file.map, (touch.page, last, last), PIECES_TOUCHED)?;
             pieces.truncate(PIECES_TOUCHED);
         }
         op.end()?;
         Ok(pieces)
+    }
+
+    /// `None`: nothing of the volume changes (it is only read, or damage was found), so blocks stay where
+    /// they are without a word to anybody.
+    fn begin_mapping(&self) -> Result<Option<Op<'_>>> {
+        match self.begin() {
+            Err(Errno::ROFS) if self.is_reader() || self.damaged()? => Ok(None),
+            begun => begun.map(Some),
+        }
+    }
+
+    /// The pieces of blocks `first..last` of a file that nobody changes. Unlike other mappings' its last
+    /// block may show what lies behind the end. `ENOSPC` if there is nothing at the block `wanted`.
+    fn map_still(
+        &self,
+        node: Node,
+        (first, last): (u64, u64),
+        wanted: Option<u64>,
+    ) -> Result<Vec<Piece>> {
+        self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            let map = Map::new(self, inode, identity);
+            let end = self.current(inode)?.size.div_ceil(BLOCK);
+            let inside = last.min(end).max(first);
+            if let Some(block) = wanted {
+                if block >= end {
+                    return Ok(Vec::new());
+                }
+                let run = map.run(block, inside - block)?;
+                if !run.is_written() {
+                    return Err(Errno::NOSPC);
+                }
+                return pieces_of(map, (block, block + run.blocks, block), PIECES_TOUCHED);
+            }
+            let pieces = pieces_of(map, (first, inside, last), PIECES_MAX)?;
+            if pieces.len() > PIECES_MAX { Err(Errno::NOMEM) } else { Ok(pieces) }
+        })
     }
 
     /// The blocks that the touch of one is to fill, as this module's head says.
@@ -180,7 +227,7 @@ impl<'v> Op<'v> {
         // A mapping shows the rest of the last block: zeros, as mmap promises.
         self.zero_written(file.map, file.current.size, file.end_block() * BLOCK)?;
         let _ = self.fence();
-        let pieces = pieces_of(file, (first, inside, last), most)?;
+        let pieces = pieces_of(file.map, (first, inside, last), most)?;
         let mut current = self.volume.current(file.inode)?;
         current.flags |= LIVE_MAPPED;
         if mapped == Mapped::Write {
@@ -283,7 +330,7 @@ fn there(file: &File<'_>, page: u64, (from, to): (u64, u64)) -> Result<(u64, u64
 /// The runs of `first..inside` as pieces, and nothing from there to `last`; whoever gets more than `most`
 /// has not got all.
 fn pieces_of(
-    file: &File<'_>,
+    map: Map<'_>,
     (first, inside, last): (u64, u64, u64),
     most: usize,
 ) -> Result<Vec<Piece>> {
@@ -307,7 +354,7 @@ fn pieces_of(
     };
     let mut at = first;
     while at < inside {
-        let run = file.map.run(at, inside - at)?;
+        let run = map.run(at, inside - at)?;
         if !add(at, run.blocks, run.is_written().then_some(run.block)) {
             return Ok(pieces);
         }

@@ -64,6 +64,7 @@ impl View {
         let state = superblock::read_state(&region).map(|(state, _)| state);
         let epoch = state.map_or(1, |state| state.epoch.wrapping_add(u32::from(!in_use)).max(1));
         let volume = Volume::assemble(Parts {
+            volatile: Arc::clone(&region),
             region,
             superblock: found.superblock,
             epoch,

@@ -36,6 +36,8 @@ pub struct Volume {
 /// What an attachment is made of.
 pub(crate) struct Parts {
     pub(crate) region: Arc<Region>,
+    /// Where volatile words lie, at the same offsets: the region itself, or a reader's shadow of it.
+    pub(crate) volatile: Arc<Region>,
     pub(crate) superblock: Superblock,
     pub(crate) epoch: u32,
     pub(crate) mode: Mode,
@@ -47,7 +49,7 @@ impl Volume {
     /// Puts the parts together; the slot is still to be taken.
     pub(crate) fn assemble(parts: Parts) -> Self {
         let layout = Self::runtime_layout(&parts.superblock);
-        let rt = Runtime::new(Arc::clone(&parts.region), parts.superblock.runtime, layout);
+        let rt = Runtime::new(parts.volatile, parts.superblock.runtime, layout);
         let sb = &parts.superblock;
         let spare = sb.pool - (sb.runtime + sb.runtime_length);
         let annex = (spare / u64::from(sb.lanes)).min(ANNEX) / BLOCK * BLOCK;
@@ -124,9 +126,10 @@ impl Volume {
         self.region.load64(block * BLOCK).is_err()
     }
 
-    /// The map that holds the inodes' volatile lines.
+    /// The map that holds the inodes' volatile lines: where the runtime is.
+    #[inline]
     pub(crate) fn volatile_map(&self) -> &Region {
-        &self.region
+        self.rt.place().0
     }
 
     /// `EROFS` on a read-only attachment, and on any when damage was found.

@@ -117,6 +117,9 @@ struct Started {
     device: std::os::fd::OwnedFd,
     at: PathBuf,
     signals: Signals,
+    /// The volume, if it can be written although the mount is read-only: files that others removed while
+    /// they were open here are freed at the end.
+    tidy: Option<PathBuf>,
 }
 
 impl Work {
@@ -127,6 +130,11 @@ impl Work {
         if !writable && access(&self.volume, Access::READ_OK).is_ok() && !options.read_only {
             eprintln!("solera: {} may only be read: mounting read-only", self.volume.display());
             options.read_only = true;
+        }
+        let tidy = options.read_only && writable;
+        if tidy {
+            // What was left undone is recovered first, as the kernel's file systems do.
+            volume::detach_dead(&self.volume)?;
         }
         let volume = volume::attach(
             &self.volume,
@@ -153,14 +161,15 @@ impl Work {
             .map_err(|error| leave(Failure::new(&self.asked, plain(&error), "")))?;
         let device = fuse::mount(&self.volume, &self.at, &options)
             .map_err(|found| leave(Failure::new(&self.asked, found, "")))?;
-        Ok(Started { volume, device, at: self.at, signals })
+        let tidy = tidy.then_some(self.volume);
+        Ok(Started { volume, device, at: self.at, signals, tidy })
     }
 }
 
 impl Started {
     /// Serves until the mount is gone, then leaves the volume in order.
     fn serve(self) -> Outcome {
-        let Self { volume, device, at, mut signals } = self;
+        let Self { volume, device, at, mut signals, tidy } = self;
         let handle = signals.handle();
         let shared = Arc::clone(&volume);
         let path = at.clone();
@@ -174,6 +183,9 @@ impl Started {
         let _ = watcher.join();
         let asked = format!("serve {}", at.display());
         volume.detach().map_err(|errno| Failure::errno(&asked, errno))?;
+        if let Some(path) = tidy {
+            volume::detach_dead(&path)?;
+        }
         served.map_err(|errno| Failure::errno(&asked, errno))?;
         Ok(0)
     }

@@ -53,15 +53,6 @@ pub fn find(args: &RunArgs) -> Result<Place, Failure> {
             "choose another path",
         )),
         (None, Some(volume)) => {
-            if access(&volume, Access::READ_OK).is_ok()
-                && access(&volume, Access::WRITE_OK).is_err()
-            {
-                return Err(Failure::new(
-                    format!("show {} at {}", volume.display(), at.display()),
-                    "it may only be read, and programs need to write to it",
-                    "`solera mount` it (read-only), or read it by `solera cat`, `cp` and `ls`",
-                ));
-            }
             Ok(Place { volume, at: check_prefix(at)?, mounted: false, by_mount_only: false })
         }
         (None, None) => Err(Failure::new(
