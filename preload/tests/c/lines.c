@@ -69,7 +69,13 @@ static void *run(void *argument) {
     CALL("stat the same file", MUST(stat("same", &is)));
     CALL("fstat of the same descriptor", MUST(fstat(both, &is)));
     CALL("overwrite an own file", MUST(pwrite(fd, buffer, BLOCK, i * BLOCK)));
+    CALL("overwrite 24 B of an own file", MUST(pwrite(fd, buffer, 24, i * 100)));
+    CALL("overwrite 5000 B of an own file", MUST(pwrite(fd, buffer, 5000, i * BLOCK + 100)));
+    CALL("fdatasync an own file", MUST(fdatasync(fd)));
     CALL("append 64 B to an own file", MUST(pwrite(fd, buffer, 64, 16 * 64 * BLOCK + i * 64)));
+    MUST(pwrite(fd, buffer, BLOCK - 64 * ROUNDS, 16 * 64 * BLOCK + 64 * ROUNDS));
+    CALL("append 4 KiB to an own file",
+         MUST(pwrite(fd, buffer, BLOCK, (16 * 64 + 1 + i) * BLOCK)));
     CALL("create in an own directory", int made = open(new, O_RDWR | O_CREAT | O_EXCL, 0644);
          MUST(made); if (i == ROUNDS - 1) MARK(0); MUST(close(made)); MUST(unlink(new));
          if (i == ROUNDS - 1) MARK("-"));
