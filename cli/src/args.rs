@@ -153,6 +153,8 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_SPLIT_STAGING, SOLERA_SPLIT_STAGING_FILES  largest size of a staging file [167772160], and how
                          many are kept ready [10]
   SOLERA_SPLIT_LOG       bytes of the operation log, in strict mode [134217728]
+  SOLERA_SPLIT_WINDOWS   mapped windows at once; beyond, the coldest are unmapped [16384]
+  SOLERA_SPLIT_TECHNIQUE  split (no staging), staging (no relink), relink [relink]: to measure what each is worth
   SOLERA_SPLIT_PATIENCE  calls on a descriptor before it is served, in posix mode [2]
   SOLERA_REPORT          file that each process appends `count reason function outcome` to
   SOLERA_STRICT_SUPPORT  set: as --strict-support
@@ -604,6 +606,7 @@ pub enum BenchCommand {
     Micro(MicroArgs),
     Mount(MountBenchArgs),
     Recovery(RecoveryArgs),
+    Split(SplitBenchArgs),
     #[command(hide = true)]
     Worker(WorkerArgs),
 }
@@ -658,6 +661,27 @@ pub struct MountBenchArgs {
     pub size: u64,
     /// How many times each row is measured; the median counts.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..1000))]
+    pub repeat: u32,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Single calls on tmpfs, ext4 and XFS (in memory, by loop devices), with `run --split` and without.
+///
+/// Peers take turns, row by row. A second table for each file system says what the techniques of the
+/// engine are worth. Needs root, mkfs.ext4 and mkfs.xfs; what is missing is left out, and said.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera bench split
+  solera bench split --size 128M --repeat 9 --json")]
+pub struct SplitBenchArgs {
+    /// Bytes that the reads and overwrites range over.
+    #[arg(long, default_value = "32M", value_parser = size::parse)]
+    pub size: u64,
+    /// How many times each row is measured; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..1000))]
     pub repeat: u32,
     /// Print JSON.
     #[arg(long)]

@@ -14,6 +14,7 @@ mod peer;
 mod recovery;
 mod report;
 mod row;
+mod split;
 mod worker;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use row::Row;
 
 pub use mount::run as mount;
 pub use recovery::run as recovery;
+pub use split::run as split;
 pub use worker::run as worker;
 
 /// Measures all rows and prints the table.

@@ -58,6 +58,7 @@ fn main() -> ExitCode {
             BenchCommand::Micro(args) => bench::micro(args),
             BenchCommand::Mount(args) => bench::mount(args),
             BenchCommand::Recovery(args) => bench::recovery(args),
+            BenchCommand::Split(args) => bench::split(args),
             BenchCommand::Worker(args) => bench::worker(args),
         },
     };

@@ -14,7 +14,7 @@
 use std::ffi::{OsString, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use split::{Engine, Mode, Options};
 use vfs::Errno;
@@ -142,8 +142,24 @@ fn options(directory: OsString) -> Result<Options, String> {
     if let Some(calls) = number("SOLERA_SPLIT_PATIENCE") {
         options.patience = calls as usize;
     }
+    if let Some(count) = number("SOLERA_SPLIT_WINDOWS") {
+        options.windows = count as usize;
+    }
+    if let Ok(word) = std::env::var("SOLERA_SPLIT_TECHNIQUE") {
+        options.technique = word.parse()?;
+    }
     options.check()?;
     Ok(options)
+}
+
+/// There is no engine, and the report is to say so.
+static WITHOUT: AtomicBool = AtomicBool::new(false);
+
+fn stay_without(reason: &'static str) {
+    report::fell_back("(split)", reason);
+    WITHOUT.store(true, Ordering::Relaxed);
+    // SAFETY: a function of this library, which is never unloaded.
+    unsafe { __cxa_atexit(at_exit, std::ptr::null_mut(), std::ptr::null_mut()) };
 }
 
 /// Starts the engine if the environment asks for it. Inside.
@@ -165,13 +181,13 @@ pub fn start() {
                     .to_owned())
             }
             Err(Errno::FBIG) => {
-                report::fell_back("(split)", "file-size-limit");
+                stay_without("file-size-limit");
                 Ok(())
             }
             // What the kernel does is posix, without staging.
             Err(errno) if kept.mode == Mode::Posix => {
-                report::fell_back("(split)", "no-hidden-directory");
                 let _ = errno;
+                stay_without("no-hidden-directory");
                 Ok(())
             }
             Err(errno) => Err(format!("{}: {errno}", kept.directory.display())),
@@ -232,7 +248,14 @@ fn register() {
 
 /// Everything goes to its place; from here on the kernel serves all.
 pub fn leave() {
-    let Some(engine) = engine() else { return };
+    let Some(engine) = engine() else {
+        if WITHOUT.swap(false, Ordering::Relaxed)
+            && let Some(path) = std::env::var_os("SOLERA_REPORT")
+        {
+            inside(|| report::write(&path.into_vec()));
+        }
+        return;
+    };
     inside(|| {
         engine.hand_over_all();
         PAGE.engine.store(std::ptr::null_mut(), Ordering::Release);
@@ -255,6 +278,7 @@ fn engine_report(engine: &Engine) {
         (usage.relinked, "bytes-relinked".to_owned()),
         (usage.copied, "bytes-copied-by-relinks".to_owned()),
         (usage.windows as u64, "windows-most".to_owned()),
+        (usage.windows_made, "windows-made".to_owned()),
         (usage.logged, "log-entries".to_owned()),
         (usage.checkpoints, "log-checkpoints".to_owned()),
         (usage.memory, "bytes-of-memory-most".to_owned()),

@@ -110,6 +110,16 @@ pub const fn point(name: &str) -> Point {
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
+    fn pause() -> c_int;
+}
+
+unsafe extern "C" {
+    fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        start: extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+        argument: *mut c_void,
+    ) -> c_int;
 }
 
 /// Ends the thread if somebody has cancelled it and it allows that. Never inside.
@@ -146,6 +156,7 @@ unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) 
     // Found before the flag is set: finding it goes inside.
     SET_TYPE.address();
     if kind == ASYNCHRONOUS_TYPE {
+        stand_before_first();
         flags.fetch_or(ASYNCHRONOUS, Ordering::Relaxed);
         return set_type(kind, old);
     }
@@ -192,6 +203,41 @@ struct Action {
     flags: u64,
     restorer: usize,
     mask: u64,
+}
+
+extern "C-unwind" fn be_cancelled(nothing: *mut c_void) -> *mut c_void {
+    loop {
+        // SAFETY: no arguments; it never returns, for this is where the thread is cancelled.
+        unsafe { pause() };
+        std::hint::black_box(nothing);
+    }
+}
+
+/// Puts our handler before glibc's, which is installed when a thread is cancelled for the first time:
+/// so one is cancelled now, before the first one of the asynchronous type can be.
+#[cold]
+fn stand_before_first() {
+    if HANDLER.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    // It runs no handler of the program; glibc's two signals are not blocked.
+    let (blocked, mut before) = (!(3_u64 << (SIGCANCEL - 1)), 0_u64);
+    let mask = |new: &u64, old: *mut u64| {
+        let how = libc::SIG_SETMASK as usize;
+        let arguments = [how, std::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
+        syscall::kernel(libc::SYS_rt_sigprocmask, arguments);
+    };
+    mask(&blocked, &raw mut before);
+    let mut thread: libc::pthread_t = 0;
+    // SAFETY: a thread that is joined; without one nothing has changed.
+    unsafe {
+        let null = std::ptr::null();
+        if pthread_create(&raw mut thread, null, be_cancelled, std::ptr::null_mut()) == 0 {
+            pthread_cancel(thread);
+            libc::pthread_join(thread, std::ptr::null_mut());
+        }
+    }
+    mask(&before, std::ptr::null_mut());
 }
 
 /// Puts our handler before glibc's, once.

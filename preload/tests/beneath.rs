@@ -6,9 +6,10 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
+use support::mounted::{Mounted, Small, succeeds};
 use support::{Place, compile, library, text};
 
 /// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden names.
@@ -64,65 +65,6 @@ fn left_in_order(directory: &Path) {
         .filter(|name| name != "records" && name != "alive")
         .collect();
     assert!(left.is_empty(), "left in {}: {left:?}", home.display());
-}
-
-/// A file system in a file, mounted.
-struct Mounted {
-    at: PathBuf,
-    place: Place,
-}
-
-impl Mounted {
-    /// `None`: not as this user, or not with these tools.
-    fn new(kind: &str) -> Option<Self> {
-        let place = Place::new(&format!("beneath-{kind}"));
-        let (image, at) = (place.0.join("image"), place.0.join("mounted"));
-        std::fs::create_dir_all(&at).expect("a directory");
-        let file = std::fs::File::create(&image).expect("an image");
-        file.set_len(400 << 20).expect("its size");
-        let made = match kind {
-            "ext4" => succeeds(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)),
-            _ => {
-                succeeds(Command::new("mkfs.xfs").args(["-q", "-f", "-m", "reflink=1"]).arg(&image))
-            }
-        };
-        // What `mkfs.xfs -i exchange=1` sets, for those that do not know it: bit 6.
-        let set = kind != "exchange" || {
-            let get = Command::new("xfs_db")
-                .args(["-c", "sb 0", "-c", "p features_incompat"])
-                .arg(&image)
-                .output();
-            let found = get.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-            let number = found.ok().and_then(|text| {
-                let text = text.rsplit("0x").next()?.trim().to_owned();
-                u64::from_str_radix(&text, 16).ok()
-            });
-            number.is_some_and(|number| {
-                let write = format!("write -d features_incompat {:#x}", number | 1 << 6);
-                succeeds(
-                    Command::new("xfs_db").args(["-x", "-c", "sb 0", "-c", &write]).arg(&image),
-                )
-            })
-        };
-        let mounted = made
-            && set
-            && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
-        mounted.then_some(Self { at, place })
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        assert!(
-            succeeds(Command::new("umount").arg(&self.at)),
-            "{} is in use",
-            self.place.0.display()
-        );
-    }
-}
-
-fn succeeds(command: &mut Command) -> bool {
-    command.output().is_ok_and(|output| output.status.success())
 }
 
 #[test]
@@ -301,4 +243,120 @@ fn a_file_without_rights_is_recovered() {
     assert_eq!((recovered.processes, recovered.gone), (1, 0));
     let found = std::fs::metadata(&file).expect("the file");
     assert!(found.len() >= 700 && found.permissions().mode() & 0o777 == 0o444);
+}
+
+/// Runs a part of `edges.c` on the kernel and under the engine, with these words in its environment;
+/// compares what they say, and gives the report's counts.
+fn at_the_edge(
+    ground: &Path,
+    part: &str,
+    mode: &str,
+    words: &[(&str, &str)],
+) -> Vec<(u64, String)> {
+    let program = ground.join("edges");
+    compile("edges.c", &program, &["-O1"]);
+    let (plain, served) = (ground.join("plain"), ground.join("served"));
+    let place = Place::new(&format!("beneath-report-{part}-{mode}"));
+    let report = place.0.join("report");
+    let run = |directory: &Path, served: bool| {
+        // What cannot be made is there, or is not to be.
+        let _ = std::fs::create_dir_all(directory);
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", "120"]).arg(&program).arg(directory).arg(part);
+        if served {
+            command.env("LD_PRELOAD", library()).env("SOLERA_SPLIT", directory);
+            command.env("SOLERA_MODE", mode).env("SOLERA_EMULATE", "1");
+            command.env("SOLERA_SPLIT_PATIENCE", "0").env("SOLERA_REPORT", &report);
+            command.envs(words.iter().copied());
+        }
+        text(&command.output().expect("the program runs"))
+    };
+    let (expected, found) = (run(&plain, false), run(&served, true));
+    assert!(!expected.is_empty(), "{part} says nothing");
+    assert_eq!(expected, found, "{part}, {mode}");
+    let lines = std::fs::read_to_string(&report).expect("the report");
+    let counts = lines.lines().filter_map(|line| {
+        let (count, what) = line.split_once(' ')?;
+        Some((count.parse().ok()?, what.to_owned()))
+    });
+    counts.collect()
+}
+
+/// The count of a line of the report.
+fn counted(report: &[(u64, String)], what: &str) -> u64 {
+    let line = report.iter().find(|(_, text)| text.split(' ').any(|word| word == what));
+    line.unwrap_or_else(|| panic!("the report has no {what}: {report:?}")).0
+}
+
+/// Block-aligned appends are not copied where blocks can be exchanged.
+#[test]
+fn whole_blocks_are_exchanged() {
+    let Some(mounted) = Mounted::new("exchange") else {
+        eprintln!("skipped: XFS with exchange-range cannot be made and mounted here");
+        return;
+    };
+    for mode in ["posix", "strict"] {
+        let report = at_the_edge(&mounted.at, "aligned", mode, &[]);
+        assert!(counted(&report, "relinks-by-exchange") >= 8, "{mode}: {report:?}");
+        assert_eq!(counted(&report, "bytes-copied-by-relinks"), 0, "{mode}: {report:?}");
+        assert!(counted(&report, "bytes-relinked") >= 127 * 4096, "{mode}: {report:?}");
+    }
+}
+
+/// Few windows serve a large file: the coldest go.
+#[test]
+fn windows_are_used_again() {
+    let place = Place::new("beneath-windows");
+    for mode in ["posix", "strict"] {
+        let report = at_the_edge(&place.0, "windows", mode, &[("SOLERA_SPLIT_WINDOWS", "8")]);
+        let most = counted(&report, "windows-most");
+        assert!((2..=8).contains(&most), "{mode}: {report:?}");
+        assert!(counted(&report, "windows-made") > 40, "{mode}: {report:?}");
+    }
+}
+
+/// A log that is full begins anew, and forgets nothing.
+#[test]
+fn a_full_log_is_begun_anew() {
+    let place = Place::new("beneath-log");
+    let report = at_the_edge(&place.0, "logged", "strict", &[("SOLERA_SPLIT_LOG", "8192")]);
+    assert!(counted(&report, "log-checkpoints") >= 4, "{report:?}");
+    assert!(counted(&report, "log-entries") >= 1000, "{report:?}");
+}
+
+/// What was said to be written is there, however little room was left meanwhile.
+#[test]
+fn without_room_nothing_is_lost() {
+    let place = Place::new("beneath-full");
+    for mode in ["posix", "sync", "strict"] {
+        // The kernel's run and the engine's, each in a file system of its own.
+        let ground = place.0.join(mode);
+        let plain = Small::new(ground.join("plain"), "size=24m");
+        let served = Small::new(ground.join("served"), "size=24m");
+        if plain.is_none() || served.is_none() {
+            eprintln!("skipped: nothing can be mounted here");
+            return;
+        }
+        at_the_edge(&ground, "full", mode, &[]);
+        left_in_order(&ground.join("served"));
+    }
+}
+
+/// Where nothing can be staged the kernel serves, and the report says so.
+#[test]
+fn a_read_only_mount_is_the_kernels() {
+    let place = Place::new("beneath-read-only");
+    let mut mounts = Vec::new();
+    for name in ["plain", "served"] {
+        let Some(mounted) = Small::new(place.0.join(name), "size=8m") else {
+            eprintln!("skipped: nothing can be mounted here");
+            return;
+        };
+        std::fs::write(mounted.0.join("given"), vec![7; 20_000]).expect("a file");
+        let remount = ["-o", "remount,ro"];
+        assert!(succeeds(Command::new("mount").args(remount).arg(&mounted.0)));
+        mounts.push(mounted);
+    }
+    let report = at_the_edge(&place.0, "reads", "posix", &[]);
+    assert_eq!(counted(&report, "no-hidden-directory"), 1, "{report:?}");
 }

@@ -428,19 +428,23 @@ impl Engine {
         place: Option<u64>,
         from: &[UserIn<'_>],
     ) -> Option<Result<u64>> {
-        if let Some(place) = place {
-            match file.overwrite(self, fd, place, from) {
-                Ok(true) => return Some(Ok(place)),
-                // The number stands for another file by now.
-                Ok(false) | Err(Errno::BADF) => {}
+        for _ in 0..2 {
+            if let Some(place) = place {
+                match file.overwrite(self, fd, place, from) {
+                    Ok(true) => return Some(Ok(place)),
+                    // The number stands for another file by now.
+                    Ok(false) | Err(Errno::BADF) => {}
+                    Err(errno) => return Some(Err(errno)),
+                }
+            }
+            match file.grow(self, fd, place, from) {
+                Ok(Grown::Done(start)) => return Some(Ok(start)),
+                Ok(Grown::Settled) => {}
+                Ok(Grown::Kernel) | Err(Errno::BADF) => return None,
                 Err(errno) => return Some(Err(errno)),
             }
         }
-        match file.grow(self, fd, place, from) {
-            Ok(Grown::Done(start)) => Some(Ok(start)),
-            Ok(Grown::Kernel) | Err(Errno::BADF) => None,
-            Err(errno) => Some(Err(errno)),
-        }
+        None
     }
 
     /// `lseek` to a place that needs no kernel; `None`: it does.
@@ -533,7 +537,7 @@ impl Engine {
     /// Before the kernel's `fsync` of `fd`.
     pub fn sync(&self, fd: RawFd) -> Result<()> {
         if let Found::Served(description) = self.look(fd) {
-            description.file.settle(self)?;
+            description.file.settle_as(self, true)?;
             description.file.renew_times_by_own();
         } else {
             self.settle_number(fd);

@@ -26,7 +26,7 @@ use crate::relink::{self, Backend};
 use crate::staging::Staging;
 use crate::{Mode, Result, internal, recovery, sys};
 
-/// Windows of all files together; beyond, the oldest of a file goes before a new one comes.
+/// A quarter of the mappings that the kernel allows a process by default.
 const WINDOWS_MAX: usize = 16_384;
 
 /// How an engine is started.
@@ -48,6 +48,34 @@ pub struct Options {
     pub patience: usize,
     /// Bytes of the operation log.
     pub log_bytes: u64,
+    /// Windows of all files together; beyond, the coldest go.
+    pub windows: usize,
+    /// What of the engine's techniques is used.
+    pub technique: Technique,
+}
+
+/// What each technique is worth is measured by going without the others (figure 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Technique {
+    /// Reads and overwrites through windows; appends are the kernel's.
+    Split,
+    /// Appends are staged, and copied to their place.
+    Staging,
+    /// And relinked, where that can be had.
+    Relink,
+}
+
+impl std::str::FromStr for Technique {
+    type Err = String;
+
+    fn from_str(word: &str) -> std::result::Result<Self, String> {
+        match word {
+            "split" => Ok(Self::Split),
+            "staging" => Ok(Self::Staging),
+            "relink" => Ok(Self::Relink),
+            _ => Err(format!("{word} is not one of split, staging, relink")),
+        }
+    }
 }
 
 impl Options {
@@ -62,6 +90,8 @@ impl Options {
             staging_files: 10,
             patience: 2,
             log_bytes: 128 << 20,
+            windows: WINDOWS_MAX,
+            technique: Technique::Relink,
         }
     }
 
@@ -73,6 +103,9 @@ impl Options {
         }
         if self.staging_bytes < 1 << 20 || !self.staging_bytes.is_multiple_of(relink::BLOCK) {
             return Err("a staging file is 1 MiB or larger, in blocks of 4 KiB".to_owned());
+        }
+        if self.windows == 0 {
+            return Err("without a window nothing is served".to_owned());
         }
         if self.log_bytes < 4096 || !self.log_bytes.is_multiple_of(64) {
             return Err("the operation log is 4 KiB or larger, in entries of 64 bytes".to_owned());
@@ -88,6 +121,8 @@ pub struct Usage {
     pub backend: Option<Backend>,
     /// Most windows at once.
     pub windows: usize,
+    /// All that were mapped.
+    pub windows_made: u64,
     /// Files relinked.
     pub relinks: u64,
     /// Bytes that these moved.
@@ -113,6 +148,7 @@ pub struct Engine {
     pub(crate) old_times: AtomicU64,
     windows: AtomicUsize,
     windows_most: AtomicUsize,
+    windows_made: AtomicU64,
     relinks: AtomicU64,
     relinked: AtomicU64,
     copied: AtomicU64,
@@ -151,7 +187,8 @@ impl Engine {
         let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory));
         let prefix = rustix::fs::readlink(link, Vec::new())?;
         let prefix = PathBuf::from(std::ffi::OsStr::from_bytes(prefix.as_bytes()));
-        let home = Home::open(&prefix, options.mode, true)?;
+        let mut home = Home::open(&prefix, options.mode, true)?;
+        home.only_copies = options.technique != Technique::Relink;
         if home.durable() && !home.direct && !options.emulate {
             return Err(Errno::OPNOTSUPP);
         }
@@ -173,6 +210,7 @@ impl Engine {
             old_times: AtomicU64::new(0),
             windows: AtomicUsize::new(0),
             windows_most: AtomicUsize::new(0),
+            windows_made: AtomicU64::new(1),
             relinks: AtomicU64::new(0),
             relinked: AtomicU64::new(0),
             copied: AtomicU64::new(0),
@@ -223,6 +261,7 @@ impl Engine {
     }
 
     pub(crate) fn window_made(&self) {
+        self.windows_made.fetch_add(1, Ordering::Relaxed);
         let now = self.windows.fetch_add(1, Ordering::Relaxed) + 1;
         self.windows_most.fetch_max(now, Ordering::Relaxed);
     }
@@ -232,7 +271,33 @@ impl Engine {
     }
 
     pub(crate) fn windows_are_many(&self) -> bool {
-        self.windows.load(Ordering::Relaxed) >= WINDOWS_MAX
+        self.windows.load(Ordering::Relaxed) >= self.options.windows
+    }
+
+    /// How many windows were ever mapped: the clock by which they cool.
+    #[inline]
+    pub(crate) fn windows_made(&self) -> u64 {
+        self.windows_made.load(Ordering::Relaxed)
+    }
+
+    /// Drops the coldest eighth of all windows. No file's state is held.
+    pub(crate) fn cool(&self) {
+        let files: Vec<_> = locked(&self.files).values().cloned().collect();
+        let mut uses: Vec<u64> =
+            files.iter().flat_map(|file| file.look().uses().collect::<Vec<_>>()).collect();
+        if uses.is_empty() {
+            return;
+        }
+        let eighth = uses.len() / 8;
+        let (_, &mut time, _) = uses.select_nth_unstable(eighth);
+        for file in files {
+            file.change().cool(self, time);
+        }
+    }
+
+    /// Whether appends are staged at all.
+    pub(crate) fn stages(&self) -> bool {
+        self.options.technique != Technique::Split
     }
 
     /// Stores bytes as the mode and the medium ask for.
@@ -417,6 +482,7 @@ impl Engine {
         Usage {
             backend,
             windows: self.windows_most.load(Ordering::Relaxed),
+            windows_made: self.windows_made() - 1,
             relinks: self.relinks.load(Ordering::Relaxed),
             relinked: self.relinked.load(Ordering::Relaxed),
             copied: self.copied.load(Ordering::Relaxed),

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pmem::{Fault, UserIn, UserOut, Window};
@@ -25,8 +25,6 @@ use crate::internal::Hidden;
 use crate::records::Word;
 use crate::{Result, sys};
 
-/// Windows that one file keeps; the oldest go first.
-const WINDOWS_MAX: usize = 1024;
 /// How often a call is begun anew before the kernel serves it.
 const TRIES: usize = 16;
 
@@ -66,8 +64,13 @@ pub struct State {
     pub stolen: u32,
     /// How often a run was small when it had to be relinked.
     pub small: u32,
-    windows: BTreeMap<u64, Window>,
-    order: std::collections::VecDeque<u64>,
+    windows: BTreeMap<u64, Kept>,
+}
+
+/// A window, and when it was looked through last, in windows that were mapped since the start.
+struct Kept {
+    window: Window,
+    used: AtomicU64,
 }
 
 /// Why a copy could not be made from here.
@@ -110,7 +113,13 @@ impl State {
     fn window(&self, cx: &Engine, offset: u64, write: bool) -> std::result::Result<&Window, Gap> {
         let index = offset / cx.window_bytes();
         match self.windows.get(&index) {
-            Some(window) if !write || window.writable() => Ok(window),
+            Some(kept) if !write || kept.window.writable() => {
+                let now = cx.windows_made();
+                if kept.used.load(Ordering::Relaxed) != now {
+                    kept.used.store(now, Ordering::Relaxed);
+                }
+                Ok(&kept.window)
+            }
             _ => Err(Gap::Window(index)),
         }
     }
@@ -164,7 +173,18 @@ impl State {
         let before = self.windows.len();
         self.windows.split_off(&first);
         cx.windows_gone(before - self.windows.len());
-        self.order.retain(|&index| index < first);
+    }
+
+    /// When each window was used last.
+    pub fn uses(&self) -> impl Iterator<Item = u64> {
+        self.windows.values().map(|kept| kept.used.load(Ordering::Relaxed))
+    }
+
+    /// Drops the windows that were used last at `time` or earlier.
+    pub fn cool(&mut self, cx: &Engine, time: u64) {
+        let before = self.windows.len();
+        self.windows.retain(|_, kept| kept.used.load(Ordering::Relaxed) > time);
+        cx.windows_gone(before - self.windows.len());
     }
 }
 
@@ -181,7 +201,6 @@ impl File {
             stolen: 0,
             small: 0,
             windows: BTreeMap::new(),
-            order: std::collections::VecDeque::new(),
         };
         Self {
             ino,
@@ -199,7 +218,8 @@ impl File {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self) -> RwLockReadGuard<'_, State> {
+    /// The state, to be looked at.
+    pub fn look(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -249,19 +269,16 @@ impl File {
 
     /// Maps a window. `false`: it cannot be had.
     fn map(&self, cx: &Engine, fd: i32, index: u64, write: bool) -> bool {
+        if cx.windows_are_many() {
+            cx.cool();
+        }
         let mut state = self.change();
         let has_own = write && self.own(cx, &mut state, fd).is_some();
         if write && !has_own {
             return false;
         }
-        if state.windows.get(&index).is_some_and(|window| window.writable() || !write) {
+        if state.windows.get(&index).is_some_and(|kept| kept.window.writable() || !write) {
             return true;
-        }
-        if (state.windows.len() >= WINDOWS_MAX || cx.windows_are_many())
-            && let Some(coldest) = state.order.pop_front()
-        {
-            state.windows.remove(&coldest);
-            cx.windows_gone(1);
         }
         let bytes = cx.window_bytes();
         let offset = index * bytes;
@@ -284,8 +301,8 @@ impl File {
             return false;
         }
         window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
-        if state.windows.insert(index, window).is_none() {
-            state.order.push_back(index);
+        let kept = Kept { window, used: AtomicU64::new(cx.windows_made()) };
+        if state.windows.insert(index, kept).is_none() {
             cx.window_made();
         }
         true
@@ -306,7 +323,7 @@ impl File {
         let size = self.stat(fd)?.st_size as u64;
         match &state.run {
             Some(run) if size == run.base => {}
-            Some(_) => self.settle_locked(cx, state)?,
+            Some(_) => self.settle_locked(cx, state, cx.home().durable())?,
             None => {
                 if size < state.size {
                     state.cut(cx, size);

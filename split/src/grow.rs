@@ -48,6 +48,8 @@ impl Run {
 pub enum Grown {
     /// All of it is staged or in place; the file offset of its first byte.
     Done(u64),
+    /// What was staged there is at its place now: it is an overwrite.
+    Settled,
     /// The kernel is to do it.
     Kernel,
 }
@@ -77,10 +79,15 @@ impl File {
         if offset < run.base || offset > run.base + run.length {
             return Ok(Grown::Kernel);
         }
+        if cx.log.is_some() && offset < run.base + run.length {
+            // Bytes that were staged are changed atomically where they belong, by the log.
+            self.settle_locked(cx, &mut state, true)?;
+            return Ok(Grown::Settled);
+        }
         let at = run.at + (offset - run.base);
         if run.staging.reach(at + len as u64).is_err() {
             // Full, or no space: what there is goes to its place, and the kernel tells the rest.
-            self.settle_locked(cx, &mut state)?;
+            self.settle_locked(cx, &mut state, cx.home().durable())?;
             return Ok(Grown::Kernel);
         }
         let guard = cx.home().lock(run.record);
@@ -110,7 +117,7 @@ impl File {
         // The kernel writes page by page and looks for a kill in between: an append that is not staged
         // is whole or not there only in one page.
         let brief = state.brief && state.size % BLOCK + len as u64 <= BLOCK;
-        if state.direct || brief || self.own(cx, state, fd).is_none() {
+        if state.direct || brief || !cx.stages() || self.own(cx, state, fd).is_none() {
             return false;
         }
         // The end of the file as the kernel knows it, just now.

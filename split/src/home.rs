@@ -53,6 +53,8 @@ pub struct Home {
     pub fills_holes: bool,
     /// What writes promise.
     pub mode: Mode,
+    /// Relinks copy, whatever else could be had.
+    pub only_copies: bool,
     /// The shared records.
     pub records: Records,
     directory: Hidden,
@@ -91,6 +93,7 @@ impl Home {
             direct: records.is_direct(),
             fills_holes: rustix::fs::fstatfs(&directory)?.f_type == TMPFS_MAGIC,
             mode,
+            only_copies: false,
             records,
             directory: Hidden::new(directory),
             alive: Hidden::new(alive),

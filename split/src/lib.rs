@@ -33,7 +33,7 @@ mod settle;
 mod staging;
 mod sys;
 
-pub use engine::{Engine, Options, Usage};
+pub use engine::{Engine, Options, Technique, Usage};
 pub use home::{HOME_NAME, maps_directly};
 pub use recovery::{Recovered, recover};
 pub use relink::Backend;

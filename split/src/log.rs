@@ -32,6 +32,7 @@ use crate::file::{File, length_in};
 use crate::grow::Run;
 use crate::home::Home;
 use crate::internal::Hidden;
+use crate::records::Owner;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SolLog\x01\0");
 const ENTRY: u64 = 64;
@@ -204,14 +205,19 @@ impl Log {
 
     /// An append's bytes are durable, and `run` has its new length.
     pub fn append(&self, run: &Run) -> Result<()> {
+        self.note_append(run.record, run.owner, run.length)
+    }
+
+    /// As above.
+    pub fn note_append(&self, record: usize, owner: Owner, length: u64) -> Result<()> {
         let entry = Entry {
             sequence: 0,
             kind: APPEND,
-            record: run.record as u64,
+            record: record as u64,
             ino: 0,
             birth: 0,
-            first: run.owner.0,
-            second: run.length,
+            first: owner.0,
+            second: length,
             lane: 0,
         };
         self.write(entry).map(drop)

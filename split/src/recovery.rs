@@ -280,3 +280,40 @@ pub fn fetch_into(home: &Home, ino: u64, file: impl AsFd) -> Result<()> {
     drop(guard);
     fetched
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Log;
+    use std::time::{Duration, Instant};
+
+    /// As many entries as the paper's longest replay, in the long run; else fewer.
+    #[test]
+    fn a_long_log_is_replayed() {
+        let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
+        let entries = if long { 2_000_000 } else { 20_000 };
+        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
+        let directory = Path::new(&base).join(format!("solera-replay-{}", std::process::id()));
+        std::fs::create_dir(&directory).expect("a directory");
+        let home = Home::open(&directory, Mode::Strict, true).expect("a home");
+        home.take_slot().expect("a slot");
+        let log = Log::create(&home, 128 << 20).expect("a log");
+        // Of a file that is gone.
+        let (record, guard) = home.claim(u64::MAX).expect("a record");
+        let owner = home.records.new_owner(home.slot(), 0);
+        home.records.set(record, Word::Owner, owner.0);
+        drop(guard);
+        for length in 1..=entries {
+            log.note_append(record, owner, length).expect("there is room");
+        }
+        drop((log, home));
+        let begun = Instant::now();
+        let recovered = recover(&directory);
+        let took = begun.elapsed();
+        std::fs::remove_dir_all(&directory).expect("the directory");
+        let wanted = Recovered { processes: 1, entries, gone: 1, ..Recovered::default() };
+        assert_eq!(recovered, Ok(wanted));
+        eprintln!("{entries} entries replayed in {took:?}");
+        assert!(took < Duration::from_secs(if long { 6 } else { 60 }), "{took:?}");
+    }
+}

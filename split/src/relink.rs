@@ -59,6 +59,9 @@ impl std::str::FromStr for Backend {
 
 /// The best backend of a home's file system.
 pub fn backend(home: &Home) -> Backend {
+    if home.only_copies {
+        return Backend::Copy;
+    }
     match home.records.backend() {
         1 => Backend::Exchange,
         2 => Backend::Clone,

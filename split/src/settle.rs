@@ -141,16 +141,21 @@ impl File {
 
     /// Relinks what this process has staged.
     pub fn settle(&self, cx: &Engine) -> Result<()> {
+        self.settle_as(cx, cx.home().durable())
+    }
+
+    /// Relinks what this process has staged; `durably`: for good, where a power cut is survived.
+    pub fn settle_as(&self, cx: &Engine, durably: bool) -> Result<()> {
         if !self.has_run.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut state = self.change();
         self.check_run(cx, &mut state);
-        self.settle_locked(cx, &mut state)
+        self.settle_locked(cx, &mut state, durably)
     }
 
-    /// As [`File::settle`]. On an error everything stays as it was.
-    pub fn settle_locked(&self, cx: &Engine, state: &mut State) -> Result<()> {
+    /// As [`File::settle_as`]. On an error everything stays as it was.
+    pub fn settle_locked(&self, cx: &Engine, state: &mut State, durably: bool) -> Result<()> {
         let Some(mut run) = state.run.take() else { return Ok(()) };
         let Some(own) = &state.own else { return Err(Errno::BADF) };
         let home = cx.home();
@@ -162,7 +167,13 @@ impl File {
         {
             // In posix mode the length is kept here and in the record alike.
             let window = Some((&run.staging.window, run.staging.origin()));
-            match relink(home, run.record, &staged, &run.staging.fd, window, own) {
+            let relinked = relink(home, run.record, &staged, &run.staging.fd, window, own);
+            // PERSIST: the file's new size, before the record that could do it again is gone.
+            let relinked = match relinked {
+                Ok(_) if durably && home.direct => rustix::fs::fsync(own).and(relinked),
+                relinked => relinked,
+            };
+            match relinked {
                 Ok((copied, by)) => {
                     backend = by;
                     cx.relinked(run.length, copied);
@@ -176,9 +187,10 @@ impl File {
                 }
             }
         }
-        run.staging.ended(backend, run.at, run.length);
+        // CRASH: who finds the record does it again, so its bytes stay until it is gone.
         home.free(run.record);
         drop(guard);
+        run.staging.ended(backend, run.at, run.length);
         self.has_run.store(false, Ordering::Release);
         if backend == Backend::Copy && run.length < SMALL {
             state.small += 1;
@@ -201,7 +213,7 @@ impl File {
     pub fn be_direct(&self, cx: &Engine) -> Result<()> {
         let mut state = self.change();
         self.check_run(cx, &mut state);
-        self.settle_locked(cx, &mut state)?;
+        self.settle_locked(cx, &mut state, cx.home().durable())?;
         state.direct = true;
         Ok(())
     }
@@ -210,7 +222,7 @@ impl File {
     pub fn be_brief(&self, cx: &Engine) -> Result<()> {
         let mut state = self.change();
         self.check_run(cx, &mut state);
-        self.settle_locked(cx, &mut state)?;
+        self.settle_locked(cx, &mut state, cx.home().durable())?;
         state.brief |= cx.may_be_direct();
         Ok(())
     }

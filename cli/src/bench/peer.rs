@@ -43,7 +43,7 @@ impl Peer {
         let at = PathBuf::from(format!("/solera-bench-{}", std::process::id()));
         let library = find_library()?;
         let on_volume = || -> Result<Command, Failure> {
-            let mut command = worker(args, &at, false)?;
+            let mut command = worker(args.size, &at, false)?;
             environment(&mut command, &ground.region, &at, &args.mode, &library);
             Ok(command)
         };
@@ -52,14 +52,19 @@ impl Peer {
         unguarded.env("SOLERA_GUARD", "off");
         peers.push(Self::start("no guard", Part::Unguarded, unguarded)?);
         for tmpfs in &ground.tmpfs {
-            peers.push(Self::start(tmpfs.name, Part::Tmpfs, worker(args, &tmpfs.dir, false)?)?);
+            peers.push(Self::start(
+                tmpfs.name,
+                Part::Tmpfs,
+                worker(args.size, &tmpfs.dir, false)?,
+            )?);
         }
-        let memory = worker(args, &ground.memory, true)?;
+        let memory = worker(args.size, &ground.memory, true)?;
         peers.push(Self::start("limit", Part::Limit, memory)?);
         Ok(peers)
     }
 
-    fn start(name: &'static str, part: Part, mut command: Command) -> Result<Self, Failure> {
+    /// A worker of its own command.
+    pub fn start(name: &'static str, part: Part, mut command: Command) -> Result<Self, Failure> {
         let failed = |error| Failure::new(format!("start the worker for {name}"), error, "");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
@@ -120,11 +125,11 @@ impl Drop for Peer {
 }
 
 /// This program again, as a worker.
-fn worker(args: &MicroArgs, place: &Path, memory: bool) -> Result<Command, Failure> {
+pub fn worker(size: u64, place: &Path, memory: bool) -> Result<Command, Failure> {
     let own = std::env::current_exe()
         .map_err(|error| Failure::new("find this program", error, "is /proc mounted?"))?;
     let mut command = Command::new(own);
-    command.args(["bench", "worker", "--size", &args.size.to_string()]);
+    command.args(["bench", "worker", "--size", &size.to_string()]);
     if memory {
         command.arg("--memory");
     }

@@ -129,7 +129,8 @@ fn ratios(cells: &[Cell]) -> impl Iterator<Item = (&'static str, f64)> {
         .filter_map(move |cell| own.map(|own| (cell.name, own / cell.median)))
 }
 
-fn median_and_spread(times: &[f64]) -> (f64, f64) {
+/// The median, and the largest less the smallest in percent of it.
+pub fn median_and_spread(times: &[f64]) -> (f64, f64) {
     let mut sorted = times.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;

@@ -10,6 +10,7 @@
 //! A fixed selection of points by default, all with `SOLERA_TEST_LONG`. `SOLERA_DEATH=NAME` or
 //! `NAME@POINT` chooses a case, or one point of it.
 
+mod beneath;
 mod others;
 mod regressions;
 #[path = "../support/mod.rs"]

@@ -75,8 +75,9 @@ enum Known {
 
 pub struct Tracee {
     pub pid: pid_t,
+    /// The volume, or a directory of which all files count.
     volume: PathBuf,
-    /// Where the volume is mapped.
+    /// Where it is mapped.
     mapped: Vec<(u64, u64)>,
     known: HashMap<u64, Known>,
     factory: InstructionInfoFactory,
@@ -415,7 +416,7 @@ impl Tracee {
     fn look_at_maps(&mut self) -> io::Result<()> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
         let name = self.volume.to_string_lossy();
-        let ours = maps.lines().filter(|line| line.ends_with(&*name));
+        let ours = maps.lines().filter(|line| line.contains(&*name));
         let range = |line: &str| {
             let (from, to) = line.split(' ').next()?.split_once('-')?;
             Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))

@@ -2,6 +2,8 @@
 //! a kernel file system and, preloaded, on a volume.
 #![allow(dead_code)] // Each test uses its part.
 
+pub mod mounted;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};

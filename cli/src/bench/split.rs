@@ -1,0 +1,291 @@
+//! `solera bench split`: single calls on kernel file systems, with the second engine and without.
+//!
+//! Each file system has a worker process of the kernel alone and one for each mode of the engine, in
+//! directories of their own; all take turns, row by row. ext4 and XFS lie in files of a tmpfs, behind
+//! loop devices: what stands behind them is memory, as it would be behind DAX, but the page cache lies
+//! between. A second table says what each technique of the engine is worth (split alone, with staging,
+//! with relinks).
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Error};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use serde_json::{Value, json};
+
+use crate::args::SplitBenchArgs;
+use crate::bench::peer::{Part, Peer, worker};
+use crate::bench::report::median_and_spread;
+use crate::bench::row::Row;
+use crate::commands::run::find_library;
+use crate::failure::{Failure, Outcome};
+use crate::output::{self, Progress};
+use crate::size::show;
+
+const ROWS: [Row; 12] = [
+    Row::ReadSequential,
+    Row::ReadRandom,
+    Row::Read64K,
+    Row::OverwriteSequential,
+    Row::OverwriteRandom,
+    Row::Append4K,
+    Row::Append128,
+    Row::AppendSync,
+    Row::OpenClose,
+    Row::CreateCloseUnlink,
+    Row::Rename,
+    Row::Stat,
+];
+/// What the techniques change.
+const TECHNIQUE_ROWS: [Row; 3] = [Row::OverwriteSequential, Row::Append4K, Row::AppendSync];
+const TECHNIQUES: [(&str, &str); 3] =
+    [("split", "split"), ("+staging", "staging"), ("+relink", "relink")];
+const KINDS: [&str; 3] = ["tmpfs", "ext4", "xfs"];
+
+/// The directories; unmounted and removed when it is dropped.
+struct Ground {
+    dir: PathBuf,
+    mounted: Vec<PathBuf>,
+    kinds: Vec<(&'static str, PathBuf)>,
+}
+
+impl Ground {
+    fn make(size: u64) -> Result<Self, Failure> {
+        let fail = |error: Error| Failure::new("make a place for the benchmark", error, "");
+        // SAFETY: this thread is the only one so far, so no other keeps the old name space.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
+            .map_err(|errno| Failure::new("measure on file systems", errno, "this needs root"))?;
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", private).map_err(|errno| fail(errno.into()))?;
+        let dir = std::env::temp_dir().join(format!("solera-bench-{}", std::process::id()));
+        fs::create_dir(&dir).map_err(fail)?;
+        let mut ground = Self { dir, mounted: Vec::new(), kinds: Vec::new() };
+        let memory = ground.dir.join("tmpfs");
+        // Workers' files, what is staged, and logs; three file systems.
+        let bytes = size * 12 + (2 << 30);
+        let options = CString::new(format!("size={},huge=never", bytes * 3)).unwrap_or_default();
+        fs::create_dir(&memory).map_err(fail)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        rustix::mount::mount("tmpfs", &memory, "tmpfs", flags, options.as_c_str())
+            .map_err(|errno| fail(errno.into()))?;
+        ground.mounted.push(memory.clone());
+        for kind in KINDS {
+            if kind == "tmpfs" || ground.mount(kind, &memory, bytes).map_err(fail)? {
+                let at = if kind == "tmpfs" { memory.join("files") } else { ground.dir.join(kind) };
+                fs::create_dir_all(&at).map_err(fail)?;
+                ground.kinds.push((kind, at));
+            } else {
+                eprintln!("solera: without {kind}: it cannot be made and mounted here");
+            }
+        }
+        Ok(ground)
+    }
+
+    /// `false`: not with these tools.
+    fn mount(&mut self, kind: &str, memory: &Path, bytes: u64) -> io::Result<bool> {
+        let (image, at) = (memory.join(format!("{kind}.image")), self.dir.join(kind));
+        fs::File::create_new(&image)?.set_len(bytes)?;
+        fs::create_dir(&at)?;
+        let made = match kind {
+            "ext4" => does(Command::new("mkfs.ext4").args(["-qF", "-N", "600000"]).arg(&image)),
+            _ => {
+                does(Command::new("mkfs.xfs").args(["-qf", "-i", "exchange=1"]).arg(&image))
+                    || (does(Command::new("mkfs.xfs").arg("-qf").arg(&image)) && allow(&image))
+            }
+        };
+        let mounted = made && does(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
+        if mounted {
+            self.mounted.push(at);
+        }
+        Ok(mounted)
+    }
+}
+
+/// What `mkfs.xfs -i exchange=1` sets, for one that does not know it: bit 6 of the features.
+fn allow(image: &Path) -> bool {
+    let ask = |words: &[&str]| {
+        let all = words.iter().flat_map(|word| ["-c", word]);
+        let output = Command::new("xfs_db").arg("-x").args(all).arg(image).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        output.status.success().then_some(text)
+    };
+    let found = ask(&["sb 0", "p features_incompat"]);
+    let digits = found.as_deref().and_then(|text| text.rsplit("0x").next()).map(str::trim);
+    let Some(bits) = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else {
+        return false;
+    };
+    ask(&["sb 0", &format!("write -d features_incompat {:#x}", bits | 1 << 6)]).is_some()
+}
+
+fn does(command: &mut Command) -> bool {
+    let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        for point in self.mounted.iter().rev() {
+            // Not detached: the loop device goes with its mount. A worker may take a moment to end.
+            for _ in 0..100 {
+                if rustix::mount::unmount(point, UnmountFlags::empty()).is_ok() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        }
+        // What stays behind is empty, and in a place for temporary things.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// One column: a worker, and how it is called.
+struct Column {
+    name: &'static str,
+    peer: Peer,
+}
+
+fn columns(at: &Path, args: &SplitBenchArgs) -> Result<Vec<Column>, Failure> {
+    let mut columns = vec![column("kernel", at, args, &[])?];
+    for mode in ["posix", "sync", "strict"] {
+        columns.push(column(mode, at, args, &[("SOLERA_MODE", mode)])?);
+    }
+    Ok(columns)
+}
+
+/// A worker in a directory of its own; with the engine, if words for it are given.
+fn column(
+    name: &'static str,
+    at: &Path,
+    args: &SplitBenchArgs,
+    words: &[(&str, &str)],
+) -> Result<Column, Failure> {
+    let place = at.join(name);
+    fs::create_dir_all(&place)
+        .map_err(|error| Failure::new(format!("make {}", place.display()), error, ""))?;
+    let mut command = worker(args.size, &place, false)?;
+    if !words.is_empty() {
+        command.env("LD_PRELOAD", find_library()?).env("SOLERA_SPLIT", &place);
+        command.env("SOLERA_EMULATE", "1").envs(words.iter().copied());
+    }
+    Ok(Column { name, peer: Peer::start(name, Part::Tmpfs, command)? })
+}
+
+/// Medians and spreads by row and column.
+type Table = Vec<(Row, Vec<(&'static str, f64, f64)>)>;
+
+fn measure(
+    columns: &mut [Column],
+    rows: &[Row],
+    repeat: u32,
+    progress: &mut dyn FnMut(),
+) -> Result<Table, Failure> {
+    // Round 0 warms up; it does not count.
+    for round in 0..=repeat {
+        for row in rows {
+            for column in &mut *columns {
+                let time = column.peer.measure(*row)?;
+                if round > 0 {
+                    column.peer.keep(*row, time);
+                }
+            }
+            progress();
+        }
+    }
+    let cells = |row: Row| {
+        let cell = |column: &Column| {
+            let (median, spread) = median_and_spread(column.peer.times(row));
+            (column.name, median, spread)
+        };
+        columns.iter().map(cell).collect()
+    };
+    Ok(rows.iter().map(|&row| (row, cells(row))).collect())
+}
+
+/// Measures and prints the tables.
+pub fn run(args: &SplitBenchArgs) -> Outcome {
+    let ground = Ground::make(args.size)?;
+    let mut progress = Progress::new("measuring");
+    let rounds = u64::from(args.repeat + 1) * (ROWS.len() + TECHNIQUE_ROWS.len()) as u64;
+    let (mut done, total) = (0, rounds * ground.kinds.len() as u64);
+    let mut tables = Vec::new();
+    for (kind, at) in &ground.kinds {
+        let mut step = || {
+            done += 1;
+            progress.update(done, total);
+        };
+        let mut calls = columns(at, args)?;
+        let table = measure(&mut calls, &ROWS, args.repeat, &mut step)?;
+        drop(calls);
+        let mut techniques = vec![column("kernel", at, args, &[])?];
+        for (name, word) in TECHNIQUES {
+            let words = [("SOLERA_MODE", "posix"), ("SOLERA_SPLIT_TECHNIQUE", word)];
+            techniques.push(column(name, at, args, &words)?);
+        }
+        let broken = measure(&mut techniques, &TECHNIQUE_ROWS, args.repeat, &mut step)?;
+        tables.push((*kind, table, broken));
+    }
+    drop(progress);
+    if args.json {
+        output::emit_json(&to_json(args, &tables))?;
+    } else {
+        output::emit(to_text(args, &tables).as_bytes())?;
+    }
+    Ok(0)
+}
+
+type Tables = Vec<(&'static str, Table, Table)>;
+
+fn to_json(args: &SplitBenchArgs, tables: &Tables) -> Value {
+    let rows = |table: &Table| -> Vec<Value> {
+        let row = |(row, cells): &(Row, Vec<(&'static str, f64, f64)>)| {
+            let peers: serde_json::Map<String, Value> = cells
+                .iter()
+                .map(|&(name, ns, spread)| {
+                    (name.to_owned(), json!({ "ns": ns, "spread_percent": spread }))
+                })
+                .collect();
+            json!({ "row": row.name(), "peers": peers })
+        };
+        table.iter().map(row).collect()
+    };
+    let kinds: Vec<Value> = tables
+        .iter()
+        .map(|(kind, table, techniques)| {
+            json!({ "file_system": kind, "rows": rows(table), "techniques": rows(techniques) })
+        })
+        .collect();
+    json!({ "size_bytes": args.size, "repeat": args.repeat, "file_systems": kinds })
+}
+
+fn to_text(args: &SplitBenchArgs, tables: &Tables) -> String {
+    let mut text = String::new();
+    for (kind, table, techniques) in tables {
+        for (what, table) in [("calls", table), ("techniques, posix", techniques)] {
+            let names: Vec<&str> = table[0].1.iter().map(|cell| cell.0).collect();
+            let title = format!("{kind}, {what}: ns a call");
+            let mut head = vec![title];
+            head.extend(names.iter().map(|&name| name.to_owned()));
+            head.extend(names[1..].iter().map(|name| format!("x {name}")));
+            let head: Vec<&str> = head.iter().map(String::as_str).collect();
+            let rows: Vec<Vec<String>> = table.iter().map(line).collect();
+            text += &output::table(&head, &rows);
+            text.push('\n');
+        }
+    }
+    text + &format!(
+        "working set {}, median of {}; x: time with the engine over the kernel's, below 1 is faster\n\
+         posix promises what the kernel does (equal durability); sync and strict promise more, with\n\
+         --emulate: durable at return as far as the page cache is\n",
+        show(args.size),
+        args.repeat,
+    )
+}
+
+fn line((row, cells): &(Row, Vec<(&'static str, f64, f64)>)) -> Vec<String> {
+    let mut line = vec![row.name().to_owned()];
+    line.extend(cells.iter().map(|(_, ns, spread)| format!("{ns:.0} ({spread:.0} %)")));
+    line.extend(cells[1..].iter().map(|(_, ns, _)| format!("{:.2}", ns / cells[0].1)));
+    line
+}

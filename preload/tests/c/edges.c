@@ -1,0 +1,136 @@
+// The second engine at its limits: few windows, a small log, no room, no right to write.
+// Usage: edges DIRECTORY PART; each line of output must be the kernel's.
+#include "say.h"
+
+static char bytes[1 << 16];
+
+static void fill(int seed) {
+    for (size_t at = 0; at < sizeof bytes; at++)
+        bytes[at] = (char)(1 + (at * 31 + seed) % 250);
+}
+
+static unsigned long sum(const char *path) {
+    static char buffer[1 << 16];
+    unsigned long sum = 0;
+    int fd = open(path, O_RDONLY);
+    for (ssize_t got; (got = read(fd, buffer, sizeof buffer)) > 0;)
+        for (ssize_t at = 0; at < got; at++)
+            sum = sum * 31 + buffer[at];
+    close(fd);
+    return sum;
+}
+
+// Whole blocks: nothing of them need be copied.
+static void aligned(void) {
+    int fd = open("aligned", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (int round = 0; round < 64; round++) {
+        fill(round);
+        SAY(write(fd, bytes, 4096 * (1 + round % 3)));
+        if (round % 8 == 7)
+            SAY(fsync(fd));
+    }
+    SAY(close(fd));
+    SAY(sum("aligned"));
+}
+
+// Many more parts of a file in use than windows may be.
+static void windows(void) {
+    int fd = open("windows", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (int round = 0; round < 640; round++) {
+        fill(round);
+        if (write(fd, bytes, sizeof bytes) != sizeof bytes)
+            SAY(round);
+    }
+    SAY(fsync(fd));
+    unsigned random = 1;
+    long all = 0;
+    for (int round = 0; round < 500; round++) {
+        random = random * 1103515245 + 12345;
+        off_t at = (random >> 4) % (640 * sizeof bytes - 5000);
+        char back[5000];
+        if (round % 3 == 0)
+            all += pwrite(fd, bytes + round, sizeof back, at);
+        all += pread(fd, back, sizeof back, at);
+        all = all * 31 + back[round * 9];
+    }
+    SAY(all);
+    SAY(close(fd));
+    SAY(sum("windows"));
+}
+
+// More writes than the log has entries.
+static void logged(void) {
+    int fd = open("logged", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (int round = 0; round < 600; round++) {
+        fill(round);
+        if (write(fd, bytes, 100) != 100 || pwrite(fd, bytes, 50, round * 7) != 50)
+            SAY(round);
+    }
+    SAY(sum("logged"));
+    SAY(close(fd));
+    SAY(sum("logged"));
+}
+
+// No room: whatever was said to be written is there when there is room again.
+static void full(void) {
+    int ballast = open("ballast", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(posix_fallocate(ballast, 0, 12 << 20));
+    int fd = open("full", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    long wrote = 0;
+    for (;;) {
+        fill(wrote / sizeof bytes);
+        ssize_t now = write(fd, bytes, sizeof bytes);
+        if (now < 0)
+            break;
+        wrote += now;
+        if (now < (ssize_t)sizeof bytes)
+            break;
+    }
+    SAY(wrote > 1 << 20);
+    // Either way.
+    fsync(fd);
+    struct stat stat;
+    SAY(fstat(fd, &stat) == 0 && stat.st_size == wrote);
+    char back[4096];
+    long bad = 0;
+    for (int again = 0; again < 2; again++) {
+        for (long at = 0; at + 4096 <= wrote; at += 4096) {
+            fill(at / sizeof bytes);
+            bad += pread(fd, back, 4096, at) != 4096 || memcmp(back, bytes + at % sizeof bytes, 4096);
+        }
+        SAY(bad);
+        SAY(close(ballast) | truncate("ballast", 0));
+        ballast = open("ballast", O_RDONLY);
+        SAY(fsync(fd));
+    }
+    SAY(write(fd, "more", 4));
+    SAY(close(fd));
+    SAY(lstat("full", &stat) == 0 && stat.st_size == wrote + 4);
+}
+
+// Only read, by whoever may not do more.
+static void reads(void) {
+    int fd = open("given", O_RDONLY);
+    for (int round = 0; round < 5; round++)
+        SAY(pread(fd, bytes, 5000, round * 3000));
+    SAY(open("given", O_RDWR));
+    SAY(open("new", O_RDWR | O_CREAT, 0644));
+    SAY(sum("given"));
+    SAY(close(fd));
+}
+
+int main(int argc, char **argv) {
+    enter(argc, argv);
+    const char *part = argv[2];
+    if (strcmp(part, "aligned") == 0)
+        aligned();
+    if (strcmp(part, "windows") == 0)
+        windows();
+    if (strcmp(part, "logged") == 0)
+        logged();
+    if (strcmp(part, "full") == 0)
+        full();
+    if (strcmp(part, "reads") == 0)
+        reads();
+    return 0;
+}

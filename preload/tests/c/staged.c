@@ -1,0 +1,43 @@
+// A process over a kernel file system that dies inside one call.
+// Usage: staged DIRECTORY CALL
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MARK() __asm__ volatile("int3" ::: "memory")
+
+static char bytes[8192];
+
+static int put(int fd, int letter, int length, long at) {
+    memset(bytes, letter, sizeof bytes);
+    return (at < 0 ? write(fd, bytes, length) : pwrite(fd, bytes, length, at)) != length;
+}
+
+int main(int count, char **arguments) {
+    if (count < 3 || chdir(arguments[1]) != 0)
+        return 2;
+    const char *call = arguments[2];
+    int fd = open("f", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    // 9,000 bytes at their place, as many staged.
+    for (int each = 0; each < 6; each++)
+        if (put(fd, 'a' + each, 3000, -1) || (each == 2 && fsync(fd) != 0))
+            return 3;
+    // What an overwrite needs is there.
+    if (put(fd, 'a', 1, 0))
+        return 4;
+    MARK();
+    if (strcmp(call, "append") == 0 && put(fd, 'A', 5000, -1))
+        return 5;
+    if (strcmp(call, "overwrite") == 0 && put(fd, 'B', 3000, 1000))
+        return 6;
+    if (strcmp(call, "over-staged") == 0 && put(fd, 'C', 2000, 15000))
+        return 7;
+    if (strcmp(call, "fsync") == 0 && fsync(fd) != 0)
+        return 8;
+    if (strcmp(call, "close") == 0 && close(fd) != 0)
+        return 9;
+    MARK();
+    pause();
+}

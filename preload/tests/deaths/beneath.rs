@@ -1,0 +1,146 @@
+//! The second engine: a process dies inside a call, at each store into what it staged, its records, its
+//! log and its windows, at each flush, fence and system call: so at every step of a staged write, of a
+//! log write and of a relink. `solera recover` then finds what must hold in each mode.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::mounted::Mounted;
+use crate::support::{Place, compile, library};
+use crate::walk::{Point, Walk};
+use crate::{Random, some_of, text};
+
+const CALLS: [&str; 5] = ["append", "overwrite", "over-staged", "fsync", "close"];
+/// Points of each call that are tried by default.
+const POINTS: usize = 40;
+
+struct Ground {
+    program: PathBuf,
+    directory: PathBuf,
+    mode: &'static str,
+}
+
+impl Ground {
+    /// A victim before its call.
+    fn victim(&self, call: &str) -> Result<Walk, String> {
+        // The first has none to remove.
+        let _ = std::fs::remove_dir_all(&self.directory);
+        std::fs::create_dir_all(&self.directory).map_err(text)?;
+        let mut command = Command::new(&self.program);
+        command
+            .arg(&self.directory)
+            .arg(call)
+            .env("LD_PRELOAD", library())
+            .env("SOLERA_SPLIT", &self.directory)
+            .env("SOLERA_MODE", self.mode)
+            .env("SOLERA_SPLIT_PATIENCE", "0")
+            .env("SOLERA_EMULATE", "1");
+        let mut walk = Walk::start(&mut command, &self.directory).map_err(text)?;
+        if walk.reach_mark().map_err(text)? { Ok(walk) } else { Err("it ended".to_owned()) }
+    }
+
+    /// What is there after recovery, which is repeated.
+    fn recovered(&self) -> Result<Vec<u8>, String> {
+        let recovered = split::recover(&self.directory).map_err(|errno| errno.to_string())?;
+        if (recovered.processes, recovered.gone) != (1, 0) {
+            return Err(format!("{recovered:?}"));
+        }
+        let again = split::recover(&self.directory).map_err(|errno| errno.to_string())?;
+        if again != split::Recovered::default() {
+            return Err(format!("again: {again:?}"));
+        }
+        std::fs::read(self.directory.join("f")).map_err(text)
+    }
+
+    /// One death, at a point or (`None`) after the call.
+    fn trial(&self, call: &str, point: Option<&Point>) -> Result<(), String> {
+        let mut walk = self.victim(call)?;
+        let returned = match point {
+            Some(point) => !walk.reach_point(point).map_err(text)?,
+            None => walk.reach_mark().map_err(text)?,
+        };
+        walk.kill().map_err(text)?;
+        judge(&self.recovered()?, self.mode, call, returned)
+    }
+}
+
+/// What was there before the call, and after it.
+fn states(call: &str) -> (Vec<u8>, Vec<u8>) {
+    let before: Vec<u8> = (b'a'..=b'f').flat_map(|letter| [letter; 3000]).collect();
+    let mut after = before.clone();
+    match call {
+        "append" => after.extend([b'A'; 5000]),
+        "overwrite" => after[1000..4000].fill(b'B'),
+        "over-staged" => after[15000..17000].fill(b'C'),
+        _ => {}
+    }
+    (before, after)
+}
+
+fn judge(found: &[u8], mode: &str, call: &str, returned: bool) -> Result<(), String> {
+    let (before, after) = states(call);
+    let may_tear = mode != "strict" && matches!(call, "overwrite" | "over-staged");
+    let torn = found.len() == after.len()
+        && found.iter().zip(before.iter().zip(&after)).all(|(it, (b, a))| it == b || it == a);
+    let whole = found == after || !returned && found == before;
+    if whole || may_tear && !returned && torn {
+        return Ok(());
+    }
+    let place = found.iter().zip(&after).position(|(found, after)| found != after);
+    Err(format!("{} bytes, not as after from {place:?} on; returned: {returned}", found.len()))
+}
+
+/// Every call in one mode, in a directory.
+fn deaths_in(place: &Path, mode: &'static str, seed: u64) {
+    let program = place.join("staged");
+    compile("staged.c", &program, &["-O1"]);
+    let ground = Ground { program, directory: place.join("files"), mode };
+    let mut random = Random(seed);
+    let mut failures = Vec::new();
+    for call in CALLS {
+        let points = ground.victim(call).and_then(|mut walk| {
+            let points = walk.points().map_err(text)?;
+            walk.kill().map_err(text)?;
+            judge(&ground.recovered()?, mode, call, true).map(|()| points)
+        });
+        let points = points.unwrap_or_else(|error| panic!("{mode}, {call}, alone: {error}"));
+        assert!(points.len() > 5, "{mode}, {call}: only {} points", points.len());
+        let chosen = some_of(points.len(), POINTS, &mut random);
+        for at in chosen.iter().copied().map(Some).chain([None]) {
+            if let Err(error) = ground.trial(call, at.map(|at| &points[at])) {
+                failures.push(format!("{call}@{at:?}: {error}; {:?}", at.map(|at| points[at])));
+            }
+        }
+        eprintln!("{mode}, {call}: {} deaths of {} points", chosen.len() + 1, points.len());
+    }
+    assert!(failures.is_empty(), "{mode}: {}", failures.join("\n"));
+}
+
+#[test]
+fn deaths_beneath_in_posix_mode() {
+    deaths_in(&Place::new("deaths-beneath-posix").0, "posix", 0x9E37_79B9_7F4A_7C15);
+}
+
+#[test]
+fn deaths_beneath_in_sync_mode() {
+    deaths_in(&Place::new("deaths-beneath-sync").0, "sync", 0xC2B2_AE3D_27D4_EB4F);
+}
+
+#[test]
+fn deaths_beneath_in_strict_mode() {
+    deaths_in(&Place::new("deaths-beneath-strict").0, "strict", 0x1656_67B1_9E37_79F9);
+}
+
+/// Where blocks are exchanged, and where they are cloned.
+#[test]
+fn deaths_beneath_on_xfs() {
+    for kind in ["exchange", "clone"] {
+        let Some(mounted) = Mounted::new(kind) else {
+            eprintln!("skipped: XFS cannot be made and mounted here");
+            return;
+        };
+        for mode in ["posix", "strict"] {
+            deaths_in(&mounted.at, mode, 0x2545_F491_4F6C_DD1D);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! File systems that are mounted for a test, and gone with it.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::Place;
+
+/// A file system in a file, mounted.
+pub struct Mounted {
+    pub at: PathBuf,
+    place: Place,
+}
+
+impl Mounted {
+    /// `None`: not as this user, or not with these tools.
+    pub fn new(kind: &str) -> Option<Self> {
+        let place = Place::new(&format!("beneath-{kind}"));
+        let (image, at) = (place.0.join("image"), place.0.join("mounted"));
+        std::fs::create_dir_all(&at).expect("a directory");
+        let file = std::fs::File::create(&image).expect("an image");
+        file.set_len(400 << 20).expect("its size");
+        let made = match kind {
+            "ext4" => succeeds(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image)),
+            _ => {
+                succeeds(Command::new("mkfs.xfs").args(["-q", "-f", "-m", "reflink=1"]).arg(&image))
+            }
+        };
+        // What `mkfs.xfs -i exchange=1` sets, for those that do not know it: bit 6.
+        let set = kind != "exchange" || {
+            let get = Command::new("xfs_db")
+                .args(["-c", "sb 0", "-c", "p features_incompat"])
+                .arg(&image)
+                .output();
+            let found = get.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+            let number = found.ok().and_then(|text| {
+                let text = text.rsplit("0x").next()?.trim().to_owned();
+                u64::from_str_radix(&text, 16).ok()
+            });
+            number.is_some_and(|number| {
+                let write = format!("write -d features_incompat {:#x}", number | 1 << 6);
+                succeeds(
+                    Command::new("xfs_db").args(["-x", "-c", "sb 0", "-c", &write]).arg(&image),
+                )
+            })
+        };
+        let mounted = made
+            && set
+            && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
+        mounted.then_some(Self { at, place })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        assert!(
+            succeeds(Command::new("umount").arg(&self.at)),
+            "{} is in use",
+            self.place.0.display()
+        );
+    }
+}
+
+pub fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// A mount of a tmpfs, gone when it is dropped.
+pub struct Small(pub PathBuf);
+
+impl Small {
+    pub fn new(at: PathBuf, options: &str) -> Option<Self> {
+        std::fs::create_dir_all(&at).expect("a directory");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&at);
+        succeeds(&mut mount).then_some(Self(at))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        assert!(succeeds(Command::new("umount").arg(&self.0)), "{} is in use", self.0.display());
+    }
+}
