@@ -154,7 +154,8 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
                          many are kept ready [10]
   SOLERA_SPLIT_LOG       bytes of the operation log, in strict mode [134217728]
   SOLERA_SPLIT_WINDOWS   mapped windows at once; beyond, the coldest are unmapped [16384]
-  SOLERA_SPLIT_TECHNIQUE  split (no staging), staging (no relink), relink [relink]: to measure what each is worth
+  SOLERA_SPLIT_TECHNIQUE  to measure what each is worth: split (nothing is staged), staging (relinks
+                         copy), relink [relink]
   SOLERA_SPLIT_PATIENCE  calls on a descriptor before it is served, in posix mode [2]
   SOLERA_REPORT          file that each process appends `count reason function outcome` to
   SOLERA_STRICT_SUPPORT  set: as --strict-support
@@ -725,6 +726,9 @@ pub struct WorkerArgs {
     /// Measure the memory itself, through a region, not a file system.
     #[arg(long)]
     pub memory: bool,
+    /// Without a directory of many names: no row lists it.
+    #[arg(long)]
+    pub few: bool,
     /// The directory to work in, or the region's file.
     pub place: PathBuf,
 }

@@ -89,7 +89,7 @@ impl Ground {
         fs::File::create_new(&image)?.set_len(bytes)?;
         fs::create_dir(&at)?;
         let made = match kind {
-            "ext4" => does(Command::new("mkfs.ext4").args(["-qF", "-N", "600000"]).arg(&image)),
+            "ext4" => does(Command::new("mkfs.ext4").arg("-qF").arg(&image)),
             _ => {
                 does(Command::new("mkfs.xfs").args(["-qf", "-i", "exchange=1"]).arg(&image))
                     || (does(Command::new("mkfs.xfs").arg("-qf").arg(&image)) && allow(&image))
@@ -165,6 +165,7 @@ fn column(
     fs::create_dir_all(&place)
         .map_err(|error| Failure::new(format!("make {}", place.display()), error, ""))?;
     let mut command = worker(args.size, &place, false)?;
+    command.arg("--few");
     if !words.is_empty() {
         command.env("LD_PRELOAD", find_library()?).env("SOLERA_SPLIT", &place);
         command.env("SOLERA_EMULATE", "1").envs(words.iter().copied());

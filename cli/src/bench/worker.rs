@@ -32,7 +32,7 @@ pub fn run(args: &WorkerArgs) -> Outcome {
     let mut measured: Box<dyn Measured> = if args.memory {
         Box::new(Memory::open(&args.place).map_err(|error| Failure::new(asked(), error, ""))?)
     } else {
-        Box::new(Files::make(&args.place, args.size).map_err(failed)?)
+        Box::new(Files::make(&args.place, args.size, args.few).map_err(failed)?)
     };
     answer("ready").map_err(failed)?;
     for line in io::stdin().lock().lines() {
@@ -94,7 +94,7 @@ struct Files {
 }
 
 impl Files {
-    fn make(dir: &Path, size: u64) -> Result<Self> {
+    fn make(dir: &Path, size: u64, few: bool) -> Result<Self> {
         let path = |name: &str| CString::new(dir.join(name).as_os_str().as_bytes());
         let large = calls::open(&path("large")?, libc::O_RDWR | libc::O_CREAT)?;
         let piece = vec![0x5A; 1 << 20];
@@ -118,7 +118,7 @@ impl Files {
         }
         let many = dir.join("many");
         std::fs::create_dir_all(&many)?;
-        for index in 0..LISTED {
+        for index in 0..if few { 0 } else { LISTED } {
             let name = CString::new(format!("{}/name{index:06}", many.display()))?;
             calls::close(calls::open(&name, libc::O_RDWR | libc::O_CREAT)?)?;
         }
