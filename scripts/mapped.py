@@ -243,7 +243,7 @@ def write(options, kept):
     text = f"""# Mapped files
 
 What programs see that map their files: on a fresh volume, on one of {options.size} aged to {options.utilisation} by `solera age`
-(full churn, seed 1), and on a tmpfs of 4 KiB pages. Written by `scripts/mapped.py` ({day}; `make mapped`), {options.rounds} rounds in turn, of each
+(full churn, seed 1), and on a tmpfs of 4 KiB pages. Written by `{' '.join(['scripts/mapped.py', *sys.argv[1:]])}` ({day}; `make mapped` takes 12 GiB and a file of 1 GiB), {options.rounds} rounds in turn, of each
 figure the best. The volumes lie on a tmpfs with `huge=always`.{counters}
 
 ## Bandwidth

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use vfs::{Desc, Errno, Mapped};
 
-use crate::entry::{Served, Stop, interpose};
+use crate::entry::{Served, Stop, errno, interpose};
 use crate::fdtable;
 use crate::identity::Line;
 use crate::mapping::{self, Mapping, PAGE, Wish, any, extend, map_file, release};
@@ -104,25 +104,44 @@ fn parts(process: &Process, start: usize, end: usize) -> (Vec<(Desc, u64, u64)>,
     (parts, bytes)
 }
 
-/// `madvise(MADV_REMOVE)`: makes a hole.
-fn remove(process: &Process, (start, end): (usize, usize)) -> Served<c_int> {
+/// `madvise(MADV_REMOVE)`: makes holes, mapping by mapping in their order, up to one that has none.
+fn remove(
+    process: &Process,
+    (start, end): (usize, usize),
+    kernel: impl Fn(*mut c_void, usize) -> c_int,
+) -> Served<c_int> {
     let maps = process.lock();
-    let hit = || maps.0.iter().filter(|map| map.touches(start, end));
-    if hit().next().is_none() {
+    let hit: Vec<Mapping> = maps.0.iter().filter(|map| map.touches(start, end)).cloned().collect();
+    let mut order: Vec<(usize, usize, Option<&Mapping>)> =
+        maps.around(start, end).into_iter().map(|(from, to)| (from, to, None)).collect();
+    drop(maps);
+    if hit.is_empty() {
         return Err(Stop::Kernel);
     }
     if !start.is_multiple_of(PAGE) {
         return Err(Stop::Errno(Errno::INVAL));
     }
-    if hit().any(|map| !map.shared || !map.may_write) {
-        return Err(Stop::Errno(Errno::ACCESS));
-    }
-    drop(maps);
+    order.extend(hit.iter().map(|map| (map.start.max(start), map.end.min(end), Some(map))));
+    order.sort_unstable_by_key(|part| part.0);
     let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32;
-    for (desc, offset, length) in parts(process, start, end).0 {
-        process.fs.allocate(desc, punch, offset, length)?;
+    let mut missing = false;
+    for (from, to, map) in order {
+        let Some(map) = map else {
+            if kernel(from as *mut c_void, to - from) != 0 {
+                match errno() {
+                    // What is not mapped is told when all else is done.
+                    libc::ENOMEM => missing = true,
+                    _ => return Ok(-1),
+                }
+            }
+            continue;
+        };
+        if !map.shared || !map.may_write {
+            return Err(Stop::Errno(Errno::ACCESS));
+        }
+        process.fs.allocate(map.desc, punch, map.offset_of(from), (to - from) as u64)?;
     }
-    Ok(0)
+    if missing { Err(Stop::Errno(Errno::NOMEM)) } else { Ok(0) }
 }
 
 /// After `madvise(MADV_DONTNEED)` where private mappings are copies: they show the file again.
@@ -166,9 +185,16 @@ interpose! {
         replace(process, range(at, len), || kernel(at, len), |&result| result != 0)
     }
     fn [mremap](at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
-    = |process, _| {
+    = |process, kernel| {
         some()?;
-        remap(process, at as usize, (old, new), flags, to)
+        match remap(process, at as usize, (old, new), flags, to) {
+            // Other memory, moved to where something of ours may lie.
+            Err(Stop::Kernel) if flags & libc::MREMAP_FIXED != 0 => {
+                let call = || kernel(at, old, new, flags, to);
+                replace(process, range(to, new), call, |&address| address == -1)
+            }
+            result => result,
+        }
     }
     fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
     = |process, kernel| {
@@ -220,7 +246,9 @@ interpose! {
     = |process, kernel| {
         some()?;
         match advice {
-            libc::MADV_REMOVE => return remove(process, range(at, len)),
+            libc::MADV_REMOVE => {
+                return remove(process, range(at, len), |at, len| kernel(at, len, advice));
+            }
             libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => touched::ready(at, len),
             libc::MADV_DONTNEED if !process.fs.can_map().1 => {
                 let result = kernel(at, len, advice);
@@ -255,9 +283,13 @@ fn remap(
 ) -> Served<isize> {
     let pages = |len: usize| len.saturating_add(PAGE - 1) / PAGE * PAGE;
     let (old, new) = (pages(old), pages(new));
-    let Some(map) = process.lock().find(start).cloned() else {
-        return Err(Stop::Kernel);
+    let maps = process.lock();
+    let Some(map) = maps.find(start).cloned() else {
+        // One that begins before ours and reaches into it.
+        let reaches = maps.touches(start, start.saturating_add(old));
+        return Err(if reaches { Stop::Errno(Errno::FAULT) } else { Stop::Kernel });
     };
+    drop(maps);
     let flags = MremapFlags::from_bits_retain(flags as u32);
     let fixed = flags.contains(FIXED);
     let keeps = flags.contains(MremapFlags::DONTUNMAP);
@@ -270,7 +302,8 @@ fn remap(
     {
         return Err(Stop::Errno(Errno::INVAL));
     }
-    if start + old > map.end {
+    // What is too much is unmapped, whatever it is.
+    if start + old.min(new) > map.end {
         return Err(Stop::Errno(Errno::FAULT));
     }
     let wish = Move { start, old, new, flags, to };
