@@ -4,8 +4,8 @@
 //! of a page in one fills it and what is worth it around it ([`Volume::map_touched_page`]):
 //!
 //! - blocks that are there but unwritten: the rest of their 2 MiB;
-//! - a hole of a whole 2 MiB of the file: a whole chunk, while more than 1/32 of the volume is free,
-//!   if the file could be filled twice over by what is free, or if the file begins there or has a block
+//! - a hole of a whole 2 MiB of the file: a whole chunk, while more than an eighth of the volume is free,
+//!   or 1/32 and 128 MiB, if the file could be filled twice over by what is free, or if the file begins there or has a block
 //!   right before or right behind: so a file that grows through its mapping gets huge pages, however much
 //!   larger the mapping is than the volume, and one that is touched here and there does not eat it up;
 //! - else 64 KiB, while more than 1/64 of the volume is free; else one page. The caller may ask for more,
@@ -35,6 +35,8 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::{Mapped, Node, Piece};
 
+/// Blocks that are much on any volume: 128 MiB.
+const MUCH: u64 = 64 * CHUNK_BLOCKS;
 /// Blocks that a touch fills where a whole chunk is too much.
 const AROUND: u64 = 16;
 
@@ -199,7 +201,8 @@ impl Volume {
         }
         let (free, all) = (self.free_blocks()?, self.chunks() * CHUNK_BLOCKS);
         let whole = cut(chunk, chunk + CHUNK_BLOCKS) == (chunk, chunk + CHUNK_BLOCKS);
-        if whole && free > all / 32 && is_hole(file, chunk)? {
+        let much = free > all / 8 || free > (all / 32).max(MUCH);
+        if whole && much && is_hole(file, chunk)? {
             let small = file.end_block() <= free / 2;
             let is_there = |block| Ok::<_, Errno>(!file.map.run(block, 1)?.is_hole());
             let grows = chunk == 0 || is_there(chunk - 1)?;
