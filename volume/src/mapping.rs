@@ -5,9 +5,10 @@
 //!
 //! - blocks that are there but unwritten: the rest of their 2 MiB;
 //! - a hole of a whole 2 MiB of the file: a whole chunk, while more than an eighth of the volume is free,
-//!   or 1/32 and 128 MiB, if the file could be filled twice over by what is free, or if the file begins there or has a block
-//!   right before or right behind: so a file that grows through its mapping gets huge pages, however much
-//!   larger the mapping is than the volume, and one that is touched here and there does not eat it up;
+//!   or 1/32 and 128 MiB, if the file could be filled twice over by what is free, or if the file begins
+//!   there or has a block right before or right behind: so a file that grows through its mapping gets huge
+//!   pages, however much larger the mapping is than the volume, and one that is touched here and there does
+//!   not eat it up;
 //! - else 64 KiB, while more than 1/64 of the volume is free; else one page. The caller may ask for more,
 //!   since each piece costs the process a mapping.
 //!
