@@ -3,65 +3,13 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+#[path = "support/face.rs"]
+mod face;
+
 use std::time::Duration;
 
-use support::{Mounted, Place, can_mount, command, compile};
-
-/// A `faces` program that waits for lines.
-struct Face {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
-}
-
-impl Face {
-    fn new(mut command: Command, directory: &str) -> Self {
-        command.arg(directory).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
-        let to = child.stdin.take();
-        let from = BufReader::new(child.stdout.take().expect("its output"));
-        Self { child, to, from }
-    }
-
-    fn ask(&mut self, line: &str) {
-        let to = self.to.as_mut().expect("it has not ended");
-        writeln!(to, "{line}").expect("the program takes lines");
-    }
-
-    fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.from.read_line(&mut line).expect("the program answers");
-        assert!(line.ends_with('\n'), "the program has died");
-        line.trim_end().to_owned()
-    }
-
-    fn say(&mut self, line: &str) -> String {
-        self.ask(line);
-        self.answer()
-    }
-
-    fn end(mut self) {
-        drop(self.to.take());
-        assert!(self.child.wait().expect("it ends").success());
-    }
-}
-
-fn program(place: &Place) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/faces.c");
-    let program = place.path("faces");
-    compile(&source, &program, &[]);
-    place.text("faces")
-}
-
-/// One that is preloaded, and one that is not.
-fn both(program: &str, at: &str) -> [Face; 2] {
-    let mut preloaded = command();
-    preloaded.args(["run", "--at", at, "--", program]);
-    [Face::new(preloaded, at), Face::new(Command::new(program), at)]
-}
+use face::{Face, both, program};
+use support::{Mounted, Place, can_mount};
 
 /// What was seen but for the numbers of blocks, the seventh word about each file.
 fn without_blocks(seen: &str) -> Vec<String> {
@@ -80,7 +28,7 @@ fn each_sees_at_once_what_the_other_did() {
         return;
     }
     let place = Place::new();
-    let program = program(&place);
+    let program = program(&place, "faces");
     let mounted = Mounted::new(&place, "128M", &[]);
     let [mut preloaded, mut plain] = both(&program, &mounted.at);
     let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
@@ -118,7 +66,7 @@ fn what_both_do_at_once_is_as_on_one_kernel() {
         return;
     }
     let place = Place::new();
-    let program = program(&place);
+    let program = program(&place, "faces");
     let mounted = Mounted::new(&place, "256M", &[]);
     let at = mounted.at.clone();
     let mut faces: Vec<Face> =

@@ -3,75 +3,14 @@
 
 mod support;
 
+#[path = "support/face.rs"]
+mod face;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
-use support::{Mounted, Place, can_mount, command, compile, solera};
-
-/// A `together` program that waits for lines.
-struct Face {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-    signs: ChildStderr,
-}
-
-impl Face {
-    fn new(mut command: Command, directory: &str) -> Self {
-        command.arg(directory).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program starts");
-        let to = child.stdin.take().expect("its input");
-        let from = BufReader::new(child.stdout.take().expect("its output"));
-        let signs = child.stderr.take().expect("its signs");
-        Self { child, to, from, signs }
-    }
-
-    fn ask(&mut self, line: &str) {
-        writeln!(self.to, "{line}").expect("the program takes lines");
-    }
-
-    fn answer(&mut self) -> i64 {
-        let mut line = String::new();
-        self.from.read_line(&mut line).expect("the program answers");
-        line.trim_end().parse().unwrap_or_else(|_| panic!("the program has died: {line:?}"))
-    }
-
-    #[track_caller]
-    fn say(&mut self, line: &str) -> i64 {
-        self.ask(line);
-        self.answer()
-    }
-
-    /// Waits until its handler has said that it ran.
-    fn sign(&mut self) {
-        self.signs.read_exact(&mut [0]).expect("a sign");
-    }
-
-    fn pid(&self) -> i64 {
-        self.child.id().into()
-    }
-
-    fn end(mut self) {
-        drop(self.to);
-        assert!(self.child.wait().expect("it ends").success());
-    }
-}
-
-fn program(place: &Place) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/together.c");
-    let program = place.path("together");
-    compile(&source, &program, &[]);
-    place.text("together")
-}
-
-/// One that is preloaded, and one that is not.
-fn both(program: &str, at: &str) -> [Face; 2] {
-    let mut preloaded = command();
-    preloaded.args(["run", "--at", at, "--", program]);
-    [Face::new(preloaded, at), Face::new(Command::new(program), at)]
-}
+use face::{Face, both, program};
+use support::{Mounted, Place, can_mount, solera};
 
 /// Who waits for each other in a circle is told so, whichever closes it; others are told who has a lock;
 /// a wait goes on after a signal; a killed mount's locks go.
@@ -81,47 +20,46 @@ fn locks_know_each_other() {
         return;
     }
     let place = Place::new();
-    let program = program(&place);
+    let program = program(&place, "together");
     let mounted = Mounted::new(&place, "64M", &[]);
     let [mut preloaded, mut plain] = both(&program, &mounted.at);
     let (first, second) = (&mut preloaded, &mut plain);
     for _ in 0..20 {
-        assert_eq!((first.say("lock 0"), second.say("lock 1")), (0, 0));
-        assert_eq!(second.say("owner 0"), first.pid());
-        assert_eq!(first.say("owner 1"), second.pid());
+        assert_eq!((first.count("lock 0"), second.count("lock 1")), (0, 0));
+        assert_eq!(second.count("owner 0"), first.pid());
+        assert_eq!(first.count("owner 1"), second.pid());
         // Each has what the other wants.
         first.ask("lock 1");
         second.ask("lock 0");
-        let (one, other) = (first.answer(), second.answer());
+        let (one, other) = (first.number(), second.number());
         let circle = -i64::from(libc::EDEADLK);
         assert!((one, other) == (circle, 0) || (one, other) == (0, circle), "{one} {other}");
         for file in ["unlock 0", "unlock 1"] {
-            assert_eq!((first.say(file), second.say(file)), (0, 0));
+            assert_eq!((first.count(file), second.count(file)), (0, 0));
         }
     }
     for turn in [[0, 1], [1, 0]] {
         let faces = [&mut *first, &mut *second];
         let [holder, waiter] = turn;
-        assert_eq!(faces[holder].say("lock 0"), 0);
-        assert_eq!(faces[waiter].say("alarms"), 0);
+        assert_eq!(faces[holder].count("lock 0"), 0);
+        assert_eq!(faces[waiter].count("alarms"), 0);
         faces[waiter].ask("lock 0");
         for _ in 0..20 {
             faces[waiter].sign();
         }
-        assert_eq!(faces[holder].say("unlock 0"), 0);
-        assert_eq!((faces[waiter].answer(), faces[waiter].say("unlock 0")), (0, 0));
+        assert_eq!(faces[holder].count("unlock 0"), 0);
+        assert_eq!((faces[waiter].number(), faces[waiter].count("unlock 0")), (0, 0));
     }
     // What the server of the mount held for others is theirs no more when it has died.
-    assert_eq!(second.say("lock 1"), 0);
+    assert_eq!(second.count("lock 1"), 0);
     let mut value = [0; 16];
     let length = rustix::fs::getxattr(&mounted.at, "solera.process", &mut value[..]).unwrap();
     let server = std::str::from_utf8(&value[..length]).unwrap();
     assert!(Command::new("kill").args(["-KILL", server]).status().unwrap().success());
-    assert_eq!(first.say("lock 1"), 0);
+    assert_eq!(first.count("lock 1"), 0);
     preloaded.end();
-    drop(plain.to);
     // Its files are gone.
-    let _ = plain.child.wait();
+    let _ = plain.stop();
     let volume = mounted.volume.clone();
     drop(mounted);
     solera(["fsck", &volume]).ok();
@@ -134,7 +72,7 @@ fn what_runs_is_not_written_to() {
         return;
     }
     let place = Place::new();
-    let program = program(&place);
+    let program = program(&place, "together");
     let mounted = Mounted::new(&place, "64M", &[]);
     for name in ["2", "3"] {
         fs::copy("/bin/sleep", mounted.path(name)).unwrap();
@@ -145,7 +83,7 @@ fn what_runs_is_not_written_to() {
     let until = |face: &mut Face, line: &str, good: fn(i64) -> bool| {
         let begun = std::time::Instant::now();
         loop {
-            let said = face.say(line);
+            let said = face.count(line);
             if good(said) || begun.elapsed().as_secs() > 60 {
                 return said;
             }
@@ -155,17 +93,17 @@ fn what_runs_is_not_written_to() {
         let what = format!("face {runs} runs, face {writes} writes");
         for _ in 0..5 {
             assert!(until(&mut faces[runs], "run 2", |said| said > 0) > 0, "{what}");
-            assert_eq!(faces[writes].say("write 2"), busy, "{what}");
-            assert_eq!(faces[writes].say("truncate 2"), busy, "{what}");
-            assert_eq!(faces[writes].say("write 3"), 0, "{what}: another file");
-            assert_eq!(faces[writes].say("close"), 0);
-            assert_eq!(faces[runs].say("end"), 0);
+            assert_eq!(faces[writes].count("write 2"), busy, "{what}");
+            assert_eq!(faces[writes].count("truncate 2"), busy, "{what}");
+            assert_eq!(faces[writes].count("write 3"), 0, "{what}: another file");
+            assert_eq!(faces[writes].count("close"), 0);
+            assert_eq!(faces[runs].count("end"), 0);
             let again = until(&mut faces[writes], "write 2", |said| said == 0);
             assert_eq!(again, 0, "{what}: it has ended");
-            assert_eq!(faces[runs].say("run 2"), busy, "{what}: it is written to");
+            assert_eq!(faces[runs].count("run 2"), busy, "{what}: it is written to");
             assert!(until(&mut faces[runs], "run 3", |said| said > 0) > 0, "{what}: another file");
-            assert_eq!(faces[runs].say("end"), 0);
-            assert_eq!(faces[writes].say("close"), 0);
+            assert_eq!(faces[runs].count("end"), 0);
+            assert_eq!(faces[writes].count("close"), 0);
         }
     }
     faces.into_iter().for_each(Face::end);
