@@ -2,12 +2,16 @@
 # called by itself.
 
 CARGO ?= cargo
+# Where `make install` puts what `make build` has built; DESTDIR stands before all of it.
+PREFIX ?= /usr/local
+BUILT ?= target/release
 
-.PHONY: help build demo test test-long test-vm lint deny bench benchmarks ageing mapped baseline support setup setup-tests clean
+.PHONY: help build install uninstall demo test test-long test-vm lint deny bench benchmarks ageing mapped baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
 	@echo 'make build      the command, the preload library: target/release'
+	@echo 'make install    what was built to $(PREFIX), and the helper of mount -t fuse.solera to /sbin (as root)'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
 	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 3)'
@@ -34,6 +38,15 @@ setup-tests:
 
 build: setup
 	$(CARGO) build --release --workspace
+
+install:
+	install -D -m 755 $(BUILT)/solera $(DESTDIR)$(PREFIX)/bin/solera
+	install -D -m 755 $(BUILT)/libsolera_preload.so $(DESTDIR)$(PREFIX)/lib/libsolera_preload.so
+	install -d $(DESTDIR)/sbin
+	ln -sf $(PREFIX)/bin/solera $(DESTDIR)/sbin/mount.fuse.solera
+
+uninstall:
+	rm -f $(DESTDIR)/sbin/mount.fuse.solera $(DESTDIR)$(PREFIX)/bin/solera $(DESTDIR)$(PREFIX)/lib/libsolera_preload.so
 
 demo: build
 	@scripts/demo.sh

@@ -246,7 +246,8 @@ Options for -o, with commas between them:
   noexec, noatime, and those of mount(8) that say nothing new
 
 Permissions are checked by the kernel, as on any file system. Users who may not mount need fusermount3
-(Debian: fuse3), and a directory of their own. With the command linked to /sbin/mount.fuse.solera,
+(Debian: fuse3), and a directory of their own. With the command linked to /sbin/mount.fuse.solera, as
+`make install` does,
 mount(8) knows the type `fuse.solera`, and a line in /etc/fstab mounts at boot:
   /mnt/dax/v.pm  /srv/data  fuse.solera  allow_other,nofail  0 0
 

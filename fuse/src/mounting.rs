@@ -55,6 +55,9 @@ impl MountOptions {
 pub fn mount(volume: &Path, at: &Path, options: &MountOptions) -> Result<OwnedFd, String> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(no_device)?;
+    if rustix::fs::fstat(&device).is_ok_and(|stat| stat.st_rdev != rustix::fs::makedev(10, 229)) {
+        return Err("/dev/fuse is another device than FUSE's (10, 229); make it anew".into());
+    }
     match mount_here(&device, volume, at, options) {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => mount_by_helper(volume, at, options),
