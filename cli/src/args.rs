@@ -45,6 +45,7 @@ pub enum Command {
     Trim(TrimArgs),
     Detach(DetachArgs),
     Defrag(DefragArgs),
+    Numa(NumaArgs),
     Map(MapArgs),
     Age(AgeArgs),
     Bench(BenchArgs),
@@ -160,6 +161,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_REPORT          file that each process appends `count reason function outcome` to
   SOLERA_STRICT_SUPPORT  set: as --strict-support
   SOLERA_GUARD           off: as --no-guard
+  SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
   SOLERA_BYPASS          names of programs, with colons between them, as --bypass
   SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them for
                          sockets or for files outside only; on a volume's files they fail or hang
@@ -201,6 +203,10 @@ pub struct RunArgs {
     /// promise then holds when processes die, not when the machine does.
     #[arg(long, requires = "split")]
     pub emulate: bool,
+    /// On a machine with several memory nodes: place (files are written at home, the node where the program
+    /// runs when it first writes; what it starts has the same), move (and its threads move there), or off.
+    #[arg(long, default_value = "place", value_parser = ["off", "place", "move"])]
+    pub numa: String,
     /// When the program has ended, say on standard error which calls of it and of all that it started
     /// were refused or served by a detour, why and how often: all kinds, or the N most frequent.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
@@ -510,6 +516,46 @@ pub struct DefragArgs {
     /// Files or directories, as `VOLUME:/path` or by a mount; a volume means all that is on it.
     #[arg(required = true, value_name = "VOLUME[:/PATH]")]
     pub places: Vec<OsString>,
+}
+
+/// Show on which memory node a file lies, or pin it to one.
+///
+/// The allocation groups of a volume belong to the machine's memory nodes, in order. A pinned file is
+/// given space on its node as long as there is room, whoever writes it.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  solera numa get /dev/shm/v.pm:/db/data.mdb
+  solera numa set --node 1 /dev/shm/v.pm:/db/data.mdb
+  solera numa set --none /dev/shm/v.pm:/db/data.mdb")]
+pub struct NumaArgs {
+    #[command(subcommand)]
+    pub command: NumaCommand,
+}
+
+#[derive(Subcommand)]
+pub enum NumaCommand {
+    /// Show the node that a file is pinned to, and where its bytes lie.
+    Get {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// A file, as `VOLUME:/path`.
+        #[arg(value_name = "VOLUME:/PATH")]
+        place: OsString,
+    },
+    /// Pin a file to a node. What it holds already stays where it is.
+    Set {
+        /// The node's number.
+        #[arg(long, required_unless_present = "none", conflicts_with = "none")]
+        node: Option<u32>,
+        /// No node any more.
+        #[arg(long)]
+        none: bool,
+        /// A file, as `VOLUME:/path`.
+        #[arg(value_name = "VOLUME:/PATH")]
+        place: OsString,
+    },
 }
 
 /// Show where the bytes of files lie, and which of them come as huge pages when mapped.

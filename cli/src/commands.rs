@@ -12,6 +12,7 @@ pub mod info;
 pub mod ls;
 pub mod map;
 pub mod mount;
+pub mod numa;
 pub mod recover;
 pub mod run;
 pub mod snapshot;

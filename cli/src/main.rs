@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Command::Trim(args) => commands::trim::run(args),
         Command::Detach(args) => commands::detach::run(args),
         Command::Defrag(args) => commands::defrag::run(args),
+        Command::Numa(args) => commands::numa::run(args),
         Command::Map(args) => commands::map::run(args),
         Command::Age(args) => age::run(args),
         Command::Bench(args) => match &args.command {

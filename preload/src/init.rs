@@ -238,6 +238,8 @@ fn attach(path: &[u8]) -> Result<Process, String> {
                 .map_err(|error| error.to_string())?
         }
     };
+    let numa = variable("SOLERA_NUMA").map_or(Ok(volume::Numa::default()), |numa| numa.parse())?;
+    volume.set_numa(numa);
     let mount = mounted::device(path.as_os_str().as_bytes(), &prefix);
     let anchor = volume.anchor().ok_or("the volume has no anchor directory")?;
     let anchor = volume

@@ -51,6 +51,8 @@ pub(crate) struct Want {
     pub(crate) reserve: bool,
     /// Only holes, of chunks that are fuller than this one.
     pub(crate) fuller_than: Option<u64>,
+    /// The node of the machine on which it shall lie, if not at home.
+    pub(crate) node: Option<u32>,
     /// The start of a whole chunk, for up to a chunk's blocks.
     pub(crate) whole: bool,
 }
@@ -177,45 +179,81 @@ impl Volume {
 
     fn take_data(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
         let mut rest = blocks;
+        for groups in self.scopes(want)? {
+            rest -= self.take_data_of(&groups, rest, want, taken)?;
+        }
+        let done = match rest {
+            0 => true,
+            _ if want.whole || want.fuller_than.is_some() => false,
+            _ => self.take_all(rest, Kind::Data, taken)?,
+        };
+        self.allocated_on(taken, want)?;
+        Ok(done)
+    }
+
+    /// As much of `rest` blocks as these groups have; gives how many.
+    fn take_data_of(
+        &self,
+        groups: &[u64],
+        blocks: u64,
+        want: Want,
+        taken: &mut Extents,
+    ) -> Result<u64> {
+        let mut rest = blocks;
         if want.whole {
-            let chunk = self.take_free_chunk(Kind::Data, 0, blocks.min(CHUNK_BLOCKS))?;
-            taken.extend(chunk.map(|chunk| (self.chunk_start(chunk), blocks)));
-            return Ok(chunk.is_some());
+            let free = |chunk: u64| (self.chunk_start(chunk), blocks);
+            let chunk = match blocks {
+                0 => None,
+                _ => self.take_free_chunk_of(groups, Kind::Data, 0, blocks.min(CHUNK_BLOCKS))?,
+            };
+            taken.extend(chunk.map(free));
+            return Ok(if chunk.is_some() { blocks } else { 0 });
         }
         while want.aligned && rest >= CHUNK_BLOCKS {
-            let Some(chunk) = self.take_free_chunk(Kind::Data, 0, CHUNK_BLOCKS)? else { break };
+            let found = self.take_free_chunk_of(groups, Kind::Data, 0, CHUNK_BLOCKS)?;
+            let Some(chunk) = found else { break };
             taken.push((self.chunk_start(chunk), CHUNK_BLOCKS));
             rest -= CHUNK_BLOCKS;
         }
         if let Some(near) = want.near
             && rest > 0
             && self.in_pool(near, 1)
+            && groups.contains(&self.group_of(self.chunk_of(near).0))
         {
             rest -= self.take_behind(near, rest, taken)?;
         }
         while rest > 0 {
-            let got = self.take_holes(rest.min(CHUNK_BLOCKS), want, taken)?;
+            let got = self.take_holes(groups, rest.min(CHUNK_BLOCKS), want, taken)?;
             if got == 0 {
                 break;
             }
             rest -= got;
         }
-        if want.fuller_than.is_some() {
-            return Ok(rest == 0);
+        while rest > 0 && want.fuller_than.is_none() {
+            let count = rest.min(CHUNK_BLOCKS);
+            let found = self.take_free_chunk_of(groups, Kind::Data, 0, count)?;
+            let Some(chunk) = found else { break };
+            taken.push((self.chunk_start(chunk), count));
+            rest -= count;
         }
-        self.take_all(rest, Kind::Data, taken)
+        Ok(blocks - rest)
     }
 
     /// Takes up to `blocks` blocks from the holes of one chunk; gives how many, 0 if there is no hole.
-    fn take_holes(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<u64> {
+    fn take_holes(
+        &self,
+        groups: &[u64],
+        blocks: u64,
+        want: Want,
+        taken: &mut Extents,
+    ) -> Result<u64> {
         let limit = match want.fuller_than {
             Some(chunk) => self.chunk_free(chunk)?,
             None => CHUNK_BLOCKS,
         };
-        let groups = self.groups_by_preference()?;
         let need = blocks.div_ceil(PART);
         if want.near.is_some() && blocks < GROWTH {
-            for &group in &groups {
+            for &group in groups {
                 let chunks = self.group_chunks(group);
                 let mut accept = |chunk, _| Ok(longest_run(&self.bitmap(chunk)?) >= GROWTH);
                 let found = self.index_fullest(&chunks, Kind::Data, GROWTH, &mut accept)?;
@@ -226,7 +264,7 @@ impl Volume {
             }
         }
         for whole in [true, false] {
-            for &group in &groups {
+            for &group in groups {
                 let chunks = self.group_chunks(group);
                 let mut accept = |_, free| Ok(free < limit);
                 let found = if whole {
@@ -437,15 +475,26 @@ impl Volume {
         first: u64,
         count: u64,
     ) -> Result<Option<u64>> {
+        let groups = self.groups_by_preference()?;
+        self.take_free_chunk_of(&groups, kind, first, count)
+    }
+
+    /// The same of these groups.
+    fn take_free_chunk_of(
+        &self,
+        groups: &[u64],
+        kind: Kind,
+        first: u64,
+        count: u64,
+    ) -> Result<Option<u64>> {
         if self.group_sum(Group::Chunks)? == 0 {
             return Ok(None);
         }
-        let groups = self.groups_by_preference()?;
         // The counters of single groups are hints: those that say "none" come last.
         let has = |group: &u64| Ok::<_, Errno>(self.group_load(*group, Group::Chunks)? as i64 > 0);
         let mut ordered: SmallVec<[u64; 8]> = SmallVec::new();
         for wanted in [true, false] {
-            for group in &groups {
+            for group in groups {
                 if has(group)? == wanted {
                     ordered.push(*group);
                 }

@@ -499,6 +499,7 @@ impl Volume {
         self.separate_region();
         self.share_epoch()?;
         self.enter()?;
+        self.note_home()?;
         self.set_attached();
         Ok(())
     }

@@ -197,11 +197,6 @@ impl Volume {
         (group * length).min(end)..end
     }
 
-    /// The group of the CPU that this thread runs on.
-    pub(crate) fn local_group(&self) -> u64 {
-        u64::from(crate::op::current_cpu()) % self.groups()
-    }
-
     // ---- words -----------------------------------------------------------------------------------
 
     fn group_word(group: u64, word: Group) -> u64 {

@@ -33,6 +33,7 @@ use crate::inject::Bug;
 use crate::inode::{LIVE_BEYOND, LIVE_SCATTERED};
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_ALIGNED, SIZE_MAX};
 use crate::map::Run;
+use crate::numa::pinned;
 use crate::op::Op;
 use crate::volume::Volume;
 use crate::{Mode, Result, alloc::Want};
@@ -384,9 +385,10 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             _ => None,
         };
         let reserve = old.is_some();
-        let want = Want { near, reserve, ..Want::default() };
+        let node = pinned(self.file.identity.flags);
+        let want = Want { near, reserve, node, ..Want::default() };
         place(first, &volume.allocate_data(self.op, up - first, want)?);
-        let aligned = Want { aligned: true, reserve, ..Want::default() };
+        let aligned = Want { aligned: true, reserve, node, ..Want::default() };
         place(up, &volume.allocate_data(self.op, down - up, aligned)?);
         if down < last {
             let tail = match old {
@@ -423,7 +425,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         if !run.is_hole() || run.blocks < CHUNK_BLOCKS {
             return Ok(None);
         }
-        let chunk = volume.allocate_chunk(self.op)?;
+        let chunk = volume.allocate_chunk(self.op, pinned(self.file.identity.flags))?;
         self.ahead |= chunk.is_some();
         Ok(chunk)
     }

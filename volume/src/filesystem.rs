@@ -556,6 +556,7 @@ impl FileSystem for Volume {
         }
         self.wake_slot(slot);
         self.set_slot(slot, embryo.generation);
+        self.note_home()?;
         self.set_attached();
         Ok(())
     }

@@ -67,6 +67,7 @@ mod namespace;
 #[cfg(test)]
 mod namespace_tests;
 mod new_inode;
+mod numa;
 mod op;
 mod owners;
 mod passes;
@@ -113,6 +114,7 @@ pub use fault::{FsckFault, Remedy};
 pub use fsck::{FsckOptions, FsckReport, fsck};
 pub use info::{Info, RuntimeUse, info};
 pub use layout::{BLOCK, CHUNK};
+pub use numa::{Numa, NumaUse};
 pub use process::Attached;
 pub use recovery::Recovery;
 pub use repair::{RepairOptions, RepairReport, repair};

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | state | epoch, generation, `SLOT_*` | see below, by compare-and-swap |
 //! | pid, since, mode | of the process, for people | the process, or its parent |
+//! | home | its memory node (`numa.rs`) | the process |
 //! | parent | slot owner that prepared an embryo | the parent |
 //! | recoverer | slot owner that recovers it | the recoverer |
 //!
@@ -14,6 +15,7 @@
 use crate::Result;
 use crate::layout::{HEADER_SHARED, PROCESS_SLOTS};
 use crate::liveness::{Liveness, lock_slots, own_pid};
+use crate::numa::HOME;
 use crate::recovery::Recovery;
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
@@ -84,6 +86,8 @@ pub(crate) struct Local {
     pub(crate) next_lock: AtomicU32,
     /// A repair of the volume did not come to its end.
     pub(crate) unrepaired: AtomicBool,
+    /// Its home among the machine's nodes.
+    pub(crate) numa: crate::numa::NumaState,
     /// What it recovered when it attached.
     pub(crate) recovery: OnceLock<Recovery>,
 }
@@ -227,6 +231,7 @@ impl Volume {
         self.rt.store(at + PID, u64::from(pid))?;
         self.rt.store(at + SINCE, now() as u64)?;
         self.rt.store(at + MODE, self.mode as u64 | u64::from(self.read_only) << 8)?;
+        self.rt.store(at + HOME, 0)?;
         Ok(self.rt.store(at + PARENT, parent.map_or(0, |owner| owner.word(self.epoch)))?)
     }
 

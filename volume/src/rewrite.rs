@@ -25,6 +25,7 @@ use crate::file::{File, expect_file};
 use crate::inode::LIVE_MAPPED;
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::map::{Map, Run};
+use crate::numa::pinned;
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -108,10 +109,11 @@ impl Volume {
         op.work()?;
         let file = op.file(node)?;
         op.settle_tail(&file)?;
+        let node_wanted = pinned(file.identity.flags);
         let moved = if aligned {
             op.join(&file, first, &runs[0])?
         } else if whole {
-            let chunk = self.allocate_chunk(&mut op)?.ok_or(Errno::NOSPC)?;
+            let chunk = self.allocate_chunk(&mut op, node_wanted)?.ok_or(Errno::NOSPC)?;
             op.replace_runs(&file, first, &runs, &[(chunk, CHUNK_BLOCKS)])?
         } else {
             let blocks = last - first;
@@ -129,8 +131,12 @@ impl Volume {
 
     /// A whole free chunk: its first block. `None` if there is none, or if that would dip into the
     /// reserve.
-    pub(crate) fn allocate_chunk(&self, op: &mut Op<'_>) -> Result<Option<u64>> {
-        let want = Want { whole: true, ..Want::default() };
+    pub(crate) fn allocate_chunk(
+        &self,
+        op: &mut Op<'_>,
+        node: Option<u32>,
+    ) -> Result<Option<u64>> {
+        let want = Want { whole: true, node, ..Want::default() };
         match self.allocate_data(op, CHUNK_BLOCKS, want) {
             Ok(taken) => Ok(taken.first().map(|run| run.0)),
             Err(Errno::NOSPC) => Ok(None),

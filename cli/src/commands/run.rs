@@ -80,6 +80,9 @@ fn start(args: &RunArgs) -> Outcome {
     if args.no_guard {
         command.env("SOLERA_GUARD", "off");
     }
+    if args.numa != "place" {
+        command.env("SOLERA_NUMA", &args.numa);
+    }
     execute(&asked, command, args)
 }
 
@@ -125,6 +128,7 @@ fn preload(command: &mut Command, library: &Path) {
         .env_remove("SOLERA_REPORT")
         .env_remove("SOLERA_STRICT_SUPPORT")
         .env_remove("SOLERA_GUARD")
+        .env_remove("SOLERA_NUMA")
         .env_remove("SOLERA_BYPASS");
 }
 

@@ -68,6 +68,11 @@ impl VolumeTree {
         self.0.rewrite(self.find(path, false)?, each)
     }
 
+    /// The file's node.
+    pub fn node(&self, path: &[u8]) -> Result<Node, Errno> {
+        self.find(path, true)
+    }
+
     fn read_target(&self, link: Node) -> Result<Vec<u8>, Errno> {
         let mut target = vec![0; 4096];
         let length = self.0.read_link(link, &mut target)?;
