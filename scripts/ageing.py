@@ -16,9 +16,9 @@ PROFILES = [
     ("prop", [], 8 * GIB, False),
     ("HPC", ["--profile", "hpc"], 8 * GIB, False),
     ("exact", ["--sizes", "exact"], 8 * GIB, False),
-    ("database", ["--profile", "database"], 8 * GIB, True),
-    ("appends in turns", ["--profile", "appends"], 8 * GIB, True),
-    ("small files", ["--profile", "small"], 8 * GIB, False),
+    ("database", ["--profile", "database"], 4 * GIB, True),
+    ("appends in turns", ["--profile", "appends"], 2 * GIB, True),
+    ("small files", ["--profile", "small"], 2 * GIB, False),
 ]
 KINDS = ("volume", "ext4", "xfs")
 MEASURES = [

@@ -520,13 +520,14 @@ pub struct DefragArgs {
 
 /// Show on which memory node a file lies, or pin it to one.
 ///
-/// The allocation groups of a volume belong to the machine's memory nodes, in order. A pinned file is
-/// given space on its node as long as there is room, whoever writes it.
+/// Each allocation group of a volume belongs to one of the machine's memory nodes: the one that holds
+/// most of its pages. A pinned file is given space on its node as long as there is room, whoever writes it.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   solera numa get /dev/shm/v.pm:/db/data.mdb
   solera numa set --node 1 /dev/shm/v.pm:/db/data.mdb
+  solera numa set --node 1 --move /dev/shm/v.pm:/db/data.mdb   and bring there what it has
   solera numa set --none /dev/shm/v.pm:/db/data.mdb")]
 pub struct NumaArgs {
     #[command(subcommand)]
@@ -544,7 +545,7 @@ pub enum NumaCommand {
         #[arg(value_name = "VOLUME:/PATH")]
         place: OsString,
     },
-    /// Pin a file to a node. What it holds already stays where it is.
+    /// Pin a file to a node. What it holds already stays where it is, without --move.
     Set {
         /// The node's number.
         #[arg(long, required_unless_present = "none", conflicts_with = "none")]
@@ -552,6 +553,9 @@ pub enum NumaCommand {
         /// No node any more.
         #[arg(long)]
         none: bool,
+        /// Bring there what it holds. Refused while a program has it mapped.
+        #[arg(long = "move", conflicts_with = "none")]
+        moves: bool,
         /// A file, as `VOLUME:/path`.
         #[arg(value_name = "VOLUME:/PATH")]
         place: OsString,

@@ -41,8 +41,13 @@ fn programs_write_at_home_and_so_do_those_they_start() {
          sh -c \"cat {at}/own > {at}/grandchild\"'"
     );
     let run = ["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", &line];
-    let pinned = Command::new("taskset").args(["-c", &here.to_string()]).arg(command().get_program())
-        .args(run).env("SOLERA_NUMA_NODES", &nodes).env_remove("LD_PRELOAD").status();
+    let pinned = Command::new("taskset")
+        .args(["-c", &here.to_string()])
+        .arg(command().get_program())
+        .args(run)
+        .env("SOLERA_NUMA_NODES", &nodes)
+        .env_remove("LD_PRELOAD")
+        .status();
     assert!(pinned.expect("taskset starts").success());
     for path in ["/own", "/child", "/grandchild"] {
         let (to, bytes) = bytes_by_node(&volume, path, &nodes);
@@ -68,6 +73,10 @@ fn a_file_is_pinned() {
     assert!(to == 1 && bytes[0] == 0 && bytes[1] >= 5_000_000, "{to} {bytes:?}");
     let (to, bytes) = bytes_by_node(&volume, "/free", nodes);
     assert!(to.is_null() && bytes[1] == 0, "{to} {bytes:?}");
+    let free = format!("{volume}:/free");
+    on_nodes(nodes, &["numa", "set", "--node", "1", "--move", &free]);
+    let (to, bytes) = bytes_by_node(&volume, "/free", nodes);
+    assert!(to == 1 && bytes[0] == 0 && bytes[1] >= 5_000_000, "{to} {bytes:?}");
     on_nodes(nodes, &["numa", "set", "--none", &pinned]);
     assert!(bytes_by_node(&volume, "/pinned", nodes).0.is_null());
     solera(["numa", "set", "--node", "7", &pinned]).refused(1, &["no such node"]);

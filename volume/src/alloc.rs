@@ -8,6 +8,8 @@
 //!   group, then of the group with the most free blocks. Only when no group has a hole a free chunk is
 //!   broken. (A model on ageing traces: holes after such a life are half of those that contiguous pieces
 //!   leave; `docs/design.md`, "Allocation", has the figures.)
+//! - On a machine with several memory nodes all this is tried in the groups of the home node first
+//!   (`numa.rs`).
 //! - A file that grows block by block prefers chunks with a run that lets it go on.
 //! - Metadata has chunks of its own, and takes the fullest that has room. Inode extents (see
 //!   `inode_slots.rs`) grow in them from the end.
@@ -28,6 +30,9 @@ use smallvec::SmallVec;
 
 /// Runs of blocks {first block, number of blocks}; none crosses the border of a chunk.
 pub(crate) type Extents = SmallVec<[(u64, u64); 4]>;
+
+/// Groups in the order in which they are tried.
+pub(crate) type Groups = SmallVec<[u64; 8]>;
 
 /// Chunks of a group that a request for much metadata looks at for pieces.
 const SEARCH: usize = 256;
@@ -179,7 +184,14 @@ impl Volume {
 
     fn take_data(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
         let mut rest = blocks;
-        for groups in self.scopes(want)? {
+        let groups = self.groups_by_preference()?;
+        if self.numa_on() {
+            let near = self.near(want)?;
+            let is_near = |group: &u64| self.group_node(*group) == near;
+            let (home, away): (Groups, Groups) = groups.into_iter().partition(is_near);
+            rest -= self.take_data_of(&home, rest, want, taken)?;
+            rest -= self.take_data_of(&away, rest, want, taken)?;
+        } else {
             rest -= self.take_data_of(&groups, rest, want, taken)?;
         }
         let done = match rest {
@@ -187,11 +199,13 @@ impl Volume {
             _ if want.whole || want.fuller_than.is_some() => false,
             _ => self.take_all(rest, Kind::Data, taken)?,
         };
-        self.allocated_on(taken, want)?;
+        if self.has_nodes() {
+            self.allocated_on(taken, want)?;
+        }
         Ok(done)
     }
 
-    /// As much of `rest` blocks as these groups have; gives how many.
+    /// As much of `blocks` blocks as these groups have; gives how many.
     fn take_data_of(
         &self,
         groups: &[u64],
@@ -487,7 +501,11 @@ impl Volume {
         first: u64,
         count: u64,
     ) -> Result<Option<u64>> {
-        if self.group_sum(Group::Chunks)? == 0 {
+        let mut sum = 0_u64;
+        for &group in groups {
+            sum = sum.wrapping_add(self.group_load(group, Group::Chunks)?);
+        }
+        if sum as i64 <= 0 {
             return Ok(None);
         }
         // The counters of single groups are hints: those that say "none" come last.
@@ -510,7 +528,7 @@ impl Volume {
             }
         }
         // The counters say that there is one: the index has lost it, or others are faster.
-        for chunk in 0..self.chunks() {
+        for chunk in groups.iter().flat_map(|&group| self.group_chunks(group)) {
             if self.chunk_kind(chunk)? == Kind::Free
                 && self.claim_free(chunk, kind, first, count)?
             {
@@ -551,234 +569,5 @@ impl Volume {
             self.group_add(group, Group::Chunks, 1)?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Mode;
-    use crate::testing::{Random, volume};
-
-    fn take(volume: &Volume, blocks: u64, want: Want) -> Result<Extents> {
-        let mut op = volume.begin()?;
-        op.work()?;
-        let extents = volume.allocate_data(&mut op, blocks, want)?;
-        op.end()?;
-        Ok(extents)
-    }
-
-    fn check_sums(volume: &Volume) -> Space {
-        let space = volume.free_space().unwrap();
-        assert_eq!(space.free_blocks(), volume.free_blocks().unwrap());
-        let all = space.data_blocks + space.metadata_blocks + space.free_blocks();
-        assert_eq!(all, volume.chunks() * CHUNK_BLOCKS);
-        assert_eq!(space.free_chunks, volume.group_sum(Group::Chunks).unwrap());
-        for chunk in 0..volume.chunks() {
-            let free = count_free(&volume.bitmap(chunk).unwrap());
-            assert_eq!(free, volume.chunk_free(chunk).unwrap());
-            let kind = volume.chunk_kind(chunk).unwrap();
-            assert_eq!(kind == Kind::Free, free == CHUNK_BLOCKS, "chunk {chunk} {kind:?} {free}");
-        }
-        space
-    }
-
-    #[test]
-    fn the_space_sum_holds_under_random_requests() {
-        let volume = volume(Mode::Strict, 40);
-        let before = check_sums(&volume);
-        let mut random = Random::new(7);
-        let mut held: Vec<(u64, u64)> = Vec::new();
-        let mut inodes: Vec<u64> = Vec::new();
-        for step in 0..20_000 {
-            let mut op = volume.begin().unwrap();
-            op.work().unwrap();
-            match random.below(6) {
-                0 | 1 => {
-                    let most = if random.below(10) == 0 { 1500 } else { 20 };
-                    let blocks = 1 + random.below(most);
-                    let near = held.last().map(|(first, count)| first + count - 1);
-                    let want = Want { aligned: blocks > 512, near, ..Want::default() };
-                    if let Ok(extents) = volume.allocate_data(&mut op, blocks, want) {
-                        assert_eq!(extents.iter().map(|extent| extent.1).sum::<u64>(), blocks);
-                        held.extend(extents);
-                    }
-                }
-                2 => held.extend(volume.allocate_metadata(&mut op, 1 + random.below(3)).unwrap()),
-                3 => inodes.extend(volume.allocate_inode(&mut op).map(|inode| inode.0)),
-                4 if !held.is_empty() => {
-                    let at = random.below(held.len() as u64) as usize;
-                    let (block, count) = held.swap_remove(at);
-                    op.free_later(block, count);
-                }
-                _ if !inodes.is_empty() => {
-                    let at = random.below(inodes.len() as u64) as usize;
-                    op.free_inode_later(inodes.swap_remove(at));
-                }
-                _ => {}
-            }
-            op.end().unwrap();
-            if step % 500 == 0 {
-                assert_eq!(check_sums(&volume).inodes, 1 + inodes.len() as u64, "the root is one");
-            }
-        }
-        let mut blocks: Vec<u64> = held.iter().flat_map(|(first, n)| *first..first + n).collect();
-        let total = blocks.len();
-        blocks.sort_unstable();
-        blocks.dedup();
-        assert_eq!(blocks.len(), total, "a block was given twice");
-        inodes.sort_unstable();
-        assert!(inodes.windows(2).all(|pair| pair[0] != pair[1]));
-        for (block, count) in held {
-            volume.release_blocks(block, count).unwrap();
-        }
-        for ino in inodes {
-            assert!(volume.inode_in_use(ino).unwrap());
-            volume.release_inode(ino).unwrap();
-            assert_eq!(volume.release_inode(ino), Err(Errno::IO));
-        }
-        assert_eq!(check_sums(&volume), before);
-    }
-
-    #[test]
-    fn small_files_and_metadata_leave_whole_chunks_whole() {
-        let volume = volume(Mode::Strict, 64);
-        let mut random = Random::new(3);
-        let mut held = std::collections::VecDeque::new();
-        for _ in 0..4000 {
-            held.extend(take(&volume, 1 + random.below(8), Want::default()).unwrap());
-            while held.len() > 300 {
-                let at = random.below(held.len() as u64) as usize;
-                let (block, count) = held.swap_remove_back(at).unwrap();
-                volume.release_blocks(block, count).unwrap();
-            }
-        }
-        // At most 300 * 8 blocks are in use: 5 chunks. The rest must be whole, but for one a group.
-        let space = check_sums(&volume);
-        assert!(space.free_chunks >= 64 - 5 - 4, "{space:?}");
-        let aligned = Want { aligned: true, ..Want::default() };
-        let extents = take(&volume, 3 * CHUNK_BLOCKS + 5, aligned).unwrap();
-        let pool = volume.pool() / BLOCK;
-        let whole = |extent: &&(u64, u64)| extent.1 == CHUNK_BLOCKS;
-        assert_eq!(extents.iter().filter(whole).count(), 3);
-        assert!(
-            extents
-                .iter()
-                .filter(whole)
-                .all(|(block, _)| (block - pool).is_multiple_of(CHUNK_BLOCKS))
-        );
-        assert_eq!(check_sums(&volume).free_chunks, space.free_chunks - 3, "the tail fills a hole");
-    }
-
-    #[test]
-    fn a_file_written_block_by_block_is_contiguous() {
-        let volume = volume(Mode::Strict, 16);
-        let mut near = None;
-        let mut first = None;
-        for index in 0..100 {
-            let extents = take(&volume, 1, Want { near, ..Want::default() }).unwrap();
-            let start = *first.get_or_insert(extents[0].0);
-            assert_eq!(extents[0], (start + index, 1));
-            near = Some(extents[0].0);
-        }
-    }
-
-    #[test]
-    fn a_full_volume_keeps_its_reserve_and_gives_all_back() {
-        let volume = volume(Mode::Strict, 16);
-        let before = check_sums(&volume);
-        let mut held = Vec::new();
-        while let Ok(extents) = take(&volume, 3, Want::default()) {
-            held.extend(extents);
-        }
-        let full = check_sums(&volume);
-        assert!(full.free_blocks() >= volume.reserve());
-        assert!(full.free_blocks() < volume.reserve() + 3);
-        assert_eq!(take(&volume, 600, Want::default()), Err(Errno::NOSPC));
-        assert_eq!(check_sums(&volume), full);
-        let all = Want { reserve: true, ..Want::default() };
-        assert_eq!(take(&volume, full.free_blocks() + 1, all), Err(Errno::NOSPC));
-        assert_eq!(check_sums(&volume), full);
-        held.extend(take(&volume, full.free_blocks(), all).unwrap());
-        assert_eq!(check_sums(&volume).free_blocks(), 0);
-        for (block, count) in held {
-            volume.release_blocks(block, count).unwrap();
-        }
-        assert_eq!(check_sums(&volume), before);
-    }
-
-    #[test]
-    fn an_aborted_operation_gives_everything_back() {
-        let volume = volume(Mode::Strict, 16);
-        let before = check_sums(&volume);
-        let mut op = volume.begin().unwrap();
-        op.work().unwrap();
-        volume.allocate_data(&mut op, 700, Want { aligned: true, ..Want::default() }).unwrap();
-        volume.allocate_metadata(&mut op, 3).unwrap();
-        volume.allocate_inode(&mut op).unwrap();
-        drop(op);
-        assert_eq!(check_sums(&volume), before);
-    }
-
-    #[test]
-    fn threads_never_get_the_same_block() {
-        let volume = volume(Mode::Strict, 24);
-        let before = check_sums(&volume);
-        std::thread::scope(|scope| {
-            for seed in 0..4 {
-                let volume = &volume;
-                scope.spawn(move || {
-                    let mut random = Random::new(seed + 1);
-                    let mut held: Vec<(u64, u64)> = Vec::new();
-                    let mut inodes = Vec::new();
-                    for _ in 0..3000 {
-                        let mut op = volume.begin().unwrap();
-                        op.work().unwrap();
-                        let blocks = 1 + random.below(200);
-                        if let Ok(extents) = volume.allocate_data(&mut op, blocks, Want::default())
-                        {
-                            held.extend(extents);
-                        }
-                        inodes.extend(volume.allocate_inode(&mut op));
-                        while held.len() > 8 {
-                            let at = random.below(held.len() as u64) as usize;
-                            let (block, count) = held.swap_remove(at);
-                            op.free_later(block, count);
-                        }
-                        while inodes.len() > 70 {
-                            let at = random.below(inodes.len() as u64) as usize;
-                            op.free_inode_later(inodes.swap_remove(at).0);
-                        }
-                        op.end().unwrap();
-                    }
-                    for (block, count) in held {
-                        volume.release_blocks(block, count).unwrap();
-                    }
-                    for inode in inodes {
-                        volume.release_inode(inode.0).unwrap();
-                    }
-                });
-            }
-        });
-        assert_eq!(check_sums(&volume), before);
-    }
-
-    #[test]
-    fn the_saved_free_map_is_trusted_only_if_it_fits() {
-        let volume = volume(Mode::Strict, 16);
-        let mut op = volume.begin().unwrap();
-        op.work().unwrap();
-        let block = volume.allocate_data(&mut op, 77, Want::default()).unwrap()[0].0;
-        volume.allocate_inode(&mut op).unwrap();
-        op.end().unwrap();
-        let before = check_sums(&volume);
-        let crc = volume.save_free_map().unwrap();
-        for group in 0..volume.groups() {
-            volume.write_group(group, 1, 2, 3).unwrap();
-        }
-        assert!(volume.load_free_map(crc).unwrap());
-        assert_eq!(check_sums(&volume), before);
-        volume.release_blocks(block, 1).unwrap();
-        assert!(!volume.load_free_map(crc).unwrap());
     }
 }

@@ -173,8 +173,13 @@ impl<'v> Op<'v> {
         blocks: u64,
     ) -> Result<()> {
         let volume = self.volume;
-        let want = Want { fuller_than: Some(chunk), ..Want::default() };
+        // What lies on a memory node stays there.
+        let here = volume.node_of(volume.chunk_start(chunk) * BLOCK);
+        let want = Want { fuller_than: Some(chunk), node: Some(here), ..Want::default() };
         let places = volume.allocate_data(self, blocks, want)?;
+        if volume.numa_on() && !volume.lies_on(here, places.iter().copied()) {
+            return Err(Errno::NOSPC);
+        }
         let mut places = places.iter().copied();
         let (mut place, mut room) = (0, 0);
         let mut changes = Changes::new();
@@ -259,6 +264,18 @@ mod tests {
         assert_eq!(volume.moved_bytes(), 12 * BLOCK);
         assert_eq!(volume.attr(left).unwrap(), times, "no attribute tells");
         check(&volume, left, 100, 2);
+    }
+
+    #[test]
+    fn what_is_left_of_a_huge_page_has_an_owner() {
+        let volume = volume(Mode::Strict, 16);
+        made(&volume, "fuller", 400, 1);
+        let node = made(&volume, "f", CHUNK_BLOCKS, 2);
+        let whole = volume.free_space().unwrap().free_chunks;
+        volume.truncate(node, 5 * BLOCK).unwrap();
+        assert_eq!(volume.free_space().unwrap().free_chunks, whole + 1);
+        assert_eq!(volume.moved_bytes(), 5 * BLOCK);
+        check(&volume, node, 5, 2);
     }
 
     #[test]

@@ -481,7 +481,7 @@ impl Editor<'_, '_> {
                 return Ok(stored);
             }
             Some(_) if own < cover => words[0] = stored,
-            Some(word) if word.kind == KIND_HUGE => self.broken(word, base, &mut words),
+            Some(word) if word.kind == KIND_HUGE => self.broken(word, base, &mut words)?,
             Some(word) => {
                 words = self.map.node(word.block)?;
                 node = Some(word.block);
@@ -536,13 +536,17 @@ impl Editor<'_, '_> {
         Ok(())
     }
 
-    /// The words of a 2 MiB leaf broken into blocks.
-    fn broken(&self, huge: Word, base: u64, words: &mut [u64; FAN]) {
+    /// The words of a 2 MiB leaf broken into blocks, each of which has an owner from now on.
+    fn broken(&self, huge: Word, base: u64, words: &mut [u64; FAN]) -> Result<()> {
+        for half in [0, CHUNK_BLOCKS / 2] {
+            self.op.volume.note_owner(self.map.inode, huge.block + half, CHUNK_BLOCKS / 2)?;
+        }
         for (index, word) in words.iter_mut().enumerate() {
             let index = index as u64;
             let leaf = Word { block: huge.block + index, kind: KIND_LEAF, ..huge };
             *word = leaf.sealed(self.map.key(base + index));
         }
+        Ok(())
     }
 
     /// Writes a node aside; it is pended.

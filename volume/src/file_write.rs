@@ -171,6 +171,7 @@ impl Volume {
             return Err(Errno::FBIG);
         }
         let mut length = length.min(SIZE_MAX - offset);
+        let size = file.current.size;
         if file.is_mapped() && care == Care::Frugal {
             length = length.min(STEP - offset % STEP);
         }
@@ -191,8 +192,17 @@ impl Volume {
         writer.put(source, from, offset, length)?;
         writer.finish(offset + length)?;
         op.end()?;
+        if completes_chunk(size, offset, length) {
+            self.gather_chunk(node, (offset + length - 1) / CHUNK);
+        }
         Ok((length, offset + length))
     }
+}
+
+/// Whether an append has filled a chunk of the file that it did not begin.
+fn completes_chunk(size: u64, offset: u64, length: u64) -> bool {
+    let last = (offset + length - 1) / BLOCK;
+    offset >= size && last % CHUNK_BLOCKS == CHUNK_BLOCKS - 1 && length < CHUNK / 2
 }
 
 impl<'o, 'v, 's> Writer<'o, 'v, 's> {

@@ -7,6 +7,8 @@
 
 mod align;
 mod alloc;
+#[cfg(test)]
+mod alloc_tests;
 mod attach;
 mod attributes;
 mod brief;

@@ -1,30 +1,33 @@
 //! NUMA: which part of the volume is near, and which node a process calls its home (`WineFS`, section 5.5,
 //! "Minimizing remote NUMA accesses").
 //!
-//! The allocation groups belong to the machine's memory nodes, in order, as many to each. A process's
-//! *home* is the node on which it runs when it first allocates file data; its children have the same,
-//! also after an exec (a word of the process slot carries it). Data goes to the home's groups as long
-//! as they have room, also where that breaks a chunk; then another node becomes the home, the one with
-//! the most room. A file can be pinned to a node ([`Volume::set_node`]): then that one comes first.
-//! With [`Numa::Move`] a thread that is about to allocate elsewhere moves home (by its affinity to
-//! CPUs), if its program has not chosen CPUs itself.
+//! Each allocation group belongs to one of the machine's memory nodes: the one where most of its pages
+//! lie, of a few that the kernel is asked for; else that of the device; where nothing lies yet, the groups
+//! are dealt out in order, and pages come to lie where they are first touched, which is there. A process's *home* is the node on
+//! which it runs when it first allocates file data; its children have the same, also after an exec (a
+//! word of the process slot carries it). Data goes to the home's groups as long as they have room, also
+//! where that breaks a chunk; then another node becomes the home, the one with the most room. A file
+//! can be pinned to a node ([`Volume::set_node`]): then that one comes first, and what it has can be
+//! brought there ([`Volume::bring_home`]). With [`Numa::Move`] a thread that is about to allocate
+//! elsewhere moves home (by its affinity to CPUs), if its program has not chosen CPUs itself.
 //!
 //! With one node, which is nearly every machine, nothing of this happens. The nodes are those of
-//! `/sys/devices/system/node`, or `SOLERA_NUMA_NODES` simulates others: the CPUs of each, as `0-3;4-7`.
+//! `/sys/devices/system/node`, or `SOLERA_NUMA_NODES` simulates others: the CPUs of each, as `0-3;4-7`,
+//! with the groups dealt out in order.
 //!
-//! No locks; what is kept for statistics is this process's alone.
+//! No locks but the inode's of who pins or moves; what is kept for statistics is this process's alone.
 
 use crate::Result;
 use crate::alloc::{Extents, Want};
 use crate::chunk::Group;
-use crate::layout::BLOCK;
+use crate::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::op::current_cpu;
 use crate::volume::Volume;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use smallvec::SmallVec;
 use std::ops::Range;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vfs::{Kind, Node};
@@ -37,6 +40,8 @@ const SIMULATED: &str = "SOLERA_NUMA_NODES";
 const PINNED_SHIFT: u32 = 8;
 /// Nodes at most.
 const NODES_MAX: usize = 64;
+/// Pages of a group that the kernel is asked for.
+const SAMPLES: u64 = 16;
 
 /// What a process does about nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,7 +70,11 @@ impl std::str::FromStr for Numa {
 
 /// The CPUs of each node.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
-struct Topology(Vec<Vec<u32>>);
+struct Topology {
+    cpus: Vec<Vec<u32>>,
+    /// It is not this machine's.
+    simulated: bool,
+}
 
 /// `0-3,8` as numbers; nothing if it cannot be read.
 fn cpus_of(list: &str) -> Vec<u32> {
@@ -76,9 +85,31 @@ fn cpus_of(list: &str) -> Vec<u32> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// What the kernel says of a node. By system calls of our own: a preload library interposes the others.
+/// What the kernel says of a node.
 fn kernel_list(node: usize) -> Option<String> {
-    let path = format!("/sys/devices/system/node/node{node}/cpulist");
+    read_sys(&format!("/sys/devices/system/node/node{node}/cpulist"))
+}
+
+/// The node to which a persistent-memory device belongs: that of a DAX device itself, or that of the block
+/// device under a file.
+fn device_node(fd: RawFd) -> Option<u32> {
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the region's descriptor, which is open as long as the region; the loan ends here.
+    let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    let (class, number) = if is_device { ("char", stat.st_rdev) } else { ("block", stat.st_dev) };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    // A partition's device is the disk's.
+    let mut places = ["device", "../device"].iter();
+    let node =
+        places.find_map(|at| read_sys(&format!("/sys/dev/{class}/{major}:{minor}/{at}/numa_node")));
+    node?.trim().parse().ok()
+}
+
+/// A small file. By system calls of our own: a preload library interposes the others.
+fn read_sys(path: &str) -> Option<String> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut bytes = [0; 4096];
     let length = rustix::io::read(file, &mut bytes).ok()?;
@@ -86,21 +117,37 @@ fn kernel_list(node: usize) -> Option<String> {
 }
 
 impl Topology {
-    fn parse(text: &str) -> Self {
-        Self(text.split(';').map(cpus_of).take(NODES_MAX).collect())
+    fn simulated(text: &str) -> Self {
+        Self { cpus: text.split(';').map(cpus_of).take(NODES_MAX).collect(), simulated: true }
     }
 
     fn detect() -> Self {
         if let Ok(text) = std::env::var(SIMULATED) {
-            return Self::parse(&text);
+            return Self::simulated(&text);
         }
-        Self((0..NODES_MAX).map_while(kernel_list).map(|text| cpus_of(text.trim())).collect())
+        let lists = (0..NODES_MAX).map_while(kernel_list);
+        Self { cpus: lists.map(|text| cpus_of(text.trim())).collect(), simulated: false }
     }
 
     /// The node of a CPU; the first, if none has it.
     fn node_of(&self, cpu: u32) -> u32 {
-        let found = self.0.iter().position(|cpus| cpus.contains(&cpu));
+        let found = self.cpus.iter().position(|cpus| cpus.contains(&cpu));
         found.map_or(0, |node| node as u32)
+    }
+
+    /// The CPUs of a node, for the kernel.
+    fn set_of(&self, node: usize) -> CpuSet {
+        let mut set = CpuSet::new();
+        let cpus = self.cpus.get(node).into_iter().flatten().map(|&cpu| cpu as usize);
+        cpus.filter(|&cpu| cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
+        set
+    }
+
+    /// Whether somebody but us has chosen the CPUs of a thread that may run on these.
+    fn is_chosen(&self, now: &CpuSet) -> bool {
+        let all: usize = self.cpus.iter().map(Vec::len).sum();
+        let nodes = 0..self.cpus.len();
+        (now.count() as usize) < all && !nodes.into_iter().any(|node| self.set_of(node) == *now)
     }
 }
 
@@ -108,6 +155,8 @@ impl Topology {
 #[derive(Default)]
 pub(crate) struct NumaState {
     topology: OnceLock<Topology>,
+    /// The node of each allocation group.
+    groups: OnceLock<Vec<u32>>,
     /// The policy, and whether it was set.
     off: AtomicBool,
     moves: AtomicBool,
@@ -131,10 +180,6 @@ pub struct NumaUse {
     pub remote_bytes: u64,
 }
 
-/// Allocation groups in the order in which they are tried; those of the first list give all they have
-/// before the second is asked.
-pub(crate) type Scopes = SmallVec<[SmallVec<[u64; 8]>; 2]>;
-
 impl Volume {
     fn topology(&self) -> &Topology {
         self.local.numa.topology.get_or_init(Topology::detect)
@@ -142,7 +187,7 @@ impl Volume {
 
     /// How many nodes the machine has.
     pub fn nodes(&self) -> u32 {
-        self.topology().0.len().max(1) as u32
+        self.topology().cpus.len().max(1) as u32
     }
 
     /// Sets what this process does about nodes, and looks at the machine's.
@@ -152,10 +197,15 @@ impl Volume {
         self.local.numa.moves.store(numa == Numa::Move, Ordering::Relaxed);
     }
 
-    /// Whether nodes matter here.
     #[inline]
-    fn numa_on(&self) -> bool {
-        self.topology().0.len() > 1 && !self.local.numa.off.load(Ordering::Relaxed)
+    pub(crate) fn has_nodes(&self) -> bool {
+        self.topology().cpus.len() > 1
+    }
+
+    /// Whether nodes matter to this process.
+    #[inline]
+    pub(crate) fn numa_on(&self) -> bool {
+        self.has_nodes() && !self.local.numa.off.load(Ordering::Relaxed)
     }
 
     /// Where this process has allocated.
@@ -199,25 +249,50 @@ impl Volume {
         Ok(self.rt.store(self.rt.process(self.slot()) + HOME, word)?)
     }
 
-    /// The groups of a node.
-    fn groups_of(&self, node: u32) -> Range<u64> {
-        let (groups, nodes) = (self.groups(), u64::from(self.nodes()));
-        if groups < nodes {
-            let group = u64::from(node) * groups / nodes;
-            return group..group + 1;
-        }
-        u64::from(node) * groups / nodes..(u64::from(node) + 1) * groups / nodes
+    /// The node of an allocation group.
+    pub(crate) fn group_node(&self, group: u64) -> u32 {
+        let nodes =
+            self.local.numa.groups.get_or_init(|| {
+                (0..self.groups()).map(|group| self.find_group_node(group)).collect()
+            });
+        nodes.get(group as usize).copied().unwrap_or(0)
     }
 
-    /// The node in whose memory a byte of the region lies, as far as the volume's layout says.
-    pub fn node_of(&self, region_offset: u64) -> u32 {
+    fn find_group_node(&self, group: u64) -> u32 {
         let nodes = self.nodes();
+        let dealt = (group * u64::from(nodes) / self.groups()) as u32;
+        if nodes == 1 || self.topology().simulated {
+            return dealt;
+        }
+        let chunks = self.group_chunks(group);
+        let step = ((chunks.end - chunks.start) / SAMPLES).max(1) as usize;
+        let mut votes = [0_u32; NODES_MAX];
+        for chunk in chunks.step_by(step) {
+            let node = self.region.memory_node(self.chunk_start(chunk) * BLOCK);
+            if let Some(vote) = node.and_then(|node| votes.get_mut(node as usize)) {
+                *vote += 1;
+            }
+        }
+        let most = (0..nodes).max_by_key(|&node| votes[node as usize]).unwrap_or(dealt);
+        if votes[most as usize] > 0 {
+            return most;
+        }
+        let device = device_node(self.region.fd());
+        device.filter(|&node| node < nodes).unwrap_or(dealt)
+    }
+
+    /// The groups of a node.
+    fn groups_of(&self, node: u32) -> impl Iterator<Item = u64> {
+        (0..self.groups()).filter(move |&group| self.group_node(group) == node)
+    }
+
+    /// The node in whose memory a byte of the region lies: its group's.
+    pub fn node_of(&self, region_offset: u64) -> u32 {
         let block = region_offset / BLOCK;
         if !self.in_pool(block, 1) {
             return 0;
         }
-        let group = self.group_of(self.chunk_of(block).0);
-        (0..nodes).find(|&node| self.groups_of(node).contains(&group)).unwrap_or(0)
+        self.group_node(self.group_of(self.chunk_of(block).0))
     }
 
     /// The group that this thread allocates from first.
@@ -226,73 +301,49 @@ impl Volume {
         if !self.numa_on() {
             return cpu % self.groups();
         }
-        let near = self.groups_of(self.home().unwrap_or(0));
-        near.start + cpu % (near.end - near.start).max(1)
+        let home = self.home().unwrap_or(0);
+        let count = self.groups_of(home).count();
+        let near = self.groups_of(home).nth(cpu as usize % count.max(1));
+        near.unwrap_or(cpu % self.groups())
     }
 
-    /// The groups for a request, by preference.
-    pub(crate) fn scopes(&self, want: Want) -> Result<Scopes> {
-        let groups = self.groups_by_preference()?;
-        let mut scopes = Scopes::new();
-        if !self.numa_on() {
-            scopes.push(groups);
-            return Ok(scopes);
+    /// The node whose groups a request is to be served from first.
+    pub(crate) fn near(&self, want: Want) -> Result<u32> {
+        if let Some(node) = want.node.filter(|&node| node < self.nodes()) {
+            return Ok(node);
         }
-        let home = match want.node {
-            Some(node) if node < self.nodes() => node,
-            _ => self.home()?,
-        };
-        if self.local.numa.moves.load(Ordering::Relaxed) && want.node.is_none() {
-            self.go_home(home);
+        let home = self.home()?;
+        let topology = self.topology();
+        if self.local.numa.moves.load(Ordering::Relaxed) && topology.node_of(current_cpu()) != home
+        {
+            self.move_thread(home);
         }
-        let near = self.groups_of(home);
-        let (first, rest) = groups.into_iter().partition(|group| near.contains(group));
-        scopes.push(first);
-        scopes.push(rest);
-        Ok(scopes)
+        Ok(home)
     }
 
-    /// Moves this thread to the CPUs of a node, unless somebody has chosen its CPUs.
+    /// Moves this thread to the CPUs of a node, unless its program has chosen its CPUs. What cannot be
+    /// moved works where it is.
     #[cold]
     fn move_thread(&self, node: u32) {
-        let mut near = CpuSet::new();
-        let mut all = 0;
-        for (at, cpus) in (0..).zip(&self.topology().0) {
-            for &cpu in cpus.iter().filter(|&&cpu| (cpu as usize) < CpuSet::MAX_CPU) {
-                all += 1;
-                if at == node {
-                    near.set(cpu as usize);
-                }
-            }
-        }
-        // As many as there are: nobody has chosen. What cannot be moved works where it is.
-        if sched_getaffinity(None).is_ok_and(|now| now.count() >= all) {
-            let _ = sched_setaffinity(None, &near);
-        }
-    }
-
-    fn go_home(&self, home: u32) {
-        if self.topology().node_of(current_cpu()) != home {
-            self.move_thread(home);
+        let topology = self.topology();
+        if sched_getaffinity(None).is_ok_and(|now| !topology.is_chosen(&now)) {
+            let _ = sched_setaffinity(None, &topology.set_of(node as usize));
         }
     }
 
     /// Data was allocated: counts it, and looks for another home if this one had no room.
     pub(crate) fn allocated_on(&self, taken: &Extents, want: Want) -> Result<()> {
-        if !self.numa_on() {
-            return Ok(());
-        }
         let here = self.topology().node_of(current_cpu());
-        let home = self.home()?;
+        let home = if self.numa_on() { Some(self.home()?) } else { None };
         let mut away = false;
         for &(block, count) in taken {
             let node = self.node_of(block * BLOCK);
             let numa = &self.local.numa;
             let blocks = if node == here { &numa.local_blocks } else { &numa.remote_blocks };
             blocks.fetch_add(count, Ordering::Relaxed);
-            away |= node != home;
+            away |= home.is_some_and(|home| node != home);
         }
-        if away && want.node.is_none() && want.fuller_than.is_none() {
+        if let Some(home) = home.filter(|_| away && want.node.is_none()) {
             let mut best = (0, home);
             for node in 0..self.nodes() {
                 let mut free = 0u64;
@@ -334,6 +385,27 @@ impl Volume {
         op.commit_held(&[&held], &[], &[])?;
         op.end()
     }
+
+    /// Brings what a pinned file has to its node. `each` is told how many bytes of the file are done, of
+    /// how many, and stops it by `false`. Gives the bytes moved. `EBUSY`: some process has mapped it;
+    /// `ENOSPC`: there is no room on the node, what was moved stays there. As [`Volume::rewrite`]
+    /// otherwise.
+    pub fn bring_home(&self, node: Node, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64> {
+        let Some(to) = self.node(node)? else { return Ok(0) };
+        let size = self.read_steadily(node, |inode, _| Ok(self.current(inode)?.size))?;
+        let (mut at, mut moved) = (0, 0);
+        while at * BLOCK < size && each(at * BLOCK, size) {
+            moved += self.move_part(node, at, to)? * BLOCK;
+            at += CHUNK_BLOCKS;
+        }
+        each(size, size);
+        Ok(moved)
+    }
+
+    /// Whether all of these blocks lie on a node.
+    pub(crate) fn lies_on(&self, node: u32, mut runs: impl Iterator<Item = (u64, u64)>) -> bool {
+        runs.all(|(block, _)| self.node_of(block * BLOCK) == node)
+    }
 }
 
 /// The node that an inode's flags pin it to.
@@ -349,7 +421,7 @@ mod tests {
     use crate::testing::{file, region, root};
     use crate::{AttachOptions, attach_region};
     use std::sync::Arc;
-    use vfs::UserIn;
+    use vfs::{FileSystem, UserIn};
 
     /// A volume of four groups on a machine of two nodes, this thread on a CPU of the first or second.
     fn volume(numa: Numa, on: u32) -> Arc<Volume> {
@@ -359,9 +431,15 @@ mod tests {
         let _ = sched_setaffinity(None, &pinned);
         let here = current_cpu();
         let text = if on == 0 { format!("{here};1000") } else { format!("1000;{here}") };
-        volume.local.numa.topology.set(Topology::parse(&text)).unwrap();
+        volume.local.numa.topology.set(Topology::simulated(&text)).unwrap();
         volume.set_numa(numa);
         volume
+    }
+
+    fn cpu_set(cpus: &[usize]) -> CpuSet {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|&cpu| set.set(cpu));
+        set
     }
 
     fn append(volume: &Volume, node: Node, blocks: u64) {
@@ -379,10 +457,13 @@ mod tests {
 
     #[test]
     fn nodes_are_read_from_lists_of_cpus() {
-        let parsed = Topology::parse("0-2,8;3");
-        assert_eq!(parsed, Topology(vec![vec![0, 1, 2, 8], vec![3]]));
+        let parsed = Topology::simulated("0-2,8;3");
+        assert_eq!(parsed.cpus, [vec![0, 1, 2, 8], vec![3]]);
         assert_eq!((parsed.node_of(8), parsed.node_of(3), parsed.node_of(77)), (0, 1, 0));
-        assert_eq!(Topology::parse("x;"), Topology(vec![vec![], vec![]]));
+        assert_eq!(Topology::simulated("x;").cpus, [vec![0; 0], vec![]]);
+        let (all, second) = (cpu_set(&[0, 1, 2, 3, 8]), cpu_set(&[3]));
+        assert!(!parsed.is_chosen(&all) && !parsed.is_chosen(&second), "nobody's, and ours");
+        assert!(parsed.is_chosen(&cpu_set(&[1])) && parsed.is_chosen(&cpu_set(&[2, 3])));
         assert_eq!("move".parse(), Ok(Numa::Move));
         assert!("away".parse::<Numa>().is_err());
     }
@@ -396,8 +477,8 @@ mod tests {
                 let name = format!("f{number}");
                 files.push(volume.create(root(&volume), name.as_bytes(), &file()).unwrap());
             }
-            // Appends in turns, small and of whole chunks: 40 of the home's 64 MiB.
-            for round in 0..40 {
+            // Appends in turns, of many blocks and of few: 34 of the home's 60 MiB.
+            for round in 0..24 {
                 for &node in &files {
                     append(&volume, node, if round % 10 == 9 { 200 } else { 30 });
                 }
@@ -407,7 +488,7 @@ mod tests {
             }
             let used = volume.numa_use();
             assert_eq!((used.nodes, used.home, used.remote_bytes), (2, Some(home), 0));
-            assert!(used.local_bytes >= 8 * 40 * 30 * BLOCK);
+            assert!(used.local_bytes >= 8 * 24 * 30 * BLOCK);
             // Until it is full: then the other node is home.
             let last = volume.create(root(&volume), b"last", &file()).unwrap();
             append(&volume, last, 40 << 8);
@@ -433,11 +514,99 @@ mod tests {
         assert_eq!(nodes_of(&volume, other), [0]);
         assert_eq!(volume.set_node(root(&volume), None), Err(Errno::INVAL));
         volume.set_numa(Numa::Off);
-        let remote = volume.numa_use().remote_bytes;
+        let before = volume.numa_use();
         append(&volume, other, 3);
-        assert_eq!(volume.numa_use().remote_bytes, remote, "nothing is counted");
+        let after = volume.numa_use();
+        let all = |used: NumaUse| used.local_bytes + used.remote_bytes;
+        assert_eq!(all(after), all(before) + 3 * BLOCK, "it is counted all the same");
         let report = volume.check(&crate::FsckOptions::default()).unwrap();
         assert!(report.faults.is_empty(), "{:?}", report.faults);
+    }
+
+    /// Table 5.2 of the dissertation, small: 32 threads append to files of their own, on two nodes.
+    /// `cargo test --release -p solera-volume --lib table -- --nocapture` prints the figures.
+    #[test]
+    fn table_of_remote_writes() {
+        let allowed = sched_getaffinity(None).unwrap();
+        let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+        let first = cpus.next().unwrap();
+        let second = cpus.next().unwrap_or(1000);
+        for (numa, name) in [(Numa::Off, "off"), (Numa::Place, "place"), (Numa::Move, "move")] {
+            let volume = attach_region(region(160, 4), &AttachOptions::default()).unwrap();
+            let nodes = Topology::simulated(&format!("{first};{second}"));
+            // All CPUs that there are: so none was chosen.
+            volume.local.numa.topology.set(nodes).unwrap();
+            volume.set_numa(numa);
+            std::thread::scope(|scope| {
+                for number in 0..32 {
+                    let volume = &volume;
+                    scope.spawn(move || {
+                        let _ = sched_setaffinity(None, &cpu_set(&[first, second]));
+                        let name = format!("f{number}");
+                        let new = volume.create(root(volume), name.as_bytes(), &file()).unwrap();
+                        (0..256).for_each(|_| append(volume, new, 1));
+                    });
+                }
+            });
+            let used = volume.numa_use();
+            let all = (used.local_bytes + used.remote_bytes).max(1);
+            println!("--numa {name}: {} % remote writes", used.remote_bytes * 100 / all);
+            assert!(all >= 32 << 20, "each append is counted");
+            if numa == Numa::Move {
+                assert_eq!(used.remote_bytes, 0, "all of it fits at home");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_pinned_file_has_is_brought_to_its_node() {
+        let volume = volume(Numa::Place, 0);
+        let node = volume.create(root(&volume), b"f", &file()).unwrap();
+        append(&volume, node, 700);
+        volume.truncate(node, 1200 * BLOCK).unwrap();
+        append(&volume, node, 30);
+        assert_eq!(nodes_of(&volume, node), [0]);
+        assert_eq!(volume.bring_home(node, &mut |_, _| true), Ok(0), "it is not pinned");
+        let before = (volume.attr(node).unwrap(), volume.free_space().unwrap());
+        volume.set_node(node, Some(1)).unwrap();
+        assert_eq!(volume.bring_home(node, &mut |_, _| false), Ok(0));
+        assert_eq!(volume.bring_home(node, &mut |_, _| true), Ok(730 * BLOCK));
+        assert_eq!(nodes_of(&volume, node), [1]);
+        let after = (volume.attr(node).unwrap(), volume.free_space().unwrap());
+        assert_eq!((after.0.size, after.0.blocks), (before.0.size, before.0.blocks));
+        assert_eq!(after.1.data_blocks, before.1.data_blocks);
+        let mut bytes = vec![7; 1230 * BLOCK as usize];
+        volume.read_file(node, 0, &mut [vfs::UserOut::new(&mut bytes)]).unwrap();
+        let in_hole = |at: usize| (700..1200).contains(&(at / BLOCK as usize));
+        assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == u8::from(!in_hole(at))));
+        assert_eq!(volume.bring_home(node, &mut |_, _| true), Ok(0), "it is there");
+        // A node without room for it: nothing moves.
+        let other = volume.create(root(&volume), b"other", &file()).unwrap();
+        append(&volume, other, 40 << 8);
+        volume.set_node(other, Some(1)).unwrap();
+        let places = volume.extents(other).unwrap();
+        let moved = volume.bring_home(other, &mut |_, _| true);
+        assert!(moved == Err(Errno::NOSPC) || volume.extents(other).unwrap() != places);
+        let report = volume.check(&crate::FsckOptions::default()).unwrap();
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
+    }
+
+    #[test]
+    fn groups_belong_to_the_nodes_where_their_pages_lie() {
+        let volume = attach_region(region(64, 4), &AttachOptions::default()).unwrap();
+        // This machine may have one node; another is made up, and its pages lie nowhere.
+        let two = Topology { cpus: vec![vec![0], vec![1]], simulated: false };
+        volume.local.numa.topology.set(two).unwrap();
+        let known = volume.region.memory_node(0).is_some();
+        let nodes: Vec<u32> = (0..4).map(|group| volume.group_node(group)).collect();
+        let touched = (0..4).map(|group| {
+            let first = volume.group_chunks(group).start;
+            volume.region.memory_node(volume.chunk_start(first) * BLOCK)
+        });
+        for ((node, touched), dealt) in nodes.iter().zip(touched).zip([0, 0, 1, 1]) {
+            let expected = if known { touched.unwrap_or(dealt) } else { dealt };
+            assert!(*node == expected || touched.is_none(), "{nodes:?}");
+        }
     }
 
     #[test]

@@ -8,7 +8,9 @@
 //!
 //! It goes chunk by chunk of the file, an operation each: so writers wait for 2 MiB at most, the
 //! space that is needed ahead is one chunk, and stopping half-way is no loss. A chunk that has holes
-//! keeps them. One whose blocks lie right already, named one by one, becomes a single word without being
+//! keeps them. A chunk that small appends have filled is gathered in the append that completes it, if it
+//! came to lie in many pieces: so files that grow side by side come apart, and no byte is moved twice
+//! for that. One whose blocks lie right already, named one by one, becomes a single word without being
 //! copied. What is left behind the last whole chunk is gathered into fewer runs, if there is a place.
 //!
 //! Persistence order of a chunk: copies of the bytes, and new nodes; fence; the word that leads to
@@ -63,6 +65,22 @@ impl Volume {
         if matches!(worth, Ok(true)) && !self.read_only {
             // A file that cannot be rewritten is no error of the call that found it.
             let _ = self.rewrite_parts(node, OCCASION, RUNS_MANY, &mut |_, _| true);
+        }
+    }
+
+    /// Appends have filled a chunk of a file, a little each: makes it whole, if it came to lie in many
+    /// pieces. So each byte is moved once at most while a file grows.
+    #[cold]
+    pub(crate) fn gather_chunk(&self, node: Node, chunk: u64) {
+        let first = chunk * CHUNK_BLOCKS;
+        let scattered = self.read_steadily(node, |inode, identity| {
+            let map = Map::new(self, inode, identity);
+            let runs = runs_of(&map, first, first + CHUNK_BLOCKS)?;
+            Ok(runs.is_some_and(|runs| runs.len() >= RUNS_MANY || is_aligned(&runs)))
+        });
+        if matches!(scattered, Ok(true)) {
+            // A chunk that cannot be had, or a file that somebody has mapped, is no error of the append.
+            let _ = self.rewrite_part(node, first, first + CHUNK_BLOCKS, RUNS_MANY);
         }
     }
 
@@ -129,13 +147,39 @@ impl Volume {
         Ok(moved)
     }
 
+    /// Moves what a file has in the chunk's worth of blocks from `first` on to a memory node, a run
+    /// without a hole at a time; gives how many blocks. `EBUSY`, `ENOSPC`.
+    pub(crate) fn move_part(&self, node: Node, first: u64, to: u32) -> Result<u64> {
+        let (mut at, mut moved) = (first, 0);
+        while at < first + CHUNK_BLOCKS {
+            let mut op = self.begin()?;
+            op.lock(&[self.inode(node.ino).map_err(|_| Errno::STALE)?])?;
+            let file = op.file(node)?;
+            if file.is_mapped() {
+                return Err(Errno::BUSY);
+            }
+            let run = file.map.run(at, first + CHUNK_BLOCKS - at)?;
+            at += run.blocks;
+            if run.is_hole() || self.lies_on(to, [(run.block, run.blocks)].into_iter()) {
+                continue;
+            }
+            op.work()?;
+            op.settle_tail(&file)?;
+            let want = Want { aligned: true, node: Some(to), ..Want::default() };
+            let places = self.allocate_data(&mut op, run.blocks, want)?;
+            if !self.lies_on(to, places.iter().copied()) {
+                return Err(Errno::NOSPC);
+            }
+            moved += op.replace_runs(&file, at - run.blocks, &[run], &places)?;
+            op.end()?;
+        }
+        self.local.rewritten_blocks.fetch_add(moved, Ordering::Relaxed);
+        Ok(moved)
+    }
+
     /// A whole free chunk: its first block. `None` if there is none, or if that would dip into the
     /// reserve.
-    pub(crate) fn allocate_chunk(
-        &self,
-        op: &mut Op<'_>,
-        node: Option<u32>,
-    ) -> Result<Option<u64>> {
+    pub(crate) fn allocate_chunk(&self, op: &mut Op<'_>, node: Option<u32>) -> Result<Option<u64>> {
         let want = Want { whole: true, node, ..Want::default() };
         match self.allocate_data(op, CHUNK_BLOCKS, want) {
             Ok(taken) => Ok(taken.first().map(|run| run.0)),
@@ -444,6 +488,32 @@ mod tests {
         let run = volume.read_steadily(node, |inode, id| Map::new(&volume, inode, id).run(0, 512));
         assert!(run.unwrap().huge, "one word names it");
         check(&volume, node, 512);
+    }
+
+    #[test]
+    fn files_that_grow_in_turns_come_apart() {
+        let volume = volume(Mode::Strict, 48);
+        let names = ["a", "b", "c"];
+        let nodes = names.map(|name| made(&volume, name));
+        let alone = made(&volume, "alone");
+        for at in 0..1100 {
+            for &node in &nodes {
+                write(&volume, node, at * BLOCK, &[tag(at); BLOCK as usize]);
+            }
+        }
+        let moved = volume.moved_bytes();
+        for &node in &nodes {
+            assert!(layout(&volume, node).0 >= 2, "{:?}", layout(&volume, node));
+            check(&volume, node, 1100);
+        }
+        assert!(moved > 0 && moved <= 3 * 2 * CHUNK, "{moved}: each byte once at most");
+        // One that grows by itself has nothing to come apart from.
+        for at in 0..600 {
+            write(&volume, alone, at * BLOCK, &[tag(at); BLOCK as usize]);
+        }
+        assert_eq!(volume.moved_bytes(), moved);
+        let report = volume.check(&crate::FsckOptions::default()).unwrap();
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
     }
 
     #[test]

@@ -391,8 +391,10 @@ impl Generator {
         if self.last_tick.is_none() && self.used * BLOCK + LOG >= self.goal() {
             self.wanted = 0;
             self.growing.steps = 0;
-            let step = if self.plan.profile == Profile::Appends { APPEND } else { LOGGED };
-            self.last_tick = Some((self.goal() / step / 4).max(1) * self.plan.churn / 10);
+            // All that appends write comes and goes; of a database a quarter does, the logs, to which
+            // every second step adds.
+            let step = if self.plan.profile == Profile::Appends { APPEND } else { LOGGED * 2 };
+            self.last_tick = Some((self.goal() / step).max(1) * self.plan.churn / 10);
         }
     }
 }

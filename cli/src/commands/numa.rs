@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::args::{NumaArgs, NumaCommand};
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Progress};
 use crate::place::{self, Place};
 use crate::size;
 use crate::tree::VolumeTree;
@@ -17,7 +17,7 @@ use crate::tree::VolumeTree;
 pub fn run(args: &NumaArgs) -> Outcome {
     match &args.command {
         NumaCommand::Get { json, place } => get(place, *json),
-        NumaCommand::Set { node, none, place } => set(place, node.filter(|_| !none)),
+        NumaCommand::Set { node, none, moves, place } => set(place, node.filter(|_| !none), *moves),
     }
 }
 
@@ -57,19 +57,30 @@ fn get(text: &OsStr, json: bool) -> Outcome {
     Ok(0)
 }
 
-fn set(text: &OsStr, node: Option<u32>) -> Outcome {
+fn set(text: &OsStr, node: Option<u32>, moves: bool) -> Outcome {
     let (volume, path) = parse(text)?;
     let tree = VolumeTree::attach(&volume)?;
     let asked = || format!("pin {}", place::display(&path));
     let failed = |errno| match errno {
         Errno::INVAL => Failure::new(
             asked(),
-            format!("it is no regular file, or there is no such node ({} here)", tree.volume().nodes()),
+            format!(
+                "it is no regular file, or there is no such node ({} here)",
+                tree.volume().nodes()
+            ),
             "",
         ),
         errno => Failure::errno(asked(), errno),
     };
     let file = tree.node(&path).map_err(failed)?;
     tree.volume().set_node(file, node).map_err(failed)?;
+    if moves {
+        let mut progress = Progress::new("moving");
+        let moved = tree.volume().bring_home(file, &mut |done, of| {
+            progress.update(done, of);
+            true
+        });
+        moved.map_err(failed)?;
+    }
     Ok(0)
 }
