@@ -1,5 +1,7 @@
 //! The command line: every subcommand, its options, and the help that teaches them.
 
+mod numa;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -7,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::age::{Profile, Sizes};
 use crate::size;
+pub use numa::{NumaArgs, NumaCommand};
 
 /// Storage for byte-addressable memory: volumes that unmodified programs run on.
 #[derive(Parser)]
@@ -516,50 +519,6 @@ pub struct DefragArgs {
     /// Files or directories, as `VOLUME:/path` or by a mount; a volume means all that is on it.
     #[arg(required = true, value_name = "VOLUME[:/PATH]")]
     pub places: Vec<OsString>,
-}
-
-/// Show on which memory node a file lies, or pin it to one.
-///
-/// Each allocation group of a volume belongs to one of the machine's memory nodes: the one that holds
-/// most of its pages. A pinned file is given space on its node as long as there is room, whoever writes it.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  solera numa get /dev/shm/v.pm:/db/data.mdb
-  solera numa set --node 1 /dev/shm/v.pm:/db/data.mdb
-  solera numa set --node 1 --move /dev/shm/v.pm:/db/data.mdb   and bring there what it has
-  solera numa set --none /dev/shm/v.pm:/db/data.mdb")]
-pub struct NumaArgs {
-    #[command(subcommand)]
-    pub command: NumaCommand,
-}
-
-#[derive(Subcommand)]
-pub enum NumaCommand {
-    /// Show the node that a file is pinned to, and where its bytes lie.
-    Get {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-        /// A file, as `VOLUME:/path`.
-        #[arg(value_name = "VOLUME:/PATH")]
-        place: OsString,
-    },
-    /// Pin a file to a node. What it holds already stays where it is, without --move.
-    Set {
-        /// The node's number.
-        #[arg(long, required_unless_present = "none", conflicts_with = "none")]
-        node: Option<u32>,
-        /// No node any more.
-        #[arg(long)]
-        none: bool,
-        /// Bring there what it holds. Refused while a program has it mapped.
-        #[arg(long = "move", conflicts_with = "none")]
-        moves: bool,
-        /// A file, as `VOLUME:/path`.
-        #[arg(value_name = "VOLUME:/PATH")]
-        place: OsString,
-    },
 }
 
 /// Show where the bytes of files lie, and which of them come as huge pages when mapped.

@@ -2,14 +2,16 @@
 //! "Minimizing remote NUMA accesses").
 //!
 //! Each allocation group belongs to one of the machine's memory nodes: the one where most of its pages
-//! lie, of a few that the kernel is asked for; else that of the device; where nothing lies yet, the groups
-//! are dealt out in order, and pages come to lie where they are first touched, which is there. A process's *home* is the node on
-//! which it runs when it first allocates file data; its children have the same, also after an exec (a
-//! word of the process slot carries it). Data goes to the home's groups as long as they have room, also
-//! where that breaks a chunk; then another node becomes the home, the one with the most room. A file
-//! can be pinned to a node ([`Volume::set_node`]): then that one comes first, and what it has can be
-//! brought there ([`Volume::bring_home`]). With [`Numa::Move`] a thread that is about to allocate
-//! elsewhere moves home (by its affinity to CPUs), if its program has not chosen CPUs itself.
+//! lie, of a few that the kernel is asked for; else that of the device; where nothing lies yet, the
+//! groups are dealt out in order, and pages come to lie where they are first touched, which is there.
+//!
+//! A process's *home* is the node on which it runs when it first allocates file data; its children have
+//! the same, also after an exec (a word of the process slot carries it). Data goes to the home's groups
+//! as long as they have room, also where that breaks a chunk; then another node becomes the home, the one
+//! with the most room. A file can be pinned to a node ([`Volume::set_node`]): then that one comes first,
+//! and what it has can be brought there ([`Volume::bring_home`]). With [`Numa::Move`] a thread that is
+//! about to allocate elsewhere moves home (by its affinity to CPUs), if its program has not chosen CPUs
+//! itself.
 //!
 //! With one node, which is nearly every machine, nothing of this happens. The nodes are those of
 //! `/sys/devices/system/node`, or `SOLERA_NUMA_NODES` simulates others: the CPUs of each, as `0-3;4-7`,
@@ -125,6 +127,10 @@ impl Topology {
         if let Ok(text) = std::env::var(SIMULATED) {
             return Self::simulated(&text);
         }
+        // Nearly every machine has one.
+        if read_sys("/sys/devices/system/node/online").is_none_or(|text| text.trim() == "0") {
+            return Self::default();
+        }
         let lists = (0..NODES_MAX).map_while(kernel_list);
         Self { cpus: lists.map(|text| cpus_of(text.trim())).collect(), simulated: false }
     }
@@ -190,9 +196,8 @@ impl Volume {
         self.topology().cpus.len().max(1) as u32
     }
 
-    /// Sets what this process does about nodes, and looks at the machine's.
+    /// Sets what this process does about nodes. (The machine's are looked at when data is allocated.)
     pub fn set_numa(&self, numa: Numa) {
-        self.topology();
         self.local.numa.off.store(numa == Numa::Off, Ordering::Relaxed);
         self.local.numa.moves.store(numa == Numa::Move, Ordering::Relaxed);
     }
