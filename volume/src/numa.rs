@@ -443,7 +443,9 @@ mod tests {
 
     fn cpu_set(cpus: &[usize]) -> CpuSet {
         let mut set = CpuSet::new();
-        cpus.iter().for_each(|&cpu| set.set(cpu));
+        for &cpu in cpus {
+            set.set(cpu);
+        }
         set
     }
 
@@ -549,7 +551,9 @@ mod tests {
                         let _ = sched_setaffinity(None, &cpu_set(&[first, second]));
                         let name = format!("f{number}");
                         let new = volume.create(root(volume), name.as_bytes(), &file()).unwrap();
-                        (0..256).for_each(|_| append(volume, new, 1));
+                        for _ in 0..256 {
+                            append(volume, new, 1);
+                        }
                     });
                 }
             });
