@@ -28,10 +28,18 @@ pub struct InFlight<'r> {
     region: &'r Region,
 }
 
-/// Proof that a fence has completed.
+/// Proof that a fence has completed (or that there was nothing to wait for).
 #[derive(Clone, Debug)]
 pub struct Durable {
     _only_from_fence: (),
+}
+
+impl Durable {
+    /// For a commit that publishes nothing, but takes something away: there is nothing to prove.
+    #[must_use]
+    pub fn of_nothing() -> Self {
+        Self { _only_from_fence: () }
+    }
 }
 
 impl<'r> Dirty<'r> {

@@ -17,8 +17,10 @@ use crate::process::Process;
 use crate::rw::ours;
 
 const MAGIC: u64 = 0x736f_6c65_7261_6469;
-/// Size of a stream's buffer, and the largest entry.
+/// Most that one `getdents64` tells, and the largest entry.
 const BUFFER_BYTES: usize = 16 << 10;
+/// Size of a stream's buffer: no more names than the engine keeps in mind, who may ask for each.
+const STREAM_BYTES: usize = 4 << 10;
 const ENTRY_BYTES_MAX: usize = 24 + 256;
 /// Offset of the name in `struct dirent64`.
 const NAME_AT: usize = 19;
@@ -190,9 +192,9 @@ impl Stream {
         if self.next >= self.buffer.len() {
             let desc = fdtable::get(self.fd).ok_or(Errno::BADF)?;
             self.buffer.clear();
-            self.buffer.reserve(BUFFER_BYTES);
+            self.buffer.reserve(STREAM_BYTES);
             self.next = 0;
-            let room = (&mut self.buffer, BUFFER_BYTES);
+            let room = (&mut self.buffer, STREAM_BYTES);
             self.read_from = fill(process, desc, self.read_from, room)?;
             if self.buffer.is_empty() {
                 return Ok(None);

@@ -126,8 +126,15 @@ pub fn dup_plain(fd: BorrowedFd<'_>, min: c_int) -> Result<OwnedFd, Errno> {
 /// Says that `fd`, a placeholder, stands for `desc`. Structure lock held.
 pub fn set(fd: c_int, desc: Desc, shared: bool) {
     if let Some(slot) = slot(fd) {
-        HIGHEST.fetch_max(fd, Ordering::AcqRel);
+        raise_highest(fd);
         slot.store(pack(desc) | if shared { SHARED } else { 0 }, Ordering::Release);
+    }
+}
+
+/// A slot of this number is in use from now on. Structure lock held.
+fn raise_highest(fd: c_int) {
+    if HIGHEST.load(Ordering::Relaxed) < fd {
+        HIGHEST.store(fd, Ordering::Release);
     }
 }
 
@@ -135,7 +142,7 @@ pub fn set(fd: c_int, desc: Desc, shared: bool) {
 /// that stood there, for [`restore`] and [`description_of`]. Structure lock held.
 pub fn duplicate(old: c_int, new: c_int) -> u64 {
     set_shared(old);
-    HIGHEST.fetch_max(new, Ordering::AcqRel);
+    raise_highest(new);
     let word = slot(old).map_or(0, |slot| slot.load(Ordering::Relaxed));
     slot(new).map_or(0, |slot| slot.swap(word, Ordering::AcqRel))
 }
@@ -174,8 +181,10 @@ pub fn set_shared(fd: c_int) {
 /// Clears `fd`'s slot. Gives its description and whether this was the last number for it. Structure
 /// lock held.
 pub fn clear(fd: c_int) -> Option<(Desc, bool)> {
-    let word = slot(fd)?.swap(0, Ordering::AcqRel);
+    let slot = slot(fd)?;
+    let word = slot.load(Ordering::Relaxed);
     let desc = unpack(word)?;
+    slot.store(0, Ordering::Release);
     let last = word & SHARED == 0 || !holds(desc);
     Some((desc, last))
 }

@@ -127,6 +127,12 @@ fn at_descriptor<'a>(process: &Process, fd: c_int, path: Cow<'a, [u8]>) -> Optio
 }
 
 fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
+    // As a program writes it that was told the prefix: no path below `/proc` or `/dev/fd` begins so.
+    if let Some(rest) = path.strip_prefix(&*process.prefix)
+        && rest.first() == Some(&b'/')
+    {
+        return Some(Start::At(process.fs.root(), Cow::Borrowed(rest)));
+    }
     if let Some((fd, rest)) = descriptor_link(path) {
         if rest.is_empty() {
             return Some(Start::Descriptor(fd));

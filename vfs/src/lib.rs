@@ -56,6 +56,14 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
+    /// What a path of plain names, separated by single slashes, leads to from `start`: the directory of
+    /// its last name, and the attributes of what has that name; `None` inside: nothing has. `None` says
+    /// nothing. Permissions are not asked, symlinks not followed.
+    fn find(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
+        let _ = (start, names);
+        None
+    }
+
     /// Attributes of a node. Size and times are the current ones, not the last durable ones.
     fn attr(&self, node: Node) -> Result<Attr>;
 
@@ -126,6 +134,12 @@ pub trait FileSystem: Send + Sync {
     /// truncates. Directories too (`EISDIR` if writing is asked for); `ELOOP` for a symlink unless
     /// `O_PATH`. The face has checked permissions.
     fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc>;
+
+    /// As [`FileSystem::open`], for who knows what kind of node it is.
+    fn open_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
+        let _ = kind;
+        self.open(node, flags)
+    }
 
     /// Drops this process's hold on a description. The face counts the descriptors (dup) inside the
     /// process and calls this once, for the last of them. Record locks are dropped by the face

@@ -99,7 +99,7 @@ impl<'a> User<'a> {
             return Err(Errno::NOTDIR);
         }
         if open_flags.path_only() {
-            return self.fs().open(attr.node, open_flags);
+            return self.fs().open_as(attr.node, attr.kind, open_flags);
         }
         match attr.kind {
             Kind::Symlink => return Err(Errno::LOOP),
@@ -123,7 +123,7 @@ impl<'a> User<'a> {
         if open_flags.has(libc::O_NOATIME) && !self.cred().owns(attr) {
             return Err(Errno::PERM);
         }
-        self.fs().open(attr.node, open_flags)
+        self.fs().open_as(attr.node, attr.kind, open_flags)
     }
 
     /// Creates and opens a regular file.
@@ -132,7 +132,7 @@ impl<'a> User<'a> {
         let new = self.new_node(found.dir, Kind::File, mode)?;
         let node = self.fs().create(found.dir, name.as_bytes(), &new)?;
         // A new file may be written by its maker whatever its mode says.
-        self.fs().open(node, OpenFlags(flags & !libc::O_TRUNC))
+        self.fs().open_as(node, Kind::File, OpenFlags(flags & !libc::O_TRUNC))
     }
 
     fn open_temporary(&self, found: &Found, flags: i32, mode: u32) -> Result<Desc> {

@@ -119,6 +119,12 @@ impl Walk<'_> {
         if path.is_empty() {
             return Err(Errno::NOENT);
         }
+        if let Some(found) = self.find(start, path) {
+            let link = found.attr.is_some_and(|attr| attr.kind == Kind::Symlink);
+            if !(link && follow) {
+                return Ok(Place::Inside(found));
+            }
+        }
         let mut dir = if path[0] == b'/' { self.fs.root() } else { start };
         let mut text = Cow::Borrowed(path);
         let mut links = 0;
@@ -149,8 +155,8 @@ impl Walk<'_> {
         if path.len() > PATH_BYTES_MAX {
             return None;
         }
-        if let Some((dir, last)) = self.leap(node, rest) {
-            (node, rest) = (dir, last);
+        if self.cred.privileged() {
+            return self.fs.find(node, rest)?.1.filter(|attr| attr.kind != Kind::Symlink);
         }
         loop {
             let length = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
@@ -158,10 +164,8 @@ impl Walk<'_> {
             if matches!(name, b"" | b"." | b"..") || length > NAME_BYTES_MAX {
                 return None;
             }
-            if !self.cred.privileged() {
-                let attr = self.fs.attr(node).ok()?;
-                self.cred.check(&attr, EXECUTE).ok()?;
-            }
+            let attr = self.fs.attr(node).ok()?;
+            self.cred.check(&attr, EXECUTE).ok()?;
             // A node in the middle that is no directory has no entries.
             node = self.fs.lookup(node, name).ok()?;
             match after.split_first() {
@@ -170,6 +174,20 @@ impl Walk<'_> {
             }
         }
         self.fs.attr(node).ok().filter(|attr| attr.kind != Kind::Symlink)
+    }
+
+    /// Where `path` leads, if the engine knows and everything on the way is plain.
+    #[inline]
+    fn find(&self, start: Node, path: &[u8]) -> Option<Found> {
+        if !self.cred.privileged() || path.len() > PATH_BYTES_MAX {
+            return None;
+        }
+        let node = if path.first() == Some(&b'/') { self.fs.root() } else { start };
+        let rest = path.strip_prefix(b"/").unwrap_or(path);
+        let (dir, attr) = self.fs.find(node, rest)?;
+        let cut = rest.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let last = Last::Name(Name::new(&rest[cut..]).ok()?);
+        Some(Found { dir, last, attr, slash: false })
     }
 
     /// The directory of the last name of `text`, and that name, if the engine knows the way to it.

@@ -18,7 +18,7 @@
 //! Locks: the directory's inode lock for every change; readers run under its sequence number.
 
 use crate::Result;
-use crate::dirhash::{KEY_BITS, checked, hash_of_key, unchecked};
+use crate::dirhash::{KEY_BITS, KEY_MASK, checked, hash_of_key, unchecked};
 use crate::inode::Inode;
 use crate::layout::{
     BLOCK, BUCKET_HASHES, BUCKET_MAGIC, BUCKET_OCCUPANCY, BUCKET_SLOT, BUCKET_SLOTS, BucketHeader,
@@ -276,23 +276,18 @@ impl Bucket<'_> {
         (starts != 0).then(|| starts.trailing_zeros() as usize)
     }
 
-    /// The first slots of the entries with these 52 hash bits. Who does not find his name among
-    /// them calls [`Bucket::verify`], so that a flipped bit is `EIO` and never "no such name".
-    pub(crate) fn candidates(&self, hash: u64) -> Result<u64> {
+    /// The first slots of the entries with these 52 hash bits, and whether all hash words in use are
+    /// sound: who does not find his name and finds that they are not must say `EIO`, never "no such
+    /// name".
+    pub(crate) fn candidates(&self, hash: u64) -> Result<(u64, bool)> {
         let mut found = 0;
+        let mut damage = 0;
         self.each_word(|slot, word| {
-            if hash_of_key(word) == hash {
-                unchecked(word)?;
-                found |= 1 << slot;
-            }
+            damage |= checked(word & KEY_MASK) ^ word;
+            found |= u64::from(hash_of_key(word) == hash) << slot;
             Ok(())
         })?;
-        Ok(found)
-    }
-
-    /// Verifies every hash word in use.
-    pub(crate) fn verify(&self) -> Result<()> {
-        self.each_word(|_, word| unchecked(word).map(drop))
+        Ok((found, damage == 0))
     }
 
     /// The key in a slot that is known to be in use; 0 for a further slot of an entry.

@@ -53,6 +53,24 @@ static NAMES: Table<ENTRIES> = Table([const { Entry::new() }; ENTRIES]);
 static OWN: Table<OWN_ENTRIES> = Table([const { Entry::new() }; OWN_ENTRIES]);
 static ATTRIBUTES: Table<ENTRIES> = Table([const { Entry::new() }; ENTRIES]);
 
+/// The words of an entry that is looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Looked<'e, const W: usize>(&'e [AtomicU64; W]);
+
+impl<const W: usize> Looked<'_, W> {
+    #[inline]
+    pub(crate) fn at(self, index: usize) -> u64 {
+        self.0[index].load(Ordering::Relaxed)
+    }
+
+    /// Whether its words from `first` on are these.
+    #[inline]
+    pub(crate) fn are(self, first: usize, words: &[u64]) -> bool {
+        let own = self.0[first..].iter().zip(words);
+        own.into_iter().all(|(own, word)| own.load(Ordering::Relaxed) == *word)
+    }
+}
+
 impl<const N: usize, const W: usize> Table<N, W> {
     #[inline]
     pub(crate) fn entry(&self, hash: u64) -> &Entry<W> {
@@ -65,17 +83,22 @@ impl<const W: usize> Entry<W> {
         Self { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; W] }
     }
 
-    /// Its words, if nobody changes them meanwhile and the first ones are `head`.
+    /// What `read` finds in its words, if nobody changes them meanwhile and the first ones are
+    /// `head`.
     #[inline]
-    pub(crate) fn get(&self, head: [u64; 2]) -> Option<[u64; W]> {
+    pub(crate) fn look<T>(
+        &self,
+        head: [u64; 2],
+        read: impl FnOnce(Looked<'_, W>) -> Option<T>,
+    ) -> Option<T> {
         let version = self.version.load(Ordering::Acquire);
-        let mut words = [0; W];
-        for (to, from) in words.iter_mut().zip(&self.words) {
-            *to = from.load(Ordering::Relaxed);
+        let words = Looked(&self.words);
+        if version & 1 != 0 || words.at(0) != head[0] || words.at(1) != head[1] {
+            return None;
         }
+        let found = read(words)?;
         fence(Ordering::Acquire);
-        let steady = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
-        (steady && words[..2] == head).then_some(words)
+        (self.version.load(Ordering::Relaxed) == version).then_some(found)
     }
 
     /// Puts the words in if `still` says so once nobody else can; whether it did.
@@ -207,8 +230,9 @@ impl Volume {
     /// which on none of them took a directory's name, if that goes up to `now`.
     #[inline]
     fn own_since(head: [u64; 2], now: u64) -> Option<[u64; 2]> {
-        let words = OWN.entry(mix(&[head[1]])).get([instance(head), head[1]])?;
-        (words[2] == now).then_some([words[3], words[4]])
+        OWN.entry(mix(&[head[1]])).look([instance(head), head[1]], |words| {
+            (words.at(2) == now).then(|| [words.at(3), words.at(4)])
+        })
     }
 
     /// Prepares a search for `name`; `None` if such names are not remembered.
@@ -224,13 +248,18 @@ impl Volume {
     /// What the name led to, or that it led nowhere (`ENOENT`), if that is still so.
     #[inline]
     pub(crate) fn remembered(&self, asked: &Asked) -> Option<Result<Target>> {
-        let words = asked.entry.get(asked.head)?;
-        let same = words[4] >> 40 == asked.length && words[NAME..] == asked.name;
-        if !same || !self.names_stand(asked.head, words[2]) {
+        let used = asked.length.div_ceil(8) as usize;
+        let (ino, told, sequence) = asked.entry.look(asked.head, |words| {
+            let told = words.at(4);
+            // Behind its end a name is padded with zeros.
+            let same = told >> 40 == asked.length && words.are(NAME, &asked.name[..used]);
+            same.then(|| (words.at(3), told, words.at(2)))
+        })?;
+        if !self.names_stand(asked.head, sequence) {
             return None;
         }
-        let node = Node { ino: words[3], generation: words[4] as u32 };
-        Some(match kind_of((words[4] >> 32) as u8) {
+        let node = Node { ino, generation: told as u32 };
+        Some(match kind_of((told >> 32) as u8) {
             Some(kind) => Ok(Target { node, kind }),
             None => Err(Errno::NOENT),
         })
@@ -275,11 +304,9 @@ impl Volume {
     /// changed them.
     #[inline]
     pub(crate) fn remembered_attributes(&self, node: Node) -> Option<Attr> {
-        let words = ATTRIBUTES.entry(mix(&[node.ino])).get(self.head(node))?;
-        if !self.unmoved(node.ino, words[2]) {
-            return None;
-        }
-        attributes_of(node, &words)
+        ATTRIBUTES.entry(mix(&[node.ino])).look(self.head(node), |words| {
+            self.unmoved(node.ino, words.at(2)).then(|| attributes_of(node, words))?
+        })
     }
 
     /// Remembers attributes that were read while the inode's sequence number was `sequence`.
@@ -319,9 +346,10 @@ impl Volume {
         (before, after): (u64, u64),
         change: impl FnOnce(&mut Attr),
     ) {
-        let words = ATTRIBUTES.entry(mix(&[node.ino])).get(self.head(node));
-        let known = words.filter(|words| words[2] == before);
-        if let Some(mut attr) = known.and_then(|words| attributes_of(node, &words)) {
+        let known = ATTRIBUTES.entry(mix(&[node.ino])).look(self.head(node), |words| {
+            (words.at(2) == before).then(|| attributes_of(node, words))?
+        });
+        if let Some(mut attr) = known {
             change(&mut attr);
             self.enter_attributes(&attr, after);
         }
@@ -330,21 +358,21 @@ impl Volume {
 
 /// The attributes in an entry.
 #[inline]
-fn attributes_of(node: Node, words: &Words) -> Option<Attr> {
+fn attributes_of(node: Node, words: Looked<'_, WORDS>) -> Option<Attr> {
     Some(Attr {
         node,
-        kind: kind_of(words[3] as u8)?,
-        mode: (words[3] >> 8) as u32 & 0o7777,
-        nlink: (words[3] >> 32) as u32,
-        uid: words[4] as u32,
-        gid: (words[4] >> 32) as u32,
-        rdev: words[5],
-        size: words[6],
-        blocks: words[7],
+        kind: kind_of(words.at(3) as u8)?,
+        mode: (words.at(3) >> 8) as u32 & 0o7777,
+        nlink: (words.at(3) >> 32) as u32,
+        uid: words.at(4) as u32,
+        gid: (words.at(4) >> 32) as u32,
+        rdev: words.at(5),
+        size: words.at(6),
+        blocks: words.at(7),
         atime: 0,
-        mtime: words[8] as i64,
-        ctime: words[9] as i64,
-        btime: words[10] as i64,
+        mtime: words.at(8) as i64,
+        ctime: words.at(9) as i64,
+        btime: words.at(10) as i64,
     })
 }
 
@@ -355,13 +383,16 @@ mod tests {
     #[test]
     fn an_entry_gives_what_was_put_and_nothing_while_it_is_filled() {
         let entry: Entry = Entry::new();
-        assert_eq!(entry.get([1, 2]), None);
+        let get = |head| {
+            entry.look(head, |words| Some(std::array::from_fn::<_, WORDS, _>(|at| words.at(at))))
+        };
+        assert_eq!(get([1, 2]), None);
         let words = std::array::from_fn(|index| index as u64 + 1);
         entry.put(&words, || true);
-        assert_eq!(entry.get([1, 2]), Some(words));
-        assert_eq!(entry.get([1, 3]), None);
+        assert_eq!(get([1, 2]), Some(words));
+        assert_eq!(get([1, 3]), None);
         entry.version.fetch_add(1, Ordering::Relaxed);
-        assert_eq!(entry.get([1, 2]), None);
+        assert_eq!(get([1, 2]), None);
         assert!(!entry.put(&[9; WORDS], || true));
         assert_eq!(entry.words[0].load(Ordering::Relaxed), 1, "a taken entry is left alone");
     }

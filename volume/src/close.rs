@@ -20,6 +20,9 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 
+/// What waits for a last close.
+const LAZY: u64 = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED;
+
 impl Volume {
     /// Makes what was written durable, sizes and times included. Everything but files is durable
     /// anyway.
@@ -81,17 +84,19 @@ impl Volume {
             && self.is_still(inode, node.generation).is_ok())
     }
 
+    /// Whether, by a look, a node has a name and nothing that waits for its last close; `false` says
+    /// nothing.
+    pub(crate) fn is_at_rest(&self, node: Node) -> Result<bool> {
+        Ok(self.lacks(node, LAZY)? && self.is_named(self.inode(node.ino)?)?)
+    }
+
     /// The last description of a file that still has a name is closed: commits what is lazy, cuts
     /// off what was attached ahead, forgets that it was mapped. `ESTALE` if it has been unlinked, and so
     /// freed, by another process meanwhile.
     pub(crate) fn last_close(&self, node: Node) -> Result<()> {
-        let lazy = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED;
-        if self.lacks(node, lazy)? {
-            return Ok(());
-        }
         let waits = self.read_steadily(node, |inode, identity| {
             let file = identity.kind() == Some(Kind::File);
-            Ok(file && self.current(inode)?.flags & lazy != 0)
+            Ok(file && self.current(inode)?.flags & LAZY != 0)
         })?;
         if !waits || self.read_only {
             return Ok(());

@@ -15,7 +15,9 @@
 //! `opens` word is taken in *claimed* and given back in *dropping*. The `opens` word names the
 //! description that changed it last and how (a [`Maker`]); before anybody changes it again he moves
 //! that description to its next phase ([`Volume::confirm`]). So whatever process dies where: a
-//! description is counted exactly if its phase says so or the inode's word names it.
+//! description is counted exactly if its phase says so or the inode's word names it. (Whoever drops
+//! goes from *dropping* to *free*: nobody but he needs to tell *dropped* from *dropping*, unless he
+//! dies.)
 //!
 //! A description without holders is dropped by whoever sees that first, unless it is in flight
 //! (`in_flight.rs`); a dead process's holds are taken back by its recoverer.
@@ -31,7 +33,6 @@ use pmem::Span;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Kind, Node, OpenFlags};
-use zerocopy::IntoBytes;
 
 const STATE: u64 = 0;
 const INO: u64 = 8;
@@ -45,7 +46,12 @@ const HOLDERS: u64 = 64;
 /// Words of the holders' bitmap.
 const HOLDER_WORDS: u64 = crate::layout::PROCESS_SLOTS / 64;
 
-/// The place of one of these words in their line.
+const _: () = assert!(HOLDERS == 64 && HOLDER_WORDS == 8);
+
+/// An entry's two lines.
+type Lines<'v> = Span<'v, 16>;
+
+/// The place of one of these words in their lines.
 const fn index(word: u64) -> usize {
     (word / 8) as usize
 }
@@ -201,7 +207,11 @@ impl Volume {
 
     /// Opens a node of which nothing is known but its name.
     pub(crate) fn open_node(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
-        let kind = self.kind_of(node)?;
+        self.open_node_as(node, self.kind_of(node)?, flags)
+    }
+
+    /// As [`Volume::open_node`], of a node whose kind is known (it never changes).
+    pub(crate) fn open_node_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
         match kind {
             Kind::Symlink if !flags.path_only() => return Err(Errno::LOOP),
             Kind::Directory
@@ -240,18 +250,17 @@ impl Volume {
         flags: OpenFlags,
     ) -> Result<Desc> {
         let inode = self.inode(node.ino)?;
-        let (desc, claimed) = self.claim_description()?;
-        let at = self.rt.description(desc.index);
-        // The words from `INO` to `LOCK`.
+        let (desc, claimed, lines) = self.claim_description()?;
         let named = u64::from(node.generation) | u64::from(kind.d_type()) << 32;
-        let words = [node.ino, named, u64::from((flags.0 & !OPEN_ONLY) as u32), 0, 0];
-        self.rt.write(at + INO, words.as_bytes())?;
-        self.rt.store(at + PLACE, 0)?;
+        let flags = u64::from((flags.0 & !OPEN_ONLY) as u32);
+        lines.store_eight(0, &[claimed.word(self.epoch), node.ino, named, flags, 0, 0, 0, 0])?;
         let counted = self.add_open(inode, Maker::new(desc, false));
         // The inode may have become another object before the reference was there; not after.
         let same = counted.and_then(|()| self.is_still(inode, node.generation));
-        // Somebody may have confirmed it already.
-        self.turn_desc(desc.index, claimed, DescState { phase: Phase::Open, ..claimed })?;
+        // Somebody may have confirmed it already: to the same word. Nobody else moves it, since it is
+        // held.
+        let open = DescState { phase: Phase::Open, ..claimed };
+        lines.store(index(STATE), open.word(self.epoch))?;
         match (counted, same) {
             (Ok(()), Ok(())) => Ok(desc),
             (Ok(()), Err(errno)) => {
@@ -259,7 +268,7 @@ impl Volume {
                 Err(errno)
             }
             (Err(errno), _) => {
-                self.free_description(desc)?;
+                self.free_description(desc, open)?;
                 Err(errno)
             }
         }
@@ -272,50 +281,57 @@ impl Volume {
         self.read_steadily(node, |_, identity| identity.kind().ok_or(Errno::IO))
     }
 
-    /// Finds a free entry and makes it this process's.
-    fn claim_description(&self) -> Result<(Desc, DescState)> {
+    /// Finds a free entry and makes it this process's, which holds it.
+    fn claim_description(&self) -> Result<(Desc, DescState, Lines<'_>)> {
         let count = self.rt.layout.description_count as u32;
         let hint = &self.local.next_description;
         let start = hint.load(Ordering::Relaxed).wrapping_add(self.slot() * 64);
-        for step in 0..count {
-            let index = start.wrapping_add(step) % count;
-            let free = self.desc_state(index)?;
+        let mut at = if start < count { start } else { start % count };
+        for _ in 0..count {
+            let (index_at, lines) = (at, self.description_lines(at)?);
+            at = if at + 1 < count { at + 1 } else { 0 };
+            let word = lines.load(index(STATE))?;
+            let free = DescState::of_word(word, self.epoch);
             if free.phase != Phase::Free {
                 continue;
             }
             let generation = free.generation % 0xF_FFFF + 1;
             let mine = DescState { phase: Phase::Claimed, slot: self.slot(), generation };
             // Before it is claimed, so that whoever recovers this process looks far enough.
-            self.rt.raise(HEADER_DESCRIPTIONS, u64::from(index) + 1)?;
-            if !self.turn_desc(index, free, mine)? {
+            self.rt.raise(HEADER_DESCRIPTIONS, u64::from(index_at) + 1)?;
+            if lines.cas(index(STATE), word, mine.word(self.epoch))?.is_err() {
                 continue;
             }
-            if free.generation == 0 {
-                self.clear_holders(index)?;
-            }
-            self.hold(index, self.slot(), true)?;
-            hint.store(index.wrapping_sub(self.slot() * 64), Ordering::Relaxed);
-            return Ok((Desc { index, generation }, mine));
+            // Nobody else can hold it yet. The bits of another epoch go; and those of who holds an
+            // entry for a moment, to find that it is not what he meant, and would take them back.
+            let mut holders = [0; HOLDER_WORDS as usize];
+            holders[self.slot() as usize / 64] = 1 << (self.slot() % 64);
+            lines.store_eight(index(HOLDERS), &holders)?;
+            hint.store(index_at.wrapping_sub(self.slot() * 64), Ordering::Relaxed);
+            return Ok((Desc { index: index_at, generation }, mine, lines));
         }
         Err(Errno::NFILE)
     }
 
-    /// First use of an entry in this epoch: its holders are another epoch's. Later on it is free
-    /// only when nobody holds it.
-    fn clear_holders(&self, index: u32) -> Result<()> {
-        let at = self.rt.description(index) + HOLDERS;
-        for word in 0..HOLDER_WORDS {
-            self.rt.store(at + word * 8, 0)?;
-        }
-        Ok(())
+    /// Both lines of an entry.
+    #[inline]
+    fn description_lines(&self, index: u32) -> Result<Lines<'_>> {
+        Ok(self.rt.span(self.rt.description(index))?)
     }
 
-    /// Puts an entry back whose reference is given back (or was never taken).
-    fn free_description(&self, desc: Desc) -> Result<()> {
-        self.hold(desc.index, self.slot(), false)?;
-        let state = self.desc_state(desc.index)?;
+    /// An entry that is being dropped, or claimed in vain, is nobody's.
+    fn clear_holders(&self, index: u32) -> Result<()> {
+        let lines = self.description_lines(index)?;
+        Ok(lines.store_eight(HOLDERS as usize / 8, &[0; HOLDER_WORDS as usize])?)
+    }
+
+    /// Puts an entry back whose reference is given back (or was never taken): it is in `state` and
+    /// this process's to free, so nobody else moves it but to confirm that.
+    fn free_description(&self, desc: Desc, state: DescState) -> Result<()> {
+        let lines = self.description_lines(desc.index)?;
+        lines.store_eight(index(HOLDERS), &[0; HOLDER_WORDS as usize])?;
         let free = DescState { phase: Phase::Free, ..state };
-        self.turn_desc(desc.index, state, free)?;
+        lines.store(index(STATE), free.word(self.epoch))?;
         self.local
             .next_description
             .store(desc.index.wrapping_sub(self.slot() * 64), Ordering::Relaxed);
@@ -487,7 +503,20 @@ impl Volume {
 
     /// Drops this process's hold.
     pub(crate) fn close_description(&self, desc: Desc) -> Result<()> {
-        self.opened(desc)?;
+        let opened = self.opened(desc)?;
+        let lines = self.description_lines(desc.index)?;
+        if self.is_only_holder(&lines)? && !self.is_in_flight(desc)? {
+            let state = DescState::of_word(opened.state, self.epoch);
+            let dropping = DescState { phase: Phase::Dropping, slot: self.slot(), ..state };
+            let word = dropping.word(self.epoch);
+            if lines.cas(index(STATE), opened.state, word)?.is_ok() {
+                if self.is_only_holder(&lines)? && !self.is_in_flight(desc)? {
+                    return self.finish_dropping(desc, dropping, opened.node);
+                }
+                // Somebody took hold, or handed it over, in between.
+                lines.store(index(STATE), opened.state)?;
+            }
+        }
         if !self.hold(desc.index, self.slot(), false)? {
             return Err(Errno::BADF);
         }
@@ -512,29 +541,32 @@ impl Volume {
             self.turn_desc(desc.index, dropping, state)?;
             return if self.is_held(desc.index)? { Ok(()) } else { self.drop_description(desc) };
         }
-        self.finish_dropping(desc)
+        self.finish_dropping(desc, dropping, self.node_of_entry(desc.index)?)
     }
 
-    /// The rest of a drop, from phase dropping (or, after a death, dropped) on.
-    fn finish_dropping(&self, desc: Desc) -> Result<()> {
-        let at = self.rt.description(desc.index);
-        let node =
-            Node { ino: self.rt.load(at + INO)?, generation: self.rt.load(at + NODE)? as u32 };
+    /// Whether this process holds an entry, and no other.
+    #[inline]
+    fn is_only_holder(&self, lines: &Lines<'_>) -> Result<bool> {
+        let mut words = lines.eight(index(HOLDERS))?;
+        words[self.slot() as usize / 64] ^= 1 << (self.slot() % 64);
+        Ok(words == [0; HOLDER_WORDS as usize])
+    }
+
+    /// The rest of a drop, from `state` on: phase dropping (or, after a death, dropped).
+    fn finish_dropping(&self, desc: Desc, state: DescState, node: Node) -> Result<()> {
         self.drop_description_locks(desc, node.ino)?;
-        let finished = self.give_back(desc, node);
-        self.free_description(desc)?;
+        let finished = self.give_back(desc, state, node);
+        self.free_description(desc, state)?;
         finished
     }
 
     /// Gives the reference of a description back, unless that has happened, and finishes the inode
     /// if it was the last.
-    fn give_back(&self, desc: Desc, node: Node) -> Result<()> {
+    fn give_back(&self, desc: Desc, state: DescState, node: Node) -> Result<()> {
         let inode = self.inode(node.ino)?;
-        let state = self.desc_state(desc.index)?;
         let left = if state.phase == Phase::Dropping {
-            let left = self.drop_open(inode, Maker::new(desc, true))?;
-            self.turn_desc(desc.index, state, DescState { phase: Phase::Dropped, ..state })?;
-            left
+            // It says so itself when the inode's word names another one: `Volume::confirm`.
+            self.drop_open(inode, Maker::new(desc, true))?
         } else {
             match self.opens(inode) {
                 // Freed already.
@@ -545,15 +577,21 @@ impl Volume {
         if left == 0 { self.finish_inode(node) } else { Ok(()) }
     }
 
+    /// The node that an entry names.
+    fn node_of_entry(&self, index: u32) -> Result<Node> {
+        let at = self.rt.description(index);
+        Ok(Node { ino: self.rt.load(at + INO)?, generation: self.rt.load(at + NODE)? as u32 })
+    }
+
     /// Nobody has the node open any more: what waited for that is done now.
     fn finish_inode(&self, node: Node) -> Result<()> {
-        let nameless = match self.remembered_attributes(node) {
-            Some(attr) => attr.nlink == 0,
-            None => match self.read_steadily(node, |_, identity| Ok(identity.nlink == 0)) {
-                // Freed already, by whoever unlinked it.
-                Err(Errno::STALE) => return Ok(()),
-                found => found?,
-            },
+        if self.is_at_rest(node)? {
+            return Ok(());
+        }
+        let nameless = match self.read_steadily(node, |_, identity| Ok(identity.nlink == 0)) {
+            // Freed already, by whoever unlinked it.
+            Err(Errno::STALE) => return Ok(()),
+            found => found?,
         };
         if self.check_writable().is_err() {
             // A reader must not change the medium; if the file has no name, a sweep frees it later.
@@ -675,7 +713,11 @@ impl Volume {
         }
         let state = DescState { phase: self.desc_state(desc.index)?.phase, ..state };
         let mine = DescState { slot: self.slot(), ..state };
-        if self.turn_desc(desc.index, state, mine)? { self.finish_dropping(desc) } else { Ok(()) }
+        if self.turn_desc(desc.index, state, mine)? {
+            self.finish_dropping(desc, mine, self.node_of_entry(desc.index)?)
+        } else {
+            Ok(())
+        }
     }
 
     /// Drops every hold of this process.

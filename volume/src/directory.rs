@@ -72,6 +72,13 @@ pub(crate) struct Hit<'v> {
     mask: u64,
 }
 
+impl Hit<'_> {
+    /// The occupancy bits of its slots.
+    pub(crate) fn mask(&self) -> u64 {
+        self.mask
+    }
+}
+
 /// What a search found.
 pub(crate) struct Search<'v> {
     pub(crate) hit: Option<Hit<'v>>,
@@ -201,7 +208,7 @@ impl Volume {
             if place.bucket != 0 {
                 let bucket = self.read_bucket(dir, place.bucket)?;
                 only = Some(bucket).filter(|_| key == first);
-                let mut candidates = bucket.candidates(hash)?;
+                let (mut candidates, sound) = bucket.candidates(hash)?;
                 while candidates != 0 {
                     let slot = candidates.trailing_zeros() as usize;
                     candidates &= candidates - 1;
@@ -219,7 +226,9 @@ impl Volume {
                     }
                     taken |= 1 << (key - first);
                 }
-                bucket.verify()?;
+                if !sound {
+                    return Err(Errno::IO);
+                }
             }
             if place.cell.last() >= last {
                 let vacant = u64::from(taken.trailing_ones());
@@ -237,15 +246,33 @@ impl Volume {
             return Ok((place.cell, Vec::new()));
         }
         let bucket = self.read_bucket(dir, place.bucket)?;
-        let mut entries = Vec::new();
+        let mut keys = SmallVec::<[(u64, usize); 64]>::new();
         for found in bucket.keys()? {
             let (slot, found) = found?;
             if found >= key && place.cell.holds(found) {
-                entries.push(self.read_entry(&bucket, slot)?);
+                keys.push((found, slot));
             }
         }
-        entries.sort_unstable_by_key(|entry| entry.key);
-        Ok((place.cell, entries))
+        keys.sort_unstable();
+        let entries = keys.iter().map(|&(key, slot)| self.read_entry_as(&bucket, slot, key));
+        Ok((place.cell, entries.collect::<Result<_>>()?))
+    }
+
+    /// What the last entry before `key` leads to, if it lies in the same cell.
+    pub(crate) fn entry_before(&self, dir: Dir, key: u64) -> Result<Option<Target>> {
+        let place = self.locate(dir, key)?;
+        if place.bucket == 0 {
+            return Ok(None);
+        }
+        let bucket = self.read_bucket(dir, place.bucket)?;
+        let mut last = None;
+        for found in bucket.keys()? {
+            let (slot, found) = found?;
+            if found < key && place.cell.holds(found) {
+                last = last.max(Some((found, slot)));
+            }
+        }
+        last.map(|(key, slot)| Ok(self.read_entry_as(&bucket, slot, key)?.target)).transpose()
     }
 
     /// Whether a directory has no entries.

@@ -18,7 +18,7 @@ use std::hash::Hasher;
 
 /// Bits of a key, and of what a checked word holds.
 pub(crate) const KEY_BITS: u32 = 56;
-const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
+pub(crate) const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
 /// Bits of the disambiguator, the lowest of a key.
 pub(crate) const EXTRA_BITS: u32 = 4;
 /// Disambiguators: names of one directory whose 52 hash bits may be equal.

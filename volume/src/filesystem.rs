@@ -150,6 +150,10 @@ impl FileSystem for Volume {
         self.call().ok()?.find_prefix(start, names)
     }
 
+    fn find(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
+        self.call().ok()?.find_path(start, names)
+    }
+
     fn attr(&self, node: Node) -> Result<Attr> {
         self.call()?.attributes(node)
     }
@@ -223,6 +227,11 @@ impl FileSystem for Volume {
     fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
         let volume = self.call()?;
         volume.with_orphans_dropped(|| volume.open_node(node, flags))
+    }
+
+    fn open_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
+        let volume = self.call()?;
+        volume.with_orphans_dropped(|| volume.open_node_as(node, kind, flags))
     }
 
     fn close(&self, desc: Desc) -> Result<()> {

@@ -20,6 +20,7 @@ use crate::layout::{
 };
 use crate::op::Op;
 use crate::volume::{Volume, now};
+use pmem::Durable;
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 use zerocopy::IntoBytes;
@@ -186,8 +187,12 @@ impl Op<'_> {
     /// Commits by one word; of the locked inodes only the commit lines may have changed.
     pub(crate) fn commit_lone(&mut self, held: &[&Held], store: Store) -> Result<()> {
         let volume = self.volume;
-        // PERSIST: all new structures that the word publishes.
-        let durable = self.fence_unless(Bug::NameBeforeInode);
+        // PERSIST: all new structures that the word publishes; a name that goes publishes nothing.
+        let durable = if self.has_pending() {
+            self.fence_unless(Bug::NameBeforeInode)
+        } else {
+            Durable::of_nothing()
+        };
         for one in held {
             debug_assert!(one.identity == one.before.0, "an identity changes in transactions only");
             if one.commit != one.before.1 {

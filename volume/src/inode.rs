@@ -23,7 +23,7 @@ use crate::description::Maker;
 use crate::inject::{Bug, injected};
 use crate::layout::{
     CHUNK_BLOCKS, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, DIRECT, EXTENT_INODES,
-    HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity, LINE, SIZE_MAX, VOLATILE,
+    HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE,
     VOLATILE_LENGTH,
 };
 use crate::map::Run;
@@ -316,6 +316,12 @@ impl Volume {
         if used && found == generation { Ok(()) } else { Err(Errno::STALE) }
     }
 
+    /// Whether the inode has a name, by a look at its count only.
+    pub(crate) fn is_named(&self, inode: Inode) -> Result<bool> {
+        const NLINK: u64 = std::mem::offset_of!(Identity, nlink) as u64;
+        Ok(self.region.load64(inode.at(IDENTITY + NLINK))? as u32 != 0)
+    }
+
     /// The newer valid slot of the commit line, and its index. `EIO` if there is none, or if the newest
     /// one is damaged: an older size must not pass for the current one.
     ///
@@ -439,11 +445,18 @@ impl Volume {
     pub(crate) fn first_use(&self, inode: Inode) -> Result<()> {
         let identity = self.identity(inode);
         let found = identity.and_then(|id| Ok((id, self.commit_line(inode, id.generation)?.0)));
-        self.initialise_live(inode, found.as_ref().ok())
+        let moved = self.region.load64(inode.at(MOVED))? as i64;
+        self.initialise_live(inode, found.as_ref().ok(), moved)
     }
 
-    /// As [`Volume::first_use`], of an inode whose lines are known; `None` if they are damaged.
-    fn initialise_live(&self, inode: Inode, found: Option<&(Identity, Commit)>) -> Result<()> {
+    /// As [`Volume::first_use`], of an inode whose lines are known; `None` if they are damaged. It was
+    /// renamed last, without more, at the time `moved`.
+    fn initialise_live(
+        &self,
+        inode: Inode,
+        found: Option<&(Identity, Commit)>,
+        moved: i64,
+    ) -> Result<()> {
         self.set_live(inode, SEQUENCE, self.fresh_sequence()?)?;
         self.set_live(inode, OPENS, 0)?;
         for word in 0..LINE / 8 {
@@ -453,10 +466,11 @@ impl Volume {
             Some((identity, commit)) => {
                 let written = commit.flags & COMMIT_WRITTEN != 0;
                 let flags = if written { LIVE_WRITTEN } else { 0 };
+                let told = if written { commit.mtime } else { identity.ctime };
                 Current {
                     size: commit.size,
                     mtime: commit.mtime,
-                    ctime: if written { commit.mtime } else { identity.ctime },
+                    ctime: told.max(moved),
                     flags: flags | live_summed(commit),
                 }
             }
@@ -474,7 +488,7 @@ impl Volume {
     /// Prepares the volatile lines of an inode that this operation has just allocated: unlocked, never
     /// seen. Nobody can reach it yet.
     pub(crate) fn prepare_volatile(&self, inode: Inode, made: &(Identity, Commit)) -> Result<()> {
-        self.initialise_live(inode, Some(made))?;
+        self.initialise_live(inode, Some(made), 0)?;
         self.set_live(inode, LOCK, u64::from(self.epoch) << 32)
     }
 
@@ -651,7 +665,8 @@ impl Volume {
     }
 
     fn change_opens(&self, inode: Inode, maker: Maker, delta: u64) -> Result<u64> {
-        let mut opens = self.live(inode, OPENS)?;
+        let line = self.live_line(inode)?;
+        let mut opens = line.load(index(OPENS))?;
         loop {
             if opens & OPENS_DEAD != 0 {
                 return Err(Errno::STALE);
@@ -660,7 +675,7 @@ impl Volume {
             self.confirm(Maker((opens & !OPENS_DEAD) >> OPENS_BITS))?;
             let count = opens.wrapping_add(delta) & OPENS_COUNT;
             let next = maker.0 << OPENS_BITS | count;
-            match self.volatile_map().shared_cas(inode.at(OPENS), opens, next)? {
+            match line.cas(index(OPENS), opens, next)? {
                 Ok(_) => return Ok(count),
                 Err(found) => opens = found,
             }

@@ -209,6 +209,9 @@ pub const ROOT_WORD: u64 = WORDS + DIRECT * 8;
 pub const XATTR_WORD: u64 = ROOT_WORD + 8;
 /// Offset of the access time (ns; lazy, unchecked: any value is harmless).
 pub const ATIME: u64 = XATTR_WORD + 8;
+/// Offset of the change time of the last rename that touched nothing else of the inode: it counts if
+/// it is later than what identity and commit line tell.
+pub const MOVED: u64 = ATIME + 8;
 /// The volatile lines (see `inode.rs`): they belong to the runtime, and mean nothing in another epoch.
 pub const VOLATILE: u64 = WORDS + 128;
 /// Bytes of the volatile lines.
@@ -345,7 +348,7 @@ const _: () = {
     assert!(size_of::<Slot>() == SLOT as usize);
     assert!(BUCKET_SLOT + BUCKET_SLOTS as u64 * SLOT == BLOCK);
     assert!(VOLATILE == 0x100 && VOLATILE + VOLATILE_LENGTH <= INODE);
-    assert!(ATIME + 8 <= VOLATILE);
+    assert!(MOVED + 8 == VOLATILE);
     assert!(EXTENT_BLOCKS == 8);
 };
 

@@ -12,12 +12,12 @@
 //! [`Volume::close_for_good`]: the call that took the last name, or the last close.
 
 use crate::Result;
-use crate::bucket::{Dir, Target, slots_of};
+use crate::bucket::{Dir, Entry, Target, slots_of};
 use crate::directory::Hit;
 use crate::dirhash::checked;
 use crate::held::{Held, as_directory};
 use crate::inode::Inode;
-use crate::layout::{FLAG_LINKABLE, IDENTITY, Identity, NAME_MAX};
+use crate::layout::{FLAG_LINKABLE, IDENTITY, Identity, LINE, NAME_MAX, VOLATILE, WORDS};
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -96,10 +96,15 @@ impl Volume {
             }
         }
         let mut key = cookie.max(COOKIE_PARENT) as u64 + 1;
+        let asked = self.asks_attributes(dir, key)?;
         loop {
+            let before = self.sequence_of(dir);
             let (cell, entries) = self.read_steadily(dir, |inode, identity| {
                 self.entries_from(as_directory(inode, identity)?, key)
             })?;
+            if asked {
+                self.expect_questions(dir, before, &entries);
+            }
             for entry in &entries {
                 let told = DirEntry {
                     name: entry.name(),
@@ -114,6 +119,32 @@ impl Volume {
             match cell.next() {
                 Some(next) => key = next,
                 None => return Ok(()),
+            }
+        }
+    }
+
+    /// Whether this process has asked for the attributes of what it was told last, right before `key`: it
+    /// will ask for those of the next names too.
+    fn asks_attributes(&self, dir: Node, key: u64) -> Result<bool> {
+        if key <= COOKIE_PARENT as u64 + 1 {
+            return Ok(false);
+        }
+        let last = self.read_steadily(dir, |inode, identity| {
+            self.entry_before(as_directory(inode, identity)?, key)
+        })?;
+        Ok(last.is_some_and(|last| self.remembered_attributes(last.node).is_some()))
+    }
+
+    /// Remembers what names lead to that were read while the directory's sequence number was
+    /// `sequence`, and brings the inodes near.
+    fn expect_questions(&self, dir: Node, sequence: u64, entries: &[Entry]) {
+        for entry in entries {
+            if let Some(asked) = self.ask_for(dir, entry.name()) {
+                self.remember(&asked, sequence, Some(entry.target));
+            }
+            let Ok(inode) = self.inode(entry.target.node.ino) else { continue };
+            for line in [IDENTITY, WORDS, WORDS + LINE, VOLATILE, VOLATILE + LINE] {
+                self.region.prefetch(inode.at(line));
             }
         }
     }

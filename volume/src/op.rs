@@ -447,6 +447,11 @@ impl<'v> Op<'v> {
         });
     }
 
+    /// Whether there are stores that the next fence must cover.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// One fence for everything pended.
     pub(crate) fn fence(&mut self) -> Durable {
         match self.pending.take() {

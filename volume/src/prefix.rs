@@ -1,4 +1,5 @@
-//! What this process remembers: directories that were reached by several names in a row.
+//! Paths of plain names, and what this process remembers of them: directories that were reached by
+//! several names in a row.
 //!
 //! Most paths that a program uses begin as others do. An entry holds such a beginning, the directory
 //! to which it leads, and the sequence numbers of all directories on the way: it is right as long as
@@ -10,8 +11,9 @@
 use crate::bucket::Target;
 use crate::cache::{Entry, Table, mix};
 use crate::volume::Volume;
+use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfs::{Kind, Node};
+use vfs::{Attr, Kind, Node};
 
 /// Words of an entry beside its version.
 const WORDS: usize = 47;
@@ -38,6 +40,24 @@ fn padded(text: &[u8]) -> Option<[u64; TEXT]> {
 }
 
 impl Volume {
+    /// What `path` leads to from `start` by plain names: the directory of the last name, and what has
+    /// that name. `None` says nothing.
+    #[inline]
+    pub(crate) fn find_path(&self, start: Node, path: &[u8]) -> Option<(Node, Option<Attr>)> {
+        let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
+            Some(cut) => (self.find_prefix(start, &path[..cut])?, &path[cut + 1..]),
+            None => (start, path),
+        };
+        if matches!(name, b"" | b"." | b"..") {
+            return None;
+        }
+        match self.lookup_target(dir, name) {
+            Ok(target) => Some((dir, Some(self.attributes(target.node).ok()?))),
+            Err(Errno::NOENT) => Some((dir, None)),
+            Err(_) => None,
+        }
+    }
+
     /// The directory that `text` leads to from `start` by plain names, each of a directory. `None` says
     /// nothing.
     pub(crate) fn find_prefix(&self, start: Node, text: &[u8]) -> Option<Node> {
@@ -45,12 +65,13 @@ impl Volume {
         let used = &words[..text.len().div_ceil(8)];
         let head = self.head(start);
         let entry = PREFIXES.entry(mix(&[start.ino, mix(used)]));
-        if let Some(found) = entry.get(head)
-            && found[4] >> 32 == text.len() as u64
-            && found[HEAD..HEAD + TEXT] == words
-            && self.way_stands(&found)
-        {
-            return Some(Node { ino: found[2], generation: found[3] as u32 });
+        let known = entry.look(head, |found| {
+            let same = found.at(4) >> 32 == text.len() as u64 && found.are(HEAD, used);
+            let node = Node { ino: found.at(2), generation: found.at(3) as u32 };
+            (same && self.way_stands(|index| found.at(index))).then_some(node)
+        });
+        if known.is_some() {
+            return known;
         }
         let (end, way) = self.walk_prefix(start, text)?;
         let mut fresh = [0; WORDS];
@@ -62,16 +83,18 @@ impl Volume {
             fresh[HEAD + TEXT + index * 2] = ino;
             fresh[HEAD + TEXT + index * 2 + 1] = sequence;
         }
-        entry.put(&fresh, || self.way_stands(&fresh));
+        entry.put(&fresh, || self.way_stands(|index| fresh[index]));
         Some(end)
     }
 
-    /// Whether the names stand in every directory on the way.
+    /// Whether the names stand in every directory on the way, which the words of an entry tell.
     #[inline]
-    fn way_stands(&self, words: &[u64; WORDS]) -> bool {
-        let count = (words[4] as u32 as usize).min(DIRS);
-        let way = words[HEAD + TEXT..].chunks_exact(2).take(count);
-        way.into_iter().all(|dir| self.subdirectories_stand([words[0], dir[0]], dir[1]))
+    fn way_stands(&self, word: impl Fn(usize) -> u64) -> bool {
+        let (volume, count) = (word(0), (word(4) as u32 as usize).min(DIRS));
+        (0..count).all(|dir| {
+            let at = HEAD + TEXT + dir * 2;
+            self.subdirectories_stand([volume, word(at)], word(at + 1))
+        })
     }
 
     /// Walks the text, name by name; also gives the directories passed, with the sequence numbers under

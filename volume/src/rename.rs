@@ -1,21 +1,24 @@
-//! Renames: one transaction over all entries, directories and inodes concerned.
+//! Renames: one word, or one transaction over all entries, directories and inodes concerned.
 //!
-//! Where the new name exists, its entry is changed in place (so a rename over a file needs no room,
-//! even on a full volume); else a new entry is put aside and its word published. The old entry's
-//! occupancy word goes in the same transaction.
+//! Where old and new name lie in one bucket that has room, a new entry is put aside, and the bucket's
+//! occupancy word is the commit, for all names at once. Else: where the new name exists, its entry is
+//! changed in place (so a rename over a file needs no room, even on a full volume); if not, a new entry
+//! is put aside and its word published. The old entry's occupancy word goes in the same transaction.
 //!
 //! Lock order: the volume-wide rename lock if a directory changes its parent, so that nobody else
 //! moves one meanwhile and the check that none lands inside itself holds; then the inodes.
 
 use crate::Result;
-use crate::bucket::{Dir, Target, slot_at, slots_of};
+use crate::bucket::{Dir, Entry, Target, occupancy_at, slot_at, slots_of};
 use crate::directory::{Hit, Search, Store};
+use crate::dirhash::checked;
 use crate::held::{Held, SlotStore};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
+use crate::layout::MOVED;
 use crate::namespace::{LINKS_MAX, RETRIES, check_name, gone};
 use crate::op::Op;
-use crate::volume::Volume;
+use crate::volume::{Volume, now};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::{Kind, Node, RenameFlags};
@@ -244,6 +247,11 @@ fn retarget(volume: &Volume, hit: &Hit<'_>, target: Target) -> Result<SlotStore>
     Ok((slot_at(hit.bucket.block, hit.slot), entry.retargeted(target)))
 }
 
+/// The inode of what is replaced.
+fn replaced_ino(target: Option<Target>) -> Option<u64> {
+    target.map(|target| target.node.ino)
+}
+
 /// Gives a moved inode its new parent, if it is a directory.
 fn settle_in(party: &mut Party, moved: Node, parent: Node) -> Result<()> {
     let held = party.get(moved)?;
@@ -263,6 +271,10 @@ impl<'v> Op<'v> {
         found: Found<'v>,
     ) -> Result<()> {
         let volume = self.volume;
+        let mut found = found;
+        if self.move_in_bucket(request, target, &mut found)? {
+            return self.carry_renamed(request, None);
+        }
         let Found { mut party, from_at, to_at, mut source_hit, target_search } = found;
         let mut words: SmallVec<[Store; 2]> = SmallVec::new();
         let mut slots: SmallVec<[SlotStore; 1]> = SmallVec::new();
@@ -306,6 +318,59 @@ impl<'v> Op<'v> {
             self.drop_if_closed(party.get(target.node)?)?;
         }
         self.prune_after(from_at, &source_hit, removal.value)
+    }
+
+    /// Renames within one bucket by a new entry and one store of the occupancy word, which also takes
+    /// the old entries away. `false`, and nothing is changed: it is not that simple.
+    ///
+    /// Nothing else of the moved inode changes but its change time, which has a word of its own for
+    /// this: a crash may forget or foresee it, as it may a directory's times.
+    fn move_in_bucket(
+        &mut self,
+        request: &Request<'_>,
+        target: Option<Target>,
+        found: &mut Found<'v>,
+    ) -> Result<bool> {
+        let volume = self.volume;
+        let Found { party, from_at, to_at, source_hit, target_search } = found;
+        let bucket = source_hit.bucket;
+        let (there, key, replaced) = match &target_search.hit {
+            Some(hit) => (Some(hit.bucket), Some(hit.key), hit.mask()),
+            None => (target_search.bucket, target_search.vacant, 0),
+        };
+        let one = from_at == to_at && there == Some(bucket);
+        let (Some(key), true) = (key, one && !request.target_is_dir()) else { return Ok(false) };
+        let Some(slot) = bucket.room(slots_of(request.to.len())) else { return Ok(false) };
+        if injected(Bug::RenameDropsFirst) {
+            return Ok(false);
+        }
+        let entry = Entry::new(key, request.to, request.source);
+        let mask = self.write_entry(bucket.block, slot, &entry)?;
+        let left = (bucket.occupancy | mask) & !(source_hit.mask() | replaced);
+        let store = Store { at: occupancy_at(bucket.block), value: checked(left) };
+        let time = now();
+        let word = party.get(request.source.node)?.inode.at(MOVED);
+        self.pend(volume.region.store64(word, time as u64)?.flush());
+        if let Some(target) = target {
+            let held = party.get(target.node)?;
+            if held.identity.nlink > 1 || !volume.close_for_good(held.inode)? {
+                return Ok(false);
+            }
+        }
+        party.get(request.source.node)?.current.ctime = time;
+        party.get(request.from_dir)?.change_entries(-i64::from(target.is_some()), 0);
+        // CRASH: the word that takes the old names away brings the new one.
+        let kept =
+            party.all().into_iter().filter(|held| Some(held.inode.0) != replaced_ino(target));
+        let committed = self.commit_lone(&kept.collect::<SmallVec<[&Held; 4]>>(), store);
+        let Some(target) = target else { return committed.map(|()| true) };
+        let held = *party.get(target.node)?;
+        if let Err(error) = committed {
+            volume.allow_opens(held.inode)?;
+            return Err(error);
+        }
+        volume.drop_unlinked(self, held.inode, &held.identity)?;
+        Ok(true)
     }
 
     fn exchange(&mut self, request: &Request<'_>, target: Target, found: Found<'_>) -> Result<()> {
