@@ -13,7 +13,7 @@ use crate::inode::{
     Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
     LIVE_STORED, LIVE_WRITTEN,
 };
-use crate::layout::{COMMIT, FLAG_KEEP, Identity};
+use crate::layout::{COMMIT, FLAG_KEEP, IDENTITY, Identity};
 use crate::map::MapItem;
 use crate::op::Op;
 use crate::volume::Volume;
@@ -87,7 +87,9 @@ impl Volume {
     /// Whether, by a look, a node has a name and nothing that waits for its last close; `false` says
     /// nothing.
     pub(crate) fn is_at_rest(&self, node: Node) -> Result<bool> {
-        Ok(self.lacks(node, LAZY)? && self.is_named(self.inode(node.ino)?)?)
+        const NLINK: u64 = std::mem::offset_of!(Identity, nlink) as u64;
+        let count = self.inode(node.ino)?.at(IDENTITY + NLINK);
+        Ok(self.lacks(node, LAZY)? && self.region.load64(count)? as u32 != 0)
     }
 
     /// The last description of a file that still has a name is closed: commits what is lazy, cuts

@@ -316,12 +316,6 @@ impl Volume {
         if used && found == generation { Ok(()) } else { Err(Errno::STALE) }
     }
 
-    /// Whether the inode has a name, by a look at its count only.
-    pub(crate) fn is_named(&self, inode: Inode) -> Result<bool> {
-        const NLINK: u64 = std::mem::offset_of!(Identity, nlink) as u64;
-        Ok(self.region.load64(inode.at(IDENTITY + NLINK))? as u32 != 0)
-    }
-
     /// The newer valid slot of the commit line, and its index. `EIO` if there is none, or if the newest
     /// one is damaged: an older size must not pass for the current one.
     ///
