@@ -183,26 +183,50 @@ impl Volume {
     }
 
     fn take_data(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
-        let mut rest = blocks;
-        let groups = self.groups_by_preference()?;
-        if self.numa_on() {
-            let near = self.near(want)?;
-            let is_near = |group: &u64| self.group_node(*group) == near;
-            let (home, away): (Groups, Groups) = groups.into_iter().partition(is_near);
-            rest -= self.take_data_of(&home, rest, want, taken)?;
-            rest -= self.take_data_of(&away, rest, want, taken)?;
-        } else {
-            rest -= self.take_data_of(&groups, rest, want, taken)?;
-        }
-        let done = match rest {
-            0 => true,
-            _ if want.whole || want.fuller_than.is_some() => false,
-            _ => self.take_all(rest, Kind::Data, taken)?,
-        };
         if self.has_nodes() {
+            let done = self.take_near(blocks, want, taken)?;
             self.allocated_on(taken, want)?;
+            return Ok(done);
         }
-        Ok(done)
+        let mut rest = blocks;
+        if let Some(near) = want.near
+            && !(want.whole || want.aligned)
+            && self.in_pool(near, 1)
+        {
+            // Most requests: a file grows.
+            rest -= self.take_behind(near, rest, taken)?;
+            if rest == 0 {
+                return Ok(true);
+            }
+        }
+        let groups = self.groups_by_preference()?;
+        rest -= self.take_data_of(&groups, rest, want, taken)?;
+        self.take_rest(rest, want, taken)
+    }
+
+    /// The same on a machine with several memory nodes.
+    #[cold]
+    fn take_near(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
+        let groups = self.groups_by_preference()?;
+        let (home, away): (Groups, Groups) = if self.numa_on() {
+            let near = self.near(want)?;
+            groups.into_iter().partition(|&group| self.group_node(group) == near)
+        } else {
+            (groups, Groups::new())
+        };
+        let mut rest = blocks;
+        rest -= self.take_data_of(&home, rest, want, taken)?;
+        rest -= self.take_data_of(&away, rest, want, taken)?;
+        self.take_rest(rest, want, taken)
+    }
+
+    /// What no group has a data chunk for.
+    fn take_rest(&self, rest: u64, want: Want, taken: &mut Extents) -> Result<bool> {
+        match rest {
+            0 => Ok(true),
+            _ if want.whole || want.fuller_than.is_some() => Ok(false),
+            _ => self.take_all(rest, Kind::Data, taken),
+        }
     }
 
     /// As much of `blocks` blocks as these groups have; gives how many.
