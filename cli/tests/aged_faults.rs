@@ -36,7 +36,7 @@ fn fallbacks() -> String {
 fn a_mapped_file_takes_one_fault_for_each_chunk_on_an_aged_volume() {
     let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
     let (size, churn, utilisation, mib) =
-        if long { ("8G", "38.5", "0.85", 1024) } else { ("1G", "4", "0.7", 192) };
+        if long { ("8G", "38.5", "0.8", 1024) } else { ("1G", "4", "0.7", 192) };
     let place = Place::new();
     let Some(pages) = HugePages::mount(&place.path("huge")) else {
         eprintln!("skipped: no tmpfs can be mounted here");
