@@ -200,8 +200,7 @@ defaults of their mkfs. Written by `{' '.join(['scripts/ageing.py', *sys.argv[1:
 trace (`solera age --seed 1`, its options in the script), the same for all three: its capacity is the smallest of the three's. In brackets the size of the
 images, and how many creates and deletes there were for each file that lives in the end (the literature has 38).
 
-A volume of 8 GiB alone, after the whole life of the literature: design.md, "Allocation". In small images the last few chunks weigh more: a volume of
-2 GiB at 90 % has some 50 chunks left to keep free.
+In small images the last few chunks weigh more: a volume of 2 GiB at 90 % has some 50 chunks left to keep free.
 
 {table(kept["table"])}
 
