@@ -38,7 +38,8 @@ const INO: u64 = 8;
 const HOLDER: u64 = 16;
 const START: u64 = 24;
 const END: u64 = 32;
-/// Of the chain; behind the words of the lock, so that a chain's only lock is written at once.
+/// Of the chain; behind the words of the lock, so that all but the state of a chain's only lock is
+/// written at once.
 const HEAD: u64 = 40;
 /// Word of a chain: on which who waits sleeps.
 pub(crate) const CHANGE: u64 = 48;
@@ -301,8 +302,9 @@ impl Chain<'_> {
             if claimed {
                 return Ok(false);
             }
-            let words = [self.state(0, range), ino, range.holder.0, range.start, range.end];
-            rt.store_words(self.at, &[words[0], words[1], words[2], words[3], words[4], own])?;
+            // The state last: who dies before it leaves no lock, and after it his own.
+            rt.store_words(self.at + INO, &[ino, range.holder.0, range.start, range.end, own])?;
+            rt.store(self.at + STATE, self.state(0, range))?;
             return Ok(true);
         }
         let same = head == own

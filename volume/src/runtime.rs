@@ -118,8 +118,8 @@ impl Runtime {
 
     /// Stores some words, in no order.
     #[inline]
-    pub(crate) fn store_words(&self, offset: u64, words: &[u64; 6]) -> Result<(), Fault> {
-        let mut bytes = [0; 48];
+    pub(crate) fn store_words(&self, offset: u64, words: &[u64; 5]) -> Result<(), Fault> {
+        let mut bytes = [0; 40];
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_ne_bytes());
         }

@@ -123,6 +123,30 @@ fn a_check_that_meets_a_dead_unlink() {
     world.end().expect("the survivors end in order");
 }
 
+/// The words of a lock were stored at once, in no order: who died in between left a lock whose holder
+/// was who had had the entry before. That one lived, so nobody dropped what was not his.
+#[test]
+fn a_lock_of_which_half_is_written() {
+    let mut world = World::new("half", "strict");
+    let case = (number(&world, "lock_record"), "lock_record");
+    let points = crate::points_of(&mut world, case).expect("its points");
+    world.build().expect("a directory");
+    for (chosen, point) in points.iter().enumerate() {
+        let mut at = || -> Result<(), String> {
+            // Another one each time has had all of the file, and asks for all of it afterwards.
+            let (before, after) = (chosen % 3, (chosen + 1) % 3);
+            world.order(before..before + 1, Order::Look(0xFFFF))?;
+            let mut walk = victim(&world, "die", case.1)?;
+            walk.reach_point(point).map_err(text)?;
+            walk.kill().map_err(text)?;
+            world.order(after..after + 1, Order::Look(0xFFFF))
+        };
+        at().unwrap_or_else(|error| panic!("{chosen} {point:?}: {error}"));
+    }
+    world.judge(0xFFFF).expect("all is well");
+    world.end().expect("the survivors end in order");
+}
+
 fn told(errno: vfs::Errno) -> String {
     format!("{errno:?}")
 }
