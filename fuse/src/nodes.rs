@@ -111,7 +111,8 @@ impl Nodes {
     pub fn let_go(&self, fs: &dyn FileSystem, desc: Desc) {
         // What cannot be closed is dropped when this process ends.
         let _ = fs.close(desc);
-        self.held.fetch_sub(1, Ordering::AcqRel);
+        let left = self.held.fetch_sub(1, Ordering::AcqRel) - 1;
+        self.in_use.fetch_min(left, Ordering::AcqRel);
     }
 
     /// Ends all holds that the kernel does not need: those of a moment, and those that it is about to

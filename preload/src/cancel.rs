@@ -120,6 +120,7 @@ unsafe extern "C" {
         start: extern "C-unwind" fn(*mut c_void) -> *mut c_void,
         argument: *mut c_void,
     ) -> c_int;
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
 /// Ends the thread if somebody has cancelled it and it allows that. Never inside.
@@ -229,13 +230,17 @@ fn stand_before_first() {
     };
     mask(&blocked, &raw mut before);
     let mut thread: libc::pthread_t = 0;
-    // SAFETY: a thread that is joined; without one nothing has changed.
+    let (disabled, mut allowed): (c_int, c_int) = (1, 0);
+    // SAFETY: a thread that is joined, which is no place for this one to be cancelled at; without one
+    // nothing has changed.
     unsafe {
+        pthread_setcancelstate(disabled, &raw mut allowed);
         let null = std::ptr::null();
         if pthread_create(&raw mut thread, null, be_cancelled, std::ptr::null_mut()) == 0 {
             pthread_cancel(thread);
             libc::pthread_join(thread, std::ptr::null_mut());
         }
+        pthread_setcancelstate(allowed, &raw mut allowed);
     }
     mask(&before, std::ptr::null_mut());
 }

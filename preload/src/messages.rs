@@ -179,7 +179,7 @@ interpose! {
     = |process, kernel| {
         let before = Out(message).value().map_err(|_| Stop::Kernel)?;
         let (list, count) = (Out(before.msg_iov), before.msg_iovlen as c_int);
-        if flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB) == 0 {
+        if flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0 {
             rw::ready_all_for(socket, list, count, None);
         } else {
             rw::ready_all(list, count);

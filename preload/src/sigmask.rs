@@ -101,9 +101,9 @@ fn with_mask<T>(mask: Out<Mask>, kernel: impl FnOnce(Out<Mask>) -> T) -> Served<
     given[0] = wanted & !BUS;
     let call = || kernel(Out(given.as_mut_ptr()));
     let result = outside(|| {
-        let _restored = Restored(before);
         // One that was sent arrives when the wait has begun.
         let _blocked = (!during).then(Blocked::new);
+        let _restored = Restored(before);
         thread.blocks_bus.store(during, Ordering::Relaxed);
         call()
     });

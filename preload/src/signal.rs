@@ -214,6 +214,10 @@ fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
             let thread = here();
             let blocked = thread.blocks_bus.load(Ordering::Relaxed);
+            if blocked && !FAULTS.contains(&signal) {
+                // A wait for signals may have it in the kernel's mask, which the return brings back.
+                unblock_nudge();
+            }
             handler(signal, info, context);
             // The mask is what it was before the handler; SIGBUS is not in the kernel's.
             if thread.blocks_bus.swap(blocked, Ordering::Relaxed) && !blocked {

@@ -210,7 +210,7 @@ fn told(
 
 /// The pages of what is to be received: all, or as many as are there to be received.
 fn ready_to_receive(socket: c_int, to: Bytes, bytes: usize, flags: c_int) {
-    if flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB) == 0 {
+    if flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0 {
         touched::ready_for(socket, to.0, bytes, None);
     } else {
         touched::ready(to.0, bytes);

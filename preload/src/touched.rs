@@ -20,6 +20,7 @@
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pmem::interrupt::system_call;
@@ -109,16 +110,37 @@ pub fn coming(fd: c_int, at: Option<i64>) -> Option<usize> {
         };
         return usize::try_from((stat.st_size as u64).saturating_sub(at)).ok();
     }
-    if !matches!(kind, FileType::Fifo | FileType::Socket | FileType::CharacterDevice) {
+    if !matches!(kind, FileType::Fifo | FileType::Socket) {
         return None;
     }
     let there = || rustix::io::ioctl_fionread(file).ok();
     if there()? == 0 && !rustix::fs::fcntl_getfl(file).ok()?.contains(OFlags::NONBLOCK) {
+        if !waits_as_poll(file, kind) {
+            return None;
+        }
         let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one structure of our own. The read itself says what ended the wait.
         outside(|| unsafe { libc::poll(&raw mut asked, 1, -1) });
     }
     usize::try_from(there()?).ok()
+}
+
+/// The kernel's number of the file system of pipes without a name.
+const PIPEFS: i64 = 0x5049_5045;
+
+/// Whether a read waits just as long as `poll`: a socket does without a limit of its own, a pipe if it
+/// has always had a writer, as one without a name.
+fn waits_as_poll(file: BorrowedFd<'_>, kind: FileType) -> bool {
+    if kind == FileType::Socket {
+        let (mut limit, mut size) = ([0_i64; 2], 16_u32);
+        let (level, name) = (libc::SOL_SOCKET as usize, libc::SO_RCVTIMEO as usize);
+        let (to, length) = ((&raw mut limit) as usize, (&raw mut size) as usize);
+        let arguments = [file.as_raw_fd() as usize, level, name, to, length, 0];
+        // SAFETY: values of our own, of the sizes that are said.
+        let answer = unsafe { system_call(libc::SYS_getsockopt, arguments) };
+        return answer.is_ok() && limit == [0, 0];
+    }
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == PIPEFS)
 }
 
 /// The address that an argument is, if it is one.

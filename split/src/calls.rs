@@ -600,13 +600,15 @@ impl Engine {
         if self.has_locks(ino) {
             return true;
         }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        // Nor is another file opened that may lie there now.
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let path = self.home.records.path(record);
-        let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) else {
+        let Ok(found) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) else {
             return true;
         };
-        let same = rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_ino == ino);
-        !same || birth == 0 || sys::birth(&file) == birth
+        let same = rustix::fs::fstat(&found)
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.home.device, ino));
+        !same || birth == 0 || sys::birth(&found) == birth
     }
 
     /// Sets the times of files that were written through windows.

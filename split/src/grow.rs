@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::Result;
 use crate::engine::Engine;
 use crate::file::{File, State, length_in};
-use crate::records::{APPENDING, Owner, Word};
+use crate::records::{APPENDING, Owner, SETTLING, Word};
 use crate::relink::BLOCK;
 use crate::staging::Staging;
 
@@ -85,15 +85,20 @@ impl File {
             return Ok(Grown::Settled);
         }
         let at = run.at + (offset - run.base);
-        if run.staging.reach(at + len as u64).is_err() {
-            // Full, or no space: what there is goes to its place, and the kernel tells the rest.
-            self.settle_locked(cx, &mut state, cx.home().durable())?;
-            return Ok(Grown::Kernel);
-        }
         let guard = cx.home().lock(run.record);
-        if cx.home().records.get(run.record, Word::Owner) != run.owner.0 {
+        let records = &cx.home().records;
+        if records.get(run.record, Word::Owner) != run.owner.0 {
             drop(guard);
             self.check_run(cx, &mut state);
+            return Ok(Grown::Kernel);
+        }
+        // Under the lock: who relinks goes by how long the staging file is.
+        if records.get(run.record, Word::Flags) & SETTLING != 0
+            || run.staging.reach(at + len as u64).is_err()
+        {
+            // Half in its place, full, or no space: all goes to its place, and the kernel tells the rest.
+            drop(guard);
+            self.settle_locked(cx, &mut state, cx.home().durable())?;
             return Ok(Grown::Kernel);
         }
         let position = run.staging.position(at);

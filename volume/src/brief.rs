@@ -284,12 +284,14 @@ impl Brief<'_> {
                 return saved.map(|_| false);
             }
         };
+        // From here on the record counts, whatever becomes of the stores.
+        self.current.flags = recorded(self.current.flags, lane);
+        self.live.set_current(&self.current)?;
         let stored = match few {
             Some(bytes) => volume.region.stream(place, bytes)?,
             None => self.store_again(write, sum)?,
         };
-        let mut next = self.next(0);
-        next.flags = recorded(next.flags, lane);
+        let next = self.next(0);
         if !injected(Bug::DataNotFenced) {
             // PERSIST: whoever changes the bytes next needs the record no more.
             let _ = stored.fence();

@@ -33,7 +33,7 @@ pub(crate) const REGION_WRITERS: i64 = 1 << 62;
 pub(crate) const REGION_READERS: i64 = REGION_WRITERS + 1;
 
 /// Name of the directory in the anchor directory in which hand-over descriptors are opened.
-const HANDING: &str = "open";
+pub(crate) const HANDING: &str = "open";
 
 /// The liveness files this process has open.
 static FILES: Mutex<Vec<Arc<LiveFile>>> = Mutex::new(Vec::new());

@@ -250,16 +250,18 @@ impl Volume {
     }
 
     /// The last reader goes, under the attach lock: whoever waits for that finds the directory gone, and
-    /// makes another one.
+    /// makes another one. It goes at once, by a rename: nobody puts something into a half of it.
     pub(crate) fn drop_shadow(&self) {
-        if let Some(directory) = self.liveness.directory() {
-            // What stays, the next first reader takes or replaces.
-            let _ = rustix::fs::unlink(directory.join(SHADOW));
-            let _ = rustix::fs::unlink(directory.join("live"));
-            if let Some(handing) = self.liveness.handing() {
-                let _ = rustix::fs::rmdir(handing);
-            }
-            let _ = rustix::fs::rmdir(directory);
+        let Some(directory) = self.liveness.directory() else { return };
+        let mut gone = directory.as_os_str().to_owned();
+        gone.push(format!(".{}", liveness::own_pid()));
+        let gone = std::path::PathBuf::from(gone);
+        // What stays, the next first reader takes or replaces.
+        if rustix::fs::rename(directory, &gone).is_ok() {
+            let _ = rustix::fs::unlink(gone.join(SHADOW));
+            let _ = rustix::fs::unlink(gone.join("live"));
+            let _ = rustix::fs::rmdir(gone.join(liveness::HANDING));
+            let _ = rustix::fs::rmdir(gone);
         }
     }
 }

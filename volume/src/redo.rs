@@ -172,9 +172,7 @@ impl Volume {
     }
 
     fn redo_if(&self, lane: u64, is_wanted: impl Fn(Inode) -> bool) -> Result<bool> {
-        let mut empty = [0; LINE as usize];
-        self.region.read(record_offset(lane), &mut empty)?;
-        if empty == [0; LINE as usize] {
+        if !self.has_redo(lane)? {
             return Ok(false);
         }
         let mut done = false;
@@ -183,12 +181,37 @@ impl Volume {
             && is_wanted(inode)
             && !injected(Bug::RedoForgotten)
         {
+            // PERSIST: a dead process may not have come to its fence: the record, its bytes and the slot
+            // that it names are durable before the first change in place.
+            let mut kept = self.region.flush(record_offset(lane), LINE);
+            kept = kept.and(self.region.flush(inode.at(COMMIT), LINE));
+            if record.length as usize > REDO_BYTES {
+                kept = kept.and(self.region.flush(self.annex(lane), u64::from(record.length)));
+            }
+            let _ = kept.fence();
             // PERSIST: the bytes are there before the record is void. CRASH: it is done again.
             let _ = self.store_recorded(lane)?.fence();
             done = true;
         }
         self.void_redo(lane)?;
         Ok(done)
+    }
+
+    /// Whether a lane has a record, of whatever worth.
+    fn has_redo(&self, lane: u64) -> Result<bool> {
+        let mut line = [0; LINE as usize];
+        self.region.read(record_offset(lane), &mut line)?;
+        Ok(line != [0; LINE as usize])
+    }
+
+    /// Makes all records void, while nobody works; durable on return.
+    pub(crate) fn void_redos(&self) -> Result<()> {
+        for lane in 0..u64::from(self.superblock.lanes) {
+            if self.has_redo(lane)? {
+                self.void_redo(lane)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes a lane's record void; durable on return.
