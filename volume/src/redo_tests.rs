@@ -129,3 +129,16 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
         }
     }
 }
+
+#[test]
+fn a_sweep_leaves_no_record() {
+    for (at, length) in CASES {
+        let (volume, node, _) = overwritten(at, length);
+        volume.demand_sweep().unwrap();
+        volume.in_quiet(|_| Ok(())).unwrap();
+        let changed = image(&volume);
+        let _ = changed.write(place(&volume, node, at + 4) / 8 * 8, &[9; 8]).unwrap();
+        let after = attached(changed);
+        assert_eq!(read(&after, node)[at as usize + 4], 9, "{length} at {at}");
+    }
+}
