@@ -185,7 +185,8 @@ impl<'a> UserIn<'a> {
     }
 
     /// The address of the first byte.
-    pub(crate) fn start(&self) -> *const u8 {
+    #[must_use]
+    pub fn start(&self) -> *const u8 {
         self.start
     }
 }

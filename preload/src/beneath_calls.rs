@@ -210,6 +210,24 @@ macro_rules! call {
     (posix_fallocate $h:ident ($fd:ident, $at:ident, $len:ident)) => {
         $crate::beneath::around($fd, true, || $h($fd, $at, $len))
     };
+    (unlink $h:ident ($path:ident)) => {
+        $crate::beneath::removed(libc::AT_FDCWD, $path, || $h($path))
+    };
+    (unlinkat $h:ident ($dirfd:ident, $path:ident, $flags:ident)) => {
+        $crate::beneath::removed($dirfd, $path, || $h($dirfd, $path, $flags))
+    };
+    (remove $h:ident ($path:ident)) => {
+        $crate::beneath::removed(libc::AT_FDCWD, $path, || $h($path))
+    };
+    (rename $h:ident ($from:ident, $to:ident)) => {
+        $crate::beneath::removed(libc::AT_FDCWD, $to, || $h($from, $to))
+    };
+    (renameat $h:ident ($a:ident, $from:ident, $b:ident, $to:ident)) => {
+        $crate::beneath::removed($b, $to, || $h($a, $from, $b, $to))
+    };
+    (renameat2 $h:ident ($a:ident, $from:ident, $b:ident, $to:ident, $flags:ident)) => {
+        $crate::beneath::removed($b, $to, || $h($a, $from, $b, $to, $flags))
+    };
     (truncate $h:ident ($path:ident, $size:ident)) => {
         $crate::beneath::truncate($path, || $h($path, $size))
     };

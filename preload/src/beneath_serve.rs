@@ -8,7 +8,7 @@ use vfs::{Errno, UserIn, UserOut};
 use crate::beneath::{engine, hand_over_all, inside, inside_with, started};
 use crate::entry::{Answer, Served, Stop, fail, set_errno};
 use crate::pointers::{Bytes, Out, Text};
-use crate::{rw, syscall};
+use crate::{fdtable, rw, syscall};
 
 unsafe extern "C" {
     fn fileno(stream: *mut libc::FILE) -> c_int;
@@ -171,6 +171,24 @@ pub fn truncate(path: Text, kernel: impl FnOnce() -> c_int) -> c_int {
     let result = kernel();
     if let Some(found) = found {
         inside(|| engine.changed(&found));
+    }
+    result
+}
+
+/// A call that removes a name, or gives it to another file.
+#[inline]
+pub fn removed(directory: c_int, path: Text, kernel: impl FnOnce() -> c_int) -> c_int {
+    let Some(engine) = engine() else { return kernel() };
+    let found = inside(|| {
+        let path = path.bytes().ok().filter(|path| engine.may_rest(path))?;
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::statat(fdtable::borrow_directory(directory), path, flags).ok()
+    });
+    let result = kernel();
+    if result == 0
+        && let Some(found) = found
+    {
+        inside(|| engine.removed(&found));
     }
     result
 }

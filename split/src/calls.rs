@@ -12,7 +12,7 @@ use pmem::{UserIn, UserOut};
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::descriptors::{self, Description, Slot};
+use crate::descriptors::{self, AT_KERNEL, Description, Slot};
 use crate::engine::{Engine, locked};
 use crate::file::{File, length_in};
 use crate::grow::Grown;
@@ -42,6 +42,14 @@ impl Drop for Held<'_> {
         // Who closed it has been told that all is well, as the kernel does.
         let _ = self.engine.drop_description(description);
     }
+}
+
+/// A description's position, which is asked for if only the kernel knows it.
+fn known_position(fd: RawFd, position: &mut u64) -> Option<u64> {
+    if *position == AT_KERNEL {
+        *position = rustix::fs::tell(sys::borrow(fd).ok()?).ok()?;
+    }
+    Some(*position)
 }
 
 /// What a number stands for, as [`Slot`].
@@ -80,7 +88,7 @@ impl Engine {
                 None
             }
             Found::Fresh(calls) => {
-                let eager = self.home.mode != Mode::Posix || self.anything_staged();
+                let eager = self.home.mode != Mode::Posix || self.has_staged(fd);
                 if calls < self.options.patience && !eager {
                     // Another thread may have come first.
                     let _ = descriptors::replace_fresh(fd, calls, Slot::Fresh(calls + 1));
@@ -143,6 +151,9 @@ impl Engine {
         if flags.intersects(OFlags::PATH | OFlags::DIRECT | OFlags::DSYNC) {
             return None;
         }
+        if let Some(file) = self.wakes(stat.st_ino, stat.st_size as u64) {
+            return Some((file, flags));
+        }
         let link = format!("/proc/self/fd/{number}");
         let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
         let rest = path.strip_prefix(self.home.prefix.as_os_str().as_bytes())?;
@@ -154,7 +165,12 @@ impl Engine {
         let birth = sys::birth(fd);
         let mut files = locked(&self.files);
         let file = match files.get(&stat.st_ino) {
-            Some(file) if file.birth == birth => Arc::clone(file),
+            Some(file) if file.birth == birth => {
+                if file.users.load(Ordering::Acquire) == 0 {
+                    file.wake(self, stat.st_size as u64);
+                }
+                Arc::clone(file)
+            }
             // None, or that of a file that is gone and not yet forgotten by all.
             _ => {
                 let file = File::new(stat.st_ino, birth, path.clone(), stat.st_size as u64);
@@ -167,6 +183,26 @@ impl Engine {
         file.users.fetch_add(1, Ordering::AcqRel);
         drop(files);
         Some((file, flags))
+    }
+
+    /// Whether anything is staged for the file behind a number that is not served yet.
+    fn has_staged(&self, fd: RawFd) -> bool {
+        self.anything_staged()
+            && sys::borrow(fd).and_then(rustix::fs::fstat).is_ok_and(|stat| {
+                stat.st_dev == self.home.device && self.home.records.find(stat.st_ino).is_some()
+            })
+    }
+
+    /// A file that was used before, and rests: what it has mapped keeps its inode number from any other.
+    fn wakes(&self, ino: u64, size: u64) -> Option<Arc<File>> {
+        let files = locked(&self.files);
+        let file = files.get(&ino)?;
+        if file.users.load(Ordering::Acquire) > 0 || file.windows() == 0 {
+            return None;
+        }
+        file.wake(self, size);
+        file.users.fetch_add(1, Ordering::AcqRel);
+        Some(Arc::clone(file))
     }
 
     /// A file that this process knows.
@@ -242,8 +278,9 @@ impl Engine {
         self.release(fd, Slot::Fresh(0));
         if flags & libc::O_TRUNC != 0 && self.anything_staged() {
             self.truncated(fd);
-        } else if self.anything_staged()
+        } else if self.others_staged()
             && flags & libc::O_PATH == 0
+            && self.has_staged(fd)
             && let Some(description) = self.adopt(fd, 0)
         {
             // Otherwise the first read that reaches the end tries again.
@@ -354,12 +391,16 @@ impl Engine {
         if file.users.fetch_sub(1, Ordering::AcqRel) > 1 {
             return settled;
         }
+        file.renew_times_by_own();
         let known = files.get(&file.ino).is_some_and(|known| Arc::ptr_eq(known, &file));
         if settled.is_ok() && known {
+            if file.rest(self) {
+                self.let_rest(&mut files, &file);
+                return settled;
+            }
             files.remove(&file.ino);
         }
         drop(files);
-        file.renew_times_by_own();
         if settled.is_ok() {
             file.unmap(self);
         }
@@ -382,7 +423,7 @@ impl Engine {
         if description.is_handed() || !descriptors::stands_for(fd, &description) {
             return None;
         }
-        let result = file.read(self, fd, *position, out)?;
+        let result = file.read(self, fd, known_position(fd, &mut position)?, out)?;
         if let Ok(bytes) = result {
             *position += bytes as u64;
         }
@@ -401,7 +442,11 @@ impl Engine {
         if description.is_handed() || !descriptors::stands_for(fd, &description) {
             return None;
         }
-        let place = if appends { None } else { at.or(position.as_deref().copied()) };
+        let place = match &mut position {
+            _ if appends => None,
+            Some(position) => Some(known_position(fd, position)?),
+            None => at,
+        };
         let result = {
             let _gate = self.log.as_ref().map(Log::enter);
             self.put_at(&description.file, fd, place, from)
@@ -412,33 +457,36 @@ impl Engine {
             log.checkpoint(|| self.settle_all());
         }
         let result = result?;
-        Some(result.map(|start| {
+        Some(result.map(|(start, len)| {
             if let Some(position) = &mut position {
-                **position = start + len as u64;
+                **position = start.map_or(AT_KERNEL, |start| start + len as u64);
             }
             len
         }))
     }
 
-    /// Writes all at `place`, or at the end; gives where that was.
+    /// Writes all at `place`, or at the end; gives where that was (`None`: only the kernel knows), and
+    /// how many bytes: all, unless the kernel did it.
     fn put_at(
         &self,
         file: &File,
         fd: RawFd,
         place: Option<u64>,
         from: &[UserIn<'_>],
-    ) -> Option<Result<u64>> {
+    ) -> Option<Result<(Option<u64>, usize)>> {
+        let len = length_in(from);
         for _ in 0..2 {
             if let Some(place) = place {
                 match file.overwrite(self, fd, place, from) {
-                    Ok(true) => return Some(Ok(place)),
+                    Ok(true) => return Some(Ok((Some(place), len))),
                     // The number stands for another file by now.
                     Ok(false) | Err(Errno::BADF) => {}
                     Err(errno) => return Some(Err(errno)),
                 }
             }
             match file.grow(self, fd, place, from) {
-                Ok(Grown::Done(start)) => return Some(Ok(start)),
+                Ok(Grown::Done(start)) => return Some(Ok((Some(start), len))),
+                Ok(Grown::ByKernel(wrote)) => return Some(Ok((place, wrote))),
                 Ok(Grown::Settled) => {}
                 Ok(Grown::Kernel) | Err(Errno::BADF) => return None,
                 Err(errno) => return Some(Err(errno)),
@@ -449,11 +497,16 @@ impl Engine {
 
     /// `lseek` to a place that needs no kernel; `None`: it does.
     pub fn seek(&self, fd: RawFd, offset: i64, whence: i32) -> Option<Result<u64>> {
-        let Found::Served(description) = self.look(fd) else {
-            if whence != libc::SEEK_SET && whence != libc::SEEK_CUR {
-                self.settle_number(fd);
+        let ends = whence != libc::SEEK_SET && whence != libc::SEEK_CUR;
+        let description = match self.look(fd) {
+            Found::Served(description) => description,
+            Found::Fresh(calls) if ends && self.has_staged(fd) => self.adopt(fd, calls)?,
+            _ => {
+                if ends {
+                    self.settle_number(fd);
+                }
+                return None;
             }
-            return None;
         };
         if description.is_handed() {
             return None;
@@ -461,7 +514,7 @@ impl Engine {
         let mut position = description.position();
         let base = match whence {
             libc::SEEK_SET => 0,
-            libc::SEEK_CUR => *position as i64,
+            libc::SEEK_CUR => known_position(fd, &mut position)? as i64,
             libc::SEEK_END => {
                 description.file.refresh(self, fd).ok()?;
                 description.file.size() as i64
@@ -509,7 +562,9 @@ impl Engine {
             return kernel();
         }
         let number = sys::borrow(fd).ok();
-        if let Some(number) = number {
+        if let Some(number) = number
+            && *position != AT_KERNEL
+        {
             let _ = rustix::fs::seek(number, SeekFrom::Start(*position));
         }
         let result = kernel();
@@ -667,7 +722,9 @@ impl Engine {
                 let _ = description.file.settle(self);
                 let position = description.position();
                 if !description.is_handed() && descriptors::stands_for(fd, &description) {
-                    if let Ok(fd) = sys::borrow(fd) {
+                    if let Ok(fd) = sys::borrow(fd)
+                        && *position != AT_KERNEL
+                    {
                         let _ = rustix::fs::seek(fd, SeekFrom::Start(*position));
                     }
                     description.hand();

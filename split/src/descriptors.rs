@@ -33,6 +33,9 @@ static WORDS: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(UNKNOWN) }; NUM
 /// No number beyond was ever used.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
+/// A position that only the kernel knows: it has appended.
+pub const AT_KERNEL: u64 = u64::MAX;
+
 /// An open file description that is private to this process, or was.
 pub struct Description {
     /// The file.
@@ -44,6 +47,7 @@ pub struct Description {
     /// `O_APPEND`.
     pub appends: AtomicBool,
     handed: AtomicBool,
+    /// Or [`AT_KERNEL`].
     position: Mutex<u64>,
 }
 

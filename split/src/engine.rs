@@ -3,9 +3,10 @@
 //! Calls come with the program's descriptor numbers. Each gives an answer, or `None`: the kernel is
 //! to serve it, and then [`Engine::around`] brings engine and kernel to one view before and after.
 //!
-//! Locks, in this order: a description's position; `files`; a file's state; a shared record; `pool`.
+//! Locks, in this order: a description's position; `files`; a file's state; a shared record; `pool`;
+//! `resting` (after `files`).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,9 @@ use crate::records::Word;
 use crate::relink::{self, Backend};
 use crate::staging::Staging;
 use crate::{Mode, Result, internal, recovery, sys};
+
+/// So many files keep their windows after their last close.
+const RESTING_MAX: usize = 256;
 
 /// A quarter of the mappings that the kernel allows a process by default.
 const WINDOWS_MAX: usize = 16_384;
@@ -143,6 +147,12 @@ pub struct Engine {
     pub(crate) home: Home,
     pub(crate) files: Mutex<HashMap<u64, Arc<File>>>,
     pool: Mutex<Vec<Staging>>,
+    /// Runs of this process.
+    runs: AtomicU64,
+    /// Inode numbers of files that nobody uses and that keep their windows, the longest first.
+    resting: Mutex<VecDeque<u64>>,
+    /// A bit for each of their names.
+    resting_names: AtomicU64,
     pub(crate) log: Option<Log>,
     staging_number: AtomicU32,
     pub(crate) old_times: AtomicU64,
@@ -163,6 +173,14 @@ pub struct Engine {
 /// The value behind a lock, whatever became of who held it.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One of 64 bits for a name.
+fn name_bit(name: &[u8]) -> u64 {
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    1 << (hash >> 58)
 }
 
 /// Whether the size of files is limited.
@@ -205,6 +223,9 @@ impl Engine {
             home,
             files: Mutex::new(HashMap::new()),
             pool: Mutex::new(Vec::new()),
+            runs: AtomicU64::new(0),
+            resting: Mutex::new(VecDeque::new()),
+            resting_names: AtomicU64::new(0),
             log,
             staging_number: AtomicU32::new(0),
             old_times: AtomicU64::new(0),
@@ -331,6 +352,31 @@ impl Engine {
         self.limited.store(limited, Ordering::Relaxed);
     }
 
+    /// Whether the engine goes by what a file's appends are like; without patience all are staged.
+    pub(crate) fn adapts(&self) -> bool {
+        self.options.patience > 0
+    }
+
+    /// Whether a relink copies what is in the page cache as before: there a run is settled early.
+    pub(crate) fn settles_early(&self) -> bool {
+        !self.home.direct && self.backend() == Backend::Copy
+    }
+
+    /// Whether long appends are the kernel's (`posix` promises of them what it does): where they would
+    /// be copied twice.
+    pub(crate) fn leaves_long(&self) -> bool {
+        self.leaves() && self.backend() == Backend::Copy
+    }
+
+    /// Whether appends of files with short runs are, where moving blocks is slow.
+    pub(crate) fn leaves_short(&self) -> bool {
+        self.leaves() && self.backend() != Backend::Copy
+    }
+
+    fn leaves(&self) -> bool {
+        self.adapts() && self.options.mode == Mode::Posix && !self.home.direct
+    }
+
     /// Whether small appends may go to the kernel: where it makes them as durable as promised.
     pub(crate) fn may_be_direct(&self) -> bool {
         !(self.home.durable() && self.home.direct)
@@ -360,6 +406,62 @@ impl Engine {
     /// Whether the process has set record locks on a file by a descriptor that is not served.
     pub(crate) fn is_locked_elsewhere(&self, ino: u64) -> bool {
         self.locks.load(Ordering::Relaxed) && locked(&self.locked).contains(&ino)
+    }
+
+    /// A run of this process has begun; or (`false`) it is over.
+    pub(crate) fn count_run(&self, begun: bool) {
+        if begun {
+            self.runs.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.runs.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether anything is staged by other processes: a hint.
+    pub(crate) fn others_staged(&self) -> bool {
+        self.home.records.count() > self.runs.load(Ordering::Relaxed)
+    }
+
+    /// A file that nobody uses is kept with its windows, unless it is one too many.
+    pub(crate) fn let_rest(&self, files: &mut HashMap<u64, Arc<File>>, file: &File) {
+        let name = file.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let mut resting = locked(&self.resting);
+        self.resting_names.fetch_or(name_bit(name), Ordering::Relaxed);
+        if resting.back() != Some(&file.ino) {
+            resting.retain(|&ino| ino != file.ino);
+            resting.push_back(file.ino);
+        }
+        while resting.len() > RESTING_MAX
+            && let Some(oldest) = resting.pop_front()
+        {
+            self.forget_resting(files, oldest);
+        }
+    }
+
+    fn forget_resting(&self, files: &mut HashMap<u64, Arc<File>>, ino: u64) {
+        if files.get(&ino).is_some_and(|file| file.users.load(Ordering::Acquire) == 0)
+            && let Some(file) = files.remove(&ino)
+        {
+            file.unmap(self);
+        }
+    }
+
+    /// Whether a file that has this name may rest here: a hint.
+    #[inline]
+    pub fn may_rest(&self, path: &[u8]) -> bool {
+        let names = self.resting_names.load(Ordering::Relaxed);
+        names != 0 && {
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+            names & name_bit(name) != 0
+        }
+    }
+
+    /// The name of a file was removed: what is mapped of it goes with its last one.
+    pub fn removed(&self, stat: &rustix::fs::Stat) {
+        if stat.st_dev == self.home.device {
+            let mut files = locked(&self.files);
+            self.forget_resting(&mut files, stat.st_ino);
+        }
     }
 
     /// Whether anything is staged by anybody: a hint.

@@ -161,10 +161,18 @@ impl State {
         Ok(())
     }
 
-    /// Whether the byte at `offset` is zero in its window.
-    fn is_zero(&self, cx: &Engine, offset: u64) -> std::result::Result<bool, Gap> {
+    /// Where the bytes end that are in the file itself.
+    fn end(&self) -> u64 {
+        self.size.min(self.base())
+    }
+
+    /// Whether the file may have been cut before `offset` in its page: then from there to the page's
+    /// end, or the file's, all is zero.
+    fn may_be_cut(&self, cx: &Engine, offset: u64) -> std::result::Result<bool, Gap> {
         let window = self.window(cx, offset, false)?;
-        Ok(window.byte((offset % cx.window_bytes()) as usize)? == 0)
+        let byte = |at: u64| window.byte((at % cx.window_bytes()) as usize);
+        let last = (offset | 0xfff).min(self.end() - 1);
+        Ok(byte(offset)? == 0 && (last <= offset || byte(last)? == 0))
     }
 
     /// Drops the windows that begin at `size` or later.
@@ -265,6 +273,11 @@ impl File {
     pub fn stat(&self, fd: i32) -> Result<rustix::fs::Stat> {
         let stat = rustix::fs::fstat(sys::borrow(fd)?)?;
         if stat.st_ino == self.ino { Ok(stat) } else { Err(Errno::BADF) }
+    }
+
+    /// Whether the kernel says that the file ends where this process believes.
+    fn ends_as_known(&self, fd: i32, state: &State) -> bool {
+        self.stat(fd).is_ok_and(|stat| stat.st_size as u64 == state.end())
     }
 
     /// Maps a window. `false`: it cannot be had.
@@ -370,7 +383,11 @@ impl File {
                     fresh = true;
                 }
                 Ok(()) => {
-                    if fresh || last >= state.base() || !state.is_zero(cx, last).unwrap_or(true) {
+                    if fresh
+                        || last >= state.base()
+                        || !state.may_be_cut(cx, last).unwrap_or(true)
+                        || self.ends_as_known(fd, &state)
+                    {
                         return Some(Ok(len));
                     }
                     drop(state);
@@ -411,8 +428,8 @@ impl File {
             if end > state.size || end > state.base() {
                 return Ok(false);
             }
-            let done = match state.is_zero(cx, end - 1) {
-                Ok(true) if !fresh => Err(Gap::Stale),
+            let done = match state.may_be_cut(cx, end - 1) {
+                Ok(true) if !fresh && !self.ends_as_known(fd, &state) => Err(Gap::Stale),
                 Ok(_) => copy_all_in(cx, self, &state, offset, from),
                 Err(gap) => Err(gap),
             };
@@ -473,6 +490,30 @@ impl File {
     /// Everything mapped is unmapped.
     pub fn unmap(&self, cx: &Engine) {
         self.change().cut(cx, 0);
+    }
+
+    /// Nobody uses it any more: keeps what may be looked through by who opens it next. `false`: nothing.
+    ///
+    /// What is mapped for writing goes: it would keep the file from being executed.
+    pub fn rest(&self, cx: &Engine) -> bool {
+        let mut state = self.change();
+        if state.own.is_some() || state.locked {
+            state.cut(cx, 0);
+            state.own = None;
+        }
+        !state.windows.is_empty()
+    }
+
+    /// It is used again; it is `size` long.
+    pub fn wake(&self, cx: &Engine, size: u64) {
+        let mut state = self.change();
+        state.cut(cx, size);
+        state.size = size;
+    }
+
+    /// How many windows it has.
+    pub fn windows(&self) -> usize {
+        self.look().windows.len()
     }
 }
 

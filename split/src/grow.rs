@@ -17,8 +17,15 @@ use crate::Result;
 use crate::engine::Engine;
 use crate::file::{File, State, length_in};
 use crate::records::{APPENDING, Owner, SETTLING, Word};
-use crate::relink::BLOCK;
+use crate::relink::{BLOCK, Backend};
 use crate::staging::Staging;
+use crate::sys;
+
+/// Where a relink copies, a run is settled when it is as long: what is copied comes from the cache,
+/// and an append and its share of the relink cost no more than the kernel's append.
+const RUN_COPIED: u64 = 512 << 10;
+/// There an append as long as this is the kernel's: copying it twice gains nothing.
+const LONG: usize = 32 << 10;
 
 /// Staged bytes of a file.
 pub struct Run {
@@ -32,6 +39,8 @@ pub struct Run {
     pub length: u64,
     /// Where it lies in the staging file.
     pub at: u64,
+    /// When it is as long it is settled.
+    pub limit: u64,
     /// The staging file.
     pub staging: Staging,
 }
@@ -50,8 +59,24 @@ pub enum Grown {
     Done(u64),
     /// What was staged there is at its place now: it is an overwrite.
     Settled,
+    /// The kernel has written so many bytes; where it appended, at the end that it found.
+    ByKernel(usize),
     /// The kernel is to do it.
     Kernel,
+}
+
+impl State {
+    /// Whether the kernel appends here: it is as fast, and a kill tears nothing that is promised.
+    ///
+    /// It writes page by page and looks for a kill in between: an append that is not staged is whole
+    /// or not there only in one page. Where short relinks are slow that is all `posix` mode gives.
+    fn is_left_to_kernel(&self, cx: &Engine, offset: Option<u64>, len: usize) -> bool {
+        if self.direct || !cx.stages() {
+            return cx.may_be_direct();
+        }
+        let page = offset.unwrap_or(self.size) % BLOCK + len as u64 <= BLOCK;
+        self.brief && (page || cx.leaves_short())
+    }
 }
 
 impl File {
@@ -66,7 +91,14 @@ impl File {
         let len = length_in(from);
         let mut state = self.change();
         self.check_run(cx, &mut state);
+        if len >= LONG && cx.leaves_long() {
+            self.settle_locked(cx, &mut state, false)?;
+            return self.by_kernel(cx, &mut state, fd, offset, from);
+        }
         if state.run.is_none() {
+            if state.is_left_to_kernel(cx, offset, len) {
+                return self.by_kernel(cx, &mut state, fd, offset, from);
+            }
             self.refresh_locked(cx, &mut state, fd)?;
         }
         let offset = offset.unwrap_or(state.size);
@@ -114,15 +146,42 @@ impl File {
         cx.publish(run);
         drop(guard);
         *size = run.base + run.length;
+        if run.length >= run.limit {
+            self.settle_early(cx, &mut state);
+        }
         Ok(Grown::Done(offset))
+    }
+
+    /// Relinks a run that is long enough. What cannot be settled now stays staged, and is tried again.
+    fn settle_early(&self, cx: &Engine, state: &mut State) {
+        if self.settle_locked(cx, state, cx.home().durable()).is_err()
+            && let Some(run) = &mut state.run
+        {
+            run.limit = run.limit.saturating_mul(2);
+        }
+    }
+
+    /// Lets the kernel write, by one system call on the program's own descriptor; there is no run.
+    fn by_kernel(
+        &self,
+        cx: &Engine,
+        state: &mut State,
+        fd: i32,
+        offset: Option<u64>,
+        from: &[UserIn<'_>],
+    ) -> Result<Grown> {
+        let [piece] = from else { return Ok(Grown::Kernel) };
+        self.fetch_others(cx, state, fd)?;
+        let wrote = sys::write_number(fd, piece, offset)?;
+        // A guess if others append, too: the end is asked for where it matters.
+        let end = offset.unwrap_or(state.size) + wrote as u64;
+        state.size = state.size.max(end);
+        Ok(Grown::ByKernel(wrote))
     }
 
     /// Begins a run at the end. `false`: not here, not now.
     fn begin(&self, cx: &Engine, state: &mut State, fd: i32, len: usize) -> bool {
-        // The kernel writes page by page and looks for a kill in between: an append that is not staged
-        // is whole or not there only in one page.
-        let brief = state.brief && state.size % BLOCK + len as u64 <= BLOCK;
-        if state.direct || brief || !cx.stages() || self.own(cx, state, fd).is_none() {
+        if state.direct || !cx.stages() || self.own(cx, state, fd).is_none() {
             return false;
         }
         // The end of the file as the kernel knows it, just now.
@@ -133,7 +192,9 @@ impl File {
         let home = cx.home();
         let Some((record, guard)) = home.claim(self.ino) else { return false };
         let made = cx.take_staging().and_then(|mut staging| {
-            let at = staging.begin(home, state.size, cx.backend())?;
+            // Short runs are copied.
+            let backend = if state.brief { Backend::Copy } else { cx.backend() };
+            let at = staging.begin(home, state.size, backend)?;
             staging.reach(at + len as u64)?;
             Ok((at, staging))
         });
@@ -160,8 +221,10 @@ impl File {
             home.records.persist(record);
         }
         drop(guard);
-        state.run = Some(Run { record, owner, base: state.size, length: 0, at, staging });
+        let limit = if cx.settles_early() { RUN_COPIED } else { u64::MAX };
+        state.run = Some(Run { record, owner, base: state.size, length: 0, at, limit, staging });
         self.has_run.store(true, Ordering::Release);
+        cx.count_run(true);
         true
     }
 }

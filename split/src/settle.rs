@@ -28,6 +28,9 @@ use pmem::Window;
 const STOLEN_MAX: u32 = 3;
 /// Runs shorter than this are small where a relink copies.
 const SMALL: u64 = 32 << 10;
+/// And these where it moves blocks of the page cache: it waits until they are written back, which takes
+/// as long as copying so many.
+const SMALL_OF_BLOCKS: u64 = 512 << 10;
 /// After so many small runs brief appends go to the kernel.
 const SMALL_MAX: u32 = 4;
 
@@ -40,9 +43,10 @@ pub fn relink(
     staging: impl AsFd,
     window: Option<(&Window, u64)>,
     target: impl AsFd,
+    copies: bool,
 ) -> Result<(u64, Backend)> {
     let (records, durable) = (&home.records, home.durable() || home.direct);
-    let mut best = relink::backend(home);
+    let mut best = if copies { Backend::Copy } else { relink::backend(home) };
     let mut base = staged.base;
     let size = rustix::fs::fstat(&target)?.st_size as u64;
     if staged.flags & SETTLING != 0
@@ -93,7 +97,7 @@ pub fn fetch(home: &Home, record: usize, ino: u64, target: impl AsFd) -> Result<
     if staged.length > 0 && (staged.birth == 0 || staged.birth == sys::birth(&target)) {
         let name = staging::name(staged.owner.slot(), staged.owner.staging());
         let file = home.open_file(&name, OFlags::empty())?;
-        relink(home, record, &staged, &file, None, &target)?;
+        relink(home, record, &staged, &file, None, &target, false)?;
         if home.direct {
             rustix::fs::fsync(&target)?;
         }
@@ -120,6 +124,7 @@ impl File {
             // What its staging file holds by now is somebody else's business.
             run.staging.remove(cx.home());
             self.has_run.store(false, Ordering::Release);
+            cx.count_run(false);
             state.stolen += 1;
             state.brief |= state.stolen >= STOLEN_MAX && cx.may_be_direct();
         }
@@ -167,7 +172,10 @@ impl File {
         {
             // In posix mode the length is kept here and in the record alike.
             let window = Some((&run.staging.window, run.staging.origin()));
-            let relinked = relink(home, run.record, &staged, &run.staging.fd, window, own);
+            // At a close nobody waits for the medium.
+            let copies = !durably && cx.adapts() && !home.direct && run.length < SMALL_OF_BLOCKS;
+            let staging = &run.staging.fd;
+            let relinked = relink(home, run.record, &staged, staging, window, own, copies);
             // PERSIST: the file's new size, before the record that could do it again is gone.
             let relinked = match relinked {
                 Ok(_) if durably && home.direct => rustix::fs::fsync(own).and(relinked),
@@ -192,7 +200,8 @@ impl File {
         drop(guard);
         run.staging.ended(backend, run.at, run.length);
         self.has_run.store(false, Ordering::Release);
-        if backend == Backend::Copy && run.length < SMALL {
+        cx.count_run(false);
+        if run.length < small(cx, backend) {
             state.small += 1;
             state.brief |= state.small >= SMALL_MAX && cx.may_be_direct();
         } else {
@@ -234,6 +243,15 @@ impl File {
         {
             renew(own);
         }
+    }
+}
+
+/// Runs that are shorter are small.
+fn small(cx: &Engine, backend: Backend) -> u64 {
+    match backend {
+        Backend::Copy => SMALL,
+        _ if cx.adapts() && !cx.home().direct => SMALL_OF_BLOCKS,
+        _ => 0,
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Staging {
     next: u64,
     /// Up to here there are blocks.
     allocated: u64,
+    /// It was last used for an exchange: what it holds is not at its usual place.
+    swapped: bool,
     name: String,
 }
 
@@ -53,28 +55,40 @@ impl Staging {
         let fd = Hidden::new(fd);
         let window = Window::map(fd.as_fd(), 0, limit as usize, true, home.direct)
             .inspect_err(|_| home.remove_file(&name))?;
-        Ok(Self { number, window, fd, limit, origin: 0, next: 0, allocated: 0, name })
+        Ok(Self {
+            number,
+            window,
+            fd,
+            limit,
+            origin: 0,
+            next: 0,
+            allocated: 0,
+            swapped: false,
+            name,
+        })
     }
 
     /// Where a run for the file offset `base` begins: at the same place of its block; for an exchange,
     /// which swaps the sizes of two files, at the same offset.
     pub fn begin(&mut self, home: &Home, base: u64, backend: Backend) -> Result<u64> {
         let exchanges = backend == Backend::Exchange;
-        if exchanges || self.next > self.limit / 2 {
+        if exchanges || self.swapped || self.next > self.limit / 2 {
             rustix::fs::ftruncate(&self.fd, 0)?;
             (self.next, self.allocated) = (0, 0);
         }
-        if !exchanges {
-            return Ok(self.next + base % BLOCK);
-        }
-        let origin = base - base % BLOCK;
+        self.swapped = exchanges;
+        let origin = if exchanges { base - base % BLOCK } else { 0 };
         if origin != self.origin {
             let (fd, limit) = (self.fd.as_fd(), self.limit as usize);
             self.window = Window::map(fd, origin, limit, true, home.direct)?;
             self.origin = origin;
         }
-        self.allocated = origin;
-        Ok(base)
+        if exchanges {
+            self.allocated = origin;
+            Ok(base)
+        } else {
+            Ok(self.next + base % BLOCK)
+        }
     }
 
     /// The file offset at which the mapping begins.

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
+use pmem::UserIn;
 use pmem::interrupt::system_call;
 use rustix::io::Errno;
 
@@ -79,6 +80,18 @@ pub fn write_mapped(to: impl AsFd, from: usize, length: usize, offset: u64) -> R
     let to = to.as_fd().as_raw_fd() as usize;
     // SAFETY: the kernel copies from the address as from any, valid or not.
     unsafe { system_call(libc::SYS_pwrite64, [to, from, length, offset as usize, 0, 0]) }
+}
+
+/// `pwrite`, or `write` without a place, of the program's bytes to its descriptor.
+pub fn write_number(to: RawFd, from: &UserIn<'_>, at: Option<u64>) -> Result<usize> {
+    let (to, start, len) = (to as usize, from.start() as usize, from.len());
+    // SAFETY: the kernel copies from the address as from any, valid or not.
+    unsafe {
+        match at {
+            Some(at) => system_call(libc::SYS_pwrite64, [to, start, len, at as usize, 0, 0]),
+            None => system_call(libc::SYS_write, [to, start, len, 0, 0, 0]),
+        }
+    }
 }
 
 /// The descriptor behind a number of the program's, for one call. It may be closed meanwhile: then
