@@ -5,10 +5,11 @@
 //! and with blocks beyond the end; directories with room, full, and about to lose their last names;
 //! files that are open, unlinked, mapped, or end in short appends; and a full volume.
 
+use crate::pairs;
 use crate::workload::Action;
 use crate::workload::short::{
-    allocate, close, dir, file, link, open, open_append, rename, symlink, truncate, unlink,
-    write_at, xattr,
+    allocate, close, dir, file, link, open, open_append, rename, rewrite, symlink, truncate,
+    unlink, write_at, xattr,
 };
 use vfs::Kind;
 
@@ -380,6 +381,7 @@ fn tails() -> (Start, Vec<Case>) {
         ("relink-over", vec![move_to(2, 1, 8192)]),
         ("relink-away", vec![move_to(1, 2, 8192)]),
         ("close", vec![close(0), close(1), open("f", 0)]),
+        ("rewrite", [over(8192, 2068), vec![rewrite("f")]].concat()),
         ("rename", vec![rename("f", "g")]),
         ("attributes", vec![xattr("f", "user.x", 1, 30), Action::SyncAll]),
         ("remove", vec![unlink("f")]),
@@ -451,8 +453,26 @@ fn scattered() -> (Start, Vec<Case>) {
     let cases = vec![
         case("map-leaf", vec![open("f", 0)], vec![map.clone(), write_at(0, 5, MIB, 6000)]),
         case("mapped-leaf", [vec![open("g", 0), map], fill(0).into()].concat(), vec![close(0)]),
+        case("rewrite-leaf", vec![open("f", 0)], vec![rewrite("f"), write_at(0, 5, MIB, 6000)]),
     ];
     (Start { name: "scattered", build, full: false }, cases)
+}
+
+/// What rewriting and compaction do when they are asked for, between calls on the same files.
+fn in_pieces() -> (Start, Vec<Case>) {
+    let append = Action::Write { slot: 1, tag: 5, length: 700 };
+    let case = |name: &str, calls| Case { name: name.into(), before: pairs::opened(), calls };
+    let over = || write_at(0, 6, 4096, 4096);
+    let cases = vec![
+        case("compact", vec![Action::Compact, write_at(0, 6, 3000, 5000), Action::Compact]),
+        case("compact-appended", vec![append.clone(), Action::Compact, append.clone()]),
+        case("compact-and-remove", vec![Action::Compact, unlink("rest"), Action::Compact]),
+        case("rewrite", vec![rewrite("a"), over(), rewrite("a")]),
+        case("rewrite-appended", vec![append.clone(), rewrite("a"), append]),
+        case("rewrite-unlinked", vec![unlink("a"), rewrite("a"), rewrite("b")]),
+        case("rewrite-compact", vec![rewrite("a"), Action::Compact, rewrite("b")]),
+    ];
+    (pairs::start_in_pieces(), cases)
 }
 
 /// All starts with their cases.
@@ -477,6 +497,7 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
     all.extend(directories());
     all.push(crowded());
     all.push(scattered());
+    all.push(in_pieces());
     all.push(full_volume());
     all
 }

@@ -134,23 +134,40 @@ fn calls() -> Vec<Named> {
     pairs::calls().into_iter().filter(|(name, _)| wanted.contains(name)).collect()
 }
 
+/// Calls that meet one which moves the bytes of their files: compaction, rewriting.
+fn beside_moving() -> Vec<Named> {
+    let wanted = ["append", "write-blocks", "truncate-down", "punch", "relink", "unlink-closed"];
+    let more = pairs::calls().into_iter().filter(|(name, _)| wanted.contains(name));
+    pairs::moving_calls().into_iter().chain(more).collect()
+}
+
+/// All ordered pairs: the number of the start, and both calls.
+fn races() -> Vec<(usize, [Named; 2])> {
+    let (calls, beside) = (calls(), beside_moving());
+    let moving = pairs::moving_calls().len();
+    let ordered = |all: &[Named]| -> Vec<(usize, [Named; 2])> {
+        let numbers = (0..all.len()).flat_map(|one| (0..all.len()).map(move |two| (one, two)));
+        let both = |one: usize, two: usize| [all[one].clone(), all[two].clone()];
+        numbers.map(|(one, two)| (one.min(two), both(one, two))).collect()
+    };
+    let plain = ordered(&calls).into_iter().map(|(_, both)| (0, both));
+    let moved = ordered(&beside).into_iter().filter(|(least, _)| *least < moving);
+    plain.chain(moved.map(|(_, both)| (1, both))).collect()
+}
+
 /// Explores all ordered pairs.
 #[must_use]
 pub fn run(stop: Stop) -> Report {
     let filter = &Filter::from_environment();
-    let labs = &Labs::new(vec![pairs::start()]);
-    let calls = &calls();
-    let ids = (0..calls.len()).flat_map(|one| (0..calls.len()).map(move |two| (one, two)));
+    let labs = &Labs::new(vec![pairs::start(), pairs::start_in_pieces()]);
+    let races = &races();
     let jobs = settings().into_iter().flat_map(move |setting| {
-        ids.clone().filter_map(move |(one, two)| {
-            let both = [&calls[one].1, &calls[two].1];
-            let id = format!(
-                "{}/{}/race/{}|{}",
-                setting.mode, setting.class, calls[one].0, calls[two].0
-            );
+        races.iter().filter_map(move |(start, [one, two])| {
+            let both = [&one.1, &two.1];
+            let id = format!("{}/{}/race/{}|{}", setting.mode, setting.class, one.0, two.0);
             let work = {
                 let id = id.clone();
-                move |_: &Tell<'_>| pair(labs, setting, &id, both)
+                move |_: &Tell<'_>| pair(labs, *start, setting, &id, both)
             };
             let exact = setting.mode == Mode::Strict || !both.iter().any(|call| moves_data(call));
             let wanted = exact && filter.takes(&id);
@@ -160,10 +177,10 @@ pub fn run(stop: Stop) -> Report {
     work(jobs, stop)
 }
 
-fn pair(labs: &Labs, setting: Setting, id: &str, calls: [&Action; 2]) -> Report {
+fn pair(labs: &Labs, start: usize, setting: Setting, id: &str, calls: [&Action; 2]) -> Report {
     let mut report = Report { workloads: 1, ..Report::default() };
     let attempt = || -> Told<()> {
-        let lab = labs.lab(0)?;
+        let lab = labs.lab(start)?;
         let events = race(lab, setting, calls, u64::MAX)?.count;
         for place in 1..=PLACES {
             let race = race(lab, setting, calls, events * place / (PLACES + 1) + 1)?;

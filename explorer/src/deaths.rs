@@ -561,13 +561,21 @@ fn group(setting: Setting) -> String {
 #[must_use]
 pub fn run(seed: u64, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
-    let labs = &Labs::new(vec![pairs::start()]);
-    let calls = &pairs::calls();
+    let labs = &Labs::new(vec![pairs::start(), pairs::start_in_pieces()]);
+    let calls = pairs::calls().into_iter().map(|call| (0, call));
+    // Who moves what files hold meets those of the second start: there is something to move.
+    let calls = calls.filter(|(_, call)| call.0 != "rewrite");
+    let calls = calls.chain(pairs::moving_calls().into_iter().map(|call| (1, call)));
+    let calls = &calls.collect::<Vec<_>>();
     let jobs = settings().into_iter().flat_map(move |setting| {
-        calls.iter().filter_map(move |call| {
+        calls.iter().filter_map(move |(start, call)| {
             let id = format!("{}{}", group(setting), call.0);
             let wanted = filter.takes_some(&id);
-            let work = move |tell: &Tell<'_>| one_call(labs, filter, setting, call, seed, tell);
+            let work = move |tell: &Tell<'_>| {
+                labs.lab(*start).map_or_else(Report::failed, |lab| {
+                    one_call(lab, filter, setting, call, seed, tell)
+                })
+            };
             wanted.then(|| Job { id, work: Box::new(work) })
         })
     });
@@ -592,17 +600,13 @@ pub fn everywhere(name: &str) -> Report {
 
 /// All deaths in one call; in what promises less, and on the other class, fewer.
 fn one_call(
-    labs: &Labs,
+    lab: &Lab,
     filter: &Filter,
     setting: Setting,
     call: &Named,
     seed: u64,
     tell: &Tell<'_>,
 ) -> Report {
-    let lab = match labs.lab(0) {
-        Ok(lab) => lab,
-        Err(text) => return Report::failed(text),
-    };
     let asked = filter.below(&format!("{}{}@", group(setting), call.0));
     if let Some(rest) = asked.filter(|_| filter.is_set()) {
         let (point, seed) = rest.split_once(':').unwrap_or((rest, "0"));

@@ -8,6 +8,7 @@ use vfs::{
     Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, Piece, RenameFlags, SetAttr,
     UserIn, UserOut, Whence,
 };
+use volume::Volume;
 
 /// Stores bytes at an offset of the region, as a program does that has it mapped.
 pub type Poke = dyn Fn(u64, &[u8]) + Send + Sync;
@@ -15,6 +16,8 @@ pub type Poke = dyn Fn(u64, &[u8]) + Send + Sync;
 /// An engine and the open files of one "process".
 pub struct Engine {
     fs: Arc<dyn FileSystem>,
+    /// The same, for what is no part of the contract.
+    volume: Arc<Volume>,
     slots: [Option<Desc>; SLOTS],
     poke: Option<Box<Poke>>,
     /// When what is there was made, at the latest.
@@ -24,8 +27,9 @@ pub struct Engine {
 impl Engine {
     /// Nothing open yet.
     #[must_use]
-    pub fn new(fs: Arc<dyn FileSystem>) -> Self {
-        Self { fs, slots: [None; SLOTS], poke: None, latest: vfs::Nanos::MAX }
+    pub fn new(volume: Arc<Volume>) -> Self {
+        let (fs, slots) = (volume.clone(), [None; SLOTS]);
+        Self { fs, volume, slots, poke: None, latest: vfs::Nanos::MAX }
     }
 
     /// From here on stores through mappings are possible: `poke` does them.
@@ -229,6 +233,14 @@ impl Engine {
         Ok(Value::Done)
     }
 
+    /// Whether there is anything to do, and a place for it, is the engine's affair.
+    fn rewrite(&self, path: &str) -> Outcome {
+        match self.volume.rewrite(self.resolve(path)?, &mut |_, _| true) {
+            Ok(_) | Err(Errno::BUSY | Errno::NOSPC) => Ok(Value::Done),
+            Err(errno) => Err(errno),
+        }
+    }
+
     fn truncate_open(&self, slot: usize, size: u64) -> Outcome {
         let (node, flags) = self.fs.describe(self.desc(slot)?)?;
         if !flags.writes() {
@@ -381,6 +393,8 @@ impl System for Engine {
                 self.fs.sync(self.desc(slot)?, data_only).map(|()| Value::Done)
             }
             Action::SyncAll => self.fs.sync_all().map(|()| Value::Done),
+            Action::Compact => self.volume.compact().map(|_| Value::Done),
+            Action::Rewrite { ref path } => self.rewrite(path),
             _ => Err(Errno::NOSYS),
         }
     }

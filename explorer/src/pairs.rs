@@ -5,7 +5,8 @@ use crate::cases::Start;
 use crate::random::Random;
 use crate::workload::Action;
 use crate::workload::short::{
-    allocate, close, dir, file, link, open, open_append, rename, truncate, unlink, write_at, xattr,
+    allocate, close, dir, file, link, open, open_append, rename, rewrite, truncate, unlink,
+    write_at, xattr,
 };
 
 const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
@@ -25,6 +26,33 @@ pub fn start() -> Start {
         build.extend([file(path), open(path, 0), write_at(0, length as u32, 0, length), close(0)]);
     }
     Start { name: "pairs", build, full: false }
+}
+
+/// The same files in pieces, in a chunk with next to nothing else in it, beside one that is fuller: there is
+/// something to rewrite, and something to compact.
+#[must_use]
+pub fn start_in_pieces() -> Start {
+    let map = |slot| Action::Map { slot, offset: 0, length: 4096 };
+    let mut build = vec![dir("d"), dir("e"), file("large"), open("large", 0)];
+    build.extend([allocate(0, 0, 0, 500 << 12), close(0)]);
+    for (path, length) in [("a", 9500), ("b", 5000), ("d/c", 4200)] {
+        let tag = length as u32;
+        build.extend([file(path), open(path, 0), write_at(0, tag, 4096, length - 4096)]);
+        build.extend([write_at(0, tag + 1, 0, 4096), close(0)]);
+    }
+    build.extend([file("rest"), open("rest", 3), allocate(3, 0, 0, 88 << 12)]);
+    // Of what is mapped nothing moves: all stays where it is when the large file goes.
+    build.extend([open("a", 0), open("b", 1), open("d/c", 2)]);
+    build.extend((0..4).map(map));
+    build.push(unlink("large"));
+    build.extend((0..4).map(close));
+    Start { name: "pieces", build, full: false }
+}
+
+/// Calls that move what files hold, and change nothing else: on [`start_in_pieces`].
+#[must_use]
+pub fn moving_calls() -> Vec<Named> {
+    vec![("compact", Action::Compact), ("rewrite", rewrite("a"))]
 }
 
 /// Open before the first call: `a` twice (once for appending), `b` once.
@@ -60,6 +88,7 @@ pub fn data_calls() -> Vec<Named> {
         ("insert", allocate(0, INSERT, 4096, 4096)),
         ("copy", copy),
         ("relink", relink),
+        ("rewrite", rewrite("a")),
         ("store-mapped", store),
         ("sync", Action::Sync { slot: 2, data_only: true }),
         ("sync-a", Action::Sync { slot: 0, data_only: false }),
@@ -120,4 +149,24 @@ pub fn triples(seed: u64, count: usize) -> Vec<[usize; 3]> {
     let all = calls().len() as u64;
     let mut one = || random.below(all) as usize;
     (0..count).map(|_| [one(), one(), one()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::settings;
+    use crate::engine::Engine;
+    use crate::lab::Lab;
+
+    #[test]
+    fn there_is_something_to_compact_and_something_to_rewrite() {
+        let lab = Lab::new(&start_in_pieces()).expect("built");
+        let attached = || lab.attach(lab.region(settings()[0])?, settings()[0]);
+        let volume = attached().expect("attached");
+        assert_eq!(volume.compact(), Ok(12 << 12), "all of the emptier chunk");
+        drop(volume);
+        let volume = attached().expect("attached");
+        let node = Engine::new(volume.clone()).resolve("a").expect("found");
+        assert_eq!(volume.rewrite(node, &mut |_, _| true), Ok(3 << 12));
+    }
 }

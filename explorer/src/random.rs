@@ -8,7 +8,7 @@ use crate::cases::Start;
 use crate::model::{Body, Model, ObjectId};
 use crate::states::mix;
 use crate::workload::short::{
-    allocate, close, dir, file, link, open, symlink, truncate, unlink, write_at, xattr,
+    allocate, close, dir, file, link, open, rewrite, symlink, truncate, unlink, write_at, xattr,
 };
 use crate::workload::{Action, System};
 use vfs::{Kind, Whence};
@@ -323,7 +323,7 @@ impl Drawer<'_> {
     fn data(&mut self) -> Action {
         let (slot, tag) = (self.slot(), self.tag());
         let (offset, length) = (self.amount(), self.length());
-        match self.random.below(28) {
+        match self.random.below(30) {
             0..=6 => Action::Write { slot, tag, length },
             7..=13 => write_at(slot, tag, offset, length),
             14 => truncate(&self.file(), offset),
@@ -347,6 +347,8 @@ impl Drawer<'_> {
                 Action::Relink { from: slot, from_offset, to, to_offset, length }
             }
             25 => Action::SyncAll,
+            26 => Action::Compact,
+            27 => rewrite(&self.file()),
             _ => Action::Sync { slot, data_only: self.random.one_in(2) },
         }
     }

@@ -168,6 +168,12 @@ pub enum Action {
         data_only: bool,
     },
     SyncAll,
+    /// What is left in almost empty chunks moves into holes of fuller ones.
+    Compact,
+    /// A scattered file's bytes move into whole chunks and fewer runs (`solera defrag`).
+    Rewrite {
+        path: String,
+    },
 }
 
 impl Action {
@@ -363,6 +369,11 @@ pub mod short {
     /// Sets the size.
     pub fn truncate(path: &str, size: u64) -> Action {
         Action::Truncate { path: path.into(), size }
+    }
+
+    /// Makes a scattered file whole.
+    pub fn rewrite(path: &str) -> Action {
+        Action::Rewrite { path: path.into() }
     }
 
     /// `fallocate`.

@@ -263,7 +263,8 @@ impl Survivor {
 
 /// Which cases are worth a process each time: all on names, and on files one start of each kind.
 fn wanted(mode: Mode, start: &Start, case: &Case) -> bool {
-    let strict = ["names", "direct", "tree", "two", "bucket-full", "leaves"].contains(&start.name);
+    let strict =
+        ["names", "direct", "tree", "two", "bucket-full", "leaves", "pieces"].contains(&start.name);
     let leaf = start.name == "leaf" && case.name.contains("leaf");
     match mode {
         // The survivor's volume is shared by all trials: the full one is not built on it.

@@ -332,6 +332,8 @@ fn own_action() -> impl Strategy<Value = Action> {
             offset,
             length: blocks * 4096,
         }),
+        1 => Just(Action::Compact),
+        1 => path().prop_map(|path| Action::Rewrite { path }),
     ]
 }
 

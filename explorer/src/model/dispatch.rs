@@ -119,6 +119,14 @@ impl System for Model {
                 self.objects.values_mut().for_each(Object::settle);
                 Ok(Value::Done)
             }
+            Action::Compact => Ok(Value::Done),
+            Action::Rewrite { ref path } => {
+                self.resolve(path).and_then(|id| match self.object(id).kind {
+                    Kind::File => Ok(Value::Done),
+                    Kind::Directory => Err(Errno::ISDIR),
+                    _ => Err(Errno::INVAL),
+                })
+            }
             _ => Err(Errno::NOSYS),
         }
     }
