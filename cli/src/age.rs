@@ -63,7 +63,7 @@ struct Run<'t> {
 /// Ages the target, measures, prints.
 pub fn run(args: &AgeArgs) -> Outcome {
     let asked = format!("age {}", args.target.display());
-    let mut target = target::open(&args.target)?;
+    let mut target = target::open(&args.target, args.compaction)?;
     let failed = |errno| Failure::errno(&asked, errno);
     let capacity = match args.capacity {
         Some(bytes) => bytes,

@@ -1,5 +1,6 @@
 //! The command line: every subcommand, its options, and the help that teaches them.
 
+mod compaction;
 mod numa;
 
 use std::ffi::OsString;
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::age::{Profile, Sizes};
 use crate::size;
+pub use compaction::CompactionBenchArgs;
 pub use numa::{NumaArgs, NumaCommand};
 
 /// Storage for byte-addressable memory: volumes that unmodified programs run on.
@@ -503,7 +505,8 @@ pub struct DetachArgs {
 /// (up to 256 MiB of each is rewritten when the last program has closed it), and so do chunks with holes.
 #[derive(Args)]
 #[command(after_help = "\
-Exit code: 0 done, 1 if a file stays scattered: mapped, or no free chunk is left.
+Exit code: 0 done, 1 if a file stays scattered: mapped, or no free chunk is left; 130 if it was interrupted
+(what is done stays so).
 
 Examples:
   solera defrag /dev/shm/v.pm:/db            all files below
@@ -574,6 +577,9 @@ pub struct AgeArgs {
     /// Bytes to take as the target's capacity (default: what it says itself).
     #[arg(long, value_parser = size::parse)]
     pub capacity: Option<u64>,
+    /// Of a million freed blocks, how many a volume may move to empty chunks (0: none).
+    #[arg(long, value_name = "N")]
+    pub compaction: Option<u32>,
     /// Keep the trace in FILE.
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub write_trace: Option<PathBuf>,
@@ -614,6 +620,7 @@ pub struct BenchArgs {
 
 #[derive(Subcommand)]
 pub enum BenchCommand {
+    Compaction(CompactionBenchArgs),
     Micro(MicroArgs),
     Mount(MountBenchArgs),
     Recovery(RecoveryArgs),

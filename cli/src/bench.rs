@@ -6,6 +6,7 @@
 //! workers of tmpfs: what is timed is what a program would see.
 
 mod calls;
+mod compaction;
 mod counts;
 mod ground;
 mod memory;
@@ -30,6 +31,7 @@ use ground::Ground;
 use peer::Peer;
 use row::Row;
 
+pub use compaction::run as compaction;
 pub use mount::run as mount;
 pub use recovery::run as recovery;
 pub use split::run as split;

@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Command::Map(args) => commands::map::run(args),
         Command::Age(args) => age::run(args),
         Command::Bench(args) => match &args.command {
+            BenchCommand::Compaction(args) => bench::compaction(args),
             BenchCommand::Micro(args) => bench::micro(args),
             BenchCommand::Mount(args) => bench::mount(args),
             BenchCommand::Recovery(args) => bench::recovery(args),

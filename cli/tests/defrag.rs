@@ -100,3 +100,78 @@ fn a_mount_names_files_too() {
     assert!(bytes.chunks(65536).zip(1..).all(|(piece, n): (_, u8)| piece.iter().all(|&b| b == n)));
     mounted.end();
 }
+
+#[test]
+fn names_of_all_kinds_are_taken_or_refused() {
+    let place = Place::new();
+    let (volume, before) = scattered(&place);
+    let more = "cd $AT && ln d/one d/again && ln -s d/one link && ln -s loop loop && mkfifo fifo && \
+                truncate -s 1G d/sparse && mkdir bad && touch \"bad/$(printf 'a\\377b')\"";
+    shell(&volume, &place.prefix(), &more.replace("$AT", &place.prefix())).ok();
+    let told = solera(["defrag", "--json", &format!("{volume}:/link")]).json();
+    assert_eq!((&told["files"], &told["huge_bytes_after"]), (&1.into(), &(4 << 20).into()));
+    let told = solera(["defrag", "--json", &volume]).json();
+    let expected = serde_json::json!({
+        "dry_run": false,
+        // A file with two names counts once; the sparse one has nothing to be moved.
+        "files": 4,
+        "files_rewritten": 1,
+        "huge_bytes_before": 4 << 20,
+        "huge_bytes_after": 8 << 20,
+        "whole_chunk_bytes": (8 << 20) + (1 << 30),
+        "moved_bytes": 5 << 20,
+        "left": [],
+        "interrupted": false,
+    });
+    assert_eq!(told, expected);
+    solera(["defrag", &format!("{volume}:/fifo")]).refused(1, &["Invalid argument"]);
+    solera(["defrag", &format!("{volume}:/loop")]).refused(1, &["symbolic links"]);
+    solera(["defrag", &format!("{volume}:/d/one/x")]).refused(1, &["Not a directory"]);
+    assert_eq!(sums(&place, &volume), before);
+    solera(["fsck", &volume]).ok();
+}
+
+#[test]
+fn a_full_volume_is_told_and_left_as_it_is() {
+    let place = Place::new();
+    let (volume, before) = scattered(&place);
+    let fill = "cd $AT; for size in 1048576 65536 4096; do \
+                while head -c $size /dev/zero >> fill 2> /dev/null; do :; done; done; true";
+    shell(&volume, &place.prefix(), &fill.replace("$AT", &place.prefix())).ok();
+    let told = solera(["defrag", &volume]).ended_with(1).out;
+    assert!(told.contains("no free chunk of 2 MiB is left"), "{told}");
+    assert_eq!(sums(&place, &volume), before);
+    solera(["fsck", &volume]).ok();
+}
+
+/// Whenever the signal comes: what is there stays right, the volume is left in order, and what was not
+/// done is done by the next one.
+#[test]
+fn it_stops_at_a_signal_in_good_order() {
+    let place = Place::new();
+    let (volume, before) = scattered(&place);
+    for pause in [0, 2, 5, 10, 20, 40] {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_solera"))
+            .args(["defrag", "--json", &volume])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        std::thread::sleep(std::time::Duration::from_millis(pause));
+        let pid = rustix::process::Pid::from_child(&child);
+        // It may have ended.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        let mut told = String::new();
+        let mut out = child.stdout.take().expect("it is piped");
+        std::io::Read::read_to_string(&mut out, &mut told).expect("it tells");
+        let status = child.wait().expect("it ends");
+        // None: before it had begun to listen.
+        if let Some(code) = status.code() {
+            let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+            assert_eq!(told["interrupted"], code == 130, "{code}: {told}");
+            assert!([0, 130].contains(&code), "{code}");
+        }
+        assert_eq!(sums(&place, &volume), before);
+    }
+    assert_eq!(solera(["defrag", "--json", &volume]).json()["huge_bytes_after"], 8 << 20);
+    solera(["fsck", &volume]).ok();
+}

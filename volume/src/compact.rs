@@ -3,8 +3,9 @@
 //! Placement alone cannot keep free space whole: where many small files lived and few are left, each
 //! keeps its chunk broken. The call that makes a chunk almost empty therefore moves the few blocks that
 //! are left in it into holes of fuller chunks, right behind its own work: at most [`SPARSE`] blocks, and
-//! in the long run no more than one block for [`EARNED`] that were freed. It takes no lock that is held,
-//! moves nothing of a file that is mapped, and gives up a chunk at the first block that it cannot move.
+//! in the long run no more than one block for 16 that were freed ([`MAY_MOVE`]). It takes no lock that is
+//! held, moves nothing of a file that is mapped, and gives up a chunk at the first block that it cannot
+//! move.
 //! On ageing traces this moves well under one percent of what is written (`solera age` prints it).
 //!
 //! Which files the blocks belong to is a hint (`owners.rs`), verified under the file's lock.
@@ -33,8 +34,9 @@ use vfs::Node;
 
 /// Blocks in use up to which a chunk is worth emptying.
 const SPARSE: u64 = CHUNK_BLOCKS / 4;
-/// Blocks freed for each that may be moved.
-const EARNED: u64 = 16;
+/// Of a million freed blocks so many may be moved: one for 16.
+const MAY_MOVE: u64 = MILLION / 16;
+const MILLION: u64 = 1_000_000;
 
 /// A part of a file that lies in a chunk that is being emptied: logical block, block, blocks, unwritten.
 type Part = (u64, u64, u64, bool);
@@ -60,7 +62,11 @@ impl Volume {
         let Some(chunk) = local.sparse.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
         let moved = local.moved_blocks.load(Ordering::Relaxed);
         let freed = local.freed_blocks.load(Ordering::Relaxed);
-        if moved * EARNED > freed || local.moving.swap(true, Ordering::Acquire) {
+        let most = self.compaction();
+        if most == 0 || moved * MILLION > freed * most {
+            return;
+        }
+        if local.moving.swap(true, Ordering::Acquire) {
             return;
         }
         // A chunk that cannot be emptied is no error of the call that made it sparse.
@@ -78,6 +84,19 @@ impl Volume {
             self.empty_chunk(chunk)?;
         }
         Ok(self.moved_bytes() - before)
+    }
+
+    /// Of a million blocks that this attachment frees, how many its calls may move to empty chunks.
+    pub fn compaction(&self) -> u64 {
+        match self.local.may_move.load(Ordering::Relaxed) {
+            0 => MAY_MOVE,
+            most => most - 1,
+        }
+    }
+
+    /// Sets what [`Volume::compaction`] gives, for this attachment; 0: none are moved.
+    pub fn set_compaction(&self, of_a_million: u32) {
+        self.local.may_move.store(u64::from(of_a_million) + 1, Ordering::Relaxed);
     }
 
     /// Bytes that this attachment has moved, to keep chunks whole and to make files so.
@@ -264,6 +283,34 @@ mod tests {
         assert_eq!(volume.moved_bytes(), 12 * BLOCK);
         assert_eq!(volume.attr(left).unwrap(), times, "no attribute tells");
         check(&volume, left, 100, 2);
+    }
+
+    #[test]
+    fn nothing_moves_where_that_is_switched_off() {
+        let (volume, left) = crowded();
+        volume.set_compaction(0);
+        volume.unlink(root(&volume), b"large").unwrap();
+        assert_eq!((volume.compaction(), volume.moved_bytes()), (0, 0));
+        assert_eq!(chunks_of(&volume, left).len(), 2);
+        assert_eq!(volume.compact().unwrap(), 12 * BLOCK, "but who asks for it has it");
+    }
+
+    #[test]
+    fn no_more_is_moved_than_freeing_has_earned() {
+        let moved = |of_a_million| {
+            let volume = volume(Mode::Strict, 48);
+            volume.set_compaction(of_a_million);
+            let name = |n: u64| format!("large{n}");
+            for n in 0..20 {
+                made(&volume, &name(n), 400, 1);
+                made(&volume, &format!("left{n}"), 100, 2);
+            }
+            (0..20).for_each(|n| volume.unlink(root(&volume), name(n).as_bytes()).unwrap());
+            volume.moved_bytes() / BLOCK
+        };
+        let (little, much) = (moved(10_000), moved(1_000_000));
+        assert!(little > 0 && much > 2 * little, "{little} of {much}");
+        assert!(little <= 20 * 400 / 100 + SPARSE, "{little}");
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub(crate) struct Local {
     /// Data blocks that it has freed, and that it has moved to empty chunks.
     pub(crate) freed_blocks: AtomicU64,
     pub(crate) moved_blocks: AtomicU64,
+    /// How many of a million freed blocks may be moved, + 1; 0: as `compact.rs` has it.
+    pub(crate) may_move: AtomicU64,
     /// Blocks that it has moved to make files whole (`rewrite.rs`).
     pub(crate) rewritten_blocks: AtomicU64,
     /// A thread of it is moving blocks.

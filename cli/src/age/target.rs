@@ -42,11 +42,12 @@ pub trait Target {
 }
 
 /// Opens what `path` is: a directory, or a volume's file or device.
-pub fn open(path: &Path) -> Result<Box<dyn Target>, Failure> {
+/// `compaction`: see [`volume::Volume::set_compaction`].
+pub fn open(path: &Path, compaction: Option<u32>) -> Result<Box<dyn Target>, Failure> {
     if path.is_dir() {
         Ok(Box::new(Directory::open(path)?))
     } else {
-        Ok(Box::new(OnVolume::open(path)?))
+        Ok(Box::new(OnVolume::open(path, compaction)?))
     }
 }
 

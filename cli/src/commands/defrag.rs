@@ -1,10 +1,17 @@
 //! `solera defrag`: scattered files become whole.
+//!
+//! SIGINT and SIGTERM stop it between two chunks, and what was done so far is told; the second one ends
+//! it at once, as any death.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use vfs::Kind;
 
 use crate::args::DefragArgs;
@@ -13,7 +20,7 @@ use crate::output::{self, Progress};
 use crate::place::{self, Place};
 use crate::runs::{CHUNK, Run, huge_bytes};
 use crate::size;
-use crate::tree::{Tree, VolumeTree};
+use crate::tree::{Meta, Tree, VolumeTree};
 
 /// A regular file on the volume.
 struct Found {
@@ -33,37 +40,56 @@ struct Sum {
     huge_after: u64,
     /// Files that stay scattered, and why.
     left: Vec<(String, Errno)>,
+    interrupted: bool,
+}
+
+/// What lies below the places that were named.
+struct Collected<'t> {
+    tree: &'t VolumeTree,
+    files: Vec<Found>,
+    /// Inodes of files that have more than one name: one of them is enough.
+    linked: HashSet<u64>,
+    /// What could not be looked into.
+    left: Vec<(Vec<u8>, Errno)>,
 }
 
 /// Rewrites files, and all files below directories.
 pub fn run(args: &DefragArgs) -> Outcome {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| Failure::new("watch for signals", error, ""))?;
+    }
     let mut sum = Sum::default();
     for place in &args.places {
-        defrag(place, args.dry_run, &mut sum)?;
+        defrag(place, args.dry_run, &stop, &mut sum)?;
     }
+    sum.interrupted = stop.load(Ordering::Relaxed);
     if args.json {
         output::emit_json(&to_json(&sum, args.dry_run))?;
     } else {
         output::emit(to_text(&sum, args.dry_run).as_bytes())?;
     }
-    Ok(u8::from(!sum.left.is_empty()))
+    Ok(if sum.interrupted { 130 } else { u8::from(!sum.left.is_empty()) })
 }
 
-fn defrag(text: &OsStr, dry_run: bool, sum: &mut Sum) -> Result<(), Failure> {
+fn defrag(text: &OsStr, dry_run: bool, stop: &AtomicBool, sum: &mut Sum) -> Result<(), Failure> {
     let (volume, path) = resolve(text)?;
     let tree =
         if dry_run { VolumeTree::attach_to_read(&volume)? } else { VolumeTree::attach(&volume)? };
     let shown = |path: &[u8]| format!("{}:{}", volume.display(), place::display(path));
-    let mut files = Vec::new();
-    collect(&tree, &path, &mut files)
+    let Collected { files, left, .. } = Collected::below(&tree, &path)
         .map_err(|errno| Failure::errno(format!("defrag {}", shown(&path)), errno))?;
+    sum.left.extend(left.into_iter().map(|(path, errno)| (shown(&path), errno)));
     let total: u64 = files.iter().map(|file| file.size).sum();
     let mut progress = Progress::new("rewriting");
     let mut done = 0;
-    for file in &files {
+    for file in files.iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
         let mut each = |part: u64, parts: u64| {
-            progress.update(done + file.size * part / parts.max(1), total.max(1));
-            true
+            let here = u128::from(file.size) * u128::from(part) / u128::from(parts.max(1));
+            progress.update(done + here as u64, total.max(1));
+            !stop.load(Ordering::Relaxed)
         };
         match rewrite(&tree, file, dry_run, sum, &mut each) {
             // Somebody removed it meanwhile.
@@ -98,22 +124,39 @@ fn resolve(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
     }
 }
 
-/// All regular files at and below a path. What vanishes meanwhile is left out.
-fn collect(tree: &VolumeTree, path: &[u8], files: &mut Vec<Found>) -> Result<(), Errno> {
-    let meta = tree.meta(path, false)?;
-    match meta.kind {
-        Kind::File => files.push(Found { path: path.to_vec(), size: meta.size }),
-        Kind::Directory => {
-            for name in tree.list(path)? {
-                match collect(tree, &place::join(path, &name), files) {
-                    Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {}
-                    result => result?,
+impl<'t> Collected<'t> {
+    /// The regular files at and below a path, each once. A symbolic link is followed if it is what was
+    /// named; anything else that is no file and no directory is refused then, and passed over below.
+    fn below(tree: &'t VolumeTree, path: &[u8]) -> Result<Self, Errno> {
+        let mut all = Self { tree, files: Vec::new(), linked: HashSet::new(), left: Vec::new() };
+        let meta = tree.meta(path, true)?;
+        if !matches!(meta.kind, Kind::File | Kind::Directory) {
+            return Err(Errno::INVAL);
+        }
+        all.add(path, &meta)?;
+        Ok(all)
+    }
+
+    /// What vanishes meanwhile is left out.
+    fn add(&mut self, path: &[u8], meta: &Meta) -> Result<(), Errno> {
+        match meta.kind {
+            Kind::File if meta.nlink < 2 || self.linked.insert(meta.ino) => {
+                self.files.push(Found { path: path.to_vec(), size: meta.size });
+            }
+            Kind::Directory => {
+                for name in self.tree.list(path)? {
+                    let path = place::join(path, &name);
+                    let found = self.tree.meta(&path, false);
+                    match found.and_then(|meta| self.add(&path, &meta)) {
+                        Ok(()) | Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {}
+                        Err(errno) => self.left.push((path, errno)),
+                    }
                 }
             }
+            _ => {}
         }
-        _ => {}
+        Ok(())
     }
-    Ok(())
 }
 
 /// One file: its layout before and after, and between the two, unless it is a dry run, the work.
@@ -130,16 +173,22 @@ fn rewrite(
         Ok((huge_bytes(&runs), size / CHUNK * CHUNK))
     };
     let (before, whole) = look()?;
-    let moved = if dry_run { Ok(0) } else { tree.rewrite(&file.path, each) };
+    let moved = || tree.volume().moved_bytes();
+    let moved_before = moved();
+    let mut rewritten = if dry_run { Ok(0) } else { tree.rewrite(&file.path, each) };
+    if rewritten == Err(Errno::NOSPC) && tree.volume().compact()? > 0 {
+        // What lay in almost empty chunks has made room.
+        rewritten = tree.rewrite(&file.path, each);
+    }
     let (after, _) = look()?;
     sum.files += 1;
     sum.whole += whole;
     sum.huge_before += before;
     sum.huge_after += after;
-    let moved = moved?;
+    let moved = moved() - moved_before;
     sum.rewritten += u64::from(moved > 0);
     sum.moved += moved;
-    Ok(())
+    rewritten.map(drop)
 }
 
 fn to_json(sum: &Sum, dry_run: bool) -> Value {
@@ -155,6 +204,7 @@ fn to_json(sum: &Sum, dry_run: bool) -> Value {
         "huge_bytes_before": sum.huge_before,
         "huge_bytes_after": sum.huge_after,
         "left": left,
+        "interrupted": sum.interrupted,
     })
 }
 
@@ -181,5 +231,6 @@ fn to_text(sum: &Sum, dry_run: bool) -> String {
             pages(sum.huge_before)
         )
     };
-    left + &told
+    let interrupted = if sum.interrupted { "interrupted; so far:\n" } else { "" };
+    left + interrupted + &told
 }

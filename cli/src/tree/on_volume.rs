@@ -65,7 +65,7 @@ impl VolumeTree {
         path: &[u8],
         each: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<u64, Errno> {
-        self.0.rewrite(self.find(path, false)?, each)
+        self.0.rewrite(self.find(path, true)?, each)
     }
 
     /// The file's node.

@@ -22,8 +22,11 @@ pub struct OnVolume {
 
 impl OnVolume {
     /// Attaches it and makes the place.
-    pub fn open(path: &Path) -> Result<Self, Failure> {
+    pub fn open(path: &Path, compaction: Option<u32>) -> Result<Self, Failure> {
         let volume = volume::attach(path, &AttachOptions::default())?;
+        if let Some(most) = compaction {
+            volume.set_compaction(most);
+        }
         let found = volume.create(volume.root(), PLACE.as_bytes(), &new(Kind::Directory));
         let place = found.map_err(|errno| match errno {
             Errno::EXIST => occupied(path),
