@@ -38,6 +38,8 @@ static PAGE: Page = Page {
     engine: AtomicPtr::new(std::ptr::null_mut()),
     rest: [0; PAGE_BYTES - size_of::<AtomicPtr<Engine>>()],
 };
+/// The engine again: in a forked child its parent's, of which only the shared records are looked at.
+static KEPT: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 /// How to start another one in a child.
 static OPTIONS: AtomicPtr<Options> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -72,8 +74,24 @@ pub fn started() -> Option<&'static Engine> {
     usable(PAGE.engine.load(Ordering::Acquire))
 }
 
+/// The engine; if it is due it is started now, unless nobody has staged anything: then the kernel's
+/// answers are right.
+#[inline]
+pub fn asked() -> Option<&'static Engine> {
+    let engine = PAGE.engine.load(Ordering::Acquire);
+    if engine == DUE { asked_late() } else { self::engine() }
+}
+
+#[cold]
+fn asked_late() -> Option<&'static Engine> {
+    // SAFETY: published once and never freed.
+    let kept = unsafe { KEPT.load(Ordering::Acquire).as_ref() };
+    if kept.is_some_and(|kept| inside(|| kept.anything_staged())) { started() } else { None }
+}
+
 fn publish(engine: Engine) {
     let engine = Box::into_raw(Box::new(engine));
+    KEPT.store(engine, Ordering::Release);
     PAGE.engine.store(engine, Ordering::Release);
     let page = std::ptr::from_ref(&PAGE).cast_mut().cast::<c_void>();
     // SAFETY: a page of this library's own, which holds nothing else.

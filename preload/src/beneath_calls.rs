@@ -285,6 +285,7 @@ macro_rules! call {
         } else {
             $crate::beneath::before_lock($fd);
         }
+        $crate::beneath::place_kernel($fd);
         $h($fd, $command, $len)
     }};
     (sendmsg $h:ident ($socket:ident, $message:ident, $flags:ident)) => {{

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use split::{Engine, HOME_NAME};
 use vfs::{Errno, UserIn, UserOut};
 
-use crate::beneath::{engine, hand_over_all, inside, inside_with, started};
+use crate::beneath::{asked, engine, hand_over_all, inside, inside_with, started};
 use crate::entry::{Answer, Served, Stop, fail, set_errno};
 use crate::pointers::{Bytes, Out, Text};
 use crate::{fdtable, rw, syscall};
@@ -38,7 +38,7 @@ fn moved(
 
 /// Lets the kernel serve a call on `fd`: outside, unless it is a file of ours.
 pub fn around<T: Answer>(fd: c_int, writes: bool, kernel: impl FnOnce() -> T) -> T {
-    let Some(engine) = engine() else { return kernel() };
+    let Some(engine) = asked() else { return kernel() };
     if Engine::is_internal(fd) {
         return fail(Errno::BADF);
     }
@@ -134,7 +134,7 @@ pub fn write_vectors(
 
 /// `lseek`.
 pub fn seek(fd: c_int, offset: i64, whence: c_int, kernel: impl FnOnce() -> i64) -> i64 {
-    let Some(engine) = engine() else { return kernel() };
+    let Some(engine) = asked() else { return kernel() };
     match inside(|| engine.seek(fd, offset, whence)) {
         Some(result) => answer(result.map(|at| at as i64)),
         None => around(fd, false, kernel),
@@ -143,7 +143,7 @@ pub fn seek(fd: c_int, offset: i64, whence: c_int, kernel: impl FnOnce() -> i64)
 
 /// `fsync` and its kin: what is staged goes to its place first.
 pub fn sync(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
-    if let Some(engine) = engine()
+    if let Some(engine) = asked()
         && let Err(errno) = inside(|| engine.sync(fd))
     {
         return fail(errno);
@@ -153,7 +153,7 @@ pub fn sync(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
 
 /// Before the program unlocks: who locks next must see what was written.
 pub fn settle(fd: c_int) {
-    if let Some(engine) = engine() {
+    if let Some(engine) = asked() {
         // What cannot be settled stays staged, and is tried again.
         let _ = inside(|| engine.sync(fd));
     }
@@ -161,7 +161,7 @@ pub fn settle(fd: c_int) {
 
 /// `truncate`.
 pub fn truncate(path: Text, kernel: impl FnOnce() -> c_int) -> c_int {
-    let Some(engine) = engine() else { return kernel() };
+    let Some(engine) = asked() else { return kernel() };
     let found = inside(|| {
         let path = path.bytes().ok()?;
         let found = rustix::fs::stat(path).ok()?;
@@ -311,17 +311,36 @@ pub fn control(
             if lock.is_ok_and(|lock| c_int::from(lock.l_type) == libc::F_UNLCK) {
                 settle(fd);
             } else if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
-                inside(|| engine.before_lock(fd));
+                before_lock(fd);
             }
+            placed(fd, lock);
+            kernel()
+        }
+        libc::F_GETLK | libc::F_OFD_GETLK => {
+            placed(fd, inside(|| Out(argument as *mut libc::flock).value()));
             kernel()
         }
         _ => kernel(),
     }
 }
 
+/// Before a lock that may begin at the position or at the end.
+fn placed(fd: c_int, lock: Result<libc::flock, Errno>) {
+    if lock.is_ok_and(|lock| c_int::from(lock.l_whence) != libc::SEEK_SET) {
+        place_kernel(fd);
+    }
+}
+
+/// The kernel's position and size of a file are the program's, for the next call.
+pub fn place_kernel(fd: c_int) {
+    if let Some(engine) = asked() {
+        inside(|| engine.place_kernel(fd));
+    }
+}
+
 /// The kernel's positions of these numbers count from here on.
 pub fn hand_over(numbers: &[c_int]) {
-    if let Some(engine) = engine() {
+    if let Some(engine) = asked() {
         inside(|| {
             for &fd in numbers {
                 engine.hand_over(fd);
@@ -347,7 +366,7 @@ pub fn sends(messages: &[*const libc::msghdr]) {
 
 /// The program maps `fd`.
 pub fn mapped(fd: c_int) {
-    if let Some(engine) = engine() {
+    if let Some(engine) = asked() {
         inside(|| engine.mapped(fd));
     }
 }
@@ -355,7 +374,7 @@ pub fn mapped(fd: c_int) {
 /// A call of the C library that opens a stream.
 pub fn stream(mode: Text, kernel: impl FnOnce() -> *mut libc::FILE) -> *mut libc::FILE {
     let stream = kernel();
-    if let Some(engine) = engine()
+    if let Some(engine) = asked()
         && !stream.is_null()
     {
         // SAFETY: a stream that was just opened.
@@ -374,26 +393,35 @@ pub fn stream(mode: Text, kernel: impl FnOnce() -> *mut libc::FILE) -> *mut libc
 
 /// The C library works on `fd` from here on.
 pub fn left_to_stream(fd: c_int) {
-    if let Some(engine) = engine() {
+    if let Some(engine) = asked() {
         inside(|| engine.left_to_stream(fd));
     }
 }
 
 // ---- what is said of files
 
-/// The `stat` family.
+/// The `stat` family. What this process has staged for the file goes to its place first: then times
+/// and blocks are right, and nothing moves them later.
 #[inline]
-pub fn stat(out: Out<libc::stat>, kernel: impl FnOnce() -> c_int) -> c_int {
-    let Some(engine) = engine() else { return kernel() };
+pub fn stat(out: Out<libc::stat>, kernel: impl Fn() -> c_int) -> c_int {
+    let Some(engine) = asked() else { return kernel() };
     if !engine.concerns_paths() {
         return kernel();
     }
     inside(|| engine.renew_times());
-    let result = kernel();
+    let mut result = kernel();
+    let regular = || {
+        let found = out.value().ok()?;
+        (found.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(found)
+    };
+    if result == 0
+        && inside(|| regular().is_some_and(|found| engine.settle_own(found.st_dev, found.st_ino)))
+    {
+        result = kernel();
+    }
     if result == 0 {
         inside(|| {
-            if let Ok(mut found) = out.value()
-                && found.st_mode & libc::S_IFMT == libc::S_IFREG
+            if let Some(mut found) = regular()
                 && let Some(size) = engine.size_of(found.st_dev, found.st_ino, found.st_size as u64)
             {
                 found.st_size = size as i64;
@@ -407,30 +435,35 @@ pub fn stat(out: Out<libc::stat>, kernel: impl FnOnce() -> c_int) -> c_int {
 
 /// `fstat`: the engine's own numbers are not open, as far as the program can tell.
 #[inline]
-pub fn stat_number(fd: c_int, out: Out<libc::stat>, kernel: impl FnOnce() -> c_int) -> c_int {
+pub fn stat_number(fd: c_int, out: Out<libc::stat>, kernel: impl Fn() -> c_int) -> c_int {
     if engine().is_some() && Engine::is_internal(fd) {
         return fail(Errno::BADF);
     }
     stat(out, kernel)
 }
 
-/// `statx`.
-pub fn statx(out: Out<libc::statx>, kernel: impl FnOnce() -> c_int) -> c_int {
-    let Some(engine) = engine() else { return kernel() };
+/// `statx`, as [`stat`].
+pub fn statx(out: Out<libc::statx>, kernel: impl Fn() -> c_int) -> c_int {
+    let Some(engine) = asked() else { return kernel() };
     if !engine.concerns_paths() {
         return kernel();
     }
     inside(|| engine.renew_times());
-    let result = kernel();
+    let mut result = kernel();
+    let regular = || {
+        let found = out.value().ok()?;
+        let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
+        (u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG).then_some((found, device))
+    };
+    if result == 0
+        && inside(|| regular().is_some_and(|(found, on)| engine.settle_own(on, found.stx_ino)))
+    {
+        result = kernel();
+    }
     if result == 0 {
         inside(|| {
-            if let Ok(mut found) = out.value()
-                && u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG
-                && let Some(size) = engine.size_of(
-                    libc::makedev(found.stx_dev_major, found.stx_dev_minor),
-                    found.stx_ino,
-                    found.stx_size,
-                )
+            if let Some((mut found, device)) = regular()
+                && let Some(size) = engine.size_of(device, found.stx_ino, found.stx_size)
             {
                 found.stx_size = size;
                 // It could be read.
@@ -443,7 +476,7 @@ pub fn statx(out: Out<libc::statx>, kernel: impl FnOnce() -> c_int) -> c_int {
 
 /// Before the program sets times, or rights: what is written later would change them again.
 pub fn settle_changes() {
-    if let Some(engine) = engine()
+    if let Some(engine) = asked()
         && engine.concerns_paths()
     {
         // What cannot be settled stays staged, and is tried again.
@@ -453,7 +486,7 @@ pub fn settle_changes() {
 
 /// Before `lockf`.
 pub fn before_lock(fd: c_int) {
-    if let Some(engine) = engine() {
+    if let Some(engine) = started() {
         inside(|| engine.before_lock(fd));
     }
 }

@@ -58,13 +58,7 @@ fn compare(ground: &Path, programs: &[&str], modes: &[&str]) {
 fn left_in_order(directory: &Path) {
     let recovered = split::recover(directory).expect("recover");
     assert_eq!((recovered.runs, recovered.gone), (0, 0), "{}", directory.display());
-    let home = directory.join(split::HOME_NAME);
-    let left: Vec<_> = std::fs::read_dir(&home)
-        .expect("the hidden directory")
-        .map(|entry| entry.expect("an entry").file_name())
-        .filter(|name| name != "records" && name != "alive")
-        .collect();
-    assert!(left.is_empty(), "left in {}: {left:?}", home.display());
+    support::only_the_table_is_left(directory);
 }
 
 #[test]

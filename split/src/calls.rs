@@ -589,6 +589,24 @@ impl Engine {
         }
     }
 
+    /// Before the kernel reckons from the position or from the end of `fd`.
+    pub fn place_kernel(&self, fd: RawFd) {
+        let Found::Served(description) = self.look(fd) else {
+            self.settle_number(fd);
+            return;
+        };
+        // What cannot be settled stays staged, and is tried again.
+        let _ = description.file.settle(self);
+        let _ = description.file.fetch(self, fd);
+        let position = description.position();
+        if !description.is_handed()
+            && descriptors::stands_for(fd, &description)
+            && let Ok(fd) = sys::borrow(fd)
+        {
+            let _ = rustix::fs::seek(fd, SeekFrom::Start(*position));
+        }
+    }
+
     /// Before the kernel's `fsync` of `fd`.
     pub fn sync(&self, fd: RawFd) -> Result<()> {
         if let Found::Served(description) = self.look(fd) {
@@ -627,6 +645,15 @@ impl Engine {
     #[inline]
     pub fn concerns_paths(&self) -> bool {
         self.anything_staged() || self.old_times.load(Ordering::Relaxed) != 0
+    }
+
+    /// What this process has staged for a file goes to its place; whether there was anything.
+    pub fn settle_own(&self, device: u64, ino: u64) -> bool {
+        device == self.home.device
+            && self.known(ino).is_some_and(|file| {
+                // What cannot be settled now stays staged, and is tried again.
+                file.has_run.load(Ordering::Acquire) && file.settle(self).is_ok()
+            })
     }
 
     /// The size of a file with what is staged for it, if the kernel says `size`; `None`: that is right.

@@ -465,7 +465,7 @@ impl Engine {
     }
 
     /// Whether anything is staged by anybody: a hint.
-    pub(crate) fn anything_staged(&self) -> bool {
+    pub fn anything_staged(&self) -> bool {
         self.home.records.count() > 0
     }
 

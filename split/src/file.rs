@@ -333,7 +333,12 @@ impl File {
         if state.run.is_none() {
             self.fetch_others(cx, state, fd)?;
         }
-        let size = self.stat(fd)?.st_size as u64;
+        let stat = self.stat(fd)?;
+        let size = stat.st_size as u64;
+        if cx.home().fills_holes && (stat.st_blocks as u64) * 512 < size {
+            // It has holes by now, which looking would fill.
+            state.cut(cx, 0);
+        }
         match &state.run {
             Some(run) if size == run.base => {}
             Some(_) => self.settle_locked(cx, state, cx.home().durable())?,

@@ -194,9 +194,15 @@ impl File {
         let made = cx.take_staging().and_then(|mut staging| {
             // Short runs are copied.
             let backend = if state.brief { Backend::Copy } else { cx.backend() };
-            let at = staging.begin(home, state.size, backend)?;
-            staging.reach(at + len as u64)?;
-            Ok((at, staging))
+            let begun = staging.begin(home, state.size, backend);
+            match begun.and_then(|at| staging.reach(at + len as u64).map(|()| at)) {
+                Ok(at) => Ok((at, staging)),
+                Err(errno) => {
+                    // Else its name would stay.
+                    cx.give_staging(staging);
+                    Err(errno)
+                }
+            }
         });
         let Ok((at, staging)) = made else {
             home.free(record);

@@ -379,6 +379,65 @@ static void locked(void) {
     SAY(sum("locked"));
 }
 
+// Locks and sizes that are reckoned from where the program is, not from where the kernel's number stands.
+static void reckoned(void) {
+    int fd = open("reckoned", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    fill(7);
+    for (int round = 0; round < 4; round++)
+        SAY(write(fd, bytes, 1000));
+    SAY(lockf(fd, F_LOCK, 10));
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -3500, .l_len = 10};
+    SAY(fcntl(fd, F_SETLK, &lock));
+    fflush(NULL);
+    if (fork() == 0) {
+        static const off_t places[] = {0, 500, 4000, 4009, 4010};
+        for (size_t at = 0; at < sizeof places / sizeof *places; at++) {
+            struct flock asked = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = places[at], .l_len = 1};
+            SAY(fcntl(fd, F_GETLK, &asked));
+            SAY(asked.l_type);
+        }
+        _exit(0);
+    }
+    wait(NULL);
+    SAY(close(fd));
+    // A child that has not moved data yet asks for what its parent appends meanwhile.
+    fd = open("reckoned", O_RDWR | O_APPEND);
+    int to_child[2], to_parent[2];
+    SAY(pipe(to_child) | pipe(to_parent));
+    if (fork() == 0) {
+        char byte;
+        read(to_child[0], &byte, 1);
+        SAY(lseek(fd, 0, SEEK_END));
+        struct stat stat;
+        SAY(fstat(fd, &stat));
+        SAY((long)stat.st_size);
+        _exit(0);
+    }
+    int own = open("reckoned", O_WRONLY | O_APPEND);
+    for (int round = 0; round < 4; round++)
+        SAY(write(own, bytes, 100));
+    write(to_child[1], "x", 1);
+    wait(NULL);
+    SAY(close(fd) | close(own));
+    // More than a staging file holds, and times that were told before the close.
+    fd = open("reckoned", O_WRONLY | O_APPEND);
+    for (int round = 0; round < 40; round++)
+        if (write(fd, bytes, sizeof bytes) != sizeof bytes)
+            SAY(-1);
+    struct timespec set[2] = {{1000, 0}, {1000, 0}};
+    SAY(futimens(fd, set));
+    SAY(write(fd, bytes, 100));
+    struct stat told, then;
+    SAY(fstat(fd, &told));
+    SAY(told.st_mtim.tv_sec > 1000);
+    usleep(20000);
+    SAY(close(fd));
+    SAY(stat("reckoned", &then));
+    SAY(told.st_mtim.tv_sec == then.st_mtim.tv_sec && told.st_mtim.tv_nsec == then.st_mtim.tv_nsec);
+    SAY(told.st_ctim.tv_sec == then.st_ctim.tv_sec && told.st_ctim.tv_nsec == then.st_ctim.tv_nsec);
+    SAY(sum("reckoned"));
+}
+
 int main(int argc, char **argv) {
     enter(argc, argv);
     setvbuf(stdout, NULL, _IONBF, 0);
@@ -387,6 +446,7 @@ int main(int argc, char **argv) {
     shared();
     named();
     mapped();
+    reckoned();
     beside();
     handed();
     kept();

@@ -118,3 +118,14 @@ pub fn check_left_in_order(volume: &Path) {
     let report = volume::fsck(volume, &options, &mut |_, _| {}).expect("fsck");
     assert!(report.faults.is_empty(), "{:?}", report.faults);
 }
+
+/// Every process of the second engine took what it had made in the hidden directory away again.
+pub fn only_the_table_is_left(directory: &Path) {
+    let home = directory.join(split::HOME_NAME);
+    let left: Vec<_> = std::fs::read_dir(&home)
+        .expect("the hidden directory")
+        .map(|entry| entry.expect("an entry").file_name())
+        .filter(|name| name != "records" && name != "alive")
+        .collect();
+    assert!(left.is_empty(), "left in {}: {left:?}", home.display());
+}
