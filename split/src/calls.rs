@@ -601,6 +601,7 @@ impl Engine {
         let position = description.position();
         if !description.is_handed()
             && descriptors::stands_for(fd, &description)
+            && *position != AT_KERNEL
             && let Ok(fd) = sys::borrow(fd)
         {
             let _ = rustix::fs::seek(fd, SeekFrom::Start(*position));

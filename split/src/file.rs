@@ -378,8 +378,15 @@ impl File {
             // Another process may relink the run at any time: an exchange leaves other bytes in it.
             let copied = if last >= state.base() && !state.has_own_run(cx) {
                 Err(Gap::Stale)
-            } else {
+            } else if fresh || last >= state.base() {
                 copy_all_out(cx, &state, offset, out, len)
+            } else {
+                // Before the copy: what lies behind a read's count stays as it was.
+                match state.may_be_cut(cx, last) {
+                    Ok(true) if !self.ends_as_known(fd, &state) => Err(Gap::Stale),
+                    Ok(_) => copy_all_out(cx, &state, offset, out, len),
+                    Err(gap) => Err(gap),
+                }
             };
             match copied {
                 Ok(()) if last >= state.base() && !state.has_own_run(cx) => {
@@ -387,18 +394,7 @@ impl File {
                     self.refresh(cx, fd).ok()?;
                     fresh = true;
                 }
-                Ok(()) => {
-                    if fresh
-                        || last >= state.base()
-                        || !state.may_be_cut(cx, last).unwrap_or(true)
-                        || self.ends_as_known(fd, &state)
-                    {
-                        return Some(Ok(len));
-                    }
-                    drop(state);
-                    self.refresh(cx, fd).ok()?;
-                    fresh = true;
-                }
+                Ok(()) => return Some(Ok(len)),
                 Err(Gap::Window(index)) => {
                     drop(state);
                     if !self.map(cx, fd, index, false) {

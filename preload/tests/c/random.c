@@ -242,6 +242,17 @@ static void show_all(void) {
     }
 }
 
+static void leave(int actor) {
+    struct order order = {.kind = LEAVE};
+    // A forked child first.
+    if (child_orders[actor])
+        ask(actor, &order);
+    ask(actor, &order);
+    int status;
+    waitpid(pids[actor], &status, 0);
+    printf("actor %d ended: %#x\n", actor, status);
+}
+
 int main(int count, char **arguments) {
     if (count >= 2 && !strcmp(arguments[1], "actor"))
         return act(count, arguments);
@@ -261,16 +272,12 @@ int main(int count, char **arguments) {
         start(actor);
     for (step = 0; step < steps; step++)
         one(count > 4);
-    struct order leave = {.kind = LEAVE};
-    for (int actor = 0; actor < 2; actor++) {
-        // A forked child first.
-        if (child_orders[actor])
-            ask(actor, &leave);
-        ask(actor, &leave);
-        int status;
-        waitpid(pids[actor], &status, 0);
-        printf("actor %d ended: %#x\n", actor, status);
-    }
+    leave(0);
+    leave(1);
+    if (child_orders[2])
+        ask(2, &(struct order){.kind = LEAVE});
+    child_orders[2] = 0;
     show_all();
+    leave(2);
     return 0;
 }

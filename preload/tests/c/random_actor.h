@@ -62,8 +62,16 @@ static long reads(const struct order *order, struct answer *answer) {
         got = order->flags % 3 ? preadv(number, pieces, 3, order->at)
                                : preadv2(number, pieces, 3, order->flags % 2 ? -1 : order->at, 0);
     }
-    if (got >= 0)
+    int error = errno;
+    if (got >= 0) {
         answer->sum = sum_of(buffer, got);
+        for (long at = got; at < order->length + 100; at++)
+            if (buffer[at] != 0xee) {
+                answer->sum = 0xbad;
+                break;
+            }
+    }
+    errno = error;
     return got;
 }
 
