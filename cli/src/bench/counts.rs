@@ -248,7 +248,16 @@ impl Ground {
                 set(LockKind::Write)?;
                 set(LockKind::Unlock)
             }
-            Row::ForeignRead | Row::List => Ok(()),
+            // And the rows that only file systems of the kernel have.
+            Row::ForeignRead
+            | Row::List
+            | Row::Open
+            | Row::Close
+            | Row::Unlink
+            | Row::OverwriteSync10
+            | Row::AppendSync10
+            | Row::AppendSync100
+            | Row::AppendSync1000 => Ok(()),
         }
     }
 }

@@ -135,7 +135,7 @@ fn check_room(bytes: u64) -> Result<(), Failure> {
 }
 
 /// Makes a file whose pages all exist.
-fn touch(path: &Path, bytes: u64) -> io::Result<()> {
+pub fn touch(path: &Path, bytes: u64) -> io::Result<()> {
     let file = File::create_new(path)?;
     Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
 }

@@ -26,7 +26,7 @@ impl Memory {
     fn write(&mut self, row: Row, offset: u64) -> std::result::Result<(), Fault> {
         // PERSIST: a write is done when it is durable; these fences are what is measured.
         self.region.stream(offset, &self.buffer[..row.bytes()])?.fence();
-        if matches!(row, Row::Append4K | Row::AppendSync | Row::Append128 | Row::Append64) {
+        if row.appends() {
             self.region.write_line(0, &[0x5A; 64])?.fence();
         }
         Ok(())

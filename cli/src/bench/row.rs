@@ -27,6 +27,20 @@ pub enum Row {
     RecordLock,
     /// One byte of /dev/zero: what the library adds to calls that are not its own.
     ForeignRead,
+    /// Of files that stay open.
+    Open,
+    /// Of files that are open.
+    Close,
+    /// Of files of 16 KiB.
+    Unlink,
+    /// Sequential; and `fsync` after every tenth.
+    OverwriteSync10,
+    /// And `fsync` after every tenth.
+    AppendSync10,
+    /// After every hundredth.
+    AppendSync100,
+    /// After every thousandth.
+    AppendSync1000,
 }
 
 /// The bytes of a read, an overwrite and a large append.
@@ -38,6 +52,10 @@ pub const LONGEST_BYTES: usize = 2 << 20;
 /// Names in the directory that is listed.
 pub const LISTED: u64 = 100_000;
 
+/// Files that are open at once, or unlinked in one run.
+pub const FILES: u64 = 800;
+/// The most calls of a run in which `fsync` follows often: where there is a medium it takes its time.
+const SYNCED: u64 = 2000;
 /// The file whose blocks are scattered.
 pub const SCATTERED_BYTES: u64 = 16 << 20;
 
@@ -67,6 +85,17 @@ impl Row {
         Self::ForeignRead,
     ];
 
+    /// Rows that only `bench split` measures.
+    pub const SPLIT: [Self; 7] = [
+        Self::Open,
+        Self::Close,
+        Self::Unlink,
+        Self::OverwriteSync10,
+        Self::AppendSync10,
+        Self::AppendSync100,
+        Self::AppendSync1000,
+    ];
+
     /// What people read, and what the worker is told.
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,12 +118,44 @@ impl Row {
             Self::List => "readdir+stat, a name",
             Self::RecordLock => "record lock + unlock",
             Self::ForeignRead => "read 1 B of /dev/zero",
+            Self::Open => "open",
+            Self::Close => "close",
+            Self::Unlink => "unlink",
+            Self::OverwriteSync10 => "overwrite 4K, fsync every 10",
+            Self::AppendSync10 => "append 4K, fsync every 10",
+            Self::AppendSync100 => "append 4K, fsync every 100",
+            Self::AppendSync1000 => "append 4K, fsync every 1000",
         }
     }
 
     /// The row of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|row| row.name() == name)
+        Self::ALL.into_iter().chain(Self::SPLIT).find(|row| row.name() == name)
+    }
+
+    /// Whether it writes at the end of a new file.
+    pub const fn appends(self) -> bool {
+        matches!(
+            self,
+            Self::Append4K
+                | Self::AppendSync
+                | Self::Append128
+                | Self::Append64
+                | Self::AppendSync10
+                | Self::AppendSync100
+                | Self::AppendSync1000
+        )
+    }
+
+    /// After how many calls `fsync` follows; 0: never.
+    pub const fn syncs_every(self) -> u64 {
+        match self {
+            Self::AppendSync => 1,
+            Self::OverwriteSync10 | Self::AppendSync10 => 10,
+            Self::AppendSync100 => 100,
+            Self::AppendSync1000 => 1000,
+            _ => 0,
+        }
     }
 
     /// Bytes that one call moves; 0 for calls that move none, which have no limit of the memory's.
@@ -111,7 +172,10 @@ impl Row {
             | Self::StatDeep
             | Self::List
             | Self::RecordLock
-            | Self::ForeignRead => 0,
+            | Self::ForeignRead
+            | Self::Open
+            | Self::Close
+            | Self::Unlink => 0,
             _ => BLOCK_BYTES,
         }
     }
@@ -129,6 +193,11 @@ impl Row {
             Self::RecordLock => 200_000,
             Self::ForeignRead => 500_000,
             Self::Append128 | Self::Append64 => 65_536,
+            Self::Open | Self::Close | Self::Unlink => FILES,
+            Self::AppendSync | Self::AppendSync10 | Self::OverwriteSync10 => {
+                let all = size / BLOCK_BYTES as u64;
+                if all < SYNCED { all } else { SYNCED }
+            }
             _ => size / BLOCK_BYTES as u64,
         }
     }

@@ -1,7 +1,8 @@
 //! `solera bench split`: single calls on kernel file systems, with the second engine and without.
 //!
 //! Each file system has a worker process of the kernel alone and one for each mode of the engine, in
-//! directories of their own; all take turns, row by row. ext4 and XFS lie in files of a tmpfs, behind
+//! directories of their own, and one that only copies memory (its limit); all take turns, row by row. The
+//! first table is among equals: `posix` promises what the kernel does. The second is not. ext4 and XFS lie in files of a tmpfs, behind
 //! loop devices: what stands behind them is memory, as it would be behind DAX, but the page cache lies
 //! between. A second table says what each technique of the engine is worth (split alone, with staging,
 //! with relinks).
@@ -16,6 +17,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use serde_json::{Value, json};
 
 use crate::args::SplitBenchArgs;
+use crate::bench::ground::touch;
 use crate::bench::peer::{Part, Peer, worker};
 use crate::bench::report::median_and_spread;
 use crate::bench::row::Row;
@@ -24,7 +26,9 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Progress};
 use crate::size::show;
 
-const ROWS: [Row; 12] = [
+const ROWS: [Row; 18] = [
+    Row::Open,
+    Row::Close,
     Row::ReadSequential,
     Row::ReadRandom,
     Row::Read64K,
@@ -33,13 +37,17 @@ const ROWS: [Row; 12] = [
     Row::Append4K,
     Row::Append128,
     Row::AppendSync,
+    Row::AppendSync10,
+    Row::AppendSync100,
+    Row::AppendSync1000,
+    Row::Unlink,
     Row::OpenClose,
     Row::CreateCloseUnlink,
     Row::Rename,
     Row::Stat,
 ];
 /// What the techniques change.
-const TECHNIQUE_ROWS: [Row; 3] = [Row::OverwriteSequential, Row::Append4K, Row::AppendSync];
+const TECHNIQUE_ROWS: [Row; 3] = [Row::OverwriteSync10, Row::AppendSync10, Row::AppendSync1000];
 const TECHNIQUES: [(&str, &str); 3] =
     [("split", "split"), ("+staging", "staging"), ("+relink", "relink")];
 const KINDS: [&str; 3] = ["tmpfs", "ext4", "xfs"];
@@ -48,6 +56,8 @@ const KINDS: [&str; 3] = ["tmpfs", "ext4", "xfs"];
 struct Ground {
     dir: PathBuf,
     mounted: Vec<PathBuf>,
+    /// For the memory's own limit.
+    memory: PathBuf,
     kinds: Vec<(&'static str, PathBuf)>,
 }
 
@@ -61,8 +71,9 @@ impl Ground {
         rustix::mount::mount_change("/", private).map_err(|errno| fail(errno.into()))?;
         let dir = std::env::temp_dir().join(format!("solera-bench-{}", std::process::id()));
         fs::create_dir(&dir).map_err(fail)?;
-        let mut ground = Self { dir, mounted: Vec::new(), kinds: Vec::new() };
-        let memory = ground.dir.join("tmpfs");
+        let memory = dir.join("tmpfs");
+        let limit = memory.join("limit");
+        let mut ground = Self { dir, mounted: Vec::new(), memory: limit, kinds: Vec::new() };
         // Workers' files, what is staged, and logs; three file systems.
         let bytes = size * 12 + (2 << 30);
         let options = CString::new(format!("size={},huge=never", bytes * 3)).unwrap_or_default();
@@ -71,6 +82,7 @@ impl Ground {
         rustix::mount::mount("tmpfs", &memory, "tmpfs", flags, options.as_c_str())
             .map_err(|errno| fail(errno.into()))?;
         ground.mounted.push(memory.clone());
+        touch(&ground.memory, size).map_err(fail)?;
         for kind in KINDS {
             if kind == "tmpfs" || ground.mount(kind, &memory, bytes).map_err(fail)? {
                 let at = if kind == "tmpfs" { memory.join("files") } else { ground.dir.join(kind) };
@@ -146,11 +158,13 @@ struct Column {
     peer: Peer,
 }
 
-fn columns(at: &Path, args: &SplitBenchArgs) -> Result<Vec<Column>, Failure> {
+fn columns(at: &Path, memory: &Path, args: &SplitBenchArgs) -> Result<Vec<Column>, Failure> {
     let mut columns = vec![column("kernel", at, args, &[])?];
     for mode in ["posix", "sync", "strict"] {
         columns.push(column(mode, at, args, &[("SOLERA_MODE", mode)])?);
     }
+    let peer = Peer::start("limit", Part::Limit, worker(args.size, memory, true)?)?;
+    columns.push(Column { name: "limit", peer });
     Ok(columns)
 }
 
@@ -173,8 +187,10 @@ fn column(
     Ok(Column { name, peer: Peer::start(name, Part::Tmpfs, command)? })
 }
 
-/// Medians and spreads by row and column.
-type Table = Vec<(Row, Vec<(&'static str, f64, f64)>)>;
+/// A median and its spread; `None`: there is nothing to measure.
+type Cell = (&'static str, Option<(f64, f64)>);
+/// By row and column.
+type Table = Vec<(Row, Vec<Cell>)>;
 
 fn measure(
     columns: &mut [Column],
@@ -196,8 +212,8 @@ fn measure(
     }
     let cells = |row: Row| {
         let cell = |column: &Column| {
-            let (median, spread) = median_and_spread(column.peer.times(row));
-            (column.name, median, spread)
+            let times = column.peer.times(row);
+            (column.name, (!times.is_empty()).then(|| median_and_spread(times)))
         };
         columns.iter().map(cell).collect()
     };
@@ -216,7 +232,7 @@ pub fn run(args: &SplitBenchArgs) -> Outcome {
             done += 1;
             progress.update(done, total);
         };
-        let mut calls = columns(at, args)?;
+        let mut calls = columns(at, &ground.memory, args)?;
         let table = measure(&mut calls, &ROWS, args.repeat, &mut step)?;
         drop(calls);
         let mut techniques = vec![column("kernel", at, args, &[])?];
@@ -240,11 +256,12 @@ type Tables = Vec<(&'static str, Table, Table)>;
 
 fn to_json(args: &SplitBenchArgs, tables: &Tables) -> Value {
     let rows = |table: &Table| -> Vec<Value> {
-        let row = |(row, cells): &(Row, Vec<(&'static str, f64, f64)>)| {
+        let row = |(row, cells): &(Row, Vec<Cell>)| {
             let peers: serde_json::Map<String, Value> = cells
                 .iter()
-                .map(|&(name, ns, spread)| {
-                    (name.to_owned(), json!({ "ns": ns, "spread_percent": spread }))
+                .filter_map(|&(name, found)| {
+                    let (ns, spread) = found?;
+                    Some((name.to_owned(), json!({ "ns": ns, "spread_percent": spread })))
                 })
                 .collect();
             json!({ "row": row.name(), "peers": peers })
@@ -260,33 +277,59 @@ fn to_json(args: &SplitBenchArgs, tables: &Tables) -> Value {
     json!({ "size_bytes": args.size, "repeat": args.repeat, "file_systems": kinds })
 }
 
+/// Tables by their columns, and the ratios that each shows.
+const SHOWN: [(&str, &[&str], &[(&str, &str)]); 2] = [
+    (
+        "among equals",
+        &["kernel", "posix", "limit"],
+        &[("posix", "kernel"), ("posix", "limit"), ("kernel", "limit")],
+    ),
+    (
+        "durable at return (the kernel is not)",
+        &["kernel", "sync", "strict", "limit"],
+        &[("sync", "kernel"), ("strict", "kernel"), ("sync", "limit"), ("strict", "limit")],
+    ),
+];
+const SHOWN_TECHNIQUES: (&str, &[&str], &[(&str, &str)]) = (
+    "techniques, posix",
+    &["kernel", "split", "+staging", "+relink"],
+    &[("split", "kernel"), ("+staging", "kernel"), ("+relink", "kernel")],
+);
+
 fn to_text(args: &SplitBenchArgs, tables: &Tables) -> String {
     let mut text = String::new();
     for (kind, table, techniques) in tables {
-        for (what, table) in [("calls", table), ("techniques, posix", techniques)] {
-            let names: Vec<&str> = table[0].1.iter().map(|cell| cell.0).collect();
-            let title = format!("{kind}, {what}: ns a call");
-            let mut head = vec![title];
+        let calls = SHOWN.iter().map(|&shown| (shown, table));
+        for ((what, names, ratios), table) in calls.chain([(SHOWN_TECHNIQUES, techniques)]) {
+            let mut head = vec![format!("{kind}, {what}: ns a call")];
             head.extend(names.iter().map(|&name| name.to_owned()));
-            head.extend(names[1..].iter().map(|name| format!("x {name}")));
+            head.extend(ratios.iter().map(|(name, over)| format!("{name} / {over}")));
             let head: Vec<&str> = head.iter().map(String::as_str).collect();
-            let rows: Vec<Vec<String>> = table.iter().map(line).collect();
+            let rows: Vec<Vec<String>> = table.iter().map(|row| line(row, names, ratios)).collect();
             text += &output::table(&head, &rows);
             text.push('\n');
         }
     }
     text + &format!(
-        "working set {}, median of {}; x: time with the engine over the kernel's, below 1 is faster\n\
-         posix promises what the kernel does (equal durability); sync and strict promise more, with\n\
-         --emulate: durable at return as far as the page cache is\n",
+        "working set {}, median of {} (spread); a ratio below 1 is faster. posix promises what the kernel\n\
+         does; sync and strict promise more, with --emulate: durable at return as far as the page cache\n\
+         is. limit: the memory itself, by the fastest copy, or stores around the cache and a fence\n",
         show(args.size),
         args.repeat,
     )
 }
 
-fn line((row, cells): &(Row, Vec<(&'static str, f64, f64)>)) -> Vec<String> {
+fn line((row, cells): &(Row, Vec<Cell>), names: &[&str], ratios: &[(&str, &str)]) -> Vec<String> {
+    let found = |name: &str| cells.iter().find(|cell| cell.0 == name).and_then(|cell| cell.1);
+    let time = |name: &&str| {
+        found(name).map_or_else(|| "-".into(), |(ns, spread)| format!("{ns:.0} ({spread:.0} %)"))
+    };
+    let ratio = |(name, over): &(&str, &str)| match (found(name), found(over)) {
+        (Some((ns, _)), Some((over, _))) => format!("{:.2}", ns / over),
+        _ => "-".into(),
+    };
     let mut line = vec![row.name().to_owned()];
-    line.extend(cells.iter().map(|(_, ns, spread)| format!("{ns:.0} ({spread:.0} %)")));
-    line.extend(cells[1..].iter().map(|(_, ns, _)| format!("{:.2}", ns / cells[0].1)));
+    line.extend(names.iter().map(time));
+    line.extend(ratios.iter().map(ratio));
     line
 }

@@ -12,7 +12,9 @@ use std::time::Instant;
 use crate::args::WorkerArgs;
 use crate::bench::calls;
 use crate::bench::memory::Memory;
-use crate::bench::row::{BLOCK_BYTES, LISTED, LONGEST_BYTES, Random, Row, SCATTERED_BYTES, offset};
+use crate::bench::row::{
+    BLOCK_BYTES, FILES, LISTED, LONGEST_BYTES, Random, Row, SCATTERED_BYTES, offset,
+};
 use crate::failure::{Failure, Outcome};
 
 /// What can be measured.
@@ -90,6 +92,10 @@ struct Files {
     renamed: [CString; 2],
     /// A directory of many names, open, and its path.
     many: calls::Listing,
+    /// Open, until a row ends.
+    open: Vec<i32>,
+    /// Their names until they are unlinked.
+    names: Vec<CString>,
     buffer: Vec<u8>,
 }
 
@@ -132,6 +138,10 @@ impl Files {
             deep_path,
             renamed,
             many: calls::Listing::open(&path("many")?)?,
+            open: Vec::new(),
+            names: (0..FILES)
+                .map(|n| path(&format!("name{n}")))
+                .collect::<std::result::Result<_, _>>()?,
             buffer: vec![0xA5; LONGEST_BYTES],
         })
     }
@@ -149,6 +159,16 @@ impl Files {
         Ok(one)
     }
 
+    /// Files to be unlinked.
+    fn make_names(&self) -> Result<()> {
+        for name in &self.names {
+            let fd = calls::open(name, libc::O_WRONLY | libc::O_CREAT)?;
+            calls::write(fd, &self.buffer[..16 << 10])?;
+            calls::close(fd)?;
+        }
+        Ok(())
+    }
+
     fn create_close_unlink(path: &CStr) -> Result<()> {
         calls::close(calls::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?)?;
         calls::unlink(path)
@@ -158,10 +178,19 @@ impl Files {
 impl Measured for Files {
     fn begin(&mut self, row: Row) -> Result<()> {
         match row {
-            Row::ReadSequential | Row::OverwriteSequential | Row::Read64K | Row::Read2M => {
-                calls::rewind(self.large)
+            Row::ReadSequential
+            | Row::OverwriteSequential
+            | Row::OverwriteSync10
+            | Row::Read64K
+            | Row::Read2M => calls::rewind(self.large),
+            Row::Close => {
+                for _ in 0..FILES {
+                    self.open.push(calls::open(&self.small_path, libc::O_RDWR)?);
+                }
+                Ok(())
             }
-            Row::Append4K | Row::AppendSync | Row::Append128 | Row::Append64 => {
+            Row::Unlink => self.make_names(),
+            _ if row.appends() => {
                 let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND;
                 self.appended = calls::open(&self.new_path, flags)?;
                 Ok(())
@@ -172,19 +201,36 @@ impl Measured for Files {
 
     fn call(&mut self, row: Row, call: u64, offset: u64) -> Result<()> {
         let buffer = &mut self.buffer[..row.bytes()];
+        let every = row.syncs_every();
+        let syncs = every > 0 && call % every == every - 1;
         match row {
             Row::ReadSequential => calls::read(self.large, buffer),
             Row::ReadRandom | Row::Read64K | Row::Read2M => {
                 calls::pread(self.large, buffer, offset)
             }
             Row::OverwriteSequential => calls::write(self.large, buffer),
+            Row::OverwriteSync10 => {
+                calls::write(self.large, buffer)?;
+                if syncs { calls::sync(self.large) } else { Ok(()) }
+            }
             Row::OverwriteRandom => calls::pwrite(self.large, buffer, offset),
             Row::OverwriteScattered => calls::pwrite(self.scattered, buffer, offset),
-            Row::Append4K | Row::Append128 | Row::Append64 => calls::write(self.appended, buffer),
-            Row::AppendSync => {
+            Row::Append4K
+            | Row::Append128
+            | Row::Append64
+            | Row::AppendSync
+            | Row::AppendSync10
+            | Row::AppendSync100
+            | Row::AppendSync1000 => {
                 calls::write(self.appended, buffer)?;
-                calls::sync(self.appended)
+                if syncs { calls::sync(self.appended) } else { Ok(()) }
             }
+            Row::Open => {
+                self.open.push(calls::open(&self.small_path, libc::O_RDWR)?);
+                Ok(())
+            }
+            Row::Close => self.open.pop().map_or(Ok(()), calls::close),
+            Row::Unlink => calls::unlink(&self.names[call as usize % self.names.len()]),
             Row::OpenClose => calls::close(calls::open(&self.small_path, libc::O_RDWR)?),
             Row::CreateCloseUnlink => Self::create_close_unlink(&self.new_path),
             Row::Rename => {
@@ -208,7 +254,16 @@ impl Measured for Files {
             let [one, two] = &self.renamed;
             return calls::rename(two, one).or_else(|_| calls::stat(one).map(drop));
         }
-        if matches!(row, Row::Append4K | Row::AppendSync | Row::Append128 | Row::Append64) {
+        for fd in self.open.drain(..) {
+            calls::close(fd)?;
+        }
+        if row == Row::Unlink {
+            // Those that the run did not come to.
+            for name in &self.names {
+                let _ = calls::unlink(name);
+            }
+        }
+        if row.appends() {
             calls::empty(self.appended)?;
             calls::close(self.appended)?;
             calls::unlink(&self.new_path)?;
