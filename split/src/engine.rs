@@ -25,6 +25,7 @@ use crate::log::{self, Log, Logged};
 use crate::records::Word;
 use crate::relink::{self, Backend};
 use crate::staging::Staging;
+use crate::worker::Worker;
 use crate::{Mode, Result, internal, recovery, sys};
 
 /// So many files keep their windows after their last close.
@@ -147,6 +148,7 @@ pub struct Engine {
     pub(crate) home: Home,
     pub(crate) files: Mutex<HashMap<u64, Arc<File>>>,
     pool: Mutex<Vec<Staging>>,
+    worker: Arc<Worker>,
     /// Runs of this process.
     runs: AtomicU64,
     /// Inode numbers of files that nobody uses and that keep their windows, the longest first.
@@ -223,6 +225,7 @@ impl Engine {
             home,
             files: Mutex::new(HashMap::new()),
             pool: Mutex::new(Vec::new()),
+            worker: Arc::new(Worker::default()),
             runs: AtomicU64::new(0),
             resting: Mutex::new(VecDeque::new()),
             resting_names: AtomicU64::new(0),
@@ -475,7 +478,8 @@ impl Engine {
             return Ok(staging);
         }
         let number = self.staging_number.fetch_add(1, Ordering::Relaxed);
-        Staging::create(&self.home, number, self.options.staging_bytes)
+        let worker = Arc::clone(&self.worker);
+        Staging::create(&self.home, number, self.options.staging_bytes, worker)
     }
 
     /// It serves nobody any more.

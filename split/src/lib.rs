@@ -10,7 +10,7 @@
 //! | `engine`, `calls` | one process's engine: start, fork, exit; the program's calls |
 //! | `descriptors` | what this process knows of its descriptors |
 //! | `file`, `grow`, `settle` | an open file: windows and size; appends; relinking |
-//! | `staging` | staging files |
+//! | `staging`, `worker` | staging files; the thread that makes their space ready |
 //! | `relink` | the ways to move staged bytes, probed |
 //! | `home`, `records` | the hidden directory, and the shared records in it |
 //! | `log` | the operation log (strict) |
@@ -32,6 +32,7 @@ mod relink;
 mod settle;
 mod staging;
 mod sys;
+mod worker;
 
 pub use engine::{Engine, Options, Technique, Usage};
 pub use home::{HOME_NAME, maps_directly};

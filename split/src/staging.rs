@@ -2,9 +2,11 @@
 //!
 //! One serves one file at a time, so that its end can be cut where an exchange needs it. It is mapped
 //! whole once (address space only), and allocated and made present ahead of use in steps that double,
-//! so that a program that stages little pays for little. Files that serve nobody wait in a pool.
+//! so that a program that stages little pays for little. Where a run has become long its next step is
+//! made ready by a thread (see `worker`). Files that serve nobody wait in a pool.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 
 use pmem::Window;
 use rustix::fs::{FallocateFlags, OFlags};
@@ -14,9 +16,12 @@ use crate::Result;
 use crate::home::Home;
 use crate::internal::Hidden;
 use crate::relink::{self, BLOCK, Backend};
+use crate::worker::{Step, Worker};
 
 /// The first step of allocation.
 const STEP_MIN: u64 = 256 << 10;
+/// A run that has so much lets the thread do the next step.
+const LONG: u64 = 2 << 20;
 /// Blocks that a file keeps while it waits.
 const KEPT: u64 = 32 << 20;
 /// The largest.
@@ -39,6 +44,12 @@ pub struct Staging {
     allocated: u64,
     /// It was last used for an exchange: what it holds is not at its usual place.
     swapped: bool,
+    /// It is as long as its mapping: a step then changes no size, and a relink of another process may
+    /// cut it meanwhile.
+    sized: bool,
+    /// The thread was asked for the next step.
+    asked: bool,
+    worker: Arc<Worker>,
     name: String,
 }
 
@@ -49,7 +60,7 @@ pub fn name(slot: u32, number: u32) -> String {
 
 impl Staging {
     /// Makes one.
-    pub fn create(home: &Home, number: u32, limit: u64) -> Result<Self> {
+    pub fn create(home: &Home, number: u32, limit: u64, worker: Arc<Worker>) -> Result<Self> {
         let name = name(home.slot(), number);
         let fd = home.open_file(&name, OFlags::CREATE | OFlags::TRUNC)?;
         let fd = Hidden::new(fd);
@@ -64,6 +75,9 @@ impl Staging {
             next: 0,
             allocated: 0,
             swapped: false,
+            sized: false,
+            asked: false,
+            worker,
             name,
         })
     }
@@ -71,10 +85,11 @@ impl Staging {
     /// Where a run for the file offset `base` begins: at the same place of its block; for an exchange,
     /// which swaps the sizes of two files, at the same offset.
     pub fn begin(&mut self, home: &Home, base: u64, backend: Backend) -> Result<u64> {
+        self.collect();
         let exchanges = backend == Backend::Exchange;
         if exchanges || self.swapped || self.next > self.limit / 2 {
             rustix::fs::ftruncate(&self.fd, 0)?;
-            (self.next, self.allocated) = (0, 0);
+            (self.next, self.allocated, self.sized) = (0, 0, false);
         }
         self.swapped = exchanges;
         let origin = if exchanges { base - base % BLOCK } else { 0 };
@@ -82,6 +97,10 @@ impl Staging {
             let (fd, limit) = (self.fd.as_fd(), self.limit as usize);
             self.window = Window::map(fd, origin, limit, true, home.direct)?;
             self.origin = origin;
+        }
+        if !self.sized {
+            rustix::fs::ftruncate(&self.fd, origin + self.limit)?;
+            self.sized = true;
         }
         if exchanges {
             self.allocated = origin;
@@ -103,9 +122,12 @@ impl Staging {
 
     /// Makes room up to `end`. `EFBIG`: it is full.
     pub fn reach(&mut self, end: u64) -> Result<()> {
+        if self.allocated < end {
+            self.collect();
+        }
         while self.allocated < end {
             let used = self.allocated - self.origin;
-            let step = used.clamp(STEP_MIN, STEP_MAX).min(self.limit - used);
+            let step = self.step();
             if step == 0 {
                 return Err(Errno::FBIG);
             }
@@ -113,11 +135,45 @@ impl Staging {
             self.window.populate(used as usize, step as usize, true);
             self.allocated += step;
         }
+        if !self.asked && self.allocated - self.origin >= LONG {
+            self.ask();
+        }
         Ok(())
+    }
+
+    /// The length of the next step; 0: it is full.
+    fn step(&self) -> u64 {
+        let used = self.allocated - self.origin;
+        used.clamp(STEP_MIN, STEP_MAX).min(self.limit - used)
+    }
+
+    /// Lets the thread do the next step.
+    #[cold]
+    fn ask(&mut self) {
+        let (start, length) = (self.allocated, self.step());
+        if let Ok(address) = self.window.address(self.position(start), length as usize)
+            && length > 0
+        {
+            let step = Step { fd: self.fd.as_fd().as_raw_fd(), start, length, address };
+            self.asked = self.worker.wish(step);
+        }
+    }
+
+    /// Takes what the thread has done, or what it was to do.
+    fn collect(&mut self) {
+        if self.asked {
+            self.asked = false;
+            if let Some(step) = self.worker.collect(self.fd.as_fd().as_raw_fd())
+                && step.start == self.allocated
+            {
+                self.allocated += step.length;
+            }
+        }
     }
 
     /// A run that began at `at` and was `length` long has been relinked.
     pub fn ended(&mut self, backend: Backend, at: u64, length: u64) {
+        self.collect();
         match backend {
             // The pages are there to be used again.
             Backend::Copy => self.next = 0,
@@ -134,10 +190,12 @@ impl Staging {
 
     /// While it serves nobody it keeps no more than a few steps' blocks.
     pub fn trim(&mut self) -> Result<()> {
-        if self.origin > 0 {
+        if self.swapped {
             rustix::fs::ftruncate(&self.fd, 0)?;
+            self.sized = false;
         } else if self.allocated > KEPT {
             rustix::fs::ftruncate(&self.fd, KEPT)?;
+            self.sized = false;
             self.allocated = KEPT;
             if self.next > KEPT {
                 self.next = KEPT;
@@ -152,12 +210,18 @@ impl Staging {
     }
 }
 
+impl Drop for Staging {
+    fn drop(&mut self) {
+        self.collect();
+    }
+}
+
 fn allocate(fd: &Hidden, start: u64, length: u64) -> Result<()> {
     loop {
-        match rustix::fs::fallocate(fd, FallocateFlags::empty(), start, length) {
+        match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, start, length) {
             Err(Errno::INTR) => {}
-            // Without preallocation the file must at least be as long; pages come as they are stored.
-            Err(Errno::OPNOTSUPP) => return rustix::fs::ftruncate(fd, start + length),
+            // Blocks come as they are stored to.
+            Err(Errno::OPNOTSUPP) => return Ok(()),
             result => return result,
         }
     }

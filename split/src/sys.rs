@@ -177,6 +177,28 @@ pub fn boot() -> Result<u64> {
     Ok(digits.fold(0, |hash: u64, digit| hash.rotate_left(4) ^ u64::from(digit)) | 1)
 }
 
+/// All signals but those with which the C library talks to its threads.
+const SIGNALS: u64 = !(0b11 << 31);
+
+fn set_mask(mask: u64) -> u64 {
+    let mut before = 0_u64;
+    let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);
+    let how = libc::SIG_SETMASK as usize;
+    // SAFETY: two masks of the kernel's size.
+    let _ = unsafe { system_call(libc::SYS_rt_sigprocmask, [how, new, old, 8, 0, 0]) };
+    before
+}
+
+/// Blocks signals in this thread, for one that it is about to make; gives the mask as it was.
+pub fn block_signals() -> u64 {
+    set_mask(SIGNALS)
+}
+
+/// Sets the mask as it was.
+pub fn set_signals(before: u64) {
+    set_mask(before);
+}
+
 /// The stack of [`apart`].
 const STACK_BYTES: usize = 256 << 10;
 
@@ -195,15 +217,8 @@ pub fn apart<T, F: FnOnce() -> T>(body: F) -> Result<T> {
     }
     let mut stack = vec![0_u128; STACK_BYTES / 16];
     let mut call = Call { body: Some(body), result: None::<T> };
-    let (all, mut before) = (u64::MAX, 0_u64);
-    let mask = |new: &u64, old: *mut u64| {
-        let how = libc::SIG_SETMASK as usize;
-        let arguments = [how, std::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
-        // SAFETY: two masks of the kernel's size.
-        let _ = unsafe { system_call(libc::SYS_rt_sigprocmask, arguments) };
-    };
     // A handler of the program must not run in the other process.
-    mask(&all, &raw mut before);
+    let before = set_mask(u64::MAX);
     // SAFETY: a stack of its own; this thread does not go on before the other process has ended.
     let pid = unsafe {
         let top = stack.as_mut_ptr_range().end.cast();
@@ -217,7 +232,7 @@ pub fn apart<T, F: FnOnce() -> T>(body: F) -> Result<T> {
         }
         pid
     };
-    mask(&before, std::ptr::null_mut());
+    set_mask(before);
     if pid < 0 {
         return Err(Errno::AGAIN);
     }
