@@ -6,7 +6,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 BUILT ?= target/release
 
-.PHONY: help build install uninstall demo test test-long test-vm lint deny bench benchmarks ageing mapped baseline support setup setup-tests clean
+.PHONY: help build install uninstall demo test test-long test-vm lint deny bench benchmarks ageing mapped split baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -22,6 +22,7 @@ help:
 	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
 	@echo 'make ageing     docs/ageing.md: ageing a volume beside ext4 and XFS (as root, an hour)'
 	@echo 'make mapped     docs/mapped.md: mapped files on a fresh and on an aged volume, and on tmpfs (as root, minutes)'
+	@echo 'make split      docs/split.md: programs over tmpfs, ext4 and XFS beside the kernel (as root, minutes)'
 	@echo 'make bench      single calls on a volume, on tmpfs, and the limit of the memory'
 
 support: setup
@@ -81,6 +82,9 @@ ageing: build setup-tests
 
 mapped: build setup-tests
 	scripts/mapped.py
+
+split: build setup-tests
+	scripts/split.py
 
 clean:
 	$(CARGO) clean

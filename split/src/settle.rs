@@ -172,8 +172,8 @@ impl File {
         {
             // In posix mode the length is kept here and in the record alike.
             let window = Some((&run.staging.window, run.staging.origin()));
-            // At a close nobody waits for the medium.
-            let copies = !durably && cx.adapts() && !home.direct && run.length < SMALL_OF_BLOCKS;
+            // At a close nobody waits for the medium, as moving blocks would.
+            let copies = !durably && cx.adapts() && !home.direct;
             let staging = &run.staging.fd;
             let relinked = relink(home, run.record, &staged, staging, window, own, copies);
             // PERSIST: the file's new size, before the record that could do it again is gone.
