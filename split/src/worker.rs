@@ -140,13 +140,11 @@ mod tests {
         assert!(worker.wish(step));
         let found = loop {
             // Taken back before the thread came to it: wished for again.
-            match worker.collect(step.fd) {
-                Some(found) => break found,
-                None => {
-                    worker.wish(step);
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+            if let Some(found) = worker.collect(step.fd) {
+                break found;
             }
+            worker.wish(step);
+            std::thread::sleep(Duration::from_millis(1));
         };
         assert_eq!((found.start, found.length), (0, 1 << 20));
         let stat = rustix::fs::fstat(&file).expect("stat");

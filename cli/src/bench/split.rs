@@ -1,11 +1,11 @@
 //! `solera bench split`: single calls on kernel file systems, with the second engine and without.
 //!
 //! Each file system has a worker process of the kernel alone and one for each mode of the engine, in
-//! directories of their own, and one that only copies memory (its limit); all take turns, row by row. The
-//! first table is among equals: `posix` promises what the kernel does. The second is not. ext4 and XFS lie in files of a tmpfs, behind
-//! loop devices: what stands behind them is memory, as it would be behind DAX, but the page cache lies
-//! between. A second table says what each technique of the engine is worth (split alone, with staging,
-//! with relinks).
+//! directories of their own, and one that only copies memory (its limit); all take turns, row by
+//! row. The first table is among equals: `posix` promises what the kernel does. The second is not.
+//! ext4 and XFS lie in files of a tmpfs, behind loop devices: what stands behind them is memory, as it
+//! would be behind DAX, but the page cache lies between. A third table says what each technique of
+//! the engine is worth (split alone, with staging, with relinks).
 
 use std::ffi::CString;
 use std::fs;
@@ -277,8 +277,9 @@ fn to_json(args: &SplitBenchArgs, tables: &Tables) -> Value {
     json!({ "size_bytes": args.size, "repeat": args.repeat, "file_systems": kinds })
 }
 
-/// Tables by their columns, and the ratios that each shows.
-const SHOWN: [(&str, &[&str], &[(&str, &str)]); 2] = [
+/// A table's name, its columns, and the ratios that it shows.
+type Shown = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+const SHOWN: [Shown; 2] = [
     (
         "among equals",
         &["kernel", "posix", "limit"],
@@ -290,7 +291,7 @@ const SHOWN: [(&str, &[&str], &[(&str, &str)]); 2] = [
         &[("sync", "kernel"), ("strict", "kernel"), ("sync", "limit"), ("strict", "limit")],
     ),
 ];
-const SHOWN_TECHNIQUES: (&str, &[&str], &[(&str, &str)]) = (
+const SHOWN_TECHNIQUES: Shown = (
     "techniques, posix",
     &["kernel", "split", "+staging", "+relink"],
     &[("split", "kernel"), ("+staging", "kernel"), ("+relink", "kernel")],
