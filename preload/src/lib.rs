@@ -52,6 +52,7 @@ mod mapping;
 mod messages;
 mod mmap;
 mod mounted;
+mod mremap;
 mod names;
 mod open;
 mod openat2;

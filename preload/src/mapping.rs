@@ -5,8 +5,8 @@
 //! or frees blocks under it. Where a shared mapping covers holes, and any mapping what lies beyond the
 //! end of its file, its pages are those of an *empty* memory file: touching one raises SIGBUS, whose
 //! handler gives it its place ([`crate::touched`]) or, beyond the end, hands it on. So holes are filled
-//! when they are touched, and growth is seen whoever lets the file grow. Holes in private mappings are
-//! zeros.
+//! when they are touched, and growth is seen whoever lets the file grow. So it is in private mappings, which
+//! show what is written until they are touched; without room for a page these show zeros.
 //!
 //! Addresses are congruent to places modulo 2 MiB where the kernel may choose them, so that whole chunks
 //! are huge pages.
@@ -17,6 +17,7 @@
 //! All bookkeeping stands under the structure lock, which is held across the system calls, so that
 //! two threads that map and unmap the same range agree on the result.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,7 +84,7 @@ impl Mapping {
     }
 
     /// `from..to` has pages now, or has none.
-    fn note(&mut self, from: usize, to: usize, is_empty: bool) {
+    pub fn note(&mut self, from: usize, to: usize, is_empty: bool) {
         let mut kept = Vec::with_capacity(self.empty.len() + 1);
         let (mut low, mut high) = (from, to);
         for &(start, end) in &self.empty {
@@ -100,6 +101,20 @@ impl Mapping {
             kept.sort_unstable();
         }
         self.empty = kept;
+    }
+
+    /// Takes in the mapping behind it, if that continues it.
+    fn append(&mut self, next: &Self) -> bool {
+        let continues = next.start == self.end
+            && next.desc == self.desc
+            && next.offset == self.offset + (self.end - self.start) as u64
+            && (next.prot, next.shared, next.may_write) == (self.prot, self.shared, self.may_write);
+        if continues {
+            self.end = next.end;
+            self.zeros |= next.zeros;
+            next.empty.iter().for_each(|&(from, to)| self.note(from, to, true));
+        }
+        continues
     }
 
     /// The part of it in `start..end`, which is not empty.
@@ -179,6 +194,13 @@ impl Mappings {
         freed
     }
 
+    /// Makes one of neighbours that continue each other, as the kernel does.
+    pub fn join(&mut self) {
+        self.0.sort_unstable_by_key(|map| map.start);
+        self.0.dedup_by(|next, map| map.append(next));
+        self.publish();
+    }
+
     /// Lets a mapping that reaches over an address end there, and another begin.
     pub fn split(&mut self, at: usize) {
         if let Some(index) = self.0.iter().position(|map| map.start < at && at < map.end) {
@@ -238,18 +260,25 @@ const fn round_up(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE as u64) * PAGE as u64
 }
 
+/// A page of this library's own, so that no program takes its address for one that it had once.
+#[repr(align(4096))]
+struct Page(UnsafeCell<[u8; PAGE]>);
+// SAFETY: nobody uses its bytes.
+unsafe impl Sync for Page {}
+static SEED: Page = Page(UnsafeCell::new([0; PAGE]));
+
 /// A page of an empty memory file, mapped shared: the source of all pages that are not there.
 fn seed() -> Result<*mut c_void, Errno> {
-    static SEED: OnceLock<usize> = OnceLock::new();
-    if let Some(&seed) = SEED.get() {
-        return Ok(seed as *mut c_void);
+    static MADE: OnceLock<()> = OnceLock::new();
+    let at = SEED.0.get().cast();
+    if MADE.get().is_none() {
+        let file = rustix::fs::memfd_create("solera-beyond", MemfdFlags::CLOEXEC)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a page that holds nothing.
+        unsafe { rustix::mm::mmap(at, PAGE, prot, MapFlags::SHARED | MapFlags::FIXED, &file, 0)? };
+        let _ = MADE.set(());
     }
-    let file = rustix::fs::memfd_create("solera-beyond", MemfdFlags::CLOEXEC)?;
-    let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping.
-    let made =
-        unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, prot, MapFlags::SHARED, &file, 0)? };
-    Ok(*SEED.get_or_init(|| made as usize) as *mut c_void)
+    Ok(at)
 }
 
 /// Takes the pages of `from..to` away: from here on a touch raises SIGBUS.
@@ -267,8 +296,8 @@ pub fn make_empty(map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno
     Ok(())
 }
 
-/// Maps pieces of the region where they belong. A piece without a place shows zeros in a private
-/// mapping, and nothing changes there in a shared one. `is_new`: the engine has just filled them.
+/// Maps pieces of the region where they belong. Where a piece has no place nothing changes, unless it never
+/// gets one: then a private mapping shows zeros. `is_new`: the engine has just filled them.
 pub fn place(
     process: &Process,
     map: &mut Mapping,
@@ -295,7 +324,7 @@ pub fn place(
         unsafe {
             match piece.region_offset {
                 Some(place) => rustix::mm::mmap(at, len, prot, flags, region, place)?,
-                None if map.shared => continue,
+                None if map.shared || !is_new && comes_later(process) => continue,
                 None => rustix::mm::mmap_anonymous(at, len, prot, flags)?,
             };
         }
@@ -305,6 +334,11 @@ pub fn place(
         }
     }
     Ok(())
+}
+
+/// Whether a hole can be filled when it is touched.
+fn comes_later(process: &Process) -> bool {
+    process.fs.region_descriptor().1
 }
 
 /// Where a volume is only read, what lies behind a file's end in its last page cannot be made zeros there:
@@ -382,7 +416,8 @@ fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Re
     if pieces.len() > PIECES_MAX {
         return Err(Errno::NOMEM);
     }
-    if map.shared && pieces.iter().any(|piece| piece.region_offset.is_none()) {
+    let later = map.shared || comes_later(process);
+    if later && pieces.iter().any(|piece| piece.region_offset.is_none()) {
         make_empty(map, from, map.end)?;
     } else {
         make_empty(map, inside, map.end)?;
@@ -500,6 +535,9 @@ pub fn map_locked(
     wish: Wish,
 ) -> Result<(usize, Vec<Desc>), Errno> {
     let (node, flags) = process.fs.describe(desc)?;
+    if flags.path_only() {
+        return Err(Errno::BADF);
+    }
     let attr = process.fs.attr(node)?;
     let shared =
         matches!(wish.flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
@@ -517,7 +555,7 @@ pub fn map_locked(
         return Err(Errno::ACCESS);
     }
     let len = wish.len.checked_add(PAGE - 1).ok_or(Errno::NOMEM)? / PAGE * PAGE;
-    if wish.offset.checked_add(len as u64).is_none() {
+    if wish.offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
         return Err(Errno::OVERFLOW);
     }
     if wish.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE && wish.flags & libc::MAP_SYNC != 0
@@ -550,8 +588,12 @@ pub fn map_locked(
 }
 
 /// Lets the mapping that ends at `end` reach `more` bytes further, if nothing stands there.
-pub fn extend(process: &Process, end: usize, more: usize) -> Result<(), Errno> {
-    let mut maps = process.lock();
+pub fn extend(
+    process: &Process,
+    maps: &mut Mappings,
+    end: usize,
+    more: usize,
+) -> Result<(), Errno> {
     let Some(map) = maps.0.iter_mut().find(|map| map.end == end) else {
         return Err(Errno::FAULT);
     };

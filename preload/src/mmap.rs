@@ -1,16 +1,18 @@
-//! The calls that make, change and end mappings: `mmap`, `munmap`, `mremap`, `mprotect`, `msync`,
-//! `madvise`. See [`crate::mapping`]; what they concern that is not of a file of ours goes to the kernel.
+//! The calls that make, change and end mappings: `mmap`, `munmap`, `mprotect`, `msync`, `madvise`
+//! (`mremap`: [`crate::mremap`]). See [`crate::mapping`]; what they concern that is not of a file of ours
+//! goes to the kernel.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use vfs::{Desc, Errno, Mapped};
 
 use crate::entry::{Served, Stop, errno, interpose};
 use crate::fdtable;
-use crate::identity::Line;
-use crate::mapping::{self, Mapping, PAGE, Wish, any, extend, map_file, release};
+use crate::mapping::{self, Mapping, PAGE, Wish, any, map_file, release};
+use crate::mremap::remap;
+use crate::pointers::Out;
 use crate::process::Process;
+use crate::rw::{Vector, ready_all};
 use crate::touched;
 
 /// Nothing is mapped: the kernel's affair.
@@ -163,6 +165,29 @@ fn copy_anew(process: &Process, (start, end): (usize, usize)) -> Result<(), Errn
     Ok(())
 }
 
+/// `remap_file_pages`, which is a mapping of another part of the same file over this one.
+fn map_other_part(
+    process: &Process,
+    start: usize,
+    len: usize,
+    prot: c_int,
+    page: usize,
+) -> Served<c_int> {
+    let mut maps = process.lock();
+    maps.join();
+    let Some(map) = maps.find(start).cloned() else { return Err(Stop::Kernel) };
+    let offset = (page as u64).checked_mul(PAGE as u64).ok_or(Errno::INVAL)?;
+    if prot != 0 || len == 0 || !map.shared || len > map.end - start {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    let wish = Wish { at: start as *mut c_void, len, prot: map.prot, flags, offset };
+    let (_, mut freed) = mapping::map_locked(process, &mut maps, map.desc, wish)?;
+    freed.retain(|desc| !maps.holds(*desc));
+    release(process, freed);
+    Ok(0)
+}
+
 // `isize` stands for the address: -1 is MAP_FAILED.
 interpose! {
     fn [mmap, mmap64, __mmap](
@@ -185,16 +210,9 @@ interpose! {
         replace(process, range(at, len), || kernel(at, len), |&result| result != 0)
     }
     fn [mremap](at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
-    = |process, kernel| {
+    = |process, _| {
         some()?;
-        match remap(process, at as usize, (old, new), flags, to) {
-            // Other memory, moved to where something of ours may lie.
-            Err(Stop::Kernel) if flags & libc::MREMAP_FIXED != 0 => {
-                let call = || kernel(at, old, new, flags, to);
-                replace(process, range(to, new), call, |&address| address == -1)
-            }
-            result => result,
-        }
+        remap(process, at as usize, (old, new), flags, to as usize)
     }
     fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
     = |process, kernel| {
@@ -227,7 +245,36 @@ interpose! {
         }
         Ok(result)
     }
-    // Into pages that are not there yet: the kernel would answer `EFAULT`.
+    fn [remap_file_pages](
+        at: *mut c_void, len: usize, prot: c_int, page: usize, flags: c_int,
+    ) -> c_int = |process, _| {
+        let _ = flags;
+        some()?;
+        let start = at as usize / PAGE * PAGE;
+        map_other_part(process, start, len / PAGE * PAGE, prot, page)
+    }
+    // With pages that are not there yet the kernel would answer `EFAULT`.
+    fn [vmsplice](fd: c_int, list: Out<Vector>, count: usize, flags: c_uint) -> isize = |_, _| {
+        let _ = (fd, flags);
+        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
+        Err(Stop::Kernel)
+    }
+    fn [process_vm_readv](
+        who: c_int, list: Out<Vector>, count: usize, theirs: *const c_void, their: usize,
+        flags: usize,
+    ) -> isize = |_, _| {
+        let _ = (who, theirs, their, flags);
+        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
+        Err(Stop::Kernel)
+    }
+    fn [process_vm_writev](
+        who: c_int, list: Out<Vector>, count: usize, theirs: *const c_void, their: usize,
+        flags: usize,
+    ) -> isize = |_, _| {
+        let _ = (who, theirs, their, flags);
+        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
+        Err(Stop::Kernel)
+    }
     fn [getrandom](to: *mut c_void, len: usize, flags: c_uint) -> isize = |_, _| {
         let _ = flags;
         touched::ready(to, len);
@@ -261,142 +308,4 @@ interpose! {
         }
         Err(Stop::Kernel)
     }
-}
-
-/// What `mremap` is asked for.
-#[derive(Clone, Copy)]
-struct Move {
-    start: usize,
-    old: usize,
-    new: usize,
-    flags: MremapFlags,
-    to: *mut c_void,
-}
-
-/// `mremap` of one of ours.
-fn remap(
-    process: &Process,
-    start: usize,
-    (old, new): (usize, usize),
-    flags: c_int,
-    to: *mut c_void,
-) -> Served<isize> {
-    let pages = |len: usize| len.saturating_add(PAGE - 1) / PAGE * PAGE;
-    let (old, new) = (pages(old), pages(new));
-    let maps = process.lock();
-    let Some(map) = maps.find(start).cloned() else {
-        // One that begins before ours and reaches into it.
-        let reaches = maps.touches(start, start.saturating_add(old));
-        return Err(if reaches { Stop::Errno(Errno::FAULT) } else { Stop::Kernel });
-    };
-    drop(maps);
-    let flags = MremapFlags::from_bits_retain(flags as u32);
-    let fixed = flags.contains(FIXED);
-    let keeps = flags.contains(MremapFlags::DONTUNMAP);
-    let moves = flags.contains(MremapFlags::MAYMOVE);
-    if new == 0
-        || !start.is_multiple_of(PAGE)
-        || (fixed || keeps) && !moves
-        || keeps && old != new
-        || old == 0 && !map.shared
-    {
-        return Err(Stop::Errno(Errno::INVAL));
-    }
-    // What is too much is unmapped, whatever it is.
-    if start + old.min(new) > map.end {
-        return Err(Stop::Errno(Errno::FAULT));
-    }
-    let wish = Move { start, old, new, flags, to };
-    if old == 0 || fixed || keeps {
-        return if moves { moved(process, &map, &wish) } else { Err(Stop::Errno(Errno::NOMEM)) };
-    }
-    if new <= old {
-        if new < old {
-            unmap(process, start + new, old - new)?;
-        }
-        return Ok(start as isize);
-    }
-    if start + old == map.end {
-        match extend(process, map.end, new - old) {
-            Ok(()) => return Ok(start as isize),
-            Err(Errno::EXIST) => {}
-            Err(errno) => return Err(Stop::Errno(errno)),
-        }
-    }
-    if moves { moved(process, &map, &wish) } else { Err(Stop::Errno(Errno::NOMEM)) }
-}
-
-/// To a fixed place.
-const FIXED: MremapFlags = MremapFlags::from_bits_retain(libc::MREMAP_FIXED as u32);
-
-/// Maps elsewhere what lies at the old place, and, of a private mapping, moves its pages there: some may
-/// have been written.
-fn moved(process: &Process, map: &Mapping, wish: &Move) -> Served<isize> {
-    let kind = if map.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-    let fixed = wish.flags.contains(FIXED);
-    let at = wish.to as usize;
-    if fixed
-        && (!at.is_multiple_of(PAGE) || at < wish.start + wish.old && wish.start < at + wish.new)
-    {
-        return Err(Stop::Errno(Errno::INVAL));
-    }
-    let keeps = wish.flags.contains(MremapFlags::DONTUNMAP) || wish.old == 0;
-    if !map.shared && keeps {
-        return Err(Stop::Refused("mremap-keeps-private-mapping", Errno::INVAL));
-    }
-    let new = Wish {
-        at: if fixed { wish.to } else { std::ptr::null_mut() },
-        len: wish.new,
-        prot: map.prot,
-        flags: kind | if fixed { libc::MAP_FIXED } else { 0 },
-        offset: map.offset_of(wish.start),
-    };
-    // Until the old place is gone nobody gets a page there, where a store would be lost.
-    let mut maps = process.lock();
-    let (target, mut freed) = mapping::map_locked(process, &mut maps, map.desc, new)?;
-    let mut moved = Ok(());
-    if !map.shared
-        && let Some(now) = maps.find(wish.start)
-    {
-        moved = move_pages(now, wish.start, wish.old.min(wish.new), target);
-    }
-    if moved.is_ok() && !keeps {
-        let (start, len) = (wish.start, wish.old);
-        // SAFETY: a mapping of ours, which the program gave up.
-        moved = unsafe { rustix::mm::munmap(start as *mut c_void, len) };
-        freed.extend(maps.cut(start, start + len));
-    }
-    freed.retain(|desc| !maps.holds(*desc));
-    release(process, freed);
-    moved?;
-    Ok(target as isize)
-}
-
-/// Moves the pages that are there of `start..start + len`, mapping by mapping of the kernel's.
-fn move_pages(map: &Mapping, start: usize, len: usize, to: usize) -> Result<(), Errno> {
-    let list = std::fs::read("/proc/self/maps")
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    for line in list.split(|&byte| byte == b'\n').filter_map(Line::parse) {
-        let (from, end) = (line.start.max(start), line.end.min(start + len));
-        if from >= end || map.empty_at(from).is_some() {
-            continue;
-        }
-        let (target, flags) = ((to + (from - start)) as *mut c_void, MremapFlags::MAYMOVE);
-        let none = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
-        // SAFETY: from one mapping of ours into another; the old place stays ours until it is unmapped.
-        unsafe {
-            rustix::mm::mremap_fixed(from as *mut c_void, end - from, end - from, flags, target)?;
-            rustix::mm::mmap_anonymous(from as *mut c_void, end - from, none.0, none.1)?;
-        }
-    }
-    Ok(())
-}
-
-fn unmap(process: &Process, start: usize, len: usize) -> Result<(), Errno> {
-    let mut maps = process.lock();
-    // SAFETY: a part of a mapping of ours, which the program gave up.
-    unsafe { rustix::mm::munmap(start as *mut c_void, len)? };
-    let freed = maps.cut(start, start + len);
-    release(process, freed);
-    Ok(())
 }

@@ -158,14 +158,6 @@ interpose! {
     fn [utmpname, utmpxname](path: Text) -> c_int = |process, _| {
         refuse(process, path.bytes()?, "utmp-file", Errno::OPNOTSUPP)
     }
-    /// It would map other parts of the volume's region.
-    fn [remap_file_pages](
-        at: *mut c_void, len: usize, prot: c_int, page: usize, flags: c_int,
-    ) -> c_int = |process, _| {
-        let _ = (prot, page, flags);
-        let ours = process.lock().touches(at as usize, (at as usize).saturating_add(len));
-        Err(if ours { Stop::Refused("remap-file-pages", Errno::INVAL) } else { Stop::Kernel })
-    }
     fn [pkey_mprotect](at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int
     = |process, _| {
         if !process.lock().touches(at as usize, (at as usize).saturating_add(len)) {

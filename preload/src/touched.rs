@@ -1,4 +1,4 @@
-//! Pages of mappings that are not there until somebody touches them: holes of shared mappings, and what
+//! Pages of mappings that are not there until somebody touches them: holes, and what
 //! lies beyond the end of a file until it grows (see [`crate::mapping`]).
 //!
 //! The touch raises SIGBUS. If the program's own code did it, the handler asks the engine for the
@@ -256,16 +256,16 @@ fn give(
             Ok(true)
         }
         Ok(pieces) => mapping::place(process, map, &pieces, (false, true)).map(|()| true),
-        // A page that is only read is shown as the zeros that it is.
-        Err(Errno::NOSPC) if map.usage() == Mapped::Read => {
+        // A page that is only read, or private, is shown as the zeros that it is.
+        Err(Errno::NOSPC) if map.usage() != Mapped::Write => {
             show_zeros(map, address, (from, to)).map(|()| true)
         }
         Err(errno) => Err(errno),
     }
 }
 
-/// Shows zeros around `address`. The table says that the part has no pages: if it is to be written after
-/// all, it will have none again.
+/// Shows zeros around `address`. Of a shared mapping the table says that the part has no pages: if it is
+/// to be written after all, it will have none again.
 fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> Result<(), Errno> {
     let first = address / ZEROS * ZEROS;
     let (first, last) = (first.max(from), (first + ZEROS).min(to));
@@ -273,7 +273,11 @@ fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> 
     let prot = ProtFlags::from_bits_retain(map.prot as u32);
     // SAFETY: inside the range of this mapping.
     unsafe { rustix::mm::mmap_anonymous(first as *mut c_void, last - first, prot, flags)? };
-    map.zeros = true;
+    if map.shared {
+        map.zeros = true;
+    } else {
+        map.note(first, last, false);
+    }
     Ok(())
 }
 

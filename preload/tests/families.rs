@@ -40,6 +40,11 @@ fn holes_and_ends_of_mapped_files() {
 }
 
 #[test]
+fn odd_uses_of_mapped_files() {
+    same("mapped_oddly");
+}
+
+#[test]
 fn limits() {
     same("limits");
 }

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use support::{PREFIX, Place, check_left_in_order, compile, format, run, text};
+use support::{PREFIX, Place, check_left_in_order, compile, format, library, run, text};
 
 /// Runs a program on a fresh volume of 256 MiB; what it says.
 fn said(name: &str) -> String {
@@ -59,6 +59,40 @@ fn a_full_volume_is_sigbus_at_the_touch_and_sparse_files_do_not_fill_it() {
         "pread(small, &byte, 1, 0) == 1 && byte == 'w' = 1",
     ];
     assert_eq!(found, expected);
+}
+
+/// What a run of `mapped_random.c` says, in a directory or on a new volume.
+fn random(program: &Path, place: &Place, seed: u64, steps: u64, on_volume: bool) -> String {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", "300"]).arg(program);
+    if on_volume {
+        format(&place.volume());
+        command.arg(PREFIX).env("SOLERA_VOLUME", place.volume()).env("SOLERA_AT", PREFIX);
+        command.env("LD_PRELOAD", library());
+    } else {
+        command.arg(place.0.join("reference"));
+    }
+    text(&command.args([seed.to_string(), steps.to_string()]).output().expect("the program runs"))
+}
+
+/// Random calls on mapped files answer as on the kernel's file system, and show the same bytes and signals.
+#[test]
+fn random_calls_answer_as_the_kernel_does() {
+    let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
+    let (seeds, steps) = if long { (100, 20_000) } else { (4, 4_000) };
+    for seed in 1..=seeds {
+        let place = Place::new(&format!("mapped-random-{seed}"));
+        let program = place.0.join("mapped_random");
+        compile("mapped_random.c", &program, &["-O1", "-g"]);
+        let expected = random(&program, &place, seed, steps, false);
+        let found = random(&program, &place, seed, steps, true);
+        assert!(expected.lines().count() as u64 > steps, "it says what it does");
+        for (expected, found) in expected.lines().zip(found.lines()) {
+            assert_eq!(expected, found, "seed {seed}: expected (left), found (right)");
+        }
+        assert_eq!(expected.lines().count(), found.lines().count(), "seed {seed}");
+        check_left_in_order(&place.volume());
+    }
 }
 
 /// A tmpfs of huge pages that goes when the test ends; `None` where it cannot be mounted.

@@ -241,7 +241,7 @@ pub trait FileSystem: Send + Sync {
     ) -> Result<Vec<Piece>>;
 
     /// The page at file offset `at` of a mapping was touched where that has no page: gives the pieces
-    /// around it that it shall have now, inside of `within` (from, to). Of a shared mapping the engine
+    /// around it that it shall have now, inside of `within` (from, to). The engine
     /// first fills holes, as many as it thinks fit, `least` bytes if it can. No piece: the page lies
     /// beyond the end. `ENOSPC`.
     fn map_touched(

@@ -87,7 +87,7 @@ impl Volume {
         op.settle_tail(&file)?;
         let (first, last) = (offset / BLOCK, end / BLOCK);
         let inside = last.min(file.end_block()).max(first);
-        if mapped != Mapped::Private && fill == Fill::All {
+        if fill == Fill::All {
             op.fill_for_mapping(&file, first, inside)?;
         }
         let pieces = op.map_blocks(&file, (first, inside, last), mapped, PIECES_MAX)?;
@@ -139,9 +139,7 @@ impl Volume {
         } else {
             self.worth_filling(&file, touch, end)?
         };
-        if mapped != Mapped::Private {
-            op.fill_for_mapping(&file, first, last)?;
-        }
+        op.fill_for_mapping(&file, first, last)?;
         // What is there already goes along as far as it is together.
         let behind = file.map.run(last - 1, end - (last - 1))?;
         let last = if behind.is_written() { last - 1 + behind.blocks } else { last };

@@ -52,7 +52,6 @@ int main(int argc, char **argv) {
     REFUSED(swapon, ("f", 0));
     REFUSED(swapoff, ("f"));
     REFUSED(acct, ("f"));
-    REFUSED(remap_file_pages, (map, 4096L, 0, 1L, 0));
     REFUSED(pkey_mprotect, (map, 4096L, PROT_READ, 1));
     REFUSED(quotactl, (QCMD(Q_SYNC, USRQUOTA), "f", 0, NULL));
     REFUSED(utmpname, ("f"));
