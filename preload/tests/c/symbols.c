@@ -169,7 +169,7 @@ static void transfer(void) {
     EACH("copy_file_range", long at = 3; int to = creat("n", 0644);
          tell(call(fd, &at, to, NULL, 5L, 0)); tell(at); close(to); state();)
     EACH("splice", tell(call(fd, NULL, pipes[1], NULL, 4L, 0)); tell(read(pipes[0], text, 4));)
-    EACH("tee", tell(call(fd, pipes[1], 4L, 0));)
+    EACH("tee vmsplice", tell(call(fd, pipes[1], 4L, 0));)
     EACH("dprintf", tell((int)call(fd, "%d %s %ld %d %d %s", 1, "two", 3L, 4, 5, "six")); state();)
     EACH("__dprintf_chk", tell((int)call(fd, 1, "%d %s %ld %d %d %s", 1, "two", 3L, 4, 5, "six"));
          state();)
@@ -527,13 +527,14 @@ static void mappings(void) {
          map[1] = 'M'; munmap(map, 4096); state();)
 #define MAPPED char *map = mmap(NULL, 8192, both, MAP_SHARED, fd, 0); map[0] = 'P';
     EACH("munmap __munmap", MAPPED tell((int)call(map, 8192L)); tell(msync(map, 4096, MS_SYNC));)
-    EACH("mprotect __mprotect", MAPPED tell((int)call(map, 4096L, PROT_READ)); tell(map[0]);
-         munmap(map, 8192);)
+    EACH("mprotect __mprotect", MAPPED tell((int)call(map, 4096L, PROT_READ)); munmap(map, 8192);)
+    EACH("remap_file_pages", MAPPED tell((int)call(map, 4096L, 0, 1L, 0)); munmap(map, 8192);)
     EACH("mremap", MAPPED char *new = TEXT((map, 4096L, 16384L, MREMAP_MAYMOVE)); tell(new[0]);
          munmap(new, 16384);)
     EACH("msync", MAPPED tell((int)call(map, 4096L, MS_SYNC)); munmap(map, 8192); state();)
-    EACH("mlock", MAPPED tell((int)call(map, 4096L)); munmap(map, 8192);)
-    EACH("mlock2", MAPPED tell((int)call(map, 4096L, 0)); munmap(map, 8192);)
+    EACH("mlock mlock2", MAPPED tell((int)call(map, 4096L, 0)); munmap(map, 8192);)
+    struct iovec one[2] = {{text, 1}, {text + 1, 1}};
+    EACH("process_vm_readv process_vm_writev", tell(call(getpid(), one, 1L, one + 1, 1L, 0L));)
     static sigset_t bus;
     sigaddset(&bus, SIGBUS);
     struct timespec at_once = {0};
