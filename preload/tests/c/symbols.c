@@ -533,9 +533,9 @@ static void mappings(void) {
          munmap(new, 16384);)
     EACH("msync", MAPPED tell((int)call(map, 4096L, MS_SYNC)); munmap(map, 8192); state();)
     EACH("mlock mlock2", MAPPED tell((int)call(map, 4096L, 0)); munmap(map, 8192);)
-    struct iovec one[2] = {{text, 1}, {text + 1, 1}};
-    EACH("process_vm_readv process_vm_writev", tell(call(getpid(), one, 1L, one + 1, 1L, 0L));)
     static sigset_t bus;
+    struct iovec one[2] = {{&bus, 1}, {(char *)&bus + 1, 1}};
+    EACH("process_vm_readv process_vm_writev", tell(call(getpid(), one, 1L, one + 1, 1L, 0L));)
     sigaddset(&bus, SIGBUS);
     struct timespec at_once = {0};
     struct pollfd asked = {.fd = 0};
