@@ -18,6 +18,9 @@ const PROGRAMS: [&str; 15] = [
     "moving", "buffers", "limits", "forks", "signals", "hurried",
 ];
 
+/// System calls that an engine makes from its start to its end, where nothing is done.
+const START_CALLS_MAX: u64 = 90;
+
 fn run(program: &Path, directory: &Path, mode: Option<&str>) -> Output {
     std::fs::create_dir_all(directory).expect("a directory");
     let mut command = Command::new("timeout");
@@ -306,6 +309,60 @@ fn windows_are_used_again() {
         let most = counted(&report, "windows-most");
         assert!((2..=8).contains(&most), "{mode}: {report:?}");
         assert!(counted(&report, "windows-made") > 40, "{mode}: {report:?}");
+    }
+}
+
+/// What the engine takes for itself under load: said by the report, and seen by the kernel. By that
+/// measure as many files and windows as there may be at once take less than 100 MB.
+#[test]
+fn its_own_state_is_bounded() {
+    let Some(mounted) = Mounted::new("ext4") else {
+        eprintln!("skipped: ext4 cannot be made and mounted here");
+        return;
+    };
+    let taken = |directory: &str| -> u64 {
+        let told = std::fs::read_to_string(mounted.at.join(directory).join("memory"));
+        let told = told.expect("what it took");
+        let kib = told.split_whitespace().map(|word| word.parse::<u64>().expect("a number"));
+        kib.sum::<u64>() << 10
+    };
+    for (mode, most) in [("posix", 100_000_000), ("strict", 140_000_000)] {
+        let report = at_the_edge(&mounted.at, "heavy", mode, &[]);
+        assert!(counted(&report, "windows-most") >= 4000, "{mode}: {report:?}");
+        let own = taken("served").saturating_sub(taken("plain"));
+        let said = counted(&report, "bytes-of-memory-most");
+        eprintln!("{mode}: {own} bytes more than without, {said} by the report");
+        assert!(own <= said && said < most, "{mode}: {own} bytes, {said} by the report");
+    }
+}
+
+/// What a start costs is mostly system calls: their number is guarded, for the first process in a
+/// directory and for those that come later.
+#[test]
+fn the_calls_of_a_start_are_counted() {
+    let place = Place::new("beneath-start");
+    let count = place.0.join("calls");
+    compile("calls.c", &count, &["-O1"]);
+    let calls = |environment: &[String]| -> u64 {
+        let output = Command::new(&count).arg("/bin/true").args(environment).output();
+        text(&output.expect("the counter runs")).trim().parse().expect("a number")
+    };
+    let preload = format!("LD_PRELOAD={}", library().display());
+    let plain = calls(std::slice::from_ref(&preload));
+    for mode in ["posix", "sync", "strict"] {
+        let directory = place.0.join(mode);
+        std::fs::create_dir(&directory).expect("a directory");
+        let environment = [
+            preload.clone(),
+            format!("SOLERA_SPLIT={}", directory.display()),
+            format!("SOLERA_MODE={mode}"),
+            "SOLERA_EMULATE=1".to_owned(),
+        ];
+        for which in ["first", "second"] {
+            let found = calls(&environment) - plain;
+            eprintln!("system calls of a start, {mode}, {which}: {found}");
+            assert!(found <= START_CALLS_MAX, "{mode}, {which}: {found}");
+        }
     }
 }
 

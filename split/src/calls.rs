@@ -13,7 +13,7 @@ use rustix::fs::{FileType, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::descriptors::{self, AT_KERNEL, Description, Slot};
-use crate::engine::{Engine, locked};
+use crate::engine::{Engine, FILES_MAX, locked};
 use crate::file::{File, length_in};
 use crate::grow::Grown;
 use crate::home::HOME_NAME;
@@ -171,11 +171,16 @@ impl Engine {
                 }
                 Arc::clone(file)
             }
+            None if files.len() >= FILES_MAX => {
+                self.fell_back("many-files");
+                return None;
+            }
             // None, or that of a file that is gone and not yet forgotten by all.
             _ => {
                 let file = File::new(stat.st_ino, birth, path.clone(), stat.st_size as u64);
                 let file = Arc::new(file);
                 files.insert(stat.st_ino, Arc::clone(&file));
+                self.files_most.fetch_max(files.len(), Ordering::Relaxed);
                 file
             }
         };
@@ -612,6 +617,7 @@ impl Engine {
     pub fn sync(&self, fd: RawFd) -> Result<()> {
         if let Found::Served(description) = self.look(fd) {
             description.file.settle_as(self, true)?;
+            description.file.syncs.fetch_add(1, Ordering::Relaxed);
             description.file.renew_times_by_own();
         } else {
             self.settle_number(fd);

@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pmem::{Fault, UserIn, Window};
 use rustix::fs::OFlags;
@@ -25,11 +25,23 @@ use crate::log::{self, Log, Logged};
 use crate::records::Word;
 use crate::relink::{self, Backend};
 use crate::staging::Staging;
+use crate::warmth::Warmth;
 use crate::worker::Worker;
 use crate::{Mode, Result, internal, recovery, sys};
 
 /// So many files keep their windows after their last close.
 const RESTING_MAX: usize = 256;
+
+/// Files that are served at once; more are the kernel's.
+pub(crate) const FILES_MAX: usize = 16_384;
+/// Bytes of memory that a file may take, with its path, its description and its place in the tables.
+const FILE_BYTES: usize = 1024;
+/// And a window, with its place among the others.
+const WINDOW_BYTES: usize = 256;
+/// And what the kernel takes to map it: a page of the page table for each 2 MiB.
+const TABLE_BYTES: usize = 4096;
+/// And numbers of descriptors, and what is there once.
+const TABLES_BYTES: usize = 8 << 20;
 
 /// A quarter of the mappings that the kernel allows a process by default.
 const WINDOWS_MAX: usize = 16_384;
@@ -149,6 +161,8 @@ pub struct Engine {
     pub(crate) files: Mutex<HashMap<u64, Arc<File>>>,
     pool: Mutex<Vec<Staging>>,
     worker: Arc<Worker>,
+    /// Made when it is first needed.
+    warmth: OnceLock<Warmth>,
     /// Runs of this process.
     runs: AtomicU64,
     /// Inode numbers of files that nobody uses and that keep their windows, the longest first.
@@ -160,6 +174,7 @@ pub struct Engine {
     pub(crate) old_times: AtomicU64,
     windows: AtomicUsize,
     windows_most: AtomicUsize,
+    pub(crate) files_most: AtomicUsize,
     windows_made: AtomicU64,
     relinks: AtomicU64,
     relinked: AtomicU64,
@@ -171,6 +186,13 @@ pub struct Engine {
     pub(crate) locked: Mutex<HashSet<u64>>,
     fell_back: fn(&'static str),
 }
+
+// However much is open and mapped.
+const _: () = assert!(
+    WINDOWS_MAX * (WINDOW_BYTES + TABLE_BYTES) + FILES_MAX * FILE_BYTES + TABLES_BYTES
+        < 100_000_000
+);
+const _: () = assert!(size_of::<File>() + 256 + 300 <= FILE_BYTES && size_of::<Window>() < 128);
 
 /// The value behind a lock, whatever became of who held it.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -226,6 +248,7 @@ impl Engine {
             files: Mutex::new(HashMap::new()),
             pool: Mutex::new(Vec::new()),
             worker: Arc::new(Worker::default()),
+            warmth: OnceLock::new(),
             runs: AtomicU64::new(0),
             resting: Mutex::new(VecDeque::new()),
             resting_names: AtomicU64::new(0),
@@ -234,6 +257,7 @@ impl Engine {
             old_times: AtomicU64::new(0),
             windows: AtomicUsize::new(0),
             windows_most: AtomicUsize::new(0),
+            files_most: AtomicUsize::new(0),
             windows_made: AtomicU64::new(1),
             relinks: AtomicU64::new(0),
             relinked: AtomicU64::new(0),
@@ -358,6 +382,18 @@ impl Engine {
     /// Whether the engine goes by what a file's appends are like; without patience all are staged.
     pub(crate) fn adapts(&self) -> bool {
         self.options.patience > 0
+    }
+
+    /// Whether an overwrite is better left to the kernel: its pages are clean, and a store would fault.
+    pub(crate) fn is_cold(&self, file: &File, offset: u64, len: u64) -> bool {
+        if self.home.fills_holes || !self.leaves() {
+            return false;
+        }
+        let warmth = self.warmth.get_or_init(Warmth::new);
+        let syncs = file.syncs.load(Ordering::Relaxed);
+        let pages = offset / relink::BLOCK..=(offset + len - 1) / relink::BLOCK;
+        // All of them are counted.
+        pages.filter(|&page| !warmth.touch(file.ino, syncs, page)).count() > 0
     }
 
     /// Whether a relink copies what is in the page cache as before: there a run is settled early.
@@ -571,11 +607,11 @@ impl Engine {
         }
     }
 
-    /// Bytes of its own state: an estimate by what it keeps.
+    /// Bytes of its own state at most so far, by what it kept, rounded up.
     fn memory(&self) -> u64 {
-        let windows = self.windows_most.load(Ordering::Relaxed) * (size_of::<Window>() + 64);
-        let files = locked(&self.files).len() * (size_of::<File>() + 512);
-        (windows + files + size_of::<Self>()) as u64
+        let windows = self.windows_most.load(Ordering::Relaxed) * (WINDOW_BYTES + TABLE_BYTES);
+        let files = self.files_most.load(Ordering::Relaxed) * FILE_BYTES;
+        (windows + files + TABLES_BYTES) as u64
     }
 
     /// What it has used so far.

@@ -38,6 +38,8 @@ pub struct File {
     pub has_run: AtomicBool,
     /// It was written through windows since its times were set.
     pub times_are_old: AtomicBool,
+    /// How often this process has made it durable.
+    pub syncs: AtomicU64,
     /// Descriptions of this process.
     pub users: AtomicUsize,
     /// What tells it from another file that has its inode number later.
@@ -215,6 +217,7 @@ impl File {
             path,
             has_run: AtomicBool::new(false),
             times_are_old: AtomicBool::new(false),
+            syncs: AtomicU64::new(0),
             users: AtomicUsize::new(0),
             birth,
             state: RwLock::new(state),
@@ -313,7 +316,10 @@ impl File {
         if own_is_missing && self.stat(fd).is_err() {
             return false;
         }
-        window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
+        // Elsewhere it would read all of it from the medium; a fault brings what is in memory around it.
+        if sync || cx.home().fills_holes {
+            window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
+        }
         let kept = Kept { window, used: AtomicU64::new(cx.windows_made()) };
         if state.windows.insert(index, kept).is_none() {
             cx.window_made();
@@ -428,6 +434,12 @@ impl File {
             let state = self.look();
             if end > state.size || end > state.base() {
                 return Ok(false);
+            }
+            if let [piece] = from
+                && cx.is_cold(self, offset, len)
+                && sys::write_number(fd, piece, Some(offset)) == Ok(piece.len())
+            {
+                return Ok(true);
             }
             let done = match state.may_be_cut(cx, end - 1) {
                 Ok(true) if !fresh && !self.ends_as_known(fd, &state) => Err(Gap::Stale),

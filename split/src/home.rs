@@ -121,8 +121,8 @@ impl Home {
     /// As above; the directory is locked.
     fn forget_before(&self, boot: u64) -> Result<()> {
         // Another may have been at it before. Who lives on another machine is not of another boot.
-        if self.records.boot() == boot || (0..self.records.slots()).any(|slot| self.is_alive(slot))
-        {
+        let lives = |slot| self.records.slot_state(slot) != 0 && self.is_alive(slot);
+        if self.records.boot() == boot || (0..self.records.slots()).any(lives) {
             return Ok(());
         }
         let mut names = Vec::new();

@@ -11,6 +11,7 @@
 //! | `descriptors` | what this process knows of its descriptors |
 //! | `file`, `grow`, `settle` | an open file: windows and size; appends; relinking |
 //! | `staging`, `worker` | staging files; the thread that makes their space ready |
+//! | `warmth` | which overwrites are stores |
 //! | `relink` | the ways to move staged bytes, probed |
 //! | `home`, `records` | the hidden directory, and the shared records in it |
 //! | `log` | the operation log (strict) |
@@ -32,6 +33,7 @@ mod relink;
 mod settle;
 mod staging;
 mod sys;
+mod warmth;
 mod worker;
 
 pub use engine::{Engine, Options, Technique, Usage};

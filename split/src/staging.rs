@@ -47,6 +47,8 @@ pub struct Staging {
     /// It is as long as its mapping: a step then changes no size, and a relink of another process may
     /// cut it meanwhile.
     sized: bool,
+    /// How long the last run was: the next one may be as long. 0: there was none.
+    usual: u64,
     /// The thread was asked for the next step.
     asked: bool,
     worker: Arc<Worker>,
@@ -76,6 +78,7 @@ impl Staging {
             allocated: 0,
             swapped: false,
             sized: false,
+            usual: 0,
             asked: false,
             worker,
             name,
@@ -135,7 +138,8 @@ impl Staging {
             self.window.populate(used as usize, step as usize, true);
             self.allocated += step;
         }
-        if !self.asked && self.allocated - self.origin >= LONG {
+        let (used, filled) = (self.allocated - self.origin, end - self.origin);
+        if !self.asked && used >= LONG && (used < self.usual || filled > self.usual) {
             self.ask();
         }
         Ok(())
@@ -144,7 +148,8 @@ impl Staging {
     /// The length of the next step; 0: it is full.
     fn step(&self) -> u64 {
         let used = self.allocated - self.origin;
-        used.clamp(STEP_MIN, STEP_MAX).min(self.limit - used)
+        let wanted = if used == 0 { self.usual.next_multiple_of(BLOCK) } else { used };
+        wanted.clamp(STEP_MIN, STEP_MAX).min(self.limit - used)
     }
 
     /// Lets the thread do the next step.
@@ -174,6 +179,7 @@ impl Staging {
     /// A run that began at `at` and was `length` long has been relinked.
     pub fn ended(&mut self, backend: Backend, at: u64, length: u64) {
         self.collect();
+        self.usual = length;
         match backend {
             // The pages are there to be used again.
             Backend::Copy => self.next = 0,

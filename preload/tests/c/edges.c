@@ -1,6 +1,7 @@
 // The second engine at its limits: few windows, a small log, no room, no right to write.
 // Usage: edges DIRECTORY PART; each line of output must be the kernel's.
 #include "say.h"
+#include <sys/resource.h>
 
 static char bytes[1 << 16];
 
@@ -108,6 +109,52 @@ static void full(void) {
     SAY(lstat("full", &stat) == 0 && stat.st_size == wrote + 4);
 }
 
+static long of_status(const char *what) {
+    char line[200];
+    long found = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status))
+        if (strncmp(line, what, strlen(what)) == 0)
+            found = atol(line + strlen(what));
+    fclose(status);
+    return found;
+}
+
+// Many files, many parts of a large one, many appends: what that takes is written to a file.
+static void heavy(void) {
+    enum { FILES = 2000, PARTS = 4000, APPENDS = 400000 };
+    struct rlimit limit = {3 * FILES, 3 * FILES};
+    setrlimit(RLIMIT_NOFILE, &limit);
+    mkdir("many", 0755);
+    fill(1);
+    long before = of_status("RssAnon:"), all = 0;
+    static int open_files[FILES];
+    char name[40];
+    for (int file = 0; file < FILES; file++) {
+        snprintf(name, sizeof name, "many/%d", file);
+        open_files[file] = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+        all += pwrite(open_files[file], bytes, 10, 0) + fsync(open_files[file]);
+        all += pwrite(open_files[file], bytes, 5, 2);
+    }
+    int fd = open("large", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (long part = 0; part < PARTS; part++)
+        all += pwrite(fd, bytes, 4096, part << 21);
+    for (long part = 0; part < PARTS; part++)
+        all += pread(fd, bytes, 4096, part << 21);
+    int log = open("log", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644);
+    for (int append = 0; append < APPENDS; append++)
+        all += write(log, bytes, 60);
+    SAY(all);
+    FILE *told = fopen("memory", "w");
+    fprintf(told, "%ld %ld\n", of_status("RssAnon:") - before, of_status("VmPTE:"));
+    fclose(told);
+    for (int file = 0; file < FILES; file++)
+        close(open_files[file]);
+    SAY(close(fd) | close(log));
+    SAY(sum("log"));
+    SAY(truncate("large", 0) | truncate("log", 0));
+}
+
 // Only read, by whoever may not do more.
 static void reads(void) {
     int fd = open("given", O_RDONLY);
@@ -132,5 +179,7 @@ int main(int argc, char **argv) {
         full();
     if (strcmp(part, "reads") == 0)
         reads();
+    if (strcmp(part, "heavy") == 0)
+        heavy();
     return 0;
 }

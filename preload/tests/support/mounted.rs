@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Place;
 
@@ -14,7 +15,10 @@ pub struct Mounted {
 impl Mounted {
     /// `None`: not as this user, or not with these tools.
     pub fn new(kind: &str) -> Option<Self> {
-        let place = Place::new(&format!("beneath-{kind}"));
+        // Several tests have one of a kind, at once.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let place = Place::new(&format!("beneath-{kind}-{count}"));
         let (image, at) = (place.0.join("image"), place.0.join("mounted"));
         std::fs::create_dir_all(&at).expect("a directory");
         let file = std::fs::File::create(&image).expect("an image");
