@@ -198,14 +198,17 @@ impl Engine {
             })
     }
 
-    /// A file that was used before, and rests: what it has mapped keeps its inode number from any other.
+    /// A file that this process knows and has mapped, which keeps its inode number from any other; one
+    /// that rests is as long as it is now.
     fn wakes(&self, ino: u64, size: u64) -> Option<Arc<File>> {
         let files = locked(&self.files);
         let file = files.get(&ino)?;
-        if file.users.load(Ordering::Acquire) > 0 || file.windows() == 0 {
+        if file.windows() == 0 {
             return None;
         }
-        file.wake(self, size);
+        if file.users.load(Ordering::Acquire) == 0 {
+            file.wake(self, size);
+        }
         file.users.fetch_add(1, Ordering::AcqRel);
         Some(Arc::clone(file))
     }
