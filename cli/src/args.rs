@@ -688,8 +688,9 @@ pub struct MountBenchArgs {
 /// Single calls on tmpfs, ext4 and XFS (in memory, by loop devices), with `run --split` and without.
 ///
 /// Peers take turns, row by row, and the memory's own limit with them. Three tables for each file
-/// system: among equals (posix promises what the kernel does), durable at return (which the kernel is
-/// not), and what the techniques of the engine are worth. Needs root, mkfs.ext4 and mkfs.xfs; what is missing is left out, and said.
+/// system: among equals (posix promises what the kernel does), durable at return (which the kernel
+/// is not), and what the techniques of the engine are worth. Needs root, mkfs.ext4 and mkfs.xfs;
+/// what is missing is left out, and said.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
