@@ -278,6 +278,18 @@ pub(crate) unsafe fn copy(
     outcome(code)
 }
 
+/// As [`copy`], of memory that is near or on its way: by vectors, whatever the length.
+#[inline]
+pub(crate) unsafe fn copy_near(
+    dispatch: Dispatch,
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+) -> Result<(), Side> {
+    // SAFETY: as the caller vouches.
+    unsafe { copy(Dispatch { string_copy: false, ..dispatch }, to, from, len) }
+}
+
 /// A cached copy that stores each aligned 8-byte word of the target once and whole.
 #[inline]
 pub(crate) unsafe fn store_words(to: *mut u8, from: *const u8, len: usize) -> Result<(), Side> {

@@ -31,6 +31,7 @@ pub mod inject;
 mod internal_fd;
 pub mod interrupt;
 pub mod key;
+mod near;
 mod node;
 mod persist;
 mod region;

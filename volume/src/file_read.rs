@@ -1,6 +1,6 @@
 //! Reading files, and finding where their data is: without a lock, straight into the caller's memory.
 //!
-//! A piece of at most 64 KiB is copied under a sequence number that did not move
+//! A piece of at most 256 KiB is copied under a sequence number that did not move
 //! ([`Volume::read_steadily`]); what a retry overwrites had not been told to anybody. For
 //! `SEEK_DATA` and `SEEK_HOLE` unwritten blocks count as holes, and the end of the file is one.
 //!
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use vfs::{Desc, Node, UserOut};
 
 /// Bytes copied under one sequence number.
-const PIECE: u64 = 64 << 10;
+const PIECE: u64 = 256 << 10;
 /// An access time older than this moves even if nothing changed (relatime): a day, in ns.
 const ACCESS_AGE: i64 = 86_400_000_000_000;
 
@@ -107,7 +107,7 @@ impl Volume {
         Ok(done as usize)
     }
 
-    /// Reads up to 64 KiB; tells the last run that it `seen`, up to `ahead` blocks further than it
+    /// Reads up to a piece; tells the last run that it `seen`, up to `ahead` blocks further than it
     /// needed.
     fn read_piece(
         &self,

@@ -96,9 +96,19 @@ impl Entry {
 
 static TABLE: [Entry; ENTRIES] = [const { Entry::new() }; ENTRIES];
 
+/// Longest read elsewhere whose lines are all asked for beforehand.
+const FAR_MAX: usize = 8 << 10;
+
+/// What a thread knows of its own reads.
+struct Reader {
+    /// Those that may still be served from the table.
+    left: Cell<u32>,
+    /// Where the last one ended in the region.
+    end: Cell<u64>,
+}
+
 thread_local! {
-    /// Reads that this thread may still have served from the table.
-    static LEFT: Cell<u32> = const { Cell::new(SERVES) };
+    static READER: Reader = const { Reader { left: Cell::new(SERVES), end: Cell::new(0) } };
 }
 
 /// Where the run is remembered in which a byte of a description's file lies.
@@ -108,17 +118,18 @@ fn entry(desc: Desc, offset: u64) -> &'static Entry {
     &TABLE[(hash >> 32) as usize % ENTRIES]
 }
 
-/// Counts a read; `false` now and then.
+/// Counts a read of `place..end` of the region: `None` now and then; else whether it goes on where the
+/// last one ended.
 #[inline]
-fn may_be_served() -> bool {
-    LEFT.with(|left| match left.get() {
+fn may_be_served(place: u64, end: u64) -> Option<bool> {
+    READER.with(|reader| match reader.left.get() {
         0 => {
-            left.set(SERVES);
-            false
+            reader.left.set(SERVES);
+            None
         }
         some => {
-            left.set(some - 1);
-            true
+            reader.left.set(some - 1);
+            Some(reader.end.replace(end) == place)
         }
     })
 }
@@ -148,15 +159,25 @@ impl Volume {
             && offset < known.to
             && length as u64 <= known.to - offset
             && length <= LONGEST;
-        if !holds || !may_be_served() || !self.is_calm() {
+        if !holds || !self.is_calm() {
             return None;
+        }
+        let place = known.place + (offset - known.from);
+        let far = !may_be_served(place, place + length as u64)? && length <= FAR_MAX;
+        if far {
+            // What a reader in order has read up to is on its way already.
+            self.region.prefetch_all(place, length);
         }
         let is_same =
             known.state == self.state_word(desc).ok()? && is_generation(known.state, desc);
         if !is_same || self.sequence(inode).ok()? != known.sequence {
             return None;
         }
-        self.region.read_to(known.place + (offset - known.from), out, length).ok()?;
+        if far {
+            self.region.read_near(place, out, length).ok()?;
+        } else {
+            self.region.read_to(place, out, length).ok()?;
+        }
         (self.sequence(inode).ok()? == known.sequence).then_some(length)
     }
 
