@@ -407,12 +407,9 @@ impl Engine {
         self.leaves() && self.backend() == Backend::Copy
     }
 
-    /// Whether appends of files with short runs are, where moving blocks is slow.
-    pub(crate) fn leaves_short(&self) -> bool {
-        self.leaves() && self.backend() != Backend::Copy
-    }
-
-    fn leaves(&self) -> bool {
+    /// Whether the kernel's writes are as good, as often as they are as fast: `posix` promises what it
+    /// does.
+    pub(crate) fn leaves(&self) -> bool {
         self.adapts() && self.options.mode == Mode::Posix && !self.home.direct
     }
 

@@ -69,13 +69,14 @@ impl State {
     /// Whether the kernel appends here: it is as fast, and a kill tears nothing that is promised.
     ///
     /// It writes page by page and looks for a kill in between: an append that is not staged is whole
-    /// or not there only in one page. Where short relinks are slow that is all `posix` mode gives.
+    /// or not there only in one page. `posix` mode promises no more than that, and relinks of short runs
+    /// are slow.
     fn is_left_to_kernel(&self, cx: &Engine, offset: Option<u64>, len: usize) -> bool {
         if self.direct || !cx.stages() {
             return cx.may_be_direct();
         }
         let page = offset.unwrap_or(self.size) % BLOCK + len as u64 <= BLOCK;
-        self.brief && (page || cx.leaves_short())
+        self.brief && (page || cx.leaves())
     }
 }
 
