@@ -16,6 +16,7 @@ mod recovery;
 mod report;
 mod row;
 mod split;
+mod target;
 mod worker;
 
 use std::sync::Arc;

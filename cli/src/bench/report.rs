@@ -6,6 +6,7 @@ use crate::args::MicroArgs;
 use crate::bench::ground::Ground;
 use crate::bench::peer::{Part, Peer};
 use crate::bench::row::Row;
+use crate::bench::target::{Of, Target};
 use crate::output;
 use crate::size::show;
 
@@ -62,9 +63,15 @@ impl Results {
                     .collect();
                 let ratios: serde_json::Map<String, Value> =
                     ratios(cells).map(|(name, ratio)| (name.to_owned(), ratio.into())).collect();
+                let target = self.reached(*row, cells).map(|(target, reached)| {
+                    json!({
+                        "text": target.to_string(), "at_most": target.at_most,
+                        "reached": reached, "met": target.is_met(reached),
+                    })
+                });
                 json!({
                     "row": row.name(), "calls": row.calls(self.size),
-                    "peers": peers, "ratios": ratios,
+                    "peers": peers, "ratios": ratios, "target": target,
                 })
             })
             .collect();
@@ -78,15 +85,32 @@ impl Results {
         })
     }
 
+    /// What a row was aimed at, and what it reached of that.
+    fn reached(&self, row: Row, cells: &[Cell]) -> Option<(Target, f64)> {
+        let target = Target::of(row, &self.mode)?;
+        let own = median_of(cells, Part::Volume)?;
+        let other = match target.of {
+            Of::Limit => median_of(cells, Part::Limit)?,
+            Of::Tmpfs => median_of(cells, Part::Tmpfs)?,
+            Of::Append => {
+                let append = self.rows.iter().find(|(row, _)| *row == Row::Append4K)?;
+                median_of(&append.1, Part::Volume)?
+            }
+            Of::Nanosecond => 1.0,
+        };
+        Some((target, own / other))
+    }
+
     /// For people.
     pub fn to_text(&self) -> String {
         let names: Vec<&str> = self.rows[0].1.iter().map(|cell| cell.name).collect();
         let mut head = vec!["ns a call (spread)".to_owned()];
         head.extend(names.iter().map(|&name| name.to_owned()));
         head.extend(names.iter().skip(1).map(|name| format!("x {name}")));
+        head.extend(["target".to_owned(), "reached".to_owned()]);
         let head: Vec<&str> = head.iter().map(String::as_str).collect();
         let rows: Vec<Vec<String>> =
-            self.rows.iter().map(|(row, cells)| line(*row, cells, &names)).collect();
+            self.rows.iter().map(|(row, cells)| self.line(*row, cells, &names)).collect();
         let pages = if self.huge {
             "on a tmpfs with huge pages"
         } else {
@@ -102,27 +126,44 @@ impl Results {
             crate::commands::info::guard(),
         )
     }
+
+    fn line(&self, row: Row, cells: &[Cell], names: &[&str]) -> Vec<String> {
+        let mut line = vec![row.name().to_owned()];
+        for name in names {
+            let cell = cells.iter().find(|cell| cell.name == *name);
+            line.push(cell.map_or_else(
+                || "-".to_owned(),
+                |cell| format!("{:.0} ({:.0} %)", cell.median, cell.spread),
+            ));
+        }
+        for name in names.iter().skip(1) {
+            let ratio = ratios(cells).find(|(peer, _)| peer == name);
+            line.push(ratio.map_or_else(|| "-".to_owned(), |(_, ratio)| format!("{ratio:.2}")));
+        }
+        let reached = self.reached(row, cells);
+        line.extend(reached.map_or_else(
+            || ["-".to_owned(), "-".to_owned()],
+            |(target, reached)| {
+                let met = if target.is_met(reached) { "met" } else { "missed" };
+                let reached = match target.of {
+                    Of::Nanosecond => format!("{reached:.0} ns"),
+                    _ => format!("{reached:.2}"),
+                };
+                [target.to_string(), format!("{reached}, {met}")]
+            },
+        ));
+        line
+    }
 }
 
-fn line(row: Row, cells: &[Cell], names: &[&str]) -> Vec<String> {
-    let mut line = vec![row.name().to_owned()];
-    for name in names {
-        let cell = cells.iter().find(|cell| cell.name == *name);
-        line.push(cell.map_or_else(
-            || "-".to_owned(),
-            |cell| format!("{:.0} ({:.0} %)", cell.median, cell.spread),
-        ));
-    }
-    for name in names.iter().skip(1) {
-        let ratio = ratios(cells).find(|(peer, _)| peer == name);
-        line.push(ratio.map_or_else(|| "-".to_owned(), |(_, ratio)| format!("{ratio:.2}")));
-    }
-    line
+/// The first peer's of that part: of two tmpfs the one with 4 KiB pages.
+fn median_of(cells: &[Cell], part: Part) -> Option<f64> {
+    cells.iter().find(|cell| cell.part == part).map(|cell| cell.median)
 }
 
 /// The volume's time over each peer's.
 fn ratios(cells: &[Cell]) -> impl Iterator<Item = (&'static str, f64)> {
-    let own = cells.iter().find(|cell| cell.part == Part::Volume).map(|cell| cell.median);
+    let own = median_of(cells, Part::Volume);
     cells
         .iter()
         .filter(|cell| cell.part != Part::Volume)

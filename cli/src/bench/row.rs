@@ -115,7 +115,7 @@ impl Row {
             Self::Rename => "rename",
             Self::Stat => "stat",
             Self::StatDeep => "stat 8 deep",
-            Self::List => "readdir+stat, a name",
+            Self::List => "readdir+stat of 100,000 names, a name",
             Self::RecordLock => "record lock + unlock",
             Self::ForeignRead => "read 1 B of /dev/zero",
             Self::Open => "open",
