@@ -148,7 +148,9 @@ impl Region {
         let name = path.unwrap_or(Path::new("(private view)"));
         let device = rustix::fs::fstat(&file)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
-        if device {
+        let large =
+            rustix::fs::fstatfs(&file).is_ok_and(|found| found.f_type == source::HUGETLBFS_MAGIC);
+        if device || large {
             let source = source::probe(name, file, &OpenOptions::default())?;
             return Region::copying_view(path, name, source);
         }

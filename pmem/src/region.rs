@@ -374,10 +374,10 @@ impl Region {
         self.class
     }
 
-    /// Whether single pages of this file or device can be mapped shared: not if it has larger pages only,
-    /// as hugetlbfs has, and device-dax by default.
-    pub fn shares_pages(&self) -> bool {
-        self.map_unit == PAGE
+    /// The pages by which this file or device can be mapped shared, bytes: more than 4096 on hugetlbfs, and
+    /// on device-dax by default.
+    pub fn map_unit(&self) -> u64 {
+        self.map_unit
     }
 
     /// Whether single pages can be mapped privately: of no device.

@@ -116,7 +116,7 @@ pub(crate) struct Source {
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
-const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+pub(crate) const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 /// 2 MiB: mappings start on a huge page, so that the kernel can use huge pages.
 const HUGE_PAGE: usize = 2 << 20;

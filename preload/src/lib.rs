@@ -42,6 +42,7 @@ mod handover;
 mod heap;
 mod identity;
 mod init;
+mod large;
 mod lifecycle;
 mod limit;
 mod links;

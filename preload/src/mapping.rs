@@ -11,8 +11,12 @@
 //! Addresses are congruent to places modulo 2 MiB where the kernel may choose them, so that whole chunks
 //! are huge pages.
 //!
-//! A device can be mapped shared only, and device-dax (by default) and hugetlbfs only by large pages: there
-//! a private mapping is a copy, made at once, and a shared one that cannot be made is refused.
+//! A device can be mapped shared only, and device-dax (by default) and hugetlbfs only by pages of 2 MiB:
+//! there a private mapping is a copy, made at once. A shared one by such pages stands at addresses
+//! congruent to the file's and reaches, rounded out, over more than the program knows of
+//! ([`Mapping::own`]): a page goes when the program has given up all that it has of it, and is protected
+//! as a whole or not. A part of the file that does not lie on whole chunks is empty, and made whole by
+//! its first touch.
 //!
 //! All bookkeeping stands under the structure lock, which is held across the system calls, so that
 //! two threads that map and unmap the same range agree on the result.
@@ -29,6 +33,7 @@ use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use vfs::{Desc, Errno, Kind, Mapped, Node, Piece};
 
 use crate::fdtable;
+use crate::large;
 use crate::process::Process;
 
 /// The size of a page.
@@ -55,6 +60,10 @@ pub struct Mapping {
     pub empty: Vec<(usize, usize)>,
     /// Some of these show zeros, which only reading finds there.
     pub zeros: bool,
+    /// The pages that it is made of: `start`, `end` and the parts above are multiples.
+    pub unit: usize,
+    /// With pages that the program does not know of, the parts that it asked for and still has.
+    pub own: Vec<(usize, usize)>,
 }
 
 impl Mapping {
@@ -75,6 +84,11 @@ impl Mapping {
     /// Whether it has a part in `start..end`.
     pub const fn touches(&self, start: usize, end: usize) -> bool {
         start < self.end && self.start < end
+    }
+
+    /// Whether its pages are larger than the program knows.
+    pub const fn is_large(&self) -> bool {
+        self.unit != PAGE
     }
 
     /// The part without pages at an address.
@@ -106,6 +120,7 @@ impl Mapping {
     /// Takes in the mapping behind it, if that continues it.
     fn append(&mut self, next: &Self) -> bool {
         let continues = next.start == self.end
+            && !self.is_large()
             && next.desc == self.desc
             && next.offset == self.offset + (self.end - self.start) as u64
             && (next.prot, next.shared, next.may_write) == (self.prot, self.shared, self.may_write);
@@ -121,8 +136,11 @@ impl Mapping {
     fn part(&self, start: usize, end: usize) -> Self {
         let (start, end) = (start.max(self.start), end.min(self.end));
         let inside = |&(from, to): &(usize, usize)| (from.max(start), to.min(end));
-        let empty = self.empty.iter().map(inside).filter(|part| part.0 < part.1).collect();
-        Self { start, end, offset: self.offset_of(start), empty, ..self.clone() }
+        let parts = |parts: &[(usize, usize)]| {
+            parts.iter().map(inside).filter(|part| part.0 < part.1).collect()
+        };
+        let (empty, own) = (parts(&self.empty), parts(&self.own));
+        Self { start, end, offset: self.offset_of(start), empty, own, ..self.clone() }
     }
 }
 
@@ -256,8 +274,8 @@ pub fn release(process: &Process, freed: Vec<Desc>) {
     }
 }
 
-const fn round_up(bytes: u64) -> u64 {
-    bytes.div_ceil(PAGE as u64) * PAGE as u64
+const fn round_up(bytes: u64, unit: usize) -> u64 {
+    bytes.div_ceil(unit as u64) * unit as u64
 }
 
 /// A page of this library's own, so that no program takes its address for one that it had once.
@@ -310,10 +328,12 @@ pub fn place(
     let (prot, flags) =
         (ProtFlags::from_bits_retain(map.prot as u32), kind | MapFlags::FIXED | more);
     for piece in pieces {
+        let Some(piece) = large::whole(piece, map.unit as u64) else { continue };
         let from = map.start + (piece.file_offset - map.offset) as usize;
         let (at, len) = (from as *mut c_void, piece.length as usize);
         if let (true, Some(place), HUGE, true) =
             (is_new, piece.region_offset, len, map.shared && from.is_multiple_of(HUGE))
+            && !map.is_large()
             && place.is_multiple_of(HUGE as u64)
             && move_chunk(process, map.prot, from, place).is_ok()
         {
@@ -330,10 +350,21 @@ pub fn place(
         }
         map.note(from, from + len, false);
         if piece.region_offset.is_some() && !process.fs.region_descriptor().1 {
-            copy_tail(process, map, piece)?;
+            copy_tail(process, map, &piece)?;
         }
     }
     Ok(())
+}
+
+/// The pages that a mapping is made of: where those of the region are larger, and it is no copy, they are.
+fn unit(process: &Process, shared: bool) -> usize {
+    if shared && comes_later(process) { process.fs.can_map().0.max(PAGE) } else { PAGE }
+}
+
+/// Whether a mapping has copies of the pages, made at once.
+pub fn is_copied(process: &Process, map: &Mapping) -> bool {
+    let (unit, privately) = process.fs.can_map();
+    if map.shared { unit != map.unit } else { !privately }
 }
 
 /// Whether a hole can be filled when it is touched.
@@ -395,9 +426,10 @@ fn move_chunk(process: &Process, prot: c_int, to: usize, place: u64) -> Result<(
 /// Gives `map` its pages between `from` (an address) and its end. `populate`: now, holes too.
 fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Result<(), Errno> {
     let first = map.offset_of(from);
-    let last = round_up(process.fs.attr(map.node)?.size).clamp(first, map.offset_of(map.end));
+    let size = round_up(process.fs.attr(map.node)?.size, map.unit);
+    let last = size.clamp(first, map.offset_of(map.end));
     let inside = from + (last - first) as usize;
-    if !map.shared && !process.fs.can_map().1 {
+    if is_copied(process, map) {
         make_empty(map, inside, map.end)?;
         return copy_in(process, map, from, inside);
     }
@@ -417,7 +449,7 @@ fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Re
         return Err(Errno::NOMEM);
     }
     let later = map.shared || comes_later(process);
-    if later && pieces.iter().any(|piece| piece.region_offset.is_none()) {
+    if map.is_large() || later && pieces.iter().any(|piece| piece.region_offset.is_none()) {
         make_empty(map, from, map.end)?;
     } else {
         make_empty(map, inside, map.end)?;
@@ -483,7 +515,7 @@ pub struct Wish {
 
 /// Reserves addresses for a mapping: those that the program names, or such that whole chunks of the file
 /// can be huge pages.
-fn reserve(wish: &Wish, len: usize) -> Result<usize, Errno> {
+pub fn reserve(wish: &Wish, len: usize) -> Result<usize, Errno> {
     let keep = MapFlags::from_bits_retain(
         wish.flags as u32 & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u32,
     );
@@ -513,9 +545,10 @@ fn check_durable(process: &Process) -> Result<(), Errno> {
     let (none, prot) = (std::ptr::null_mut(), ProtFlags::READ);
     // SAFETY: a new mapping, which goes at once.
     unsafe {
+        let len = process.fs.can_map().0.max(PAGE);
         let probe =
-            rustix::mm::mmap(none, PAGE, prot, flags, region, 0).map_err(|_| Errno::OPNOTSUPP)?;
-        rustix::mm::munmap(probe, PAGE)
+            rustix::mm::mmap(none, len, prot, flags, region, 0).map_err(|_| Errno::OPNOTSUPP)?;
+        rustix::mm::munmap(probe, len)
     }
 }
 
@@ -562,24 +595,33 @@ pub fn map_locked(
     {
         check_durable(process)?;
     }
-    let start = reserve(&wish, len)?;
-    let replaced = maps.cut(start, start + len);
+    let unit = unit(process, shared);
+    let mut replaced = Vec::new();
+    if wish.flags & libc::MAP_FIXED != 0 && (wish.at as usize).is_multiple_of(PAGE) {
+        let start = wish.at as usize;
+        large::vacate(maps, start, start.saturating_add(len), &mut replaced)?;
+    }
+    let start = if unit == PAGE { reserve(&wish, len)? } else { large::reserve(&wish, len, unit)? };
+    replaced.extend(maps.cut(start, start + len));
+    let (first, end) = (start / unit * unit, (start + len).next_multiple_of(unit));
     let mut map = Mapping {
-        start,
-        end: start + len,
+        start: first,
+        end,
         desc,
         node,
-        offset: wish.offset,
+        offset: wish.offset - (start - first) as u64,
         prot: wish.prot,
         shared,
         may_write: writes || !shared,
         empty: Vec::new(),
         zeros: false,
+        unit,
+        own: if unit == PAGE { Vec::new() } else { vec![(start, start + len)] },
     };
     let populate = wish.flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
-    if let Err(errno) = back(process, &mut map, start, populate) {
+    if let Err(errno) = back(process, &mut map, first, populate) {
         // SAFETY: the range that was reserved above.
-        unsafe { rustix::mm::munmap(start as *mut c_void, len)? };
+        unsafe { rustix::mm::munmap(first as *mut c_void, end - first)? };
         release(process, replaced);
         return Err(errno);
     }
@@ -621,7 +663,8 @@ impl Process {
         }
         let mut maps = self.lock();
         for map in maps.0.iter_mut().filter(|map| map.node == node) {
-            let inside = round_up(self.fs.attr(node)?.size).saturating_sub(map.offset);
+            let size = round_up(self.fs.attr(node)?.size, map.unit);
+            let inside = size.saturating_sub(map.offset);
             let last = map.end.min(map.start.saturating_add(inside as usize));
             if map.empty_at(last).is_none_or(|part| part.1 < map.end) {
                 make_empty(map, last, map.end)?;

@@ -8,6 +8,7 @@ use vfs::{Desc, Errno, Mapped};
 
 use crate::entry::{Served, Stop, errno, interpose};
 use crate::fdtable;
+use crate::large;
 use crate::mapping::{self, Mapping, PAGE, Wish, any, map_file, release};
 use crate::mremap::remap;
 use crate::pointers::Out;
@@ -28,7 +29,7 @@ fn range(at: *mut c_void, len: usize) -> (usize, usize) {
 
 /// Shared mappings need a region that can be mapped by pages.
 fn check_shared(process: &Process, flags: c_int) -> Result<(), Stop> {
-    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE && !process.fs.can_map().0 {
+    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE && process.fs.can_map().0 == 0 {
         return Err(Stop::Refused("shared-mapping-on-huge-pages", Errno::NODEV));
     }
     Ok(())
@@ -44,6 +45,14 @@ fn replace<T>(
     let mut maps = process.lock();
     if !maps.touches(start, end) {
         return Err(Stop::Kernel);
+    }
+    if start.is_multiple_of(PAGE) && maps.has_large(start, end) {
+        if maps.shares(start, end) {
+            return Err(Stop::Refused("part-of-a-huge-page", Errno::INVAL));
+        }
+        let mut freed = Vec::new();
+        large::vacate(&mut maps, start, end, &mut freed)?;
+        release(process, freed);
     }
     let value = call();
     if !failed(&value) {
@@ -68,6 +77,9 @@ fn protect(
     let hit = |map: &&mut Mapping| map.touches(start, end);
     if writes && maps.0.iter_mut().filter(hit).any(|map| map.shared && !map.may_write) {
         return Err(Stop::Errno(Errno::ACCESS));
+    }
+    if maps.has_large(start, end) {
+        return large::protect(process, maps, (start, end), prot);
     }
     maps.split(start);
     maps.split(end);
@@ -207,7 +219,14 @@ interpose! {
     }
     fn [munmap, __munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
         some()?;
-        replace(process, range(at, len), || kernel(at, len), |&result| result != 0)
+        let (start, end) = range(at, len);
+        if len > 0 && start.is_multiple_of(PAGE) && process.lock().has_large(start, end) {
+            let (mut maps, mut freed) = (process.lock(), Vec::new());
+            let unmapped = large::unmap(&mut maps, start, end - start, &mut freed);
+            release(process, freed);
+            return unmapped.map(|()| 0).map_err(Stop::Errno);
+        }
+        replace(process, (start, end), || kernel(at, len), |&result| result != 0)
     }
     fn [mremap](at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
     = |process, _| {
@@ -297,6 +316,8 @@ interpose! {
                 return remove(process, range(at, len), |at, len| kernel(at, len, advice));
             }
             libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => touched::ready(at, len),
+            // Advice about a part of a large page is no error to one who does not know of it.
+            _ if large::covered(process, range(at, len)) => return Ok(0),
             libc::MADV_DONTNEED if !process.fs.can_map().1 => {
                 let result = kernel(at, len, advice);
                 if result == 0 {

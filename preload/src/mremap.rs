@@ -14,6 +14,7 @@ use vfs::{Desc, Errno};
 
 use crate::entry::{Served, Stop};
 use crate::identity::Line;
+use crate::large::{self, unmap};
 use crate::mapping::{self, Mapping, Mappings, PAGE, Wish, extend, release};
 use crate::process::Process;
 
@@ -92,6 +93,9 @@ fn run(
     let fixed = flags.contains(FIXED);
     let map = maps.find(start).cloned();
     let reaches = map.as_ref().is_none_or(|map| old.min(new) > map.end - start);
+    if let Some(map) = map.as_ref().filter(|map| map.is_large()) {
+        return run_large(process, maps, map, wish, freed);
+    }
     let several = fixed && old == new && maps.touches(start, start + old);
     if several && reaches && !flags.contains(MremapFlags::DONTUNMAP) {
         return move_several(process, maps, &wish, freed);
@@ -131,6 +135,41 @@ fn run(
     }
 }
 
+/// As [`run`], of a mapping by large pages: of what the program has of it.
+fn run_large(
+    process: &Process,
+    maps: &mut Mappings,
+    map: &Mapping,
+    wish: Move,
+    freed: &mut Vec<Desc>,
+) -> Result<usize, Errno> {
+    let Move { start, mut old, new, flags, .. } = wish;
+    let part = map.own.iter().copied().find(|part| (part.0..part.1).contains(&start));
+    let (_, end) = part.ok_or(Errno::FAULT)?;
+    if old.min(new) > end - start {
+        return Err(Errno::FAULT);
+    }
+    if old > new {
+        unmap(maps, start + new, old - new, freed)?;
+        old = new;
+    }
+    if !wish.leaves() && old == new {
+        return Ok(start);
+    }
+    if !wish.leaves()
+        && old > 0
+        && start + old == end
+        && large::grow(process, maps, map, (end, start + new))
+    {
+        return Ok(start);
+    }
+    if flags.contains(MremapFlags::MAYMOVE) {
+        moved(process, maps, map, &Move { old, ..wish }, freed)
+    } else {
+        Err(Errno::NOMEM)
+    }
+}
+
 /// Memory that is not ours: it goes to where something of ours lies, or a part of ours behind it is too
 /// much.
 fn move_others(maps: &mut Mappings, wish: &Move, freed: &mut Vec<Desc>) -> Result<usize, Errno> {
@@ -138,6 +177,9 @@ fn move_others(maps: &mut Mappings, wish: &Move, freed: &mut Vec<Desc>) -> Resul
     let least = old.min(new);
     if maps.touches(start, start + least) || old > new && !is_one(start, least)? {
         return Err(Errno::FAULT);
+    }
+    if flags.contains(FIXED) {
+        large::vacate(maps, to, to + new, freed)?;
     }
     // SAFETY: as the program asked; what it replaces of ours is forgotten below.
     let result = unsafe { kernel(start, least, new, flags, to) };
@@ -207,6 +249,9 @@ fn move_several(
 ) -> Result<usize, Errno> {
     let Move { start, old, to, .. } = *wish;
     let end = start + old;
+    if maps.has_large(start, end) {
+        return Err(Errno::FAULT);
+    }
     let kernels = kernels_parts(start, end)?;
     if kernels.first().is_none_or(|part| part.0 != start) {
         return Err(Errno::FAULT);
@@ -313,18 +358,5 @@ unsafe fn move_part(from: usize, end: usize, to: usize) -> Result<(), Errno> {
         kernel(from, end - from, end - from, MremapFlags::MAYMOVE | FIXED, to)?;
         rustix::mm::mmap_anonymous(from as *mut c_void, end - from, none.0, none.1)?;
     }
-    Ok(())
-}
-
-/// Unmaps what the program has given up, ours and others'.
-fn unmap(
-    maps: &mut Mappings,
-    start: usize,
-    len: usize,
-    freed: &mut Vec<Desc>,
-) -> Result<(), Errno> {
-    // SAFETY: as the program asked.
-    unsafe { rustix::mm::munmap(start as *mut c_void, len)? };
-    freed.extend(maps.cut(start, start + len));
     Ok(())
 }

@@ -249,7 +249,7 @@ fn give(
     let within = (map.offset_of(from), map.offset_of(to));
     match process.fs.map_touched(map.desc, at, within, least, map.usage()) {
         Ok(pieces) if pieces.is_empty() => Ok(false),
-        Ok(pieces) if !map.shared && !process.fs.can_map().1 => {
+        Ok(pieces) if mapping::is_copied(process, map) => {
             let end = pieces.last().map_or(0, |piece| piece.file_offset + piece.length);
             let to = from + (end - within.0) as usize;
             mapping::copy_in(process, map, address / PAGE * PAGE, to)?;
@@ -257,7 +257,7 @@ fn give(
         }
         Ok(pieces) => mapping::place(process, map, &pieces, (false, true)).map(|()| true),
         // A page that is only read, or private, is shown as the zeros that it is.
-        Err(Errno::NOSPC) if map.usage() != Mapped::Write => {
+        Err(Errno::NOSPC) if map.usage() != Mapped::Write && !map.is_large() => {
             show_zeros(map, address, (from, to)).map(|()| true)
         }
         Err(errno) => Err(errno),

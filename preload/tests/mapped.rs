@@ -162,3 +162,67 @@ fn break_up(place: &Place, volume: &Path) {
     compile("breaks.c", &program, &["-O1"]);
     text(&run(&program, Path::new(PREFIX), Some(volume)));
 }
+
+/// A hugetlbfs that goes when the test ends, with the pages that were reserved for it.
+struct LargePages {
+    at: std::path::PathBuf,
+    before: u64,
+}
+
+const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
+
+fn reserved() -> u64 {
+    std::fs::read_to_string(RESERVED).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+impl LargePages {
+    /// `None` where so many pages of 2 MiB cannot be had.
+    fn mount(at: &Path, pages: u64) -> Option<Self> {
+        std::fs::create_dir_all(at).expect("a directory to mount on");
+        let before = reserved();
+        std::fs::write(RESERVED, (before + pages).to_string()).ok()?;
+        let made = Self { at: at.to_path_buf(), before };
+        let options = format!("pagesize=2M,size={}M", 2 * pages);
+        let mount = ["-t", "hugetlbfs", "-o", options.as_str(), "none"];
+        let mount = Command::new("mount").args(mount).arg(at).output().ok()?;
+        (mount.status.success() && reserved() >= before + pages).then_some(made)
+    }
+}
+
+impl Drop for LargePages {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-q").arg(&self.at).status();
+        let _ = std::fs::write(RESERVED, self.before.to_string());
+    }
+}
+
+/// Shared mappings where memory has pages of 2 MiB only answer as others do, but for parts of such a page.
+#[test]
+fn files_are_mapped_shared_by_large_pages() {
+    let place = Place::new("large-pages");
+    let program = place.0.join("large_pages");
+    compile("large_pages.c", &program, &["-O1", "-g"]);
+    let Some(pages) = LargePages::mount(&place.0.join("huge"), 56) else {
+        eprintln!("skipped: no pages for a hugetlbfs can be had here");
+        return;
+    };
+    let volume = pages.at.join("v.pm");
+    let options = volume::FormatOptions { size: Some(96 << 20), ..Default::default() };
+    volume::format(&volume, &options).expect("format");
+    let expected = text(&run(&program, &place.0.join("reference"), None));
+    let found = text(&run(&program, Path::new(PREFIX), Some(&volume)));
+    assert!(expected.lines().count() > 60, "it says what it does");
+    for (expected, found) in expected.lines().zip(found.lines()) {
+        assert_eq!(expected, found, "expected (left), found (right)");
+    }
+    assert_eq!(expected.lines().count(), found.lines().count());
+    let parts = place.0.join("large_parts");
+    compile("large_pages.c", &parts, &["-O1", "-g", "-DPARTS"]);
+    let found = text(&run(&parts, Path::new(PREFIX), Some(&volume)));
+    let answers: Vec<&str> =
+        found.lines().filter_map(|line| line.rsplit_once(" = ")).map(|line| line.1).collect();
+    let expected =
+        ["-1 EINVAL", "0", "-1 EINVAL", "119", "1", "122", "0", "0", "-1 EINVAL", "1", "119"];
+    assert_eq!(answers, expected, "{found}");
+    check_left_in_order(&volume);
+}

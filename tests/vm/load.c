@@ -9,7 +9,6 @@
  *   appended  what an fsync acknowledged is there, and what follows it is a beginning of what would
  *             have come
  *   keep      writes files that nobody touches; kept verifies them
- *   private   a private mapping shows the file, and keeps what is stored there; a shared one is refused
  *   clear     forgets what was acknowledged
  *   begun     waits for the first acknowledgement
  *
@@ -296,22 +295,6 @@ static void keep(const char *directory, uint64_t seed, int verify) {
     }
 }
 
-static void private_only(const char *directory) {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/mapped", directory);
-    int fd = open(path, O_CREAT | O_RDWR, 0600), flags = PROT_READ | PROT_WRITE;
-    fill(buffer, 20000, 3);
-    if (write(fd, buffer, 20000) != 20000) die("%s: %s", path, strerror(errno));
-    unsigned char *map = mmap(NULL, 20000, flags, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED || memcmp(map, buffer, 20000) || map[20001]) die("no private mapping");
-    map[0] = 77;
-    if (pread(fd, other, 1, 0) != 1 || other[0] == 77) die("a private store is seen by others");
-    if (mmap(NULL, 4096, flags, MAP_SHARED, fd, 0) != MAP_FAILED || errno != ENODEV)
-        die("a shared mapping gives %s", strerror(errno));
-    if (munmap(map, 4096) || memcmp(map + 4096, buffer + 4096, 15904)) die("munmap of a part");
-    if (unlink(path)) die("unlink: %s", strerror(errno));
-}
-
 /* Does what one specification says. */
 static void one(const char *directory, const char *path, const char *model, const char *what) {
     char verb[16] = "", mapping[8] = "", below_model[sizeof base];
@@ -324,10 +307,6 @@ static void one(const char *directory, const char *path, const char *model, cons
     snprintf(base, sizeof base, "%s", directory);
     if (!strncmp(verb, "ke", 2)) {
         keep(directory, seed, !strcmp(verb, "kept"));
-        return;
-    }
-    if (!strcmp(verb, "private")) {
-        private_only(directory);
         return;
     }
     struct acks *acks = acks_of(path, slot);

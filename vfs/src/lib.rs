@@ -264,8 +264,9 @@ pub trait FileSystem: Send + Sync {
     /// away from there, which come back when the engine touches them. 0: nowhere.
     fn region_address(&self) -> usize;
 
-    /// Whether pieces of the region can be mapped shared, and privately.
-    fn can_map(&self) -> (bool, bool);
+    /// The pages by which pieces of the region can be mapped shared (4 KiB, or 2 MiB: then pieces that do not
+    /// lie on whole ones cannot; 0: none can), and whether pages of it can be mapped privately.
+    fn can_map(&self) -> (usize, bool);
 
     /// The program wants `number`, a descriptor of the engine's own: moves that one away, lets
     /// `replace` put the program's in its place, and gives the engine's new number. `EBADF` if it is

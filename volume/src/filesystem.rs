@@ -8,7 +8,7 @@ use crate::Result;
 use crate::description::Opened;
 use crate::fallocate::check_request;
 use crate::file_write::Position;
-use crate::layout::{BLOCK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
+use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
 use crate::mapping::{Fill, Touch};
 use crate::new_inode::inherited;
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
@@ -451,8 +451,10 @@ impl FileSystem for Volume {
         self.region.base() as usize
     }
 
-    fn can_map(&self) -> (bool, bool) {
-        (self.region.shares_pages(), self.region.maps_pages_privately())
+    fn can_map(&self) -> (usize, bool) {
+        let unit = self.region.map_unit();
+        let unit = if unit == BLOCK || unit == CHUNK { unit as usize } else { 0 };
+        (unit, self.region.maps_pages_privately())
     }
 
     fn vacate(&self, number: i32, replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {

@@ -12,6 +12,10 @@
 //! - else 64 KiB, while more than 1/64 of the volume is free; else one page. The caller may ask for more,
 //!   since each piece costs the process a mapping.
 //!
+//! Where memory can be mapped by 2 MiB only (hugetlbfs, device-dax), that is whole chunks of written bytes:
+//! a touch makes the chunk so first ([`Volume::make_whole`]), and what lies behind the end in the last one
+//! can be seen, as zeros.
+//!
 //! A process that maps the pieces stores into the blocks without a call, so from the first mapping
 //! to the last close no block of the file moves or is freed (`LIVE_MAPPED`): writes go in place,
 //! truncation and punching zero instead.
@@ -29,7 +33,7 @@ use crate::file::{File, expect_file};
 use crate::file_write::{Care, Writer};
 use crate::inject::{Bug, injected};
 use crate::inode::{LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED};
-use crate::layout::{BLOCK, CHUNK_BLOCKS};
+use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::map::Map;
 use crate::op::Op;
 use crate::volume::Volume;
@@ -80,14 +84,17 @@ impl Volume {
             return Err(Errno::INVAL);
         }
         self.rewrite_by_the_way(node);
+        if fill == Fill::All && self.maps_chunks() {
+            self.make_all_whole(node, offset / BLOCK, end / BLOCK)?;
+        }
         let Some(mut op) = self.begin_mapping()? else {
             return self.map_still(node, (offset / BLOCK, end / BLOCK), None);
         };
         let file = op.work_on(node)?;
         op.settle_tail(&file)?;
         let (first, last) = (offset / BLOCK, end / BLOCK);
-        let inside = last.min(file.end_block()).max(first);
-        if fill == Fill::All {
+        let inside = last.min(self.shown_end(&file)).max(first);
+        if fill == Fill::All && !self.maps_chunks() {
             op.fill_for_mapping(&file, first, inside)?;
         }
         let pieces = op.map_blocks(&file, (first, inside, last), mapped, PIECES_MAX)?;
@@ -119,6 +126,9 @@ impl Volume {
         mapped: Mapped,
         frugal: bool,
     ) -> Result<Vec<Piece>> {
+        if self.maps_chunks() {
+            return self.map_chunk(node, touch.page - touch.page % CHUNK_BLOCKS, mapped);
+        }
         let Some(mut op) = self.begin_mapping()? else {
             let wanted = (mapped == Mapped::Read).then_some(touch.page);
             return self.map_still(
@@ -149,6 +159,45 @@ impl Volume {
             pieces = pieces_of(file.map, (touch.page, last, last), PIECES_TOUCHED)?;
             pieces.truncate(PIECES_TOUCHED);
         }
+        op.end()?;
+        Ok(pieces)
+    }
+
+    /// Whether memory can be mapped by whole chunks only.
+    fn maps_chunks(&self) -> bool {
+        self.region.map_unit() == CHUNK
+    }
+
+    /// One behind the last block that a mapping shows.
+    fn shown_end(&self, file: &File<'_>) -> u64 {
+        let end = file.end_block();
+        if self.maps_chunks() { end.next_multiple_of(CHUNK_BLOCKS) } else { end }
+    }
+
+    /// Makes whole what a mapping of `first..last` that is populated shows.
+    fn make_all_whole(&self, node: Node, first: u64, last: u64) -> Result<()> {
+        let size = self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            Ok(self.current(inode)?.size)
+        })?;
+        let chunks = first / CHUNK_BLOCKS..last.min(size.div_ceil(BLOCK)).div_ceil(CHUNK_BLOCKS);
+        for chunk in chunks {
+            self.make_whole(node, chunk * CHUNK_BLOCKS)?;
+        }
+        Ok(())
+    }
+
+    /// The one piece of the chunk's worth of blocks from `first` on; none behind the end.
+    fn map_chunk(&self, node: Node, first: u64, mapped: Mapped) -> Result<Vec<Piece>> {
+        self.make_whole(node, first)?;
+        let mut op = self.begin()?;
+        let file = op.work_on(node)?;
+        if first >= file.end_block() {
+            op.end()?;
+            return Ok(Vec::new());
+        }
+        let last = first + CHUNK_BLOCKS;
+        let pieces = op.map_blocks(&file, (first, last, last), mapped, 1)?;
         op.end()?;
         Ok(pieces)
     }
@@ -227,7 +276,8 @@ impl<'v> Op<'v> {
         most: usize,
     ) -> Result<Vec<Piece>> {
         // A mapping shows the rest of the last block: zeros, as mmap promises.
-        self.zero_written(file.map, file.current.size, file.end_block() * BLOCK)?;
+        let end = self.volume.shown_end(file);
+        self.zero_written(file.map, file.current.size, end * BLOCK)?;
         let _ = self.fence();
         let pieces = pieces_of(file.map, (first, inside, last), most)?;
         let mut current = self.volume.current(file.inode)?;

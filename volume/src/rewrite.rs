@@ -3,15 +3,17 @@
 //!
 //! A file comes to lie scattered over holes by small writes. It is rewritten before its first mapping,
 //! behind the last close after one, and when somebody asks for it; the first two move at most
-//! [`OCCASION`] bytes at a time, in the call that finds it. A file that some process has mapped is never
-//! touched.
+//! [`OCCASION`] bytes at a time, in the call that finds it. A file that some process has mapped is not
+//! touched by these.
 //!
 //! It goes chunk by chunk of the file, an operation each: so writers wait for 2 MiB at most, the
 //! space that is needed ahead is one chunk, and stopping half-way is no loss. A chunk that has holes
 //! keeps them. A chunk that small appends have filled is gathered in the append that completes it, if it
 //! came to lie in many pieces: so files that grow side by side come apart, and no byte is moved twice
 //! for that. One whose blocks lie right already, named one by one, becomes a single word without being
-//! copied. What is left behind the last whole chunk is gathered into fewer runs, if there is a place.
+//! copied. Where memory can be mapped by 2 MiB only, a touch makes the chunk of a mapped file whole,
+//! holes and all ([`Volume::make_whole`]). What is left behind the last whole chunk is gathered into
+//! fewer runs, if there is a place.
 //!
 //! Persistence order of a chunk: copies of the bytes, and new nodes; fence; the word that leads to
 //! the new chunk (with the direct words and the nodes above, where there are such: one undo
@@ -24,7 +26,7 @@ use crate::Result;
 use crate::alloc::Want;
 use crate::edit::{Change, Changes, Target};
 use crate::file::{File, expect_file};
-use crate::inode::LIVE_MAPPED;
+use crate::inode::{LIVE_DIRTY, LIVE_MAPPED};
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::map::{Map, Run};
 use crate::numa::pinned;
@@ -147,6 +149,36 @@ impl Volume {
         Ok(moved)
     }
 
+    /// Puts the chunk's worth of blocks from `first` on into one whole chunk of written bytes: zeros where
+    /// there are holes, and behind the end. Also of a mapped file: where memory has pages of 2 MiB only,
+    /// nobody has anything but whole chunks mapped. `ENOSPC`.
+    pub(crate) fn make_whole(&self, node: Node, first: u64) -> Result<()> {
+        let mut op = self.begin()?;
+        let file = op.work_on(node)?;
+        op.settle_tail(&file)?;
+        let runs = all_runs(&file.map, first, first + CHUNK_BLOCKS)?;
+        if is_aligned(&runs) && !runs[0].unwritten || first >= file.end_block() {
+            return op.end();
+        }
+        let chunk = self.allocate_chunk(&mut op, pinned(file.identity.flags))?;
+        let chunk = chunk.ok_or(Errno::NOSPC)?;
+        let (mut at, mut logical) = (chunk, first);
+        for mut run in runs {
+            let inside = run.blocks.min(file.end_block().saturating_sub(logical));
+            op.fill_copy(&run, at, inside, false)?;
+            run.unwritten = true;
+            op.fill_copy(&run, at + inside, run.blocks - inside, false)?;
+            (at, logical) = (at + run.blocks, logical + run.blocks);
+        }
+        let to = Target::Leaf { block: chunk, unwritten: false };
+        let change = Change { logical: first, blocks: CHUNK_BLOCKS, to, frees: true };
+        let words = op.plan_edit(file.map, &[change])?;
+        op.publish(&[&words], &[])?;
+        let clean = file.current.flags & LIVE_DIRTY == 0;
+        self.publish_current(&file, file.current, clean, words.delta)?;
+        op.end()
+    }
+
     /// Moves what a file has in the chunk's worth of blocks from `first` on to a memory node, a run
     /// without a hole at a time; gives how many blocks. `EBUSY`, `ENOSPC`.
     pub(crate) fn move_part(&self, node: Node, first: u64, to: u32) -> Result<u64> {
@@ -239,6 +271,27 @@ fn runs_of(map: &Map<'_>, first: u64, last: u64) -> Result<Option<Runs>> {
     Ok(Some(runs))
 }
 
+/// What stands in `first..last`; holes are as if they were there, unwritten.
+fn all_runs(map: &Map<'_>, first: u64, last: u64) -> Result<Runs> {
+    let mut runs: Runs = SmallVec::new();
+    let mut at = first;
+    while at < last {
+        let mut run = map.run(at, last - at)?;
+        at += run.blocks;
+        run.unwritten |= run.is_hole();
+        match runs.last_mut() {
+            Some(before)
+                if before.block + before.blocks == run.block
+                    && before.unwritten == run.unwritten =>
+            {
+                before.blocks += run.blocks;
+            }
+            _ => runs.push(run),
+        }
+    }
+    Ok(runs)
+}
+
 fn is_aligned(runs: &[Run]) -> bool {
     matches!(runs, [run] if run.blocks == CHUNK_BLOCKS && run.block.is_multiple_of(CHUNK_BLOCKS))
 }
@@ -289,7 +342,7 @@ impl<'v> Op<'v> {
     fn fill_copy(&mut self, run: &Run, place: u64, count: u64, unwritten: bool) -> Result<()> {
         let region = &self.volume.region;
         let (to, length) = (place * BLOCK, count * BLOCK);
-        if unwritten {
+        if unwritten || count == 0 {
             return Ok(());
         }
         let filled = if run.unwritten {
@@ -388,6 +441,37 @@ mod tests {
             assert_eq!(after.1.data_blocks, before.1.data_blocks);
             assert_eq!(rewrite(&volume, node).unwrap(), 0, "nothing is left to do");
             assert_eq!(volume.local.rewritten_blocks.load(Ordering::Relaxed), 1400);
+            let report = volume.check(&crate::FsckOptions::default()).unwrap();
+            assert!(report.faults.is_empty(), "{:?}", report.faults);
+        }
+    }
+
+    #[test]
+    fn a_chunk_with_holes_and_an_end_is_made_whole_and_shows_zeros_there() {
+        for mode in [Mode::Strict, Mode::Posix] {
+            let volume = volume(mode, 32);
+            let node = shuffled(&volume, "f", 700);
+            let desc = opened(&volume, node);
+            let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32;
+            volume.allocate(desc, punch, 100 * BLOCK, 7 * BLOCK).unwrap();
+            volume.allocate(desc, libc::FALLOC_FL_KEEP_SIZE as u32, 0, 2 * CHUNK).unwrap();
+            volume.map_present(desc, 0, CHUNK, Mapped::Write).unwrap();
+            volume.make_whole(node, 0).unwrap();
+            volume.make_whole(node, CHUNK_BLOCKS).unwrap();
+            let whole = layout(&volume, node);
+            assert_eq!(whole.0, 2);
+            volume.make_whole(node, 0).unwrap();
+            volume.make_whole(node, 2 * CHUNK_BLOCKS).unwrap();
+            assert_eq!(layout(&volume, node), whole, "nothing is left to do, nor behind the end");
+            volume.truncate(node, 2 * CHUNK).unwrap();
+            let mut bytes = vec![7; 2 * CHUNK as usize];
+            volume.read_file(node, 0, &mut [UserOut::new(&mut bytes)]).unwrap();
+            for (at, block) in (0..).zip(bytes.chunks_exact(BLOCK as usize)) {
+                let expected = if at < 700 && !(100..107).contains(&at) { tag(at) } else { 0 };
+                assert!(block.iter().all(|&byte| byte == expected), "block {at}");
+            }
+            assert_eq!(volume.attr(node).unwrap().blocks * 512, 2 * CHUNK);
+            volume.close(desc).unwrap();
             let report = volume.check(&crate::FsckOptions::default()).unwrap();
             assert!(report.faults.is_empty(), "{:?}", report.faults);
         }

@@ -593,6 +593,52 @@ static void masks(void) {
     close(fd);
 }
 
+static volatile int woken, waking;
+
+static void on_wake(int signal) {
+    shared[(woken++ % 120 + 1) * 2 * MIB] = 'k';
+}
+
+static void *wakes(void *thread) {
+    while (waking) {
+        pthread_kill(*(pthread_t *)thread, SIGUSR1);
+        usleep(20000);
+    }
+    return NULL;
+}
+
+// A handler that touches missing pages runs while its thread waits for SIGBUS, which is blocked: the kernel ended
+// the process there.
+static void waits(void) {
+    int fd = sparse("waits", 256 * MIB);
+    shared = map_all(fd, 256 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED);
+    struct sigaction action = {.sa_handler = on_wake}, before;
+    SAY(sigaction(SIGUSR1, &action, &before));
+    sigset_t set, old;
+    sigemptyset(&set);
+    sigaddset(&set, SIGBUS);
+    SAY(pthread_sigmask(SIG_BLOCK, &set, &old));
+    pthread_t self = pthread_self(), waker;
+    waking = 1;
+    SAY(pthread_create(&waker, NULL, wakes, &self));
+    struct timespec long_enough = {60};
+    siginfo_t info;
+    SAY(sigtimedwait(&set, &info, &long_enough));
+    waking = 0;
+    SAY(pthread_join(waker, NULL));
+    char byte = 0;
+    SAY(woken > 0 && pread(fd, &byte, 1, 2 * MIB) == 1 && byte == 'k');
+    SAY(pending(SIGBUS));
+    // As before: blocked for what is sent, not for missing pages.
+    shared[250 * MIB] = 1;
+    SAY(raise(SIGBUS));
+    SAY(sigtimedwait(&set, &info, &long_enough));
+    SAY(pthread_sigmask(SIG_SETMASK, &old, NULL));
+    SAY(sigaction(SIGUSR1, &before, NULL));
+    SAY(munmap(shared, 256 * MIB));
+    close(fd);
+}
+
 enum { RACES = 40 };
 static char *volatile racing, *volatile seen;
 static volatile int stored, go_on;
@@ -658,6 +704,7 @@ int main(int argc, char **argv) {
     spawned();
     arrives();
     masks();
+    waits();
     catch(0);
     races();
     return 0;

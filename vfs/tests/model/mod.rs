@@ -390,8 +390,8 @@ impl FileSystem for Model {
     fn region_descriptor(&self) -> (i32, bool) {
         (-1, false)
     }
-    fn can_map(&self) -> (bool, bool) {
-        (false, false)
+    fn can_map(&self) -> (usize, bool) {
+        (0, false)
     }
     fn record_lock(&self, _: Desc, _: LockOwner, _: &RecordLock, _: bool) -> Result<()> {
         Ok(())
