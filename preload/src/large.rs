@@ -77,8 +77,8 @@ pub fn whole(piece: &Piece, unit: u64) -> Option<Piece> {
     fits.then(|| Piece { file_offset: from, region_offset, length: to - from })
 }
 
-/// As [`mapping::reserve`], for a mapping by large pages, whole: `EINVAL` where those cannot be at the addresses that
-/// the program names, or something else lies beside these.
+/// As [`mapping::reserve`], for a mapping by large pages, whole: `EINVAL` where those cannot be at the
+/// addresses that the program names, or something else lies beside these.
 pub fn reserve(wish: &Wish, len: usize, unit: usize) -> Result<usize, Errno> {
     let lead = wish.offset as usize % unit;
     let whole = (lead + len).checked_next_multiple_of(unit).ok_or(Errno::NOMEM)?;
@@ -204,8 +204,16 @@ pub fn grow(
     true
 }
 
+/// Whether there can be any: without the lock.
+pub fn possible(process: &Process) -> bool {
+    process.fs.can_map().0 > PAGE
+}
+
 /// Whether a range lies in mappings by large pages.
 pub fn covered(process: &Process, (start, end): (usize, usize)) -> bool {
+    if !start.is_multiple_of(PAGE) || !possible(process) {
+        return false;
+    }
     let maps = process.lock();
-    start.is_multiple_of(PAGE) && maps.has_large(start, end) && maps.around(start, end).is_empty()
+    maps.has_large(start, end) && maps.around(start, end).is_empty()
 }

@@ -220,7 +220,11 @@ interpose! {
     fn [munmap, __munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
         some()?;
         let (start, end) = range(at, len);
-        if len > 0 && start.is_multiple_of(PAGE) && process.lock().has_large(start, end) {
+        if len > 0
+            && start.is_multiple_of(PAGE)
+            && large::possible(process)
+            && process.lock().has_large(start, end)
+        {
             let (mut maps, mut freed) = (process.lock(), Vec::new());
             let unmapped = large::unmap(&mut maps, start, end - start, &mut freed);
             release(process, freed);
