@@ -159,14 +159,14 @@ def curve(points):
 
 def trade(points):
     """Measure (a) over the part of what was allocated that compaction moved, as SVG."""
-    x = lambda moved: 60 + min(moved, 0.16) * 2500
+    x = lambda moved: 60 + min(moved, 0.2) * 2000
     y = lambda value: 230 - value * 2
     lines = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 500 270" font-family="sans-serif" font-size="11">',
              '<rect width="500" height="270" fill="white"/>']
     for value in range(0, 101, 20):
         lines.append(f'<line x1="60" x2="480" y1="{y(value)}" y2="{y(value)}" stroke="#ddd"/>'
                      f'<text x="30" y="{y(value) + 4}">{value}</text>')
-    for moved in (0, 0.04, 0.08, 0.12, 0.16):
+    for moved in (0, 0.05, 0.1, 0.15, 0.2):
         lines.append(f'<text x="{x(moved) - 8:.0f}" y="248">{moved:g}</text>')
     lines.append('<text x="150" y="265">moved, of what was allocated, %</text>')
     lines.append('<text x="60" y="15">of the free space, in aligned 2 MiB, % (prop, 90 %, seed 1)</text>')
@@ -250,9 +250,11 @@ def take_curve(args, most, churn, scratch, memory, kept):
 
 
 def take_trade(args, most, churn, memory, kept):
+    size = min(2 * GIB, most)
+    bytes_in_all = capacity(size, memory)
     for budget in BUDGETS:
-        words = ["--churn", churn, "--utilisation", "0.9", "--compaction", str(budget)]
-        result = age("volume", min(2 * GIB, most), words, memory)
+        words = ["--churn", churn, "--capacity", str(bytes_in_all), "--utilisation", "0.9", "--compaction", str(budget)]
+        result = age("volume", size, words, memory)
         kept["trade"] = [point for point in kept["trade"] if point[0] != budget] + [[budget, result]]
         write(args, kept)
 
@@ -300,7 +302,8 @@ In small images the last few chunks weigh more: a volume of 2 GiB at 90 % has so
 TABLE
 
 (–: there is no such file, or no free space to make one in.) "moved" is what the volume copied to keep chunks whole, beside what it was asked to do. For appends in turns that is
-every byte of a file of 2 MiB and more, once: the appends that fill a chunk of the file gather it ([design.md](design.md), "Allocation").
+every byte of a file of 2 MiB and more, once: the appends that fill a chunk of the file gather it ([design.md](design.md), "Allocation"). Of the database (d) is that of its tables: its
+logs, opened for each append, lie in few long pieces that begin in the middle of a chunk ([caveats.md](caveats.md)).
 
 Measure (a) of prop by how full the file system is, in images of 2 GiB at most, 10 creates and deletes for each file:
 
@@ -309,7 +312,8 @@ Measure (a) of prop by how full the file system is, in images of 2 GiB at most, 
 
 TRADE = """## What moving is worth
 
-Measure (a) at 90 %, by what compaction may move of what is freed (prop, 2 GiB, `solera age --compaction N`; the last row is what a volume does):
+Measure (a) at 90 %, by what compaction may move of what is freed (prop, 2 GiB, 10 creates and deletes for each file, where a chunk is nearly 1 % of
+what is free; `solera age --compaction N`; the last row is what a volume does):
 
 ![what moving is worth](ageing/trade.svg)
 
