@@ -96,8 +96,8 @@ impl Entry {
 
 static TABLE: [Entry; ENTRIES] = [const { Entry::new() }; ENTRIES];
 
-/// Longest read elsewhere whose lines are all asked for beforehand.
-const FAR_MAX: usize = 8 << 10;
+/// Reads elsewhere whose lines are all asked for beforehand: a shorter one waits for a line or two anyway.
+const FAR: std::ops::RangeInclusive<usize> = 512..=8 << 10;
 
 /// What a thread knows of its own reads.
 struct Reader {
@@ -163,7 +163,7 @@ impl Volume {
             return None;
         }
         let place = known.place + (offset - known.from);
-        let far = !may_be_served(place, place + length as u64)? && length <= FAR_MAX;
+        let far = !may_be_served(place, place + length as u64)? && FAR.contains(&length);
         if far {
             // What a reader in order has read up to is on its way already.
             self.region.prefetch_all(place, length);
