@@ -61,6 +61,29 @@ fn a_full_volume_is_sigbus_at_the_touch_and_sparse_files_do_not_fill_it() {
     assert_eq!(found, expected);
 }
 
+/// Whoever shortens a mapped file, its mappers never see what others write where its blocks were.
+#[test]
+fn a_file_that_another_process_shortens_shows_nobody_elses_bytes() {
+    let place = Place::new("shortened");
+    let program = place.0.join("shortened");
+    compile("shortened.c", &program, &["-O1", "-g"]);
+    format(&place.volume());
+    let rounds = if std::env::var_os("SOLERA_TEST_LONG").is_some() { "400" } else { "12" };
+    let output = Command::new("timeout")
+        .args(["-k", "5", "300"])
+        .arg(&program)
+        .args([PREFIX, rounds])
+        .env("SOLERA_VOLUME", place.volume())
+        .env("SOLERA_AT", PREFIX)
+        .env("LD_PRELOAD", library())
+        .output()
+        .expect("the program runs");
+    let said = text(&output);
+    let answers: Vec<&str> = said.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+    assert_eq!(answers, ["0", "0"], "{said}");
+    check_left_in_order(&place.volume());
+}
+
 /// What a run of `mapped_random.c` says, in a directory or on a new volume.
 fn random(program: &Path, place: &Place, seed: u64, steps: u64, on_volume: bool) -> String {
     let mut command = Command::new("timeout");
