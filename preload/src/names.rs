@@ -21,11 +21,12 @@ const HERE: c_int = libc::AT_FDCWD;
 
 /// Where a path leads whose last component is meant itself; the kernel serves other paths by
 /// `kernel`. `Err(Ok(value))` is its answer.
+#[inline]
 fn place(
     process: &Process,
     (dirfd, path): (c_int, Text),
     kernel: impl Fn(*const c_char) -> c_int,
-) -> Served<Result<Found, c_int>> {
+) -> Served<Result<Found<'static>, c_int>> {
     match paths::resolve(process, dirfd, path.bytes()?, false)? {
         Target::Volume(found) => Ok(Ok(found)),
         Target::Kernel => Err(Stop::Kernel),
@@ -39,7 +40,7 @@ fn one(
     process: &Process,
     at: (c_int, Text),
     kernel: impl Fn(*const c_char) -> c_int,
-    served: impl FnOnce(&Found) -> Result<(), Errno>,
+    served: impl FnOnce(&Found<'_>) -> Result<(), Errno>,
 ) -> Served<c_int> {
     match place(process, at, kernel)? {
         Ok(found) => served(&found).map(|()| 0).map_err(Stop::Errno),
@@ -47,7 +48,7 @@ fn one(
     }
 }
 
-fn make(process: &Process, found: &Found, mode: c_uint, device: u64) -> Result<(), Errno> {
+fn make(process: &Process, found: &Found<'_>, mode: c_uint, device: u64) -> Result<(), Errno> {
     let kind = match mode & libc::S_IFMT {
         0 => Kind::File,
         libc::S_IFDIR => return Err(Errno::PERM),
@@ -59,23 +60,28 @@ fn make(process: &Process, found: &Found, mode: c_uint, device: u64) -> Result<(
 }
 
 /// Takes a name away.
-fn take_name(process: &Process, found: &Found) -> Result<(), Errno> {
+fn take_name(process: &Process, found: &Found<'_>) -> Result<(), Errno> {
     process.user().unlink(found)?;
     crate::sockets::unnamed(process, found);
     Ok(())
 }
 
 /// Gives a name to something else; what had it may lose its last one.
-fn move_name(process: &Process, from: &Found, to: &Found, flags: c_uint) -> Result<(), Errno> {
+fn move_name(
+    process: &Process,
+    from: &Found<'_>,
+    to: &Found<'_>,
+    flags: c_uint,
+) -> Result<(), Errno> {
     process.user().rename(from, to, flags)?;
-    let node = |found: &Found| found.attr.map(|attr| attr.node);
+    let node = |found: &Found<'_>| found.attr.map(|attr| attr.node);
     if flags & libc::RENAME_EXCHANGE == 0 && node(from) != node(to) {
         crate::sockets::unnamed(process, to);
     }
     Ok(())
 }
 
-fn unlink_at(process: &Process, found: &Found, flags: c_int) -> Result<(), Errno> {
+fn unlink_at(process: &Process, found: &Found<'_>, flags: c_int) -> Result<(), Errno> {
     match flags {
         0 => take_name(process, found),
         libc::AT_REMOVEDIR => process.user().remove_dir(found),
@@ -219,7 +225,7 @@ fn two(
     from: (c_int, Text),
     to: (c_int, Text),
     kernel: impl Fn(*const c_char, *const c_char) -> c_int,
-    served: impl FnOnce(&Found, &Found) -> Result<(), Errno>,
+    served: impl FnOnce(&Found<'_>, &Found<'_>) -> Result<(), Errno>,
 ) -> Served<c_int> {
     let source = paths::resolve(process, from.0, from.1.bytes()?, false)?;
     let target = paths::resolve(process, to.0, to.1.bytes()?, false)?;
@@ -245,7 +251,7 @@ fn two(
 }
 
 /// A path for the kernel that does not depend on the directory descriptor it came with.
-fn kernel_name(at: (c_int, Text), target: &Target) -> Result<CString, Errno> {
+fn kernel_name(at: (c_int, Text), target: &Target<'_>) -> Result<CString, Errno> {
     let text = at.1.bytes()?;
     match target {
         Target::Elsewhere(path) => Ok(path.clone()),

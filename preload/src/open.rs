@@ -58,7 +58,7 @@ pub fn open_at(
 /// Opens what a path led to; `Err(path)`: it is the kernel's.
 pub fn open_found(
     process: &Process,
-    target: &Target,
+    target: &Target<'_>,
     flags: c_int,
     mode: c_uint,
 ) -> Served<Result<c_int, Vec<u8>>> {
@@ -97,7 +97,7 @@ pub fn open_found(
 }
 
 /// What was found if its data is not the volume's.
-fn special_target(process: &Process, target: &Target) -> Served<Option<Attr>> {
+fn special_target(process: &Process, target: &Target<'_>) -> Served<Option<Attr>> {
     let attr = match target {
         Target::Volume(found) if found.slash => None,
         Target::Volume(found) => found.attr,
@@ -107,7 +107,12 @@ fn special_target(process: &Process, target: &Target) -> Served<Option<Attr>> {
 }
 
 /// Opens what a path led to.
-fn open_target(process: &Process, target: &Target, flags: c_int, mode: c_uint) -> Served<Opened> {
+fn open_target(
+    process: &Process,
+    target: &Target<'_>,
+    flags: c_int,
+    mode: c_uint,
+) -> Served<Opened> {
     let opened = match target {
         Target::Kernel | Target::Elsewhere(_) => return Err(Stop::Kernel),
         Target::Descriptor(fd) => {

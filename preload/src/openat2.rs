@@ -157,7 +157,7 @@ struct Restricted<'a> {
 }
 
 impl Restricted<'_> {
-    fn begin(&self, from: Node, path: &[u8]) -> Result<Found, Stop> {
+    fn begin(&self, from: Node, path: &[u8]) -> Result<Found<'static>, Stop> {
         if path.is_empty() {
             return Err(Stop::Errno(Errno::NOENT));
         }
@@ -185,7 +185,7 @@ impl Restricted<'_> {
         }
     }
 
-    fn walk(&self, start: Node, path: Vec<u8>) -> Result<Found, Stop> {
+    fn walk(&self, start: Node, path: Vec<u8>) -> Result<Found<'static>, Stop> {
         let follow = self.how.flags & libc::O_NOFOLLOW == 0
             && self.how.flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL;
         let (mut dir, mut text, mut links) = (start, path, 0);
@@ -200,7 +200,10 @@ impl Restricted<'_> {
             let found = self.step(dir, name)?;
             let attr = match found.attr {
                 None if more => return Err(Stop::Errno(Errno::NOENT)),
-                None => return Ok(Found { slash: !rest.is_empty(), ..found }),
+                None => {
+                    let slash = !rest.is_empty();
+                    return Ok(Found { slash, ..found.into_owned() });
+                }
                 Some(attr) => attr,
             };
             if attr.kind == Kind::Symlink && (more || follow || !rest.is_empty()) {
@@ -210,7 +213,7 @@ impl Restricted<'_> {
             }
             if !more {
                 let slash = !rest.is_empty() && matches!(found.last, Last::Name(_));
-                return Ok(Found { slash, ..found });
+                return Ok(Found { slash, ..found.into_owned() });
             }
             if attr.kind != Kind::Directory {
                 return Err(Stop::Errno(Errno::NOTDIR));
@@ -220,9 +223,9 @@ impl Restricted<'_> {
     }
 
     /// One component.
-    fn step(&self, dir: Node, name: &[u8]) -> Result<Found, Stop> {
+    fn step<'t>(&self, dir: Node, name: &'t [u8]) -> Result<Found<'t>, Stop> {
         let bound = self.how.rules & (libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT) != 0;
-        let name: &[u8] = match name {
+        let name: &'t [u8] = match name {
             b"" => b".",
             b".." if bound && Some(dir) == self.base => {
                 if self.how.has(libc::RESOLVE_BENEATH) {

@@ -21,9 +21,9 @@ use crate::process::Process;
 
 /// Where a path led.
 #[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
-pub enum Target {
+pub enum Target<'t> {
     /// A place on the volume.
-    Volume(Found),
+    Volume(Found<'t>),
     /// A descriptor of ours, named through `/proc` or `/dev`.
     Descriptor(c_int),
     /// The kernel's affair, as it was written.
@@ -34,18 +34,18 @@ pub enum Target {
 
 /// Resolves `path` as a call with `dirfd` does. `follow`: also a symlink at the end.
 #[inline]
-pub fn resolve(
+pub fn resolve<'t>(
     process: &Process,
     dirfd: c_int,
-    path: &[u8],
+    path: &'t [u8],
     follow: bool,
-) -> Result<Target, Errno> {
+) -> Result<Target<'t>, Errno> {
     if let Some(rest) = working_directory_link(process, path)
         && (follow || rest.contains(&b'/'))
     {
         let node = process.cwd_node().ok_or(Errno::NOENT)?;
-        let rest = if rest.is_empty() { b"." } else { &rest[1..] };
-        let rest = if rest.is_empty() { b"." } else { rest };
+        let rest = if rest.is_empty() { rest } else { &rest[1..] };
+        let rest: &[u8] = if rest.is_empty() { b"." } else { rest };
         return walk(process, Start::At(node, Cow::Borrowed(rest)), follow);
     }
     match start(process, dirfd, path, follow) {
@@ -73,26 +73,39 @@ pub fn plain(process: &Process, dirfd: c_int, path: &[u8]) -> Option<Attr> {
     }
 }
 
-fn walk(process: &Process, start: Start<'_>, follow: bool) -> Result<Target, Errno> {
-    let mut outside;
-    let mut next = start;
-    for _ in 0..LINKS_MAX {
-        let (node, text) = match next {
-            Start::Descriptor(fd) => return Ok(Target::Descriptor(fd)),
-            Start::At(node, text) => (node, text),
-        };
-        outside = match process.walk().walk(node, &text, follow)? {
+#[inline]
+fn walk<'t>(process: &Process, start: Start<'t>, follow: bool) -> Result<Target<'t>, Errno> {
+    let outside = match start {
+        Start::Descriptor(fd) => return Ok(Target::Descriptor(fd)),
+        Start::At(node, Cow::Borrowed(text)) => match process.walk().walk(node, text, follow)? {
             Place::Inside(found) => return Ok(Target::Volume(found)),
             Place::Outside(outside) => outside,
-        };
-        // It may come back: `/pm/../pm/x`, or a symlink to `/proc/self/fd/3`.
-        next = match absolute(process, &outside) {
+        },
+        Start::At(node, Cow::Owned(text)) => match process.walk().walk(node, &text, follow)? {
+            Place::Inside(found) => return Ok(Target::Volume(found.into_owned())),
+            Place::Outside(outside) => outside,
+        },
+    };
+    come_back(process, outside, follow)
+}
+
+/// Where a path leads that has left the tree: it may come back, as `/pm/../pm/x` does, or a symlink
+/// to `/proc/self/fd/3`.
+#[cold]
+fn come_back(process: &Process, outside: Vec<u8>, follow: bool) -> Result<Target<'static>, Errno> {
+    let mut outside = outside;
+    for _ in 0..LINKS_MAX {
+        let (node, text) = match absolute(process, &outside) {
             None => return Ok(Target::Elsewhere(c_text(&outside)?)),
             Some(Start::Descriptor(_)) if !follow => {
                 return Ok(Target::Elsewhere(c_text(&outside)?));
             }
-            Some(Start::Descriptor(fd)) => Start::Descriptor(fd),
-            Some(Start::At(node, text)) => Start::At(node, Cow::Owned(text.into_owned())),
+            Some(Start::Descriptor(fd)) => return Ok(Target::Descriptor(fd)),
+            Some(Start::At(node, text)) => (node, text),
+        };
+        outside = match process.walk().walk(node, &text, follow)? {
+            Place::Inside(found) => return Ok(Target::Volume(found.into_owned())),
+            Place::Outside(outside) => outside,
         };
     }
     Err(Errno::LOOP)
@@ -236,7 +249,7 @@ pub fn descriptor_link(path: &[u8]) -> Option<(c_int, &[u8])> {
 }
 
 /// What exists at a path of ours: through a descriptor link, the descriptor's node.
-pub fn existing(process: &Process, target: &Target) -> Served<Attr> {
+pub fn existing(process: &Process, target: &Target<'_>) -> Served<Attr> {
     match target {
         Target::Volume(found) => Ok(found.existing()?),
         Target::Descriptor(fd) => {
@@ -248,7 +261,7 @@ pub fn existing(process: &Process, target: &Target) -> Served<Attr> {
 }
 
 /// The absolute path of something that was found now: its directory's path and its last name.
-pub fn name_of(process: &Process, found: &Found) -> Result<Vec<u8>, Errno> {
+pub fn name_of(process: &Process, found: &Found<'_>) -> Result<Vec<u8>, Errno> {
     let mut path = directory_path(process, found.dir)?;
     if let Last::Name(name) = &found.last {
         path.push(b'/');

@@ -128,8 +128,8 @@ pub fn destination(
 /// Makes the node at `found`, then binds by `kernel`.
 fn bind_at(
     process: &Process,
-    found: &Found,
-    path: Vec<u8>,
+    found: &Found<'_>,
+    path: &[u8],
     kernel: impl Fn(&Real) -> c_int,
 ) -> Served<c_int> {
     let node = match process.user().make(found, Kind::Socket, 0o777, 0) {
@@ -140,8 +140,8 @@ fn bind_at(
     let real = Real::of(process, node)?;
     let result = kernel(&real);
     if result == 0 {
-        remember(process, node, Some(path));
-    } else if let Last::Name(name) = found.last {
+        remember(process, node, Some(path.to_vec()));
+    } else if let Last::Name(name) = &found.last {
         let errno = crate::entry::errno();
         process.fs.unlink(found.dir, name.as_bytes())?;
         crate::entry::set_errno(errno);
@@ -150,7 +150,7 @@ fn bind_at(
 }
 
 /// A node's last name goes: the kernel's socket or fifo loses its own.
-pub fn unnamed(process: &Process, found: &Found) {
+pub fn unnamed(process: &Process, found: &Found<'_>) {
     if let Some(attr) = found.attr
         && attr.nlink <= 1
     {
@@ -227,7 +227,7 @@ interpose! {
             Target::Kernel => Err(Stop::Kernel),
             Target::Elsewhere(path) => Ok(bind(&Real::new(path.as_bytes())?)),
             Target::Descriptor(_) => Err(Stop::Errno(Errno::ADDRINUSE)),
-            Target::Volume(found) => bind_at(process, &found, path, bind),
+            Target::Volume(found) => bind_at(process, &found, &path, bind),
         }
     }
     fn [connect, __connect](socket: c_int, address: Address, len: socklen_t) -> c_int

@@ -78,6 +78,21 @@ pub trait FileSystem: Send + Sync {
     /// `name`. `EEXIST`, `ENOSPC`, `ENOTDIR`, `ENOENT` (dir itself was removed), `EROFS`.
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node>;
 
+    /// Makes a regular file under `name` and opens it, as the one step that it is for who asks:
+    /// `EEXIST` and the rest as [`FileSystem::create`]. Its place is noted.
+    fn create_open(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        flags: OpenFlags,
+    ) -> Result<Desc> {
+        let node = self.create(dir, name, new)?;
+        let desc = self.open_as(node, new.kind, flags)?;
+        self.note_place(desc, dir);
+        Ok(desc)
+    }
+
     /// Makes a regular file without a name (`O_TMPFILE`) and opens it. It may be linked later
     /// unless `flags` holds `O_EXCL`.
     fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc>;
@@ -89,6 +104,12 @@ pub trait FileSystem: Send + Sync {
     /// Takes a name from something that is not a directory (`EISDIR`). An open file lives on until
     /// its last description is closed.
     fn unlink(&self, dir: Node, name: &[u8]) -> Result<()>;
+
+    /// As [`FileSystem::unlink`], for who has just found what the name leads to.
+    fn unlink_found(&self, dir: Node, name: &[u8], found: (Node, Kind)) -> Result<()> {
+        let _ = found;
+        self.unlink(dir, name)
+    }
 
     /// Removes an empty directory. `ENOTEMPTY`, `ENOTDIR`, `EBUSY` (the root).
     fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()>;
@@ -102,6 +123,16 @@ pub trait FileSystem: Send + Sync {
         to: &[u8],
         flags: RenameFlags,
     ) -> Result<()>;
+
+    /// As [`FileSystem::rename`], for who has just found what the names lead to.
+    fn rename_found(
+        &self,
+        from: (Node, &[u8], (Node, Kind)),
+        to: (Node, &[u8], Option<(Node, Kind)>),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.rename(from.0, from.1, to.0, to.1, flags)
+    }
 
     /// Calls `each` for the entries after position `cookie` (0 = from the start), `.` and `..`
     /// first, in ascending order of their `cookie`s, until it gives `false` or all are told. Entry

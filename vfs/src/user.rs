@@ -31,6 +31,12 @@ pub enum Opened {
     Outside(Vec<u8>),
 }
 
+/// Whether the name meant something else by the time it was opened: it is looked for again.
+fn is_race(errno: Errno, flags: i32) -> bool {
+    let makes = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT;
+    errno == Errno::STALE || errno == Errno::EXIST && makes
+}
+
 impl<'a> User<'a> {
     const fn fs(&self) -> &'a dyn FileSystem {
         self.walk.fs
@@ -42,31 +48,37 @@ impl<'a> User<'a> {
 
     /// Opens what was found with `O_*` flags; creates it with `mode` if `O_CREAT` asks for it. What
     /// another process makes or removes meanwhile is looked for again.
-    pub fn open(&self, found: &Found, flags: i32, mode: u32) -> Result<Opened> {
-        let mut place = *found;
+    pub fn open(&self, found: &Found<'_>, flags: i32, mode: u32) -> Result<Opened> {
+        match self.open_once(found, flags, mode) {
+            Err(errno) if is_race(errno, flags) => self.open_again(found.clone(), flags, mode),
+            opened => opened.map(Opened::Here),
+        }
+    }
+
+    /// Looks for what was found once more, as often as it changes meanwhile.
+    #[cold]
+    fn open_again(&self, found: Found<'_>, flags: i32, mode: u32) -> Result<Opened> {
+        let mut place = found.into_owned();
         for _ in 0..RACES_MAX {
-            match self.open_once(&place, flags, mode) {
-                Err(Errno::STALE) => {}
-                Err(Errno::EXIST) if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT => {}
-                Ok(desc) => {
-                    self.fs().note_place(desc, place.dir);
-                    return Ok(Opened::Here(desc));
-                }
-                Err(errno) => return Err(errno),
-            }
             let Last::Name(name) = place.last else {
                 return Err(Errno::NOENT);
             };
             let follow = flags & libc::O_NOFOLLOW == 0;
             match self.walk.walk(place.dir, name.as_bytes(), follow)? {
-                Place::Inside(found) => place = Found { slash: place.slash, ..found },
+                Place::Inside(found) => {
+                    place = Found { slash: place.slash, ..found.into_owned() };
+                }
                 Place::Outside(path) => return Ok(Opened::Outside(path)),
+            }
+            match self.open_once(&place, flags, mode) {
+                Err(errno) if is_race(errno, flags) => {}
+                opened => return opened.map(Opened::Here),
             }
         }
         Err(Errno::NOENT)
     }
 
-    fn open_once(&self, found: &Found, flags: i32, mode: u32) -> Result<Desc> {
+    fn open_once(&self, found: &Found<'_>, flags: i32, mode: u32) -> Result<Desc> {
         let open_flags = OpenFlags(flags);
         if open_flags.has(libc::O_TMPFILE) {
             return self.open_temporary(found, flags, mode);
@@ -74,7 +86,7 @@ impl<'a> User<'a> {
         if found.slash && open_flags.has(libc::O_CREAT) {
             return Err(Errno::ISDIR);
         }
-        let Some(attr) = found.attr else {
+        let Some(attr) = &found.attr else {
             if !open_flags.has(libc::O_CREAT) {
                 return Err(Errno::NOENT);
             }
@@ -89,7 +101,9 @@ impl<'a> User<'a> {
         if found.slash && attr.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
-        self.open_node(&attr, flags)
+        let desc = self.open_node(attr, flags)?;
+        self.fs().note_place(desc, found.dir);
+        Ok(desc)
     }
 
     /// Opens a node that exists: the checks of kind and permission, then the engine.
@@ -127,15 +141,15 @@ impl<'a> User<'a> {
     }
 
     /// Creates and opens a regular file.
-    fn open_new(&self, found: &Found, flags: i32, mode: u32) -> Result<Desc> {
+    fn open_new(&self, found: &Found<'_>, flags: i32, mode: u32) -> Result<Desc> {
         let name = self.new_name(found)?;
         let new = self.new_node(found.dir, Kind::File, mode)?;
-        let node = self.fs().create(found.dir, name.as_bytes(), &new)?;
         // A new file may be written by its maker whatever its mode says.
-        self.fs().open_as(node, Kind::File, OpenFlags(flags & !libc::O_TRUNC))
+        let flags = OpenFlags(flags & !libc::O_TRUNC);
+        self.fs().create_open(found.dir, name.as_bytes(), &new, flags)
     }
 
-    fn open_temporary(&self, found: &Found, flags: i32, mode: u32) -> Result<Desc> {
+    fn open_temporary(&self, found: &Found<'_>, flags: i32, mode: u32) -> Result<Desc> {
         let dir = found.existing()?;
         if dir.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
@@ -145,11 +159,13 @@ impl<'a> User<'a> {
         }
         self.check(&dir, WRITE | EXECUTE)?;
         let new = self.new_node(dir.node, Kind::File, mode)?;
-        self.fs().create_temporary(dir.node, &new, OpenFlags(flags))
+        let desc = self.fs().create_temporary(dir.node, &new, OpenFlags(flags))?;
+        self.fs().note_place(desc, found.dir);
+        Ok(desc)
     }
 
     /// Makes a directory, fifo, socket, device node or empty file.
-    pub fn make(&self, found: &Found, kind: Kind, mode: u32, rdev: u64) -> Result<Node> {
+    pub fn make(&self, found: &Found<'_>, kind: Kind, mode: u32, rdev: u64) -> Result<Node> {
         if found.attr.is_some() {
             return Err(Errno::EXIST);
         }
@@ -165,7 +181,7 @@ impl<'a> User<'a> {
     }
 
     /// Makes a symlink to `target`.
-    pub fn symlink(&self, found: &Found, target: &[u8]) -> Result<Node> {
+    pub fn symlink(&self, found: &Found<'_>, target: &[u8]) -> Result<Node> {
         if target.is_empty() {
             return Err(Errno::NOENT);
         }
@@ -182,7 +198,7 @@ impl<'a> User<'a> {
     }
 
     /// Gives `node` the name that was found free.
-    pub fn link(&self, node: Node, found: &Found) -> Result<()> {
+    pub fn link(&self, node: Node, found: &Found<'_>) -> Result<()> {
         if found.attr.is_some() {
             return Err(Errno::EXIST);
         }
@@ -197,21 +213,21 @@ impl<'a> User<'a> {
     }
 
     /// `unlink`.
-    pub fn unlink(&self, found: &Found) -> Result<()> {
-        let Last::Name(name) = found.last else {
+    pub fn unlink(&self, found: &Found<'_>) -> Result<()> {
+        let Last::Name(name) = &found.last else {
             return Err(Errno::ISDIR);
         };
-        let attr = found.existing().map_err(|errno| self.denied(errno))?;
-        self.may_delete(found.dir, &attr)?;
+        let attr = found.there().map_err(|errno| self.denied(errno))?;
+        self.may_delete(found.dir, attr)?;
         if attr.kind == Kind::Directory {
             return Err(self.denied(Errno::ISDIR));
         }
-        self.fs().unlink(found.dir, name.as_bytes())
+        self.fs().unlink_found(found.dir, name.as_bytes(), (attr.node, attr.kind))
     }
 
     /// `rmdir`.
-    pub fn remove_dir(&self, found: &Found) -> Result<()> {
-        let name = match found.last {
+    pub fn remove_dir(&self, found: &Found<'_>) -> Result<()> {
+        let name = match &found.last {
             Last::Name(name) => name,
             Last::Directory { parent: true } => return Err(Errno::NOTEMPTY),
             Last::Directory { parent: false } => {
@@ -219,8 +235,8 @@ impl<'a> User<'a> {
                 return Err(if root { Errno::BUSY } else { Errno::INVAL });
             }
         };
-        let attr = found.attr.ok_or_else(|| self.denied(Errno::NOENT))?;
-        self.may_delete(found.dir, &attr)?;
+        let attr = found.attr.as_ref().ok_or_else(|| self.denied(Errno::NOENT))?;
+        self.may_delete(found.dir, attr)?;
         if attr.kind != Kind::Directory {
             return Err(self.denied(Errno::NOTDIR));
         }
@@ -228,11 +244,11 @@ impl<'a> User<'a> {
     }
 
     /// `renameat2`.
-    pub fn rename(&self, from: &Found, to: &Found, flags: u32) -> Result<()> {
-        let (Last::Name(from_name), Last::Name(to_name)) = (from.last, to.last) else {
+    pub fn rename(&self, from: &Found<'_>, to: &Found<'_>, flags: u32) -> Result<()> {
+        let (Last::Name(from_name), Last::Name(to_name)) = (&from.last, &to.last) else {
             return Err(Errno::BUSY);
         };
-        let moved = from.existing().map_err(|errno| self.denied(errno))?;
+        let moved = from.there().map_err(|errno| self.denied(errno))?;
         let exchange = flags & libc::RENAME_EXCHANGE != 0;
         if flags & libc::RENAME_NOREPLACE != 0 && to.attr.is_some() {
             return Err(if exchange { Errno::INVAL } else { Errno::EXIST });
@@ -240,7 +256,7 @@ impl<'a> User<'a> {
         if to.slash && moved.kind != Kind::Directory && !exchange {
             return Err(Errno::NOTDIR);
         }
-        self.may_delete(from.dir, &moved)?;
+        self.may_delete(from.dir, moved)?;
         match &to.attr {
             Some(replaced) => self.may_delete(to.dir, replaced)?,
             None if exchange => return Err(Errno::NOENT),
@@ -248,10 +264,12 @@ impl<'a> User<'a> {
         }
         // A directory that changes its parent gets its `..` rewritten.
         if moved.kind == Kind::Directory && from.dir != to.dir {
-            self.check(&moved, WRITE)?;
+            self.check(moved, WRITE)?;
         }
-        let (from_name, to_name) = (from_name.as_bytes(), to_name.as_bytes());
-        self.fs().rename(from.dir, from_name, to.dir, to_name, RenameFlags(flags))
+        let is = |attr: &Attr| (attr.node, attr.kind);
+        let from = (from.dir, from_name.as_bytes(), is(moved));
+        let to = (to.dir, to_name.as_bytes(), to.attr.as_ref().map(is));
+        self.fs().rename_found(from, to, RenameFlags(flags))
     }
 
     /// `chmod`: only the owner; the set-group bit goes unless the owner is in the group.
@@ -314,8 +332,8 @@ impl<'a> User<'a> {
     }
 
     /// The name to be made in a directory that this one may write to.
-    fn new_name(&self, found: &Found) -> Result<Name> {
-        let Last::Name(name) = found.last else {
+    fn new_name<'f, 't>(&self, found: &'f Found<'t>) -> Result<&'f Name<'t>> {
+        let Last::Name(name) = &found.last else {
             return Err(Errno::EXIST);
         };
         self.may_add(found.dir)?;

@@ -24,36 +24,30 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Most symlinks that one walk follows.
 pub const LINKS_MAX: u32 = 40;
 
-/// The last component of a path, by value.
-#[derive(Clone, Copy)]
-pub struct Name {
-    length: u8,
-    bytes: [u8; NAME_BYTES_MAX],
-}
+/// The last component of a path: a part of the path's text, or, behind a symlink, its own.
+#[derive(Clone)]
+pub struct Name<'t>(Cow<'t, [u8]>);
 
-impl Name {
+impl<'t> Name<'t> {
     /// `ENAMETOOLONG` beyond 255 bytes.
-    pub fn new(name: &[u8]) -> Result<Self> {
+    pub fn new(name: &'t [u8]) -> Result<Self> {
         if name.len() > NAME_BYTES_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        let mut bytes = [0; NAME_BYTES_MAX];
-        bytes[..name.len()].copy_from_slice(name);
-        Ok(Self { length: name.len() as u8, bytes })
+        Ok(Self(Cow::Borrowed(name)))
     }
 
     /// The name's bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
+        &self.0
     }
 }
 
 /// How a path ends: only a name can be created, removed or renamed.
-#[derive(Clone, Copy)]
-#[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
-pub enum Last {
+#[derive(Clone)]
+pub enum Last<'t> {
     /// A name in the directory.
-    Name(Name),
+    Name(Name<'t>),
     /// `.`, `..`, the root itself, or nothing at all.
     Directory {
         /// Whether it was written `..`.
@@ -62,22 +56,36 @@ pub enum Last {
 }
 
 /// Where a path led inside the tree.
-#[derive(Clone, Copy)]
-pub struct Found {
+#[derive(Clone)]
+pub struct Found<'t> {
     /// The directory that holds (or would hold) the last component.
     pub dir: Node,
     /// The last component.
-    pub last: Last,
+    pub last: Last<'t>,
     /// What is there; `None`: the name does not exist.
     pub attr: Option<Attr>,
     /// The path ended in a slash: it means a directory.
     pub slash: bool,
 }
 
-impl Found {
+impl Found<'_> {
+    /// The same, whatever becomes of the path's text.
+    pub fn into_owned(self) -> Found<'static> {
+        let last = match self.last {
+            Last::Name(Name(name)) => Last::Name(Name(Cow::Owned(name.into_owned()))),
+            Last::Directory { parent } => Last::Directory { parent },
+        };
+        Found { dir: self.dir, last, attr: self.attr, slash: self.slash }
+    }
+
     /// What is there, or `ENOENT`; `ENOTDIR` where a slash followed something else.
     pub fn existing(&self) -> Result<Attr> {
-        let attr = self.attr.ok_or(Errno::NOENT)?;
+        self.there().copied()
+    }
+
+    /// The same, where it stands.
+    pub fn there(&self) -> Result<&Attr> {
+        let attr = self.attr.as_ref().ok_or(Errno::NOENT)?;
         if self.slash && attr.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
@@ -87,9 +95,9 @@ impl Found {
 
 /// The end of a walk.
 #[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
-pub enum Place {
+pub enum Place<'t> {
     /// In the tree.
-    Inside(Found),
+    Inside(Found<'t>),
     /// Elsewhere: an absolute path for the kernel.
     Outside(Vec<u8>),
 }
@@ -106,8 +114,8 @@ pub struct Walk<'a> {
 }
 
 #[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
-enum Run {
-    Done(Place),
+enum Run<'t> {
+    Done(Place<'t>),
     /// Go on from this directory with this text.
     Again(Node, Vec<u8>),
 }
@@ -115,7 +123,7 @@ enum Run {
 impl Walk<'_> {
     /// Walks `path` from `start`. `follow`: also a symlink at the end. A leading slash is the root
     /// of the tree. `ENOENT` for an empty path.
-    pub fn walk(&self, start: Node, path: &[u8], follow: bool) -> Result<Place> {
+    pub fn walk<'t>(&self, start: Node, path: &'t [u8], follow: bool) -> Result<Place<'t>> {
         if path.is_empty() {
             return Err(Errno::NOENT);
         }
@@ -125,25 +133,26 @@ impl Walk<'_> {
                 return Ok(Place::Inside(found));
             }
         }
-        let mut dir = if path[0] == b'/' { self.fs.root() } else { start };
-        let mut text = Cow::Borrowed(path);
-        let mut links = 0;
-        loop {
-            if text.len() > PATH_BYTES_MAX {
-                return Err(Errno::NAMETOOLONG);
-            }
-            match self.run(dir, &text, follow)? {
-                Run::Done(place) => return Ok(place),
-                Run::Again(from, rest) => {
-                    links += 1;
-                    if links > LINKS_MAX {
-                        return Err(Errno::LOOP);
-                    }
-                    dir = from;
-                    text = Cow::Owned(rest);
-                }
-            }
+        let dir = if path[0] == b'/' { self.fs.root() } else { start };
+        match self.run(dir, path, follow)? {
+            Run::Done(place) => Ok(place),
+            Run::Again(from, rest) => self.walk_on(from, rest, follow),
         }
+    }
+
+    /// Goes on behind a symlink, from `dir` with `text`.
+    #[cold]
+    fn walk_on(&self, dir: Node, text: Vec<u8>, follow: bool) -> Result<Place<'static>> {
+        let (mut dir, mut text) = (dir, text);
+        for _ in 0..LINKS_MAX {
+            let (from, rest) = match self.run(dir, &text, follow)? {
+                Run::Done(Place::Inside(found)) => return Ok(Place::Inside(found.into_owned())),
+                Run::Done(Place::Outside(path)) => return Ok(Place::Outside(path)),
+                Run::Again(from, rest) => (from, rest),
+            };
+            (dir, text) = (from, rest);
+        }
+        Err(Errno::LOOP)
     }
 
     /// The attributes of what `path` leads to, if it leads there the plain way: names only, each of
@@ -178,7 +187,7 @@ impl Walk<'_> {
 
     /// Where `path` leads, if the engine knows and everything on the way is plain.
     #[inline]
-    fn find(&self, start: Node, path: &[u8]) -> Option<Found> {
+    fn find<'t>(&self, start: Node, path: &'t [u8]) -> Option<Found<'t>> {
         if !self.cred.privileged() || path.len() > PATH_BYTES_MAX {
             return None;
         }
@@ -206,7 +215,10 @@ impl Walk<'_> {
     /// Walks until the end of `text` or the first symlink to follow. The attributes of what is
     /// passed are asked for only where something depends on them: an engine says itself (`ENOTDIR`)
     /// that a node in the middle has no entries, and only then it may be a symlink.
-    fn run(&self, start: Node, text: &[u8], follow: bool) -> Result<Run> {
+    fn run<'t>(&self, start: Node, text: &'t [u8], follow: bool) -> Result<Run<'t>> {
+        if text.len() > PATH_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
         let mut dir = start;
         // The directory that `dir` was found in, and where the text after its name starts.
         let mut came: Option<(Node, usize)> = None;
@@ -272,13 +284,13 @@ impl Walk<'_> {
     }
 
     /// The last component: what is there, unless it is a symlink to follow.
-    fn arrive(
+    fn arrive<'t>(
         &self,
         dir: Node,
-        (name, rest): (&[u8], &[u8]),
+        (name, rest): (&'t [u8], &[u8]),
         node: Option<Node>,
         follow: bool,
-    ) -> Result<Run> {
+    ) -> Result<Run<'t>> {
         let attr = match node.map(|node| self.fs.attr(node)) {
             // Removed since it was found.
             None | Some(Err(Errno::STALE)) => None,
@@ -294,7 +306,7 @@ impl Walk<'_> {
         Ok(Run::Done(Place::Inside(Found { dir, last, attr, slash })))
     }
 
-    fn follow(&self, dir: Node, link: Node, rest: &[u8]) -> Result<Run> {
+    fn follow(&self, dir: Node, link: Node, rest: &[u8]) -> Result<Run<'static>> {
         let mut target = vec![0; PATH_BYTES_MAX + 1];
         let length = self.fs.read_link(link, &mut target)?;
         if length == 0 {

@@ -11,7 +11,7 @@ fn user<'a>(fs: &'a Model, cred: &'a Cred) -> User<'a> {
     User { walk: Walk { fs, cred, prefix: b"/mnt/pm" }, umask: 0o022 }
 }
 
-fn find(user: &User<'_>, path: &str, follow: bool) -> Result<Found> {
+fn find<'t>(user: &User<'_>, path: &'t str, follow: bool) -> Result<Found<'t>> {
     match user.walk.walk(user.walk.fs.root(), path.as_bytes(), follow)? {
         Place::Inside(found) => Ok(found),
         Place::Outside(path) => panic!("went outside: {}", String::from_utf8_lossy(&path)),
@@ -178,7 +178,7 @@ fn removal_and_renaming_refuse_what_linux_refuses() {
     let user = user(&fs, &root);
     make(&user, "d", Kind::Directory, 0o777).expect("mkdir");
     make(&user, "f", Kind::File, 0o666).expect("file");
-    let at = |path: &str| find(&user, path, false).expect("found");
+    let at = |path: &'static str| find(&user, path, false).expect("found");
     assert_eq!(user.unlink(&at("d")).err(), Some(Errno::ISDIR));
     assert_eq!(user.remove_dir(&at("f")).err(), Some(Errno::NOTDIR));
     assert_eq!(user.remove_dir(&at("d/.")).err(), Some(Errno::INVAL));

@@ -276,18 +276,38 @@ impl Bucket<'_> {
         (starts != 0).then(|| starts.trailing_zeros() as usize)
     }
 
-    /// The first slots of the entries with these 52 hash bits, and whether all hash words in use are
-    /// sound: who does not find his name and finds that they are not must say `EIO`, never "no such
-    /// name".
-    pub(crate) fn candidates(&self, hash: u64) -> Result<(u64, bool)> {
+    /// The first slots of the entries with these 52 hash bits.
+    pub(crate) fn candidates(&self, hash: u64) -> Result<u64> {
         let mut found = 0;
-        let mut damage = 0;
         self.each_word(|slot, word| {
-            damage |= checked(word & KEY_MASK) ^ word;
             found |= u64::from(hash_of_key(word) == hash) << slot;
             Ok(())
         })?;
-        Ok((found, damage == 0))
+        Ok(found)
+    }
+
+    /// Whether all hash words in use are sound: who does not find his name and finds that they are not
+    /// must say `EIO`, never "no such name".
+    pub(crate) fn is_sound(&self) -> Result<bool> {
+        let mut damage = 0;
+        self.each_word(|_, word| {
+            damage |= checked(word & KEY_MASK) ^ word;
+            Ok(())
+        })?;
+        Ok(damage == 0)
+    }
+
+    /// Whether entries are left in `cell` when those in the slots `gone` go.
+    pub(crate) fn keeps(&self, cell: Cell, gone: u64) -> Result<bool> {
+        let mut rest = self.occupancy & !gone;
+        while rest != 0 {
+            let key = self.key(rest.trailing_zeros() as usize)?;
+            if key != 0 && cell.holds(key) {
+                return Ok(true);
+            }
+            rest &= rest - 1;
+        }
+        Ok(false)
     }
 
     /// The key in a slot that is known to be in use; 0 for a further slot of an entry.
@@ -390,10 +410,50 @@ impl Volume {
     }
 }
 
+/// The words of an entry that takes one slot.
+fn slot_words(key: u64, name: &[u8], target: Target) -> [u64; LINE_WORDS] {
+    let mut slot = Slot {
+        crc: 0,
+        name_length: name.len() as u8,
+        slots: 1,
+        kind: target.kind.d_type(),
+        reserved: 0,
+        ino: target.node.ino,
+        generation: target.node.generation,
+        name: [0; SLOT_NAME],
+    };
+    slot.name[..name.len()].copy_from_slice(name);
+    let mut words: [u64; LINE_WORDS] = zerocopy::transmute!(slot);
+    words[0] |= u64::from(checksum_words(checked(key), words));
+    words
+}
+
 impl<'v> Op<'v> {
+    /// Stores the entry of `name` into free slots of a bucket, from `slot` on; nothing names them yet.
+    /// Gives their occupancy bits.
+    pub(crate) fn write_name(
+        &mut self,
+        block: u64,
+        slot: usize,
+        (key, name): (u64, &[u8]),
+        target: Target,
+    ) -> Result<u64> {
+        if slots_of(name.len()) > 1 {
+            return self.write_entry(block, slot, &Entry::new(key, name, target));
+        }
+        let region = &self.volume.region;
+        let line: [u8; LINE as usize] = zerocopy::transmute!(slot_words(key, name, target));
+        let stored = region.write_line(slot_at(block, slot), &line)?;
+        // Through the cache: the next search will read it.
+        let hash_at = block * BLOCK + BUCKET_HASHES + slot as u64 * 8;
+        let stored = stored.and(region.store64(hash_at, checked(key))?.flush());
+        self.pend(stored);
+        Ok(mask(slot, 1))
+    }
+
     /// Stores an entry into free slots of a bucket; nothing names them yet. Gives their occupancy
     /// bits.
-    pub(crate) fn write_entry(&mut self, block: u64, slot: usize, entry: &Entry) -> Result<u64> {
+    fn write_entry(&mut self, block: u64, slot: usize, entry: &Entry) -> Result<u64> {
         let region = &self.volume.region;
         let slots = entry.slots();
         let mut hashes = [0; ENTRY_SLOTS_MAX * 8];

@@ -36,6 +36,8 @@ const NAME_MAX: usize = (WORDS - NAME) * 8;
 /// Entries of a table: few pages, since a short-lived process pays a fault for each that it uses.
 const ENTRIES: usize = 512;
 const OWN_ENTRIES: usize = 32;
+/// Words of such an entry beside its version.
+const OWN_WORDS: usize = HEAD + 2;
 
 /// Two cache lines, or more.
 #[repr(align(128))]
@@ -50,7 +52,7 @@ static NAMES: Table<ENTRIES> = Table([const { Entry::new() }; ENTRIES]);
 /// Of directories that this process changes: the number that its last change left, the one from
 /// which on every change was its own and is in [`NAMES`], the one from which on none of them took a
 /// directory's name.
-static OWN: Table<OWN_ENTRIES> = Table([const { Entry::new() }; OWN_ENTRIES]);
+static OWN: Table<OWN_ENTRIES, OWN_WORDS> = Table([const { Entry::new() }; OWN_ENTRIES]);
 static ATTRIBUTES: Table<ENTRIES> = Table([const { Entry::new() }; ENTRIES]);
 
 /// The words of an entry that is looked at.
@@ -290,7 +292,7 @@ impl Volume {
         }
         let head = self.head(dir);
         let since = Self::own_since(head, before).unwrap_or([before; 2]);
-        let mut words = [0; WORDS];
+        let mut words = [0; OWN_WORDS];
         // The numbers alone tell this object from others that had the inode.
         [words[0], words[1]] = [instance(head), dir.ino];
         words[2] = after;

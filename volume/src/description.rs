@@ -228,7 +228,7 @@ impl Volume {
         if flags.writes() || truncate {
             self.check_writable()?;
         }
-        let desc = self.open_description(node, kind, flags)?;
+        let desc = self.open_description(node, kind, flags, None)?;
         // Who begins to execute it looks for the description after he has said so: one sees the other.
         let writes = kind == Kind::File && (flags.writes() || truncate);
         if writes && self.is_executed_by_anyone(node)? {
@@ -242,18 +242,22 @@ impl Volume {
         Ok(desc)
     }
 
-    /// Makes a description of a node. `ENFILE` if the table is full, `ESTALE`.
+    /// Makes a description of a node, found in the directory `place`. `ENFILE` if the table is full,
+    /// `ESTALE`.
     pub(crate) fn open_description(
         &self,
         node: Node,
         kind: Kind,
         flags: OpenFlags,
+        place: Option<Node>,
     ) -> Result<Desc> {
         let inode = self.inode(node.ino)?;
         let (desc, claimed, lines) = self.claim_description()?;
         let named = u64::from(node.generation) | u64::from(kind.d_type()) << 32;
         let flags = u64::from((flags.0 & !OPEN_ONLY) as u32);
-        lines.store_eight(0, &[claimed.word(self.epoch), node.ino, named, flags, 0, 0, 0, 0])?;
+        let place = place.map_or(0, |dir| dir.ino);
+        lines
+            .store_eight(0, &[claimed.word(self.epoch), node.ino, named, flags, 0, 0, 0, place])?;
         let counted = self.add_open(inode, Maker::new(desc, false));
         // The inode may have become another object before the reference was there; not after.
         let same = counted.and_then(|()| self.is_still(inode, node.generation));

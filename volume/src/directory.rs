@@ -208,7 +208,7 @@ impl Volume {
             if place.bucket != 0 {
                 let bucket = self.read_bucket(dir, place.bucket)?;
                 only = Some(bucket).filter(|_| key == first);
-                let (mut candidates, sound) = bucket.candidates(hash)?;
+                let mut candidates = bucket.candidates(hash)?;
                 while candidates != 0 {
                     let slot = candidates.trailing_zeros() as usize;
                     candidates &= candidates - 1;
@@ -226,7 +226,7 @@ impl Volume {
                     }
                     taken |= 1 << (key - first);
                 }
-                if !sound {
+                if !bucket.is_sound()? {
                     return Err(Errno::IO);
                 }
             }
@@ -510,16 +510,15 @@ impl<'v> Op<'v> {
         target: Target,
     ) -> Result<Store> {
         let volume = self.volume;
-        let entry = Entry::new(key, name, target);
         if let Some(bucket) = bucket {
             let slot = bucket.room(slots_of(name.len())).ok_or(Errno::NOSPC)?;
-            let mask = self.write_entry(bucket.block, slot, &entry)?;
+            let mask = self.write_name(bucket.block, slot, (key, name), target)?;
             let value = checked(bucket.occupancy | mask);
             return Ok(Store { at: occupancy_at(bucket.block), value });
         }
         let place = volume.locate(dir, key)?;
         let block = self.metadata_block()?;
-        self.write_bucket(dir, block, &[entry])?;
+        self.write_bucket(dir, block, &[Entry::new(key, name, target)])?;
         self.reshaped.push((dir, 1));
         let level = place.nodes.len();
         let Some(&node) = place.nodes.last() else {
@@ -550,7 +549,11 @@ impl<'v> Op<'v> {
         let at = occupancy_at(hit.bucket.block);
         let before = match with {
             Some(store) if store.at == at => unchecked(store.value)?,
-            _ => hit.bucket.live(hit.cell)?,
+            // Where something is damaged nothing is taken away: it could not be put back.
+            _ if !hit.bucket.is_sound()? => return Err(Errno::IO),
+            // Dead leftovers stay until there is need of their slots, or nothing else is there.
+            _ if hit.bucket.keeps(hit.cell, hit.mask)? => hit.bucket.occupancy,
+            _ => 0,
         };
         let left = before & !hit.mask;
         if left == 0 && with.is_none() {

@@ -5,6 +5,7 @@
 //! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
 use crate::Result;
+use crate::bucket::Target;
 use crate::description::Opened;
 use crate::fallocate::check_request;
 use crate::file_write::Position;
@@ -25,6 +26,17 @@ impl Volume {
     /// What every call begins with.
     #[inline]
     fn call(&self) -> Result<&Self> {
+        let local = &self.local;
+        let calm = local.attached.load(Ordering::Relaxed) && !local.remains.load(Ordering::Relaxed);
+        if calm && self.rt.load(HEADER_SIZE) == Ok(self.size()) {
+            return Ok(self);
+        }
+        self.call_anyway()
+    }
+
+    /// The same, where something has to be done first.
+    #[cold]
+    fn call_anyway(&self) -> Result<&Self> {
         if !self.local.attached.load(Ordering::Relaxed) {
             return Err(Errno::BADF);
         }
@@ -86,7 +98,7 @@ impl Volume {
         let linkable = if flags.0 & libc::O_EXCL == 0 { FLAG_LINKABLE } else { 0 };
         let passed = self.read_steadily(dir, |_, parent| Ok(inherited(new.kind, parent)))?;
         let node = op.new_unnamed_inode(new, linkable | passed)?;
-        let desc = self.open_description(node, new.kind, flags)?;
+        let desc = self.open_description(node, new.kind, flags, None)?;
         op.end()?;
         Ok(desc)
     }
@@ -171,6 +183,16 @@ impl FileSystem for Volume {
         volume.with_orphans_dropped(|| Volume::create(volume, dir, name, new))
     }
 
+    fn create_open(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        flags: OpenFlags,
+    ) -> Result<Desc> {
+        self.call()?.create_opened(dir, name, new, flags)
+    }
+
     fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
         let volume = self.call()?;
         volume.with_orphans_dropped(|| volume.make_temporary(dir, new, flags))
@@ -182,6 +204,11 @@ impl FileSystem for Volume {
 
     fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
         Volume::unlink(self.call()?, dir, name)
+    }
+
+    fn unlink_found(&self, dir: Node, name: &[u8], found: (Node, Kind)) -> Result<()> {
+        let (node, kind) = found;
+        self.call()?.unlink_known(dir, name, Some(Target { node, kind }))
     }
 
     fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
@@ -196,7 +223,18 @@ impl FileSystem for Volume {
         to: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        Volume::rename(self.call()?, from_dir, from, to_dir, to, flags)
+        self.call()?.rename_known((from_dir, from), (to_dir, to), flags, None)
+    }
+
+    fn rename_found(
+        &self,
+        from: (Node, &[u8], (Node, Kind)),
+        to: (Node, &[u8], Option<(Node, Kind)>),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let target = |(node, kind)| Target { node, kind };
+        let found = (target(from.2), to.2.map(target));
+        self.call()?.rename_known((from.0, from.1), (to.0, to.1), flags, Some(found))
     }
 
     fn read_dir(

@@ -125,6 +125,23 @@ impl Live<'_> {
         Ok(self.0.load(index(FLAGS))?)
     }
 
+    /// Whether these lines are valid in this epoch.
+    #[inline]
+    pub(crate) fn is_ready(&self, epoch: u32) -> Result<bool> {
+        Ok(self.0.load(index(READY))? == u64::from(epoch))
+    }
+
+    /// Makes the sequence number odd (1) or even (0), always moving it forward; gives the flags. Lock
+    /// holder only.
+    #[inline]
+    pub(crate) fn turn(&self, parity: u64) -> Result<u64> {
+        let now = self.0.load(index(SEQUENCE))?;
+        if now & 1 != parity {
+            self.0.store(index(SEQUENCE), now + 1)?;
+        }
+        self.flags()
+    }
+
     #[inline]
     pub(crate) fn set_sequence(&self, sequence: u64) -> Result<()> {
         Ok(self.0.store(index(SEQUENCE), sequence)?)
@@ -175,6 +192,13 @@ impl Live<'_> {
         self.0.store(at + 1, logical)?;
         self.0.store(at + 2, run.block)?;
         Ok(self.0.store(at + 3, run.blocks | huge)?)
+    }
+
+    /// Keeps a copy of the commit line, whose newest slot is number `newest`.
+    #[inline]
+    fn set_copy(&self, line: &[u8; LINE as usize], newest: usize) -> Result<()> {
+        self.0.store_eight(index(COPY), &zerocopy::transmute!(*line))?;
+        Ok(self.0.store(index(HINTS + HINT_COPY * 8), newest as u64 + 1)?)
     }
 
     /// The run that was noted for the number `from` holds for `to` too.
@@ -331,8 +355,12 @@ impl Volume {
 
     /// Both slots, and which is the newest if that is known: then they come from the copy.
     fn commit_slots(&self, inode: Inode) -> Result<(Slots, Option<usize>)> {
-        let live = self.live_lines(inode)?;
-        if live.0.load(index(READY))? == u64::from(self.epoch)
+        self.slots_beside(inode, self.live_lines(inode)?)
+    }
+
+    #[inline]
+    fn slots_beside(&self, inode: Inode, live: Live<'_>) -> Result<(Slots, Option<usize>)> {
+        if live.is_ready(self.epoch)?
             && let Some(at) = live.0.load(index(HINTS + HINT_COPY * 8))?.checked_sub(1)
         {
             let slots: Slots = zerocopy::transmute!(live.0.eight(index(COPY))?);
@@ -390,7 +418,8 @@ impl Volume {
         generation: u32,
         mut commit: Commit,
     ) -> Result<InFlight<'_>> {
-        let (mut slots, known) = self.commit_slots(inode)?;
+        let live = self.live_lines(inode)?;
+        let (mut slots, known) = self.slots_beside(inode, live)?;
         let newest = match known {
             Some(at) => at,
             None => Self::newest_slot(inode, generation, slots)?.1,
@@ -402,9 +431,7 @@ impl Volume {
         // cache, where a line's stores reach the medium in their order: the sequence is the last.
         let line: [u8; LINE as usize] = zerocopy::transmute!(slots);
         let flight = self.region.write_line(inode.at(COMMIT), &line)?;
-        let live = self.live_lines(inode)?;
-        live.0.store_eight(index(COPY), &zerocopy::transmute!(line))?;
-        live.0.store(index(HINTS + HINT_COPY * 8), next as u64 + 1)?;
+        live.set_copy(&line, next)?;
         Ok(flight)
     }
 
@@ -412,8 +439,6 @@ impl Volume {
     pub(crate) fn forget_commit(&self, inode: Inode) -> Result<()> {
         self.set_hint(inode, HINT_COPY, 0)
     }
-
-    // ---- the volatile lines ---------------------------------------------------------------------
 
     /// The first volatile line.
     #[inline]
@@ -451,11 +476,10 @@ impl Volume {
         found: Option<&(Identity, Commit)>,
         moved: i64,
     ) -> Result<()> {
-        self.set_live(inode, SEQUENCE, self.fresh_sequence()?)?;
-        self.set_live(inode, OPENS, 0)?;
-        for word in 0..LINE / 8 {
-            self.set_live(inode, HINTS + word * 8, 0)?;
-        }
+        let live = self.live_lines(inode)?;
+        live.set_sequence(self.fresh_sequence()?)?;
+        live.0.store(index(OPENS), 0)?;
+        live.0.store_eight(index(HINTS), &[0; 8])?;
         let current = match found {
             Some((identity, commit)) => {
                 let written = commit.flags & COMMIT_WRITTEN != 0;
@@ -470,8 +494,8 @@ impl Volume {
             }
             None => Current { size: 0, mtime: 0, ctime: 0, flags: LIVE_DAMAGED },
         };
-        self.set_current(inode, &current)?;
-        self.set_live(inode, READY, u64::from(self.epoch))
+        live.set_current(&current)?;
+        Ok(live.0.store(index(READY), u64::from(self.epoch))?)
     }
 
     /// A sequence number that no inode had before in this epoch, even.
@@ -483,7 +507,9 @@ impl Volume {
     /// seen. Nobody can reach it yet.
     pub(crate) fn prepare_volatile(&self, inode: Inode, made: &(Identity, Commit)) -> Result<()> {
         self.initialise_live(inode, Some(made), 0)?;
-        self.set_live(inode, LOCK, u64::from(self.epoch) << 32)
+        let live = self.live_lines(inode)?;
+        live.set_copy(&zerocopy::transmute!([made.1, Commit::default()]), 0)?;
+        Ok(live.0.store(index(LOCK), u64::from(self.epoch) << 32)?)
     }
 
     fn ensure_used(&self, inode: Inode) -> Result<()> {
@@ -518,11 +544,7 @@ impl Volume {
 
     /// Publishes what is current; lock holder only. Size last: bytes below it are there.
     pub(crate) fn set_current(&self, inode: Inode, current: &Current) -> Result<()> {
-        let line = self.live_line(inode)?;
-        line.store(index(MTIME), current.mtime as u64)?;
-        line.store(index(CTIME), current.ctime as u64)?;
-        line.store(index(FLAGS), current.flags)?;
-        Ok(line.store(index(SIZE), current.size)?)
+        self.live_lines(inode)?.set_current(current)
     }
 
     /// A hint word of the writers (0 to 7); lock holder only.
@@ -545,16 +567,6 @@ impl Volume {
     /// As [`Volume::sequence`], of a node that a caller named; odd if there is no such inode.
     pub(crate) fn sequence_of(&self, node: Node) -> u64 {
         self.inode(node.ino).and_then(|inode| self.sequence(inode)).unwrap_or(1)
-    }
-
-    /// Makes the sequence number odd (1) or even (0), always moving it forward.
-    pub(crate) fn turn_sequence(&self, inode: Inode, parity: u64) -> Result<()> {
-        let line = self.live_line(inode)?;
-        let now = line.load(index(SEQUENCE))?;
-        if now & 1 != parity {
-            line.store(index(SEQUENCE), now + 1)?;
-        }
-        Ok(())
     }
 
     /// The flags of an inode whose size or times are newer than its commit line. They name the commit
@@ -765,15 +777,6 @@ impl Volume {
         }
         self.remember_attributes(&attr, before);
         Ok(attr)
-    }
-
-    /// Leaves the count of blocks for whoever asks next; under the lock, since the inode may be going.
-    fn remember_blocks(&self, node: Node) -> Result<()> {
-        let mut op = self.begin_any()?;
-        op.lock(&[self.inode_of(node)?])?;
-        let (inode, identity) = self.identity_of(node)?;
-        self.adjust_blocks(inode, &identity, 0)?;
-        op.end()
     }
 }
 

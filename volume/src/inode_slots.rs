@@ -19,6 +19,7 @@ use crate::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, VOLATILE};
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
+use std::sync::atomic::Ordering;
 
 /// Blocks' worth of an inode number.
 const INODES_PER_BLOCK: u64 = EXTENT_INODES / EXTENT_BLOCKS;
@@ -83,10 +84,26 @@ impl Volume {
         Ok(Inode(ino))
     }
 
-    /// A slot of an extent that exists: in the chunk that served last, or gained room last, of any
-    /// group; else in any that has room. (New extents only where there is none: extents with a few
-    /// old inodes would stay as they are, and pin their chunks.)
+    /// A slot of an extent that exists: in the chunk that served this process last; in the one that
+    /// served a group last, or gained room last, of any group; else in any that has room. (New extents
+    /// only where there is none: extents with a few old inodes would stay as they are, and pin their
+    /// chunks.)
     fn take_slot(&self) -> Result<Option<u64>> {
+        let hint = &self.local.inode_chunk;
+        let chunk = hint.load(Ordering::Relaxed);
+        if chunk < self.chunks()
+            && let Some(ino) = self.take_slot_in(chunk)?
+        {
+            return Ok(Some(ino));
+        }
+        let found = self.take_slot_anywhere()?;
+        if let Some(ino) = found {
+            hint.store(self.extent_of(ino)?.0.chunk, Ordering::Relaxed);
+        }
+        Ok(found)
+    }
+
+    fn take_slot_anywhere(&self) -> Result<Option<u64>> {
         let groups = self.groups_by_preference()?;
         for &group in &groups {
             let chunk = self.group_load(group, Group::InodeCursor)?;
@@ -154,10 +171,12 @@ impl Volume {
             // Only now is it certain that the extent is (still) one.
             let alive = self.mask(chunk, Mask::Extents)? >> extent.index & 1 != 0;
             let ino = if alive { self.take_slot_of(extent)? } else { None };
-            self.give_token_back(extent)?;
+            self.mask_clear(chunk, Mask::Busy, extent.index)?;
             if ino.is_some() {
+                // It keeps the extent alive.
                 return Ok(ino);
             }
+            self.drop_if_empty(extent)?;
         }
         Ok(None)
     }
@@ -182,12 +201,6 @@ impl Volume {
             self.note_room(extent)?;
         }
         Ok(None)
-    }
-
-    /// Clears the busy bit; if the extent has become empty under it, drops the extent.
-    fn give_token_back(&self, extent: Extent) -> Result<()> {
-        self.mask_clear(extent.chunk, Mask::Busy, extent.index)?;
-        self.drop_if_empty(extent)
     }
 
     /// Drops an extent without inodes, unless somebody holds its token (who then does this). Gives
@@ -290,19 +303,21 @@ impl Volume {
 
     /// Frees an inode; the last one of an extent takes the extent along. `EIO` if it is not in use.
     pub(crate) fn release_inode(&self, ino: u64) -> Result<()> {
-        if !self.inode_in_use(ino)? {
+        let (extent, slot) = self.extent_of(ino)?;
+        if self.mask(extent.chunk, Mask::Extents)? >> extent.index & 1 == 0 {
             return Err(Errno::IO);
         }
-        let (extent, slot) = self.extent_of(ino)?;
         let before = self.region.shared_and(self.slots_offset(extent), !(1 << slot))?;
         if before >> slot & 1 == 0 {
             return Err(Errno::IO);
         }
         let group = self.group_of(extent.chunk);
         self.group_add(group, Group::Inodes, u64::MAX)?;
-        if self.note_room(extent)? {
+        // Whoever takes the bit of room away looks at the slots once more behind that.
+        let known = self.mask(extent.chunk, Mask::Room)? >> extent.index & 1 != 0;
+        if !known && self.note_room(extent)? {
             self.group_store(group, Group::InodeCursor, extent.chunk)?;
         }
-        self.drop_if_empty(extent)
+        if before & !(1 << slot) == EMPTY { self.drop_if_empty(extent) } else { Ok(()) }
     }
 }

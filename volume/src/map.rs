@@ -19,7 +19,7 @@ use crate::layout::{BLOCK, CHUNK_BLOCKS, DIRECT, Identity, ROOT_WORD, WORDS, XAT
 use crate::volume::Volume;
 use crate::word::{Key, Word};
 use rustix::io::Errno;
-use vfs::Kind;
+use vfs::{Kind, Node};
 use zerocopy::IntoBytes;
 
 /// Kind of a word: one block of data. Kinds 1 to [`LEVEL_MAX`] are nodes of that level.
@@ -373,6 +373,15 @@ impl Volume {
             Ok(())
         })?;
         Ok(count)
+    }
+
+    /// Leaves the count of blocks for whoever asks next; under the lock, since the inode may be going.
+    pub(crate) fn remember_blocks(&self, node: Node) -> Result<()> {
+        let mut op = self.begin_any()?;
+        op.lock(&[self.inode_of(node)?])?;
+        let (inode, identity) = self.identity_of(node)?;
+        self.adjust_blocks(inode, &identity, 0)?;
+        op.end()
     }
 
     /// Moves the count of blocks; lock holder only, after the change.

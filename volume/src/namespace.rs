@@ -21,7 +21,7 @@ use crate::layout::{FLAG_LINKABLE, IDENTITY, Identity, LINE, NAME_MAX, VOLATILE,
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
-use vfs::{DirEntry, Kind, NewNode, Node};
+use vfs::{Desc, DirEntry, Kind, NewNode, Node, OpenFlags};
 
 /// Names of a file, and subdirectories of a directory, at most.
 pub(crate) const LINKS_MAX: u32 = 1 << 31;
@@ -151,6 +151,35 @@ impl Volume {
 
     /// Makes a new node under `name`.
     pub(crate) fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
+        self.create_and(dir, name, new, |_| ()).map(|made| made.0)
+    }
+
+    /// Makes a regular file under `name`, and opens it.
+    pub(crate) fn create_opened(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        flags: OpenFlags,
+    ) -> Result<Desc> {
+        let open = |node| self.open_description(node, new.kind, flags, Some(dir));
+        // Nobody finds it before the operation ends: nobody can be executing it.
+        let made = self.with_orphans_dropped(|| self.create_and(dir, name, new, open))?;
+        match made {
+            (node, Err(Errno::NFILE)) => self.with_orphans_dropped(|| open(node)),
+            (_, opened) => opened,
+        }
+    }
+
+    /// Makes a new node under `name`, and calls `then` with it before anybody else can find it.
+    #[inline]
+    fn create_and<T>(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        then: impl FnOnce(Node) -> T,
+    ) -> Result<(Node, T)> {
         check_name(name)?;
         let directories = i32::from(new.kind == Kind::Directory);
         let hash = self.name_hash(name);
@@ -179,8 +208,9 @@ impl Volume {
             op.commit_lone(&[&parent], store)?;
         }
         op.carry_names(dir, &[(name, Some(target))], false)?;
+        let value = then(node);
         op.end()?;
-        Ok(node)
+        Ok((node, value))
     }
 
     /// Gives `node` another name.
@@ -265,9 +295,19 @@ impl Volume {
 
     /// Takes a name from something that is not a directory.
     pub(crate) fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+        self.unlink_known(dir, name, None)
+    }
+
+    /// As [`Volume::unlink`]: from what the name was `found` to lead to a moment ago, or what it leads
+    /// to by now.
+    pub(crate) fn unlink_known(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
         check_name(name)?;
+        let mut found = found;
         for _ in 0..RETRIES {
-            let target = self.lookup_target(dir, name).map_err(gone)?;
+            let target = match found.take() {
+                Some(target) => target,
+                None => self.lookup_target(dir, name).map_err(gone)?,
+            };
             if target.kind == Kind::Directory {
                 return Err(Errno::ISDIR);
             }

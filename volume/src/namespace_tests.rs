@@ -6,6 +6,7 @@ use crate::testing::{Random, directory, file, fresh};
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use vfs::FileSystem as _;
 use vfs::{Kind, NewNode, Node, OpenFlags, RenameFlags, SetAttr};
 
 const PLAIN: RenameFlags = RenameFlags(0);
@@ -163,7 +164,7 @@ fn a_file_made_without_a_name_gets_one() {
         let node = op
             .new_unnamed_inode(&file(), if linkable { FLAG_LINKABLE } else { 0 })
             .expect("an inode");
-        volume.open_description(node, Kind::File, OpenFlags(libc::O_RDWR)).expect("open");
+        volume.open_description(node, Kind::File, OpenFlags(libc::O_RDWR), None).expect("open");
         op.end().expect("the end");
         node
     };

@@ -16,7 +16,7 @@
 
 use crate::bucket::Dir;
 use crate::inject::{self, Bug, injected};
-use crate::inode::Inode;
+use crate::inode::{Inode, LIVE_REDO};
 use crate::layout::{BLOCK, HEADER_GATE, HEADER_RENAME, INODE, LINE, VOLATILE};
 use crate::runtime::Owner;
 use crate::volume::Volume;
@@ -48,8 +48,9 @@ const IN_RUNTIME: u64 = 1 << 63;
 pub(crate) struct Op<'v> {
     pub(crate) volume: &'v Volume,
     pub(crate) owner: Owner,
+    record: Record<'v>,
     pub(crate) transaction: Transaction,
-    pub(crate) locks: SmallVec<[u64; 2]>,
+    pub(crate) locks: SmallVec<[u64; 3]>,
     /// Past the gate: the sequence numbers of the locked inodes are odd.
     working: bool,
     notes: u64,
@@ -147,6 +148,7 @@ impl Volume {
         Ok(Op {
             volume: self,
             owner,
+            record: Record::new(self, owner.op())?,
             transaction: Transaction::default(),
             locks: SmallVec::new(),
             working: false,
@@ -322,25 +324,33 @@ impl<'v> Op<'v> {
 
     /// Takes the locks of all these inodes, in ascending order, each once.
     pub(crate) fn lock(&mut self, inodes: &[Inode]) -> Result<()> {
-        let mut sorted: SmallVec<[Inode; 4]> = inodes.into();
-        sorted.sort_unstable_by_key(|inode| inode.0);
-        sorted.dedup();
-        for inode in sorted {
-            let lock = inode.lock_offset();
-            let record = self.announce(lock)?;
-            // A name that was found a moment ago may be gone, and what was its inode a file's block
-            // by now. If it is not: what is announced stays an inode ([`Volume::is_announced`]).
-            if !self.volume.inode_in_use(inode.0)? && !self.volume.damaged()? {
-                self.volume.rt.swap(record, 0)?;
-                self.volume.retry_extent(inode)?;
-                return Err(Errno::STALE);
-            }
-            self.acquire(lock)?;
-            if !self.volume.is_ready(inode)? {
-                self.volume.first_use(inode)?;
-            }
+        // They are few: each time the least of those that are left.
+        let mut next = inodes.iter().map(|inode| inode.0).min();
+        while let Some(ino) = next {
+            self.lock_one(Inode(ino))?;
+            next = inodes.iter().map(|inode| inode.0).filter(|&other| other > ino).min();
         }
         Ok(())
+    }
+
+    fn lock_one(&mut self, inode: Inode) -> Result<()> {
+        let (volume, lock) = (self.volume, inode.lock_offset());
+        let word = self.announce(lock)?;
+        // A name that was found a moment ago may be gone, and what was its inode a file's block
+        // by now. If it is not: what is announced stays an inode ([`Volume::is_announced`]).
+        if !volume.inode_in_use(inode.0)? && !volume.damaged()? {
+            self.record.0.swap(word, 0)?;
+            volume.retry_extent(inode)?;
+            return Err(Errno::STALE);
+        }
+        let live = volume.live_lines(inode)?;
+        let free = u64::from(volume.epoch) << 32;
+        if live.swap_lock(free, self.owner.word(volume.epoch))? {
+            self.locks.push(lock);
+        } else {
+            self.acquire(lock)?;
+        }
+        if live.is_ready(volume.epoch)? { Ok(()) } else { volume.first_use(inode) }
     }
 
     /// Takes the volume-wide lock for renames of directories; before any inode's.
@@ -353,13 +363,13 @@ impl<'v> Op<'v> {
         self.acquire(lock)
     }
 
-    /// Names in the record the lock that is taken next; gives the record word's offset.
-    fn announce(&mut self, lock: u64) -> Result<u64> {
+    /// Names in the record the lock that is taken next; gives the word's place in it.
+    fn announce(&mut self, lock: u64) -> Result<usize> {
         assert!(!self.working && self.locks.len() < LOCKS_MAX, "locks come first");
-        let at = self.volume.rt.op(self.index()) + RECORD_LOCKS + self.locks.len() as u64 * 8;
+        let word = index(RECORD_LOCKS) + self.locks.len();
         // A read-modify-write orders the announcement before the loads that follow it.
-        self.volume.rt.swap(at, lock)?;
-        Ok(at)
+        self.record.0.swap(word, lock)?;
+        Ok(word)
     }
 
     fn acquire(&mut self, lock: u64) -> Result<()> {
@@ -378,16 +388,16 @@ impl<'v> Op<'v> {
     fn release_locks(&mut self) -> Result<()> {
         while let Some(lock) = self.locks.pop() {
             let (map, offset) = self.volume.lock_place(lock);
-            lockword::release(self.volume, map, offset, self.owner)?;
-            let at = self.volume.rt.op(self.index()) + RECORD_LOCKS + self.locks.len() as u64 * 8;
-            self.volume.rt.store(at, 0)?;
+            lockword::release_quickly(self.volume, map, offset, self.owner)?;
+            let word = index(RECORD_LOCKS) + self.locks.len();
             // One that worked on an inode knows that it was there.
-            if !self.working
-                && let Some(inode) = inode_of_lock(lock)
-            {
-                // A read-modify-write, for the order that [`Volume::is_announced`] needs.
-                self.volume.rt.swap(at, 0)?;
-                self.volume.retry_extent(inode)?;
+            match inode_of_lock(lock) {
+                Some(inode) if !self.working => {
+                    // A read-modify-write, for the order that [`Volume::is_announced`] needs.
+                    self.record.0.swap(word, 0)?;
+                    self.volume.retry_extent(inode)?;
+                }
+                _ => self.record.0.store(word, 0)?,
             }
         }
         Ok(())
@@ -397,14 +407,13 @@ impl<'v> Op<'v> {
     /// odd.
     pub(crate) fn work(&mut self) -> Result<()> {
         let rt = &self.volume.rt;
-        let phase = rt.op(self.index()) + RECORD_PHASE;
         loop {
             // A read-modify-write orders this store before the load of the gate.
-            rt.swap(phase, 1)?;
+            self.record.0.swap(index(RECORD_PHASE), 1)?;
             let gate = rt.load(HEADER_GATE)?;
             match Owner::of_word(gate, self.volume.epoch) {
                 Some(holder) if holder != self.owner => {
-                    rt.store(phase, 0)?;
+                    self.record.set_working(false)?;
                     if !rt.wait(HEADER_GATE, gate as u32, Duration::from_millis(20)) {
                         self.volume.bury_if_dead(holder)?;
                     }
@@ -416,8 +425,7 @@ impl<'v> Op<'v> {
         if !self.volume.local.worked.load(Ordering::Relaxed) {
             self.volume.local.worked.store(true, Ordering::Relaxed);
         }
-        self.turn_sequences(1)?;
-        self.settle_redos()
+        if self.turn_sequences(1)? & LIVE_REDO != 0 { self.settle_redos() } else { Ok(()) }
     }
 
     /// After a roll-back: the commit lines are what they were before.
@@ -430,13 +438,15 @@ impl<'v> Op<'v> {
         }
     }
 
-    fn turn_sequences(&self, parity: u64) -> Result<()> {
+    /// Makes the sequence numbers of the locked inodes odd (1) or even (0); gives all their flags.
+    fn turn_sequences(&self, parity: u64) -> Result<u64> {
+        let mut flags = 0;
         for &lock in &self.locks {
             if let Some(inode) = inode_of_lock(lock) {
-                self.volume.turn_sequence(inode, parity)?;
+                flags |= self.volume.live_lines(inode)?.turn(parity)?;
             }
         }
-        Ok(())
+        Ok(flags)
     }
 
     /// Adds stores to what the next fence must cover.
@@ -469,9 +479,9 @@ impl<'v> Op<'v> {
     /// Names a line that will be changed by a lone commit store (outside a transaction), so that a
     /// recoverer flushes it if this process dies before it has.
     pub(crate) fn note(&mut self, offset: u64) -> Result<()> {
-        let at = self.volume.rt.op(self.index()) + RECORD_NOTES + self.notes % NOTES_MAX * 8;
+        let word = index(RECORD_NOTES) + (self.notes % NOTES_MAX) as usize;
         self.notes += 1;
-        Ok(self.volume.rt.store(at, offset / LINE * LINE)?)
+        Ok(self.record.0.store(word, offset / LINE * LINE)?)
     }
 
     /// Stores a lone commit word and makes it durable: the point at which the operation has
@@ -576,13 +586,11 @@ impl<'v> Op<'v> {
         for &ino in inodes {
             volume.release_inode(ino)?;
         }
-        let record = volume.rt.op(self.index());
-        for note in 0..self.notes.min(NOTES_MAX) {
-            volume.rt.store(record + RECORD_NOTES + note * 8, 0)?;
+        for note in 0..self.notes.min(NOTES_MAX) as usize {
+            self.record.0.store(index(RECORD_NOTES) + note, 0)?;
         }
-        volume.rt.store(record + RECORD_PHASE, 0)?;
-        volume.rt.store(record + RECORD_OWNER, 0)?;
-        Ok(())
+        self.record.set_working(false)?;
+        self.record.free()
     }
 }
 

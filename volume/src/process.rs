@@ -65,6 +65,8 @@ pub(crate) struct Local {
     pub(crate) finishing: AtomicBool,
     /// Where it looks for a free description first.
     pub(crate) next_description: AtomicU32,
+    /// The chunk where this process found room for an inode last: a hint.
+    pub(crate) inode_chunk: AtomicU64,
     /// An operation of it has changed something.
     pub(crate) worked: AtomicBool,
     /// The number + 1 at which the old image left a descriptor of the anchor directory; else 0.

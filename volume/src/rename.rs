@@ -9,7 +9,7 @@
 //! moves one meanwhile and the check that none lands inside itself holds; then the inodes.
 
 use crate::Result;
-use crate::bucket::{Dir, Entry, Target, occupancy_at, slot_at, slots_of};
+use crate::bucket::{Dir, Target, occupancy_at, slot_at, slots_of};
 use crate::directory::{Hit, Search, Store};
 use crate::dirhash::checked;
 use crate::held::{Held, SlotStore};
@@ -91,13 +91,13 @@ impl Request<'_> {
 
 impl Volume {
     /// Renames, replaces or exchanges (`renameat2`).
-    pub(crate) fn rename(
+    /// `found`: what the names led to a moment ago.
+    pub(crate) fn rename_known(
         &self,
-        from_dir: Node,
-        from: &[u8],
-        to_dir: Node,
-        to: &[u8],
+        (from_dir, from): (Node, &[u8]),
+        (to_dir, to): (Node, &[u8]),
         flags: RenameFlags,
+        found: Option<(Target, Option<Target>)>,
     ) -> Result<()> {
         let exchange = flags.0 & libc::RENAME_EXCHANGE != 0;
         let noreplace = flags.0 & libc::RENAME_NOREPLACE != 0;
@@ -107,11 +107,11 @@ impl Volume {
         }
         check_name(from)?;
         check_name(to)?;
+        let mut found = found;
         for _ in 0..RETRIES {
-            let source = self.lookup_target(from_dir, from).map_err(gone)?;
-            let target = match self.lookup_target(to_dir, to).map_err(gone) {
-                Err(Errno::NOENT) => None,
-                found => Some(found?),
+            let (source, target) = match found.take() {
+                Some(found) => found,
+                None => self.meaning_of(from_dir, from, to_dir, to)?,
             };
             if noreplace && target.is_some() {
                 return Err(Errno::EXIST);
@@ -126,6 +126,21 @@ impl Volume {
             }
         }
         Err(Errno::IO)
+    }
+
+    /// What both names lead to.
+    fn meaning_of(
+        &self,
+        from_dir: Node,
+        from: &[u8],
+        to_dir: Node,
+        to: &[u8],
+    ) -> Result<(Target, Option<Target>)> {
+        let source = self.lookup_target(from_dir, from).map_err(gone)?;
+        match self.lookup_target(to_dir, to).map_err(gone) {
+            Err(Errno::NOENT) => Ok((source, None)),
+            target => Ok((source, Some(target?))),
+        }
     }
 
     /// Checks what the kinds allow; as on Linux, that a place lies inside what is moved counts first.
@@ -344,8 +359,7 @@ impl<'v> Op<'v> {
         if injected(Bug::RenameDropsFirst) {
             return Ok(false);
         }
-        let entry = Entry::new(key, request.to, request.source);
-        let mask = self.write_entry(bucket.block, slot, &entry)?;
+        let mask = self.write_name(bucket.block, slot, (key, request.to), request.source)?;
         let left = (bucket.occupancy | mask) & !(source_hit.mask() | replaced);
         let store = Store { at: occupancy_at(bucket.block), value: checked(left) };
         let time = now();
