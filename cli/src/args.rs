@@ -125,7 +125,10 @@ pub struct InfoArgs {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  solera recover /srv/data")]
+  solera recover /srv/data
+
+Exit code: 0 if nothing is left to be recovered, 1 if something is refused; what, and why, is said, and it
+stays as it was.")]
 pub struct RecoverArgs {
     /// Print JSON.
     #[arg(long)]

@@ -678,7 +678,7 @@ impl Engine {
         }
         let records = &self.home.records;
         let record = records.find(ino)?;
-        let staged = records.staged(record, ino)?;
+        let staged = records.staged(record, ino).ok().flatten()?;
         let born = match self.known(ino) {
             Some(file) => file.birth == staged.birth,
             None => self.is_born(record, ino, staged.birth),

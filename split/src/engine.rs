@@ -544,6 +544,10 @@ impl Engine {
                 records.persist_length(run.record, run.length);
             }
             None => {
+                if self.home.direct {
+                    // PERSIST: a power cut may keep the length, and then it keeps the bytes.
+                    pmem::fence();
+                }
                 records.set(run.record, Word::Length, run.length);
             }
         }

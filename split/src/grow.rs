@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::Result;
 use crate::engine::Engine;
 use crate::file::{File, State, length_in};
-use crate::records::{APPENDING, Owner, SETTLING, Word};
+use crate::records::{APPENDING, OFFSETS, Owner, SETTLING, Staged, Word};
 use crate::relink::{BLOCK, Backend};
 use crate::staging::Staging;
 use crate::sys;
@@ -182,7 +182,8 @@ impl File {
 
     /// Begins a run at the end. `false`: not here, not now.
     fn begin(&self, cx: &Engine, state: &mut State, fd: i32, len: usize) -> bool {
-        if state.direct || !cx.stages() || self.own(cx, state, fd).is_none() {
+        let far = state.size.saturating_add(cx.options.staging_bytes) >= OFFSETS;
+        if far || state.direct || !cx.stages() || self.own(cx, state, fd).is_none() {
             return false;
         }
         // The end of the file as the kernel knows it, just now.
@@ -212,19 +213,10 @@ impl File {
         };
         let owner = home.records.new_owner(home.slot(), staging.number);
         let flags = if cx.appends(fd) { APPENDING } else { 0 };
-        let words = [
-            (Word::Base, state.size),
-            (Word::Length, 0),
-            (Word::At, at),
-            (Word::Birth, self.birth),
-            (Word::Flags, flags),
-        ];
-        for (word, value) in words {
-            home.records.set(record, word, value);
-        }
-        home.records.set_path(record, &self.path);
-        home.records.set(record, Word::Owner, owner.0);
-        if home.durable() {
+        let (base, birth) = (state.size, self.birth);
+        let staged = Staged { owner, base, length: 0, at, birth, flags };
+        home.records.fill(record, self.ino, &staged, &self.path);
+        if home.durable() || home.direct {
             home.records.persist(record);
         }
         drop(guard);

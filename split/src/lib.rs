@@ -38,7 +38,7 @@ mod worker;
 
 pub use engine::{Engine, Options, Technique, Usage};
 pub use home::{HOME_NAME, maps_directly};
-pub use recovery::{Recovered, recover};
+pub use recovery::{Incomplete, Recovered, Refusal, Told, recover, recover_telling};
 pub use relink::Backend;
 
 /// An `errno` or a value.

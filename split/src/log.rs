@@ -1,7 +1,7 @@
 //! The operation log (strict): one 64-byte entry for each write, one fence.
 //!
 //! ```text
-//! | header 64: magic, first | entry 64 | entry 64 | ...
+//! | header 64: magic, first (checked) | entry 64 | entry 64 | ...
 //! entry: | sequence | kind, record | ino | birth | a | b | lane | crc32c, applied |
 //! append:    a = the run's name, b = its length after the append
 //! overwrite: a = file offset, b = length; the bytes are in lane `lane` of the data file
@@ -14,12 +14,13 @@
 //! An overwrite goes to a lane of the data file first, then its entry, then its place; after that the
 //! entry is marked *applied*, before the call returns: so a later write of another process is never
 //! undone by a replay. Replaying is idempotent: an append sets a length that its record has or lacks;
-//! an overwrite stores the same bytes again.
+//! an overwrite stores the same bytes again, and is marked applied by whoever replayed it. A log whose
+//! header is not what it should be, or that another version wrote, is left as it is, and told of.
 //!
 //! PERSIST: lane, fence, entry, fence (the commit), file, fence, mark, fence. An append's bytes are
 //! fenced by the caller before its entry.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
@@ -32,9 +33,9 @@ use crate::file::{File, length_in};
 use crate::grow::Run;
 use crate::home::Home;
 use crate::internal::Hidden;
-use crate::records::Owner;
+use crate::records::{Owner, opened, sealed};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SolLog\x01\0");
+const MAGIC: u64 = u64::from_le_bytes(*b"SolLog\x02\0");
 const ENTRY: u64 = 64;
 /// Lanes of the data file: so many overwrites are under way at once.
 const LANES: usize = 8;
@@ -167,7 +168,7 @@ impl Log {
     /// A log on a region of zeros.
     fn on(region: Region, data: Window, data_file: Hidden) -> Result<Self> {
         let capacity = region.len() / ENTRY - 1;
-        let _ = region.store64(8, 1).map_err(|_| Errno::IO)?;
+        let _ = region.store64(8, sealed(1, MAGIC)).map_err(|_| Errno::IO)?;
         let _ = region.store64(0, MAGIC).map_err(|_| Errno::IO)?;
         let _ = region.flush(0, ENTRY).fence();
         Ok(Self {
@@ -288,7 +289,7 @@ impl Log {
         let used = self.tail.load(Ordering::Acquire).min(self.capacity);
         let first = self.first.load(Ordering::Acquire) + used;
         // PERSIST: one word; from here on the old entries do not count.
-        if let Ok(dirty) = self.region.store64(8, first) {
+        if let Ok(dirty) = self.region.store64(8, sealed(first, MAGIC)) {
             let _ = dirty.flush().fence();
             self.first.store(first, Ordering::Release);
             self.tail.store(0, Ordering::Release);
@@ -328,31 +329,39 @@ pub enum Redo {
     },
 }
 
-/// Reads the log of a slot whose process is dead; gives the number of valid entries.
+/// Reads the log of a slot whose process is dead; gives the number of valid entries. `each` says
+/// whether it could be done again now; then an overwrite is not done by anybody later.
+/// `EUCLEAN`: it is damaged; `EPROTO`: another version wrote it.
 pub fn replay(home: &Home, slot: u32, each: &mut dyn FnMut(Redo) -> Result<()>) -> Result<u64> {
     let file = match home.open_file(&name(slot), OFlags::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(0),
         Err(errno) => return Err(errno),
     };
-    let mut header = [0; ENTRY as usize];
-    let got = rustix::io::pread(&file, &mut header, 0)?;
-    if got < header.len() || header[..8] != MAGIC.to_le_bytes() {
-        return Ok(0);
-    }
-    let first = u64::from_le_bytes(header[8..16].try_into().unwrap_or_default());
+    let Some(first) = first_of(&file)? else { return Ok(0) };
     let mut buffer = vec![0; 1 << 20];
     let (mut at, mut valid) = (ENTRY, 0);
     loop {
         let got = rustix::io::pread(&file, &mut buffer[..], at)?;
         let lines = buffer[..got].chunks_exact(ENTRY as usize);
         for (index, line) in ((at / ENTRY) - 1..).zip(lines) {
-            let expected = first + index;
             if let Some((entry, applied)) = Entry::from_line(line)
-                && entry.sequence == expected
+                && entry.sequence == first + index
             {
                 valid += 1;
-                redo(home, slot, &entry, applied, each)?;
+                match entry.kind {
+                    APPEND => each(Redo::Append {
+                        record: entry.record as usize,
+                        owner: entry.first,
+                        length: entry.second,
+                    })?,
+                    OVERWRITE if applied => {}
+                    OVERWRITE => {
+                        each(overwrite_of(home, slot, &entry)?)?;
+                        mark_applied(home, &file, (index + 1) * ENTRY, line)?;
+                    }
+                    _ => return Err(Errno::PROTO),
+                }
             }
         }
         if got < ENTRY as usize {
@@ -362,19 +371,35 @@ pub fn replay(home: &Home, slot: u32, each: &mut dyn FnMut(Redo) -> Result<()>) 
     }
 }
 
-fn redo(
-    home: &Home,
-    slot: u32,
-    entry: &Entry,
-    applied: bool,
-    each: &mut dyn FnMut(Redo) -> Result<()>,
-) -> Result<()> {
-    if entry.kind == APPEND {
-        let record = entry.record as usize;
-        return each(Redo::Append { record, owner: entry.first, length: entry.second });
+/// The first sequence number that counts; `None`: the log was never begun.
+fn first_of(file: &OwnedFd) -> Result<Option<u64>> {
+    let mut header = [0; ENTRY as usize];
+    let got = rustix::io::pread(file, &mut header, 0)?;
+    if header == [0; ENTRY as usize] {
+        return Ok(None);
     }
-    if applied || entry.lane >= LANES as u64 || entry.second > LANE_BYTES {
-        return Ok(());
+    if got < header.len() || header[..8] != MAGIC.to_le_bytes() {
+        let ours = header[..6] == MAGIC.to_le_bytes()[..6];
+        return Err(if ours { Errno::PROTO } else { Errno::UCLEAN });
+    }
+    let first = u64::from_le_bytes(header[8..16].try_into().unwrap_or_default());
+    opened(first, MAGIC).map(Some).ok_or(Errno::UCLEAN)
+}
+
+/// CRASH: the bytes are in their place, for good; were they stored once more, another process might
+/// have written there meanwhile.
+fn mark_applied(home: &Home, file: &OwnedFd, at: u64, line: &[u8]) -> Result<()> {
+    let check = u64::from_le_bytes(line[56..64].try_into().unwrap_or_default());
+    if rustix::io::pwrite(file, &(check | APPLIED).to_le_bytes(), at + 56)? != 8 {
+        return Err(Errno::IO);
+    }
+    if home.direct { rustix::fs::fdatasync(file) } else { Ok(()) }
+}
+
+/// What an entry says of an overwrite, with its bytes.
+fn overwrite_of(home: &Home, slot: u32, entry: &Entry) -> Result<Redo> {
+    if entry.lane >= LANES as u64 || entry.second + PATH_BYTES as u64 > LANE_BYTES {
+        return Err(Errno::UCLEAN);
     }
     let data = home.open_file(&data_name(slot), OFlags::empty())?;
     let start = entry.lane * LANE_BYTES;
@@ -386,11 +411,11 @@ fn redo(
     while done < bytes.len() {
         let from = start + (PATH_BYTES + done) as u64;
         match rustix::io::pread(&data, &mut bytes[done..], from)? {
-            0 => return Err(Errno::IO),
+            0 => return Err(Errno::UCLEAN),
             got => done += got,
         }
     }
-    each(Redo::Overwrite { ino: entry.ino, birth: entry.birth, path, offset: entry.first, bytes })
+    Ok(Redo::Overwrite { ino: entry.ino, birth: entry.birth, path, offset: entry.first, bytes })
 }
 
 #[cfg(test)]

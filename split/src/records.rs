@@ -6,8 +6,12 @@
 //!
 //! ```text
 //! | header 64 | slots 8 x 256 | ... | records 256 x 2047 |
-//! record: | key (ino) | lock | owner | base | length | at | birth | flags | path 192 |
+//! record: | key (ino) | lock | owner | base | length | at | birth | flags | check | path 184 |
 //! ```
+//!
+//! What a record says is checked before anything is done by it: `base`, `length` and `flags`, which
+//! change by single stores, carry 16 bits of check each, keyed by `owner`; `check` is that of all that
+//! does not change while a run lasts. A record that is not whole is left as it is, and told of.
 //!
 //! Who writes: `key` from 0 by who makes the record (compare-and-swap), all else by who holds `lock`
 //! (a slot + 1). `owner` names the run: slot, staging file and a sequence number, never reused; 0: the
@@ -29,13 +33,16 @@ use rustix::io::Errno;
 
 use crate::Result;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SolSpl\x01\0");
+const MAGIC: u64 = u64::from_le_bytes(*b"SolSpl\x02\0");
+/// The bytes of it that tell what it is; the rest tells which version.
+const FAMILY: u64 = (1 << 48) - 1;
 const HEADER_BYTES: u64 = 4096;
 const SLOTS: u32 = 256;
 const SLOTS_AT: u64 = 64;
 const RECORD_BYTES: u64 = 256;
 const RECORDS: usize = 2047;
-const PATH_AT: u64 = 64;
+const CHECK_AT: u64 = 64;
+const PATH_AT: u64 = 72;
 const PATH_BYTES: usize = (RECORD_BYTES - PATH_AT) as usize;
 /// Records that a file may have its place in.
 const PROBES: usize = 32;
@@ -46,6 +53,10 @@ const STAGED: u64 = 8;
 const SEQUENCE: u64 = 16;
 const BACKEND: u64 = 24;
 const BOOT: u64 = 32;
+/// In the word of a slot: its process is dead, and another one recovers it.
+const RECOVERING: u64 = 1 << 63;
+/// Offsets and lengths from here on cannot be told by a record.
+pub const OFFSETS: u64 = 1 << 48;
 const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 <= HEADER_BYTES);
 
 /// Words of a record.
@@ -69,6 +80,13 @@ pub enum Word {
     Flags = 56,
 }
 
+impl Word {
+    /// Whether it carries a check.
+    const fn is_sealed(self) -> bool {
+        matches!(self, Self::Base | Self::Length | Self::Flags)
+    }
+}
+
 /// The bytes are being moved: they may be at their place, or partly.
 pub const SETTLING: u64 = 1;
 /// They were written with `O_APPEND`: they belong at the end, wherever that is by now.
@@ -88,6 +106,28 @@ impl Owner {
     pub fn staging(self) -> u32 {
         (self.0 >> 8 & 0xff_ffff) as u32
     }
+}
+
+/// A word with its check in the upper 16 bits.
+pub fn sealed(value: u64, key: u64) -> u64 {
+    let mixed = (value ^ key.rotate_left(23)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    value & (OFFSETS - 1) | (mixed ^ mixed << 21) & !(OFFSETS - 1)
+}
+
+/// The value of such a word; `None`: it is damaged.
+pub fn opened(word: u64, key: u64) -> Option<u64> {
+    let value = word & (OFFSETS - 1);
+    (sealed(value, key) == word).then_some(value)
+}
+
+/// The check of what does not change while a run lasts.
+fn check(ino: u64, staged: &Staged) -> u64 {
+    let words = [ino, staged.owner.0, staged.at, staged.birth, staged.flags & !SETTLING];
+    let mut bytes = [0; 40];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    u64::from(crc32c::crc32c(&bytes))
 }
 
 /// What a record says.
@@ -116,7 +156,10 @@ impl Records {
     /// Maps the table, which is empty if the file was just made.
     pub fn open(fd: OwnedFd, path: &Path) -> Result<Self> {
         let size = rustix::fs::fstat(&fd)?.st_size as u64;
-        if size < TABLE_BYTES {
+        if size > 0 && size < TABLE_BYTES {
+            return Err(Errno::UCLEAN);
+        }
+        if size == 0 {
             // Several may do so at once: zeros are an empty table.
             rustix::fs::ftruncate(&fd, TABLE_BYTES)?;
         }
@@ -127,11 +170,18 @@ impl Records {
 
     /// A table on a region of at least its size.
     pub fn on(region: Region) -> Result<Self> {
-        let found = region.shared_cas(0, 0, MAGIC).map_err(|_| Errno::IO)?;
-        if found.is_err_and(|found| found != MAGIC) {
+        let load = |at: u64| region.shared_load(at).map_err(|_| Errno::IO);
+        let used = load(SEQUENCE)? | load(BACKEND)? | load(SLOTS_AT)?;
+        // What is said first is looked at last.
+        if used != 0 && load(0)? == 0 {
             return Err(Errno::UCLEAN);
         }
-        Ok(Self { region })
+        let found = region.shared_cas(0, 0, MAGIC).map_err(|_| Errno::IO)?;
+        match found {
+            Err(found) if found != MAGIC && found & FAMILY == MAGIC & FAMILY => Err(Errno::PROTO),
+            Err(found) if found != MAGIC => Err(Errno::UCLEAN),
+            _ => Ok(Self { region }),
+        }
     }
 
     /// Whether a fence makes stores durable.
@@ -153,14 +203,21 @@ impl Records {
         HEADER_BYTES + record as u64 * RECORD_BYTES + word as u64
     }
 
-    /// A word of a record.
+    /// A word of a record, without its check.
     pub fn get(&self, record: usize, word: Word) -> u64 {
-        self.load(Self::place(record, word))
+        let found = self.load(Self::place(record, word));
+        if word.is_sealed() { found & (OFFSETS - 1) } else { found }
+    }
+
+    /// What a word holds that says `value`.
+    fn held(&self, record: usize, word: Word, value: u64) -> u64 {
+        let key = || self.get(record, Word::Owner) ^ (word as u64) << 56;
+        if word.is_sealed() { sealed(value, key()) } else { value }
     }
 
     /// Sets one; the record is locked.
     pub fn set(&self, record: usize, word: Word, value: u64) {
-        self.store(Self::place(record, word), value);
+        self.store(Self::place(record, word), self.held(record, word, value));
     }
 
     /// Makes a record's lines durable.
@@ -171,9 +228,30 @@ impl Records {
 
     /// Sets the length of a run by one durable store.
     pub fn persist_length(&self, record: usize, length: u64) {
-        if let Ok(dirty) = self.region.store64(Self::place(record, Word::Length), length) {
+        let held = self.held(record, Word::Length, length);
+        if let Ok(dirty) = self.region.store64(Self::place(record, Word::Length), held) {
             let _ = dirty.flush().fence();
         }
+    }
+
+    /// Says all of a run that begins; the record is locked, and speaks of nothing until the last store.
+    pub fn fill(&self, record: usize, ino: u64, staged: &Staged, path: &[u8]) {
+        let owner = staged.owner.0;
+        let words = [
+            (Word::Base, staged.base),
+            (Word::Length, staged.length),
+            (Word::At, staged.at),
+            (Word::Birth, staged.birth),
+            (Word::Flags, staged.flags),
+        ];
+        for (word, value) in words {
+            let key = owner ^ (word as u64) << 56;
+            let held = if word.is_sealed() { sealed(value, key) } else { value };
+            self.store(Self::place(record, word), held);
+        }
+        self.store(Self::place(record, Word::Key) + CHECK_AT, check(ino, staged));
+        self.set_path(record, path);
+        self.store(Self::place(record, Word::Owner), owner);
     }
 
     /// Takes the lock from `holder` (0: nobody) for `me`; `Err`: who holds it.
@@ -189,17 +267,30 @@ impl Records {
         self.set(record, Word::Lock, 0);
     }
 
-    /// What a record says; `None`: nothing. Locked.
-    pub fn staged(&self, record: usize, ino: u64) -> Option<Staged> {
+    /// What a record says; `None`: nothing. `EUCLEAN`: it is damaged. Locked.
+    pub fn staged(&self, record: usize, ino: u64) -> Result<Option<Staged>> {
         let owner = Owner(self.get(record, Word::Owner));
-        (self.get(record, Word::Key) == ino && owner.0 != 0).then(|| Staged {
+        if self.get(record, Word::Key) != ino || owner.0 == 0 {
+            return Ok(None);
+        }
+        let whole = |word: Word| {
+            let found = self.load(Self::place(record, word));
+            opened(found, owner.0 ^ (word as u64) << 56).ok_or(Errno::UCLEAN)
+        };
+        let staged = Staged {
             owner,
-            base: self.get(record, Word::Base),
-            length: self.get(record, Word::Length),
+            base: whole(Word::Base)?,
+            length: whole(Word::Length)?,
             at: self.get(record, Word::At),
             birth: self.get(record, Word::Birth),
-            flags: self.get(record, Word::Flags),
-        })
+            flags: whole(Word::Flags)?,
+        };
+        // CRASH: the second line may be lost while nothing is staged yet.
+        let found = self.load(Self::place(record, Word::Key) + CHECK_AT);
+        if staged.length > 0 && found != check(ino, &staged) {
+            return Err(Errno::UCLEAN);
+        }
+        Ok(Some(staged))
     }
 
     fn places(ino: u64) -> impl Iterator<Item = usize> {
@@ -242,9 +333,9 @@ impl Records {
 
     /// Frees a record: it speaks of nothing any more. Locked.
     pub fn free(&self, record: usize) {
-        self.set(record, Word::Owner, 0);
-        self.set(record, Word::Length, 0);
-        self.set(record, Word::Flags, 0);
+        for word in [Word::Owner, Word::Length, Word::Flags] {
+            self.store(Self::place(record, word), 0);
+        }
         if self.get(record, Word::Key) != 0 {
             self.set(record, Word::Key, 0);
             let _ = self.region.shared_add(STAGED, 1_u64.wrapping_neg());
@@ -268,9 +359,11 @@ impl Records {
         record < RECORDS
     }
 
-    /// All records that speak of a run.
+    /// All records that speak of a run, or might.
     pub fn all(&self) -> impl Iterator<Item = usize> {
-        (0..RECORDS).filter(|&record| self.get(record, Word::Key) != 0)
+        (0..RECORDS).filter(|&record| {
+            self.get(record, Word::Key) != 0 || self.get(record, Word::Owner) != 0
+        })
     }
 
     /// Where the file was when its run began; empty if that is too long to say.
@@ -330,6 +423,26 @@ impl Records {
     /// Frees a slot.
     pub fn free_slot(&self, slot: u32) {
         self.store(Self::slot_at(slot), 0);
+        if self.is_direct() {
+            let _ = self.region.flush(Self::slot_at(slot), 8).fence();
+        }
+    }
+
+    /// Says whether somebody recovers a slot, whose byte is held.
+    pub fn set_recovering(&self, slot: u32, recovering: bool) {
+        let process = self.slot_state(slot) & !RECOVERING;
+        let mark = if recovering { RECOVERING } else { 0 };
+        self.store(Self::slot_at(slot), process | mark);
+    }
+
+    /// Whether somebody recovers it, or died doing so.
+    pub fn is_recovering(&self, slot: u32) -> bool {
+        self.slot_state(slot) & RECOVERING != 0
+    }
+
+    /// Counts the records: after a power cut, nobody else being here.
+    pub fn count_anew(&self) {
+        self.store(STAGED, self.all().count() as u64);
     }
 
     /// The boot of the kernel (its number) in which the table was last begun; 0: none yet.
@@ -340,10 +453,7 @@ impl Records {
     /// Begins anew in another boot: no record, no slot.
     pub fn begin_anew(&self, boot: u64) {
         for record in 0..RECORDS {
-            self.set(record, Word::Owner, 0);
-            self.set(record, Word::Length, 0);
-            self.set(record, Word::Flags, 0);
-            self.set(record, Word::Key, 0);
+            self.free(record);
             self.unlock(record);
         }
         (0..SLOTS).for_each(|slot| self.free_slot(slot));

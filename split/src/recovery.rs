@@ -2,23 +2,26 @@
 //!
 //! For a slot whose process is dead: its log is replayed (lengths of runs, overwrites that may have
 //! been under way), then every run of its is relinked into its file, then its files go, then its slot
-//! is free. Each step may be repeated: whoever recovers may die too.
+//! is free. Each step may be repeated: whoever recovers may die too. While one is at it no other
+//! process of the engine starts: it would see what is about to change.
 //!
 //! A file is found by the path that it had, and by its inode number below the directory if another
 //! lies there now. If it is gone, so are its staged bytes. Inode number and time of birth together
-//! tell a reused inode.
+//! tell a reused inode. What cannot be done, or is damaged, stays as it is, is told of, and hinders
+//! nothing else.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode as FileMode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 
 use crate::home::{HOME_NAME, Home};
 use crate::log::{self, Redo};
-use crate::records::Word;
-use crate::{Mode, Result, settle, sys};
+use crate::records::{Owner, Word};
+use crate::{Mode, Result, settle, staging, sys};
 
 /// How a file is opened into which staged bytes are moved.
 pub const OPENING: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
@@ -38,137 +41,400 @@ pub struct Recovered {
     pub gone: u64,
 }
 
+/// Something that stays as it was, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The file of the engine's that says it, or of the program's.
+    pub what: PathBuf,
+    /// Why.
+    pub errno: Errno,
+}
+
+impl Refusal {
+    /// Why, in words.
+    #[must_use]
+    pub fn why(&self) -> String {
+        match self.errno {
+            Errno::UCLEAN => "it is damaged".to_owned(),
+            Errno::PROTO => "another version of solera wrote it".to_owned(),
+            errno => {
+                let text = std::io::Error::from(errno).to_string();
+                text.split(" (os error").next().unwrap_or_default().to_owned()
+            }
+        }
+    }
+
+    /// What can be done about it.
+    #[must_use]
+    pub fn advice(&self) -> Option<&'static str> {
+        match self.errno {
+            Errno::UCLEAN => Some(
+                "nothing was made of it: bring it back from a copy, or remove .solera-split to give \
+                 up what is left in it",
+            ),
+            Errno::PROTO => Some("recover with that version"),
+            Errno::ACCESS | Errno::PERM => Some("run as the owner, or change the permissions"),
+            Errno::NOSPC | Errno::DQUOT => Some("make room, and run this again"),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}: {}", self.what.display(), self.why())
+    }
+}
+
+/// Not all could be recovered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incomplete {
+    /// What could.
+    pub recovered: Recovered,
+    /// What could not.
+    pub refused: Vec<Refusal>,
+}
+
+impl std::fmt::Display for Incomplete {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all: Vec<_> = self.refused.iter().map(ToString::to_string).collect();
+        write!(out, "{}", all.join("; "))
+    }
+}
+
+impl std::error::Error for Incomplete {}
+
+/// Hears of what is done so far, and of how many bytes there were.
+pub type Told<'a> = dyn FnMut(&Recovered, u64) + 'a;
+
+/// What is done, and what is refused.
+#[derive(Default)]
+struct Work<'a> {
+    done: Recovered,
+    refused: Vec<Refusal>,
+    /// Hears of each file that was put in order.
+    told: Option<&'a mut Told<'a>>,
+    /// Bytes that were staged by anybody when this began.
+    staged: u64,
+}
+
+impl Work<'_> {
+    fn refuse(&mut self, what: PathBuf, errno: Errno) {
+        let refusal = Refusal { what, errno };
+        if !self.refused.contains(&refusal) {
+            self.refused.push(refusal);
+        }
+    }
+
+    fn tell(&mut self) {
+        if let Some(told) = &mut self.told {
+            told(&self.done, self.staged);
+        }
+    }
+
+    fn end(self) -> std::result::Result<Recovered, Incomplete> {
+        let Self { done: recovered, refused, .. } = self;
+        if refused.is_empty() { Ok(recovered) } else { Err(Incomplete { recovered, refused }) }
+    }
+}
+
+fn in_home(home: &Home, name: &str) -> PathBuf {
+    home.prefix.join(HOME_NAME).join(name)
+}
+
 /// Recovers what dead processes left in `directory`. Nothing, if no engine ever ran there.
-pub fn recover(directory: &Path) -> Result<Recovered> {
-    let directory = std::fs::canonicalize(directory)
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+pub fn recover(directory: &Path) -> std::result::Result<Recovered, Incomplete> {
+    recover_telling(directory, &mut |_, _| {})
+}
+
+/// As [`recover`], telling how far it is.
+pub fn recover_telling<'a>(
+    directory: &Path,
+    told: &'a mut Told<'a>,
+) -> std::result::Result<Recovered, Incomplete> {
+    let mut work = Work { told: Some(told), ..Work::default() };
+    let found = std::fs::canonicalize(directory);
+    let directory = match found.map_err(|error| Errno::from_io_error(&error)) {
+        Ok(directory) if directory.is_dir() => directory,
+        Ok(file) => {
+            work.refuse(file, Errno::NOTDIR);
+            return work.end();
+        }
+        Err(errno) => {
+            work.refuse(directory.to_path_buf(), errno.unwrap_or(Errno::IO));
+            return work.end();
+        }
+    };
     let home = match Home::open(&directory, Mode::Posix, false) {
         Ok(home) => home,
-        Err(Errno::NOENT) => return Ok(Recovered::default()),
-        Err(errno) => return Err(errno),
+        Err(Errno::NOENT) => return work.end(),
+        Err(errno) => {
+            let table = matches!(errno, Errno::UCLEAN | Errno::PROTO);
+            let at = directory.join(HOME_NAME);
+            work.refuse(if table { at.join("records") } else { at }, errno);
+            return work.end();
+        }
     };
-    let mut all = take_slot(&home)?;
-    let recovered = recover_dead(&home);
+    if let Err(errno) = take_slot_working(&home, &mut work) {
+        work.refuse(in_home(&home, "records"), errno);
+        return work.end();
+    }
+    forget_own_locks(&home);
+    let lengths = home.records.all().map(|record| home.records.get(record, Word::Length));
+    work.staged = lengths.fold(0, u64::saturating_add);
+    if let Err(errno) = mark_forgotten(&home) {
+        work.refuse(directory.join(HOME_NAME), errno);
+    }
+    recover_dead_working(&home, &mut work);
     home.leave_slot();
-    let rest = recovered?;
-    all.processes += rest.processes;
-    all.entries += rest.entries;
-    all.runs += rest.runs;
-    all.bytes += rest.bytes;
-    all.gone += rest.gone;
-    Ok(all)
+    work.end()
+}
+
+/// A slot that is free, and of which there are files or records, was not freed in order: it is one of
+/// a dead process.
+fn mark_forgotten(home: &Home) -> Result<()> {
+    let mut slots = BTreeSet::new();
+    for entry in Dir::read_from(home.directory())? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let mut parts = name.split('.');
+        if let (Some("stage" | "log" | "data"), Some(slot)) = (parts.next(), parts.next()) {
+            slots.extend(slot.parse::<u32>());
+        }
+    }
+    for record in home.records.all() {
+        slots.insert(Owner(home.records.get(record, Word::Owner)).slot());
+    }
+    for slot in slots.into_iter().filter(|&slot| slot < home.records.slots()) {
+        if slot != home.slot() && home.hold_dead(slot)? {
+            if home.records.slot_state(slot) == 0 {
+                home.records.set_recovering(slot, true);
+            }
+            home.let_go(slot);
+        }
+    }
+    Ok(())
+}
+
+/// No thread of this process holds a record yet: one that is held by its slot is nobody's.
+fn forget_own_locks(home: &Home) {
+    let me = u64::from(home.slot()) + 1;
+    for record in home.records.all() {
+        if home.records.try_lock(record, me, me).is_ok() {
+            home.records.unlock(record);
+        }
+    }
 }
 
 /// Takes a slot: a free one, or that of a dead process, which is recovered by it.
-pub fn take_slot(home: &Home) -> Result<Recovered> {
-    let mut all = Recovered::default();
-    let Err(none) = home.take_slot() else { return Ok(all) };
+pub fn take_slot(home: &Home) -> Result<()> {
+    take_slot_working(home, &mut Work::default())
+}
+
+fn take_slot_working(home: &Home, work: &mut Work<'_>) -> Result<()> {
+    let Err(none) = home.take_slot() else { return Ok(()) };
     for slot in 0..home.records.slots() {
-        if home.hold_dead(slot)? {
+        if hold(home, slot)? {
             home.be_in(slot);
-            match recover_slot(home, slot, &mut all) {
-                Ok(()) => {
-                    home.records.succeed_in_slot(slot);
-                    all.processes += 1;
-                    return Ok(all);
-                }
-                Err(_) => home.be_nowhere(),
+            if recover_slot(home, slot, work) {
+                home.records.succeed_in_slot(slot);
+                work.done.processes += 1;
+                return Ok(());
             }
+            home.records.set_recovering(slot, false);
+            home.be_nowhere();
         }
     }
     Err(none)
 }
 
 /// Recovers all slots whose processes are dead; the first error, if one of them cannot be.
-pub fn recover_dead(home: &Home) -> Result<Recovered> {
-    let mut all = Recovered::default();
-    let mut kept = None;
-    for slot in 0..home.records.slots() {
-        if home.records.slot_state(slot) == 0 || !home.hold_dead(slot)? {
-            continue;
-        }
-        // Another may have been at it before.
-        if home.records.slot_state(slot) == 0 {
-            home.let_go(slot);
-            continue;
-        }
-        match recover_slot(home, slot, &mut all) {
-            Ok(()) => {
-                home.release_dead(slot);
-                all.processes += 1;
-            }
-            Err(errno) => {
-                // Everything is there for the next try: `ENOSPC` may pass.
-                home.let_go(slot);
-                kept = kept.or(Some(errno));
-            }
-        }
-    }
-    kept.map_or(Ok(all), Err)
+pub fn recover_dead(home: &Home) -> Result<()> {
+    let mut work = Work::default();
+    recover_dead_working(home, &mut work);
+    work.refused.first().map_or(Ok(()), |refusal| Err(refusal.errno))
 }
 
-fn recover_slot(home: &Home, slot: u32, all: &mut Recovered) -> Result<()> {
+fn recover_dead_working(home: &Home, work: &mut Work<'_>) {
+    let slots = |home: &Home| {
+        let used = |&slot: &u32| slot != home.slot() && home.records.slot_state(slot) != 0;
+        (0..home.records.slots()).filter(used).collect::<Vec<_>>()
+    };
+    for slot in slots(home) {
+        match hold(home, slot) {
+            Ok(false) => {}
+            Ok(true) if recover_slot(home, slot, work) => {
+                home.release_dead(slot);
+                work.done.processes += 1;
+            }
+            Ok(true) => {
+                // Everything is there for the next try: `ENOSPC` may pass.
+                home.records.set_recovering(slot, false);
+                home.let_go(slot);
+            }
+            Err(errno) => work.refuse(in_home(home, "alive"), errno),
+        }
+    }
+    // CRASH: the count of records is not among what is made durable.
+    if work.done.processes > 0 && slots(home).is_empty() {
+        home.records.count_anew();
+    }
+}
+
+/// Holds the byte of a slot whose process is dead, and says so; waits while another recovers it.
+/// `false`: there is nothing to recover (any more).
+fn hold(home: &Home, slot: u32) -> Result<bool> {
     let records = &home.records;
-    let mut gone = 0;
-    all.entries += log::replay(home, slot, &mut |redo| match redo {
+    while records.slot_state(slot) != 0 {
+        // Whoever finds the byte held looks for the mark when nobody is between the two.
+        rustix::fs::flock(home.directory(), FlockOperation::LockExclusive)?;
+        let held = home.hold_dead(slot);
+        if held == Ok(true) && records.slot_state(slot) != 0 {
+            records.set_recovering(slot, true);
+        }
+        let marked = records.is_recovering(slot);
+        rustix::fs::flock(home.directory(), FlockOperation::Unlock)?;
+        match held? {
+            true if marked => return Ok(true),
+            // Another has been at it before.
+            true => home.let_go(slot),
+            false if marked => {
+                let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 500_000 };
+                // An interrupted pause is a shorter one.
+                let _ = rustix::thread::nanosleep(&pause);
+            }
+            false => return Ok(false),
+        }
+    }
+    Ok(false)
+}
+
+/// Recovers a slot; `false`: something of it is refused, and its files stay.
+fn recover_slot(home: &Home, slot: u32, work: &mut Work<'_>) -> bool {
+    let before = work.refused.len();
+    replay_log(home, slot, work);
+    // What the log says of lengths comes first.
+    if work.refused.len() > before {
+        return false;
+    }
+    for record in home.records.all().collect::<Vec<_>>() {
+        if let Err((what, errno)) = recover_record(home, slot, record, work) {
+            work.refuse(what, errno);
+        }
+    }
+    if work.refused.len() > before {
+        return false;
+    }
+    let removed = remove_files(home, slot);
+    if let Err(errno) = removed {
+        work.refuse(home.prefix.join(HOME_NAME), errno);
+    }
+    removed.is_ok()
+}
+
+fn replay_log(home: &Home, slot: u32, work: &mut Work<'_>) {
+    let records = &home.records;
+    let (mut gone, mut failed) = (0, None);
+    let entries = log::replay(home, slot, &mut |redo| match redo {
         Redo::Append { record, owner, length } => {
-            if records.holds(record)
-                && records.get(record, Word::Owner) == owner
-                && records.get(record, Word::Length) < length
-            {
-                records.persist_length(record, length);
+            let is_it = || records.get(record, Word::Owner) == owner;
+            if records.holds(record) && is_it() && records.get(record, Word::Length) < length {
+                // Another may be fetching it, and free the record.
+                let guard = home.lock(record);
+                if is_it() && records.get(record, Word::Length) < length {
+                    records.persist_length(record, length);
+                }
+                drop(guard);
             }
             Ok(())
         }
         Redo::Overwrite { ino, birth, path, offset, bytes } => {
-            if let Some(file) = find_file(home, ino, birth, &path)? {
-                return put_all(&file, offset, &bytes);
-            }
-            gone += 1;
-            Ok(())
-        }
-    })?;
-    all.gone += gone;
-    let (dead, me) = (u64::from(slot) + 1, u64::from(home.slot()) + 1);
-    for record in records.all().collect::<Vec<_>>() {
-        // Unless another has taken it over.
-        if records.try_lock(record, dead, me).is_ok() {
-            if records.get(record, Word::Owner) == 0 {
-                // Claimed, and never filled in.
-                home.free(record);
-            }
-            records.unlock(record);
-        }
-        let ino = records.get(record, Word::Key);
-        let guard = home.lock(record);
-        match records.staged(record, ino) {
-            Some(staged) if staged.owner.slot() == slot => {
-                let path = records.path(record);
-                match find_file(home, ino, staged.birth, &path)? {
-                    Some(file) if staged.length > 0 => {
-                        settle::fetch(home, record, ino, &file)?;
-                        rustix::fs::fsync(&file)?;
-                        all.runs += 1;
-                        all.bytes += staged.length;
-                    }
-                    Some(_) => home.free(record),
-                    None => {
-                        all.gone += 1;
-                        home.free(record);
-                    }
+            match find_file(home, ino, birth, &path) {
+                Ok(Some(file)) => put_all(&file, offset, &bytes),
+                Ok(None) => {
+                    gone += 1;
+                    Ok(())
+                }
+                Err((what, errno)) => {
+                    failed = Some(what);
+                    Err(errno)
                 }
             }
-            _ => {}
         }
-        drop(guard);
+    });
+    work.done.gone += gone;
+    match entries {
+        Ok(entries) => work.done.entries += entries,
+        Err(errno) => {
+            let log = || in_home(home, &log::names(slot)[0]);
+            work.refuse(failed.unwrap_or_else(log), errno);
+        }
     }
-    remove_files(home, slot)
 }
 
+/// What could not be, and why.
+type Failed = (PathBuf, Errno);
+
+/// Puts what a record says of a dead process's run in its place.
+fn recover_record(
+    home: &Home,
+    slot: u32,
+    record: usize,
+    work: &mut Work<'_>,
+) -> std::result::Result<(), Failed> {
+    let records = &home.records;
+    let (dead, me) = (u64::from(slot) + 1, u64::from(home.slot()) + 1);
+    // Unless another has taken it over.
+    if records.try_lock(record, dead, me).is_ok() {
+        if records.get(record, Word::Owner) == 0 {
+            // Claimed, and never filled in.
+            home.free(record);
+        }
+        records.unlock(record);
+    }
+    let ino = records.get(record, Word::Key);
+    let guard = home.lock(record);
+    let table = || in_home(home, &format!("records, record {record}"));
+    let staged = match records.staged(record, ino) {
+        Ok(Some(staged)) if staged.owner.slot() == slot => staged,
+        Ok(_) => return Ok(()),
+        Err(errno) => return Err((table(), errno)),
+    };
+    if staged.length == 0 {
+        home.free(record);
+        return Ok(());
+    }
+    let path = records.path(record);
+    let Some(file) = find_file(home, ino, staged.birth, &path)? else {
+        work.done.gone += 1;
+        home.free(record);
+        return Ok(());
+    };
+    let staging = staging::name(staged.owner.slot(), staged.owner.staging());
+    let place = |errno| match errno {
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => (path_of(&path), errno),
+        errno => (in_home(home, &staging), errno),
+    };
+    settle::fetch(home, record, ino, &file).map_err(place)?;
+    drop(guard);
+    rustix::fs::fsync(&file).map_err(place)?;
+    work.done.runs += 1;
+    work.done.bytes += staged.length;
+    work.tell();
+    Ok(())
+}
+
+fn path_of(path: &[u8]) -> PathBuf {
+    PathBuf::from(std::ffi::OsStr::from_bytes(path))
+}
+
+/// Overwrites what of a range the file still has, for good.
 fn put_all(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<()> {
+    let size = rustix::fs::fstat(file)?.st_size as u64;
+    // It may have been cut since.
+    let length = bytes.len().min(size.saturating_sub(offset) as usize);
     let mut done = 0;
-    while done < bytes.len() {
-        match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
+    while done < length {
+        match rustix::io::pwrite(file, &bytes[done..length], offset + done as u64) {
             Ok(0) => return Err(Errno::IO),
             Ok(wrote) => done += wrote,
             Err(Errno::INTR) => {}
@@ -191,6 +457,10 @@ fn remove_files(home: &Home, slot: u32) -> Result<()> {
     }
     for name in names {
         home.remove_file(&name);
+    }
+    if home.direct {
+        // PERSIST: a power cut would bring them back, in the place of the next one who has the slot.
+        rustix::fs::fsync(home.directory())?;
     }
     Ok(())
 }
@@ -217,14 +487,20 @@ fn open_owned(path: &Path) -> Result<OwnedFd> {
     opened
 }
 
-/// Opens the file of an inode number: by the path that it had, or wherever it lies by now.
-fn find_file(home: &Home, ino: u64, birth: u64, path: &[u8]) -> Result<Option<OwnedFd>> {
+/// Opens the file of an inode number: by the path that it had, or wherever it lies by now. Where not
+/// everything can be looked at it is not said to be gone.
+fn find_file(
+    home: &Home,
+    ino: u64,
+    birth: u64,
+    path: &[u8],
+) -> std::result::Result<Option<OwnedFd>, Failed> {
     let is_it = |file: &OwnedFd| {
         rustix::fs::fstat(file)
             .is_ok_and(|stat| stat.st_ino == ino && stat.st_dev == home.device && stat.st_nlink > 0)
             && (birth == 0 || sys::birth(file) == birth)
     };
-    let hint = PathBuf::from(std::ffi::OsStr::from_bytes(path));
+    let hint = path_of(path);
     if hint.starts_with(&home.prefix)
         && let Ok(stat) = rustix::fs::lstat(&hint)
         && stat.st_ino == ino
@@ -234,42 +510,59 @@ fn find_file(home: &Home, ino: u64, birth: u64, path: &[u8]) -> Result<Option<Ow
         return Ok(Some(file));
     }
     let mut directories = vec![home.prefix.clone()];
+    let mut unseen = None;
     while let Some(directory) = directories.pop() {
-        let Ok(opened) = rustix::fs::open(
-            &directory,
-            OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-            FileMode::empty(),
-        ) else {
-            continue;
-        };
-        if rustix::fs::fstat(&opened)?.st_dev != home.device {
-            continue;
-        }
-        for entry in Dir::read_from(&opened)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") || name == HOME_NAME.as_bytes() {
-                continue;
-            }
-            let path = directory.join(std::ffi::OsStr::from_bytes(name));
-            let kind = match entry.file_type() {
-                FileType::Unknown => {
-                    rustix::fs::statat(opened.as_fd(), entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
-                        .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
-                }
-                kind => kind,
-            };
-            if kind == FileType::Directory {
-                directories.push(path);
-            } else if entry.ino() == ino && kind == FileType::RegularFile {
-                let file = open_owned(&path)?;
-                if is_it(&file) {
-                    return Ok(Some(file));
+        match search(home, &directory, ino, &mut directories) {
+            Ok(found) => {
+                for path in found {
+                    let file = open_owned(&path).map_err(|errno| (path, errno))?;
+                    if is_it(&file) {
+                        return Ok(Some(file));
+                    }
                 }
             }
+            // Removed meanwhile.
+            Err(Errno::NOENT) => {}
+            Err(errno) => unseen = unseen.or(Some((directory, errno))),
         }
     }
-    Ok(None)
+    unseen.map_or(Ok(None), Err)
+}
+
+/// Files of a directory that have an inode number; its directories are added to `directories`.
+fn search(
+    home: &Home,
+    directory: &Path,
+    ino: u64,
+    directories: &mut Vec<PathBuf>,
+) -> Result<Vec<PathBuf>> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = rustix::fs::open(directory, flags, FileMode::empty())?;
+    let mut found = Vec::new();
+    if rustix::fs::fstat(&opened)?.st_dev != home.device {
+        return Ok(found);
+    }
+    for entry in Dir::read_from(&opened)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") || name == HOME_NAME.as_bytes() {
+            continue;
+        }
+        let path = directory.join(std::ffi::OsStr::from_bytes(name));
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                rustix::fs::statat(opened.as_fd(), entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+            }
+            kind => kind,
+        };
+        if kind == FileType::Directory {
+            directories.push(path);
+        } else if entry.ino() == ino && kind == FileType::RegularFile {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 /// Fetches what another process has staged for a file that is open for reading and writing.
@@ -285,6 +578,7 @@ pub fn fetch_into(home: &Home, ino: u64, file: impl AsFd) -> Result<()> {
 mod tests {
     use super::*;
     use crate::log::Log;
+    use crate::records::Staged;
     use std::time::{Duration, Instant};
 
     /// As many entries as the paper's longest replay, in the long run; else fewer.
@@ -301,7 +595,8 @@ mod tests {
         // Of a file that is gone.
         let (record, guard) = home.claim(u64::MAX).expect("a record");
         let owner = home.records.new_owner(home.slot(), 0);
-        home.records.set(record, Word::Owner, owner.0);
+        let staged = Staged { owner, base: 0, length: 0, at: 0, birth: 0, flags: 0 };
+        home.records.fill(record, u64::MAX, &staged, b"");
         drop(guard);
         for length in 1..=entries {
             log.note_append(record, owner, length).expect("there is room");

@@ -49,12 +49,21 @@ pub fn relink(
     let mut best = if copies { Backend::Copy } else { relink::backend(home) };
     let mut base = staged.base;
     let size = rustix::fs::fstat(&target)?.st_size as u64;
+    let there = match window {
+        // It is this process's own.
+        Some(_) if staged.flags & SETTLING == 0 => u64::MAX,
+        _ => rustix::fs::fstat(&staging)?.st_size as u64,
+    };
     if staged.flags & SETTLING != 0
         && best == Backend::Exchange
         && staged.at == base
-        && rustix::fs::fstat(&staging)?.st_size as u64 == base + relink::head(base, staged.length)
+        && there == base + relink::head(base, staged.length)
     {
         return Ok((0, best));
+    }
+    if there < staged.at + staged.length {
+        // Who cut it has cut what was staged: nothing is made of the rest.
+        return Err(Errno::UCLEAN);
     }
     if size != base {
         // Somebody else has cut or grown it meanwhile, or a copy was interrupted.
@@ -75,9 +84,8 @@ pub fn relink(
     let (at, length) = (staged.at, staged.length);
     let moving = Move { staging: &staging, window, at, target: &target, base, length };
     match moving.run(best) {
-        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::BUSY | Errno::XDEV)
-            if best != Backend::Copy =>
-        {
+        // What this file cannot do, or this file system.
+        Err(_) if best != Backend::Copy => {
             moving.run(Backend::Copy).map(|copied| (copied, Backend::Copy))
         }
         moved => moved.map(|copied| (copied, best)),
@@ -86,7 +94,7 @@ pub fn relink(
 
 /// Fetches what another process, alive or dead, has staged for a file. The record is locked.
 pub fn fetch(home: &Home, record: usize, ino: u64, target: impl AsFd) -> Result<()> {
-    let Some(staged) = home.records.staged(record, ino) else {
+    let Some(staged) = home.records.staged(record, ino)? else {
         let get = |word| home.records.get(record, word);
         if get(Word::Key) == ino && get(Word::Owner) == 0 {
             // Claimed by a process that died before it filled it in.
@@ -166,7 +174,15 @@ impl File {
         let home = cx.home();
         let guard = home.lock(run.record);
         let mut backend = Backend::Copy;
-        if let Some(staged) = home.records.staged(run.record, self.ino)
+        let staged = match home.records.staged(run.record, self.ino) {
+            Ok(staged) => staged,
+            Err(errno) => {
+                drop(guard);
+                state.run = Some(run);
+                return Err(errno);
+            }
+        };
+        if let Some(staged) = staged
             && staged.owner == run.owner
             && run.length > 0
         {

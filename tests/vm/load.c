@@ -8,6 +8,12 @@
  *   append    appends to one file
  *   appended  what an fsync acknowledged is there, and what follows it is a beginning of what would
  *             have come
+ *   posix, sync, strict   change one file under the engine over a kernel file system, in that mode:
+ *             appends, overwrites, fsyncs, openings. Acknowledged is what the mode promises: in posix mode
+ *             an fsync, in the others each call
+ *   jposix, jsync, jstrict   judge what is left: what was acknowledged is there; of what came after it
+ *             an append is whole or absent, an overwrite may be torn, but in strict mode
+ *   cost      says what appends with fsync execute, by a clock that counts instructions (qemu -icount)
  *   keep      writes files that nobody touches; kept verifies them
  *   clear     forgets what was acknowledged
  *   begun     waits for the first acknowledgement
@@ -281,6 +287,108 @@ static void appended(const char *directory, uint64_t seed, struct acks *acks) {
     printf("%s %lu bytes, %lu acknowledged\n", name, at, count);
 }
 
+enum { POSIX, SYNC, STRICT };
+enum { OVERWRITE, APPEND, FSYNC, OPEN };
+enum { FULL = 6 << 20 };
+
+/* What the next step of a file of `size` bytes is. */
+static int draw_change(size_t size, size_t *at, size_t *length) {
+    int kind = below(16);
+    *at = size, *length = 0;
+    if (kind < 3) return kind == 2 ? OPEN : FSYNC;
+    *length = 1 + below(below(4) ? 700 : 20000);
+    if (!size || (size < FULL && kind < 10)) return APPEND;
+    *at = below(size);
+    if (*length > size - *at) *length = size - *at;
+    return OVERWRITE;
+}
+
+static int open_changed(const char *directory, char *path) {
+    snprintf(path, PATH_MAX, "%s/%sdata", directory, name);
+    int fd = open(path, O_CREAT | O_RDWR, 0600);
+    if (fd < 0) die("%s: %s", path, strerror(errno));
+    return fd;
+}
+
+static void change_data(const char *directory, uint64_t seed, int mode, struct acks *acks) {
+    char path[PATH_MAX];
+    int fd = open_changed(directory, path), parent = open(directory, O_RDONLY);
+    /* Names are the kernel's: they are durable when it says so. */
+    if (fsync(fd) || fsync(parent)) die("fsync %s: %s", path, strerror(errno));
+    size_t size = 0, at, length;
+    for (uint64_t i = 1;; i++) {
+        int kind = draw_change(size, &at, &length);
+        fill(buffer, length, seed + i);
+        atomic_store(&acks->results[0], i);
+        if (kind == FSYNC && fsync(fd)) die("fsync %s: %s", path, strerror(errno));
+        if (kind == OPEN) close(fd), fd = open_changed(directory, path);
+        if (length && pwrite(fd, buffer, length, at) != (ssize_t)length)
+            die("%s: %s", path, strerror(errno));
+        if (kind == APPEND) size += length;
+        if (mode != POSIX || kind == FSYNC) atomic_store(&acks->count, i);
+    }
+}
+
+static unsigned char wanted[FULL + 20000], found[FULL + 20000], right[FULL + 20000];
+
+static void judge_data(const char *directory, uint64_t seed, int mode, struct acks *acks) {
+    char path[PATH_MAX];
+    uint64_t count = atomic_load(&acks->count), begun = atomic_load(&acks->results[0]);
+    if (begun < count || (mode != POSIX && begun > count + 1)) die("%lu of %lu steps", count, begun);
+    size_t size = 0, got = 0, at, length;
+    int fd = open_changed(directory, path), whole = 0;
+    for (ssize_t n; (n = read(fd, found + got, sizeof found - got)) > 0;) got += n;
+    for (uint64_t i = 1; i <= begun; i++) {
+        if (i == count + 1) {
+            whole = got == size;
+            for (size_t p = 0; p < size; p++) right[p] = found[p] == wanted[p];
+        }
+        int kind = draw_change(size, &at, &length);
+        fill(buffer, length, seed + i);
+        if (i > count) {
+            for (size_t p = 0; p < length; p++) right[at + p] |= found[at + p] == buffer[p];
+            if (mode == STRICT && kind == OVERWRITE && memcmp(found + at, buffer, length) &&
+                memcmp(found + at, wanted + at, length))
+                die("%s: step %lu, %zu bytes at %zu, is torn", path, i, length, at);
+        }
+        memcpy(wanted + at, buffer, length);
+        if (kind == APPEND) size += length;
+        if (i >= count && got == size) whole = 1;
+    }
+    if (count == begun)
+        for (size_t p = 0; p < size; p++) right[p] = found[p] == wanted[p];
+    if (!whole && begun) die("%s has %zu bytes after %lu of %lu steps", path, got, count, begun);
+    for (size_t p = 0; p < got; p++)
+        if (!right[p]) die("%s is wrong at byte %zu of %zu; %lu of %lu steps", path, p, got, count, begun);
+    printf("%s %lu steps, %lu acknowledged, %zu bytes\n", name, begun, count, got);
+}
+
+static uint64_t ticks(void) {
+    uint32_t low, high;
+    __asm__ volatile("lfence; rdtsc" : "=a"(low), "=d"(high) : : "memory");
+    return (uint64_t)high << 32 | low;
+}
+
+/* Appends 4 KiB and makes them durable, so many times; the middle of what each took. */
+static void cost(const char *directory) {
+    char path[PATH_MAX];
+    static uint64_t took[201];
+    int fd = open_changed(directory, path);
+    fill(buffer, 4096, 1);
+    for (int i = -50; i < 201; i++) {
+        uint64_t begun = ticks();
+        if (write(fd, buffer, 4096) != 4096 || fsync(fd)) die("%s: %s", path, strerror(errno));
+        if (i >= 0) took[i] = ticks() - begun;
+    }
+    for (int i = 1; i < 201; i++)
+        for (int j = i; j > 0 && took[j] < took[j - 1]; j--) {
+            uint64_t other_one = took[j];
+            took[j] = took[j - 1], took[j - 1] = other_one;
+        }
+    printf("%s %lu instructions (of 201: least %lu, most %lu)\n", name, took[100], took[0], took[200]);
+    if (unlink(path)) die("unlink: %s", strerror(errno));
+}
+
 static void keep(const char *directory, uint64_t seed, int verify) {
     for (int i = 0; i < 40; i++) {
         char path[PATH_MAX];
@@ -309,11 +417,16 @@ static void one(const char *directory, const char *path, const char *model, cons
         keep(directory, seed, !strcmp(verb, "kept"));
         return;
     }
+    static const char *const modes[] = {"posix", "sync", "strict"};
+    int mode = 2;
+    while (mode >= 0 && strcmp(verb + (*verb == 'j'), modes[mode])) mode--;
     struct acks *acks = acks_of(path, slot);
     if (!strcmp(verb, "run"))
         for (uint64_t i = 1;; i++) step_once(acks, i, mappings);
     else if (!strcmp(verb, "append")) append(directory, seed, acks);
     else if (!strcmp(verb, "appended")) appended(directory, seed, acks);
+    else if (!strcmp(verb, "cost")) cost(directory);
+    else if (mode >= 0) (*verb == 'j' ? judge_data : change_data)(directory, seed, mode, acks);
     else if (!strcmp(verb, "clear")) memset(acks, 0, 4096);
     else if (!strcmp(verb, "begun"))
         while (!atomic_load(&acks->count)) usleep(10000);

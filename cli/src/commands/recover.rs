@@ -1,24 +1,36 @@
 //! `solera recover`: what killed programs had staged goes into its files.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::RecoverArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::output::{self, Progress};
 
 /// Recovers, and says what there was.
 pub fn run(args: &RecoverArgs) -> Outcome {
-    let asked = format!("recover {}", args.directory.display());
-    let done = split::recover(&args.directory).map_err(|errno| Failure::errno(&asked, errno))?;
+    let mut progress = Progress::new("recovering");
+    let result = split::recover_telling(&args.directory, &mut |done, staged| {
+        progress.update(done.bytes.min(staged), staged);
+    });
+    drop(progress);
+    let (done, refused) = match result {
+        Ok(done) => (done, Vec::new()),
+        Err(incomplete) => (incomplete.recovered, incomplete.refused),
+    };
     if args.json {
+        let refused: Vec<Value> = refused
+            .iter()
+            .map(|it| json!({ "what": it.what.to_string_lossy(), "why": it.why() }))
+            .collect();
         output::emit_json(&json!({
             "processes": done.processes,
             "log_entries": done.entries,
             "files": done.runs,
             "bytes": done.bytes,
             "files_gone": done.gone,
+            "refused": refused,
         }))?;
-    } else {
+    } else if refused.is_empty() || done != split::Recovered::default() {
         let text = format!(
             "{} dead processes, {} entries of their logs; {} bytes put into {} files, {} files are \
              gone\n",
@@ -26,5 +38,11 @@ pub fn run(args: &RecoverArgs) -> Outcome {
         );
         output::emit(text.as_bytes())?;
     }
-    Ok(0)
+    if refused.is_empty() {
+        return Ok(0);
+    }
+    let asked = format!("recover all of {}", args.directory.display());
+    let found: Vec<_> = refused.iter().map(ToString::to_string).collect();
+    let refusals: Vec<_> = refused.iter().filter_map(split::Refusal::advice).collect();
+    Err(Failure::new(asked, found.join("; "), refusals.first().copied().unwrap_or_default()))
 }

@@ -19,6 +19,11 @@ int main(int count, char **arguments) {
     if (count < 3 || chdir(arguments[1]) != 0)
         return 2;
     const char *call = arguments[2];
+    if (strcmp(call, "look") == 0) {
+        // What dead ones left was put in order before.
+        MARK();
+        return 0;
+    }
     int fd = open("f", O_RDWR | O_CREAT | O_TRUNC, 0644);
     // 9,000 bytes at their place, as many staged.
     for (int each = 0; each < 6; each++)
@@ -27,6 +32,32 @@ int main(int count, char **arguments) {
     // What an overwrite needs is there.
     if (put(fd, 'a', 1, 0))
         return 4;
+    if (strcmp(call, "power") == 0) {
+        // The log is nearly full.
+        for (int each = 0; each < 46; each++)
+            if (put(fd, 'a', 1, 0))
+                return 10;
+        MARK();
+        int failed = put(fd, 'A', 5000, -1);
+        MARK();
+        failed |= put(fd, 'B', 3000, 1000);
+        MARK();
+        failed |= put(fd, 'D', 300, -1);
+        MARK();
+        failed |= put(fd, 'C', 2000, 15000);
+        MARK();
+        failed |= put(fd, 'E', 6000, -1);
+        MARK();
+        failed |= fsync(fd);
+        MARK();
+        failed |= put(fd, 'F', 100, -1);
+        MARK();
+        failed |= close(fd);
+        if (failed)
+            return 11;
+        MARK();
+        pause();
+    }
     MARK();
     if (strcmp(call, "append") == 0 && put(fd, 'A', 5000, -1))
         return 5;

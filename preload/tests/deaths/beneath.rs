@@ -26,6 +26,11 @@ impl Ground {
         // The first has none to remove.
         let _ = std::fs::remove_dir_all(&self.directory);
         std::fs::create_dir_all(&self.directory).map_err(text)?;
+        let mut walk = Walk::start(&mut self.command(call), &self.directory).map_err(text)?;
+        if walk.reach_mark().map_err(text)? { Ok(walk) } else { Err("it ended".to_owned()) }
+    }
+
+    fn command(&self, call: &str) -> Command {
         let mut command = Command::new(&self.program);
         command
             .arg(&self.directory)
@@ -34,18 +39,41 @@ impl Ground {
             .env("SOLERA_SPLIT", &self.directory)
             .env("SOLERA_MODE", self.mode)
             .env("SOLERA_SPLIT_PATIENCE", "0")
+            .env("SOLERA_SPLIT_LOG", "65536")
             .env("SOLERA_EMULATE", "1");
-        let mut walk = Walk::start(&mut command, &self.directory).map_err(text)?;
-        if walk.reach_mark().map_err(text)? { Ok(walk) } else { Err("it ended".to_owned()) }
+        command
+    }
+
+    /// The next process, which recovers what the victim left, at its first instruction.
+    fn recoverer(&self) -> Result<Walk, String> {
+        Walk::start(&mut self.command("look"), &self.directory).map_err(text)
+    }
+
+    /// A process dies inside its call, then who recovers dies at a point of that: what the next one
+    /// makes of it.
+    fn trial_of_recovery(&self, call: &str, death: &Point, point: &Point) -> Result<(), String> {
+        let mut walk = self.victim(call)?;
+        let returned = !walk.reach_point(death).map_err(text)?;
+        walk.kill().map_err(text)?;
+        let mut recoverer = self.recoverer()?;
+        recoverer.reach_point(point).map_err(text)?;
+        recoverer.kill().map_err(text)?;
+        split::recover(&self.directory).map_err(|refused| refused.to_string())?;
+        let again = split::recover(&self.directory).map_err(|refused| refused.to_string())?;
+        if again != split::Recovered::default() {
+            return Err(format!("again: {again:?}"));
+        }
+        let found = std::fs::read(self.directory.join("f")).map_err(text)?;
+        judge(&found, self.mode, call, returned)
     }
 
     /// What is there after recovery, which is repeated.
     fn recovered(&self) -> Result<Vec<u8>, String> {
-        let recovered = split::recover(&self.directory).map_err(|errno| errno.to_string())?;
+        let recovered = split::recover(&self.directory).map_err(|refused| refused.to_string())?;
         if (recovered.processes, recovered.gone) != (1, 0) {
             return Err(format!("{recovered:?}"));
         }
-        let again = split::recover(&self.directory).map_err(|errno| errno.to_string())?;
+        let again = split::recover(&self.directory).map_err(|refused| refused.to_string())?;
         if again != split::Recovered::default() {
             return Err(format!("again: {again:?}"));
         }
@@ -143,4 +171,36 @@ fn deaths_beneath_on_xfs() {
             deaths_in(&mounted.at, mode, 0x2545_F491_4F6C_DD1D, POINTS / 4);
         }
     }
+}
+
+/// Who recovers dies too, at each step of it; another one finds what both have left.
+#[test]
+fn deaths_inside_recovery() {
+    let place = Place::new("deaths-beneath-recovery");
+    let program = place.0.join("staged");
+    compile("staged.c", &program, &["-O1"]);
+    let mut random = Random(0x27D4_EB2F_1656_67C5);
+    let mut failures = Vec::new();
+    for (mode, call) in [("posix", "fsync"), ("sync", "append"), ("strict", "overwrite")] {
+        let ground = Ground { program: program.clone(), directory: place.0.join("files"), mode };
+        let mut walk = ground.victim(call).expect("a victim");
+        let deaths = walk.points().expect("its points");
+        walk.kill().expect("it is killed");
+        // One that dies late in its call leaves most; the recoverer's way depends on it.
+        let death = &deaths[deaths.len() * 3 / 5];
+        let mut walk = ground.victim(call).expect("a victim");
+        walk.reach_point(death).expect("its death");
+        walk.kill().expect("it is killed");
+        let mut recoverer = ground.recoverer().expect("a recoverer");
+        let points = recoverer.points().expect("its points");
+        assert!(points.len() > 20, "{mode}, {call}: only {} points", points.len());
+        let chosen = some_of(points.len(), POINTS, &mut random);
+        for &at in &chosen {
+            if let Err(error) = ground.trial_of_recovery(call, death, &points[at]) {
+                failures.push(format!("{mode}, {call}@{at}: {error}; {:?}", points[at]));
+            }
+        }
+        eprintln!("{mode}, {call}: {} of {} points of a recovery", chosen.len(), points.len());
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -12,6 +12,7 @@
 
 mod beneath;
 mod others;
+mod power;
 mod regressions;
 #[path = "../support/mod.rs"]
 mod support;

@@ -73,6 +73,15 @@ enum Known {
     Writes(Box<Instruction>),
 }
 
+/// A part of a file that an instruction touches through a mapping.
+pub struct Touched {
+    pub file: PathBuf,
+    pub offset: u64,
+    pub length: usize,
+    /// Around the cache.
+    pub streamed: bool,
+}
+
 pub struct Tracee {
     pub pid: pid_t,
     /// The volume, or a directory of which all files count.
@@ -504,6 +513,61 @@ impl Tracee {
                 if writes { Known::Writes(Box::new(instruction)) } else { Known::Nothing }
             }
         })
+    }
+
+    /// Executes the instruction where it stands, which is not one that maps.
+    pub fn step_over(&mut self) -> io::Result<()> {
+        let registers = self.registers()?;
+        match self.step(&registers)? {
+            None => Ok(()),
+            Some(event) => Err(io::Error::other(format!("{event:?}"))),
+        }
+    }
+
+    /// What the next instruction stores to, or flushes, of the files that count.
+    pub fn touched(&mut self) -> io::Result<Vec<Touched>> {
+        use Mnemonic::{
+            Movdir64b, Movntdq, Movnti, Movntpd, Movntps, Vmovntdq, Vmovntpd, Vmovntps,
+        };
+        let registers = self.registers()?;
+        let mut bytes = [0_u8; 16];
+        bytes[..8].copy_from_slice(&self.text(registers.rip)?.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.text(registers.rip + 8).unwrap_or(0).to_le_bytes());
+        let decoded = Decoder::with_ip(64, &bytes, registers.rip, DecoderOptions::NONE).decode();
+        let flushes =
+            matches!(decoded.mnemonic(), Mnemonic::Clwb | Mnemonic::Clflush | Mnemonic::Clflushopt);
+        let streamed = matches!(
+            decoded.mnemonic(),
+            Movdir64b | Movntdq | Movnti | Movntpd | Movntps | Vmovntdq | Vmovntpd | Vmovntps
+        );
+        let info = self.factory.info(&decoded);
+        let ranges: Vec<(u64, usize)> = info
+            .used_memory()
+            .iter()
+            .filter(|memory| flushes || is_write(memory.access()))
+            .filter_map(|memory| {
+                let at = memory.virtual_address(0, |register, _, _| value(register, &registers))?;
+                Some((at, memory.memory_size().size().max(1)))
+            })
+            .collect();
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
+        let file_at = |address: u64| {
+            maps.lines().find_map(|line| {
+                let mut words = line.split_whitespace();
+                let (from, to) = words.next()?.split_once('-')?;
+                let hex = |word: &str| u64::from_str_radix(word, 16).ok();
+                let (from, to, offset) = (hex(from)?, hex(to)?, hex(words.nth(1)?)?);
+                let name = words.nth(2)?;
+                (from..to)
+                    .contains(&address)
+                    .then(|| (PathBuf::from(name), address - from + offset))
+            })
+        };
+        let touched = ranges.into_iter().filter_map(|(address, length)| {
+            let (file, offset) = file_at(address)?;
+            file.starts_with(&self.volume).then_some(Touched { file, offset, length, streamed })
+        });
+        Ok(touched.collect())
     }
 
     /// Whether it stores into the volume's mapping.
