@@ -185,7 +185,6 @@ fn record(walk: &mut Walk, directory: &Path, calls: usize) -> io::Result<Run> {
                 marks += 1;
                 happened.push(Happened::Mark);
                 past = false;
-                continue;
             }
             Event::Point(kind) => {
                 past = true;
