@@ -61,6 +61,12 @@ fn usable(engine: *mut Engine) -> Option<&'static Engine> {
     Some(unsafe { &*engine })
 }
 
+/// Whether there is an engine, or one to be started.
+#[inline]
+pub fn is_here() -> bool {
+    !PAGE.engine.load(Ordering::Acquire).is_null()
+}
+
 /// The engine, which is started now if it is due.
 #[inline]
 pub fn started() -> Option<&'static Engine> {

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use split::{Engine, HOME_NAME};
 use vfs::{Errno, UserIn, UserOut};
 
-use crate::beneath::{asked, engine, hand_over_all, inside, inside_with, started};
+use crate::beneath::{asked, engine, hand_over_all, is_here, inside, inside_with, started};
 use crate::entry::{Answer, Served, Stop, fail, set_errno};
 use crate::pointers::{Bytes, Out, Text};
 use crate::{fdtable, rw, syscall};
@@ -520,14 +520,28 @@ pub fn instead<T: Answer>(body: impl FnOnce() -> Served<T>, kernel: impl FnOnce(
     }
 }
 
+/// As [`instead`], also where the engine is yet to start: a ring would work past it.
+pub fn ring_instead<T: Answer>(body: impl FnOnce() -> Served<T>, kernel: impl FnOnce() -> T) -> T {
+    let _ = started();
+    instead(body, kernel)
+}
+
 /// `syscall`: those on descriptors go by their functions.
 pub fn by_number(
     number: std::ffi::c_long,
     arguments: [usize; 6],
     kernel: impl FnOnce() -> std::ffi::c_long,
 ) -> std::ffi::c_long {
-    if engine().is_none() {
+    if !is_here() {
         return kernel();
+    }
+    let ring = match number {
+        libc::SYS_io_setup => Some("io_setup"),
+        libc::SYS_io_uring_setup => Some("io_uring_setup"),
+        _ => None,
+    };
+    if let Some(name) = ring {
+        return ring_instead(|| Err(crate::rings::begun(name)), kernel);
     }
     if matches!(number, libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3)
         || matches!(number, libc::SYS_execve | libc::SYS_execveat)

@@ -1,7 +1,7 @@
 //! The kernel's own asynchronous calls, `io_uring` and `io_submit`: they work on the kernel's
 //! descriptors, past this library, so on one of ours they would fail for ever, or find a directory.
 //!
-//! While a volume is attached, what would begin them says that the kernel does not have them
+//! While a volume is attached, or with the engine over a kernel file system, what would begin them says that the kernel does not have them
 //! (`ENOSYS`), and counts it: programs then read and write by threads of their own, as they do on an
 //! old kernel or in a container. That is no error of the program's, so `SOLERA_STRICT_SUPPORT` does
 //! not end it. With `SOLERA_KERNEL_AIO=allow` they are the kernel's: for a program that uses them for
@@ -42,11 +42,13 @@ pub fn begun(function: &'static str) -> Stop {
 
 /// A function of a library that gives errors as negative numbers.
 fn begin(function: &'static str, kernel: impl FnOnce() -> c_int) -> c_int {
-    let declined = |_: &'static Process| match begun(function) {
+    let answer = || match begun(function) {
         Stop::Kernel => Err(Stop::Kernel),
         _ => Ok(-libc::ENOSYS),
     };
-    serve(function, Point::Never, declined, kernel)
+    let declined = |_: &'static Process| answer();
+    // The other engine's files would be read and written past what it has staged.
+    serve(function, Point::Never, declined, || crate::beneath::ring_instead(answer, kernel))
 }
 
 /// The system call, as those libraries make it.

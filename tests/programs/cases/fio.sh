@@ -27,7 +27,8 @@ srun fio "${common[@]}" --filename="$AT/shared" --ioengine=psync --rw=randwrite 
 # The kernel's asynchronous calls do not reach the volume: an error at once, and nothing hangs.
 for engine in libaio io_uring; do
     code=0
-    timeout 60 "$SOLERA" run --volume "$VOLUME" --at "$AT" -- fio --name="$engine" "${common[@]}" \
+    # shellcheck disable=SC2086 # Words.
+    timeout 60 "$SOLERA" run $RUN -- fio --name="$engine" "${common[@]}" \
         --ioengine="$engine" --iodepth=4 --rw=write --bs=4k --size=1m >out 2>&1 || code=$?
     [ "$code" != 0 ] && [ "$code" != 124 ] || { cat out; fail "fio with $engine: exit $code"; }
     grep -qiE "not implemented|not support|engine $engine not loadable|failed to load" out ||

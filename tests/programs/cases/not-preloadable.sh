@@ -1,5 +1,6 @@
 # Programs that a preloaded library cannot serve are refused before they start, with the reason: no
 # program may run that would silently see another directory.
+only_on_a_volume
 needs gcc
 refused() {
     local what=$1 code=0

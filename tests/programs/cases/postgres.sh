@@ -7,10 +7,17 @@ as=()
 if [ "$(id -u)" = 0 ]; then
     # The server does not run as root: as its own user, who needs the volume.
     as=(setpriv --reuid=postgres --regid=postgres --init-groups)
-    chmod 755 "$SCRATCH"; chmod 666 "$VOLUME"; chmod -R a+rwX "$VOLUME.solera"
+    chmod 755 "$SCRATCH"
+    if [ -n "$SPLIT" ]; then
+        chown postgres "$AT"
+    else
+        chmod 666 "$VOLUME"; chmod -R a+rwX "$VOLUME.solera"
+    fi
     "${as[@]}" test -x "$SOLERA" || { echo "the user postgres may not run $SOLERA"; exit 77; }
 fi
-user() { "${as[@]}" "$SOLERA" run --volume "$VOLUME" --at "$AT" --mode "$MODE" -- "$@"; }
+# shellcheck disable=SC2086 # Words.
+user() { "${as[@]}" "$SOLERA" run $RUN -- "$@"; }
+user true
 srun install -d -m 1777 "$AT/pg"
 cd /; export PGHOST=$AT/pg PGPORT=15999 PGDATABASE=postgres LC_ALL=C
 ctl() { user "$bin/pg_ctl" -w -D "$AT/pg/data" "$@" >"$SCRATCH/ctl" 2>&1 </dev/null || { cat "$SCRATCH/ctl"; fail "pg_ctl $*"; }; }

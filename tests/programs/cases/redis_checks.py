@@ -2,8 +2,7 @@
 import os, random, signal, socket, subprocess, sys, threading, time
 
 AT, SCRATCH = sys.argv[1], sys.argv[2]
-SOLERA, VOLUME, MODE = (os.environ[name] for name in ("SOLERA", "VOLUME", "MODE"))
-RUN = [SOLERA, "run", "--volume", VOLUME, "--at", AT, "--mode", MODE, "--"]
+RUN = [os.environ["SOLERA"], "run", *os.environ["RUN"].split(), "--"]
 
 
 class Server:
