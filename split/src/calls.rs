@@ -278,7 +278,7 @@ impl Engine {
             Ok(())
         };
         // What cannot be fetched now stays staged, and is tried again.
-        let _ = if self.has_locks(ino) { sys::apart(fetch).flatten() } else { fetch() };
+        let _ = if self.has_locks(ino) { self.home.apart(fetch).flatten() } else { fetch() };
     }
 
     /// A call of the program has opened `fd` with `flags`.

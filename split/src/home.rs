@@ -9,6 +9,7 @@
 //! - `stage.S.N`: staging file `N` of slot `S`;
 //! - `log.S`, `data.S`: the operation log of slot `S` and the bytes that it speaks of.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,6 +26,10 @@ pub const HOME_NAME: &str = ".solera-split";
 
 /// `f_type` of a tmpfs.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+thread_local! {
+    /// Not 0: this thread runs in a process apart.
+    static HELPER: Cell<u64> = const { Cell::new(0) };
+}
 /// No slot.
 const NONE: u32 = u32::MAX;
 
@@ -236,9 +241,29 @@ impl Home {
         Some((record, RecordGuard { home: self, record }))
     }
 
+    /// Runs `body` in a process apart (see [`sys::apart`]). If that one is killed meanwhile, what it
+    /// had locked is let go: the record says how far it was.
+    pub fn apart<T, F: FnOnce() -> T>(&self, body: F) -> Result<T> {
+        // It shares this thread's locals, and is told from the process's other threads by the thread.
+        let tag = u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()) << 32;
+        HELPER.set(tag);
+        let done = sys::apart(body);
+        let name = self.lock_name();
+        HELPER.set(0);
+        if done.is_err() {
+            self.records.unlock_all_of(name);
+        }
+        done
+    }
+
+    /// How this process says that it holds a record: its slot + 1, and above it who apart does.
+    fn lock_name(&self) -> u64 {
+        (u64::from(self.slot()) + 1) | HELPER.get()
+    }
+
     /// Waits until a record is locked by this process; takes it from a dead one.
     pub fn lock(&self, record: usize) -> RecordGuard<'_> {
-        let me = u64::from(self.slot()) + 1;
+        let me = self.lock_name();
         let mut looks = 0_u32;
         loop {
             let holder = match self.records.try_lock(record, 0, me) {
@@ -273,5 +298,37 @@ pub struct RecordGuard<'a> {
 impl Drop for RecordGuard<'_> {
     fn drop(&mut self) {
         self.home.records.unlock(self.record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who fetched staged bytes for this process was killed in the middle: nobody waits for it.
+    #[test]
+    fn the_locks_of_a_killed_helper_are_let_go() {
+        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
+        let directory = Path::new(&base).join(format!("solera-apart-{}", std::process::id()));
+        std::fs::create_dir(&directory).expect("a directory");
+        let home = Home::open(&directory, Mode::Posix, true).expect("a home");
+        home.take_slot().expect("a slot");
+        let (first, guard) = home.claim(11).expect("a record");
+        drop(guard);
+        let (own, held) = home.claim(12).expect("another");
+        let killed = home.apart(|| {
+            std::mem::forget(home.lock(first));
+            let me = rustix::process::getpid();
+            rustix::process::kill_process(me, rustix::process::Signal::KILL)
+        });
+        assert_eq!(killed, Err(Errno::IO));
+        // This one is free, and the process's own is not.
+        drop(home.lock(first));
+        assert!(home.records.try_lock(own, 0, 77).is_err());
+        drop(held);
+        assert_eq!(home.apart(|| drop(home.lock(own))), Ok(()));
+        home.leave_slot();
+        drop(home);
+        std::fs::remove_dir_all(&directory).expect("the directory");
     }
 }

@@ -267,6 +267,15 @@ impl Records {
         self.set(record, Word::Lock, 0);
     }
 
+    /// Lets all records go that `holder` has locked, which is no more.
+    pub fn unlock_all_of(&self, holder: u64) {
+        for record in 0..RECORDS {
+            if self.get(record, Word::Lock) == holder {
+                self.unlock(record);
+            }
+        }
+    }
+
     /// What a record says; `None`: nothing. `EUCLEAN`: it is damaged. Locked.
     pub fn staged(&self, record: usize, ino: u64) -> Result<Option<Staged>> {
         let owner = Owner(self.get(record, Word::Owner));
