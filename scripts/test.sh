@@ -83,6 +83,11 @@ stage explorer cargo test --release -p solera-explorer -- --nocapture
 stage injected-bugs cargo test --release -p solera-explorer --features inject --test bugs
 if [ -x tests/programs/run ]; then
     stage programs tests/programs/run
+    # Without a volume, over kernel file systems.
+    over=(git sqlite-wal sqlite-processes leveldb lmdb perl python archives build)
+    [ -z "${SOLERA_TEST_LONG:-}" ] || over+=(bash coreutils fio tar rsync redis sqlite-delete)
+    stage split-programs env SPLIT=tmpfs tests/programs/run "${over[@]}"
+    stage split-programs-xfs env SPLIT=exchange tests/programs/run git sqlite-wal leveldb
 fi
 # Boots a guest some times: about two minutes.
 stage machine-crashes tests/vm/run

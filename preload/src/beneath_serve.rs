@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 use split::{Engine, HOME_NAME};
 use vfs::{Errno, UserIn, UserOut};
 
-use crate::beneath::{asked, engine, hand_over_all, is_here, inside, inside_with, started};
+use crate::beneath::{asked, engine, hand_over_all, inside, inside_with, is_here, started};
 use crate::entry::{Answer, Served, Stop, fail, set_errno};
 use crate::pointers::{Bytes, Out, Text};
 use crate::{fdtable, rw, syscall};
