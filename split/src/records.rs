@@ -437,9 +437,14 @@ impl Records {
         }
     }
 
+    /// The process that took a slot.
+    pub fn slot_process(&self, slot: u32) -> u64 {
+        self.slot_state(slot) & !RECOVERING
+    }
+
     /// Says whether somebody recovers a slot, whose byte is held.
     pub fn set_recovering(&self, slot: u32, recovering: bool) {
-        let process = self.slot_state(slot) & !RECOVERING;
+        let process = self.slot_process(slot);
         let mark = if recovering { RECOVERING } else { 0 };
         self.store(Self::slot_at(slot), process | mark);
     }

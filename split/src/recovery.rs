@@ -448,10 +448,13 @@ fn put_all(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<()> {
 fn remove_files(home: &Home, slot: u32) -> Result<()> {
     let staging = format!("stage.{slot}.");
     let logs = log::names(slot);
+    // It may have died between making one of these and removing its name.
+    let pid = home.records.slot_process(slot);
+    let probes = [format!("probe1.{pid}"), format!("probe2.{pid}")];
     let mut names = Vec::new();
     for entry in Dir::read_from(home.directory())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.starts_with(&staging) || logs.contains(&name) {
+        if name.starts_with(&staging) || logs.contains(&name) || probes.contains(&name) {
             names.push(name);
         }
     }
