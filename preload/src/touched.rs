@@ -251,11 +251,13 @@ fn give(
         Ok(pieces) if pieces.is_empty() => Ok(false),
         Ok(pieces) if mapping::is_copied(process, map) => {
             let end = pieces.last().map_or(0, |piece| piece.file_offset + piece.length);
-            let to = from + (end - within.0) as usize;
+            let to = to.min(from + (end - within.0) as usize);
             mapping::copy_in(process, map, address / PAGE * PAGE, to)?;
             Ok(true)
         }
-        Ok(pieces) => mapping::place(process, map, &pieces, (false, true)).map(|()| true),
+        // What cannot be filled any more, on a volume that was found damaged, gets no place.
+        Ok(pieces) => mapping::place(process, map, &pieces, (false, true))
+            .map(|()| map.empty_at(address).is_none()),
         // A page that is only read, or private, is shown as the zeros that it is.
         Err(Errno::NOSPC) if map.usage() != Mapped::Write && !map.is_large() => {
             show_zeros(map, address, (from, to)).map(|()| true)

@@ -126,16 +126,13 @@ impl Volume {
         mapped: Mapped,
         frugal: bool,
     ) -> Result<Vec<Piece>> {
-        if self.maps_chunks() {
+        // Who may only read, or has a private mapping, has copies.
+        if self.maps_chunks() && mapped != Mapped::Private && self.check_writable().is_ok() {
             return self.map_chunk(node, touch.page - touch.page % CHUNK_BLOCKS, mapped);
         }
         let Some(mut op) = self.begin_mapping()? else {
-            let wanted = (mapped == Mapped::Read).then_some(touch.page);
-            return self.map_still(
-                node,
-                (touch.page, touch.page + AROUND.min(touch.within.1 - touch.page)),
-                wanted,
-            );
+            let around = (touch.page, touch.page + AROUND.min(touch.within.1 - touch.page));
+            return self.map_still(node, around, Some(mapped));
         };
         let file = op.work_on(node)?;
         op.settle_tail(&file)?;
@@ -212,28 +209,27 @@ impl Volume {
     }
 
     /// The pieces of blocks `first..last` of a file that nobody changes. Unlike other mappings' its last
-    /// block may show what lies behind the end. `ENOSPC` if there is nothing at the block `wanted`.
+    /// block may show what lies behind the end. For a touch of the first, through a mapping that is `touched`:
+    /// nothing behind the end, and `ENOSPC` if a shared mapping that is only read has a hole there.
     fn map_still(
         &self,
         node: Node,
         (first, last): (u64, u64),
-        wanted: Option<u64>,
+        touched: Option<Mapped>,
     ) -> Result<Vec<Piece>> {
         self.read_steadily(node, |inode, identity| {
             expect_file(identity)?;
             let map = Map::new(self, inode, identity);
             let end = self.current(inode)?.size.div_ceil(BLOCK);
             let inside = last.min(end).max(first);
-            if let Some(block) = wanted {
-                if block >= end {
-                    return Ok(Vec::new());
-                }
-                let run = map.run(block, inside - block)?;
+            if touched == Some(Mapped::Read) && first < inside {
+                let run = map.run(first, inside - first)?;
                 if !run.is_written() {
                     return Err(Errno::NOSPC);
                 }
-                return pieces_of(map, (block, block + run.blocks, block), PIECES_TOUCHED);
+                return pieces_of(map, (first, first + run.blocks, first), PIECES_TOUCHED);
             }
+            let last = if touched.is_some() { inside } else { last };
             let pieces = pieces_of(map, (first, inside, last), PIECES_MAX)?;
             if pieces.len() > PIECES_MAX { Err(Errno::NOMEM) } else { Ok(pieces) }
         })

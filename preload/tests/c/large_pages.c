@@ -146,6 +146,31 @@ static void sparse(void) {
     close(fd);
 }
 
+// A private mapping, a copy, is none of its neighbour's business when a page of it is touched that the file
+// did not have when it was made.
+static void neighbours(void) {
+    int fd = open("neighbours", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(ftruncate(fd, PAGE));
+    int none = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *map = mmap(NULL, 4 * MIB, RW, none, -1, 0);
+    memset(map, 'n', 4 * MIB);
+    SAY(mmap(map, 3 * PAGE, RW, MAP_PRIVATE | MAP_FIXED, fd, 0) == map);
+    SAY(touch(map, 'o'));
+    SAY(touch(map + PAGE, 'p'));
+    SAY(ftruncate(fd, 2 * PAGE));
+    SAY(pwrite(fd, "second", 6, PAGE));
+    SAY_TEXT(map + PAGE);
+    SAY(touch(map + PAGE, 'q'));
+    SAY(touch(map + 2 * PAGE, -1));
+    SAY(at_of(fd, 0));
+    SAY(at_of(fd, PAGE));
+    long wrong = 0;
+    for (int at = 3 * PAGE; at < 4 * MIB; at++) wrong += map[at] != 'n';
+    SAY(wrong);
+    SAY(munmap(map, 4 * MIB));
+    close(fd);
+}
+
 // What is not as with pages of 4 KiB: a part of a large page is neither protected nor replaced.
 static void parts(void) {
     int fd = open("parts", O_RDWR | O_CREAT | O_TRUNC, 0644);
@@ -179,6 +204,7 @@ int main(int argc, char **argv) {
     small();
     scattered();
     sparse();
+    neighbours();
 #endif
     return 0;
 }
