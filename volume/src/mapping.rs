@@ -209,8 +209,8 @@ impl Volume {
     }
 
     /// The pieces of blocks `first..last` of a file that nobody changes. Unlike other mappings' its last
-    /// block may show what lies behind the end. For a touch of the first, through a mapping that is `touched`:
-    /// nothing behind the end, and `ENOSPC` if a shared mapping that is only read has a hole there.
+    /// block may show what lies behind the end. `touched`: the first block was, through such a mapping; then
+    /// nothing behind the end, and `ENOSPC` if a shared one that is only read has a hole there.
     fn map_still(
         &self,
         node: Node,
