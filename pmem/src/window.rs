@@ -40,7 +40,7 @@ pub fn fence() {
 impl Window {
     /// Maps `len` bytes of `fd` from `offset` on (multiples of the page size; the file may be
     /// shorter). `sync`: with `MAP_SYNC`, which fails with `EOPNOTSUPP` where the file system
-    /// cannot.
+    /// cannot. A forked child does not have it: it would hold the file, and could not tell.
     pub fn map(
         fd: BorrowedFd<'_>,
         offset: u64,
@@ -58,6 +58,8 @@ impl Window {
         let prot = ProtFlags::READ | write;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset)? };
+        // SAFETY: that mapping. Where it fails a child keeps it for nothing.
+        let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) };
         Ok(Self { base: base.cast(), len, writable, dispatch: cpu::dispatch() })
     }
 

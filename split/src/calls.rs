@@ -177,7 +177,8 @@ impl Engine {
             }
             // None, or that of a file that is gone and not yet forgotten by all.
             _ => {
-                let file = File::new(stat.st_ino, birth, path.clone(), stat.st_size as u64);
+                let mut file = File::new(stat.st_ino, birth, path.clone(), stat.st_size as u64);
+                file.leave_appends(locked(&self.mapped).contains(&stat.st_ino));
                 let file = Arc::new(file);
                 files.insert(stat.st_ino, Arc::clone(&file));
                 self.files_most.fetch_max(files.len(), Ordering::Relaxed);
@@ -713,14 +714,22 @@ impl Engine {
         }
     }
 
-    /// The program maps the file: what is appended to it must be in its pages.
+    /// The program maps the file: what is appended to it, by whatever descriptor, must be in its pages.
     pub fn mapped(&self, fd: RawFd) {
-        if let Found::Served(description) = self.look(fd) {
-            let _ = description.file.be_direct(self);
-            let _ = description.file.fetch(self, fd);
-        } else {
-            self.settle_number(fd);
+        if matches!(self.look(fd), Found::Plain) {
+            return;
         }
+        let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat) else { return };
+        if !self.may_be_ours(&stat) {
+            return;
+        }
+        // First: a file that is not known yet is found there when it becomes so.
+        locked(&self.mapped).insert(stat.st_ino);
+        if let Some(file) = self.known(stat.st_ino) {
+            // What cannot be settled now stays staged, and is tried again.
+            let _ = file.be_direct(self);
+        }
+        self.settle_number(fd);
     }
 
     /// Before the process locks a part of the file behind `fd` by record.
@@ -735,6 +744,10 @@ impl Engine {
             description.file.before_lock(self, fd);
         } else if let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat) {
             locked(&self.locked).insert(stat.st_ino);
+            if let Some(file) = self.known(stat.st_ino) {
+                // Nobody is between looking for the lock and closing what it opened.
+                drop(file.change());
+            }
         }
     }
 

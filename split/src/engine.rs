@@ -184,6 +184,9 @@ pub struct Engine {
     pub(crate) locks: AtomicBool,
     /// Inode numbers of files that it has set them on by descriptors that are not served.
     pub(crate) locked: Mutex<HashSet<u64>>,
+    /// Inode numbers of files that the program has mapped, perhaps by another number than is served,
+    /// and perhaps it still has.
+    pub(crate) mapped: Mutex<HashSet<u64>>,
     fell_back: fn(&'static str),
 }
 
@@ -265,6 +268,7 @@ impl Engine {
             limited: AtomicBool::new(limits_files()),
             locks: AtomicBool::new(false),
             locked: Mutex::new(HashSet::new()),
+            mapped: Mutex::new(HashSet::new()),
             fell_back,
         })
     }

@@ -11,7 +11,7 @@
 //! (see `records`). None is held while anything but the kernel is waited for.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -224,6 +224,11 @@ impl File {
         }
     }
 
+    /// Before anybody knows of it: whether its appends go to the kernel.
+    pub fn leave_appends(&mut self, direct: bool) {
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner).direct = direct;
+    }
+
     /// The state, to be changed.
     pub fn change(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
@@ -243,19 +248,34 @@ impl File {
     pub fn own<'a>(&self, cx: &Engine, state: &'a mut State, fd: i32) -> Option<&'a Hidden> {
         // A descriptor gets its high number by a duplicate, and the low one is closed.
         if state.own.is_none() && !state.locked && !cx.is_locked_elsewhere(self.ino) {
-            let path = format!("/proc/self/fd/{fd}");
-            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            let own = rustix::fs::open(path, flags, FileMode::empty()).ok()?;
-            let own = Hidden::new(own);
-            // The number may stand for another file by now.
-            if rustix::fs::fstat(&own).ok()?.st_ino != self.ino {
-                // Closing that one could drop record locks of the process.
-                std::mem::forget(own);
-                return None;
-            }
-            state.own = Some(own);
+            state.own = Some(Hidden::new(self.open_anew(fd, OFlags::RDWR)?));
         }
         state.own.as_ref()
+    }
+
+    /// Opens the file of the program's `fd` by a description of the engine's own.
+    fn open_anew(&self, fd: i32, access: OFlags) -> Option<OwnedFd> {
+        let path = format!("/proc/self/fd/{fd}");
+        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path, flags, FileMode::empty()).ok()?;
+        // The number may stand for another file by now.
+        if rustix::fs::fstat(&file).ok()?.st_ino != self.ino {
+            // Closing that one could drop record locks of the process.
+            std::mem::forget(file);
+            return None;
+        }
+        Some(file)
+    }
+
+    /// A window for reading, which outlives the program's descriptors: so none of their descriptions
+    /// is held by it, with its locks and its right to write. Closing its own would drop record locks.
+    fn map_to_read(&self, cx: &Engine, state: &State, fd: i32, offset: u64) -> Option<Window> {
+        if state.locked || cx.is_locked_elsewhere(self.ino) {
+            return None;
+        }
+        let file = self.open_anew(fd, OFlags::RDONLY)?;
+        let (len, sync) = (cx.window_bytes() as usize, cx.home().direct);
+        Window::map(file.as_fd(), offset, len, false, sync).ok()
     }
 
     /// Before the process locks a part of the file by record.
@@ -305,17 +325,11 @@ impl File {
             return false;
         }
         let sync = cx.home().direct;
-        let own = state.own.as_ref().map(AsFd::as_fd);
-        let own_is_missing = own.is_none();
-        let mapped = match (own, sys::borrow(fd)) {
-            (Some(own), _) => Window::map(own, offset, bytes as usize, true, sync),
-            (None, Ok(fd)) => Window::map(fd, offset, bytes as usize, false, sync),
-            (None, Err(errno)) => Err(errno),
+        let mapped = match &state.own {
+            Some(own) => Window::map(own.as_fd(), offset, bytes as usize, true, sync).ok(),
+            None => self.map_to_read(cx, &state, fd, offset),
         };
-        let Ok(window) = mapped else { return false };
-        if own_is_missing && self.stat(fd).is_err() {
-            return false;
-        }
+        let Some(window) = mapped else { return false };
         // Elsewhere it would read all of it from the medium; a fault brings what is in memory around it.
         if sync || cx.home().fills_holes {
             window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
@@ -520,8 +534,11 @@ impl File {
     /// It is used again; it is `size` long.
     pub fn wake(&self, cx: &Engine, size: u64) {
         let mut state = self.change();
-        state.cut(cx, size);
-        state.size = size;
+        // What could not be settled at its last close is still beyond that.
+        if state.run.is_none() {
+            state.cut(cx, size);
+            state.size = size;
+        }
     }
 
     /// How many windows it has.

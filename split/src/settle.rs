@@ -237,10 +237,9 @@ impl File {
     /// From now on appends go to the kernel: the file is mapped.
     pub fn be_direct(&self, cx: &Engine) -> Result<()> {
         let mut state = self.change();
-        self.check_run(cx, &mut state);
-        self.settle_locked(cx, &mut state, cx.home().durable())?;
         state.direct = true;
-        Ok(())
+        self.check_run(cx, &mut state);
+        self.settle_locked(cx, &mut state, cx.home().durable())
     }
 
     /// From now on brief appends do: somebody uses the file past the engine.

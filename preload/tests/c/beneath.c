@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -438,6 +439,61 @@ static void reckoned(void) {
     SAY(sum("reckoned"));
 }
 
+// What is kept of a file after its last close holds nothing of the program's description: no lock, no
+// right to write.
+static void released(void) {
+    int fd = open("released", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    SAY(write(fd, bytes, 20000));
+    SAY(close(fd));
+    char back[100];
+    for (int round = 0; round < 2; round++) {
+        fd = open("released", round ? O_RDWR : O_RDONLY);
+        SAY(flock(fd, LOCK_EX | LOCK_NB));
+        for (int part = 0; part < 4; part++)
+            SAY(read(fd, back, sizeof back));
+        SAY(close(fd));
+    }
+    fd = open("released", O_RDONLY);
+    int program = open("program", O_WRONLY | O_CREAT | O_TRUNC, 0755);
+    int from = open("/bin/true", O_RDONLY);
+    for (ssize_t got; (got = read(from, bytes, sizeof bytes)) > 0;)
+        if (write(program, bytes, got) != got)
+            SAY(-1);
+    SAY(close(fd) | close(from) | close(program));
+    fd = open("program", O_RDWR);
+    for (int part = 0; part < 4; part++)
+        SAY(read(fd, back, sizeof back));
+    SAY(close(fd));
+    SAY(system("./program"));
+    fill(1);
+}
+
+// Mapped before it grows, and by a number that has moved no data yet.
+static void grows_mapped(void) {
+    int fd = open("grows", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    char *at = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    for (int round = 0; round < 4; round++)
+        SAY(write(fd, bytes, 4096));
+    SAY(memcmp(at + 12288, bytes, 4096));
+    SAY(close(fd));
+    fd = open("grows", O_WRONLY | O_APPEND);
+    for (int round = 0; round < 4; round++)
+        SAY(write(fd, bytes, 4096));
+    SAY(memcmp(at + 28672, bytes, 4096));
+    SAY(munmap(at, 1 << 20));
+    SAY(close(fd));
+    fd = open("other way", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    SAY(write(fd, bytes, 4096));
+    int other = open("other way", O_RDONLY);
+    at = mmap(NULL, 1 << 20, PROT_READ, MAP_SHARED, other, 0);
+    SAY(close(other));
+    for (int round = 0; round < 4; round++)
+        SAY(write(fd, bytes, 4096));
+    SAY(memcmp(at + 16384, bytes, 4096));
+    SAY(munmap(at, 1 << 20));
+    SAY(close(fd));
+}
+
 int main(int argc, char **argv) {
     enter(argc, argv);
     setvbuf(stdout, NULL, _IONBF, 0);
@@ -446,6 +502,8 @@ int main(int argc, char **argv) {
     shared();
     named();
     mapped();
+    grows_mapped();
+    released();
     reckoned();
     beside();
     handed();
