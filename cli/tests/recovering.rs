@@ -7,6 +7,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +16,16 @@ use support::{Place, Ran, command, compile, solera};
 
 /// Starts `left.c` below `directory`, and kills it when all its calls have returned.
 fn leave(place: &Place, directory: &Path, mode: &str) {
+    kill(begin(place, directory, mode));
+}
+
+fn kill(mut child: Child) {
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+}
+
+/// Starts `left.c` below `directory`; all its calls have returned.
+fn begin(place: &Place, directory: &Path, mode: &str) -> Child {
     let program = place.path("left");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/left.c");
     compile(&source, &program, &[]);
@@ -28,9 +39,8 @@ fn leave(place: &Place, directory: &Path, mode: &str) {
         .spawn()
         .expect("solera starts");
     let output = child.stdout.as_mut().expect("its output");
-    std::io::Read::read_exact(output, &mut [0]).expect("the program says that it is done");
-    child.kill().expect("it can be killed");
-    child.wait().expect("it ends");
+    output.read_exact(&mut [0]).expect("the program says that it is done");
+    child
 }
 
 /// A directory in which a process was killed that had staged something.
@@ -56,8 +66,8 @@ impl Left {
             let entry = entry.expect("an entry");
             let name = entry.file_name().into_string().expect("a name");
             // The bytes of large sparse ones are few.
-            let mut bytes = std::fs::read(entry.path()).expect("a file");
-            bytes.truncate(1 << 20);
+            let (file, mut bytes) = (std::fs::File::open(entry.path()), Vec::new());
+            file.expect("a file").take(1 << 20).read_to_end(&mut bytes).expect("its bytes");
             hidden.insert(name, bytes);
         }
         Self { directory, short, hidden, _place: place }
@@ -274,36 +284,70 @@ fn places_without_anything_are_told_of() {
     assert!(help.contains("Exit code") && help.contains("--json"), "{help}");
 }
 
-/// A file that lies where this process may not look is not gone.
-#[test]
-fn a_closed_directory_keeps_what_was_staged() {
-    use std::os::unix::fs::PermissionsExt;
-    let left = Left::new("sync");
-    let inner = left.directory.join("inner");
-    std::fs::create_dir(&inner).expect("a directory");
-    std::fs::rename(left.directory.join("killed"), inner.join("killed")).expect("moved");
-    let rights = |mode: u32| {
-        let rights = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(&inner, rights).expect("rights");
-    };
-    rights(0);
-    let tried = || {
+fn set_rights(path: &Path, mode: u32) {
+    let rights = std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(path, rights).expect("rights");
+}
+
+/// Runs `body` as one to whom `directory` belongs, and who is bound by its rights.
+fn as_owner(directory: &Path, body: impl FnOnce() + Send) {
+    let owner = || {
         // SAFETY: no pointers; the call, by its number, changes this thread only.
         unsafe {
             if libc::geteuid() == 0 {
                 let mut all = Command::new("chown");
-                let all = all.args(["-R", "65534:65534"]).arg(&left.directory);
+                let all = all.args(["-R", "65534:65534"]).arg(directory);
                 assert!(all.status().expect("chown").success());
                 assert_eq!(libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534), 0);
             }
         }
+        body();
+    };
+    std::thread::scope(|scope| scope.spawn(owner).join().expect("a thread"));
+}
+
+/// Of two whose files lie where this process may not look neither is given up.
+#[test]
+fn two_refused_for_one_reason_are_both_kept() {
+    let place = Place::new();
+    let directory = place.path("files");
+    let inner = directory.join("inner");
+    std::fs::create_dir_all(&inner).expect("a directory");
+    let both = ["first", "second"].map(|name| {
+        let child = begin(&place, &directory, "sync");
+        std::fs::rename(directory.join("killed"), inner.join(name)).expect("moved");
+        child
+    });
+    both.into_iter().for_each(kill);
+    set_rights(&inner, 0);
+    as_owner(&directory, || {
+        let refused = split::recover(&directory).expect_err("they may be in there").to_string();
+        assert!(refused.contains("inner") && refused.contains("Permission"), "{refused}");
+        set_rights(&inner, 0o700);
+        let recovered = split::recover(&directory).expect("they are in there");
+        assert_eq!((recovered.processes, recovered.runs, recovered.gone), (2, 2, 0));
+    });
+    for name in ["first", "second"] {
+        let length = std::fs::metadata(inner.join(name)).expect("it").len();
+        assert_eq!(length, WHOLE, "{name}");
+    }
+}
+
+/// A file that lies where this process may not look is not gone.
+#[test]
+fn a_closed_directory_keeps_what_was_staged() {
+    let left = Left::new("sync");
+    let inner = left.directory.join("inner");
+    std::fs::create_dir(&inner).expect("a directory");
+    std::fs::rename(left.directory.join("killed"), inner.join("killed")).expect("moved");
+    set_rights(&inner, 0);
+    as_owner(&left.directory, || {
         let refused = split::recover(&left.directory).expect_err("it may be in there").to_string();
         assert!(refused.contains("inner") && refused.contains("Permission"), "{refused}");
-        rights(0o700);
+        set_rights(&inner, 0o700);
         let recovered = split::recover(&left.directory).expect("it is in there");
         assert_eq!((recovered.runs, recovered.gone), (1, 0));
-    };
-    std::thread::scope(|scope| scope.spawn(tried).join().expect("a thread"));
+    });
     std::fs::rename(inner.join("killed"), left.directory.join("killed")).expect("moved back");
     assert_eq!(left.is_right("found"), WHOLE);
 }

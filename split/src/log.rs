@@ -373,9 +373,11 @@ pub fn replay(home: &Home, slot: u32, each: &mut dyn FnMut(Redo) -> Result<()>) 
 
 /// The first sequence number that counts; `None`: the log was never begun.
 fn first_of(file: &OwnedFd) -> Result<Option<u64>> {
-    let mut header = [0; ENTRY as usize];
-    let got = rustix::io::pread(file, &mut header, 0)?;
-    if header == [0; ENTRY as usize] {
+    let mut head = [0; 2 * ENTRY as usize];
+    let got = rustix::io::pread(file, &mut head, 0)?;
+    let (header, entry) = head.split_at(ENTRY as usize);
+    // CRASH: the magic comes last, and no entry before it.
+    if header[..8] == [0; 8] && entry.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
     if got < header.len() || header[..8] != MAGIC.to_le_bytes() {
@@ -445,5 +447,25 @@ mod tests {
             assert_eq!(Entry::from_line(&torn), None, "byte {byte}");
         }
         assert_eq!(Entry::from_line(&[0; 64]), None);
+    }
+
+    /// Killed between the stores of its header a log is empty; with entries it has lost its magic.
+    #[test]
+    fn a_log_without_magic_is_one_that_was_never_begun() {
+        let file =
+            rustix::fs::memfd_create("log", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+        let put = |at, word: u64| {
+            let wrote = rustix::io::pwrite(&file, &word.to_le_bytes(), at);
+            assert_eq!(wrote, Ok(8));
+        };
+        assert_eq!(first_of(&file), Ok(None));
+        rustix::fs::ftruncate(&file, 1 << 16).expect("its length");
+        assert_eq!(first_of(&file), Ok(None));
+        put(8, sealed(1, MAGIC));
+        assert_eq!(first_of(&file), Ok(None));
+        put(ENTRY, 1);
+        assert_eq!(first_of(&file), Err(Errno::UCLEAN));
+        put(0, MAGIC);
+        assert_eq!(first_of(&file), Ok(Some(1)));
     }
 }

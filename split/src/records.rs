@@ -180,7 +180,14 @@ impl Records {
         match found {
             Err(found) if found != MAGIC && found & FAMILY == MAGIC & FAMILY => Err(Errno::PROTO),
             Err(found) if found != MAGIC => Err(Errno::UCLEAN),
-            _ => Ok(Self { region }),
+            _ => {
+                let table = Self { region };
+                if table.is_direct() {
+                    // PERSIST: before any slot or record: a table that has these and no magic is damaged.
+                    let _ = table.region.flush(0, 64).fence();
+                }
+                Ok(table)
+            }
         }
     }
 

@@ -112,6 +112,8 @@ pub type Told<'a> = dyn FnMut(&Recovered, u64) + 'a;
 struct Work<'a> {
     done: Recovered,
     refused: Vec<Refusal>,
+    /// How often something was: several records may be refused for the same reason.
+    refusals: u64,
     /// Hears of each file that was put in order.
     told: Option<&'a mut Told<'a>>,
     /// Bytes that were staged by anybody when this began.
@@ -121,6 +123,7 @@ struct Work<'a> {
 impl Work<'_> {
     fn refuse(&mut self, what: PathBuf, errno: Errno) {
         let refusal = Refusal { what, errno };
+        self.refusals += 1;
         if !self.refused.contains(&refusal) {
             self.refused.push(refusal);
         }
@@ -310,10 +313,10 @@ fn hold(home: &Home, slot: u32) -> Result<bool> {
 
 /// Recovers a slot; `false`: something of it is refused, and its files stay.
 fn recover_slot(home: &Home, slot: u32, work: &mut Work<'_>) -> bool {
-    let before = work.refused.len();
+    let before = work.refusals;
     replay_log(home, slot, work);
     // What the log says of lengths comes first.
-    if work.refused.len() > before {
+    if work.refusals > before {
         return false;
     }
     for record in home.records.all().collect::<Vec<_>>() {
@@ -321,7 +324,7 @@ fn recover_slot(home: &Home, slot: u32, work: &mut Work<'_>) -> bool {
             work.refuse(what, errno);
         }
     }
-    if work.refused.len() > before {
+    if work.refusals > before {
         return false;
     }
     let removed = remove_files(home, slot);
@@ -411,7 +414,9 @@ fn recover_record(
     };
     let staging = staging::name(staged.owner.slot(), staged.owner.staging());
     let place = |errno| match errno {
-        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => (path_of(&path), errno),
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
+            (if path.is_empty() { table() } else { path_of(&path) }, errno)
+        }
         errno => (in_home(home, &staging), errno),
     };
     settle::fetch(home, record, ino, &file).map_err(place)?;
