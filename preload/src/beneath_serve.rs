@@ -193,6 +193,22 @@ pub fn removed(directory: c_int, path: Text, kernel: impl FnOnce() -> c_int) -> 
     result
 }
 
+/// A call that gives a file another name.
+#[inline]
+pub fn named(to: Text, kernel: impl FnOnce() -> c_int) -> c_int {
+    let result = kernel();
+    if result == 0
+        && let Some(engine) = engine()
+    {
+        inside(|| {
+            if let Ok(to) = to.bytes() {
+                engine.named(to);
+            }
+        });
+    }
+    result
+}
+
 // ---- descriptors
 
 /// A call that opens something.

@@ -464,9 +464,7 @@ impl Engine {
 
     /// A file that nobody uses is kept with its windows, unless it is one too many.
     pub(crate) fn let_rest(&self, files: &mut HashMap<u64, Arc<File>>, file: &File) {
-        let name = file.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         let mut resting = locked(&self.resting);
-        self.resting_names.fetch_or(name_bit(name), Ordering::Relaxed);
         if resting.back() != Some(&file.ino) {
             resting.retain(|&ino| ino != file.ino);
             resting.push_back(file.ino);
@@ -486,6 +484,19 @@ impl Engine {
         }
     }
 
+    /// A file that may rest here has this name, among others.
+    pub(crate) fn may_rest_as(&self, path: &[u8]) {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        self.resting_names.fetch_or(name_bit(name), Ordering::Relaxed);
+    }
+
+    /// A name was given to some file.
+    pub fn named(&self, path: &[u8]) {
+        if !locked(&self.files).is_empty() {
+            self.may_rest_as(path);
+        }
+    }
+
     /// Whether a file that has this name may rest here: a hint.
     #[inline]
     pub fn may_rest(&self, path: &[u8]) -> bool {
@@ -500,6 +511,10 @@ impl Engine {
     pub fn removed(&self, stat: &rustix::fs::Stat) {
         if stat.st_dev == self.home.device {
             let mut files = locked(&self.files);
+            if let Some(file) = files.get(&stat.st_ino) {
+                // If it is in use: it goes with its last close.
+                file.lost_name.store(true, Ordering::Relaxed);
+            }
             self.forget_resting(&mut files, stat.st_ino);
         }
     }

@@ -36,6 +36,8 @@ pub struct File {
     pub path: Vec<u8>,
     /// It has a run: a hint for calls that the kernel serves.
     pub has_run: AtomicBool,
+    /// One of its names was removed: it is not to rest.
+    pub lost_name: AtomicBool,
     /// It was written through windows since its times were set.
     pub times_are_old: AtomicBool,
     /// How often this process has made it durable.
@@ -216,6 +218,7 @@ impl File {
             ino,
             path,
             has_run: AtomicBool::new(false),
+            lost_name: AtomicBool::new(false),
             times_are_old: AtomicBool::new(false),
             syncs: AtomicU64::new(0),
             users: AtomicUsize::new(0),
@@ -333,6 +336,9 @@ impl File {
         // Elsewhere it would read all of it from the medium; a fault brings what is in memory around it.
         if sync || cx.home().fills_holes {
             window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
+        }
+        if state.windows.is_empty() {
+            cx.may_rest_as(&self.path);
         }
         let kept = Kept { window, used: AtomicU64::new(cx.windows_made()) };
         if state.windows.insert(index, kept).is_none() {
@@ -524,7 +530,7 @@ impl File {
     /// What is mapped for writing goes: it would keep the file from being executed.
     pub fn rest(&self, cx: &Engine) -> bool {
         let mut state = self.change();
-        if state.own.is_some() || state.locked {
+        if state.own.is_some() || state.locked || self.lost_name.load(Ordering::Relaxed) {
             state.cut(cx, 0);
             state.own = None;
         }

@@ -466,6 +466,25 @@ static void released(void) {
     SAY(close(fd));
     SAY(system("./program"));
     fill(1);
+    // Nor its blocks, when its last name is removed, whatever that is by then.
+    for (int round = 0; round < 4; round++) {
+        fd = open("first name", O_RDWR | O_CREAT | O_TRUNC, 0644);
+        SAY(write(fd, bytes, 5000));
+        SAY(close(fd));
+        fd = open("first name", O_RDONLY);
+        SAY(read(fd, back, sizeof back));
+        if (round == 0)
+            SAY(unlink("first name"));
+        if (round == 1)
+            SAY(rename("first name", "second name"));
+        SAY(close(fd));
+        if (round == 2)
+            SAY(rename("first name", "second name"));
+        if (round == 3)
+            SAY(link("first name", "second name") | unlink("first name"));
+        SAY(unlink("second name"));
+        SAY(system("grep -c 'name.*deleted' /proc/$PPID/maps"));
+    }
 }
 
 // Mapped before it grows, and by a number that has moved no data yet.
