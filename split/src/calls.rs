@@ -177,7 +177,7 @@ impl Engine {
             }
             // None, or that of a file that is gone and not yet forgotten by all.
             _ => {
-                let mut file = File::new(stat.st_ino, birth, path.clone(), stat.st_size as u64);
+                let mut file = File::new(&stat, birth, path);
                 file.leave_appends(locked(&self.mapped).contains(&stat.st_ino));
                 let file = Arc::new(file);
                 files.insert(stat.st_ino, Arc::clone(&file));
@@ -273,7 +273,8 @@ impl Engine {
     fn fetch_unserved(&self, ino: u64, path: &[u8]) {
         let fetch = || {
             let file = rustix::fs::open(path, recovery::OPENING, rustix::fs::Mode::empty())?;
-            if rustix::fs::fstat(&file)?.st_ino == ino {
+            let stat = rustix::fs::fstat(&file)?;
+            if self.may_be_ours(&stat) && stat.st_ino == ino {
                 recovery::fetch_into(&self.home, ino, &file)?;
             }
             Ok(())
@@ -298,6 +299,7 @@ impl Engine {
         if flags & libc::O_TRUNC != 0
             && !locked(&self.files).is_empty()
             && let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat)
+            && self.may_be_ours(&stat)
             && let Some(file) = self.known(stat.st_ino)
         {
             let _ = file.refresh(self, fd);

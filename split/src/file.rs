@@ -30,6 +30,8 @@ const TRIES: usize = 16;
 
 /// An open file.
 pub struct File {
+    /// The file system it is on.
+    device: u64,
     /// Its inode number.
     pub ino: u64,
     /// Where it was found.
@@ -202,9 +204,9 @@ impl State {
 
 impl File {
     /// A file of which nothing is known but its size.
-    pub fn new(ino: u64, birth: u64, path: Vec<u8>, size: u64) -> Self {
+    pub fn new(stat: &rustix::fs::Stat, birth: u64, path: Vec<u8>) -> Self {
         let state = State {
-            size,
+            size: stat.st_size as u64,
             run: None,
             own: None,
             locked: false,
@@ -215,7 +217,8 @@ impl File {
             windows: BTreeMap::new(),
         };
         Self {
-            ino,
+            device: stat.st_dev,
+            ino: stat.st_ino,
             path,
             has_run: AtomicBool::new(false),
             lost_name: AtomicBool::new(false),
@@ -262,7 +265,7 @@ impl File {
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, FileMode::empty()).ok()?;
         // The number may stand for another file by now.
-        if rustix::fs::fstat(&file).ok()?.st_ino != self.ino {
+        if !self.is(&rustix::fs::fstat(&file).ok()?) {
             // Closing that one could drop record locks of the process.
             std::mem::forget(file);
             return None;
@@ -298,7 +301,12 @@ impl File {
     /// What the kernel says of it; `EBADF` if the number stands for another file by now.
     pub fn stat(&self, fd: i32) -> Result<rustix::fs::Stat> {
         let stat = rustix::fs::fstat(sys::borrow(fd)?)?;
-        if stat.st_ino == self.ino { Ok(stat) } else { Err(Errno::BADF) }
+        if self.is(&stat) { Ok(stat) } else { Err(Errno::BADF) }
+    }
+
+    /// Whether that is told of this file: another file system has the same inode numbers.
+    fn is(&self, stat: &rustix::fs::Stat) -> bool {
+        (stat.st_dev, stat.st_ino) == (self.device, self.ino)
     }
 
     /// Whether the kernel says that the file ends where this process believes.
