@@ -336,8 +336,9 @@ impl Records {
             return None;
         }
         let record = Self::places(ino).find(free)?;
-        self.set(record, Word::Key, ino);
+        // CRASH: a count that is too high costs looks, one that is too low hides what is staged.
         let _ = self.region.shared_add(STAGED, 1);
+        self.set(record, Word::Key, ino);
         // Two may have claimed two at once: then neither stays, and the kernel appends.
         if Self::places(ino).all(|at| at == record || self.get(at, Word::Key) != ino) {
             return Some(record);
@@ -461,9 +462,10 @@ impl Records {
         self.slot_state(slot) & RECOVERING != 0
     }
 
-    /// Counts the records: after a power cut, nobody else being here.
-    pub fn count_anew(&self) {
-        self.store(STAGED, self.all().count() as u64);
+    /// Counts the records after a power cut, if the count is still what it was `before` nobody else
+    /// was seen here: who came since and staged anything has raised it before the record was there.
+    pub fn count_anew(&self, before: u64) {
+        let _ = self.region.shared_cas(STAGED, before, self.all().count() as u64);
     }
 
     /// The boot of the kernel (its number) in which the table was last begun; 0: none yet.

@@ -277,9 +277,10 @@ fn recover_dead_working(home: &Home, work: &mut Work<'_>) {
             Err(errno) => work.refuse(in_home(home, "alive"), errno),
         }
     }
-    // CRASH: the count of records is not among what is made durable.
+    // CRASH: the count of records is not among what is made durable. Who starts meanwhile changes it.
+    let before = home.records.count();
     if work.done.processes > 0 && slots(home).is_empty() {
-        home.records.count_anew();
+        home.records.count_anew(before);
     }
 }
 
