@@ -309,7 +309,17 @@ pub fn control(
     argument: usize,
     kernel: impl FnOnce() -> c_int,
 ) -> c_int {
-    let Some(engine) = engine() else { return kernel() };
+    // What is locked must be known before it is used.
+    let locks = matches!(
+        command,
+        libc::F_SETLK
+            | libc::F_SETLKW
+            | libc::F_GETLK
+            | libc::F_OFD_SETLK
+            | libc::F_OFD_SETLKW
+            | libc::F_OFD_GETLK
+    );
+    let Some(engine) = (if locks { started() } else { engine() }) else { return kernel() };
     if Engine::is_internal(fd) {
         return fail(Errno::BADF);
     }

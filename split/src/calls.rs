@@ -449,13 +449,14 @@ impl Engine {
             return None;
         }
         let appends = description.appends.load(Ordering::Relaxed);
-        let mut position = at.is_none().then(|| description.position());
+        // The kernel's append moves the kernel's position, which a `pwrite` must not.
+        let mut position = (at.is_none() || appends).then(|| description.position());
         if description.is_handed() || !descriptors::stands_for(fd, &description) {
             return None;
         }
         let place = match &mut position {
-            _ if appends => None,
-            Some(position) => Some(known_position(fd, position)?),
+            Some(_) if appends && at.is_none() => None,
+            Some(position) => Some(known_position(fd, position)?).filter(|_| !appends),
             None => at,
         };
         let result = {
@@ -469,7 +470,9 @@ impl Engine {
         }
         let result = result?;
         Some(result.map(|(start, len)| {
-            if let Some(position) = &mut position {
+            if at.is_none()
+                && let Some(position) = &mut position
+            {
                 **position = start.map_or(AT_KERNEL, |start| start + len as u64);
             }
             len

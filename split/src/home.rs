@@ -117,13 +117,20 @@ impl Home {
         if self.records.boot() == boot {
             return Ok(());
         }
-        rustix::fs::flock(&self.directory, FlockOperation::LockExclusive)?;
+        self.lock_directory()?;
         let forgotten = self.forget_before(boot);
         rustix::fs::flock(&self.directory, FlockOperation::Unlock)?;
         forgotten
     }
 
-    /// As above; the directory is locked.
+    /// Locks the directory, however long that takes and whatever signals come.
+    pub fn lock_directory(&self) -> Result<()> {
+        rustix::io::retry_on_intr(|| {
+            rustix::fs::flock(&self.directory, FlockOperation::LockExclusive)
+        })
+    }
+
+    /// As [`Home::forget_other_boots`]; the directory is locked.
     fn forget_before(&self, boot: u64) -> Result<()> {
         // Another may have been at it before. Who lives on another machine is not of another boot.
         let lives = |slot| self.records.slot_state(slot) != 0 && self.is_alive(slot);

@@ -290,7 +290,7 @@ fn hold(home: &Home, slot: u32) -> Result<bool> {
     let records = &home.records;
     while records.slot_state(slot) != 0 {
         // Whoever finds the byte held looks for the mark when nobody is between the two.
-        rustix::fs::flock(home.directory(), FlockOperation::LockExclusive)?;
+        home.lock_directory()?;
         let held = home.hold_dead(slot);
         if held == Ok(true) && records.slot_state(slot) != 0 {
             records.set_recovering(slot, true);

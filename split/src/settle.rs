@@ -55,11 +55,10 @@ pub fn relink(
         _ => rustix::fs::fstat(&staging)?.st_size as u64,
     };
     if staged.flags & SETTLING != 0
-        && best == Backend::Exchange
         && staged.at == base
         && there == base + relink::head(base, staged.length)
     {
-        return Ok((0, best));
+        return Ok((0, Backend::Exchange));
     }
     if there < staged.at + staged.length {
         // Who cut it has cut what was staged: nothing is made of the rest.

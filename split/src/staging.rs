@@ -189,8 +189,8 @@ impl Staging {
                 self.next = (at + length).next_multiple_of(BLOCK);
                 self.allocated = self.allocated.max(self.next);
             }
-            // It is emptied before it is used again.
-            Backend::Exchange => {}
+            // It is emptied before it is used again, whatever it was begun for.
+            Backend::Exchange => self.swapped = true,
         }
     }
 
@@ -222,9 +222,10 @@ impl Drop for Staging {
     }
 }
 
-fn allocate(fd: &Hidden, start: u64, length: u64) -> Result<()> {
+/// Gives a part of a staging file its blocks. Its size stays: whoever relinks a run goes by it.
+pub fn allocate(fd: impl AsFd, start: u64, length: u64) -> Result<()> {
     loop {
-        match rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, start, length) {
+        match rustix::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, start, length) {
             Err(Errno::INTR) => {}
             // Blocks come as they are stored to.
             Err(Errno::OPNOTSUPP) => return Ok(()),

@@ -13,9 +13,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::FallocateFlags;
-
-use crate::sys;
+use crate::{staging, sys};
 
 /// So long it waits for another wish.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -41,6 +39,8 @@ struct Slot {
     /// Made ready.
     ready: Option<Step>,
     runs: bool,
+    /// There can be no thread: it is not tried at each append.
+    refused: bool,
 }
 
 /// See the head.
@@ -58,7 +58,7 @@ impl Worker {
     /// Asks for a step. `false`: it is busy with another one, or there can be no thread.
     pub fn wish(self: &Arc<Self>, step: Step) -> bool {
         let Ok(mut slot) = self.slot.try_lock() else { return false };
-        if slot.wish.is_some() || slot.ready.is_some() {
+        if slot.refused || slot.wish.is_some() || slot.ready.is_some() {
             return false;
         }
         if !slot.runs {
@@ -68,7 +68,8 @@ impl Worker {
             slot.runs = thread.spawn(move || worker.run()).is_ok();
             sys::set_signals(before);
         }
-        if !slot.runs {
+        slot.refused = !slot.runs;
+        if slot.refused {
             return false;
         }
         slot.wish = Some(step);
@@ -106,9 +107,7 @@ impl Worker {
 /// As the owner itself would do it. `false`: the owner will hear why.
 fn make_ready(step: &Step) -> bool {
     let Ok(fd) = sys::borrow(step.fd) else { return false };
-    // Whoever relinks the run meanwhile goes by how long the file is.
-    let flags = FallocateFlags::KEEP_SIZE;
-    if rustix::fs::fallocate(fd, flags, step.start, step.length).is_err() {
+    if staging::allocate(fd, step.start, step.length).is_err() {
         return false;
     }
     let advice = rustix::mm::Advice::LinuxPopulateWrite;
@@ -149,10 +148,10 @@ mod tests {
         assert_eq!((found.start, found.length), (0, 1 << 20));
         let stat = rustix::fs::fstat(&file).expect("stat");
         assert_eq!((stat.st_size, stat.st_blocks), (1 << 20, 2048));
-        // However long that takes.
-        while worker.slot().runs {
+        // However long that takes; the last thing that it lets go is the worker.
+        while Arc::strong_count(&worker) > 1 {
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(Arc::strong_count(&worker), 1, "the thread keeps nothing");
+        assert!(!worker.slot().runs, "it says that it ended");
     }
 }

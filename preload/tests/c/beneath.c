@@ -378,6 +378,43 @@ static void locked(void) {
     }
     SAY(close(fd));
     SAY(sum("locked"));
+    // A child locks before it has moved any data.
+    fd = open("locked", O_RDWR);
+    if (fork() == 0) {
+        SAY(fcntl(fd, F_SETLK, &lock));
+        int own = open("locked", O_RDWR | O_APPEND);
+        for (int round = 0; round < 4; round++)
+            SAY(write(own, "54321", 5));
+        if (fork() == 0) {
+            SAY(fcntl(fd, F_GETLK, &lock));
+            SAY(lock.l_type);
+            _exit(0);
+        }
+        wait(NULL);
+        _exit(0);
+    }
+    wait(NULL);
+    SAY(close(fd));
+}
+
+// A pwrite that appends leaves the position where it was, whoever appends.
+static void positions(void) {
+    int fd = open("positions", O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0644);
+    SAY(write(fd, "first", 5));
+    SAY(pwrite(fd, "second", 6, 0));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    void *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    char back[20] = "";
+    SAY(write(fd, "third", 5));
+    SAY(pwrite(fd, "fourth", 6, 0));
+    SAY(read(fd, back, sizeof back));
+    SAY(back[0]);
+    SAY(pwrite(fd, bytes, sizeof bytes, 0));
+    SAY(write(fd, bytes, sizeof bytes));
+    SAY(pwrite(fd, "fifth", 5, 0));
+    SAY(lseek(fd, 0, SEEK_CUR));
+    SAY(munmap(at, 4096) | close(fd));
+    SAY(sum("positions"));
 }
 
 // Locks and sizes that are reckoned from where the program is, not from where the kernel's number stands.
@@ -530,5 +567,6 @@ int main(int argc, char **argv) {
     other_ways();
     between();
     locked();
+    positions();
     return 0;
 }
