@@ -375,7 +375,15 @@ impl File {
         }
         match &state.run {
             Some(run) if size == run.base => {}
-            Some(_) => self.settle_locked(cx, state, cx.home().durable())?,
+            Some(_) => {
+                let settled = self.settle_locked(cx, state, cx.home().durable());
+                // A part may be at its place, without room for the rest: all of it is still staged.
+                let no_room = matches!(settled, Err(Errno::NOSPC | Errno::DQUOT));
+                let reaches = |run: &Run| (run.base..=run.base + run.length).contains(&size);
+                if !(no_room && state.run.as_ref().is_some_and(reaches)) {
+                    settled?;
+                }
+            }
             None => {
                 if size < state.size {
                     state.cut(cx, size);
