@@ -115,21 +115,56 @@ pub fn reserve(wish: &Wish, len: usize, unit: usize) -> Result<usize, Errno> {
     mapping::reserve(wish, len)
 }
 
-/// Unmaps mappings by large pages in `start..end`, before something else is mapped there. `EINVAL` if the
-/// program would have something left of one of the pages.
+/// Clears `start..end` of mappings by large pages, if there are any, before something else is mapped there,
+/// and gives whether: if that fails, the addresses are to be unmapped. `EINVAL` if the program would have
+/// something left of one of the pages.
 pub fn vacate(
     maps: &mut Mappings,
     start: usize,
     end: usize,
     freed: &mut Vec<Desc>,
-) -> Result<(), Errno> {
+) -> Result<bool, Errno> {
     if !maps.has_large(start, end) {
-        return Ok(());
+        return Ok(false);
     }
     if maps.shares(start, end) {
         return Err(Errno::INVAL);
     }
-    unmap(maps, start, end - start, freed)
+    clear(maps, start, end, freed).map(|()| true)
+}
+
+/// Reserves addresses, whatever lies there.
+///
+/// # Safety
+///
+/// Nobody needs that any more.
+pub unsafe fn reserve_over(from: usize, len: usize) -> Result<(), Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+    // SAFETY: the caller vouches for it.
+    unsafe { rustix::mm::mmap_anonymous(from as *mut c_void, len, ProtFlags::empty(), flags)? };
+    Ok(())
+}
+
+/// As [`unmap`], but the addresses stay taken until something is mapped over them: another thread's `mmap`
+/// might get them.
+pub fn clear(
+    maps: &mut Mappings,
+    start: usize,
+    end: usize,
+    freed: &mut Vec<Desc>,
+) -> Result<(), Errno> {
+    for (from, to) in maps.leave(start, end) {
+        // SAFETY: as the program asked.
+        unsafe { reserve_over(from, to - from)? };
+        freed.extend(maps.cut(from, to));
+        for (from, to) in [(from, to.min(start)), (from.max(end), to)] {
+            if from < to {
+                // SAFETY: of a page that reaches over the edge, where the program has nothing.
+                unsafe { rustix::mm::munmap(from as *mut c_void, to - from)? };
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Unmaps what the program has given up, ours and others'.

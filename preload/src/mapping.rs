@@ -596,12 +596,7 @@ pub fn map_locked(
         check_durable(process)?;
     }
     let unit = unit(process, shared);
-    let mut replaced = Vec::new();
-    if wish.flags & libc::MAP_FIXED != 0 && (wish.at as usize).is_multiple_of(PAGE) {
-        let start = wish.at as usize;
-        large::vacate(maps, start, start.saturating_add(len), &mut replaced)?;
-    }
-    let start = if unit == PAGE { reserve(&wish, len)? } else { large::reserve(&wish, len, unit)? };
+    let (start, mut replaced) = reserve_for(process, maps, &wish, len, unit)?;
     replaced.extend(maps.cut(start, start + len));
     let (first, end) = (start / unit * unit, (start + len).next_multiple_of(unit));
     let mut map = Mapping {
@@ -627,6 +622,35 @@ pub fn map_locked(
     }
     maps.add(map);
     Ok((start, replaced))
+}
+
+/// Reserves addresses for a mapping by pages of `unit`; gives the descriptions, too, that what was replaced
+/// held.
+fn reserve_for(
+    process: &Process,
+    maps: &mut Mappings,
+    wish: &Wish,
+    len: usize,
+    unit: usize,
+) -> Result<(usize, Vec<Desc>), Errno> {
+    let (at, mut replaced, mut vacated) = (wish.at as usize, Vec::new(), false);
+    if wish.flags & libc::MAP_FIXED != 0 {
+        if at % unit != wish.offset as usize % unit {
+            return Err(Errno::INVAL);
+        }
+        vacated = large::vacate(maps, at, at.saturating_add(len), &mut replaced)?;
+    }
+    let made = if unit == PAGE { reserve(wish, len) } else { large::reserve(wish, len, unit) };
+    match made {
+        Ok(start) => Ok((start, replaced)),
+        Err(errno) => {
+            if vacated {
+                large::unmap(maps, at, len, &mut replaced)?;
+            }
+            release(process, replaced);
+            Err(errno)
+        }
+    }
 }
 
 /// Lets the mapping that ends at `end` reach `more` bytes further, if nothing stands there.

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use vfs::{Desc, Errno, Mapped};
 
-use crate::entry::{Served, Stop, errno, interpose};
+use crate::entry::{Served, Stop, errno, interpose, set_errno};
 use crate::fdtable;
 use crate::large;
 use crate::mapping::{self, Mapping, PAGE, Wish, any, map_file, release};
@@ -46,16 +46,21 @@ fn replace<T>(
     if !maps.touches(start, end) {
         return Err(Stop::Kernel);
     }
+    let mut vacated = false;
     if start.is_multiple_of(PAGE) && maps.has_large(start, end) {
         if maps.shares(start, end) {
             return Err(Stop::Refused("part-of-a-huge-page", Errno::INVAL));
         }
         let mut freed = Vec::new();
-        large::vacate(&mut maps, start, end, &mut freed)?;
+        vacated = large::vacate(&mut maps, start, end, &mut freed)?;
         release(process, freed);
     }
     let value = call();
-    if !failed(&value) {
+    if failed(&value) && vacated {
+        let failed = errno();
+        large::unmap(&mut maps, start, end - start, &mut Vec::new())?;
+        set_errno(failed);
+    } else if !failed(&value) {
         let freed = maps.cut(start, end);
         release(process, freed);
     }

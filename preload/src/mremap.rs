@@ -9,7 +9,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
+use rustix::mm::MremapFlags;
 use vfs::{Desc, Errno};
 
 use crate::entry::{Served, Stop};
@@ -178,11 +178,12 @@ fn move_others(maps: &mut Mappings, wish: &Move, freed: &mut Vec<Desc>) -> Resul
     if maps.touches(start, start + least) || old > new && !is_one(start, least)? {
         return Err(Errno::FAULT);
     }
-    if flags.contains(FIXED) {
-        large::vacate(maps, to, to + new, freed)?;
-    }
+    let vacated = flags.contains(FIXED) && large::vacate(maps, to, to + new, freed)?;
     // SAFETY: as the program asked; what it replaces of ours is forgotten below.
     let result = unsafe { kernel(start, least, new, flags, to) };
+    if vacated && result.is_err() {
+        unmap(maps, to, new, freed)?;
+    }
     if flags.contains(FIXED) {
         let ours = maps.0.iter().find(|map| map.touches(to, to + new));
         // It may have unmapped what lay there before it failed.
@@ -256,15 +257,44 @@ fn move_several(
     if kernels.first().is_none_or(|part| part.0 != start) {
         return Err(Errno::FAULT);
     }
-    unmap(maps, to, old, freed)?;
+    if maps.shares(to, to + old) {
+        return Err(Errno::INVAL);
+    }
+    // The target stays taken, too, until something lies there.
+    large::clear(maps, to, to + old, freed)?;
+    let mut done = Vec::with_capacity(kernels.len());
+    let moved = move_each(process, maps, (wish, &kernels), freed, &mut done);
+    done.sort_unstable();
+    let mut at = to;
+    for (from, until) in done.into_iter().chain([(to + old, to + old)]) {
+        if at < from {
+            // SAFETY: reserved above, and still so.
+            unsafe { rustix::mm::munmap(at as *mut c_void, from - at)? };
+        }
+        at = until;
+    }
+    moved.map(|()| to)
+}
+
+/// The parts of it, one by one; `done`: where they have gone.
+fn move_each(
+    process: &Process,
+    maps: &mut Mappings,
+    (wish, kernels): (&Move, &[(usize, usize)]),
+    freed: &mut Vec<Desc>,
+    done: &mut Vec<(usize, usize)>,
+) -> Result<(), Errno> {
+    let Move { start, old, to, .. } = *wish;
+    let end = start + old;
     let ours: Vec<Mapping> = maps.0.iter().filter(|map| map.touches(start, end)).cloned().collect();
     let target = |from: usize| to + (from - start);
     for (from, until) in maps.around(start, end) {
         for part in kernels.iter().map(|part| (part.0.max(from), part.1.min(until))) {
             if part.0 < part.1 {
                 let len = part.1 - part.0;
-                // SAFETY: as the program asked; the target is free.
+                // SAFETY: as the program asked; the target is reserved.
                 unsafe { kernel(part.0, len, len, wish.flags, target(part.0))? };
+                done.push((target(part.0), target(part.1)));
             }
         }
     }
@@ -272,9 +302,11 @@ fn move_several(
         let (from, until) = (map.start.max(start), map.end.min(end));
         let one =
             Move { start: from, old: until - from, new: until - from, to: target(from), ..*wish };
+        // If it fails it leaves nothing there.
+        done.push((target(from), target(until)));
         moved(process, maps, &map, &one, freed)?;
     }
-    Ok(to)
+    Ok(())
 }
 
 /// Maps elsewhere what lies at the old place.
@@ -352,11 +384,9 @@ fn move_pages(maps: &mut Mappings, map: &Mapping, wish: &Move, target: usize) ->
 ///
 /// Both ranges are ours.
 unsafe fn move_part(from: usize, end: usize, to: usize) -> Result<(), Errno> {
-    let none = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller vouches for it. No store into the old place may be lost meanwhile.
     unsafe {
         kernel(from, end - from, end - from, MremapFlags::MAYMOVE | FIXED, to)?;
-        rustix::mm::mmap_anonymous(from as *mut c_void, end - from, none.0, none.1)?;
+        large::reserve_over(from, end - from)
     }
-    Ok(())
 }

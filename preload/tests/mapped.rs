@@ -5,6 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use support::{PREFIX, Place, check_left_in_order, compile, format, library, run, text};
 
 /// Runs a program on a fresh volume of 256 MiB; what it says.
@@ -189,33 +190,60 @@ fn break_up(place: &Place, volume: &Path) {
 /// A hugetlbfs that goes when the test ends, with the pages that were reserved for it.
 struct LargePages {
     at: std::path::PathBuf,
-    before: u64,
+    /// How many were reserved.
+    more: u64,
 }
 
-const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
+/// The kernel's numbers of pages of 2 MiB.
+const OF_2_MIB: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-fn reserved() -> u64 {
-    std::fs::read_to_string(RESERVED).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+fn pages(which: &str) -> Option<u64> {
+    std::fs::read_to_string(format!("{OF_2_MIB}/{which}_hugepages")).ok()?.trim().parse().ok()
+}
+
+fn reserve(pages: u64) -> bool {
+    std::fs::write(format!("{OF_2_MIB}/nr_hugepages"), pages.to_string()).is_ok()
+}
+
+/// Whether this process may have so many of them now.
+fn can_be_had(pages: u64) -> bool {
+    let len = (pages as usize) << 21;
+    let (none, prot) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+    let flags = MapFlags::SHARED | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+    // SAFETY: a new mapping, which goes at once.
+    unsafe {
+        let Ok(at) = rustix::mm::mmap_anonymous(none, len, prot, flags) else { return false };
+        let all = rustix::mm::madvise(at, len, Advice::LinuxPopulateWrite);
+        rustix::mm::munmap(at, len).is_ok() && all.is_ok()
+    }
 }
 
 impl LargePages {
     /// `None` where so many pages of 2 MiB cannot be had.
-    fn mount(at: &Path, pages: u64) -> Option<Self> {
+    fn mount(at: &Path, wanted: u64) -> Option<Self> {
         std::fs::create_dir_all(at).expect("a directory to mount on");
-        let before = reserved();
-        std::fs::write(RESERVED, (before + pages).to_string()).ok()?;
-        let made = Self { at: at.to_path_buf(), before };
-        let options = format!("pagesize=2M,size={}M", 2 * pages);
+        let before = pages("nr")?;
+        if !reserve(before + wanted) {
+            return None;
+        }
+        let more = pages("nr")?.saturating_sub(before);
+        let made = Self { at: at.to_path_buf(), more };
+        if pages("free")? < wanted || !can_be_had(wanted) {
+            return None;
+        }
+        let options = format!("pagesize=2M,size={}M", 2 * wanted);
         let mount = ["-t", "hugetlbfs", "-o", options.as_str(), "none"];
         let mount = Command::new("mount").args(mount).arg(at).output().ok()?;
-        (mount.status.success() && reserved() >= before + pages).then_some(made)
+        mount.status.success().then_some(made)
     }
 }
 
 impl Drop for LargePages {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-q").arg(&self.at).status();
-        let _ = std::fs::write(RESERVED, self.before.to_string());
+        if let Some(now) = pages("nr") {
+            reserve(now.saturating_sub(self.more));
+        }
     }
 }
 
@@ -244,8 +272,21 @@ fn files_are_mapped_shared_by_large_pages() {
     let found = text(&run(&parts, Path::new(PREFIX), Some(&volume)));
     let answers: Vec<&str> =
         found.lines().filter_map(|line| line.rsplit_once(" = ")).map(|line| line.1).collect();
-    let expected =
-        ["-1 EINVAL", "0", "-1 EINVAL", "119", "1", "122", "0", "0", "-1 EINVAL", "1", "119"];
+    let expected = [
+        "-1 EINVAL",
+        "0",
+        "-1 EINVAL",
+        "119",
+        "-1 EINVAL",
+        "119",
+        "1",
+        "122",
+        "0",
+        "0",
+        "-1 EINVAL",
+        "1",
+        "119",
+    ];
     assert_eq!(answers, expected, "{found}");
     check_left_in_order(&volume);
 }

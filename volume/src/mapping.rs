@@ -84,7 +84,7 @@ impl Volume {
             return Err(Errno::INVAL);
         }
         self.rewrite_by_the_way(node);
-        if fill == Fill::All && self.maps_chunks() {
+        if fill == Fill::All && self.maps_chunks() && self.check_writable().is_ok() {
             self.make_all_whole(node, offset / BLOCK, end / BLOCK)?;
         }
         let Some(mut op) = self.begin_mapping()? else {
@@ -271,9 +271,11 @@ impl<'v> Op<'v> {
         mapped: Mapped,
         most: usize,
     ) -> Result<Vec<Piece>> {
-        // A mapping shows the rest of the last block: zeros, as mmap promises.
+        // A mapping shows the rest of the last block, or chunk: zeros, as mmap promises.
         let end = self.volume.shown_end(file);
-        self.zero_written(file.map, file.current.size, end * BLOCK)?;
+        if !self.volume.maps_chunks() || first < end && end <= last {
+            self.zero_written(file.map, file.current.size, end * BLOCK)?;
+        }
         let _ = self.fence();
         let pieces = pieces_of(file.map, (first, inside, last), most)?;
         let mut current = self.volume.current(file.inode)?;

@@ -181,6 +181,8 @@ static void parts(void) {
     SAY(mprotect(map + PAGE, PAGE, RW));
     SAY((long)mmap(map, PAGE, RW, none, -1, 0));
     SAY(touch(map + PAGE, 'w'));
+    SAY((long)mmap(map, 3 * PAGE, RW, MAP_SHARED | MAP_FIXED, fd, PAGE));
+    SAY(touch(map + PAGE, -1));
     SAY(mmap(map, 3 * PAGE, RW, none, -1, 0) == map);
     SAY(touch(map, 'z'));
     SAY(at_of(fd, 0));
