@@ -173,8 +173,10 @@ pub(crate) fn is_generation(state: u64, desc: Desc) -> bool {
     (state >> 12 & 0xF_FFFF) as u32 == desc.generation
 }
 
+/// An entry that this process has claimed, for what it is about to open.
+pub(crate) type Claim<'v> = (Desc, DescState, Lines<'v>);
+
 impl Volume {
-    /// Entries from this index on were never used.
     /// How many descriptions there are, in whatever phase.
     pub(crate) fn descriptions_in_use(&self) -> Result<u64> {
         let mut count = 0;
@@ -251,8 +253,20 @@ impl Volume {
         flags: OpenFlags,
         place: Option<Node>,
     ) -> Result<Desc> {
+        let claim = self.claim_description()?;
+        self.open_claimed(claim, node, kind, flags, place)
+    }
+
+    /// As above, with a claimed entry, which is free again if that fails.
+    pub(crate) fn open_claimed(
+        &self,
+        (desc, claimed, lines): Claim<'_>,
+        node: Node,
+        kind: Kind,
+        flags: OpenFlags,
+        place: Option<Node>,
+    ) -> Result<Desc> {
         let inode = self.inode(node.ino)?;
-        let (desc, claimed, lines) = self.claim_description()?;
         let named = u64::from(node.generation) | u64::from(kind.d_type()) << 32;
         let flags = u64::from((flags.0 & !OPEN_ONLY) as u32);
         let place = place.map_or(0, |dir| dir.ino);
@@ -286,7 +300,7 @@ impl Volume {
     }
 
     /// Finds a free entry and makes it this process's, which holds it.
-    fn claim_description(&self) -> Result<(Desc, DescState, Lines<'_>)> {
+    pub(crate) fn claim_description(&self) -> Result<Claim<'_>> {
         let count = self.rt.layout.description_count as u32;
         let hint = &self.local.next_description;
         let start = hint.load(Ordering::Relaxed).wrapping_add(self.slot() * 64);
@@ -331,7 +345,7 @@ impl Volume {
 
     /// Puts an entry back whose reference is given back (or was never taken): it is in `state` and
     /// this process's to free, so nobody else moves it but to confirm that.
-    fn free_description(&self, desc: Desc, state: DescState) -> Result<()> {
+    pub(crate) fn free_description(&self, desc: Desc, state: DescState) -> Result<()> {
         let lines = self.description_lines(desc.index)?;
         lines.store_eight(index(HOLDERS), &[0; HOLDER_WORDS as usize])?;
         let free = DescState { phase: Phase::Free, ..state };

@@ -84,21 +84,22 @@ impl Volume {
         Ok(Inode(ino))
     }
 
-    /// A slot of an extent that exists: in the chunk that served this process last; in the one that
+    /// A slot of an extent that exists: in the chunk that served this process last, if it is near; in the one that
     /// served a group last, or gained room last, of any group; else in any that has room. (New extents
     /// only where there is none: extents with a few old inodes would stay as they are, and pin their
     /// chunks.)
     fn take_slot(&self) -> Result<Option<u64>> {
         let hint = &self.local.inode_chunk;
-        let chunk = hint.load(Ordering::Relaxed);
-        if chunk < self.chunks()
+        if let Some(chunk) = hint.load(Ordering::Relaxed).checked_sub(1)
+            && chunk < self.chunks()
+            && self.group_of(chunk) == self.local_group()
             && let Some(ino) = self.take_slot_in(chunk)?
         {
             return Ok(Some(ino));
         }
         let found = self.take_slot_anywhere()?;
         if let Some(ino) = found {
-            hint.store(self.extent_of(ino)?.0.chunk, Ordering::Relaxed);
+            hint.store(self.extent_of(ino)?.0.chunk + 1, Ordering::Relaxed);
         }
         Ok(found)
     }

@@ -66,7 +66,7 @@ pub(crate) fn release(volume: &Volume, map: &Region, offset: u64, owner: Owner) 
     }
 }
 
-/// As [`release`], without a locked instruction, for locks that are held for some hundred cycles.
+/// As [`release`], without a locked instruction: whoever calls has ordered what he stored.
 ///
 /// A waiter that sets its bit between the look and the store is forgotten. It finds the word
 /// changed when it goes to sleep, or, if the owner was preempted right there, looks again after

@@ -21,6 +21,7 @@ use crate::layout::{FLAG_LINKABLE, IDENTITY, Identity, LINE, NAME_MAX, VOLATILE,
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use vfs::{Desc, DirEntry, Kind, NewNode, Node, OpenFlags};
 
 /// Names of a file, and subdirectories of a directory, at most.
@@ -41,6 +42,21 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
         _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL),
         _ => Ok(()),
     }
+}
+
+/// A legal name that is ours.
+pub(crate) type OwnName = SmallVec<[u8; 256]>;
+
+/// A name that is about to be stored, or taken away. The caller's text may be changed by another of its
+/// threads while we read it again and again: what is hashed, compared and stored has to be one name.
+#[inline]
+pub(crate) fn own_name(name: &[u8]) -> Result<OwnName> {
+    if name.len() > NAME_MAX {
+        return Err(Errno::NAMETOOLONG);
+    }
+    let own = OwnName::from_slice(name);
+    check_name(&own)?;
+    Ok(own)
 }
 
 impl Volume {
@@ -162,13 +178,19 @@ impl Volume {
         new: &NewNode<'_>,
         flags: OpenFlags,
     ) -> Result<Desc> {
-        let open = |node| self.open_description(node, new.kind, flags, Some(dir));
-        // Nobody finds it before the operation ends: nobody can be executing it.
-        let made = self.with_orphans_dropped(|| self.create_and(dir, name, new, open))?;
-        match made {
-            (node, Err(Errno::NFILE)) => self.with_orphans_dropped(|| open(node)),
-            (_, opened) => opened,
-        }
+        self.with_orphans_dropped(|| {
+            // As in the kernel: without a description nothing is made.
+            let claim = self.claim_description()?;
+            // Nobody finds it before the operation ends: nobody can be executing it.
+            let open = |node| self.open_claimed(claim, node, new.kind, flags, Some(dir));
+            match self.create_and(dir, name, new, open) {
+                Ok((_, opened)) => opened,
+                Err(errno) => {
+                    self.free_description(claim.0, claim.1)?;
+                    Err(errno)
+                }
+            }
+        })
     }
 
     /// Makes a new node under `name`, and calls `then` with it before anybody else can find it.
@@ -180,7 +202,7 @@ impl Volume {
         new: &NewNode<'_>,
         then: impl FnOnce(Node) -> T,
     ) -> Result<(Node, T)> {
-        check_name(name)?;
+        let name = &*own_name(name)?;
         let directories = i32::from(new.kind == Kind::Directory);
         let hash = self.name_hash(name);
         let mut op = self.begin()?;
@@ -215,7 +237,7 @@ impl Volume {
 
     /// Gives `node` another name.
     pub(crate) fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
-        check_name(name)?;
+        let name = &*own_name(name)?;
         let hash = self.name_hash(name);
         let mut op = self.begin()?;
         op.lock(&[self.inode_of(dir)?, self.inode_of(node)?]).map_err(gone)?;
@@ -301,7 +323,7 @@ impl Volume {
     /// As [`Volume::unlink`]: from what the name was `found` to lead to a moment ago, or what it leads
     /// to by now.
     pub(crate) fn unlink_known(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
-        check_name(name)?;
+        let name = &*own_name(name)?;
         let mut found = found;
         for _ in 0..RETRIES {
             let target = match found.take() {
@@ -328,7 +350,7 @@ impl Volume {
 
     /// Removes an empty directory.
     pub(crate) fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
-        check_name(name)?;
+        let name = &*own_name(name)?;
         for _ in 0..RETRIES {
             let target = self.lookup_target(dir, name).map_err(gone)?;
             if target.kind != Kind::Directory {

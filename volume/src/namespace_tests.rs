@@ -563,3 +563,57 @@ fn an_entry_that_leads_nowhere_is_damage() {
     assert_eq!(volume.rename(root, b"f", root, b"g", PLAIN), Err(Errno::IO));
     assert_eq!(volume.lookup(root, b"f"), Ok(node));
 }
+
+/// What a lookup found a moment ago may have changed: what counts is what the names lead to by now.
+#[test]
+fn what_was_found_before_may_be_stale() {
+    let (volume, root) = fresh();
+    let make = |name: &[u8]| volume.create(root, name, &file()).expect("a file");
+    let (first, second) = (make(b"a"), make(b"b"));
+    volume.rename(root, b"b", root, b"a", PLAIN).expect("another file is a now");
+    assert_eq!(volume.unlink_found(root, b"a", (first, Kind::File)), Ok(()));
+    assert_eq!(volume.lookup(root, b"a"), Err(Errno::NOENT));
+    assert!(volume.attributes(second).is_err(), "what it was by then has gone");
+
+    let third = make(b"c");
+    let source = (root, &b"c"[..], (third, Kind::File));
+    let fourth = make(b"d");
+    volume.rename_found(source, (root, b"d", None), PLAIN).expect("a target that has appeared");
+    assert_eq!(volume.lookup(root, b"d"), Ok(third));
+    assert!(volume.attributes(fourth).is_err(), "it is replaced");
+    let to_d = (root, &b"d"[..], None);
+    assert_eq!(volume.rename_found(source, to_d, PLAIN), Err(Errno::NOENT), "the source has gone");
+    // As if the same rename had been made by another between the two questions.
+    let to_itself = (root, &b"d"[..], Some((third, Kind::File)));
+    assert_eq!(volume.rename_found(source, to_itself, PLAIN), Err(Errno::NOENT), "done by another");
+    volume.link(third, root, b"c").expect("two names of one file");
+    assert_eq!(volume.rename_found(source, to_itself, PLAIN), Ok(()), "nothing to do");
+    assert_eq!(list(&volume, root), BTreeSet::from([b"c".to_vec(), b"d".to_vec()]));
+}
+
+/// Without a free description nothing is made.
+#[test]
+fn no_description_no_file() {
+    let (volume, root) = fresh();
+    let node = volume.create(root, b"many", &file()).expect("a file");
+    let flags = OpenFlags(libc::O_RDWR);
+    let mut open = Vec::new();
+    let full = loop {
+        match volume.open_as(node, Kind::File, flags) {
+            Ok(desc) => open.push(desc),
+            Err(errno) => break errno,
+        }
+    };
+    assert_eq!(full, Errno::NFILE);
+    let before = volume.free_space().expect("space");
+    assert_eq!(volume.create_open(root, b"new", &file(), flags), Err(Errno::NFILE));
+    assert_eq!(volume.lookup(root, b"new"), Err(Errno::NOENT));
+    assert_eq!(volume.free_space(), Ok(before), "and nothing was taken");
+    volume.close(open.pop().expect("one")).expect("closed");
+    assert_eq!(volume.create_open(root, b"many", &file(), flags), Err(Errno::EXIST));
+    let made = volume.create_open(root, b"new", &file(), flags).expect("room for one");
+    open.push(made);
+    for desc in open {
+        volume.close(desc).expect("closed");
+    }
+}

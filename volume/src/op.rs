@@ -69,7 +69,7 @@ pub(crate) struct Op<'v> {
     ended: bool,
 }
 
-/// A claimed operation record, for who needs one lock only.
+/// A claimed operation record.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'v>(Span<'v, RECORD_WORDS>);
 
@@ -543,7 +543,9 @@ impl<'v> Op<'v> {
     pub(crate) fn end(mut self) -> Result<()> {
         assert!(!self.transaction.is_open(), "a transaction is left open");
         self.ended = true;
-        if self.pending.is_some() {
+        // PERSIST: also what was stored of a piece whose copy failed: the locks go by plain stores, which
+        // do not wait for it.
+        if self.pending.is_some() || self.working {
             let _ = self.fence();
         }
         self.finish(true)?;
@@ -601,7 +603,9 @@ impl Drop for Op<'_> {
         }
         // An abort: nothing was committed. If even that fails (the region vanished), the record
         // stays taken and whoever recovers this process finds it.
-        if self.pending.is_some() {
+        // PERSIST: also what was stored of a piece whose copy failed: the locks go by plain stores, which
+        // do not wait for it.
+        if self.pending.is_some() || self.working {
             let _ = self.fence();
         }
         let undone = self.transaction.is_open();

@@ -65,7 +65,7 @@ pub(crate) struct Local {
     pub(crate) finishing: AtomicBool,
     /// Where it looks for a free description first.
     pub(crate) next_description: AtomicU32,
-    /// The chunk where this process found room for an inode last: a hint.
+    /// The chunk where this process found room for an inode last, and one: a hint; or 0.
     pub(crate) inode_chunk: AtomicU64,
     /// An operation of it has changed something.
     pub(crate) worked: AtomicBool,

@@ -16,7 +16,7 @@ use crate::held::{Held, SlotStore};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::layout::MOVED;
-use crate::namespace::{LINKS_MAX, RETRIES, check_name, gone};
+use crate::namespace::{LINKS_MAX, RETRIES, gone, own_name};
 use crate::op::Op;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
@@ -105,8 +105,7 @@ impl Volume {
         if unknown || exchange && noreplace {
             return Err(Errno::INVAL);
         }
-        check_name(from)?;
-        check_name(to)?;
+        let (from, to) = (&*own_name(from)?, &*own_name(to)?);
         let mut found = found;
         for _ in 0..RETRIES {
             let (source, target) = match found.take() {
@@ -119,7 +118,11 @@ impl Volume {
             let request = Request { from_dir, from, to_dir, to, exchange, source, target };
             self.check_kinds(&request)?;
             if target.is_some_and(|target| target.node == source.node) {
-                return Ok(());
+                // Two names, or one that has just become the other: then there is nothing to rename.
+                if self.lookup_target(from_dir, from).map_err(gone)? == source {
+                    return Ok(());
+                }
+                continue;
             }
             if self.try_rename(&request)? {
                 return Ok(());
