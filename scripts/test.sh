@@ -94,6 +94,9 @@ stage machine-crashes tests/vm/run
 grep '^skipped: ' "$logs/machine-crashes.log" | sed 's/^/   /'
 if [ -x tests/conformance/run ]; then
     stage conformance tests/conformance/run
+    # The engine over a directory of the kernel's, beside that directory without it; in the long run all.
+    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(); else suites=(fsx posix sessions); fi
+    stage conformance-split env FACES=split tests/conformance/run "${suites[@]}"
 fi
 
 echo "$passed passed, $failed failed, $skipped skipped"
