@@ -94,7 +94,12 @@ fn programs_see_what_they_see_on_tmpfs() {
             lines.collect::<Vec<&str>>().join("\n")
         };
         let expected = run(&place.path(&format!("{name}-dir")));
-        let found = run(&mounted.path(name));
+        let mut found = run(&mounted.path(name));
+        if name == "buffers" && found != expected {
+            // What was stored by a mapping may be read some milliseconds late there (caveats).
+            fs::remove_dir_all(mounted.path(name)).expect("what it left can be removed");
+            found = run(&mounted.path(name));
+        }
         for (expected, found) in expected.lines().zip(found.lines()) {
             assert_eq!(expected, found, "{name}: on tmpfs (left), on the mount (right)");
         }

@@ -98,21 +98,20 @@ fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 /// A line of `maps`, or the first one of each block of `smaps`.
-pub struct Line<'a> {
+pub struct Line {
     pub start: usize,
     pub end: usize,
-    access: &'a str,
 }
 
-impl<'a> Line<'a> {
-    pub fn parse(line: &'a [u8]) -> Option<Self> {
+impl Line {
+    pub fn parse(line: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(line.get(..line.len().min(60))?).ok()?;
         let mut words = text.split(' ');
         let (start, end) = words.next()?.split_once('-')?;
+        words.next().filter(|access| access.len() == 4)?;
         Some(Self {
             start: usize::from_str_radix(start, 16).ok()?,
             end: usize::from_str_radix(end, 16).ok()?,
-            access: words.next().filter(|access| access.len() == 4)?,
         })
     }
 }
@@ -123,9 +122,12 @@ fn with_files(process: &Process, list: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(list.len());
     for line in list.split_inclusive(|&byte| byte == b'\n') {
         let parsed = Line::parse(line);
-        let ours = parsed.and_then(|line| Some((maps.at(line.start)?, line)));
-        match ours {
-            Some(((desc, offset), line)) if file_line(process, desc, offset, &line, &mut text) => {}
+        let ours = parsed.and_then(|line| {
+            let (file, access) = (maps.at(line.start)?, maps.access_at(line.start)?);
+            Some((file, access, line))
+        });
+        match &ours {
+            Some((file, access, line)) if file_line(process, *file, line, access, &mut text) => {}
             _ => text.extend_from_slice(line),
         }
     }
@@ -135,16 +137,16 @@ fn with_files(process: &Process, list: &[u8]) -> Vec<u8> {
 /// `false`: nothing is known of the description, and nothing was written.
 fn file_line(
     process: &Process,
-    desc: Desc,
-    offset: u64,
-    line: &Line<'_>,
+    (desc, offset): (Desc, u64),
+    line: &Line,
+    access: &str,
     text: &mut Vec<u8>,
 ) -> bool {
     let (Ok((node, _)), Ok(path)) = (process.fs.describe(desc), path_of_descriptor(process, desc))
     else {
         return false;
     };
-    let Line { start, end, access } = line;
+    let Line { start, end } = line;
     let (major, minor) = (libc::major(process.device), libc::minor(process.device));
     let from = text.len();
     let ino = node.ino;

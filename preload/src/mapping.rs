@@ -238,6 +238,16 @@ impl Mappings {
         self.find(address).map(|map| (map.desc, map.offset_of(address)))
     }
 
+    /// How the program has mapped what is at an address, as `/proc/self/maps` says it. (Its pages may be
+    /// mapped otherwise: holes to nobody, and private ones that nobody has touched shared.)
+    pub fn access_at(&self, address: usize) -> Option<String> {
+        let map = self.find(address)?;
+        let may = |bit, letter| if map.prot & bit == 0 { '-' } else { letter };
+        let kind = if map.shared { 's' } else { 'p' };
+        let (read, write) = (may(libc::PROT_READ, 'r'), may(libc::PROT_WRITE, 'w'));
+        Some([read, write, may(libc::PROT_EXEC, 'x'), kind].iter().collect())
+    }
+
     /// The parts of `start..end` in which no mapping lies.
     pub fn around(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let mut taken: Vec<_> = self.0.iter().filter(|map| map.touches(start, end)).collect();

@@ -174,7 +174,15 @@ impl Source<'_> {
             }
             let take = (size - skip).min(length - done);
             let piece = part.slice(skip as usize, take as usize);
-            flight = flight.and(region.stream_from(to + done, &piece)?);
+            match region.stream_from(to + done, &piece) {
+                Ok(stored) => flight = flight.and(stored),
+                Err(fault) => {
+                    // PERSIST: a part may be stored, and whoever gets the lock next, which goes by a plain
+                    // store, may store there too.
+                    let _ = flight.fence();
+                    return Err(fault.into());
+                }
+            }
             done += take;
             skip = 0;
             if done == length {

@@ -543,9 +543,7 @@ impl<'v> Op<'v> {
     pub(crate) fn end(mut self) -> Result<()> {
         assert!(!self.transaction.is_open(), "a transaction is left open");
         self.ended = true;
-        // PERSIST: also what was stored of a piece whose copy failed: the locks go by plain stores, which
-        // do not wait for it.
-        if self.pending.is_some() || self.working {
+        if self.pending.is_some() {
             let _ = self.fence();
         }
         self.finish(true)?;
@@ -603,9 +601,7 @@ impl Drop for Op<'_> {
         }
         // An abort: nothing was committed. If even that fails (the region vanished), the record
         // stays taken and whoever recovers this process finds it.
-        // PERSIST: also what was stored of a piece whose copy failed: the locks go by plain stores, which
-        // do not wait for it.
-        if self.pending.is_some() || self.working {
+        if self.pending.is_some() {
             let _ = self.fence();
         }
         let undone = self.transaction.is_open();

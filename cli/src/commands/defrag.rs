@@ -41,6 +41,8 @@ struct Sum {
     /// Files that stay scattered, and why.
     left: Vec<(String, Errno)>,
     interrupted: bool,
+    /// The volume's almost empty chunks have been emptied.
+    compacted: bool,
 }
 
 /// What lies below the places that were named.
@@ -65,7 +67,6 @@ pub fn run(args: &DefragArgs) -> Outcome {
     for place in &args.places {
         defrag(place, args.dry_run, &stop, &mut sum)?;
     }
-    sum.interrupted = stop.load(Ordering::Relaxed);
     if args.json {
         output::emit_json(&to_json(&sum, args.dry_run))?;
     } else {
@@ -85,13 +86,23 @@ fn defrag(text: &OsStr, dry_run: bool, stop: &AtomicBool, sum: &mut Sum) -> Resu
     let total: u64 = files.iter().map(|file| file.size).sum();
     let mut progress = Progress::new("rewriting");
     let mut done = 0;
-    for file in files.iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
+    sum.compacted = false;
+    for file in &files {
+        if stop.load(Ordering::Relaxed) {
+            sum.interrupted = true;
+            break;
+        }
+        let mut stopped = false;
         let mut each = |part: u64, parts: u64| {
             let here = u128::from(file.size) * u128::from(part) / u128::from(parts.max(1));
             progress.update(done + here as u64, total.max(1));
-            !stop.load(Ordering::Relaxed)
+            let goes_on = !stop.load(Ordering::Relaxed);
+            stopped |= !goes_on;
+            goes_on
         };
-        match rewrite(&tree, file, dry_run, sum, &mut each) {
+        let rewritten = rewrite(&tree, file, dry_run, sum, &mut each);
+        sum.interrupted |= stopped;
+        match rewritten {
             // Somebody removed it meanwhile.
             Ok(()) | Err(Errno::NOENT | Errno::STALE) => {}
             Err(errno) => sum.left.push((shown(&file.path), errno)),
@@ -176,9 +187,12 @@ fn rewrite(
     let moved = || tree.volume().moved_bytes();
     let moved_before = moved();
     let mut rewritten = if dry_run { Ok(0) } else { tree.rewrite(&file.path, each) };
-    if rewritten == Err(Errno::NOSPC) && tree.volume().compact()? > 0 {
-        // What lay in almost empty chunks has made room.
-        rewritten = tree.rewrite(&file.path, each);
+    if rewritten == Err(Errno::NOSPC) && !sum.compacted {
+        // What lies in almost empty chunks makes room; once, for it looks at all chunks.
+        sum.compacted = true;
+        if tree.volume().compact().is_ok_and(|moved| moved > 0) {
+            rewritten = tree.rewrite(&file.path, each);
+        }
     }
     let (after, _) = look()?;
     sum.files += 1;
