@@ -84,10 +84,10 @@ impl Volume {
         Ok(Inode(ino))
     }
 
-    /// A slot of an extent that exists: in the chunk that served this process last, if it is near; in the one that
-    /// served a group last, or gained room last, of any group; else in any that has room. (New extents
-    /// only where there is none: extents with a few old inodes would stay as they are, and pin their
-    /// chunks.)
+    /// A slot of an extent that exists: in the chunk that served this process last, if it is near; in the
+    /// one that served a group last, or gained room last, of any group; else in any that has room. (New
+    /// extents only where there is none: extents with a few old inodes would stay as they are, and pin
+    /// their chunks.)
     fn take_slot(&self) -> Result<Option<u64>> {
         let hint = &self.local.inode_chunk;
         if let Some(chunk) = hint.load(Ordering::Relaxed).checked_sub(1)
