@@ -284,7 +284,7 @@ impl Home {
             }
             if holder != me
                 && holder != 0
-                && !self.is_alive(holder as u32 - 1)
+                && !self.is_alive((holder as u32).wrapping_sub(1))
                 && self.records.try_lock(record, holder, me).is_ok()
             {
                 return RecordGuard { home: self, record };

@@ -400,7 +400,7 @@ fn mark_applied(home: &Home, file: &OwnedFd, at: u64, line: &[u8]) -> Result<()>
 
 /// What an entry says of an overwrite, with its bytes.
 fn overwrite_of(home: &Home, slot: u32, entry: &Entry) -> Result<Redo> {
-    if entry.lane >= LANES as u64 || entry.second + PATH_BYTES as u64 > LANE_BYTES {
+    if entry.lane >= LANES as u64 || entry.second > LANE_BYTES - PATH_BYTES as u64 {
         return Err(Errno::UCLEAN);
     }
     let data = home.open_file(&data_name(slot), OFlags::empty())?;

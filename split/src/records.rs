@@ -274,6 +274,19 @@ impl Records {
         self.set(record, Word::Lock, 0);
     }
 
+    /// Lets all records go whose holder's slot is such a one; nobody else does.
+    pub fn unlock_where(&self, mut is_gone: impl FnMut(u32) -> bool) {
+        for record in 0..RECORDS {
+            let holder = self.get(record, Word::Lock);
+            if holder != 0
+                && is_gone((holder as u32).wrapping_sub(1))
+                && self.try_lock(record, holder, u64::MAX).is_ok()
+            {
+                self.unlock(record);
+            }
+        }
+    }
+
     /// Lets all records go that `holder` has locked, which is no more.
     pub fn unlock_all_of(&self, holder: u64) {
         for record in 0..RECORDS {
@@ -307,6 +320,16 @@ impl Records {
             return Err(Errno::UCLEAN);
         }
         Ok(Some(staged))
+    }
+
+    /// Whether a record that is damaged names another slot, and that name is right: words are keyed
+    /// by it.
+    pub fn is_of_other(&self, record: usize, slot: u32) -> bool {
+        let owner = self.get(record, Word::Owner);
+        let keyed = |&word: &Word| {
+            opened(self.load(Self::place(record, word)), owner ^ (word as u64) << 56).is_some()
+        };
+        Owner(owner).slot() != slot && [Word::Base, Word::Length, Word::Flags].iter().any(keyed)
     }
 
     fn places(ino: u64) -> impl Iterator<Item = usize> {

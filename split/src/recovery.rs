@@ -69,8 +69,8 @@ impl Refusal {
     pub fn advice(&self) -> Option<&'static str> {
         match self.errno {
             Errno::UCLEAN => Some(
-                "nothing was made of it: bring it back from a copy, or remove .solera-split to give \
-                 up what is left in it",
+                "nothing was made of it, and it stays: bring it back from a copy; removing \
+                 .solera-split gives up all that is left in it",
             ),
             Errno::PROTO => Some("recover with that version"),
             Errno::ACCESS | Errno::PERM => Some("run as the owner, or change the permissions"),
@@ -136,7 +136,9 @@ impl Work<'_> {
     }
 
     fn end(self) -> std::result::Result<Recovered, Incomplete> {
-        let Self { done: recovered, refused, .. } = self;
+        let Self { done: recovered, mut refused, .. } = self;
+        // What can be helped without a loss is said first.
+        refused.sort_by_key(|refusal| refusal.errno == Errno::UCLEAN);
         if refused.is_empty() { Ok(recovered) } else { Err(Incomplete { recovered, refused }) }
     }
 }
@@ -178,16 +180,16 @@ pub fn recover_telling<'a>(
             return work.end();
         }
     };
+    // Before a slot is taken: it might be one of these.
+    if let Err(errno) = mark_forgotten(&home) {
+        work.refuse(directory.join(HOME_NAME), errno);
+    }
     if let Err(errno) = take_slot_working(&home, &mut work) {
         work.refuse(in_home(&home, "records"), errno);
         return work.end();
     }
-    forget_own_locks(&home);
     let lengths = home.records.all().map(|record| home.records.get(record, Word::Length));
     work.staged = lengths.fold(0, u64::saturating_add);
-    if let Err(errno) = mark_forgotten(&home) {
-        work.refuse(directory.join(HOME_NAME), errno);
-    }
     recover_dead_working(&home, &mut work);
     home.leave_slot();
     work.end()
@@ -205,12 +207,16 @@ fn mark_forgotten(home: &Home) -> Result<()> {
         }
     }
     for record in home.records.all() {
-        slots.insert(Owner(home.records.get(record, Word::Owner)).slot());
+        match home.records.get(record, Word::Owner) {
+            0 => {}
+            owner => drop(slots.insert(Owner(owner).slot())),
+        }
     }
     for slot in slots.into_iter().filter(|&slot| slot < home.records.slots()) {
-        if slot != home.slot() && home.hold_dead(slot)? {
+        if home.hold_dead(slot)? {
             if home.records.slot_state(slot) == 0 {
-                home.records.set_recovering(slot, true);
+                // Some process's, which it stays if something of it is refused.
+                home.records.succeed_in_slot(slot);
             }
             home.let_go(slot);
         }
@@ -220,12 +226,19 @@ fn mark_forgotten(home: &Home) -> Result<()> {
 
 /// No thread of this process holds a record yet: one that is held by its slot is nobody's.
 fn forget_own_locks(home: &Home) {
-    let me = u64::from(home.slot()) + 1;
-    for record in home.records.all() {
-        if home.records.try_lock(record, me, me).is_ok() {
-            home.records.unlock(record);
-        }
-    }
+    home.records.unlock_where(|holder| holder == home.slot());
+}
+
+/// CRASH: a lock is not made durable, but a line is while it is locked: a power cut may bring back
+/// locks of processes that have left.
+fn forget_locks_of_none(home: &Home) {
+    let free = |slot| slot < home.records.slots() && home.records.slot_state(slot) == 0;
+    // Held until all are let go: nobody takes such a slot meanwhile.
+    let mut held = BTreeSet::new();
+    home.records.unlock_where(|slot| {
+        held.contains(&slot) || free(slot) && home.hold_dead(slot) == Ok(true) && held.insert(slot)
+    });
+    held.into_iter().for_each(|slot| home.let_go(slot));
 }
 
 /// Takes a slot: a free one, or that of a dead process, which is recovered by it.
@@ -234,16 +247,20 @@ pub fn take_slot(home: &Home) -> Result<()> {
 }
 
 fn take_slot_working(home: &Home, work: &mut Work<'_>) -> Result<()> {
-    let Err(none) = home.take_slot() else { return Ok(()) };
+    let Err(none) = home.take_slot() else {
+        forget_own_locks(home);
+        return Ok(());
+    };
     for slot in 0..home.records.slots() {
         if hold(home, slot)? {
             home.be_in(slot);
+            forget_own_locks(home);
             if recover_slot(home, slot, work) {
                 home.records.succeed_in_slot(slot);
                 work.done.processes += 1;
                 return Ok(());
             }
-            home.records.set_recovering(slot, false);
+            give_up(home, slot);
             home.be_nowhere();
         }
     }
@@ -271,8 +288,7 @@ fn recover_dead_working(home: &Home, work: &mut Work<'_>) {
             }
             Ok(true) => {
                 // Everything is there for the next try: `ENOSPC` may pass.
-                home.records.set_recovering(slot, false);
-                home.let_go(slot);
+                give_up(home, slot);
             }
             Err(errno) => work.refuse(in_home(home, "alive"), errno),
         }
@@ -281,6 +297,18 @@ fn recover_dead_working(home: &Home, work: &mut Work<'_>) {
     let before = home.records.count();
     if work.done.processes > 0 && slots(home).is_empty() {
         home.records.count_anew(before);
+        forget_locks_of_none(home);
+    }
+}
+
+/// A slot that was held stays as it is; nobody sees its byte held and no mark, as if its process lived.
+fn give_up(home: &Home, slot: u32) {
+    let locked = rustix::fs::flock(home.directory(), FlockOperation::LockExclusive).is_ok();
+    home.records.set_recovering(slot, false);
+    home.let_go(slot);
+    if locked {
+        // Its descriptor is open.
+        let _ = rustix::fs::flock(home.directory(), FlockOperation::Unlock);
     }
 }
 
@@ -389,18 +417,21 @@ fn recover_record(
     let (dead, me) = (u64::from(slot) + 1, u64::from(home.slot()) + 1);
     // Unless another has taken it over.
     if records.try_lock(record, dead, me).is_ok() {
-        if records.get(record, Word::Owner) == 0 {
-            // Claimed, and never filled in.
-            home.free(record);
-        }
         records.unlock(record);
     }
     let ino = records.get(record, Word::Key);
     let guard = home.lock(record);
+    if records.get(record, Word::Owner) == 0 {
+        // Claimed and never filled in, or half freed; whoever did so is dead.
+        home.free(record);
+        return Ok(());
+    }
     let table = || in_home(home, &format!("records, record {record}"));
     let staged = match records.staged(record, ino) {
         Ok(Some(staged)) if staged.owner.slot() == slot => staged,
         Ok(_) => return Ok(()),
+        // Where its name is in order it hinders nobody but the one that it names.
+        Err(_) if records.is_of_other(record, slot) => return Ok(()),
         Err(errno) => return Err((table(), errno)),
     };
     if staged.length == 0 {
@@ -532,10 +563,16 @@ fn find_file(
             }
             // Removed meanwhile.
             Err(Errno::NOENT) => {}
+            // `lost+found`, say: this user has put nothing there.
+            Err(Errno::ACCESS) if is_of_another_user(&directory) => {}
             Err(errno) => unseen = unseen.or(Some((directory, errno))),
         }
     }
     unseen.map_or(Ok(None), Err)
+}
+
+fn is_of_another_user(path: &Path) -> bool {
+    rustix::fs::lstat(path).is_ok_and(|stat| stat.st_uid != rustix::process::geteuid().as_raw())
 }
 
 /// Files of a directory that have an inode number; its directories are added to `directories`.

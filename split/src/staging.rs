@@ -64,7 +64,7 @@ impl Staging {
     /// Makes one.
     pub fn create(home: &Home, number: u32, limit: u64, worker: Arc<Worker>) -> Result<Self> {
         let name = name(home.slot(), number);
-        let fd = home.open_file(&name, OFlags::CREATE | OFlags::TRUNC)?;
+        let fd = home.open_file(&name, OFlags::CREATE | OFlags::EXCL)?;
         let fd = Hidden::new(fd);
         let window = Window::map(fd.as_fd(), 0, limit as usize, true, home.direct)
             .inspect_err(|_| home.remove_file(&name))?;

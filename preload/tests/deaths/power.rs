@@ -493,6 +493,7 @@ impl Ground {
         compile("staged.c", &program, &["-O1"]);
         let directory = place.0.join("files");
         std::fs::create_dir_all(&directory)?;
+        let copying = if std::is_x86_feature_detected!("avx2") { "avx2" } else { "sse2" };
         let mut command = Command::new(&program);
         command
             .args([directory.as_os_str(), "power".as_ref()])
@@ -501,7 +502,7 @@ impl Ground {
             .env("SOLERA_MODE", mode)
             .env("SOLERA_SPLIT_PATIENCE", "0")
             .env("SOLERA_SPLIT_LOG", "4096")
-            .env("SOLERA_COPY", "avx2")
+            .env("SOLERA_COPY", copying)
             .env("SOLERA_EMULATE", "1");
         let mut walk = Walk::start(&mut command, &directory)?;
         if !walk.reach_mark()? {
