@@ -22,6 +22,12 @@ const PIECE: u64 = 256 << 10;
 /// An access time older than this moves even if nothing changed (relatime): a day, in ns.
 const ACCESS_AGE: i64 = 86_400_000_000_000;
 
+/// Of a call on an open description: what a file is cannot change, so the description was closed, and
+/// opened for another, while its entry was read.
+pub(crate) fn not_open(errno: Errno) -> Errno {
+    if errno == Errno::STALE { Errno::BADF } else { errno }
+}
+
 impl Volume {
     /// Reads at `offset` into the buffers, in order, up to the first byte that cannot be written;
     /// gives the bytes read, 0 at the end. Holes read as zeros. `EISDIR`, `EINVAL` (not a regular
@@ -45,7 +51,8 @@ impl Volume {
     ) -> Result<usize> {
         let mut seen = None;
         let ahead = self.blocks_ahead(desc, offset);
-        let read = self.read_buffers(opened.node, offset, out, ahead, &mut seen)?;
+        let read = self.read_buffers(opened.node, offset, out, ahead, &mut seen);
+        let read = read.map_err(not_open)?;
         if let Some(seen) = seen {
             self.recall(desc, opened, &seen);
         }

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::bucket::Target;
 use crate::description::Opened;
 use crate::fallocate::check_request;
+use crate::file_read::not_open;
 use crate::file_write::Position;
 use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
 use crate::mapping::{Fill, Touch};
@@ -73,11 +74,11 @@ impl Volume {
         data: &[UserIn<'_>],
     ) -> Result<(usize, u64)> {
         if let [only] = data
-            && let Some(done) = self.write_briefly(opened.node, place, only)?
+            && let Some(done) = self.write_briefly(opened.node, place, only).map_err(not_open)?
         {
             return Ok(done);
         }
-        self.with_orphans_dropped(|| self.write_file(opened.node, place, data))
+        self.with_orphans_dropped(|| self.write_file(opened.node, place, data)).map_err(not_open)
     }
 
     fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {

@@ -84,7 +84,7 @@ impl Volume {
         Ok(Inode(ino))
     }
 
-    /// A slot of an extent that exists: in the chunk that served this process last, if it is near; in the
+    /// A slot of an extent that exists: in the chunk that served this process last, if it is at home; in the
     /// one that served a group last, or gained room last, of any group; else in any that has room. (New
     /// extents only where there is none: extents with a few old inodes would stay as they are, and pin
     /// their chunks.)
@@ -92,7 +92,7 @@ impl Volume {
         let hint = &self.local.inode_chunk;
         if let Some(chunk) = hint.load(Ordering::Relaxed).checked_sub(1)
             && chunk < self.chunks()
-            && self.group_of(chunk) == self.local_group()
+            && (!self.numa_on() || self.group_of(chunk) == self.local_group())
             && let Some(ino) = self.take_slot_in(chunk)?
         {
             return Ok(Some(ino));
