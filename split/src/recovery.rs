@@ -238,7 +238,9 @@ fn forget_locks_of_none(home: &Home) {
     home.records.unlock_where(|slot| {
         held.contains(&slot) || free(slot) && home.hold_dead(slot) == Ok(true) && held.insert(slot)
     });
-    held.into_iter().for_each(|slot| home.let_go(slot));
+    for slot in held {
+        home.let_go(slot);
+    }
 }
 
 /// Takes a slot: a free one, or that of a dead process, which is recovered by it.
