@@ -271,16 +271,19 @@ impl Engine {
 
     /// Fetches what others have staged for a file that this process does not serve.
     fn fetch_unserved(&self, ino: u64, path: &[u8]) {
-        let fetch = || {
-            let file = rustix::fs::open(path, recovery::OPENING, rustix::fs::Mode::empty())?;
-            let stat = rustix::fs::fstat(&file)?;
-            if self.may_be_ours(&stat) && stat.st_ino == ino {
-                recovery::fetch_into(&self.home, ino, &file)?;
-            }
-            Ok(())
-        };
+        let fetch = || self.fetch_opened(ino, path);
         // What cannot be fetched now stays staged, and is tried again.
         let _ = if self.has_locks(ino) { self.home.apart(fetch).flatten() } else { fetch() };
+    }
+
+    /// As above, whatever locks that drops.
+    pub fn fetch_opened(&self, ino: u64, path: &[u8]) -> Result<()> {
+        let file = rustix::fs::open(path, recovery::OPENING, rustix::fs::Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        if self.may_be_ours(&stat) && stat.st_ino == ino {
+            recovery::fetch_into(&self.home, ino, &file)?;
+        }
+        Ok(())
     }
 
     /// A call of the program has opened `fd` with `flags`.

@@ -376,6 +376,18 @@ static void locked(void) {
         waitpid(child, &status, 0);
         SAY(WEXITSTATUS(status));
     }
+    // One more, and this process appends behind it by a descriptor that is served.
+    if (fork() == 0) {
+        int own = open("locked", O_RDWR | O_APPEND);
+        for (int more = 0; more < 5; more++)
+            write(own, "staged", 6);
+        raise(SIGKILL);
+    }
+    wait(NULL);
+    int behind = open("locked", O_WRONLY | O_APPEND);
+    SAY(write(behind, "behind", 6));
+    SAY(write(behind, "behind", 6));
+    SAY(close(behind));
     SAY(close(fd));
     SAY(sum("locked"));
     // A child locks before it has moved any data.
