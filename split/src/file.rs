@@ -70,7 +70,20 @@ pub struct State {
     pub stolen: u32,
     /// How often a run was small when it had to be relinked.
     pub small: u32,
+    /// What the file was like when this process last made it durable.
+    pub durable: Option<Durable>,
     windows: BTreeMap<u64, Kept>,
+}
+
+/// A file's size and when it was changed last: what tells that nobody has changed it since.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Durable(i64, i64, i64);
+
+impl Durable {
+    /// As it is now.
+    pub fn of(stat: &rustix::fs::Stat) -> Self {
+        Self(stat.st_size, stat.st_ctime, i64::from(stat.st_ctime_nsec as u32))
+    }
 }
 
 /// A window, and when it was looked through last, in windows that were mapped since the start.
@@ -214,6 +227,7 @@ impl File {
             brief: false,
             stolen: 0,
             small: 0,
+            durable: None,
             windows: BTreeMap::new(),
         };
         Self {

@@ -18,7 +18,7 @@ use rustix::fs::{Dir, FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 
 use crate::internal::Hidden;
-use crate::records::Records;
+use crate::records::{self, Records};
 use crate::{Mode, Result, sys};
 
 /// The directory's name.
@@ -54,6 +54,8 @@ pub struct Home {
     pub device: u64,
     /// The file system maps with `MAP_SYNC`.
     pub direct: bool,
+    /// The boot of the kernel, as a number.
+    pub boot: u64,
     /// Reading a hole through a mapping allocates (tmpfs).
     pub fills_holes: bool,
     /// What writes promise.
@@ -96,6 +98,7 @@ impl Home {
             prefix: prefix.to_path_buf(),
             device: stat.st_dev,
             direct: records.is_direct(),
+            boot: sys::boot()?,
             fills_holes: rustix::fs::fstatfs(&directory)?.f_type == TMPFS_MAGIC,
             mode,
             only_copies: false,
@@ -113,7 +116,7 @@ impl Home {
     /// After a power cut the table and the staging files are whatever the kernel had written back by
     /// then, and what was synced is in the files: nothing here is to be moved there.
     fn forget_other_boots(&self) -> Result<()> {
-        let boot = sys::boot()?;
+        let boot = self.boot;
         if self.records.boot() == boot {
             return Ok(());
         }
@@ -231,6 +234,14 @@ impl Home {
     /// Whether returned writes must be made durable at once.
     pub fn durable(&self) -> bool {
         self.mode != Mode::Posix
+    }
+
+    /// Flags of a run that begins.
+    ///
+    /// CRASH: in posix mode nobody has made the file's length durable. A power cut may take it back and
+    /// leave the record, whose bytes would then have zeros before them that nobody wrote.
+    pub fn flags(&self) -> u64 {
+        if self.direct && !self.durable() { records::of_boot(self.boot) } else { 0 }
     }
 
     /// Frees a record, before what its staging file holds changes. Locked.

@@ -76,7 +76,7 @@ pub enum Word {
     At = 40,
     /// When the file was made.
     Birth = 48,
-    /// See [`SETTLING`] and [`APPENDING`].
+    /// See [`SETTLING`], [`APPENDING`] and [`BOOTS`].
     Flags = 56,
 }
 
@@ -91,6 +91,13 @@ impl Word {
 pub const SETTLING: u64 = 1;
 /// They were written with `O_APPEND`: they belong at the end, wherever that is by now.
 pub const APPENDING: u64 = 2;
+/// The flags of a run whose base may be a length that no power cut keeps: in which boot it began.
+pub const BOOTS: u64 = (OFFSETS - 1) & !0xffff;
+
+/// Those of a boot.
+pub fn of_boot(boot: u64) -> u64 {
+    boot << 16 & BOOTS
+}
 
 /// The name of a run: whose it is, in which staging file, and which.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

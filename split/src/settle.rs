@@ -16,11 +16,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::engine::Engine;
-use crate::file::{File, State};
+use crate::file::{Durable, File, State};
 use crate::home::Home;
-use crate::records::{APPENDING, SETTLING, Staged, Word};
+use crate::records::{APPENDING, BOOTS, SETTLING, Staged, Word};
 use crate::relink::{self, Backend, Move};
-use crate::{Result, staging, sys};
+use crate::{Result, records, staging, sys};
 
 use pmem::Window;
 
@@ -91,6 +91,14 @@ pub fn relink(
     }
 }
 
+/// Whether a power cut has taken back a length that was not durable, behind which a run of posix mode
+/// began. What was staged there was not synced either, and is gone with it: no zeros come before it.
+pub fn has_lost_its_base(home: &Home, staged: &Staged, target: impl AsFd) -> Result<bool> {
+    let boot = staged.flags & BOOTS;
+    let other = boot != 0 && boot != records::of_boot(home.boot);
+    Ok(other && (rustix::fs::fstat(target)?.st_size as u64) < staged.base)
+}
+
 /// Fetches what another process, alive or dead, has staged for a file. The record is locked.
 pub fn fetch(home: &Home, record: usize, ino: u64, target: impl AsFd) -> Result<()> {
     let Some(staged) = home.records.staged(record, ino)? else {
@@ -101,7 +109,8 @@ pub fn fetch(home: &Home, record: usize, ino: u64, target: impl AsFd) -> Result<
         }
         return Ok(());
     };
-    if staged.length > 0 && (staged.birth == 0 || staged.birth == sys::birth(&target)) {
+    let born = staged.birth == 0 || staged.birth == sys::birth(&target);
+    if staged.length > 0 && born && !has_lost_its_base(home, &staged, &target)? {
         let name = staging::name(staged.owner.slot(), staged.owner.staging());
         let file = home.open_file(&name, OFlags::empty())?;
         relink(home, record, &staged, &file, None, &target, false)?;
@@ -144,7 +153,15 @@ impl File {
             return Ok(());
         }
         let Some(record) = home.records.find(self.ino) else { return Ok(()) };
-        let Some(own) = self.own(cx, state, fd) else { return Ok(()) };
+        let Some(own) = self.own(cx, state, fd) else {
+            if state.locked || cx.is_locked_elsewhere(self.ino) {
+                // Closing it would drop record locks of this process. What cannot be fetched now stays
+                // staged, and is tried again.
+                let path = format!("/proc/self/fd/{fd}");
+                let _ = home.apart(|| cx.fetch_opened(self.ino, path.as_bytes()));
+            }
+            return Ok(());
+        };
         let guard = home.lock(record);
         let fetched = fetch(home, record, self.ino, own);
         drop(guard);
@@ -222,7 +239,11 @@ impl File {
         } else {
             state.small = 0;
         }
-        state.size = rustix::fs::fstat(own)?.st_size as u64;
+        let stat = rustix::fs::fstat(own)?;
+        state.size = stat.st_size as u64;
+        // What others have appended since may not be.
+        let all = durably && state.size == run.base + run.length;
+        state.durable = all.then(|| Durable::of(&stat));
         cx.give_staging(run.staging);
         Ok(())
     }
