@@ -27,7 +27,7 @@ wished=(
 # What tests/vm/run needs: it skips itself without.
 guest=(
     qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio ndctl:ndctl
-    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs
+    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs depmod:kmod
 )
 
 # missing COMMAND-OR-HEADER:PACKAGE...: the packages of those that are not there.
@@ -62,6 +62,35 @@ install() {
         { echo "apt-get install failed: $(tail -n 1 "$errors")"; return 1; }
 }
 
+# guest_kernel: Linux 6.12, which knows XFS's exchange-range, beside Debian 12's own 6.1: unpacked below
+# target/, for tests/vm/run alone. The package's name has the point release in it; another one's does not.
+guest_kernel() {
+    local to=target/guest-kernel package scratch
+    [ ! -e "$to/complete" ] || return 0
+    command -v apt-get dpkg-deb > /dev/null || { echo "this is not Debian"; return 1; }
+    named() { apt-cache depends linux-image-6.12-amd64 2> /dev/null | awk '$1 == "Depends:" { print $2; exit }'; }
+    package=$(named)
+    if [ -z "$package" ] && [ -z "$updated" ]; then
+        as_root apt-get -qq update > /dev/null 2>&1 || true
+        package=$(named)
+    fi
+    [ -n "$package" ] || { echo "there is no linux-image-6.12-amd64"; return 1; }
+    echo "setup: unpacking $package (some tests need it)"
+    mkdir -p target
+    scratch=$(mktemp -d target/guest-kernel.XXXXXX)
+    if (cd "$scratch" && timeout 300 apt-get -qq download "$package" 2> "$errors" &&
+        dpkg-deb -x ./*.deb . && rm ./*.deb &&
+        for modules in lib/modules/*; do PATH=$PATH:/usr/sbin:/sbin depmod -b . "${modules##*/}" || exit 1; done) &&
+        touch "$scratch/complete"; then
+        rm -rf "$to"
+        mv "$scratch" "$to"
+    else
+        rm -rf "$scratch"
+        echo "$package could not be downloaded or unpacked: $(tail -n 1 "$errors")"
+        return 1
+    fi
+}
+
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 
@@ -77,13 +106,14 @@ if [ ${#packages[@]} -gt 0 ]; then
     install "${packages[@]}" || fail "install by hand: ${packages[*]}"
 fi
 
-packages=()
+packages=() kernel=
 for part; do
     case $part in
     --tests) mapfile -t -O ${#packages[@]} packages < <(missing "${wished[@]}") ;;
     --vm)
         mapfile -t -O ${#packages[@]} packages < <(missing "${guest[@]}")
         compgen -G '/boot/vmlinuz-*-amd64' > /dev/null || packages+=(linux-image-amd64)
+        kernel=wanted
         ;;
     *) fail "$part is neither --tests nor --vm" ;;
     esac
@@ -94,6 +124,9 @@ if [ ${#packages[@]} -gt 0 ]; then
     install "${packages[@]}" || for package in "${packages[@]}"; do
         install "$package" || echo "setup: without $package, what needs it is skipped"
     done
+fi
+if [ -n "$kernel" ]; then
+    guest_kernel || echo "setup: without Linux 6.12 there is no exchange-range on DAX in the tests"
 fi
 
 wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)

@@ -36,13 +36,8 @@ def image(kind, base, size):
              "xfs": [["mkfs.xfs", "-qf", "-i", "exchange=1"], ["mkfs.xfs", "-qf"]]}[kind]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     made = next((make for make in makes if subprocess.run([*make, path], **quiet).returncode == 0), None)
-    if made and kind == "xfs" and len(made) == 2:
-        # What `-i exchange=1` sets, for an mkfs.xfs that does not know it: bit 6 of the features.
-        ask = ["xfs_db", "-x", "-c", "sb 0", "-c"]
-        bits = subprocess.run([*ask, "p features_incompat", path], capture_output=True, text=True).stdout
-        if "0x" in bits:
-            word = int(bits.rsplit("0x", 1)[1], 16) | 1 << 6
-            subprocess.run([*ask, f"write -d features_incompat {word:#x}", path], **quiet)
+    if made and kind == "xfs":
+        subprocess.run([benchmarks.ROOT / "scripts/exchange-range", "on", path], **quiet)
     return bool(made) and subprocess.run(["mount", "-o", "loop", path, at]).returncode == 0
 
 

@@ -13,6 +13,7 @@
  *             an fsync, in the others each call
  *   jposix, jsync, jstrict   judge what is left: what was acknowledged is there; of what came after it
  *             an append is whole or absent, an overwrite may be torn, but in strict mode
+ *   blocks    appends whole blocks to a new file, with many fsyncs, and reads them again
  *   cost      says what appends with fsync execute, by a clock that counts instructions (qemu -icount)
  *   keep      writes files that nobody touches; kept verifies them
  *   clear     forgets what was acknowledged
@@ -389,6 +390,25 @@ static void cost(const char *directory) {
     if (unlink(path)) die("unlink: %s", strerror(errno));
 }
 
+/* Appends whole blocks to a new file, one to eight at a time, each made durable; reads them again. */
+static void blocks(const char *directory) {
+    char path[PATH_MAX];
+    int fd = open_changed(directory, path);
+    size_t size = 0;
+    fill(wanted, FULL, 1);
+    for (int i = 0; i < 64; i++) {
+        size_t length = (1 + below(8)) * 4096;
+        if (write(fd, wanted + size, length) != (ssize_t)length || fsync(fd))
+            die("%s: %s", path, strerror(errno));
+        size += length;
+    }
+    close(fd);
+    fd = open(path, O_RDONLY);
+    if (read(fd, found, sizeof found) != (ssize_t)size || memcmp(found, wanted, size))
+        die("%s is not what was written", path);
+    if (unlink(path)) die("unlink: %s", strerror(errno));
+}
+
 static void keep(const char *directory, uint64_t seed, int verify) {
     for (int i = 0; i < 40; i++) {
         char path[PATH_MAX];
@@ -426,6 +446,7 @@ static void one(const char *directory, const char *path, const char *model, cons
     else if (!strcmp(verb, "append")) append(directory, seed, acks);
     else if (!strcmp(verb, "appended")) appended(directory, seed, acks);
     else if (!strcmp(verb, "cost")) cost(directory);
+    else if (!strcmp(verb, "blocks")) blocks(directory);
     else if (mode >= 0) (*verb == 'j' ? judge_data : change_data)(directory, seed, mode, acks);
     else if (!strcmp(verb, "clear")) memset(acks, 0, 4096);
     else if (!strcmp(verb, "begun"))

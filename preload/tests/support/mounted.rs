@@ -29,24 +29,8 @@ impl Mounted {
                 succeeds(Command::new("mkfs.xfs").args(["-q", "-f", "-m", "reflink=1"]).arg(&image))
             }
         };
-        // What `mkfs.xfs -i exchange=1` sets, for those that do not know it: bit 6.
-        let set = kind != "exchange" || {
-            let get = Command::new("xfs_db")
-                .args(["-c", "sb 0", "-c", "p features_incompat"])
-                .arg(&image)
-                .output();
-            let found = get.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-            let number = found.ok().and_then(|text| {
-                let text = text.rsplit("0x").next()?.trim().to_owned();
-                u64::from_str_radix(&text, 16).ok()
-            });
-            number.is_some_and(|number| {
-                let write = format!("write -d features_incompat {:#x}", number | 1 << 6);
-                succeeds(
-                    Command::new("xfs_db").args(["-x", "-c", "sb 0", "-c", &write]).arg(&image),
-                )
-            })
-        };
+        let allow = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/exchange-range");
+        let set = kind != "exchange" || succeeds(Command::new(allow).arg("on").arg(&image));
         let mounted = made
             && set
             && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
