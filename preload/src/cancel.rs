@@ -80,7 +80,8 @@ const ALWAYS: &[&str] = &[
 ];
 const WAITING: &[&str] = &["fcntl", "fcntl64", "lockf", "lockf64"];
 
-const fn holds(list: &[&str], name: &str) -> bool {
+/// Whether a list has a name.
+pub const fn holds(list: &[&str], name: &str) -> bool {
     let name = name.as_bytes();
     let mut index = 0;
     while index < list.len() {

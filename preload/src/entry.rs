@@ -275,10 +275,18 @@ macro_rules! interpose {
                     let $kernel = hidden;
                     $body
                 },
-                || $crate::touched::with_pages(
-                    || $crate::beneath::call!($name hidden ($($arg),*)),
-                    || [$($crate::touched::address(&$arg)),*],
-                ),
+                || {
+                    if const { $crate::parked::is_maker(stringify!($name)) } {
+                        $crate::parked::give_back();
+                    }
+                    if const { $crate::parked::is_closer(stringify!($name)) } {
+                        $crate::parked::forget();
+                    }
+                    $crate::touched::with_pages(
+                        || $crate::beneath::call!($name hidden ($($arg),*)),
+                        || [$($crate::touched::address(&$arg)),*],
+                    )
+                },
             )
         }
     };

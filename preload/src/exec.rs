@@ -23,6 +23,7 @@ use crate::fdtable;
 use crate::handover;
 use crate::loadable;
 use crate::mounted;
+use crate::parked;
 use crate::paths::{self, Target};
 use crate::pointers::{Out, Text};
 use crate::process::Process;
@@ -348,6 +349,7 @@ fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CStrin
         let all = [at as usize, lists[0], lists[1], lists[2], flags as usize, 0];
         (libc::SYS_execveat, all)
     };
+    parked::give_back();
     sigaction::before_exec();
     // SAFETY: NULL-terminated lists of texts that live until the call. A signal that is kept back
     // ends it: the new image must inherit neither the signal nor the mask that keeps it.

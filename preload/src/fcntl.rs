@@ -12,6 +12,7 @@ use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Whence}
 use crate::entry::{self, DONE, Served, Stop, interpose};
 use crate::fdtable;
 use crate::owners;
+use crate::parked;
 use crate::pointers::Out;
 use crate::process::Process;
 use crate::rw::ours;
@@ -30,6 +31,7 @@ fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Served<
 
 /// `dup2` where the old or the new number is ours.
 fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> Served<c_int> {
+    parked::give_back();
     if process.is_internal(old) {
         return Err(Stop::Errno(Errno::BADF));
     }
@@ -92,6 +94,7 @@ interpose! {
         duplicate(process, fd, 0, false)
     }
     fn [dup2, __dup2](old: c_int, new: c_int) -> c_int = |process, _| {
+        parked::give_back();
         if old == new {
             let hidden = process.is_internal(old);
             return Err(if hidden { Stop::Errno(Errno::BADF) } else { Stop::Kernel });
@@ -114,7 +117,10 @@ interpose! {
         let request = c_ulong::from(request as u32);
         match request {
             // The flag is the number's: the kernel keeps it.
-            FIOCLEX | FIONCLEX => Err(Stop::Kernel),
+            FIOCLEX | FIONCLEX => {
+                fdtable::flag_changes(fd);
+                Err(Stop::Kernel)
+            }
             _ => device_control(process, desc, request, argument),
         }
     }
@@ -255,6 +261,7 @@ fn control(
         }
         libc::F_SETFD => {
             let flags = FdFlags::from_bits_truncate(argument as u32);
+            fdtable::flag_changes(fd);
             rustix::io::fcntl_setfd(fdtable::borrow(fd), flags)?;
             DONE
         }

@@ -6,14 +6,17 @@
 //! (`EISDIR`, `EBADF`). The table says which open file description each number stands for.
 //!
 //! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
-//! is given back. Lookups are lock-free: one load. Whoever changes slots holds the process's
-//! structure lock (see [`crate::process::Process`]). A stale description is refused by the engine.
+//! is given back, and says so while it is parked (see [`parked`]). Lookups are lock-free: one load.
+//! Whoever changes slots holds the process's structure lock (see [`crate::process::Process`]). A
+//! stale description is refused by the engine.
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use vfs::{Desc, Errno};
+
+use crate::parked;
 
 /// Descriptors at and beyond this number are never ours.
 pub const NUMBERS_MAX: usize = 1 << 20;
@@ -25,6 +28,12 @@ const SHARED: u64 = 1 << 62;
 const HIDDEN: u64 = 1 << 61;
 /// The number is in hand-over form: it has an open description of the anchor directory to itself.
 const HANDED: u64 = 1 << 60;
+/// The whole word, but for the next bit, of a number that is parked (see [`parked`]).
+const PARKED: u64 = 1 << 59;
+/// Of a plain or parked number: it is close-on-exec.
+const CLOEXEC: u64 = 1 << 58;
+/// The number was the lowest free one when it was taken, and nobody has changed its flag since.
+const PLAIN: u64 = 1 << 57;
 /// Bits of a description's index.
 const INDEX: u64 = 0xff_ffff;
 
@@ -57,7 +66,20 @@ pub fn set_placeholder(fd: c_int) {
 /// The description that `fd` stands for; `None`: not ours.
 #[inline]
 pub fn get(fd: c_int) -> Option<Desc> {
-    unpack(slot(fd)?.load(Ordering::Acquire))
+    let word = slot(fd)?.load(Ordering::Acquire);
+    if word & USED == 0 {
+        return not_ours(word);
+    }
+    unpack(word)
+}
+
+#[cold]
+fn not_ours(word: u64) -> Option<Desc> {
+    if word & PARKED != 0 {
+        // To the program it is closed: so be it.
+        parked::give_back();
+    }
+    None
 }
 
 /// Hides an internal number from the program for ever.
@@ -93,12 +115,17 @@ pub fn borrow_checked(fd: c_int) -> Result<BorrowedFd<'static>, Errno> {
 /// Takes the lowest free number from `min` on for `desc`. Structure lock held.
 pub fn install(desc: Desc, min: c_int, cloexec: bool) -> Result<c_int, Errno> {
     let fd = reserve(min, cloexec)?;
-    set(fd, desc, false);
+    set_reserved(fd, desc);
     Ok(fd)
 }
 
 /// Makes the lowest free number from `min` on a placeholder that stands for nothing yet.
 pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
+    if min != 0 {
+        parked::give_back();
+    } else if let Some(fd) = parked::take(cloexec) {
+        return Ok(fd);
+    }
     let placeholder = borrow(PLACEHOLDER.load(Ordering::Acquire));
     let new: OwnedFd = if cloexec {
         rustix::io::fcntl_dupfd_cloexec(placeholder, min)?
@@ -110,7 +137,33 @@ pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
         close_number(fd);
         return Err(Errno::MFILE);
     }
+    let plain = if min == 0 {
+        parked::lowest_was(fd);
+        PLAIN
+    } else {
+        0
+    };
+    restore(fd, plain | if cloexec { CLOEXEC } else { 0 });
     Ok(fd)
+}
+
+/// Gives a number back that was reserved, or is parked.
+pub fn release(fd: c_int) {
+    restore(fd, 0);
+    close_number(fd);
+    parked::closed(fd);
+}
+
+/// The parked number is reserved now; `false`: not with this flag.
+#[inline]
+pub fn unpark(fd: c_int, cloexec: bool) -> bool {
+    let Some(slot) = slot(fd) else { return false };
+    let flag = slot.load(Ordering::Relaxed) & CLOEXEC;
+    if (flag != 0) != cloexec {
+        return false;
+    }
+    slot.store(PLAIN | flag, Ordering::Relaxed);
+    true
 }
 
 /// `F_DUPFD`: the duplicate is inherited by exec.
@@ -121,6 +174,23 @@ pub fn dup_plain(fd: BorrowedFd<'_>, min: c_int) -> Result<OwnedFd, Errno> {
     let new = rustix::io::fcntl_dupfd_cloexec(fd, min)?;
     rustix::io::fcntl_setfd(&new, rustix::io::FdFlags::empty())?;
     Ok(new)
+}
+
+/// Says that `fd`, which was reserved, stands for `desc`. Structure lock held.
+#[inline]
+pub fn set_reserved(fd: c_int, desc: Desc) {
+    if let Some(slot) = slot(fd) {
+        raise_highest(fd);
+        let form = slot.load(Ordering::Relaxed) & (PLAIN | CLOEXEC);
+        slot.store(pack(desc) | form, Ordering::Release);
+    }
+}
+
+/// The program changes the flag of `fd` past the table.
+pub fn flag_changes(fd: c_int) {
+    if let Some(slot) = slot(fd) {
+        slot.fetch_and(!PLAIN, Ordering::Relaxed);
+    }
 }
 
 /// Says that `fd`, a placeholder, stands for `desc`. Structure lock held.
@@ -143,7 +213,7 @@ fn raise_highest(fd: c_int) {
 pub fn duplicate(old: c_int, new: c_int) -> u64 {
     set_shared(old);
     raise_highest(new);
-    let word = slot(old).map_or(0, |slot| slot.load(Ordering::Relaxed));
+    let word = slot(old).map_or(0, |slot| slot.load(Ordering::Relaxed)) & !PLAIN;
     slot(new).map_or(0, |slot| slot.swap(word, Ordering::AcqRel))
 }
 
@@ -161,6 +231,7 @@ pub fn description_of(word: u64) -> Option<Desc> {
 
 /// Says that `fd` is in hand-over form. Structure lock held.
 pub fn set_handed(fd: c_int) {
+    flag_changes(fd);
     if let Some(slot) = slot(fd) {
         slot.fetch_or(HANDED, Ordering::AcqRel);
     }
@@ -176,6 +247,24 @@ pub fn set_shared(fd: c_int) {
     if let Some(slot) = slot(fd) {
         slot.fetch_or(SHARED, Ordering::AcqRel);
     }
+}
+
+/// Closes `fd`, or parks it. Gives its description and whether this was the last number for it.
+/// Structure lock held.
+#[inline]
+pub fn close(fd: c_int) -> Option<(Desc, bool)> {
+    let slot = slot(fd)?;
+    let word = slot.load(Ordering::Relaxed);
+    let Some(desc) = unpack(word) else {
+        parked::closed(fd);
+        return None;
+    };
+    if word & PLAIN != 0 && parked::park(fd) {
+        slot.store(PARKED | word & CLOEXEC, Ordering::Release);
+    } else {
+        release(fd);
+    }
+    Some((desc, word & SHARED == 0 || !holds(desc)))
 }
 
 /// Clears `fd`'s slot. Gives its description and whether this was the last number for it. Structure
@@ -196,7 +285,8 @@ pub fn holds(desc: Desc) -> bool {
 
 /// All numbers of ours. Consistent only under the structure lock.
 pub fn all() -> impl Iterator<Item = (c_int, Desc)> {
-    (0..=HIGHEST.load(Ordering::Acquire)).filter_map(|fd| Some((fd, get(fd)?)))
+    let word = |fd| Some(slot(fd)?.load(Ordering::Acquire));
+    (0..=HIGHEST.load(Ordering::Acquire)).filter_map(move |fd| Some((fd, unpack(word(fd)?)?)))
 }
 
 /// Gives a number back to the kernel.

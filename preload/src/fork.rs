@@ -38,7 +38,7 @@ use crate::mapping::Mappings;
 use crate::process::{Cwd, Process};
 use crate::report;
 use crate::spawn;
-use crate::{sigaction, signal};
+use crate::{sigaction, signal, thread};
 
 /// The locks that are held from before a fork until after it, in parent and child.
 struct Locks {
@@ -440,7 +440,10 @@ interpose! {
             kernel(cloned, stack, flags, start.cast(), parent_id, tls, child_id)
         };
         match kind(flags) {
-            Kind::Thread => Err(Stop::Kernel),
+            Kind::Thread => {
+                thread::not_alone();
+                Err(Stop::Kernel)
+            }
             _ if stack.is_null() => Err(Stop::Errno(Errno::INVAL)),
             Kind::Odd => Err(Stop::Refused("clone-shares-half", Errno::INVAL)),
             Kind::Process => {

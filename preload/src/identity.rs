@@ -16,6 +16,7 @@ use vfs::{Desc, Errno};
 
 use crate::entry::{Served, Stop};
 use crate::mapping::Mappings;
+use crate::parked;
 use crate::paths;
 use crate::process::Process;
 
@@ -72,6 +73,7 @@ pub fn open(process: &Process, path: &[u8], flags: c_int) -> Served<c_int> {
         _ => return Err(Stop::Kernel),
     };
     let Ok(list) = read(path) else { return Err(Stop::Kernel) };
+    parked::give_back();
     let file = rustix::fs::memfd_create(c"list", MemfdFlags::CLOEXEC)?;
     let text = rewrite(process, &list);
     let mut done = 0;

@@ -13,7 +13,7 @@
 //! | `process`, `lifecycle`, `fork`, `cwd` | what the kernel keeps for a process |
 //! | `heap` | the library's own memory |
 //! | `paths` | whose a path is |
-//! | `fdtable`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
+//! | `fdtable`, `parked`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
 //! | `open`, `rw`, `limit`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
 //! | `identity` | the names under which `/proc` shows what is ours |
 //! | `sockets` | local sockets by path |
@@ -58,6 +58,7 @@ mod names;
 mod open;
 mod openat2;
 mod owners;
+mod parked;
 mod paths;
 mod pointers;
 mod process;

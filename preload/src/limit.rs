@@ -11,6 +11,7 @@ use rustix::process::Resource;
 use vfs::{Desc, Errno, Kind, Node, Whence};
 
 use crate::entry::{Served, Stop, interpose};
+use crate::parked;
 use crate::process::Process;
 use crate::syscall;
 
@@ -85,10 +86,12 @@ fn changed(resource: c_int, result: c_int) -> c_int {
 
 interpose! {
     fn [setrlimit, setrlimit64](resource: c_int, limit: *const c_void) -> c_int = |_, kernel| {
+        parked::give_back();
         Ok(changed(resource, kernel(resource, limit)))
     }
     fn [prlimit, prlimit64](pid: c_int, resource: c_int, new: *const c_void, old: *mut c_void)
     -> c_int = |_, kernel| {
+        parked::give_back();
         Ok(changed(resource, kernel(pid, resource, new, old)))
     }
 }

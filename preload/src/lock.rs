@@ -28,6 +28,7 @@ use pmem::interrupt::system_call;
 use rustix::thread::{Timespec, futex};
 
 use crate::signal;
+use crate::thread;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -83,6 +84,14 @@ impl<T> Lock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        if thread::is_alone() {
+            // Nothing comes between: signals wait until the thread leaves.
+            let free = self.state.load(Ordering::Relaxed) == FREE;
+            if free {
+                self.state.store(HELD, Ordering::Relaxed);
+            }
+            return free.then(|| Guard(self));
+        }
         // Releases too: whoever finds it held finds out that its holder forks.
         let taken = self.state.compare_exchange(FREE, HELD, Ordering::AcqRel, Ordering::Relaxed);
         taken.is_ok().then(|| Guard(self))
@@ -136,7 +145,10 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.state.swap(FREE, Ordering::AcqRel) == AWAITED {
+        if thread::is_alone() {
+            // Nobody waits.
+            self.0.state.store(FREE, Ordering::Release);
+        } else if self.0.state.swap(FREE, Ordering::AcqRel) == AWAITED {
             // A word of our own, that nobody unmaps.
             let _ = futex::wake(&self.0.state, futex::Flags::PRIVATE, 1);
         }

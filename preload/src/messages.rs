@@ -18,6 +18,7 @@ use vfs::Errno;
 use crate::entry::{Served, Stop, interpose, outside};
 use crate::fdtable;
 use crate::handover::{self, Received};
+use crate::parked;
 use crate::pointers::{Bytes, Out};
 use crate::process::Process;
 use crate::rw;
@@ -184,6 +185,7 @@ interpose! {
         } else {
             rw::ready_all(list, count);
         }
+        parked::give_back();
         let got = outside(|| kernel(socket, message, flags));
         if got >= 0 {
             arrived(process, message, before.msg_namelen);
@@ -195,6 +197,7 @@ interpose! {
         timeout: *mut libc::timespec,
     ) -> c_int = |process, kernel| {
         let before = listed(list, count)?;
+        parked::give_back();
         let got = outside(|| kernel(socket, list, count, flags, timeout));
         for (index, one) in before.iter().enumerate().take(usize::try_from(got).unwrap_or(0)) {
             // The header comes first.
@@ -205,6 +208,7 @@ interpose! {
     }
     /// A number of another process: in hand-over form it becomes ours, a placeholder names nothing.
     fn [pidfd_getfd](pidfd: c_int, target: c_int, flags: c_uint) -> c_int = |process, kernel| {
+        parked::give_back();
         let fd = kernel(pidfd, target, flags);
         if fd < 0 {
             return Ok(fd);

@@ -9,6 +9,7 @@ use vfs::{Attr, Errno, Kind, OpenFlags, Opened};
 use crate::entry::{Served, Stop, interpose};
 use crate::fdtable;
 use crate::identity;
+use crate::parked;
 use crate::paths::{self, Target};
 use crate::pointers::Text;
 use crate::process::Process;
@@ -45,13 +46,19 @@ pub fn open_at(
     }
     let target = match paths::resolve(process, dirfd, text, follow)? {
         Target::Kernel => return identity::open(process, text, flags),
-        Target::Elsewhere(path) => return Ok(kernel(libc::AT_FDCWD, path.as_ptr())),
+        Target::Elsewhere(path) => {
+            parked::give_back();
+            return Ok(kernel(libc::AT_FDCWD, path.as_ptr()));
+        }
         target => target,
     };
     taken?;
     match open_found(process, &target, flags, mode)? {
         Ok(fd) => Ok(fd),
-        Err(path) => Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr())),
+        Err(path) => {
+            parked::give_back();
+            Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr()))
+        }
     }
 }
 
@@ -86,11 +93,11 @@ pub fn open_found(
             Ok(Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?))
         }
         (Ok(Opened::Outside(path)), number) => {
-            number.into_iter().for_each(fdtable::close_number);
+            number.into_iter().for_each(fdtable::release);
             Ok(Err(path))
         }
         (Err(stop), number) => {
-            number.into_iter().for_each(fdtable::close_number);
+            number.into_iter().for_each(fdtable::release);
             Err(stop)
         }
     }
@@ -225,13 +232,16 @@ fn close_numbers(
     flags: c_int,
     kernel: &dyn Fn(c_uint, c_uint, c_int) -> c_int,
 ) -> c_int {
-    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
-        let ours: Vec<c_int> = fdtable::all().map(|(fd, _)| fd).collect();
-        for fd in ours.into_iter().filter(|&fd| (first..=last).contains(&(fd as c_uint))) {
+    let ours: Vec<c_int> = fdtable::all().map(|(fd, _)| fd).collect();
+    for fd in ours.into_iter().filter(|&fd| (first..=last).contains(&(fd as c_uint))) {
+        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
             // close_range tells of no errors of single numbers.
             let _ = process.close(fd);
+        } else {
+            fdtable::flag_changes(fd);
         }
     }
+    parked::forget();
     let mut spared: Vec<c_uint> = process.internal_numbers().map(|fd| fd as c_uint).collect();
     spared.sort_unstable();
     let mut from = first;

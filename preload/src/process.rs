@@ -269,7 +269,7 @@ impl Process {
     /// Gives `desc` a number that was reserved for it.
     pub fn install_at(&self, desc: Desc, fd: i32) {
         let lock = self.lock();
-        fdtable::set(fd, desc, false);
+        fdtable::set_reserved(fd, desc);
         drop(lock);
         crate::stdio::number_taken(fd);
     }
@@ -277,10 +277,9 @@ impl Process {
     /// Closes a number of ours. `false`: it is not ours.
     pub fn close(&self, fd: i32) -> Result<bool, Errno> {
         let maps = self.lock();
-        let Some((desc, last)) = fdtable::clear(fd) else {
+        let Some((desc, last)) = fdtable::close(fd) else {
             return Ok(false);
         };
-        fdtable::close_number(fd);
         let drop_now = last && !maps.holds(desc);
         drop(maps);
         self.forget(desc, drop_now)?;

@@ -15,6 +15,7 @@ use libc::{epoll_event, fd_set, nfds_t, pollfd, siginfo_t, timespec};
 use vfs::Errno;
 
 use crate::entry::{Answer, Inside, Served, Stop, interpose, outside};
+use crate::parked;
 use crate::pointers::Out;
 use crate::signal;
 use crate::thread::here;
@@ -206,17 +207,20 @@ interpose! {
     }
     fn [ppoll](list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>) -> c_int
     = |_, kernel| {
+        parked::give_back();
         with_mask(mask, |mask| kernel(list, count, time, mask))
     }
     fn [__ppoll_chk](
         list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>, room: usize,
     ) -> c_int = |_, kernel| {
+        parked::give_back();
         with_mask(mask, |mask| kernel(list, count, time, mask, room))
     }
     fn [pselect](
         count: c_int, reads: *mut fd_set, writes: *mut fd_set, others: *mut fd_set,
         time: *const timespec, mask: Out<Mask>,
     ) -> c_int = |_, kernel| {
+        parked::give_back();
         with_mask(mask, |mask| kernel(count, reads, writes, others, time, mask))
     }
     fn [epoll_pwait](

@@ -20,6 +20,7 @@ use vfs::walk::{Found, Last};
 use vfs::{Errno, Kind, Node};
 
 use crate::entry::{Served, Stop, interpose, outside};
+use crate::parked;
 use crate::paths::{self, Target};
 use crate::pointers::{Bytes, Out};
 use crate::process::Process;
@@ -258,10 +259,12 @@ interpose! {
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn [accept](socket: c_int, address: *mut sockaddr, len: Len) -> c_int = |process, kernel| {
+        parked::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn [accept4](socket: c_int, address: *mut sockaddr, len: Len, flags: c_int) -> c_int
     = |process, kernel| {
+        parked::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len, flags) as isize)? as c_int)
     }
     fn [recvfrom](

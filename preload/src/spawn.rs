@@ -16,6 +16,7 @@ use crate::exec::{self, List};
 use crate::fork::{self, Born};
 use crate::lifecycle::{self, exit_now};
 use crate::lock::{Guard, Lock};
+use crate::parked;
 use crate::pointers::{Out, Text};
 use crate::process::Process;
 use crate::signal;
@@ -296,6 +297,7 @@ fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*
         Some(b'w') => false,
         _ => return Err(Stop::Errno(Errno::INVAL)),
     };
+    parked::give_back();
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (ours, theirs, number) = if reads { (read, write, 1) } else { (write, read, 0) };
     // A command gets no stream to another one, which would never end then.

@@ -17,6 +17,7 @@ use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 
 use crate::entry::{Served, Stop, outside};
 use crate::mounted;
+use crate::parked;
 use crate::paths;
 use crate::process::Process;
 
@@ -62,6 +63,7 @@ fn open_real(dir: impl AsFd, name: impl AsRef<[u8]>, flags: c_int) -> Result<c_i
     let name = paths::c_text(name.as_ref())?;
     let made = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let dir = dir.as_fd().as_raw_fd();
+    parked::give_back();
     let arguments = [dir as usize, name.as_ptr() as usize, (flags & !made) as usize, 0, 0, 0];
     // SAFETY: a text that lives until the call is done.
     let fd = outside(|| unsafe { pmem::interrupt::system_call(libc::SYS_openat, arguments) })?;

@@ -19,6 +19,7 @@ use vfs::Errno;
 use crate::entry::{Served, Stop, interpose, outside};
 use crate::fdtable;
 use crate::open::open_at;
+use crate::parked;
 use crate::paths::{self, Target};
 use crate::pointers::Text;
 use crate::process::Process;
@@ -330,7 +331,10 @@ fn reopen(
     let target = paths::resolve(process, libc::AT_FDCWD, text, true);
     if !cookie && matches!(target, Ok(Target::Kernel | Target::Elsewhere(_))) {
         return match target {
-            Ok(Target::Elsewhere(path)) => Ok(kernel(Text(path.as_ptr()))),
+            Ok(Target::Elsewhere(path)) => {
+                parked::forget();
+                Ok(kernel(Text(path.as_ptr())))
+            }
             _ => Err(Stop::Kernel),
         };
     }

@@ -15,6 +15,7 @@ use crate::entry::{Served, Stop, interpose, outside, set_errno};
 use crate::fdtable;
 use crate::lifecycle;
 use crate::openat2;
+use crate::parked;
 use crate::pointers::Bytes;
 use crate::process::Process;
 use crate::rings;
@@ -206,11 +207,17 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
         Route::Long(function) => Ok(outside(|| unsafe {
             std::mem::transmute::<*const (), LongCall>(function)(a, b, c, d, e, f)
         })),
-        Route::Special => special(process, number, given),
+        Route::Special => {
+            parked::give_back();
+            special(process, number, given)
+        }
         Route::Unserved if fdtable::get(a as c_int).is_some() => {
             Err(Stop::Refused("system-call-by-number", Errno::OPNOTSUPP))
         }
-        Route::Unserved | Route::Kernel => Err(Stop::Kernel),
+        Route::Unserved | Route::Kernel => {
+            parked::before_call(number);
+            Err(Stop::Kernel)
+        }
     }
 }
 

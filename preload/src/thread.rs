@@ -110,6 +110,24 @@ pub unsafe fn of(thread: libc::pthread_t) -> &'static Thread {
     unsafe { &*((thread as usize).wrapping_add(distance) as *const Thread) }
 }
 
+unsafe extern "C" {
+    /// glibc's: not 0 while no second thread was ever begun.
+    static __libc_single_threaded: AtomicU8;
+}
+
+/// Whether the process has one thread.
+#[inline]
+pub fn is_alone() -> bool {
+    // SAFETY: a byte that glibc itself writes before there is a second thread only.
+    unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
+}
+
+/// A thread begins that glibc does not know.
+pub fn not_alone() {
+    // SAFETY: as above; programs may only read it, but what it says must be so for them too.
+    unsafe { __libc_single_threaded.store(0, Ordering::Relaxed) };
+}
+
 impl Thread {
     /// Whether our code runs.
     #[inline]

@@ -172,6 +172,12 @@ fn a_descriptor_is_inherited_by_way_of_a_process_without_the_library() {
     passing.over();
 }
 
+/// What was closed last is kept for the next open, and nobody can tell.
+#[test]
+fn parked() {
+    same("parked");
+}
+
 /// The program's own numbers, up to the limit; ours get out of the way.
 #[test]
 fn numbers() {
