@@ -265,7 +265,7 @@ fn another_version_is_refused() {
         assert_eq!(left.is_right(&name), left.short.len() as u64);
         let json = recover(&["--json"], &left.directory).ended_with(1).out;
         assert!(json.contains("\"refused\"") && json.contains(&name), "{json}");
-        file.write_all_at(&[2], 6).expect("its version");
+        file.write_all_at(&left.hidden[&name][6..7], 6).expect("its version");
         recover(&["--json"], &left.directory).json();
         assert_eq!(left.is_right(&name), WHOLE);
     }

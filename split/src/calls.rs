@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use pmem::{UserIn, UserOut};
-use rustix::fs::{FileType, OFlags, SeekFrom};
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::descriptors::{self, AT_KERNEL, Description, Slot};
@@ -133,12 +133,6 @@ impl Engine {
         }
     }
 
-    /// Whether it is a regular file of the file system that is served.
-    fn may_be_ours(&self, stat: &rustix::fs::Stat) -> bool {
-        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        regular && stat.st_dev == self.home.device
-    }
-
     /// The file behind a number, if it is a regular one below the directory that can be served.
     fn file_of(&self, fd: RawFd) -> Option<(Arc<File>, OFlags)> {
         let number = fd;
@@ -227,6 +221,7 @@ impl Engine {
     /// Before the kernel moves data of a number that is not served.
     pub fn before_kernel(&self, fd: RawFd) {
         if !matches!(self.look(fd), Found::Plain) {
+            self.finish_overwrites_of(fd);
             self.settle_number(fd);
         }
     }
@@ -451,6 +446,7 @@ impl Engine {
         if !description.writes || description.is_handed() || len == 0 || !self.may_write() {
             return None;
         }
+        self.finish_overwrites(description.file.ino);
         let appends = description.appends.load(Ordering::Relaxed);
         // The kernel's append moves the kernel's position, which a `pwrite` must not.
         let mut position = (at.is_none() || appends).then(|| description.position());
@@ -556,6 +552,7 @@ impl Engine {
     /// Lets the kernel serve a call on `fd`: before it everything staged is in its place and the
     /// kernel's position is the description's; after it the description's is the kernel's.
     pub fn around<T>(&self, fd: RawFd, writes: bool, kernel: impl FnOnce() -> T) -> T {
+        self.finish_overwrites_of(fd);
         let Found::Served(description) = self.look(fd) else {
             self.settle_number(fd);
             let result = kernel();

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pmem::{Fault, UserIn, Window};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::descriptors;
@@ -184,6 +184,10 @@ pub struct Engine {
     pub(crate) locks: AtomicBool,
     /// Inode numbers of files that it has set them on by descriptors that are not served.
     pub(crate) locked: Mutex<HashSet<u64>>,
+    /// The process is leaving: nothing is staged any more.
+    left: AtomicBool,
+    /// Held while a dead process's overwrite is finished: for the kernel all threads are one.
+    finishing: Mutex<()>,
     /// Inode numbers of files that the program has mapped, perhaps by another number than is served,
     /// and perhaps it still has.
     pub(crate) mapped: Mutex<HashSet<u64>>,
@@ -268,6 +272,8 @@ impl Engine {
             limited: AtomicBool::new(limits_files()),
             locks: AtomicBool::new(false),
             locked: Mutex::new(HashSet::new()),
+            left: AtomicBool::new(false),
+            finishing: Mutex::new(()),
             mapped: Mutex::new(HashSet::new()),
             fell_back,
         })
@@ -349,7 +355,7 @@ impl Engine {
 
     /// Whether appends are staged at all.
     pub(crate) fn stages(&self) -> bool {
-        self.options.technique != Technique::Split
+        self.options.technique != Technique::Split && !self.left.load(Ordering::Relaxed)
     }
 
     /// Stores bytes as the mode and the medium ask for.
@@ -572,6 +578,41 @@ impl Engine {
         }
     }
 
+    /// Before this process writes to a file: what a dead one was overwriting there is finished now, not
+    /// later, over what is written.
+    #[inline]
+    pub(crate) fn finish_overwrites(&self, ino: u64) {
+        for slot in self.home.records.overwriting(ino, self.home.slot()) {
+            self.finish_if_dead(slot);
+        }
+    }
+
+    /// Whether it is a regular file of the file system that is served.
+    pub(crate) fn may_be_ours(&self, stat: &rustix::fs::Stat) -> bool {
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        regular && stat.st_dev == self.home.device
+    }
+
+    /// As [`Engine::finish_overwrites`], for a number that the kernel serves.
+    pub(crate) fn finish_overwrites_of(&self, fd: RawFd) {
+        if self.home.records.any_overwriting(self.home.slot())
+            && let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat)
+            && self.may_be_ours(&stat)
+        {
+            self.finish_overwrites(stat.st_ino);
+        }
+    }
+
+    #[cold]
+    fn finish_if_dead(&self, slot: u32) {
+        if !recovery::is_left(&self.home, slot) {
+            return;
+        }
+        let _one = locked(&self.finishing);
+        // A process apart closes nothing on which this one has record locks.
+        let _ = self.home.apart(|| recovery::finish(&self.home, slot));
+    }
+
     /// Strict: brings an overwrite into the log.
     pub(crate) fn log_overwrite(
         &self,
@@ -582,7 +623,7 @@ impl Engine {
     ) -> std::result::Result<Option<Logged<'_>>, Fault> {
         match (&self.log, &state.own) {
             (Some(log), Some(_)) => {
-                let logged = log.overwrite(file, offset, from)?;
+                let logged = log.overwrite(&self.home, file, offset, from)?;
                 if logged.is_none() {
                     // In place, as `sync` does it: durable, not atomic.
                     self.fell_back("log-full");
@@ -612,8 +653,11 @@ impl Engine {
         all
     }
 
-    /// Leaves in order.
+    /// Leaves in order. Other threads may be writing still: what they began is whole, and what they begin
+    /// is not staged.
     pub fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+        let _gate = self.log.as_ref().map(Log::close);
         if self.settle_all().is_ok() {
             for staging in locked(&self.pool).drain(..) {
                 staging.remove(&self.home);

@@ -13,16 +13,22 @@
 //!
 //! An overwrite goes to a lane of the data file first, then its entry, then its place; after that the
 //! entry is marked *applied*, before the call returns: so a later write of another process is never
-//! undone by a replay. Replaying is idempotent: an append sets a length that its record has or lacks;
-//! an overwrite stores the same bytes again, and is marked applied by whoever replayed it. A log whose
-//! header is not what it should be, or that another version wrote, is left as it is, and told of.
+//! undone by a replay. Nor is one that comes after this process's death: the shared table says that an
+//! overwrite of the file is under way, from before its entry until after that mark, and who writes to
+//! it replays a dead process's log first.
+//!
+//! Replaying is idempotent: an append sets a length that its record has or lacks; an overwrite stores
+//! the same bytes again, and is marked applied by whoever replayed it. A log whose header is not what it
+//! should be, or that another version wrote, is left as it is, and told of.
 //!
 //! PERSIST: lane, fence, entry, fence (the commit), file, fence, mark, fence. An append's bytes are
 //! fenced by the caller before its entry.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 
 use pmem::{Fault, OpenOptions, Region, UserIn, Window};
 use rustix::fs::OFlags;
@@ -133,6 +139,7 @@ pub struct Log {
 /// An overwrite is in the log; its lane is kept until it is applied.
 pub struct Logged<'a> {
     log: &'a Log,
+    home: &'a Home,
     entry: Entry,
     at: u64,
     _lane: MutexGuard<'a, ()>,
@@ -150,6 +157,12 @@ impl Logged<'_> {
     }
 }
 
+impl Drop for Logged<'_> {
+    fn drop(&mut self) {
+        self.home.records.unmark(self.home.slot(), self.entry.lane as usize, self.entry.ino);
+    }
+}
+
 impl Log {
     /// Makes the log of this process: sparse files, whose blocks come as they are used.
     pub fn create(home: &Home, bytes: u64) -> Result<Self> {
@@ -159,6 +172,7 @@ impl Log {
         let path = home.prefix.join(crate::HOME_NAME).join(name(home.slot()));
         let region = Region::adopt(file, &path, &options).map_err(|error| error.errno())?;
         let data = home.open_file(&data_name(home.slot()), OFlags::CREATE | OFlags::TRUNC)?;
+        home.records.begin_marks(home.slot());
         let data_bytes = LANE_BYTES * LANES as u64;
         rustix::fs::ftruncate(&data, data_bytes)?;
         let window = Window::map(data.as_fd(), 0, data_bytes as usize, true, home.direct)?;
@@ -188,6 +202,11 @@ impl Log {
     /// Held while a write is under way: no checkpoint begins.
     pub fn enter(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Held while no write is under way, as long as there is the log.
+    pub fn close(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes an entry; gives its place. `ENOSPC`: the log is full.
@@ -237,12 +256,13 @@ impl Log {
 
     /// Logs the bytes that are about to be stored at `offset` of `file`; `None`: they are too many, or
     /// there is no room.
-    pub fn overwrite(
-        &self,
+    pub fn overwrite<'a>(
+        &'a self,
+        home: &'a Home,
         file: &File,
         offset: u64,
         from: &[UserIn<'_>],
-    ) -> std::result::Result<Option<Logged<'_>>, Fault> {
+    ) -> std::result::Result<Option<Logged<'a>>, Fault> {
         let length = length_in(from);
         if length as u64 + PATH_BYTES as u64 > LANE_BYTES {
             return Ok(None);
@@ -269,10 +289,12 @@ impl Log {
             second: length as u64,
             lane: lane as u64,
         };
-        match self.write(entry) {
-            Ok((entry, at)) => Ok(Some(Logged { log: self, entry, at, _lane: guard })),
-            Err(_) => Ok(None),
+        home.records.mark(home.slot(), lane, file.ino);
+        if let Ok((entry, at)) = self.write(entry) {
+            return Ok(Some(Logged { log: self, home, entry, at, _lane: guard }));
         }
+        home.records.unmark(home.slot(), lane, file.ino);
+        Ok(None)
     }
 
     /// Whether a checkpoint is due.
@@ -282,7 +304,7 @@ impl Log {
 
     /// Runs `settle` while nothing is written; if all is in its place then, the log begins anew.
     pub fn checkpoint(&self, settle: impl FnOnce() -> Result<()>) {
-        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let _gate = self.close();
         if !self.is_filling() || settle().is_err() {
             return;
         }

@@ -5,7 +5,7 @@
 //! returned survives its process, and whoever would miss staged bytes can fetch them.
 //!
 //! ```text
-//! | header 64 | slots 8 x 256 | ... | records 256 x 2047 |
+//! | header 64 | slots 8 x 256 | ... | marks 16 x 256 | records 256 x 2047 |
 //! record: | key (ino) | lock | owner | base | length | at | birth | flags | check | path 184 |
 //! ```
 //!
@@ -16,6 +16,10 @@
 //! Who writes: `key` from 0 by who makes the record (compare-and-swap), all else by who holds `lock`
 //! (a slot + 1). `owner` names the run: slot, staging file and a sequence number, never reused; 0: the
 //! record speaks of nothing. A run's owner compares it before it stages more.
+//!
+//! A slot's mark tells which overwrites of its process are under way (strict): a byte for each, of the
+//! inode number. Whoever writes to such a file looks whether that process is dead, and then finishes
+//! its overwrite first.
 //!
 //! Where the file system does not map with `MAP_SYNC` the table reaches the medium whenever the kernel
 //! likes, and what it says after a power cut is of no use: it carries the boot in which it was begun,
@@ -33,12 +37,15 @@ use rustix::io::Errno;
 
 use crate::Result;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"SolSpl\x02\0");
+const MAGIC: u64 = u64::from_le_bytes(*b"SolSpl\x03\0");
 /// The bytes of it that tell what it is; the rest tells which version.
 const FAMILY: u64 = (1 << 48) - 1;
-const HEADER_BYTES: u64 = 4096;
+const HEADER_BYTES: u64 = 8192;
 const SLOTS: u32 = 256;
 const SLOTS_AT: u64 = 64;
+const MARKS_AT: u64 = 4096;
+/// Four processes share a line.
+const MARK_BYTES: u64 = 16;
 const RECORD_BYTES: u64 = 256;
 const RECORDS: usize = 2047;
 const CHECK_AT: u64 = 64;
@@ -53,11 +60,13 @@ const STAGED: u64 = 8;
 const SEQUENCE: u64 = 16;
 const BACKEND: u64 = 24;
 const BOOT: u64 = 32;
+const MARKING: u64 = 40;
 /// In the word of a slot: its process is dead, and another one recovers it.
 const RECOVERING: u64 = 1 << 63;
 /// Offsets and lengths from here on cannot be told by a record.
 pub const OFFSETS: u64 = 1 << 48;
-const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 <= HEADER_BYTES);
+const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 <= MARKS_AT);
+const _: () = assert!(MARKS_AT + SLOTS as u64 * MARK_BYTES <= HEADER_BYTES);
 
 /// Words of a record.
 #[derive(Clone, Copy)]
@@ -490,6 +499,62 @@ impl Records {
     /// Whether somebody recovers it, or died doing so.
     pub fn is_recovering(&self, slot: u32) -> bool {
         self.slot_state(slot) & RECOVERING != 0
+    }
+
+    /// A slot's process is going to mark what it overwrites.
+    pub fn begin_marks(&self, slot: u32) {
+        self.store(Self::mark_at(slot), 0);
+        let end = u64::from(slot) + 1;
+        let mut found = self.load(MARKING);
+        while found < end
+            && let Ok(Err(now)) = self.region.shared_cas(MARKING, found, end)
+        {
+            found = now;
+        }
+    }
+
+    const fn mark_at(slot: u32) -> u64 {
+        MARKS_AT + slot as u64 * MARK_BYTES
+    }
+
+    /// What marks a file.
+    fn mark_of(ino: u64) -> u8 {
+        (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1
+    }
+
+    /// An overwrite of a file is under way, in one of a slot's eight lanes. Adding and taking away leave
+    /// the other lanes alone.
+    pub fn mark(&self, slot: u32, lane: usize, ino: u64) {
+        let _ = self
+            .region
+            .shared_add(Self::mark_at(slot), u64::from(Self::mark_of(ino)) << (lane * 8));
+    }
+
+    /// It is done.
+    pub fn unmark(&self, slot: u32, lane: usize, ino: u64) {
+        let mark = u64::from(Self::mark_of(ino)) << (lane * 8);
+        let _ = self.region.shared_add(Self::mark_at(slot), mark.wrapping_neg());
+    }
+
+    /// A dead process's overwrites are done.
+    pub fn clear_marks(&self, slot: u32) {
+        self.store(Self::mark_at(slot), 0);
+    }
+
+    /// Slots but `own` whose processes may be overwriting a file just now, or died doing so.
+    #[inline]
+    pub fn overwriting(&self, ino: u64, own: u32) -> impl Iterator<Item = u32> {
+        let end = self.load(MARKING).min(u64::from(SLOTS)) as u32;
+        let mark = Self::mark_of(ino);
+        (0..end).filter(move |&slot| {
+            slot != own && self.load(Self::mark_at(slot)).to_le_bytes().contains(&mark)
+        })
+    }
+
+    /// Whether any are.
+    pub fn any_overwriting(&self, own: u32) -> bool {
+        let end = self.load(MARKING).min(u64::from(SLOTS)) as u32;
+        (0..end).any(|slot| slot != own && self.load(Self::mark_at(slot)) != 0)
     }
 
     /// Counts the records after a power cut, if the count is still what it was `before` nobody else

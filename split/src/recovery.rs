@@ -303,6 +303,23 @@ fn recover_dead_working(home: &Home, work: &mut Work<'_>) {
     }
 }
 
+/// Whether a slot is one of a dead process, also if another one recovers it just now.
+pub fn is_left(home: &Home, slot: u32) -> bool {
+    home.records.slot_state(slot) != 0 && (home.records.is_recovering(slot) || !home.is_alive(slot))
+}
+
+/// Before this process writes to a file that a dead one, of `slot`, was overwriting: that comes first.
+/// What cannot be recovered now is tried again.
+pub fn finish(home: &Home, slot: u32) {
+    if is_left(home, slot) && hold(home, slot) == Ok(true) {
+        if recover_slot(home, slot, &mut Work::default()) {
+            home.release_dead(slot);
+        } else {
+            give_up(home, slot);
+        }
+    }
+}
+
 /// A slot that was held stays as it is; nobody sees its byte held and no mark, as if its process lived.
 fn give_up(home: &Home, slot: u32) {
     let locked = rustix::fs::flock(home.directory(), FlockOperation::LockExclusive).is_ok();
@@ -350,6 +367,7 @@ fn recover_slot(home: &Home, slot: u32, work: &mut Work<'_>) -> bool {
     if work.refusals > before {
         return false;
     }
+    home.records.clear_marks(slot);
     for record in home.records.all().collect::<Vec<_>>() {
         if let Err((what, errno)) = recover_record(home, slot, record, work) {
             work.refuse(what, errno);

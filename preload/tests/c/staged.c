@@ -24,6 +24,14 @@ int main(int count, char **arguments) {
         MARK();
         return 0;
     }
+    if (strcmp(call, "later") == 0) {
+        // Another process, which writes to the same place when it is told to.
+        int own = open("f", O_RDWR);
+        char told;
+        if (put(own, 'a', 1, 0) || write(1, "+", 1) != 1 || read(0, &told, 1) != 1)
+            return 12;
+        return put(own, 'Z', 3000, 1000) || close(own);
+    }
     int fd = open("f", O_RDWR | O_CREAT | O_TRUNC, 0644);
     // 9,000 bytes at their place, as many staged.
     for (int each = 0; each < 6; each++)
@@ -58,10 +66,12 @@ int main(int count, char **arguments) {
         MARK();
         pause();
     }
+    if (strcmp(call, "over-synced") == 0 && fsync(fd) != 0)
+        return 13;
     MARK();
     if (strcmp(call, "append") == 0 && put(fd, 'A', 5000, -1))
         return 5;
-    if (strcmp(call, "overwrite") == 0 && put(fd, 'B', 3000, 1000))
+    if ((strcmp(call, "overwrite") == 0 || strcmp(call, "over-synced") == 0) && put(fd, 'B', 3000, 1000))
         return 6;
     if (strcmp(call, "over-staged") == 0 && put(fd, 'C', 2000, 15000))
         return 7;

@@ -2,8 +2,9 @@
 //! log and its windows, at each flush, fence and system call: so at every step of a staged write, of a
 //! log write and of a relink. `solera recover` then finds what must hold in each mode.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::mounted::Mounted;
 use crate::support::{Place, compile, library};
@@ -65,6 +66,39 @@ impl Ground {
         }
         let found = std::fs::read(self.directory.join("f")).map_err(text)?;
         judge(&found, self.mode, call, returned)
+    }
+
+    /// A process dies inside its overwrite, then another one that lives all the time writes to the same
+    /// place: that stays.
+    fn trial_of_a_later_one(
+        &self,
+        mode: &str,
+        patience: &str,
+        death: &Point,
+    ) -> Result<(), String> {
+        let mut walk = self.victim("over-synced")?;
+        let mut command = self.command("later");
+        command.env("SOLERA_MODE", mode).env("SOLERA_SPLIT_PATIENCE", patience);
+        let mut later =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(text)?;
+        later.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).map_err(text)?;
+        walk.reach_point(death).map_err(text)?;
+        walk.kill().map_err(text)?;
+        later.stdin.as_mut().expect("a pipe").write_all(&[0]).map_err(text)?;
+        let status = later.wait().map_err(text)?;
+        if !status.success() {
+            return Err(format!("who comes later: {status}"));
+        }
+        split::recover(&self.directory).map_err(|refused| refused.to_string())?;
+        let found = std::fs::read(self.directory.join("f")).map_err(text)?;
+        let mut wanted = states("close").0;
+        wanted[1000..4000].fill(b'Z');
+        let place = found.iter().zip(&wanted).position(|(found, wanted)| found != wanted);
+        if found == wanted {
+            Ok(())
+        } else {
+            Err(format!("{} bytes, wrong from {place:?}", found.len()))
+        }
     }
 
     /// What is there after recovery, which is repeated.
@@ -201,6 +235,30 @@ fn deaths_inside_recovery() {
             }
         }
         eprintln!("{mode}, {call}: {} of {} points of a recovery", chosen.len(), points.len());
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Nothing that a dead process was at is put over what another one wrote since.
+#[test]
+fn a_dead_overwrite_is_finished_before_a_later_one() {
+    let place = Place::new("deaths-beneath-later");
+    let program = place.0.join("staged");
+    compile("staged.c", &program, &["-O1"]);
+    let ground = Ground { program, directory: place.0.join("files"), mode: "strict" };
+    let mut walk = ground.victim("over-synced").expect("a victim");
+    let points = walk.points().expect("its points");
+    walk.kill().expect("it is killed");
+    let mut random = Random(0x5851_F42D_4C95_7F2D);
+    let mut failures = Vec::new();
+    for (mode, patience) in [("strict", "0"), ("sync", "0"), ("posix", "0"), ("posix", "100")] {
+        let chosen = some_of(points.len(), POINTS / 2, &mut random);
+        for &at in &chosen {
+            if let Err(error) = ground.trial_of_a_later_one(mode, patience, &points[at]) {
+                failures.push(format!("{mode}, {patience}@{at}: {error}; {:?}", points[at]));
+            }
+        }
+        eprintln!("{mode}, {patience}: {} deaths of {} points", chosen.len(), points.len());
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
