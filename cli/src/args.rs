@@ -165,6 +165,7 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_SPLIT_WINDOWS   mapped windows at once; beyond, the coldest are unmapped [16384]
   SOLERA_SPLIT_TECHNIQUE  to measure what each is worth: split (nothing is staged), staging (relinks
                          copy), relink [relink]
+  SOLERA_SPLIT_RELINK    as --relink
   SOLERA_SPLIT_PATIENCE  calls on a descriptor before it is served, in posix mode [2]
   SOLERA_REPORT          file that each process appends `count reason function outcome` to
   SOLERA_STRICT_SUPPORT  set: as --strict-support
@@ -211,6 +212,12 @@ pub struct RunArgs {
     /// promise then holds when processes die, not when the machine does.
     #[arg(long, requires = "split")]
     pub emulate: bool,
+    /// With --split: how appended bytes are moved into their file: exchange (XFS made with exchange=1), clone
+    /// (XFS with reflink, without DAX), or copy; what the file system cannot do is copied [default: the
+    /// fastest: by exchange on DAX, elsewhere, where moving blocks would wait for the medium, by copy; sync
+    /// and strict move blocks wherever they can].
+    #[arg(long, requires = "split", value_parser = ["exchange", "clone", "copy"])]
+    pub relink: Option<String>,
     /// On a machine with several memory nodes: place (files are written at home, the node where the program
     /// runs when it first writes; what it starts has the same), move (and its threads move there), or off.
     #[arg(long, default_value = "place", value_parser = ["off", "place", "move"])]

@@ -13,6 +13,7 @@ use crate::guard::install_fault_handler;
 use crate::user::{self, Fault, UserIn, UserOut};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::os::fd::BorrowedFd;
 
 /// A mapping of `len` bytes of a file.
@@ -99,6 +100,31 @@ impl Window {
         let from = self.range(at, len)?;
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         unsafe { copy::copy(self.dispatch, to.start(), from, len) }.map_err(user::region_to_caller)
+    }
+
+    /// Asks for the lines of a range to be brought near: a hint, which changes nothing and never faults.
+    #[inline]
+    pub fn prefetch(&self, at: usize, len: usize) {
+        if let Ok(start) = self.range(at, len) {
+            for line in (0..len).step_by(LINE as usize) {
+                let line = start.wrapping_add(line).cast_const().cast();
+                // SAFETY: any address may be asked for.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+            }
+        }
+    }
+
+    /// As [`Self::read_to`], of what was asked for by [`Self::prefetch`].
+    #[inline]
+    pub fn read_near(&self, at: usize, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
+        if len > to.len() {
+            return Err(Fault::Caller);
+        }
+        user::check(to.start(), len)?;
+        let from = self.range(at, len)?;
+        // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
+        unsafe { copy::copy_near(self.dispatch, to.start(), from, len) }
+            .map_err(user::region_to_caller)
     }
 
     /// Copies the caller's bytes in, through the cache.
@@ -202,6 +228,10 @@ mod tests {
             let mut back = vec![0; len];
             window.read_to(at, &UserOut::new(&mut back), len).expect("read");
             assert_eq!(back, bytes[..len], "streamed {len} at {at}");
+            back.fill(0);
+            window.prefetch(at, len);
+            window.read_near(at, &UserOut::new(&mut back), len).expect("read");
+            assert_eq!(back, bytes[..len], "read near {len} at {at}");
             assert_eq!(window.byte(at + len - 1), Ok(bytes[len - 1]));
         }
         window.write(8000, &UserIn::new(&bytes[..192])).expect("write");

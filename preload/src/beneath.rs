@@ -172,6 +172,9 @@ fn options(directory: OsString) -> Result<Options, String> {
     if let Ok(word) = std::env::var("SOLERA_SPLIT_TECHNIQUE") {
         options.technique = word.parse()?;
     }
+    if let Ok(word) = std::env::var("SOLERA_SPLIT_RELINK") {
+        options.relink = Some(word.parse()?);
+    }
     options.check()?;
     Ok(options)
 }
@@ -301,6 +304,7 @@ fn engine_report(engine: &Engine) {
         (usage.relinks, format!("relinks-by-{backend}")),
         (usage.relinked, "bytes-relinked".to_owned()),
         (usage.copied, "bytes-copied-by-relinks".to_owned()),
+        (usage.relinking, "nanoseconds-in-relinks".to_owned()),
         (usage.windows as u64, "windows-most".to_owned()),
         (usage.windows_made, "windows-made".to_owned()),
         (usage.logged, "log-entries".to_owned()),

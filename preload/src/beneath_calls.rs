@@ -220,27 +220,27 @@ macro_rules! call {
         $crate::beneath::removed(libc::AT_FDCWD, $path, || $h($path))
     };
     (rename $h:ident ($from:ident, $to:ident)) => {
-        $crate::beneath::named($to, || {
+        $crate::beneath::named($from, false, $to, || {
             $crate::beneath::removed(libc::AT_FDCWD, $to, || $h($from, $to))
         })
     };
     (renameat $h:ident ($a:ident, $from:ident, $b:ident, $to:ident)) => {
-        $crate::beneath::named($to, || {
+        $crate::beneath::named($from, false, $to, || {
             $crate::beneath::removed($b, $to, || $h($a, $from, $b, $to))
         })
     };
     (renameat2 $h:ident ($a:ident, $from:ident, $b:ident, $to:ident, $flags:ident)) => {
-        $crate::beneath::named($from, || {
-            $crate::beneath::named($to, || {
+        $crate::beneath::named($to, false, $from, || {
+            $crate::beneath::named($from, false, $to, || {
                 $crate::beneath::removed($b, $to, || $h($a, $from, $b, $to, $flags))
             })
         })
     };
     (link $h:ident ($from:ident, $to:ident)) => {
-        $crate::beneath::named($to, || $h($from, $to))
+        $crate::beneath::named($from, false, $to, || $h($from, $to))
     };
     (linkat $h:ident ($a:ident, $from:ident, $b:ident, $to:ident, $flags:ident)) => {
-        $crate::beneath::named($to, || $h($a, $from, $b, $to, $flags))
+        $crate::beneath::named($from, $flags != 0, $to, || $h($a, $from, $b, $to, $flags))
     };
     (truncate $h:ident ($path:ident, $size:ident)) => {
         $crate::beneath::truncate($path, || $h($path, $size))

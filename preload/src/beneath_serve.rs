@@ -178,7 +178,9 @@ pub fn truncate(path: Text, kernel: impl FnOnce() -> c_int) -> c_int {
 /// A call that removes a name, or gives it to another file.
 #[inline]
 pub fn removed(directory: c_int, path: Text, kernel: impl FnOnce() -> c_int) -> c_int {
-    let Some(engine) = engine() else { return kernel() };
+    let Some(engine) = engine().filter(|engine| engine.may_rest_anywhere()) else {
+        return kernel();
+    };
     let found = inside(|| {
         let path = path.bytes().ok().filter(|path| engine.may_rest(path))?;
         let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
@@ -193,16 +195,17 @@ pub fn removed(directory: c_int, path: Text, kernel: impl FnOnce() -> c_int) -> 
     result
 }
 
-/// A call that gives a file another name.
+/// A call that gives the file `from` another name; `follows`: or the one that this leads to.
 #[inline]
-pub fn named(to: Text, kernel: impl FnOnce() -> c_int) -> c_int {
+pub fn named(from: Text, follows: bool, to: Text, kernel: impl FnOnce() -> c_int) -> c_int {
     let result = kernel();
     if result == 0
         && let Some(engine) = engine()
+        && engine.may_rest_anywhere()
     {
         inside(|| {
-            if let Ok(to) = to.bytes() {
-                engine.named(to);
+            if let (Ok(from), Ok(to)) = (from.bytes(), to.bytes()) {
+                engine.named((!follows).then_some(from), to);
             }
         });
     }
@@ -438,17 +441,16 @@ pub fn stat(out: Out<libc::stat>, kernel: impl Fn() -> c_int) -> c_int {
     let mut result = kernel();
     let regular = || {
         let found = out.value().ok()?;
-        (found.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(found)
+        let regular = found.st_mode & libc::S_IFMT == libc::S_IFREG;
+        (regular && engine.may_have_staged(found.st_dev)).then_some(found)
     };
-    if result == 0
-        && inside(|| regular().is_some_and(|found| engine.settle_own(found.st_dev, found.st_ino)))
-    {
+    if result == 0 && inside(|| regular().is_some_and(|found| engine.settle_own(found.st_ino))) {
         result = kernel();
     }
-    if result == 0 {
+    if result == 0 && engine.anything_staged() {
         inside(|| {
             if let Some(mut found) = regular()
-                && let Some(size) = engine.size_of(found.st_dev, found.st_ino, found.st_size as u64)
+                && let Some(size) = engine.size_of(found.st_ino, found.st_size as u64)
             {
                 found.st_size = size as i64;
                 // It could be read.
@@ -479,17 +481,16 @@ pub fn statx(out: Out<libc::statx>, kernel: impl Fn() -> c_int) -> c_int {
     let regular = || {
         let found = out.value().ok()?;
         let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
-        (u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG).then_some((found, device))
+        let regular = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+        (regular && engine.may_have_staged(device)).then_some(found)
     };
-    if result == 0
-        && inside(|| regular().is_some_and(|(found, on)| engine.settle_own(on, found.stx_ino)))
-    {
+    if result == 0 && inside(|| regular().is_some_and(|found| engine.settle_own(found.stx_ino))) {
         result = kernel();
     }
-    if result == 0 {
+    if result == 0 && engine.anything_staged() {
         inside(|| {
-            if let Some((mut found, device)) = regular()
-                && let Some(size) = engine.size_of(device, found.stx_ino, found.stx_size)
+            if let Some(mut found) = regular()
+                && let Some(size) = engine.size_of(found.stx_ino, found.stx_size)
             {
                 found.stx_size = size;
                 // It could be read.

@@ -300,6 +300,27 @@ fn whole_blocks_are_exchanged() {
     }
 }
 
+/// Each way to relink can be asked for; without a word `posix` copies where moving blocks would wait.
+#[test]
+fn relinks_are_made_as_asked_for() {
+    let Some(mounted) = Mounted::new("exchange") else {
+        eprintln!("skipped: XFS with exchange-range cannot be made and mounted here");
+        return;
+    };
+    for word in ["exchange", "clone", "copy"] {
+        let words = [("SOLERA_SPLIT_RELINK", word)];
+        let report = at_the_edge(&mounted.at, "aligned", "posix", &words);
+        assert!(counted(&report, &format!("relinks-by-{word}")) >= 8, "{word}: {report:?}");
+        let moved = counted(&report, "bytes-relinked");
+        let copied = counted(&report, "bytes-copied-by-relinks");
+        assert_eq!(copied, if word == "copy" { moved } else { 0 }, "{word}: {report:?}");
+        assert!(moved >= 127 * 4096, "{word}: {report:?}");
+    }
+    let report = at_the_edge(&mounted.at, "aligned", "posix", &[("SOLERA_SPLIT_PATIENCE", "1")]);
+    let copies = counted(&report, "relinks-by-copy");
+    assert!(copies > 0 && counted(&report, "bytes-copied-by-relinks") > 0, "{report:?}");
+}
+
 /// Few windows serve a large file: the coldest go.
 #[test]
 fn windows_are_used_again() {

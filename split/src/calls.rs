@@ -171,6 +171,8 @@ impl Engine {
             }
             // None, or that of a file that is gone and not yet forgotten by all.
             _ => {
+                // From here on: it may be given another name before it is mapped.
+                self.may_rest_as(&path);
                 let mut file = File::new(&stat, birth, path);
                 file.leave_appends(locked(&self.mapped).contains(&stat.st_ino));
                 let file = Arc::new(file);
@@ -626,8 +628,7 @@ impl Engine {
     pub fn sync(&self, fd: RawFd) -> Result<()> {
         if let Found::Served(description) = self.look(fd) {
             description.file.settle_as(self, true)?;
-            description.file.syncs.fetch_add(1, Ordering::Relaxed);
-            description.file.renew_times_by_own();
+            description.file.synced();
         } else {
             self.settle_number(fd);
         }
@@ -664,8 +665,8 @@ impl Engine {
     }
 
     /// What this process has staged for a file goes to its place; whether there was anything.
-    pub fn settle_own(&self, device: u64, ino: u64) -> bool {
-        device == self.home.device
+    pub fn settle_own(&self, ino: u64) -> bool {
+        self.has_runs()
             && self.known(ino).is_some_and(|file| {
                 // What cannot be settled now stays staged, and is tried again.
                 file.has_run.load(Ordering::Acquire) && file.settle(self).is_ok()
@@ -673,11 +674,9 @@ impl Engine {
     }
 
     /// The size of a file with what is staged for it, if the kernel says `size`; `None`: that is right.
-    pub fn size_of(&self, device: u64, ino: u64, size: u64) -> Option<u64> {
-        if device != self.home.device {
-            return None;
-        }
-        if let Some(file) = self.known(ino)
+    pub fn size_of(&self, ino: u64, size: u64) -> Option<u64> {
+        if self.has_runs()
+            && let Some(file) = self.known(ino)
             && file.has_run.load(Ordering::Acquire)
         {
             return Some(file.size());
@@ -711,7 +710,9 @@ impl Engine {
 
     /// Sets the times of files that were written through windows.
     pub fn renew_times(&self) {
-        if self.old_times.swap(0, Ordering::Relaxed) != 0 {
+        if self.old_times.load(Ordering::Relaxed) != 0
+            && self.old_times.swap(0, Ordering::Relaxed) != 0
+        {
             let files: Vec<_> = locked(&self.files).values().cloned().collect();
             for file in files {
                 file.renew_times_by_own();

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use pmem::{Fault, UserIn, Window};
 use rustix::fs::{FileType, OFlags};
@@ -31,6 +32,9 @@ use crate::{Mode, Result, internal, recovery, sys};
 
 /// So many files keep their windows after their last close.
 const RESTING_MAX: usize = 256;
+
+/// So many words of bits tell which names they may have.
+const NAME_WORDS: usize = 512;
 
 /// Files that are served at once; more are the kernel's.
 pub(crate) const FILES_MAX: usize = 16_384;
@@ -69,6 +73,8 @@ pub struct Options {
     pub windows: usize,
     /// What of the engine's techniques is used.
     pub technique: Technique,
+    /// How staged bytes are moved, where that can be had; `None`: the fastest way there.
+    pub relink: Option<Backend>,
 }
 
 /// What each technique is worth is measured by going without the others (figure 4.3).
@@ -109,7 +115,17 @@ impl Options {
             log_bytes: 128 << 20,
             windows: WINDOWS_MAX,
             technique: Technique::Relink,
+            relink: None,
         }
+    }
+
+    /// How relinks are to be made on a file system that maps `direct`ly or not (see `relink`).
+    fn wanted_relink(&self, direct: bool) -> Option<Backend> {
+        if self.technique != Technique::Relink {
+            return Some(Backend::Copy);
+        }
+        let waits = self.mode == Mode::Posix && self.patience > 0 && !direct;
+        self.relink.or(waits.then_some(Backend::Copy))
     }
 
     /// Whether they make sense together; the message says what does not.
@@ -146,6 +162,8 @@ pub struct Usage {
     pub relinked: u64,
     /// Of them copied.
     pub copied: u64,
+    /// How long relinks took, in nanoseconds.
+    pub relinking: u64,
     /// Entries written to the operation log.
     pub logged: u64,
     /// Checkpoints of the log.
@@ -167,8 +185,10 @@ pub struct Engine {
     runs: AtomicU64,
     /// Inode numbers of files that nobody uses and that keep their windows, the longest first.
     resting: Mutex<VecDeque<u64>>,
-    /// A bit for each of their names.
-    resting_names: AtomicU64,
+    /// Bits by their names.
+    resting_names: Box<[AtomicU64; NAME_WORDS]>,
+    /// One of them is set.
+    resting_named: AtomicBool,
     pub(crate) log: Option<Log>,
     staging_number: AtomicU32,
     pub(crate) old_times: AtomicU64,
@@ -179,6 +199,8 @@ pub struct Engine {
     relinks: AtomicU64,
     relinked: AtomicU64,
     copied: AtomicU64,
+    /// Nanoseconds.
+    relinking: AtomicU64,
     limited: AtomicBool,
     /// The process has set record locks.
     pub(crate) locks: AtomicBool,
@@ -206,12 +228,13 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of 64 bits for a name.
-fn name_bit(name: &[u8]) -> u64 {
+/// The last part of a path, to be found among [`NAME_WORDS`]: which word, and its bit there.
+fn name_bit(path: &[u8]) -> (usize, u64) {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    1 << (hash >> 58)
+    ((hash >> 48) as usize % NAME_WORDS, 1 << (hash >> 58))
 }
 
 /// Whether the size of files is limited.
@@ -237,7 +260,7 @@ impl Engine {
         let prefix = rustix::fs::readlink(link, Vec::new())?;
         let prefix = PathBuf::from(std::ffi::OsStr::from_bytes(prefix.as_bytes()));
         let mut home = Home::open(&prefix, options.mode, true)?;
-        home.only_copies = options.technique != Technique::Relink;
+        home.relink = options.wanted_relink(home.direct);
         if home.durable() && !home.direct && !options.emulate {
             return Err(Errno::OPNOTSUPP);
         }
@@ -258,7 +281,8 @@ impl Engine {
             warmth: OnceLock::new(),
             runs: AtomicU64::new(0),
             resting: Mutex::new(VecDeque::new()),
-            resting_names: AtomicU64::new(0),
+            resting_names: Box::new([const { AtomicU64::new(0) }; NAME_WORDS]),
+            resting_named: AtomicBool::new(false),
             log,
             staging_number: AtomicU32::new(0),
             old_times: AtomicU64::new(0),
@@ -269,6 +293,7 @@ impl Engine {
             relinks: AtomicU64::new(0),
             relinked: AtomicU64::new(0),
             copied: AtomicU64::new(0),
+            relinking: AtomicU64::new(0),
             limited: AtomicBool::new(limits_files()),
             locks: AtomicBool::new(false),
             locked: Mutex::new(HashSet::new()),
@@ -439,10 +464,11 @@ impl Engine {
         (self.fell_back)(reason);
     }
 
-    pub(crate) fn relinked(&self, length: u64, copied: u64) {
+    pub(crate) fn relinked(&self, length: u64, copied: u64, took: Duration) {
         self.relinks.fetch_add(1, Ordering::Relaxed);
         self.relinked.fetch_add(length, Ordering::Relaxed);
         self.copied.fetch_add(copied, Ordering::Relaxed);
+        self.relinking.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn times_aged(&self) {
@@ -461,6 +487,11 @@ impl Engine {
         } else {
             self.runs.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether this process has staged anything.
+    pub(crate) fn has_runs(&self) -> bool {
+        self.runs.load(Ordering::Relaxed) > 0
     }
 
     /// Whether anything is staged by other processes: a hint.
@@ -492,24 +523,33 @@ impl Engine {
 
     /// A file that may rest here has this name, among others.
     pub(crate) fn may_rest_as(&self, path: &[u8]) {
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        self.resting_names.fetch_or(name_bit(name), Ordering::Relaxed);
+        let (word, bit) = name_bit(path);
+        if self.resting_names[word].load(Ordering::Relaxed) & bit == 0 {
+            self.resting_names[word].fetch_or(bit, Ordering::Relaxed);
+            self.resting_named.store(true, Ordering::Relaxed);
+        }
     }
 
-    /// A name was given to some file.
-    pub fn named(&self, path: &[u8]) {
-        if !locked(&self.files).is_empty() {
-            self.may_rest_as(path);
+    /// The file `from` (`None`: some file) has the name `to` by now.
+    pub fn named(&self, from: Option<&[u8]>, to: &[u8]) {
+        if self.resting_named.load(Ordering::Relaxed) && from.is_none_or(|from| self.may_rest(from))
+        {
+            self.may_rest_as(to);
         }
+    }
+
+    /// Whether any file may rest here.
+    #[inline]
+    pub fn may_rest_anywhere(&self) -> bool {
+        self.resting_named.load(Ordering::Relaxed)
     }
 
     /// Whether a file that has this name may rest here: a hint.
     #[inline]
     pub fn may_rest(&self, path: &[u8]) -> bool {
-        let names = self.resting_names.load(Ordering::Relaxed);
-        names != 0 && {
-            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-            names & name_bit(name) != 0
+        self.resting_named.load(Ordering::Relaxed) && {
+            let (word, bit) = name_bit(path);
+            self.resting_names[word].load(Ordering::Relaxed) & bit != 0
         }
     }
 
@@ -528,6 +568,12 @@ impl Engine {
     /// Whether anything is staged by anybody: a hint.
     pub fn anything_staged(&self) -> bool {
         self.home.records.count() > 0
+    }
+
+    /// Whether anything may be staged for a file that lies on `device`.
+    #[inline]
+    pub fn may_have_staged(&self, device: u64) -> bool {
+        device == self.home.device && self.anything_staged()
     }
 
     /// A staging file that serves nobody.
@@ -692,6 +738,7 @@ impl Engine {
             relinks: self.relinks.load(Ordering::Relaxed),
             relinked: self.relinked.load(Ordering::Relaxed),
             copied: self.copied.load(Ordering::Relaxed),
+            relinking: self.relinking.load(Ordering::Relaxed),
             logged,
             checkpoints,
             memory: self.memory(),

@@ -25,6 +25,9 @@ use crate::internal::Hidden;
 use crate::records::Word;
 use crate::{Result, sys};
 
+/// Reads of these lengths that do not follow the last one ask for all their lines first: what a reader in
+/// order has read up to is on its way already.
+const FAR: std::ops::RangeInclusive<usize> = 512..=8192;
 /// How often a call is begun anew before the kernel serves it.
 const TRIES: usize = 16;
 
@@ -42,6 +45,8 @@ pub struct File {
     pub lost_name: AtomicBool,
     /// It was written through windows since its times were set.
     pub times_are_old: AtomicBool,
+    /// Where the last read ended: a hint.
+    read_to: AtomicU64,
     /// How often this process has made it durable.
     pub syncs: AtomicU64,
     /// Descriptions of this process.
@@ -143,8 +148,22 @@ impl State {
         }
     }
 
-    /// Copies `[offset, offset + len)` out.
-    fn copy_out(&self, cx: &Engine, offset: u64, to: &UserOut<'_>) -> std::result::Result<(), Gap> {
+    /// Asks for a part of a window to be brought near.
+    fn prefetch(&self, cx: &Engine, offset: u64, len: usize) {
+        if let Ok(window) = self.window(cx, offset, false) {
+            let inside = (offset % cx.window_bytes()) as usize;
+            window.prefetch(inside, len.min(cx.window_bytes() as usize - inside));
+        }
+    }
+
+    /// Copies `[offset, offset + len)` out, which may be `near` by now.
+    fn copy_out(
+        &self,
+        cx: &Engine,
+        offset: u64,
+        to: &UserOut<'_>,
+        near: bool,
+    ) -> std::result::Result<(), Gap> {
         let mut done = 0;
         while done < to.len() {
             let at = offset + done as u64;
@@ -160,7 +179,11 @@ impl State {
             let room = (cx.window_bytes() as usize - inside)
                 .min(usize::try_from(self.base() - at).unwrap_or(usize::MAX));
             let len = left.min(room);
-            window.read_to(inside, &to.slice(done, len), len)?;
+            if near {
+                window.read_near(inside, &to.slice(done, len), len)?;
+            } else {
+                window.read_to(inside, &to.slice(done, len), len)?;
+            }
             done += len;
         }
         Ok(())
@@ -237,6 +260,7 @@ impl File {
             has_run: AtomicBool::new(false),
             lost_name: AtomicBool::new(false),
             times_are_old: AtomicBool::new(false),
+            read_to: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             users: AtomicUsize::new(0),
             birth,
@@ -359,9 +383,6 @@ impl File {
         if sync || cx.home().fills_holes {
             window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
         }
-        if state.windows.is_empty() {
-            cx.may_rest_as(&self.path);
-        }
         let kept = Kept { window, used: AtomicU64::new(cx.windows_made()) };
         if state.windows.insert(index, kept).is_none() {
             cx.window_made();
@@ -431,16 +452,21 @@ impl File {
                 return Some(Ok(0));
             }
             let last = offset + len as u64 - 1;
+            let far = FAR.contains(&len) && self.read_to.load(Ordering::Relaxed) != offset;
+            if far {
+                state.prefetch(cx, offset, len);
+            }
+            self.read_to.store(last + 1, Ordering::Relaxed);
             // Another process may relink the run at any time: an exchange leaves other bytes in it.
             let copied = if last >= state.base() && !state.has_own_run(cx) {
                 Err(Gap::Stale)
             } else if fresh || last >= state.base() {
-                copy_all_out(cx, &state, offset, out, len)
+                copy_all_out(cx, &state, offset, out, len, far)
             } else {
                 // Before the copy: what lies behind a read's count stays as it was.
                 match state.may_be_cut(cx, last) {
                     Ok(true) if !self.ends_as_known(fd, &state) => Err(Gap::Stale),
-                    Ok(_) => copy_all_out(cx, &state, offset, out, len),
+                    Ok(_) => copy_all_out(cx, &state, offset, out, len, far),
                     Err(gap) => Err(gap),
                 }
             };
@@ -526,6 +552,13 @@ impl File {
         }
     }
 
+    /// Its bytes are at their place, to be made durable.
+    pub fn synced(&self) {
+        // A hint: two at once may count for one.
+        self.syncs.store(self.syncs.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.renew_times_by_own();
+    }
+
     /// What others have staged goes to its place.
     pub fn fetch(&self, cx: &Engine, fd: i32) -> Result<()> {
         if !cx.anything_staged() {
@@ -589,11 +622,12 @@ fn copy_all_out(
     offset: u64,
     out: &[UserOut<'_>],
     len: usize,
+    near: bool,
 ) -> std::result::Result<(), Gap> {
     let mut done = 0;
     for to in out {
         let part = to.len().min(len - done);
-        state.copy_out(cx, offset + done as u64, &to.slice(0, part))?;
+        state.copy_out(cx, offset + done as u64, &to.slice(0, part), near)?;
         done += part;
     }
     Ok(())

@@ -18,12 +18,13 @@ use crate::engine::Engine;
 use crate::file::{Durable, File, State, length_in};
 use crate::records::{APPENDING, OFFSETS, Owner, SETTLING, Staged, Word};
 use crate::relink::{BLOCK, Backend};
+use crate::settle::SMALL_MAX;
 use crate::staging::Staging;
 use crate::sys;
 
 /// Where a relink copies, a run is settled when it is as long: what is copied comes from the cache,
 /// and an append and its share of the relink cost no more than the kernel's append.
-const RUN_COPIED: u64 = 512 << 10;
+pub const RUN_COPIED: u64 = 512 << 10;
 /// There an append as long as this is the kernel's: copying it twice gains nothing.
 const LONG: usize = 32 << 10;
 
@@ -39,6 +40,8 @@ pub struct Run {
     pub length: u64,
     /// Where it lies in the staging file.
     pub at: u64,
+    /// How many appends it is made of.
+    pub calls: u64,
     /// When it is as long it is settled.
     pub limit: u64,
     /// The staging file.
@@ -153,6 +156,7 @@ impl File {
             }
         }
         run.length = run.length.max(end - run.base);
+        run.calls += 1;
         cx.publish(run);
         drop(guard);
         *size = run.base + run.length;
@@ -207,7 +211,8 @@ impl File {
         let Some((record, guard)) = home.claim(self.ino) else { return false };
         let made = cx.take_staging().and_then(|mut staging| {
             // Short runs are copied.
-            let backend = if state.brief { Backend::Copy } else { cx.backend() };
+            let copies = state.brief || state.small >= SMALL_MAX;
+            let backend = if copies { Backend::Copy } else { cx.backend() };
             let begun = staging.begin(home, state.size, backend);
             match begun.and_then(|at| staging.reach(at + len as u64).map(|()| at)) {
                 Ok(at) => Ok((at, staging)),
@@ -233,7 +238,8 @@ impl File {
         }
         drop(guard);
         let limit = if cx.settles_early() { RUN_COPIED } else { u64::MAX };
-        state.run = Some(Run { record, owner, base: state.size, length: 0, at, limit, staging });
+        state.run =
+            Some(Run { record, owner, base: state.size, length: 0, at, calls: 0, limit, staging });
         self.has_run.store(true, Ordering::Release);
         cx.count_run(true);
         true

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 use crate::internal::Hidden;
 use crate::records::{self, Records};
+use crate::relink::Backend;
 use crate::{Mode, Result, sys};
 
 /// The directory's name.
@@ -60,8 +61,8 @@ pub struct Home {
     pub fills_holes: bool,
     /// What writes promise.
     pub mode: Mode,
-    /// Relinks copy, whatever else could be had.
-    pub only_copies: bool,
+    /// How relinks are to be made, if that can be had; `None`: as best they can.
+    pub relink: Option<Backend>,
     /// The shared records.
     pub records: Records,
     directory: Hidden,
@@ -101,7 +102,7 @@ impl Home {
             boot: sys::boot()?,
             fills_holes: rustix::fs::fstatfs(&directory)?.f_type == TMPFS_MAGIC,
             mode,
-            only_copies: false,
+            relink: None,
             records,
             directory: Hidden::new(directory),
             alive: Hidden::new(alive),

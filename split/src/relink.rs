@@ -12,7 +12,11 @@
 //!   exchange or copy.
 //! - **Copy**: always.
 //!
-//! Which one works is found by trying, once for a hidden directory, and noted in the records.
+//! Which one works is found by trying, once for a hidden directory, and noted in the records. The best
+//! that works is not the fastest everywhere: where the page cache stands before a medium an exchange
+//! or a clone waits until the staged pages are written back, block by block as they were stored, and a
+//! copy in long pieces is dirty memory only. So `posix` copies there, and moves blocks where the file
+//! system maps its medium (DAX), or where that is asked for ([`Home::relink`]).
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -57,11 +61,19 @@ impl std::str::FromStr for Backend {
     }
 }
 
-/// The best backend of a home's file system.
+/// The backend that a home's relinks go by: what is asked for, or else the best, if the file system has
+/// it.
 pub fn backend(home: &Home) -> Backend {
-    if home.only_copies {
-        return Backend::Copy;
+    let best = best(home);
+    match home.relink {
+        Some(Backend::Clone) if home.direct => Backend::Copy,
+        Some(wanted) if wanted as u64 >= best as u64 => wanted,
+        _ => best,
     }
+}
+
+/// The best one of a home's file system.
+fn best(home: &Home) -> Backend {
     match home.records.backend() {
         1 => Backend::Exchange,
         2 => Backend::Clone,

@@ -11,12 +11,14 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::engine::Engine;
 use crate::file::{Durable, File, State};
+use crate::grow::{RUN_COPIED, Run};
 use crate::home::Home;
 use crate::records::{APPENDING, BOOTS, SETTLING, Staged, Word};
 use crate::relink::{self, Backend, Move};
@@ -31,8 +33,10 @@ const SMALL: u64 = 32 << 10;
 /// And these where it moves blocks of the page cache: it waits until they are written back, which takes
 /// as long as copying so many.
 const SMALL_OF_BLOCKS: u64 = 512 << 10;
-/// After so many small runs brief appends go to the kernel.
-const SMALL_MAX: u32 = 4;
+/// After so many small runs brief appends go to the kernel, or what is staged of them is copied.
+pub const SMALL_MAX: u32 = 4;
+/// Appends shorter than this are short where the file system is memory itself.
+const SHORT: u64 = 1 << 10;
 
 /// Moves the bytes of a record to their place; gives how many were copied, and the backend that did
 /// it. The record is locked.
@@ -74,10 +78,8 @@ pub fn relink(
     }
     records.set(record, Word::Flags, staged.flags | SETTLING);
     if durable {
-        if let Some((window, origin)) = window {
-            window.flush((staged.at - origin) as usize, staged.length as usize);
-        }
-        // PERSIST: the bytes, and where they belong, before the file changes.
+        // PERSIST: where the bytes belong, before the file changes; they themselves were streamed, and
+        // fenced before the record told of them (see `grow`).
         records.persist(record);
     }
     let (at, length) = (staged.at, staged.length);
@@ -207,6 +209,7 @@ impl File {
             // At a close nobody waits for the medium, as moving blocks would.
             let copies = !durably && cx.adapts() && !home.direct;
             let staging = &run.staging.fd;
+            let begun = Instant::now();
             let relinked = relink(home, run.record, &staged, staging, window, own, copies);
             // PERSIST: the file's new size, before the record that could do it again is gone.
             let relinked = match relinked {
@@ -216,7 +219,7 @@ impl File {
             match relinked {
                 Ok((copied, by)) => {
                     backend = by;
-                    cx.relinked(run.length, copied);
+                    cx.relinked(run.length, copied, begun.elapsed());
                 }
                 Err(errno) => {
                     // It stays `SETTLING`: a part may be at its place already.
@@ -233,7 +236,7 @@ impl File {
         run.staging.ended(backend, run.at, run.length);
         self.has_run.store(false, Ordering::Release);
         cx.count_run(false);
-        if run.length < small(cx, backend) {
+        if run.length < small(cx, backend, &run) {
             state.small += 1;
             state.brief |= state.small >= SMALL_MAX && cx.may_be_direct();
         } else {
@@ -273,7 +276,8 @@ impl File {
 
     /// Sets the times that stores through windows did not, through the engine's own descriptor.
     pub fn renew_times_by_own(&self) {
-        if self.times_are_old.swap(false, Ordering::Relaxed)
+        if self.times_are_old.load(Ordering::Relaxed)
+            && self.times_are_old.swap(false, Ordering::Relaxed)
             && let Some(own) = &self.change().own
         {
             renew(own);
@@ -282,11 +286,14 @@ impl File {
 }
 
 /// Runs that are shorter are small.
-fn small(cx: &Engine, backend: Backend) -> u64 {
+fn small(cx: &Engine, backend: Backend, run: &Run) -> u64 {
     match backend {
+        // Only short appends cost more in the kernel than what is copied twice costs here.
+        Backend::Copy if cx.home().fills_holes && run.length >= run.calls * SHORT => RUN_COPIED,
         Backend::Copy => SMALL,
-        _ if cx.adapts() && !cx.home().direct => SMALL_OF_BLOCKS,
-        _ => 0,
+        _ if !cx.adapts() => 0,
+        _ if cx.home().direct => SMALL,
+        _ => SMALL_OF_BLOCKS,
     }
 }
 

@@ -149,7 +149,9 @@ impl Staging {
     fn step(&self) -> u64 {
         let used = self.allocated - self.origin;
         let wanted = if used == 0 { self.usual.next_multiple_of(BLOCK) } else { used };
-        wanted.clamp(STEP_MIN, STEP_MAX).min(self.limit - used)
+        // What an exchange leaves unused is given back: no more is made than the last run took.
+        let least = if self.swapped && self.usual > 0 { BLOCK } else { STEP_MIN };
+        wanted.clamp(least, STEP_MAX).min(self.limit - used)
     }
 
     /// Lets the thread do the next step.

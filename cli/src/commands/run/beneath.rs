@@ -57,6 +57,9 @@ pub fn start(
         .env_remove("SOLERA_VOLUME")
         .env_remove("SOLERA_AT")
         .env_remove("SOLERA_EMULATE");
+    if let Some(backend) = &args.relink {
+        command.env("SOLERA_SPLIT_RELINK", backend);
+    }
     if args.emulate {
         command.env("SOLERA_EMULATE", "1");
     }
