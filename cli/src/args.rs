@@ -755,7 +755,8 @@ pub struct WorkerArgs {
     /// Measure the memory itself, through a region, not a file system.
     #[arg(long)]
     pub memory: bool,
-    /// Without a directory of many names: no row lists it.
+    /// Without a directory of many names, which no row lists, and with short runs where `fsync` follows
+    /// often.
     #[arg(long)]
     pub few: bool,
     /// The directory to work in, or the region's file.

@@ -29,7 +29,8 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ("posix", &["durable"]),
 ];
 /// Beyond the first mode, the rows whose cost the mode changes.
-const CHANGED: [&str; 3] = ["overwrite 4K in an extent", "append 4K", "append 4K, fsync"];
+const CHANGED: [&str; 4] =
+    ["overwrite 4K in an extent", "append 4K", "append 4K, fsync", "append 64 B, fsync"];
 
 fn figures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/costs.txt")

@@ -216,7 +216,8 @@ impl Brief<'_> {
     fn write(&mut self, write: &Write<'_, '_>) -> Result<bool> {
         let (volume, size) = (self.volume, self.current.size);
         let end = write.offset + write.from.len() as u64;
-        let commits = end > size && volume.mode != Mode::Posix;
+        let flags = self.current.flags;
+        let commits = end > size && volume.commits_at_once(self.inode, self.sequence, flags);
         if commits && end - write.offset <= SUMMED_MAX && write.offset == size {
             return self.append_summed(write).map(|()| true);
         }
@@ -235,8 +236,10 @@ impl Brief<'_> {
         if commits {
             self.commit(&next, write.generation, None)?;
             next.flags &= !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
+            self.live.set_current(&next)?;
+        } else {
+            self.settle(next, write.generation)?;
         }
-        self.settle(next, write.generation)?;
         Ok(true)
     }
 
@@ -246,10 +249,9 @@ impl Brief<'_> {
         Current { size: end.max(size), mtime: time, ctime: time, flags: flags | LIVE_WRITTEN }
     }
 
-    /// Makes `next` current; if the commit line did not say what was, or does not say what is.
+    /// Makes `next` current, which the commit line does not say.
     fn settle(&self, mut next: Current, generation: u32) -> Result<()> {
-        let behind = next.size == self.current.size || self.volume.mode == Mode::Posix;
-        if behind && next.flags & LIVE_DIRTY == 0 {
+        if next.flags & LIVE_DIRTY == 0 {
             next.flags = self.volume.dirty_flags(self.inode, generation, next.flags)?;
         }
         self.live.set_current(&next)

@@ -32,7 +32,10 @@ impl Volume {
 
     /// As [`Volume::sync_file`], but of the stores through mappings only those to `[from, to)`.
     pub(crate) fn sync_range(&self, node: Node, from: u64, to: u64) -> Result<()> {
-        if !self.region.needs_sync() && self.lacks(node, LIVE_DIRTY | LIVE_STORED)? {
+        if !self.region.needs_sync()
+            && let Some(sequence) = self.without(node, LIVE_DIRTY | LIVE_STORED)?
+        {
+            self.note_synced(Inode(node.ino), sequence);
             return Ok(());
         }
         // Steadily: the identity line may be changing.
@@ -55,6 +58,7 @@ impl Volume {
                 self.publish_current(&file, file.current, true, 0)?;
             }
             op.end()?;
+            self.note_synced_now(inode)?;
         }
         self.region.sync_file().map_err(|_| Errno::IO)
     }
@@ -70,18 +74,23 @@ impl Volume {
         }
         let lazy = current.flags & LIVE_DIRTY != 0
             && self.commit_line(inode, node.generation)?.0.size != current.size;
-        Ok(!lazy
+        let durable = !lazy
             && self.is_still(inode, node.generation).is_ok()
-            && self.sequence(inode)? == sequence)
+            && self.sequence(inode)? == sequence;
+        if durable {
+            self.note_synced(inode, sequence);
+        }
+        Ok(durable)
     }
 
-    /// Whether, by a look, a node has none of these volatile flags; `false` says nothing.
-    fn lacks(&self, node: Node, flags: u64) -> Result<bool> {
+    /// The sequence number under which, by a look, a node has none of these volatile flags; `None` says
+    /// nothing.
+    fn without(&self, node: Node, flags: u64) -> Result<Option<u64>> {
         let inode = self.inode(node.ino)?;
         let found = self.live_lines(inode)?.current(self.epoch)?;
-        let lacks = |current: Current| current.flags & (flags | LIVE_DAMAGED) == 0;
-        Ok(found.is_some_and(|(current, _)| lacks(current))
-            && self.is_still(inode, node.generation).is_ok())
+        let lacks = |current: &Current| current.flags & (flags | LIVE_DAMAGED) == 0;
+        let found = found.filter(|(current, _)| lacks(current)).map(|(_, sequence)| sequence);
+        Ok(found.filter(|_| self.is_still(inode, node.generation).is_ok()))
     }
 
     /// Whether, by a look, a node has a name and nothing that waits for its last close; `false` says
@@ -89,7 +98,7 @@ impl Volume {
     pub(crate) fn is_at_rest(&self, node: Node) -> Result<bool> {
         const NLINK: u64 = std::mem::offset_of!(Identity, nlink) as u64;
         let count = self.inode(node.ino)?.at(IDENTITY + NLINK);
-        Ok(self.lacks(node, LAZY)? && self.region.load64(count)? as u32 != 0)
+        Ok(self.without(node, LAZY)?.is_some() && self.region.load64(count)? as u32 != 0)
     }
 
     /// The last description of a file that still has a name is closed: commits what is lazy, cuts

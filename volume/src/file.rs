@@ -58,6 +58,12 @@ impl File<'_> {
 }
 
 impl Volume {
+    /// As [`Volume::commits_at_once`].
+    pub(crate) fn commits_file(&self, file: &File<'_>) -> Result<bool> {
+        let sequence = self.sequence(file.inode)?;
+        Ok(self.commits_at_once(file.inode, sequence, file.current.flags))
+    }
+
     /// The size that a power cut would leave.
     pub(crate) fn durable_size(&self, file: &File<'_>) -> Result<u64> {
         if file.current.flags & LIVE_DIRTY == 0 {

@@ -36,7 +36,7 @@ impl Op<'_> {
             return Ok(false);
         }
         let place = run.block * BLOCK + offset % BLOCK;
-        if self.appends_summed(file, offset, length) {
+        if self.appends_summed(file, offset, length)? {
             volume.live_lines(file.inode)?.set_run(logical, run)?;
             self.append_summed(file, source, from, place, length)?;
             return Ok(true);
@@ -50,7 +50,7 @@ impl Op<'_> {
         }
         volume.live_lines(file.inode)?.set_run(logical, run)?;
         let mut next = file.written(end.max(size));
-        let commits = volume.mode != Mode::Posix && end > volume.durable_size(file)?;
+        let commits = volume.commits_file(file)? && end > volume.durable_size(file)?;
         if commits {
             self.publish_size(&file.sizing(&next))?;
         } else if !injected(Bug::DataNotFenced) {

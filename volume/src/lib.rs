@@ -44,6 +44,7 @@ mod fsck;
 mod fsck_tests;
 mod fullness;
 mod grow;
+mod habit;
 mod held;
 mod in_flight;
 mod in_place;

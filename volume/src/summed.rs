@@ -21,7 +21,7 @@ use crate::layout::{BLOCK, COMMIT, COMMIT_SUMMED, Commit, Identity, SUMMED_MAX, 
 use crate::map::Map;
 use crate::op::Op;
 use crate::volume::Volume;
-use crate::{Mode, Result};
+use crate::Result;
 use vfs::Kind;
 
 /// Offset in a commit slot of the word that holds its sequence and its crc.
@@ -48,10 +48,15 @@ impl Commit {
 
 impl Op<'_> {
     /// Whether `length` bytes at `offset` may be appended with one fence.
-    pub(crate) fn appends_summed(&self, file: &File<'_>, offset: u64, length: u64) -> bool {
+    pub(crate) fn appends_summed(
+        &self,
+        file: &File<'_>,
+        offset: u64,
+        length: u64,
+    ) -> Result<bool> {
         let short = length <= SUMMED_MAX && offset == file.current.size;
         let settled = file.current.flags & LIVE_DIRTY == 0 && !file.is_mapped();
-        short && settled && self.volume.mode != Mode::Posix
+        Ok(short && settled && self.volume.commits_file(file)?)
     }
 
     /// Appends `length` bytes of the source, to the region's bytes from `place` on.

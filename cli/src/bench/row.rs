@@ -54,7 +54,7 @@ pub const LISTED: u64 = 100_000;
 
 /// Files that are open at once, or unlinked in one run.
 pub const FILES: u64 = 800;
-/// The most calls of a run in which `fsync` follows often: where there is a medium it takes its time.
+/// The most calls of a run in which `fsync` follows often, where there is a medium: it takes its time.
 const SYNCED: u64 = 2000;
 /// The file whose blocks are scattered.
 pub const SCATTERED_BYTES: u64 = 16 << 20;
@@ -194,12 +194,14 @@ impl Row {
             Self::ForeignRead => 500_000,
             Self::Append128 | Self::Append64 => 65_536,
             Self::Open | Self::Close | Self::Unlink => FILES,
-            Self::AppendSync | Self::AppendSync10 | Self::OverwriteSync10 => {
-                let all = size / BLOCK_BYTES as u64;
-                if all < SYNCED { all } else { SYNCED }
-            }
             _ => size / BLOCK_BYTES as u64,
         }
+    }
+
+    /// The same where `fsync` may have to wait for a medium.
+    pub const fn calls_beneath(self, size: u64) -> u64 {
+        let all = self.calls(size);
+        if all > SYNCED && matches!(self.syncs_every(), 1..=10) { SYNCED } else { all }
     }
 }
 

@@ -41,7 +41,7 @@ pub fn run(args: &WorkerArgs) -> Outcome {
         let line = line.map_err(failed)?;
         let row = Row::from_name(&line)
             .ok_or_else(|| Failure::new(asked(), format!("there is no row `{line}`"), ""))?;
-        let time = time(measured.as_mut(), row, args.size)
+        let time = time(measured.as_mut(), row, args)
             .map_err(|error| Failure::new(format!("{}, {line}", asked()), error, ""))?;
         answer(&format!("{time:.3}")).map_err(failed)?;
     }
@@ -55,8 +55,9 @@ fn answer(text: &str) -> Result<()> {
 }
 
 /// Nanoseconds per call of one run, after an untimed run of an eighth of its length.
-fn time(measured: &mut dyn Measured, row: Row, size: u64) -> Result<f64> {
-    let calls = row.calls(size);
+fn time(measured: &mut dyn Measured, row: Row, args: &WorkerArgs) -> Result<f64> {
+    let size = args.size;
+    let calls = if args.few { row.calls_beneath(size) } else { row.calls(size) };
     run_calls(measured, row, calls / 8, size)?;
     let took = run_calls(measured, row, calls, size)?;
     Ok(took / calls as f64)

@@ -89,6 +89,9 @@ static void durable(void) {
     int fd = file("synced", BLOCK, BLOCK);
     OPERATION("append 4K, fsync", MUST(write(fd, buffer, BLOCK)); MUST(fsync(fd)));
     close(fd);
+    fd = file("log", 64, 64);
+    OPERATION("append 64 B, fsync", MUST(write(fd, buffer, 64)); MUST(fsync(fd)));
+    close(fd);
 }
 
 static void names(void) {
