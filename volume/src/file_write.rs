@@ -447,8 +447,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         if self.ahead {
             next.flags |= LIVE_BEYOND;
         }
-        let commits =
-            volume.commits_file(&self.file)? && end > volume.durable_size(&self.file)?;
+        let commits = volume.commits_file(&self.file)? && end > volume.durable_size(&self.file)?;
         let sizing = commits.then(|| self.file.sizing(&next));
         let ordered = !self.visible.is_empty();
         self.visible.append(&mut self.beyond);

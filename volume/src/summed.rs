@@ -13,6 +13,7 @@
 //!
 //! Locks: the inode's; `void_torn_tail`: the caller is alone (recovery).
 
+use crate::Result;
 use crate::edit::Sizing;
 use crate::file::{File, Source};
 use crate::inject::{Bug, injected};
@@ -21,7 +22,6 @@ use crate::layout::{BLOCK, COMMIT, COMMIT_SUMMED, Commit, Identity, SUMMED_MAX, 
 use crate::map::Map;
 use crate::op::Op;
 use crate::volume::Volume;
-use crate::Result;
 use vfs::Kind;
 
 /// Offset in a commit slot of the word that holds its sequence and its crc.
@@ -48,12 +48,7 @@ impl Commit {
 
 impl Op<'_> {
     /// Whether `length` bytes at `offset` may be appended with one fence.
-    pub(crate) fn appends_summed(
-        &self,
-        file: &File<'_>,
-        offset: u64,
-        length: u64,
-    ) -> Result<bool> {
+    pub(crate) fn appends_summed(&self, file: &File<'_>, offset: u64, length: u64) -> Result<bool> {
         let short = length <= SUMMED_MAX && offset == file.current.size;
         let settled = file.current.flags & LIVE_DIRTY == 0 && !file.is_mapped();
         Ok(short && settled && self.volume.commits_file(file)?)
