@@ -121,10 +121,9 @@ def relinks(kind, place, scratch, options):
             report, syncs = scratch / "relinks", 20 if options.quick else 200
             report.unlink(missing_ok=True)
             # Everything is staged: else short runs go to the kernel.
-            words = {**os.environ, "SOLERA_REPORT": str(report), "SOLERA_SPLIT_RELINK": way,
-                     "SOLERA_SPLIT_PATIENCE": "0"}
+            words = [f"SOLERA_REPORT={report}", f"SOLERA_SPLIT_RELINK={way}", "SOLERA_SPLIT_PATIENCE=0"]
             file = f"{place.fresh()}/file"
-            place.run(sys.executable, "-c", APPENDER, file, blocks, syncs, env=words)
+            place.run("env", *words, sys.executable, "-c", APPENDER, file, blocks, syncs)
             counts = {line.split()[1]: int(line.split()[0]) for line in report.read_text().splitlines()
                       if line.endswith("resource")}
             assert counts.get(f"relinks-by-{way}", 0) >= syncs, (kind, way, counts)

@@ -30,9 +30,11 @@ fn moved(
     kernel: impl FnOnce() -> isize,
 ) -> isize {
     let Some(engine) = started() else { return kernel() };
-    match inside(|| body(engine)) {
-        Some(result) => answer(result.map(|bytes| bytes as isize)),
-        None => around(fd, writes, kernel),
+    let served = inside(|| if engine.leaves_first(fd) { Err(()) } else { Ok(body(engine)) });
+    match served {
+        Ok(Some(result)) => answer(result.map(|bytes| bytes as isize)),
+        Ok(None) => around(fd, writes, kernel),
+        Err(()) => kernel(),
     }
 }
 
@@ -439,17 +441,21 @@ pub fn stat(out: Out<libc::stat>, kernel: impl Fn() -> c_int) -> c_int {
     }
     inside(|| engine.renew_times());
     let mut result = kernel();
-    let regular = || {
+    if !engine.anything_staged() {
+        return result;
+    }
+    let staged = || {
         let found = out.value().ok()?;
         let regular = found.st_mode & libc::S_IFMT == libc::S_IFREG;
-        (regular && engine.may_have_staged(found.st_dev)).then_some(found)
+        (regular && engine.may_have_staged(found.st_dev, found.st_ino)).then_some(found)
     };
-    if result == 0 && inside(|| regular().is_some_and(|found| engine.settle_own(found.st_ino))) {
+    let Some(found) = inside(|| staged().filter(|_| result == 0)) else { return result };
+    if inside(|| engine.settle_own(found.st_ino)) {
         result = kernel();
     }
-    if result == 0 && engine.anything_staged() {
+    if result == 0 {
         inside(|| {
-            if let Some(mut found) = regular()
+            if let Some(mut found) = staged()
                 && let Some(size) = engine.size_of(found.st_ino, found.st_size as u64)
             {
                 found.st_size = size as i64;
@@ -478,18 +484,19 @@ pub fn statx(out: Out<libc::statx>, kernel: impl Fn() -> c_int) -> c_int {
     }
     inside(|| engine.renew_times());
     let mut result = kernel();
-    let regular = || {
+    let staged = || {
         let found = out.value().ok()?;
         let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
         let regular = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG;
-        (regular && engine.may_have_staged(device)).then_some(found)
+        (regular && engine.may_have_staged(device, found.stx_ino)).then_some(found)
     };
-    if result == 0 && inside(|| regular().is_some_and(|found| engine.settle_own(found.stx_ino))) {
+    let Some(found) = inside(|| staged().filter(|_| result == 0)) else { return result };
+    if inside(|| engine.settle_own(found.stx_ino)) {
         result = kernel();
     }
-    if result == 0 && engine.anything_staged() {
+    if result == 0 {
         inside(|| {
-            if let Some(mut found) = regular()
+            if let Some(mut found) = staged()
                 && let Some(size) = engine.size_of(found.stx_ino, found.stx_size)
             {
                 found.stx_size = size;

@@ -126,6 +126,13 @@ pub fn get(fd: RawFd) -> Slot {
     }
 }
 
+/// How many calls have moved data of `fd`, if it is fresh; `None`: it is something else.
+#[inline]
+pub fn fresh(fd: RawFd) -> Option<usize> {
+    let value = word(fd)?.load(Ordering::Acquire) & !LOCKED;
+    (FRESH..ADDRESSES).contains(&value).then(|| value / FRESH_STEP - 1)
+}
+
 /// Whether `fd` still stands for `description`.
 #[inline]
 pub fn stands_for(fd: RawFd, description: &Arc<Description>) -> bool {

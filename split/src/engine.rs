@@ -18,7 +18,7 @@ use pmem::{Fault, UserIn, Window};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::descriptors;
+use crate::descriptors::{self, Slot};
 use crate::file::{File, State};
 use crate::grow::Run;
 use crate::home::Home;
@@ -570,10 +570,34 @@ impl Engine {
         self.home.records.count() > 0
     }
 
-    /// Whether anything may be staged for a file that lies on `device`.
+    /// Whether anything may be staged, by whomever, for a file that lies on `device`.
     #[inline]
-    pub fn may_have_staged(&self, device: u64) -> bool {
-        device == self.home.device && self.anything_staged()
+    pub fn may_have_staged(&self, device: u64, ino: u64) -> bool {
+        device == self.home.device
+            && self.anything_staged()
+            && self.home.records.find(ino).is_some()
+    }
+
+    /// Whether the kernel moves data of a fresh number, and nothing is staged that it could miss: as the
+    /// first calls of a descriptor in `posix` mode.
+    #[inline]
+    pub fn leaves_first(&self, fd: RawFd) -> bool {
+        let Some(calls) = descriptors::fresh(fd) else { return false };
+        if calls >= self.options.patience || self.options.mode != Mode::Posix {
+            return false;
+        }
+        let mut next = Slot::Fresh(calls + 1);
+        if self.anything_staged() {
+            let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat) else { return false };
+            if !self.may_be_ours(&stat) {
+                next = Slot::Plain;
+            } else if self.home.records.find(stat.st_ino).is_some() {
+                return false;
+            }
+        }
+        // Another thread may have come first.
+        let _ = descriptors::replace_fresh(fd, calls, next);
+        true
     }
 
     /// A staging file that serves nobody.
