@@ -284,6 +284,7 @@ pub fn leave() {
         return;
     };
     inside(|| {
+        engine.stop();
         engine.hand_over_all();
         PAGE.engine.store(std::ptr::null_mut(), Ordering::Release);
         engine.leave();

@@ -723,10 +723,19 @@ impl Engine {
         all
     }
 
-    /// Leaves in order. Other threads may be writing still: what they began is whole, and what they begin
-    /// is not staged.
-    pub fn leave(&self) {
+    /// Before the process leaves, while its other threads go on: nothing is staged any more, so that what
+    /// they write next, past the engine, comes behind what they wrote before.
+    pub fn stop(&self) {
         self.left.store(true, Ordering::Relaxed);
+        let files: Vec<_> = locked(&self.files).values().cloned().collect();
+        for file in files {
+            // What cannot be settled now stays staged. Who begins a run just now has the file locked.
+            let _ = file.stop(self);
+        }
+    }
+
+    /// Leaves in order. What other threads have begun to overwrite is whole.
+    pub fn leave(&self) {
         let _gate = self.log.as_ref().map(Log::close);
         if self.settle_all().is_ok() {
             for staging in locked(&self.pool).drain(..) {

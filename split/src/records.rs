@@ -484,6 +484,11 @@ impl Records {
         }
     }
 
+    /// Whether there are other processes than that of slot `own`.
+    pub fn has_others(&self, own: u32) -> bool {
+        (0..SLOTS).any(|slot| slot != own && self.slot_state(slot) != 0)
+    }
+
     /// The process that took a slot.
     pub fn slot_process(&self, slot: u32) -> u64 {
         self.slot_state(slot) & !RECOVERING

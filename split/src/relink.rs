@@ -124,6 +124,8 @@ pub struct Move<'a, F: AsFd, T: AsFd> {
     pub base: u64,
     /// How many.
     pub length: u64,
+    /// They belong at the end, wherever that is by then.
+    pub appends: bool,
 }
 
 impl<F: AsFd, T: AsFd> Move<'_, F, T> {
@@ -132,21 +134,65 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
         let (aligned, same) = (self.at % BLOCK == self.base % BLOCK, self.at == self.base);
         match backend {
             Backend::Exchange if same => self.exchange(),
-            Backend::Clone if aligned => self.clone_blocks(),
-            _ => self.copy(0, self.length),
+            // Others may append where it puts its blocks.
+            Backend::Clone if aligned && !self.appends => self.clone_blocks(),
+            _ => self.put(0, self.length),
         }
+    }
+
+    /// Copies `length` staged bytes from the `start`th on; those before them are there.
+    ///
+    /// Others may append meanwhile, also past the engine: what is appended by the kernel is put over
+    /// nothing of theirs.
+    pub fn put(&self, start: u64, length: u64) -> Result<u64> {
+        if !self.appends {
+            return self.copy(start, length);
+        }
+        let append = |_, address, length| sys::append_mapped(self.target, address, length);
+        self.each(self.at + start, length, append)
+    }
+
+    /// How many bytes of an interrupted append are in the file: all, up to the end of one of its pages, or
+    /// none.
+    ///
+    /// CRASH: the kernel stops at the edge of a page if it is to kill who writes.
+    pub fn found(&self) -> Result<u64> {
+        let size = rustix::fs::fstat(self.target)?.st_size as u64;
+        let file = read_range(self.target, self.base, size.saturating_sub(self.base))?;
+        let staged = read_range(self.staging, self.at, self.length)?;
+        let starts = (0..file.len()).filter(|&at| file.get(at) == staged.first());
+        let found = starts.filter_map(|at| {
+            let there = &file[at..];
+            let part = (at == 0 || size.is_multiple_of(BLOCK)) && staged.starts_with(there);
+            (there.starts_with(&staged) || part).then(|| there.len().min(staged.len()))
+        });
+        Ok(found.max().unwrap_or_default() as u64)
     }
 
     /// As the file ends at `base`. It had been cut or grown otherwise.
     fn exchange(&self) -> Result<u64> {
         let head = head(self.base, self.length);
+        let rest = self.length - head;
         if head > 0 {
-            self.copy(0, head)?;
+            self.put(0, head)?;
         }
-        if head < self.length {
-            rustix::fs::ftruncate(self.staging, self.at + self.length)?;
-            let (from, to) = (self.at + head, self.base + head);
-            sys::exchange_to_end(self.staging, from, self.target, to)?;
+        if rest == 0 {
+            return Ok(head);
+        }
+        let (from, to) = (self.at + head, self.base + head);
+        if self.appends && rustix::fs::fstat(self.target)?.st_size as u64 != to {
+            return self.put(head, rest).map(|rest| head + rest);
+        }
+        rustix::fs::ftruncate(self.staging, self.at + self.length)?;
+        match sys::exchange_to_end(self.staging, from, self.target, to) {
+            Err(_) if self.appends => return self.put(head, rest).map(|rest| head + rest),
+            exchanged => exchanged?,
+        }
+        let size = rustix::fs::fstat(self.staging)?.st_size as u64;
+        if self.appends && size > from {
+            // Others, past the engine, have appended in between: theirs came away.
+            let append = |_, address, length| sys::append_mapped(self.target, address, length);
+            self.each(from, size - from, append)?;
         }
         Ok(head)
     }
@@ -170,23 +216,35 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
 
     /// Copies `length` staged bytes from the `start`th on.
     fn copy(&self, start: u64, length: u64) -> Result<u64> {
+        let (from, to) = (self.at + start, self.base + start);
+        self.each(from, length, |done, address, length| {
+            sys::write_mapped(self.target, address, length, to + done)
+        })
+    }
+
+    /// Lets `write` have the addresses of staged bytes, after how many were done.
+    fn each(
+        &self,
+        from: u64,
+        length: u64,
+        write: impl Fn(u64, usize, usize) -> Result<usize>,
+    ) -> Result<u64> {
         let mut done = 0;
         let mut buffer = Vec::new();
         while done < length {
-            let (from, to) = (self.at + start + done, self.base + start + done);
-            let left = (length - done) as usize;
+            let (from, left) = (from + done, (length - done) as usize);
             let address = self
                 .window
                 .and_then(|(window, origin)| window.address((from - origin) as usize, left).ok());
             let wrote = if let Some(address) = address {
-                sys::write_mapped(self.target, address, left, to)
+                write(done, address, left)
             } else {
                 buffer.resize(left.min(1 << 18), 0);
                 let got = rustix::io::pread(self.staging, &mut buffer[..], from)?;
                 if got == 0 {
                     return Err(Errno::IO);
                 }
-                rustix::io::pwrite(self.target, &buffer[..got], to)
+                write(done, buffer.as_ptr() as usize, got)
             };
             match wrote {
                 Ok(0) => return Err(Errno::IO),
@@ -197,6 +255,20 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
         }
         Ok(length)
     }
+}
+
+/// A part of a file.
+fn read_range(file: impl AsFd, at: u64, length: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; length as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(&file, &mut bytes[done..], at + done as u64)? {
+            0 => break,
+            got => done += got,
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
 }
 
 /// How many of `length` bytes from `base` on come before the next block.

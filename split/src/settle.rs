@@ -7,7 +7,8 @@
 //! CRASH: the record says `SETTLING` from before the first byte moves until after the last. Whoever
 //! finds it so moves them again: an exchange has happened if the staging file ends where the target
 //! ended before it (the two sizes are swapped, and no staging file ends there otherwise); a copy or a
-//! clone of the same bytes to the same place changes nothing.
+//! clone of the same bytes to the same place changes nothing; and what was appended is looked for, behind
+//! the end that the file had.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -50,6 +51,9 @@ pub fn relink(
     copies: bool,
 ) -> Result<(u64, Backend)> {
     let (records, durable) = (&home.records, home.durable() || home.direct);
+    let appends = staged.flags & APPENDING != 0;
+    // What other processes append just then would come away with an exchange.
+    let copies = copies || appends && records.has_others(home.slot());
     let mut best = if copies { Backend::Copy } else { relink::backend(home) };
     let mut base = staged.base;
     let size = rustix::fs::fstat(&target)?.st_size as u64;
@@ -83,10 +87,15 @@ pub fn relink(
         records.persist(record);
     }
     let (at, length) = (staged.at, staged.length);
-    let moving = Move { staging: &staging, window, at, target: &target, base, length };
+    let moving = Move { staging: &staging, window, at, target: &target, base, length, appends };
+    if appends && staged.flags & SETTLING != 0 {
+        // A part of it may be there, before what others have appended.
+        let found = moving.found()?;
+        return Ok((moving.put(found, length - found)?, Backend::Copy));
+    }
     match moving.run(best) {
         // What this file cannot do, or this file system.
-        Err(_) if best != Backend::Copy => {
+        Err(_) if best != Backend::Copy && !appends => {
             moving.run(Backend::Copy).map(|copied| (copied, Backend::Copy))
         }
         moved => moved.map(|copied| (copied, best)),
@@ -173,6 +182,13 @@ impl File {
     /// Relinks what this process has staged.
     pub fn settle(&self, cx: &Engine) -> Result<()> {
         self.settle_as(cx, cx.home().durable())
+    }
+
+    /// As [`File::settle`], also if a run is just being begun.
+    pub fn stop(&self, cx: &Engine) -> Result<()> {
+        let mut state = self.change();
+        self.check_run(cx, &mut state);
+        self.settle_locked(cx, &mut state, cx.home().durable())
     }
 
     /// Relinks what this process has staged; `durably`: for good, where a power cut is survived.

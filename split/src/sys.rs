@@ -82,6 +82,15 @@ pub fn write_mapped(to: impl AsFd, from: usize, length: usize, offset: u64) -> R
     unsafe { system_call(libc::SYS_pwrite64, [to, from, length, offset as usize, 0, 0]) }
 }
 
+/// As [`write_mapped`], at the end, wherever that is by then: nobody else's append is there.
+pub fn append_mapped(to: impl AsFd, from: usize, length: usize) -> Result<usize> {
+    let to = to.as_fd().as_raw_fd() as usize;
+    let part = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: length };
+    let (parts, flags) = ((&raw const part) as usize, libc::RWF_APPEND as usize);
+    // SAFETY: one part; the kernel copies from its address as from any, valid or not.
+    unsafe { system_call(libc::SYS_pwritev2, [to, parts, 1, 0, 0, flags]) }
+}
+
 /// `pwrite`, or `write` without a place, of the program's bytes to its descriptor.
 pub fn write_number(to: RawFd, from: &UserIn<'_>, at: Option<u64>) -> Result<usize> {
     let (to, start, len) = (to as usize, from.start() as usize, from.len());

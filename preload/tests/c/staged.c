@@ -32,13 +32,15 @@ int main(int count, char **arguments) {
             return 12;
         return put(own, 'Z', 3000, 1000) || close(own);
     }
-    int fd = open("f", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    // At the end, wherever that is.
+    int ends = strcmp(call, "end") == 0;
+    int fd = open("f", O_RDWR | O_CREAT | O_TRUNC | (ends ? O_APPEND : 0), 0644);
     // 9,000 bytes at their place, as many staged.
     for (int each = 0; each < 6; each++)
         if (put(fd, 'a' + each, 3000, -1) || (each == 2 && fsync(fd) != 0))
             return 3;
     // What an overwrite needs is there.
-    if (put(fd, 'a', 1, 0))
+    if (!ends && put(fd, 'a', 1, 0))
         return 4;
     if (strcmp(call, "power") == 0) {
         // The log is nearly full.
@@ -75,7 +77,7 @@ int main(int count, char **arguments) {
         return 6;
     if (strcmp(call, "over-staged") == 0 && put(fd, 'C', 2000, 15000))
         return 7;
-    if (strcmp(call, "fsync") == 0 && fsync(fd) != 0)
+    if ((strcmp(call, "fsync") == 0 || ends) && fsync(fd) != 0)
         return 8;
     if (strcmp(call, "close") == 0 && close(fd) != 0)
         return 9;

@@ -11,7 +11,7 @@ use crate::support::{Place, compile, library};
 use crate::walk::{Point, Walk};
 use crate::{Random, some_of, text};
 
-const CALLS: [&str; 5] = ["append", "overwrite", "over-staged", "fsync", "close"];
+const CALLS: [&str; 6] = ["append", "overwrite", "over-staged", "fsync", "close", "end"];
 /// Points of each call that are tried by default.
 const POINTS: usize = 40;
 
@@ -215,7 +215,9 @@ fn deaths_inside_recovery() {
     compile("staged.c", &program, &["-O1"]);
     let mut random = Random(0x27D4_EB2F_1656_67C5);
     let mut failures = Vec::new();
-    for (mode, call) in [("posix", "fsync"), ("sync", "append"), ("strict", "overwrite")] {
+    for (mode, call) in
+        [("posix", "fsync"), ("sync", "append"), ("strict", "overwrite"), ("sync", "end")]
+    {
         let ground = Ground { program: program.clone(), directory: place.0.join("files"), mode };
         let mut walk = ground.victim(call).expect("a victim");
         let deaths = walk.points().expect("its points");
