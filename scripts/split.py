@@ -24,12 +24,12 @@ PROGRAMS = {"redis AOF always, set": 0.77, "sqlite WAL FULL insert": 0.77,
             "leveldb fillrandom sync": 0.77, "leveldb fillseq": 0.77, "untar, a file": 1.1,
             "tar, a file": 1.1, "git add + commit, a file": 1.1, "rsync, a file": 1.1}
 
-# Appends `sys.argv[2]` blocks and makes them durable, `sys.argv[3]` times.
+# Appends `sys.argv[2]` blocks, two by two, and makes them durable, `sys.argv[3]` times.
 APPENDER = """import os, sys
 file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 for _ in range(int(sys.argv[3])):
-    for _ in range(int(sys.argv[2])):
-        os.write(file, b"x" * 4096)
+    for _ in range(int(sys.argv[2]) // 2):
+        os.write(file, b"x" * 8192)
     os.fsync(file)
 os.close(file)"""
 
@@ -117,10 +117,10 @@ def relinks(kind, place, scratch, options):
     """What relinks of each kind cost, of runs of so many blocks: bytes copied and nanoseconds an fsync."""
     rows = []
     for way in {"ext4": ["copy"], "xfs": ["exchange", "clone", "copy"]}.get(kind, []):
-        for blocks in (1, 10, 100):
+        for blocks in (2, 10, 100):
             report, syncs = scratch / "relinks", 20 if options.quick else 200
             report.unlink(missing_ok=True)
-            # Everything is staged: else short runs go to the kernel.
+            # Everything is staged: else short runs go to the kernel, as appends within a page do.
             words = [f"SOLERA_REPORT={report}", f"SOLERA_SPLIT_RELINK={way}", "SOLERA_SPLIT_PATIENCE=0"]
             file = f"{place.fresh()}/file"
             place.run("env", *words, sys.executable, "-c", APPENDER, file, blocks, syncs)
