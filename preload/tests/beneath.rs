@@ -396,10 +396,20 @@ fn a_full_log_is_begun_anew() {
     assert!(counted(&report, "log-entries") >= 1000, "{report:?}");
 }
 
-/// What was said to be written is there, however little room was left meanwhile.
+/// What was said to be written is there, however little room was left meanwhile: for what is staged, or
+/// for the log.
 #[test]
 fn without_room_nothing_is_lost() {
-    let place = Place::new("beneath-full");
+    without_room("full");
+}
+
+#[test]
+fn without_room_for_the_log_nothing_is_lost() {
+    without_room("full-log");
+}
+
+fn without_room(part: &str) {
+    let place = Place::new(&format!("beneath-{part}"));
     for mode in ["posix", "sync", "strict"] {
         // The kernel's run and the engine's, each in a file system of its own.
         let ground = place.0.join(mode);
@@ -409,7 +419,10 @@ fn without_room_nothing_is_lost() {
             eprintln!("skipped: nothing can be mounted here");
             return;
         }
-        at_the_edge(&ground, "full", mode, &[]);
+        let report = at_the_edge(&ground, part, mode, &[("SOLERA_SPLIT_LOG", "65536")]);
+        if (part, mode) == ("full-log", "strict") {
+            assert!(counted(&report, "log-full") > 0, "{report:?}");
+        }
         left_in_order(&ground.join("served"));
     }
 }

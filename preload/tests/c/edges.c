@@ -112,6 +112,44 @@ static void full(void) {
     SAY(lstat("full", &stat) == 0 && stat.st_size == wrote + 4);
 }
 
+// No room for another entry of the log, nor for the bytes that it would speak of.
+static void full_log(void) {
+    int fd = open("logged", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    fill(1);
+    SAY(write(fd, bytes, sizeof bytes));
+    SAY(fsync(fd));
+    SAY(pwrite(fd, bytes, 5000, 700));
+    int ballast = open("ballast", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    off_t end = 0;
+    for (off_t piece = 1 << 20; piece >= 4096; piece /= 2)
+        while (posix_fallocate(ballast, end, piece) == 0)
+            end += piece;
+    long bad = 0;
+    for (int round = 0; round < 400; round++) {
+        fill(round);
+        // One in eight is longer than any before.
+        size_t length = round % 8 == 7 ? 40000 : 5000;
+        bad += pwrite(fd, bytes, length, round * 631 % (sizeof bytes - length)) != (ssize_t)length;
+    }
+    SAY(bad);
+    SAY(fsync(fd));
+    SAY(sum("logged"));
+    // Appends may be staged still, or not: what was said to be written is there.
+    long wrote = 0;
+    for (ssize_t now; wrote < 1 << 20 && (now = write(fd, bytes, 1000)) > 0;)
+        wrote += now;
+    SAY(ftruncate(ballast, 0));
+    SAY(fsync(fd));
+    SAY(lseek(fd, 0, SEEK_END) == (long)sizeof bytes + wrote);
+    char back[1000];
+    for (long at = 0; at < wrote; at += 1000) {
+        long length = wrote - at < 1000 ? wrote - at : 1000;
+        bad += pread(fd, back, length, sizeof bytes + at) != length || memcmp(back, bytes, length);
+    }
+    SAY(bad);
+    SAY(close(fd) | close(ballast));
+}
+
 static long of_status(const char *what) {
     char line[200];
     long found = 0;
@@ -180,6 +218,8 @@ int main(int argc, char **argv) {
         logged();
     if (strcmp(part, "full") == 0)
         full();
+    if (strcmp(part, "full-log") == 0)
+        full_log();
     if (strcmp(part, "reads") == 0)
         reads();
     if (strcmp(part, "heavy") == 0)
