@@ -14,7 +14,7 @@ help:
 	@echo 'make install    what was built to $(PREFIX), and the helper of mount -t fuse.solera to /sbin (as root)'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
-	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 3)'
+	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 3), and programs there'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
@@ -61,6 +61,7 @@ test-long: setup-tests
 test-vm: build
 	@scripts/setup.sh --vm
 	@KILLS=$${KILLS:-20} tests/vm/run || [ $$? -eq 77 ]
+	@tests/vm/run programs || [ $$? -eq 77 ]
 
 lint: setup
 	$(CARGO) fmt --all --check

@@ -77,7 +77,7 @@ guest_kernel() {
     [ -n "$package" ] || { echo "there is no linux-image-6.12-amd64"; return 1; }
     echo "setup: unpacking $package (some tests need it)"
     mkdir -p target
-    scratch=$(mktemp -d target/guest-kernel.XXXXXX)
+    scratch=$(mktemp -d target/guest-kernel.XXXXXX) || return 1
     if (cd "$scratch" && timeout 300 apt-get -qq download "$package" 2> "$errors" &&
         dpkg-deb -x ./*.deb . && rm ./*.deb &&
         for modules in lib/modules/*; do PATH=$PATH:/usr/sbin:/sbin depmod -b . "${modules##*/}" || exit 1; done) &&

@@ -92,6 +92,7 @@ fi
 # Boots a guest some times: about two minutes.
 stage machine-crashes tests/vm/run
 grep '^skipped: ' "$logs/machine-crashes.log" | sed 's/^/   /'
+[ -z "${SOLERA_TEST_LONG:-}" ] || stage machine-programs tests/vm/run programs
 if [ -x tests/conformance/run ]; then
     stage conformance tests/conformance/run
     # The engine over a directory of the kernel's, beside that directory without it; in the long run all.

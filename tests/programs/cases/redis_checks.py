@@ -93,6 +93,10 @@ def fill(server, first, seconds):
     writers = [threading.Thread(target=write, args=(part,)) for part in range(3)]
     [w.start() for w in writers]
     time.sleep(seconds)
+    # A busy machine may have done little by then.
+    patience = time.monotonic() + 60
+    while len(acknowledged) <= 50 and time.monotonic() < patience:
+        time.sleep(0.05)
     killed = time.monotonic()
     server.kill()
     [w.join() for w in writers]
