@@ -439,7 +439,9 @@ pub fn stat(out: Out<libc::stat>, kernel: impl Fn() -> c_int) -> c_int {
     if !engine.concerns_paths() {
         return kernel();
     }
-    inside(|| engine.renew_times());
+    if engine.has_old_times() {
+        inside(|| engine.renew_times());
+    }
     let mut result = kernel();
     if !engine.anything_staged() {
         return result;
@@ -482,7 +484,9 @@ pub fn statx(out: Out<libc::statx>, kernel: impl Fn() -> c_int) -> c_int {
     if !engine.concerns_paths() {
         return kernel();
     }
-    inside(|| engine.renew_times());
+    if engine.has_old_times() {
+        inside(|| engine.renew_times());
+    }
     let mut result = kernel();
     let staged = || {
         let found = out.value().ok()?;

@@ -661,7 +661,7 @@ impl Engine {
     /// Whether path calls must ask: anything is staged, or times are old.
     #[inline]
     pub fn concerns_paths(&self) -> bool {
-        self.anything_staged() || self.old_times.load(Ordering::Relaxed) != 0
+        self.anything_staged() || self.has_old_times()
     }
 
     /// What this process has staged for a file goes to its place; whether there was anything.
@@ -710,9 +710,7 @@ impl Engine {
 
     /// Sets the times of files that were written through windows.
     pub fn renew_times(&self) {
-        if self.old_times.load(Ordering::Relaxed) != 0
-            && self.old_times.swap(0, Ordering::Relaxed) != 0
-        {
+        if self.has_old_times() && self.old_times.swap(0, Ordering::Relaxed) != 0 {
             let files: Vec<_> = locked(&self.files).values().cloned().collect();
             for file in files {
                 file.renew_times_by_own();

@@ -141,10 +141,18 @@ pub fn stands_for(fd: RawFd, description: &Arc<Description>) -> bool {
     })
 }
 
+/// A number is used: it only grows, so most calls look.
+#[inline]
+fn reaches(fd: RawFd) {
+    if HIGHEST.load(Ordering::Acquire) < fd as usize {
+        HIGHEST.fetch_max(fd as usize, Ordering::AcqRel);
+    }
+}
+
 fn swap(fd: RawFd, new: usize) -> Option<Arc<Description>> {
     let word = word(fd)?;
     if new != UNKNOWN {
-        HIGHEST.fetch_max(fd as usize, Ordering::AcqRel);
+        reaches(fd);
     }
     loop {
         let value = word.load(Ordering::Acquire);
@@ -167,7 +175,7 @@ pub fn replace_fresh(fd: RawFd, calls: usize, slot: Slot) -> Result<(), Slot> {
     if word.compare_exchange(found, new, order.0, order.1).is_err() {
         return Err(slot);
     }
-    HIGHEST.fetch_max(fd as usize, Ordering::AcqRel);
+    reaches(fd);
     // The word counts for it now.
     std::mem::forget(slot);
     Ok(())
@@ -179,7 +187,7 @@ pub fn unknown_is_plain(fd: RawFd) {
     if let Some(word) = word(fd)
         && word.compare_exchange(UNKNOWN, PLAIN, order.0, order.1).is_ok()
     {
-        HIGHEST.fetch_max(fd as usize, Ordering::AcqRel);
+        reaches(fd);
     }
 }
 

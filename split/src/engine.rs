@@ -570,6 +570,12 @@ impl Engine {
         self.home.records.count() > 0
     }
 
+    /// Whether stores through windows have left times as they were.
+    #[inline]
+    pub fn has_old_times(&self) -> bool {
+        self.old_times.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether anything may be staged, by whomever, for a file that lies on `device`.
     #[inline]
     pub fn may_have_staged(&self, device: u64, ino: u64) -> bool {
