@@ -13,9 +13,9 @@ use support::mounted::{Mounted, Small, succeeds};
 use support::{Place, compile, library, text};
 
 /// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden names.
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 16] = [
     "beneath", "files", "streams", "mapping", "sparse", "splice", "sockets", "threads", "messages",
-    "moving", "buffers", "limits", "forks", "signals", "hurried",
+    "moving", "buffers", "limits", "forks", "signals", "hurried", "safety",
 ];
 
 /// System calls that an engine makes from its start to its end, where nothing is done.
@@ -76,7 +76,7 @@ fn on(kind: &str, backend: &str) {
         eprintln!("skipped: {kind} cannot be made and mounted here");
         return;
     };
-    let programs = ["beneath", "files", "streams", "mapping", "threads", "splice"];
+    let programs = ["beneath", "files", "streams", "mapping", "threads", "splice", "safety"];
     compare(&mounted.at, &programs, &["posix", "strict"]);
     let home = mounted.at.join("beneath-posix").join(split::HOME_NAME);
     let records = std::fs::read(home.join("records")).expect("the records");
