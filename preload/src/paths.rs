@@ -112,6 +112,7 @@ fn come_back(process: &Process, outside: Vec<u8>, follow: bool) -> Result<Target
 }
 
 /// Decides whose a path is.
+#[inline]
 fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8], follow: bool) -> Option<Start<'a>> {
     let below = |rest| Start::At(process.fs.root(), Cow::Owned(rest));
     if path.first() == Some(&b'/') {
@@ -139,6 +140,7 @@ fn at_descriptor<'a>(process: &Process, fd: c_int, path: Cow<'a, [u8]>) -> Optio
     Some(Start::At(node, path))
 }
 
+#[inline]
 fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
     // As a program writes it that was told the prefix: no path below `/proc` or `/dev/fd` begins so.
     if let Some(rest) = path.strip_prefix(&*process.prefix)

@@ -79,6 +79,7 @@ enum Asked {
     Elsewhere(std::ffi::CString),
 }
 
+#[inline]
 fn ask(process: &Process, dirfd: c_int, path: Text, flags: c_int) -> Served<Asked> {
     let text = path.bytes()?;
     if text.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {

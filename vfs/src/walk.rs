@@ -158,6 +158,7 @@ impl Walk<'_> {
     /// The attributes of what `path` leads to, if it leads there the plain way: names only, each of
     /// them there, no symlink among them. `None` says nothing: [`Walk::walk`] knows the rest. What
     /// programs ask for most is answered without what only the other cases need.
+    #[inline]
     pub fn plain(&self, start: Node, path: &[u8]) -> Option<Attr> {
         let mut node = if path.first() == Some(&b'/') { self.fs.root() } else { start };
         let mut rest = path.strip_prefix(b"/").unwrap_or(path);

@@ -200,7 +200,7 @@ impl Volume {
 
     /// Whether an inode's sequence number still is `sequence`.
     #[inline]
-    fn unmoved(&self, ino: u64, sequence: u64) -> bool {
+    pub(crate) fn unmoved(&self, ino: u64, sequence: u64) -> bool {
         sequence & 1 == 0 && self.sequence(Inode(ino)).is_ok_and(|now| now == sequence)
     }
 
@@ -324,14 +324,7 @@ impl Volume {
         let mut words = [0; WORDS];
         [words[0], words[1]] = self.head(node);
         words[2] = sequence;
-        words[3] = u64::from(attr.kind.d_type())
-            | u64::from(attr.mode & 0o7777) << 8
-            | u64::from(attr.nlink) << 32;
-        words[4] = u64::from(attr.uid) | u64::from(attr.gid) << 32;
-        (words[5], words[6], words[7]) = (attr.rdev, attr.size, attr.blocks);
-        words[8] = attr.mtime as u64;
-        words[9] = attr.ctime as u64;
-        words[10] = attr.btime as u64;
+        words[HEAD..HEAD + PACKED].copy_from_slice(&packed(attr));
         ATTRIBUTES.entry(mix(&[node.ino])).put(&words, || true);
     }
 
@@ -361,20 +354,40 @@ impl Volume {
 /// The attributes in an entry.
 #[inline]
 fn attributes_of(node: Node, words: Looked<'_, WORDS>) -> Option<Attr> {
+    unpacked(node, |index| words.at(HEAD + index))
+}
+
+/// Words that attributes take, node and access time left out.
+pub(crate) const PACKED: usize = 8;
+
+/// Attributes as they are remembered.
+#[inline]
+pub(crate) fn packed(attr: &Attr) -> [u64; PACKED] {
+    let first = u64::from(attr.kind.d_type())
+        | u64::from(attr.mode & 0o7777) << 8
+        | u64::from(attr.nlink) << 32;
+    let owners = u64::from(attr.uid) | u64::from(attr.gid) << 32;
+    let times = [attr.mtime, attr.ctime, attr.btime].map(i64::cast_unsigned);
+    [first, owners, attr.rdev, attr.size, attr.blocks, times[0], times[1], times[2]]
+}
+
+/// The reverse; the access time is 0.
+#[inline]
+pub(crate) fn unpacked(node: Node, word: impl Fn(usize) -> u64) -> Option<Attr> {
     Some(Attr {
         node,
-        kind: kind_of(words.at(3) as u8)?,
-        mode: (words.at(3) >> 8) as u32 & 0o7777,
-        nlink: (words.at(3) >> 32) as u32,
-        uid: words.at(4) as u32,
-        gid: (words.at(4) >> 32) as u32,
-        rdev: words.at(5),
-        size: words.at(6),
-        blocks: words.at(7),
+        kind: kind_of(word(0) as u8)?,
+        mode: (word(0) >> 8) as u32 & 0o7777,
+        nlink: (word(0) >> 32) as u32,
+        uid: word(1) as u32,
+        gid: (word(1) >> 32) as u32,
+        rdev: word(2),
+        size: word(3),
+        blocks: word(4),
         atime: 0,
-        mtime: words.at(8) as i64,
-        ctime: words.at(9) as i64,
-        btime: words.at(10) as i64,
+        mtime: word(5) as i64,
+        ctime: word(6) as i64,
+        btime: word(7) as i64,
     })
 }
 

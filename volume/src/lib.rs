@@ -74,6 +74,7 @@ mod numa;
 mod op;
 mod owners;
 mod passes;
+mod path;
 mod prefix;
 mod process;
 mod reached;

@@ -20,20 +20,20 @@ const WORDS: usize = 47;
 /// Words that tell the start, the target, and the lengths.
 const HEAD: usize = 5;
 /// Longest text, words.
-const TEXT: usize = 18;
+pub(crate) const TEXT: usize = 18;
 /// Directories on the way, at most: two words each.
-const DIRS: usize = (WORDS - HEAD - TEXT) / 2;
+pub(crate) const DIRS: usize = (WORDS - HEAD - TEXT) / 2;
 /// Entries: few pages, as in `cache.rs`.
 const ENTRIES: usize = 64;
 
 static PREFIXES: Table<ENTRIES, WORDS> = Table([const { Entry::new() }; ENTRIES]);
 
 /// Directories passed: inode and sequence number.
-type Way = SmallVec<[(u64, u64); DIRS]>;
+pub(crate) type Way = SmallVec<[(u64, u64); DIRS]>;
 
 /// A text, padded with zeros; `None` if it is too long to be remembered.
 #[inline]
-fn padded(text: &[u8]) -> Option<[u64; TEXT]> {
+pub(crate) fn padded(text: &[u8]) -> Option<[u64; TEXT]> {
     let mut bytes = [0; TEXT * 8];
     bytes.get_mut(..text.len())?.copy_from_slice(text);
     Some(zerocopy::transmute!(bytes))
@@ -42,8 +42,7 @@ fn padded(text: &[u8]) -> Option<[u64; TEXT]> {
 impl Volume {
     /// What `path` leads to from `start` by plain names: the directory of the last name, and what has
     /// that name. `None` says nothing.
-    #[inline]
-    pub(crate) fn find_path(&self, start: Node, path: &[u8]) -> Option<(Node, Option<Attr>)> {
+    pub(crate) fn walk_path(&self, start: Node, path: &[u8]) -> Option<(Node, Option<Attr>)> {
         let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
             Some(cut) => (self.find_prefix(start, &path[..cut])?, &path[cut + 1..]),
             None => (start, path),
@@ -99,7 +98,7 @@ impl Volume {
 
     /// Walks the text, name by name; also gives the directories passed, with the sequence numbers under
     /// which they were.
-    fn walk_prefix(&self, start: Node, text: &[u8]) -> Option<(Node, Way)> {
+    pub(crate) fn walk_prefix(&self, start: Node, text: &[u8]) -> Option<(Node, Way)> {
         let mut way = SmallVec::new();
         let mut dir = start;
         for name in text.split(|&byte| byte == b'/') {

@@ -84,7 +84,24 @@ fn check(volumes: [&Volume; 2], ways: &[Vec<u8>]) {
         for volume in volumes {
             assert_eq!(volume.find_directory(volume.root(), way), there, "{way:?}");
         }
+        // The third time it is known as a whole.
+        for volume in volumes.into_iter().cycle().take(6) {
+            check_path(volume, &all, way);
+        }
     }
+}
+
+/// A path leads to what its directory says.
+fn check_path(volume: &Volume, all: &[(Vec<u8>, Node)], way: &[u8]) {
+    let cut = way.iter().rposition(|&byte| byte == b'/');
+    let (parent, name) = cut.map_or((&[][..], way), |cut| (&way[..cut], &way[cut + 1..]));
+    let dir = all.iter().find(|(path, _)| path == parent).map(|(_, node)| *node);
+    let expected = dir.map(|dir| {
+        let node = volume.lookup(dir, name).ok();
+        (dir, node.map(|node| told(volume.attr(node).expect("attributes"))))
+    });
+    let found = volume.find(volume.root(), way);
+    assert_eq!(found.map(|(dir, attr)| (dir, attr.map(told))), expected, "{way:?}");
 }
 
 fn change(volume: &Volume, dirs: &[(Vec<u8>, Node)], random: &mut Random) {
