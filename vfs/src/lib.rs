@@ -64,6 +64,11 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
+    /// The same, for who is about to change what the path leads to: it is not worth remembering.
+    fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
+        self.find(start, names)
+    }
+
     /// Attributes of a node. Size and times are the current ones, not the last durable ones.
     fn attr(&self, node: Node) -> Result<Attr>;
 

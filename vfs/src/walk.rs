@@ -194,7 +194,7 @@ impl Walk<'_> {
         }
         let node = if path.first() == Some(&b'/') { self.fs.root() } else { start };
         let rest = path.strip_prefix(b"/").unwrap_or(path);
-        let (dir, attr) = self.fs.find(node, rest)?;
+        let (dir, attr) = self.fs.find_to_change(node, rest)?;
         let cut = rest.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         let last = Last::Name(Name::new(&rest[cut..]).ok()?);
         Some(Found { dir, last, attr, slash: false })

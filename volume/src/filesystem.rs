@@ -167,6 +167,10 @@ impl FileSystem for Volume {
         self.call().ok()?.find_path(start, names)
     }
 
+    fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
+        self.call().ok()?.walk_path(start, names)
+    }
+
     fn attr(&self, node: Node) -> Result<Attr> {
         self.call()?.attributes(node)
     }

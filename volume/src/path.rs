@@ -7,9 +7,9 @@
 //! invalidated, and a hit writes no memory. `prefix.rs` and `cache.rs` know the parts, and serve what
 //! this table does not have.
 //!
-//! A path is entered when it is asked for twice in a row, as far as its place in the table goes, and
-//! nothing has changed in between: who walks through a hundred thousand names, or asks for the size
-//! of a file that grows, pays no more than a store for each.
+//! A path is entered when it is asked for four times in a row, as far as its place in the table goes,
+//! and nothing has changed in between: who looks at a hundred thousand files and opens each, or asks
+//! for the size of a file that grows, pays no more than a store for each.
 //!
 //! Locks: none. Persistence: none.
 
@@ -36,8 +36,12 @@ const ENTRIES: usize = 64;
 
 static PATHS: Table<ENTRIES, WORDS> = Table([const { Entry::new() }; ENTRIES]);
 /// For each entry the path that was asked for last and not found in it, with what it led to and when:
-/// their hash.
+/// their hash, but for the low bits, which count how often it was asked for again.
 static ASKED: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
+
+/// What the low bits count to.
+const ASKS: u64 = 4;
+const LAST: u64 = 2;
 
 /// The last eight bytes of a text that has as many, else all.
 #[inline]
@@ -69,10 +73,13 @@ impl Volume {
             let [dir, node] = [dir.ino, attr.node.ino].map(|ino| self.sequence(Inode(ino)));
             let now = mix(&[hash, dir.unwrap_or(0), node.unwrap_or(0)]);
             let asked = &ASKED[(hash >> 32) as usize % ENTRIES];
-            if asked.load(Ordering::Relaxed) == now {
-                self.enter_path(start, text, tail, hash);
-            } else {
-                asked.store(now, Ordering::Relaxed);
+            let before = asked.load(Ordering::Relaxed);
+            match before % ASKS {
+                LAST if before / ASKS == now / ASKS => {
+                    self.enter_path(start, text, tail, hash);
+                }
+                _ if before / ASKS == now / ASKS => asked.store(before + 1, Ordering::Relaxed),
+                _ => asked.store(now / ASKS * ASKS, Ordering::Relaxed),
             }
         }
         Some(found)

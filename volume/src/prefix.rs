@@ -42,6 +42,7 @@ pub(crate) fn padded(text: &[u8]) -> Option<[u64; TEXT]> {
 impl Volume {
     /// What `path` leads to from `start` by plain names: the directory of the last name, and what has
     /// that name. `None` says nothing.
+    #[inline]
     pub(crate) fn walk_path(&self, start: Node, path: &[u8]) -> Option<(Node, Option<Attr>)> {
         let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
             Some(cut) => (self.find_prefix(start, &path[..cut])?, &path[cut + 1..]),
