@@ -45,6 +45,12 @@ impl<const WORDS: usize> Span<'_, WORDS> {
         self.word(index)
     }
 
+    /// Where a word lies.
+    #[inline]
+    pub fn place(&self, index: usize) -> (&Region, u64) {
+        (self.region, self.off + index as u64 * 8)
+    }
+
     /// Loads a word (acquire).
     #[inline]
     pub fn load(&self, index: usize) -> Result<u64, Fault> {

@@ -16,6 +16,8 @@ use std::panic::Location;
 
 /// Bytes that are folded at a time.
 const FOLDED: usize = 256;
+/// Bytes that have a small private copy.
+const FEW: usize = 256;
 /// Bytes of a private copy.
 const PIECE: usize = 1024;
 
@@ -38,6 +40,9 @@ impl Region {
     #[track_caller]
     pub fn stream_summed(&self, off: u64, from: &UserIn<'_>) -> Result<(InFlight<'_>, u32), Fault> {
         let at = Location::caller();
+        if from.len() <= FEW {
+            return self.stream_few(off, from, at);
+        }
         user::check(from.start(), from.len())?;
         self.range(off, from.len() as u64)?;
         let folds = self.dispatch().folded_sum && self.hook().is_none();
@@ -62,6 +67,21 @@ impl Region {
             done += take;
         }
         Ok((InFlight::new(self), crc))
+    }
+
+    /// As [`Region::stream_summed`], of a few bytes.
+    #[inline]
+    fn stream_few(
+        &self,
+        off: u64,
+        from: &UserIn<'_>,
+        at: &'static Location<'static>,
+    ) -> Result<(InFlight<'_>, u32), Fault> {
+        let mut bytes = [0; FEW];
+        let bytes = &mut bytes[..from.len()];
+        from.read(bytes)?;
+        let stored = self.stream_at(off, bytes.as_ptr(), bytes.len(), at);
+        Ok((stored.map_err(|_| Fault::Region)?, append(0, bytes)))
     }
 
     /// Streams whole lines and goes on from `crc` by them.

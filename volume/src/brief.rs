@@ -129,8 +129,8 @@ impl Volume {
     /// once.
     fn begin_briefly(&self, inode: Inode) -> Result<Option<Brief<'_>>> {
         let index = current_cpu() % self.rt.layout.op_count as u32;
-        let Some(owner) = self.try_claim(index)? else { return Ok(None) };
         let (record, live) = (Record::new(self, index)?, self.live_lines(inode)?);
+        let Some(owner) = self.try_claim(&record, index)? else { return Ok(None) };
         record.announce(inode)?;
         if self.inode_in_use(inode.0)? {
             // PERSIST: nothing yet. The lock's compare-and-swap orders this store before the load

@@ -145,7 +145,6 @@ pub(crate) struct Opened {
 pub(crate) struct Moving<'v> {
     volume: &'v Volume,
     line: Span<'v, 8>,
-    at: u64,
     owner: Owner,
     /// The position at the start.
     pub(crate) position: u64,
@@ -162,8 +161,7 @@ impl Drop for Moving<'_> {
     fn drop(&mut self) {
         // If the runtime has vanished, every other call fails too.
         let _ = self.line.store(index(POSITION), self.position & !MOVING);
-        let (map, base) = self.volume.rt.place();
-        let _ = lockword::release_quickly(self.volume, map, base + self.at + LOCK, self.owner);
+        let _ = lockword::release_word_quickly(self.volume, &self.line, index(LOCK), self.owner);
     }
 }
 
@@ -484,16 +482,14 @@ impl Volume {
     /// Waits for its turn to write at the position.
     #[inline]
     pub(crate) fn move_position(&self, desc: Desc) -> Result<Moving<'_>> {
-        let at = self.rt.description(desc.index);
-        let line = self.rt.span(at)?;
-        let (map, base) = self.rt.place();
+        let line = self.rt.span(self.rt.description(desc.index))?;
         let owner = self.own();
-        lockword::acquire(self, map, base + at + LOCK, owner)?;
+        lockword::acquire_word(self, &line, index(LOCK), owner)?;
         let mut position = line.load(index(POSITION))?;
         while let Err(found) = line.cas(index(POSITION), position, position | MOVING)? {
             position = found;
         }
-        Ok(Moving { volume: self, line, at, owner, position: position & !MOVING })
+        Ok(Moving { volume: self, line, owner, position: position & !MOVING })
     }
 
     // ---- closing --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 use crate::Result;
 use crate::runtime::{Owner, WAITERS};
 use crate::volume::Volume;
-use pmem::Region;
+use pmem::{Region, Span};
 use std::time::Duration;
 
 /// Spins before a waiter sleeps: about 2 us.
@@ -23,6 +23,24 @@ pub(crate) fn acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) 
     match map.shared_cas(offset, free, owner.word(volume.epoch))? {
         Ok(_) => Ok(()),
         Err(_) => acquire_slowly(volume, map, offset, owner),
+    }
+}
+
+/// As [`acquire`], of the lock that is word number `word` of words that were checked before.
+#[inline]
+pub(crate) fn acquire_word<const WORDS: usize>(
+    volume: &Volume,
+    words: &Span<'_, WORDS>,
+    word: usize,
+    owner: Owner,
+) -> Result<()> {
+    let free = u64::from(volume.epoch) << 32;
+    match words.cas(word, free, owner.word(volume.epoch))? {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let (map, offset) = words.place(word);
+            acquire_slowly(volume, map, offset, owner)
+        }
     }
 }
 
@@ -81,6 +99,21 @@ pub(crate) fn release_quickly(
     if map.shared_load(offset)? == owner.word(volume.epoch) {
         return Ok(map.shared_store(offset, u64::from(volume.epoch) << 32)?);
     }
+    release_slowly(volume, map, offset, owner)
+}
+
+/// As [`release_quickly`], of word number `word` of words that were checked before.
+#[inline]
+pub(crate) fn release_word_quickly<const WORDS: usize>(
+    volume: &Volume,
+    words: &Span<'_, WORDS>,
+    word: usize,
+    owner: Owner,
+) -> Result<()> {
+    if words.load(word)? == owner.word(volume.epoch) {
+        return Ok(words.store(word, u64::from(volume.epoch) << 32)?);
+    }
+    let (map, offset) = words.place(word);
     release_slowly(volume, map, offset, owner)
 }
 

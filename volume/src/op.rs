@@ -174,7 +174,7 @@ impl Volume {
             for step in 0..count {
                 let index = first + step;
                 let index = if index < count { index } else { index - count };
-                if let Some(owner) = self.try_claim(index)? {
+                if let Some(owner) = self.try_claim(&Record::new(self, index)?, index)? {
                     return Ok(owner);
                 }
             }
@@ -186,15 +186,14 @@ impl Volume {
         }
     }
 
+    /// Takes an operation record, if it is free.
     #[inline]
-    pub(crate) fn try_claim(&self, index: u32) -> Result<Option<Owner>> {
-        let owner = Owner::new(index, self.slot(), self.slot_generation());
-        let record = self.rt.op(index);
-        let word = self.rt.load(record + RECORD_OWNER)?;
-        if Owner::of_word(word, self.epoch).is_some() {
-            return Ok(None);
-        }
-        if self.rt.cas(record + RECORD_OWNER, word, owner.word(self.epoch))?.is_err() {
+    pub(crate) fn try_claim(&self, record: &Record<'_>, at: u32) -> Result<Option<Owner>> {
+        let owner = Owner::new(at, self.slot(), self.slot_generation());
+        let word = record.0.load(index(RECORD_OWNER))?;
+        if Owner::of_word(word, self.epoch).is_some()
+            || record.0.cas(index(RECORD_OWNER), word, owner.word(self.epoch))?.is_err()
+        {
             return Ok(None);
         }
         if !self.local.attached.load(Ordering::SeqCst) && !self.is_leaving_thread() {
