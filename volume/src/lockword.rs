@@ -35,13 +35,11 @@ pub(crate) fn acquire_word<const WORDS: usize>(
     owner: Owner,
 ) -> Result<()> {
     let free = u64::from(volume.epoch) << 32;
-    match words.cas(word, free, owner.word(volume.epoch))? {
-        Ok(_) => Ok(()),
-        Err(_) => {
-            let (map, offset) = words.place(word);
-            acquire_slowly(volume, map, offset, owner)
-        }
+    if words.cas(word, free, owner.word(volume.epoch))?.is_ok() {
+        return Ok(());
     }
+    let (map, offset) = words.place(word);
+    acquire_slowly(volume, map, offset, owner)
 }
 
 /// The lock has an owner, waiters, or was never used in this epoch.
