@@ -584,12 +584,15 @@ impl Engine {
             && self.home.records.find(ino).is_some()
     }
 
-    /// Whether the kernel moves data of a fresh number, and nothing is staged that it could miss: as the
-    /// first calls of a descriptor in `posix` mode.
+    /// Whether the kernel moves data of a fresh number, and nothing is staged that it could miss, nor is
+    /// any overwrite of a dead process to be finished: as the first calls of a descriptor in `posix` mode.
     #[inline]
     pub fn leaves_first(&self, fd: RawFd) -> bool {
         let Some(calls) = descriptors::fresh(fd) else { return false };
-        if calls >= self.options.patience || self.options.mode != Mode::Posix {
+        if calls >= self.options.patience
+            || self.options.mode != Mode::Posix
+            || self.home.records.any_overwriting(self.home.slot())
+        {
             return false;
         }
         let mut next = Slot::Fresh(calls + 1);
