@@ -458,6 +458,26 @@ fn scattered() -> (Start, Vec<Case>) {
     (Start { name: "scattered", build, full: false }, cases)
 }
 
+/// Two files that have grown side by side, no two blocks of one together: what overwrites them goes to
+/// several places at once, and is told by one record.
+fn apart() -> (Start, Vec<Case>) {
+    let mut build = vec![file("f"), open("f", 0), file("g"), open("g", 1)];
+    let blocks = (0..5).flat_map(|block| [0, 1].map(|slot| write_at(slot, 1, block << 12, 4096)));
+    build.extend(blocks.chain([close(0), close(1)]));
+    let case = |name: &str, calls| Case { name: name.into(), before: vec![open("f", 0)], calls };
+    let over = |tag| write_at(0, tag, 100, 4096);
+    let cases = vec![
+        case("overwrite-two", vec![over(2), over(3)]),
+        case("overwrite-three", vec![write_at(0, 2, 3000, 6000)]),
+        case("overwrite-five", vec![write_at(0, 2, 50, 16_384), write_at(0, 3, 8000, 300)]),
+        case("overwrite-and-punch", vec![over(2), allocate(0, PUNCH, 4096, 4096), over(3)]),
+        case("overwrite-and-append", vec![over(2), write_at(0, 3, 20_480, 100), over(4)]),
+        case("overwrite-and-rewrite", vec![over(2), rewrite("f"), over(3)]),
+        case("overwrite-and-remove", vec![over(2), unlink("f"), close(0)]),
+    ];
+    (Start { name: "apart", build, full: false }, cases)
+}
+
 /// What rewriting and compaction do when they are asked for, between calls on the same files.
 fn in_pieces() -> (Start, Vec<Case>) {
     let append = Action::Write { slot: 1, tag: 5, length: 700 };
@@ -497,6 +517,7 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
     all.extend(directories());
     all.push(crowded());
     all.push(scattered());
+    all.push(apart());
     all.push(in_pieces());
     all.push(full_volume());
     all

@@ -39,6 +39,17 @@ impl Region {
     /// As [`Region::stream_from`]; gives the crc32c of the bytes besides.
     #[track_caller]
     pub fn stream_summed(&self, off: u64, from: &UserIn<'_>) -> Result<(InFlight<'_>, u32), Fault> {
+        self.stream_summed_on(off, from, 0)
+    }
+
+    /// As [`Region::stream_summed`] of bytes that go on where others end, whose sum is `crc`.
+    #[track_caller]
+    pub fn stream_summed_on(
+        &self,
+        off: u64,
+        from: &UserIn<'_>,
+        mut crc: u32,
+    ) -> Result<(InFlight<'_>, u32), Fault> {
         let at = Location::caller();
         if from.len() <= FEW {
             return self.stream_few(off, from, at);
@@ -46,7 +57,7 @@ impl Region {
         user::check(from.start(), from.len())?;
         self.range(off, from.len() as u64)?;
         let folds = self.dispatch().folded_sum && self.hook().is_none();
-        let (mut crc, mut done) = (0, 0);
+        let mut done = 0;
         while done < from.len() {
             let (to, rest) = (off + done as u64, from.len() - done);
             let head = (to.next_multiple_of(LINE) - to) as usize;
@@ -121,6 +132,10 @@ mod tests {
                         let mut found = vec![0; length];
                         region.read(off, &mut found).unwrap();
                         assert_eq!(found, bytes, "{what}");
+                        let (first, rest) = bytes.split_at(length / 3);
+                        let (_, crc) = region.stream_summed(off, &UserIn::new(first)).unwrap();
+                        let rest = region.stream_summed_on(off, &UserIn::new(rest), crc).unwrap();
+                        assert_eq!(rest.1, crc32c::crc32c(bytes), "{what}, in two parts");
                     }
                 }
             }

@@ -1,6 +1,6 @@
-//! Brief writes: the bytes of one buffer into one run of blocks that an open file already has. What
-//! `in_place.rs` does, by the protocol of `op.rs`, in as few steps as that allows: most calls of a
-//! log, a database or a growing file.
+//! Brief writes: the bytes of one buffer into one run of blocks that an open file already has, or over a
+//! few of its blocks, wherever they lie. What `in_place.rs` does, by the protocol of `op.rs`, in as few
+//! steps as that allows: most calls of a log, a database or a growing file.
 //!
 //! Whatever is not that simple (somebody else holds the lock or the record, the gate is closed, the
 //! file is mapped, damaged, or not used in this epoch) is left to the long way, with nothing done.
@@ -25,24 +25,23 @@ use crate::inode::{
     Live,
 };
 use crate::layout::{
-    BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, HEADER_GATE, Identity, LINE, REDO_BYTES,
-    SIZE_MAX, SUMMED_MAX, SUMMED_SHIFT,
+    BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, HEADER_GATE, Identity, LINE, REDO_BLOCKS,
+    REDO_BYTES, SIZE_MAX, SUMMED_MAX, SUMMED_SHIFT,
 };
 use crate::map::{Map, Run};
 use crate::op::{Record, current_cpu};
-use crate::redo::{LIVE_RECORD, needs_slot, recorded};
+use crate::redo::{LIVE_RECORD, Places, needs_slot, recorded};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use crate::{Mode, Result, lockword};
 use pmem::{InFlight, UserIn};
 use rustix::io::Errno;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use vfs::Node;
 
 /// Longest write that is brief: its lock is not waited for long.
 const LONGEST: usize = 64 << 10;
-/// Bytes of an overwrite up to which a private copy is stored.
-const FEW: usize = 256;
 
 /// The right to change one inode: its lock is held, its sequence number odd.
 struct Brief<'v> {
@@ -62,7 +61,7 @@ struct Write<'s, 'b> {
     from: &'s UserIn<'b>,
     offset: u64,
     /// Where it goes in the region.
-    place: u64,
+    places: Places,
     generation: u32,
 }
 
@@ -89,9 +88,9 @@ impl Volume {
             Position::At(offset) => offset,
             Position::End => brief.current.size,
         };
-        let result = match brief.place(node, offset, length as u64) {
-            Ok(Some(place)) => {
-                let write = Write { from, offset, place, generation: node.generation };
+        let result = match brief.places(node, offset, length as u64) {
+            Ok(Some(places)) => {
+                let write = Write { from, offset, places, generation: node.generation };
                 let written = brief.write(&write);
                 written.map(|written| written.then_some((length, offset + length as u64)))
             }
@@ -171,7 +170,7 @@ impl Volume {
 
 impl Brief<'_> {
     /// Where the bytes go; `None` if this needs the long way.
-    fn place(&self, node: Node, offset: u64, length: u64) -> Result<Option<u64>> {
+    fn places(&self, node: Node, offset: u64, length: u64) -> Result<Option<Places>> {
         let Current { size, flags, .. } = self.current;
         let (volume, end) = (self.volume, offset.saturating_add(length));
         let below = offset < size;
@@ -189,8 +188,36 @@ impl Brief<'_> {
         }
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let (logical, run) = self.run(node.generation, first, last)?;
-        let covers = run.is_written() && logical <= first && last <= logical + run.blocks;
-        Ok(covers.then(|| (run.block + (first - logical)) * BLOCK + offset % BLOCK))
+        if !run.is_written() {
+            return Ok(None);
+        }
+        let places = Places::one((run.block + (first - logical)) * BLOCK + offset % BLOCK);
+        if last <= logical + run.blocks {
+            return Ok(Some(places));
+        }
+        if end > size || length <= REDO_BYTES as u64 || last - first > REDO_BLOCKS as u64 + 1 {
+            return Ok(None);
+        }
+        self.scattered(node.generation, places, first + 1..last)
+    }
+
+    /// Adds the places of further blocks; `None`: one is not written, or further off than a record can say.
+    fn scattered(
+        &self,
+        generation: u32,
+        mut places: Places,
+        blocks: Range<u64>,
+    ) -> Result<Option<Places>> {
+        let identity = Identity { generation, ..Identity::default() };
+        let map = Map::new(self.volume, self.inode, &identity);
+        for (place, logical) in places.blocks.iter_mut().zip(blocks) {
+            let run = map.run(logical, 1)?;
+            match u32::try_from(run.block) {
+                Ok(block) if run.is_written() => *place = block,
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(places))
     }
 
     /// The run in which these blocks lie, and its first block: as the writer before found it, if
@@ -224,7 +251,7 @@ impl Brief<'_> {
         if write.offset < size && volume.mode == Mode::Strict {
             return self.overwrite(write);
         }
-        let stored = volume.region.stream_from(write.place, write.from);
+        let stored = self.stream(write);
         let mut next = self.next(end);
         // PERSIST: the bytes before the size that reaches them, before the sequence number too. (Also
         // where only a part was stored, and none counts.)
@@ -241,6 +268,16 @@ impl Brief<'_> {
             self.settle(next, write.generation)?;
         }
         Ok(true)
+    }
+
+    /// Stores the bytes where they go: in flight.
+    fn stream(&self, write: &Write<'_, '_>) -> Result<InFlight<'_>> {
+        let region = &self.volume.region;
+        let mut parts = write.places.parts(write.from.len());
+        parts.try_fold(region.nothing(), |flight, (place, at, length)| {
+            let part = write.from.slice(at, length);
+            Ok(flight.and(region.stream_from(place, &part)?))
+        })
     }
 
     /// What is current when the file ends at `end`, or where it ended if that is more.
@@ -260,21 +297,18 @@ impl Brief<'_> {
     /// Changes visible bytes at once, or not at all. `false`: memory that they lie in cannot be had.
     fn overwrite(&mut self, write: &Write<'_, '_>) -> Result<bool> {
         let (volume, lane) = (self.volume, u64::from(self.owner.op()));
-        let &Write { from, place, generation, .. } = write;
-        let (mut few, length) = ([0; FEW], from.len());
-        let few = if length <= FEW { Some(&mut few[..length]) } else { None };
-        let few = few.map(|few| from.read(few).map(|()| &*few)).transpose()?;
-        let own = few.map(UserIn::new);
-        let from = own.as_ref().unwrap_or(from);
+        let &Write { from, places, generation, .. } = write;
+        let length = from.len();
         if needs_slot(self.current.flags, lane) {
             self.note()?;
             // CRASH: the slot changes nothing that is told; the record counts beside it only.
             let _ = volume.store_current(self.inode, generation, &mut self.current)?;
             self.live.set_current(&self.current)?;
         }
-        let saved = volume.store_redo(lane, (self.inode, generation), place, from);
+        let saved = volume.store_redo(lane, (self.inode, generation), places, from);
         // A page that is lost shows while they go.
-        let reachable = volume.is_reachable(place, length as u64);
+        let mut parts = places.parts(length);
+        let reachable = parts.all(|(place, _, length)| volume.is_reachable(place, length as u64));
         if !injected(Bug::ChangeBeforeRedo) {
             // PERSIST: the record and its bytes before the first change in place.
             let _ = volume.region.nothing().fence();
@@ -289,10 +323,7 @@ impl Brief<'_> {
         // From here on the record counts, whatever becomes of the stores.
         self.current.flags = recorded(self.current.flags, lane);
         self.live.set_current(&self.current)?;
-        let stored = match few {
-            Some(bytes) => volume.region.stream(place, bytes)?,
-            None => self.store_again(write, sum)?,
-        };
+        let stored = self.store_again(write, sum)?;
         let next = self.next(0);
         if !injected(Bug::DataNotFenced) {
             // PERSIST: whoever changes the bytes next needs the record no more.
@@ -305,8 +336,13 @@ impl Brief<'_> {
     /// Stores the bytes of an overwrite in place, whose record has this sum: in flight.
     fn store_again(&self, write: &Write<'_, '_>, sum: u32) -> Result<InFlight<'_>> {
         let region = &self.volume.region;
-        match region.stream_summed(write.place, write.from) {
-            Ok((stored, again)) if again == sum => Ok(stored),
+        let length = write.from.len();
+        let stored = write.places.parts(length).try_fold(0, |sum, (place, at, length)| {
+            let part = write.from.slice(at, length);
+            region.stream_summed_on(place, &part, sum).map(|(_, sum)| sum)
+        });
+        match stored {
+            Ok(again) if again == sum => Ok(region.nothing()),
             // The caller's memory has changed, or has vanished: what the record says counts.
             _ => {
                 let _ = region.nothing().fence();
@@ -319,7 +355,7 @@ impl Brief<'_> {
     fn append_summed(&mut self, write: &Write<'_, '_>) -> Result<()> {
         // PERSIST: bytes and slot in any order, by one fence.
         // CRASH: without the slot the old size stands; a slot whose bytes are not all there is void.
-        let stored = self.volume.region.stream_summed(write.place, write.from);
+        let stored = self.volume.region.stream_summed(write.places.at, write.from);
         let length = write.from.len();
         let mut next = self.next(write.offset + length as u64);
         match stored {

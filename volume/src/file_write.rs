@@ -10,7 +10,7 @@
 //! | unwritten | its own blocks, the rest zeroed, then the mark | the same |
 //! | written, beyond the end | in place | in place |
 //! | written, up to 1 KiB in all | in place, undo-logged | in place |
-//! | written, parts of blocks, up to 16 KiB of one run | in place, journaled (`brief.rs`) | in place |
+//! | written, parts of blocks, up to 16 KiB | in place, journaled (`brief.rs`) | in place |
 //! | written, blocks | copied to fresh blocks, then the words | in place |
 //! | written, part of a 2 MiB leaf, or mapped | in place, old bytes journaled | in place |
 //! | written, a whole 2 MiB leaf or most of one | a fresh chunk, then its word | in place |

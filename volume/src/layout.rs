@@ -41,7 +41,7 @@ pub(crate) const RESERVE_MAX: u64 = 16 << 40;
 /// "SOLERA" and the two bytes of the format's family.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SOLERA\x00\x01");
 /// Changes when old code must not touch the volume at all.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Features that old code may ignore.
 pub const COMPAT_KNOWN: u32 = 0;
 /// Features without which a volume must not be attached.
@@ -225,6 +225,8 @@ pub const LANE_ENTRIES: u64 = LANE / LINE - 2;
 pub const LANE_REDO: u64 = LANE - LINE;
 /// Bytes that the record of an overwrite holds itself.
 pub const REDO_BYTES: usize = 24;
+/// Blocks besides the first that it names otherwise.
+pub const REDO_BLOCKS: usize = REDO_BYTES / 4;
 
 /// What a lane says of an overwrite: new bytes that recovery stores once more (`redo.rs`).
 #[derive(
@@ -245,7 +247,8 @@ pub struct Redo {
     /// crc32c of the bytes.
     pub sum: u32,
     pub reserved: u32,
-    /// The bytes, if they are that few; else they lie in the lane's annex.
+    /// The bytes, if they are that few. Else they lie in the lane's annex, and here stand the numbers of
+    /// the blocks in which they go on behind the end of the target's block, u32 each; 0: right behind.
     pub bytes: [u8; REDO_BYTES],
 }
 const _: () = assert!(size_of::<Redo>() as u64 == LINE);

@@ -1,7 +1,8 @@
-//! Overwrites by redo: bytes of one run of blocks change at once, with two fences and nothing allocated.
+//! Overwrites by redo: bytes of a few blocks change at once, with two fences and nothing allocated.
 //!
 //! Each lane has one *record*, its last line: new bytes, where they go, and the commit slot of the inode
-//! beside which they count. Up to [`REDO_BYTES`] stand in the record itself, more in the lane's annex.
+//! beside which they count. Up to [`REDO_BYTES`] stand in the record itself, more in the lane's annex; then
+//! the record names the blocks into which they go, wherever those lie.
 //!
 //! Persistence order: new bytes and record; fence; the bytes in place; fence. Behind the second fence
 //! nobody needs the record, but nobody takes it back either: recovery would store bytes that are there.
@@ -27,8 +28,8 @@ use crate::inode::{
 };
 use crate::journal::lane_offset;
 use crate::layout::{
-    ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, Identity, LANE_REDO, LINE, REDO_BYTES, Redo,
-    checksum,
+    ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, Identity, LANE_REDO, LINE, REDO_BLOCKS,
+    REDO_BYTES, Redo, checksum,
 };
 use crate::op::{Op, inode_of_lock};
 use crate::volume::Volume;
@@ -45,7 +46,45 @@ fn record_offset(lane: u64) -> u64 {
     lane_offset(lane) + LANE_REDO
 }
 
+/// Where the bytes of an overwrite go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    /// Offset in the region.
+    pub(crate) at: u64,
+    /// The blocks in which they go on behind the end of that block; 0: right behind it.
+    pub(crate) blocks: [u32; REDO_BLOCKS],
+}
+
+impl Places {
+    /// One place.
+    pub(crate) fn one(at: u64) -> Self {
+        Self { at, blocks: [0; REDO_BLOCKS] }
+    }
+
+    /// The parts of `length` bytes: where each goes, where it begins among the bytes, how many it has.
+    pub(crate) fn parts(self, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
+        let block = BLOCK as usize;
+        let first = match self.blocks[0] {
+            0 => length,
+            _ => length.min(block - self.at as usize % block),
+        };
+        let others = self.blocks.into_iter().zip((first..length).step_by(block));
+        let others = others
+            .map(move |(number, from)| (u64::from(number) * BLOCK, from, block.min(length - from)));
+        std::iter::once((self.at, 0, first)).chain(others)
+    }
+}
+
 impl Redo {
+    fn places(&self) -> Places {
+        let blocks = if self.length as usize > REDO_BYTES {
+            zerocopy::transmute!(self.bytes)
+        } else {
+            [0; REDO_BLOCKS]
+        };
+        Places { at: self.target, blocks }
+    }
+
     fn sealed(mut self, lane: u64) -> Self {
         self.crc = 0;
         self.crc = checksum(lane, self.as_bytes());
@@ -87,22 +126,22 @@ impl Volume {
         Ok(flight)
     }
 
-    /// Stores the record of an overwrite, and its bytes: in flight; gives their sum besides. `target`: where
-    /// they go.
+    /// Stores the record of an overwrite, and its bytes: in flight; gives their sum besides.
     pub(crate) fn store_redo(
         &self,
         lane: u64,
         (inode, generation): (Inode, u32),
-        target: u64,
+        places: Places,
         from: &UserIn<'_>,
     ) -> Result<(InFlight<'_>, u32)> {
         let length = from.len();
-        let mut record = Redo { length: length as u32, target, ..Redo::default() };
+        let mut record = Redo { length: length as u32, target: places.at, ..Redo::default() };
         let mut flight = self.region.nothing();
         if length > REDO_BYTES {
             let (saved, sum) = self.region.stream_summed(self.annex(lane), from)?;
             flight = saved;
             record.sum = sum;
+            record.bytes = zerocopy::transmute!(places.blocks);
         } else {
             from.read(&mut record.bytes)?;
             record.sum = crc32c::crc32c(&record.bytes[..length]);
@@ -129,7 +168,12 @@ impl Volume {
         if length <= REDO_BYTES {
             return Ok(self.region.stream(record.target, &record.bytes[..length])?);
         }
-        Ok(self.region.copy(self.annex(lane), record.target, u64::from(record.length))?)
+        let mut flight = self.region.nothing();
+        for (place, from, length) in record.places().parts(length) {
+            let from = self.annex(lane) + from as u64;
+            flight = flight.and(self.region.copy(from, place, length as u64)?);
+        }
+        Ok(flight)
     }
 
     /// The lane's record, if it is whole.

@@ -14,8 +14,16 @@ use std::sync::Arc;
 use vfs::{Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut};
 
 const SIZE: usize = 20_000;
-/// Where the overwrite goes: through the end of a block, and inside one.
-const CASES: [(u64, usize); 3] = [(4000, 300), (9000, 16), (4096, 4096)];
+/// Where the overwrite goes: through the end of a block, inside one, over a whole one, over all; and
+/// whether the blocks lie apart.
+const CASES: [(u64, usize, bool); 6] = [
+    (4000, 300, false),
+    (9000, 16, false),
+    (4096, 4096, false),
+    (4000, 300, true),
+    (4100, 4096, true),
+    (3, 16_384, true),
+];
 
 fn read(volume: &Volume, node: Node) -> Vec<u8> {
     let mut bytes = vec![0; 2 * SIZE];
@@ -32,12 +40,24 @@ fn place(volume: &Volume, node: Node, at: u64) -> u64 {
 }
 
 /// A volume with a file that an overwrite has changed, whose record fits where it lies.
-fn overwritten(at: u64, length: usize) -> (Arc<Volume>, Node, Desc) {
+fn overwritten((at, length, apart): (u64, usize, bool)) -> (Arc<Volume>, Node, Desc) {
     let volume = volume(Mode::Strict, 16);
     let node = volume.create(root(&volume), b"f", &file()).unwrap();
     let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
-    volume.write_at(desc, 0, &[UserIn::new(&vec![1; SIZE])]).unwrap();
+    if apart {
+        let other = volume.create(root(&volume), b"other", &file()).unwrap();
+        for (at, bytes) in (0..).step_by(BLOCK as usize).zip(vec![1; SIZE].chunks(BLOCK as usize)) {
+            volume.write_at(desc, at, &[UserIn::new(bytes)]).unwrap();
+            volume.write_file(other, Position::At(at), &[UserIn::new(bytes)]).unwrap();
+        }
+        assert_ne!(place(&volume, node, 4096) + 4096, place(&volume, node, 8192));
+        assert_ne!(place(&volume, node, 0) + 4096, place(&volume, node, 4096));
+    } else {
+        volume.write_at(desc, 0, &[UserIn::new(&vec![1; SIZE])]).unwrap();
+    }
+    let before = place(&volume, node, at);
     volume.write_at(desc, at, &[UserIn::new(&vec![2; length])]).unwrap();
+    assert_eq!(place(&volume, node, at), before, "in place");
     (volume, node, desc)
 }
 
@@ -47,21 +67,23 @@ fn attached(region: Region) -> Arc<Volume> {
 
 #[test]
 fn what_did_not_arrive_in_place_is_stored_by_recovery() {
-    for (at, length) in CASES {
-        let (volume, node, _) = overwritten(at, length);
+    for (at, length, apart) in CASES {
+        let (volume, node, _) = overwritten((at, length, apart));
         let whole = read(&volume, node);
         assert_eq!(whole[at as usize..at as usize + length], vec![2; length]);
-        let torn = image(&volume);
-        let lost = place(&volume, node, at) + length as u64 / 4;
-        let _ = torn.write(lost / 8 * 8, &[9; 8]).unwrap();
-        assert_eq!(read(&attached(torn), node), whole, "{length} at {at}");
+        for part in 0..4 {
+            let torn = image(&volume);
+            let lost = place(&volume, node, at + 8 + (length as u64 - 16) * part / 3);
+            let _ = torn.write(lost / 8 * 8, &[9; 8]).unwrap();
+            assert_eq!(read(&attached(torn), node), whole, "{length} at {at}, {apart}");
+        }
     }
 }
 
 #[test]
 fn an_orderly_end_leaves_no_record() {
-    let (at, length) = CASES[1];
-    let (volume, node, desc) = overwritten(at, length);
+    let (at, ..) = CASES[1];
+    let (volume, node, desc) = overwritten(CASES[1]);
     volume.close(desc).unwrap();
     volume.detach().unwrap();
     let again = attached(image(&volume));
@@ -114,9 +136,9 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
             volume.write_file(new, Position::At(0), &[UserIn::new(&bytes)]).unwrap();
         }),
     ];
-    for (at, length) in CASES {
+    for (at, length, apart) in CASES {
         for (name, change) in &changes {
-            let (volume, node, desc) = overwritten(at, length);
+            let (volume, node, desc) = overwritten((at, length, apart));
             change(&volume, node, desc, at);
             let found = volume.lookup(root(&volume), b"f").or(volume.lookup(root(&volume), b"g"));
             let node = found.unwrap();
@@ -132,8 +154,8 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
 
 #[test]
 fn a_sweep_leaves_no_record() {
-    for (at, length) in CASES {
-        let (volume, node, _) = overwritten(at, length);
+    for (at, length, apart) in CASES {
+        let (volume, node, _) = overwritten((at, length, apart));
         volume.demand_sweep().unwrap();
         volume.in_quiet(|_| Ok(())).unwrap();
         let changed = image(&volume);
