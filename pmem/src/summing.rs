@@ -52,7 +52,8 @@ impl Region {
     ) -> Result<(InFlight<'_>, u32), Fault> {
         let at = Location::caller();
         if from.len() <= FEW {
-            return self.stream_few(off, from, at);
+            let crc = self.stream_copied::<FEW>(off, from, crc, at)?;
+            return Ok((InFlight::new(self), crc));
         }
         user::check(from.start(), from.len())?;
         self.range(off, from.len() as u64)?;
@@ -68,31 +69,33 @@ impl Region {
                 continue;
             }
             let take = if folds && rest >= head + FOLDED { head } else { rest.min(PIECE) };
-            let mut bytes = [0; PIECE];
-            let bytes = &mut bytes[..take];
-            from.slice(done, take).read(bytes)?;
-            // First on their way, then summed: that is done while they go.
-            let stored = self.stream_at(to, bytes.as_ptr(), take, at);
-            let _ = stored.map_err(|_| Fault::Region)?;
-            crc = append(crc, bytes);
+            let part = from.slice(done, take);
+            crc = if take <= FOLDED {
+                self.stream_copied::<FOLDED>(to, &part, crc, at)?
+            } else {
+                self.stream_copied::<PIECE>(to, &part, crc, at)?
+            };
             done += take;
         }
         Ok((InFlight::new(self), crc))
     }
 
-    /// As [`Region::stream_summed`], of a few bytes.
+    /// Streams at most `MOST` bytes by way of a private copy.
     #[inline]
-    fn stream_few(
+    fn stream_copied<const MOST: usize>(
         &self,
-        off: u64,
+        to: u64,
         from: &UserIn<'_>,
+        crc: u32,
         at: &'static Location<'static>,
-    ) -> Result<(InFlight<'_>, u32), Fault> {
-        let mut bytes = [0; FEW];
+    ) -> Result<u32, Fault> {
+        let mut bytes = [0; MOST];
         let bytes = &mut bytes[..from.len()];
         from.read(bytes)?;
-        let stored = self.stream_at(off, bytes.as_ptr(), bytes.len(), at);
-        Ok((stored.map_err(|_| Fault::Region)?, append(0, bytes)))
+        // First on their way, then summed: that is done while they go.
+        let stored = self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
+        let _ = stored.map_err(|_| Fault::Region)?;
+        Ok(append(crc, bytes))
     }
 
     /// Streams whole lines and goes on from `crc` by them.

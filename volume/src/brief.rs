@@ -273,11 +273,10 @@ impl Brief<'_> {
     /// Stores the bytes where they go: in flight.
     fn stream(&self, write: &Write<'_, '_>) -> Result<InFlight<'_>> {
         let region = &self.volume.region;
-        let mut parts = write.places.parts(write.from.len());
-        parts.try_fold(region.nothing(), |flight, (place, at, length)| {
-            let part = write.from.slice(at, length);
-            Ok(flight.and(region.stream_from(place, &part)?))
-        })
+        write.places.each(write.from.len(), |place, at, length| {
+            region.stream_from(place, &write.from.slice(at, length)).map(drop)
+        })?;
+        Ok(region.nothing())
     }
 
     /// What is current when the file ends at `end`, or where it ended if that is more.
@@ -307,8 +306,7 @@ impl Brief<'_> {
         }
         let saved = volume.store_redo(lane, (self.inode, generation), places, from);
         // A page that is lost shows while they go.
-        let mut parts = places.parts(length);
-        let reachable = parts.all(|(place, _, length)| volume.is_reachable(place, length as u64));
+        let reachable = volume.look_at(&places, length).is_ok();
         if !injected(Bug::ChangeBeforeRedo) {
             // PERSIST: the record and its bytes before the first change in place.
             let _ = volume.region.nothing().fence();
@@ -336,13 +334,13 @@ impl Brief<'_> {
     /// Stores the bytes of an overwrite in place, whose record has this sum: in flight.
     fn store_again(&self, write: &Write<'_, '_>, sum: u32) -> Result<InFlight<'_>> {
         let region = &self.volume.region;
-        let length = write.from.len();
-        let stored = write.places.parts(length).try_fold(0, |sum, (place, at, length)| {
+        let mut again = 0;
+        let stored = write.places.each(write.from.len(), |place, at, length| {
             let part = write.from.slice(at, length);
-            region.stream_summed_on(place, &part, sum).map(|(_, sum)| sum)
+            region.stream_summed_on(place, &part, again).map(|(_, sum)| again = sum)
         });
         match stored {
-            Ok(again) if again == sum => Ok(region.nothing()),
+            Ok(()) if again == sum => Ok(region.nothing()),
             // The caller's memory has changed, or has vanished: what the record says counts.
             _ => {
                 let _ = region.nothing().fence();

@@ -353,6 +353,19 @@ impl Volume {
         }
     }
 
+    /// The sequence of the newest slot.
+    #[inline]
+    pub(crate) fn newest_sequence(&self, inode: Inode, generation: u32) -> Result<u32> {
+        let live = self.live_lines(inode)?;
+        if live.is_ready(self.epoch)?
+            && let Some(at) = live.0.load(index(HINTS + HINT_COPY * 8))?.checked_sub(1)
+        {
+            // The last word of a slot: sequence and crc.
+            return Ok(live.0.load(index(COPY) + if at & 1 == 0 { 3 } else { 7 })? as u32);
+        }
+        Ok(self.commit_line(inode, generation)?.0.sequence)
+    }
+
     /// Both slots, and which is the newest if that is known: then they come from the copy.
     fn commit_slots(&self, inode: Inode) -> Result<(Slots, Option<usize>)> {
         self.slots_beside(inode, self.live_lines(inode)?)

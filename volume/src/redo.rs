@@ -61,17 +61,24 @@ impl Places {
         Self { at, blocks: [0; REDO_BLOCKS] }
     }
 
-    /// The parts of `length` bytes: where each goes, where it begins among the bytes, how many it has.
-    pub(crate) fn parts(self, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
+    /// Does something with each part of `length` bytes: where it goes, where it begins among the bytes, and
+    /// how many it has.
+    #[inline]
+    pub(crate) fn each<E>(
+        &self,
+        length: usize,
+        mut part: impl FnMut(u64, usize, usize) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        if self.blocks[0] == 0 {
+            return part(self.at, 0, length);
+        }
         let block = BLOCK as usize;
-        let first = match self.blocks[0] {
-            0 => length,
-            _ => length.min(block - self.at as usize % block),
-        };
-        let others = self.blocks.into_iter().zip((first..length).step_by(block));
-        let others = others
-            .map(move |(number, from)| (u64::from(number) * BLOCK, from, block.min(length - from)));
-        std::iter::once((self.at, 0, first)).chain(others)
+        let first = length.min(block - self.at as usize % block);
+        part(self.at, 0, first)?;
+        for (number, from) in self.blocks.into_iter().zip((first..length).step_by(block)) {
+            part(u64::from(number) * BLOCK, from, block.min(length - from))?;
+        }
+        Ok(())
     }
 }
 
@@ -146,19 +153,24 @@ impl Volume {
             from.read(&mut record.bytes)?;
             record.sum = crc32c::crc32c(&record.bytes[..length]);
         }
-        let (commit, _) = self.commit_line(inode, generation)?;
-        let record = Redo { sequence: commit.sequence, ino: inode.0, generation, ..record };
+        let sequence = self.newest_sequence(inode, generation)?;
+        let record = Redo { sequence, ino: inode.0, generation, ..record };
         let line: [u8; LINE as usize] = zerocopy::transmute!(record.sealed(lane));
         Ok((flight.and(self.region.write_line(record_offset(lane), &line)?), record.sum))
     }
 
-    /// Whether the pages of a range can be had, by a look at each.
+    /// Whether the pages of all places can be had, by a look at each: `EIO`.
     #[inline]
-    pub(crate) fn is_reachable(&self, offset: u64, length: u64) -> bool {
-        let first = offset / 8 * 8;
-        let pages = (first + BLOCK..offset + length).step_by(BLOCK as usize);
-        let last = (offset + length - 1) / 8 * 8;
-        std::iter::once(first).chain(pages).chain([last]).all(|at| self.region.load64(at).is_ok())
+    pub(crate) fn look_at(&self, places: &Places, length: usize) -> Result<()> {
+        places.each(length, |place, _, length| {
+            let last = (place + length as u64 - 1) / 8 * 8;
+            let mut at = place / 8 * 8;
+            while at < last {
+                self.region.load64(at)?;
+                at += BLOCK;
+            }
+            self.region.load64(last).map(|_| ()).map_err(Errno::from)
+        })
     }
 
     /// Stores the bytes of the lane's record where they go: in flight.
@@ -168,12 +180,11 @@ impl Volume {
         if length <= REDO_BYTES {
             return Ok(self.region.stream(record.target, &record.bytes[..length])?);
         }
-        let mut flight = self.region.nothing();
-        for (place, from, length) in record.places().parts(length) {
+        record.places().each(length, |place, from, length| {
             let from = self.annex(lane) + from as u64;
-            flight = flight.and(self.region.copy(from, place, length as u64)?);
-        }
-        Ok(flight)
+            self.region.copy(from, place, length as u64).map(drop)
+        })?;
+        Ok(self.region.nothing())
     }
 
     /// The lane's record, if it is whole.
