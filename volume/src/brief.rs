@@ -43,6 +43,9 @@ use vfs::Node;
 /// Longest write that is brief: its lock is not waited for long.
 const LONGEST: usize = 64 << 10;
 
+/// Bytes of an overwrite up to which a private copy is stored.
+const FEW: usize = 256;
+
 /// The right to change one inode: its lock is held, its sequence number odd.
 struct Brief<'v> {
     volume: &'v Volume,
@@ -297,7 +300,11 @@ impl Brief<'_> {
     fn overwrite(&mut self, write: &Write<'_, '_>) -> Result<bool> {
         let (volume, lane) = (self.volume, u64::from(self.owner.op()));
         let &Write { from, places, generation, .. } = write;
-        let length = from.len();
+        let (mut few, length) = ([0; FEW], from.len());
+        let few = if length <= FEW { Some(&mut few[..length]) } else { None };
+        let few = few.map(|few| from.read(few).map(|()| &*few)).transpose()?;
+        let own = few.map(UserIn::new);
+        let from = own.as_ref().unwrap_or(from);
         if needs_slot(self.current.flags, lane) {
             self.note()?;
             // CRASH: the slot changes nothing that is told; the record counts beside it only.
@@ -321,7 +328,10 @@ impl Brief<'_> {
         // From here on the record counts, whatever becomes of the stores.
         self.current.flags = recorded(self.current.flags, lane);
         self.live.set_current(&self.current)?;
-        let stored = self.store_again(write, sum)?;
+        let stored = match few {
+            Some(_) => self.stream(&Write { from, ..*write })?,
+            None => self.store_again(write, sum)?,
+        };
         let next = self.next(0);
         if !injected(Bug::DataNotFenced) {
             // PERSIST: whoever changes the bytes next needs the record no more.

@@ -291,7 +291,9 @@ impl Chain<'_> {
     #[inline]
     pub(crate) fn set_alone(&self, ino: u64, range: &Lock, unlock: bool) -> Result<bool> {
         let rt = &self.volume.rt;
-        let [state, has_ino, holder, start, end, head, change, _] = rt.line(self.at)?;
+        let line = rt.span::<8>(self.at)?;
+        let [state, has_ino, holder, start, end, head, change, _] = line.words()?;
+        let word = |field: u64| (field / 8) as usize;
         let epoch = u64::from(self.volume.epoch) << 32;
         let own = epoch | (u64::from(self.index) + 1);
         if head & !u64::from(u32::MAX) != epoch || head as u32 == 0 {
@@ -303,8 +305,12 @@ impl Chain<'_> {
                 return Ok(false);
             }
             // The state last: who dies before it leaves no lock, and after it his own.
-            rt.store_words(self.at + INO, &[ino, range.holder.0, range.start, range.end, own])?;
-            rt.store(self.at + STATE, self.state(0, range))?;
+            line.store(word(INO), ino)?;
+            line.store(word(HOLDER), range.holder.0)?;
+            line.store(word(START), range.start)?;
+            line.store(word(END), range.end)?;
+            line.store(word(HEAD), own)?;
+            line.store(word(STATE), self.state(0, range))?;
             return Ok(true);
         }
         let same = head == own
@@ -315,10 +321,10 @@ impl Chain<'_> {
             return Ok(false);
         }
         if unlock {
-            rt.store(self.at + HEAD, epoch)?;
-            rt.store(self.at + STATE, epoch | FREE)?;
+            line.store(word(HEAD), epoch)?;
+            line.store(word(STATE), epoch | FREE)?;
         } else {
-            rt.store(self.at + STATE, self.state(0, range))?;
+            line.store(word(STATE), self.state(0, range))?;
         }
         if change >= WAITER {
             self.wake()?;

@@ -116,16 +116,6 @@ impl Runtime {
         self.span(offset)?.words()
     }
 
-    /// Stores some words, in no order.
-    #[inline]
-    pub(crate) fn store_words(&self, offset: u64, words: &[u64; 5]) -> Result<(), Fault> {
-        let mut bytes = [0; 40];
-        for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
-        }
-        self.map.shared_write(self.base + offset, &bytes)
-    }
-
     /// Stores consecutive words, in ascending order.
     #[inline]
     pub(crate) fn write(&self, offset: u64, words: &[u8]) -> Result<(), Fault> {
