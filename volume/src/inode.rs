@@ -46,21 +46,21 @@ const READY: u64 = FLAGS + 8;
 const _: () = assert!(READY + 8 == VOLATILE + LINE);
 
 /// The place of one of these words in their line.
-const fn index(word: u64) -> usize {
+pub(crate) const fn index(word: u64) -> usize {
     ((word - VOLATILE) / 8) as usize
 }
 
 /// First of the words free for writers' hints (second volatile line); lock holder only.
-const HINTS: u64 = VOLATILE + LINE;
+pub(crate) const HINTS: u64 = VOLATILE + LINE;
 /// Hint word: 0 if there is no copy of the commit line, else the index of its newest slot, plus 1.
-const HINT_COPY: u64 = 1;
+pub(crate) const HINT_COPY: u64 = 1;
 /// Hint words: the run that the last write in place used: the sequence number that it left, the run's
 /// first logical block, its first block, its blocks.
 const HINT_RUN: u64 = 2;
 /// In the last of those words: the run is part of a 2 MiB leaf.
 const RUN_HUGE: u64 = 1 << 63;
 /// The copy of the commit line (third volatile line).
-const COPY: u64 = HINTS + LINE;
+pub(crate) const COPY: u64 = HINTS + LINE;
 const _: () = assert!(COPY + LINE == VOLATILE + VOLATILE_LENGTH);
 
 /// The inode is being freed: no more opens.
@@ -103,7 +103,7 @@ pub(crate) struct Inode(pub(crate) u64);
 
 /// All volatile lines of an inode, checked once.
 #[derive(Clone, Copy)]
-pub(crate) struct Live<'v>(Span<'v, { (VOLATILE_LENGTH / 8) as usize }>);
+pub(crate) struct Live<'v>(pub(crate) Span<'v, { (VOLATILE_LENGTH / 8) as usize }>);
 
 impl Live<'_> {
     /// The size and the run of [`Live::run`], as they are seen without the lock.
@@ -351,19 +351,6 @@ impl Volume {
             Some(at) => Ok((slots[at], at)),
             None => Self::newest_slot(inode, generation, slots),
         }
-    }
-
-    /// The sequence of the newest slot.
-    #[inline]
-    pub(crate) fn newest_sequence(&self, inode: Inode, generation: u32) -> Result<u32> {
-        let live = self.live_lines(inode)?;
-        if live.is_ready(self.epoch)?
-            && let Some(at) = live.0.load(index(HINTS + HINT_COPY * 8))?.checked_sub(1)
-        {
-            // The last word of a slot: sequence and crc.
-            return Ok(live.0.load(index(COPY) + if at & 1 == 0 { 3 } else { 7 })? as u32);
-        }
-        Ok(self.commit_line(inode, generation)?.0.sequence)
     }
 
     /// Both slots, and which is the newest if that is known: then they come from the copy.

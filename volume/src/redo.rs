@@ -24,7 +24,8 @@
 use crate::Result;
 use crate::inject::{Bug, injected};
 use crate::inode::{
-    Current, Inode, LIVE_DIRTY, LIVE_LANE, LIVE_MASK, LIVE_REDO, LIVE_SUMMED, LIVE_WRITTEN,
+    COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DIRTY, LIVE_LANE, LIVE_MASK, LIVE_REDO,
+    LIVE_SUMMED, LIVE_WRITTEN, index,
 };
 use crate::journal::lane_offset;
 use crate::layout::{
@@ -131,6 +132,19 @@ impl Volume {
         let flight = self.store_slot(inode, generation, slot_of(current))?;
         current.flags &= LIVE_MASK & !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
         Ok(flight)
+    }
+
+    /// The sequence of an inode's newest slot.
+    #[inline]
+    fn newest_sequence(&self, inode: Inode, generation: u32) -> Result<u32> {
+        let live = self.live_lines(inode)?;
+        if live.is_ready(self.epoch)?
+            && let Some(at) = live.0.load(index(HINTS + HINT_COPY * 8))?.checked_sub(1)
+        {
+            // The last word of a slot: sequence and crc.
+            return Ok(live.0.load(index(COPY) + if at & 1 == 0 { 3 } else { 7 })? as u32);
+        }
+        Ok(self.commit_line(inode, generation)?.0.sequence)
     }
 
     /// Stores the record of an overwrite, and its bytes: in flight; gives their sum besides.
