@@ -80,6 +80,10 @@ pub fn relink(
             records.set(record, Word::Base, base);
         }
     }
+    if best == Backend::Exchange && staged.at != base {
+        // Staged to be copied: its staging file keeps its blocks.
+        best = Backend::Copy;
+    }
     records.set(record, Word::Flags, staged.flags | SETTLING);
     if durable {
         // PERSIST: where the bytes belong, before the file changes; they themselves were streamed, and
