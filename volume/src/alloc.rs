@@ -22,7 +22,7 @@
 use crate::Result;
 use crate::chunk::{Group, Kind, count_free, free_runs, longest_run};
 use crate::fullness::FREE;
-use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
+use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, EXTENT_BLOCKS};
 use crate::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -94,7 +94,7 @@ impl Volume {
 
     /// Inodes in use; exact when nobody creates or removes any.
     pub(crate) fn inodes_used(&self) -> Result<u64> {
-        self.group_sum(Group::Inodes)
+        Ok(self.group_sum(Group::Inodes)?.saturating_sub(self.kept_inodes()?))
     }
 
     /// Blocks that only overwrites, metadata and unlinking may take: about 1 %, at least two chunks, at
@@ -106,13 +106,15 @@ impl Volume {
 
     /// Counts the pool's blocks by what they are used for. Exact when nobody allocates or frees.
     pub(crate) fn free_space(&self) -> Result<Space> {
-        let mut space = Space { inodes: self.group_sum(Group::Inodes)?, ..Space::default() };
+        let mut space = Space { inodes: self.inodes_used()?, ..Space::default() };
+        let kept = self.kept_extents()?;
         for chunk in 0..self.chunks() {
-            let free = count_free(&self.bitmap(chunk)?);
+            let kept = kept.iter().filter(|extent| extent.0 == chunk).count() as u64;
+            let free = count_free(&self.bitmap(chunk)?) + kept * EXTENT_BLOCKS;
             let used = CHUNK_BLOCKS - free;
             match self.chunk_kind(chunk)? {
-                Kind::Metadata => space.metadata_blocks += used,
                 _ if used == 0 => space.free_chunks += 1,
+                Kind::Metadata => space.metadata_blocks += used,
                 _ => space.data_blocks += used,
             }
             if used > 0 {
@@ -166,7 +168,8 @@ impl Volume {
         if blocks == 0 {
             return Ok(taken);
         }
-        if self.free_blocks()? < blocks.checked_add(keep).ok_or(Errno::NOSPC)? {
+        let need = blocks.checked_add(keep).ok_or(Errno::NOSPC)?;
+        if self.free_blocks()? < need && !(self.return_kept()? && self.free_blocks()? >= need) {
             return Err(Errno::NOSPC);
         }
         let result = take(&mut taken);

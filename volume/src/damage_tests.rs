@@ -115,6 +115,7 @@ fn populate(volume: &Volume) -> Vec<(Node, Vec<u8>)> {
 }
 
 fn structures(volume: &Volume) -> Vec<Structure> {
+    volume.return_kept().unwrap();
     let mut found = Vec::new();
     let mut add = |at, length, owner| found.push(Structure { at, length, owner, live: false });
     add(SUPERBLOCK_A, 256, None);

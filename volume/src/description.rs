@@ -300,8 +300,8 @@ impl Volume {
     /// Finds a free entry and makes it this process's, which holds it.
     pub(crate) fn claim_description(&self) -> Result<Claim<'_>> {
         let count = self.rt.layout.description_count as u32;
-        let hint = &self.local.next_description;
-        let start = hint.load(Ordering::Relaxed).wrapping_add(self.slot() * 64);
+        let (hint, first) = self.description_hint();
+        let start = hint.load(Ordering::Relaxed).wrapping_add(first);
         let mut at = if start < count { start } else { start % count };
         for _ in 0..count {
             let (index_at, lines) = (at, self.description_lines(at)?);
@@ -323,7 +323,7 @@ impl Volume {
             let mut holders = [0; HOLDER_WORDS as usize];
             holders[self.slot() as usize / 64] = 1 << (self.slot() % 64);
             lines.store_eight(index(HOLDERS), &holders)?;
-            hint.store(index_at.wrapping_sub(self.slot() * 64), Ordering::Relaxed);
+            hint.store(index_at.wrapping_sub(first), Ordering::Relaxed);
             return Ok((Desc { index: index_at, generation }, mine, lines));
         }
         Err(Errno::NFILE)
@@ -348,9 +348,8 @@ impl Volume {
         lines.store_eight(index(HOLDERS), &[0; HOLDER_WORDS as usize])?;
         let free = DescState { phase: Phase::Free, ..state };
         lines.store(index(STATE), free.word(self.epoch))?;
-        self.local
-            .next_description
-            .store(desc.index.wrapping_sub(self.slot() * 64), Ordering::Relaxed);
+        let (hint, first) = self.description_hint();
+        hint.store(desc.index.wrapping_sub(first), Ordering::Relaxed);
         Ok(())
     }
 

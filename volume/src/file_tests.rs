@@ -28,7 +28,8 @@ fn new_file(volume: &Volume) -> Node {
         let stored = volume.region.write(inode.at(at), bytes).unwrap().flush();
         op.pend(stored);
     }
-    volume.prepare_volatile(inode, &(identity, commit)).unwrap();
+    let number = op.record.sequence(volume).unwrap();
+    volume.prepare_volatile(inode, number, &(identity, commit)).unwrap();
     op.end().unwrap();
     Node { ino: inode.0, generation: 7 }
 }

@@ -139,7 +139,7 @@ impl FileSystem for Volume {
         if self.has_orphans()? {
             self.drop_orphans()?;
         }
-        let free = self.free_blocks()?;
+        let free = self.free_blocks()? + self.kept_blocks()?;
         let [a, b, c, d, e, f, g, h, ..] = self.superblock.uuid;
         let inodes_free = free / 8 * 63;
         Ok(FsStat {

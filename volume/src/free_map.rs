@@ -81,6 +81,7 @@ impl Volume {
 
     /// Makes the free map durable where it is; gives its crc for the state block.
     pub(crate) fn save_free_map(&self) -> Result<u32> {
+        self.return_kept()?;
         let (map, base) = self.rt.place();
         let records = self.rt.layout.chunks;
         let mut pending =
@@ -134,6 +135,7 @@ impl Volume {
 
     /// Makes the free map say that nothing is in use.
     pub(crate) fn forget_free_map(&self) -> Result<()> {
+        self.forget_kept()?;
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let chunks = self.group_chunks(group);

@@ -20,6 +20,7 @@ use crate::chunk::{Bitmap, Mask, count_free};
 use crate::error::VolumeError;
 use crate::fault::{Action, FsckFault, Remedy};
 use crate::free_map::bits_of;
+use crate::inode::Inode;
 use crate::layout::{
     BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, LINE, STATE, STATE_REPAIR, SUPERBLOCK_A, State,
     checksum,
@@ -306,9 +307,22 @@ fn damaged_slot(bytes: &[u8]) -> bool {
     bytes.iter().any(|byte| *byte != 0) && crc != state.crc
 }
 
+/// Marks the inodes that operation records keep, and their extents: in use as the free map tells.
+fn mark_kept(volume: &Volume, mark: &Mark<'_>) -> Result<()> {
+    let reached = mark.reached();
+    volume.each_kept(|ino| {
+        let inode = Inode(ino);
+        if let Some(block) = reached.mark_extent(volume, inode) {
+            reached.mark_blocks(volume, block, EXTENT_BLOCKS, true);
+        }
+        reached.mark_inode(volume, inode);
+    })
+}
+
 /// Compares what was marked with the free map.
 pub(crate) fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
     let complete = mark.found.faults.iter().all(leaves_nothing_out);
+    mark_kept(volume, mark)?;
     let mut faults = Vec::new();
     let mut free = 0;
     for chunk in 0..volume.chunks() {

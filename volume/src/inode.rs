@@ -22,9 +22,8 @@ use crate::Result;
 use crate::description::Maker;
 use crate::inject::{Bug, injected};
 use crate::layout::{
-    CHUNK_BLOCKS, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, DIRECT, EXTENT_INODES,
-    HEADER_SEQUENCE, IDENTITY, INODE, INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE,
-    VOLATILE_LENGTH,
+    CHUNK_BLOCKS, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, DIRECT, EXTENT_INODES, IDENTITY,
+    INODE, INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
 };
 use crate::map::Run;
 use crate::op::Op;
@@ -461,23 +460,25 @@ impl Volume {
     }
 
     /// Initialises the volatile lines for this epoch; the caller has just taken the lock.
-    pub(crate) fn first_use(&self, inode: Inode) -> Result<()> {
+    /// `number`: see [`Volume::initialise_live`].
+    pub(crate) fn first_use(&self, inode: Inode, number: u64) -> Result<()> {
         let identity = self.identity(inode);
         let found = identity.and_then(|id| Ok((id, self.commit_line(inode, id.generation)?.0)));
         let moved = self.region.load64(inode.at(MOVED))? as i64;
-        self.initialise_live(inode, found.as_ref().ok(), moved)
+        self.initialise_live(inode, number, found.as_ref().ok(), moved)
     }
 
     /// As [`Volume::first_use`], of an inode whose lines are known; `None` if they are damaged. It was
-    /// renamed last, without more, at the time `moved`.
+    /// renamed last, without more, at the time `moved`. `number` is no other inode's in this epoch.
     fn initialise_live(
         &self,
         inode: Inode,
+        number: u64,
         found: Option<&(Identity, Commit)>,
         moved: i64,
     ) -> Result<()> {
         let live = self.live_lines(inode)?;
-        live.set_sequence(self.fresh_sequence()?)?;
+        live.set_sequence(number << 32)?;
         live.0.store(index(OPENS), 0)?;
         live.0.store_eight(index(HINTS), &[0; 8])?;
         let current = match found {
@@ -498,15 +499,15 @@ impl Volume {
         Ok(live.0.store(index(READY), u64::from(self.epoch))?)
     }
 
-    /// A sequence number that no inode had before in this epoch, even.
-    fn fresh_sequence(&self) -> Result<u64> {
-        Ok(self.rt.add(HEADER_SEQUENCE, 1)? << 32)
-    }
-
     /// Prepares the volatile lines of an inode that this operation has just allocated: unlocked, never
     /// seen. Nobody can reach it yet.
-    pub(crate) fn prepare_volatile(&self, inode: Inode, made: &(Identity, Commit)) -> Result<()> {
-        self.initialise_live(inode, Some(made), 0)?;
+    pub(crate) fn prepare_volatile(
+        &self,
+        inode: Inode,
+        number: u64,
+        made: &(Identity, Commit),
+    ) -> Result<()> {
+        self.initialise_live(inode, number, Some(made), 0)?;
         let live = self.live_lines(inode)?;
         live.set_copy(&zerocopy::transmute!([made.1, Commit::default()]), 0)?;
         Ok(live.0.store(index(LOCK), u64::from(self.epoch) << 32)?)

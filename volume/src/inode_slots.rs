@@ -16,7 +16,8 @@ use crate::chunk::{Group, Kind, Mask, free_extent};
 use crate::fullness::ROOM;
 use crate::inode::Inode;
 use crate::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, VOLATILE};
-use crate::op::Op;
+use crate::op::{Op, Record};
+use crate::reserve::{KEPT, SLOTS};
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -24,13 +25,18 @@ use std::sync::atomic::Ordering;
 /// Blocks' worth of an inode number.
 const INODES_PER_BLOCK: u64 = EXTENT_INODES / EXTENT_BLOCKS;
 /// The bitmap of an extent without inodes.
-const EMPTY: u64 = 1;
+pub(crate) const EMPTY: u64 = 1;
+
+/// The lowest free slot, and the free ones that a record keeps with it (`reserve.rs`).
+fn beside(slots: u64) -> u64 {
+    !slots & SLOTS << (u64::from(slots.trailing_ones()) / KEPT * KEPT)
+}
 
 /// An inode extent: its chunk and its number in the chunk.
-#[derive(Clone, Copy)]
-struct Extent {
-    chunk: u64,
-    index: u64,
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) chunk: u64,
+    pub(crate) index: u64,
 }
 
 impl Volume {
@@ -43,7 +49,7 @@ impl Volume {
         self.extent_first_block(extent) * INODES_PER_BLOCK * INODE + VOLATILE
     }
 
-    fn slots(&self, extent: Extent) -> Result<u64> {
+    pub(crate) fn slots(&self, extent: Extent) -> Result<u64> {
         Ok(self.region.shared_load(self.slots_offset(extent))?)
     }
 
@@ -57,7 +63,7 @@ impl Volume {
         self.slots_offset(Extent { chunk, index })
     }
 
-    fn extent_of(&self, ino: u64) -> Result<(Extent, u64)> {
+    pub(crate) fn extent_of(&self, ino: u64) -> Result<(Extent, u64)> {
         let (block, slot) = (ino / EXTENT_INODES * EXTENT_BLOCKS, ino % EXTENT_INODES);
         if slot == 0 || !self.in_pool(block, EXTENT_BLOCKS) {
             return Err(Errno::IO);
@@ -66,56 +72,87 @@ impl Volume {
         Ok((Extent { chunk, index: first / EXTENT_BLOCKS }, slot))
     }
 
+    /// The number of an extent's header.
+    pub(crate) fn first_inode(&self, extent: Extent) -> u64 {
+        self.extent_first_block(extent) * INODES_PER_BLOCK
+    }
+
+    /// Whether there is such an extent.
+    pub(crate) fn is_extent(&self, extent: Extent) -> Result<bool> {
+        Ok(self.mask(extent.chunk, Mask::Extents)? >> extent.index & 1 != 0)
+    }
+
     /// Whether the free map says that this inode is in use.
     pub(crate) fn inode_in_use(&self, ino: u64) -> Result<bool> {
         let Ok((extent, slot)) = self.extent_of(ino) else { return Ok(false) };
-        Ok(self.mask(extent.chunk, Mask::Extents)? >> extent.index & 1 != 0
-            && self.slots(extent)? >> slot & 1 != 0)
+        Ok(self.is_extent(extent)? && self.slots(extent)? >> slot & 1 != 0)
     }
 
     /// Takes a free inode. `ENOSPC` if there is none and no room for another extent.
     pub(crate) fn allocate_inode(&self, op: &mut Op<'_>) -> Result<Inode> {
-        let found = match self.take_slot()? {
-            Some(ino) => Some(ino),
-            None => self.take_new_extent()?,
+        let record = op.record;
+        let ino = match self.take_own(&record, op.index())? {
+            Some(ino) => ino,
+            None => self.take_any(&record)?.ok_or(Errno::NOSPC)?,
         };
-        let ino = found.ok_or(Errno::NOSPC)?;
         op.record_allocated_inode(ino);
         Ok(Inode(ino))
+    }
+
+    /// An inode that the record keeps, if it is at home.
+    #[inline]
+    fn take_own(&self, record: &Record<'_>, op: u32) -> Result<Option<u64>> {
+        let Some(ino) = record.take_kept()? else { return Ok(None) };
+        if !self.numa_on() || self.group_of(self.extent_of(ino)?.0.chunk) == self.local_group() {
+            return Ok(Some(ino));
+        }
+        self.release_inode(ino)?;
+        self.return_kept_by(op)?;
+        Ok(None)
+    }
+
+    fn take_any(&self, record: &Record<'_>) -> Result<Option<u64>> {
+        if let Some(ino) = self.take_slot(record)? {
+            return Ok(Some(ino));
+        }
+        if let Some(ino) = self.take_new_extent(record)? {
+            return Ok(Some(ino));
+        }
+        if self.return_kept()? { self.take_slot(record) } else { Ok(None) }
     }
 
     /// A slot of an extent that exists: in the chunk that served this process last, if it is at home; in the
     /// one that served a group last, or gained room last, of any group; else in any that has room. (New
     /// extents only where there is none: extents with a few old inodes would stay as they are, and pin
     /// their chunks.)
-    fn take_slot(&self) -> Result<Option<u64>> {
+    fn take_slot(&self, record: &Record<'_>) -> Result<Option<u64>> {
         let hint = &self.local.inode_chunk;
         if let Some(chunk) = hint.load(Ordering::Relaxed).checked_sub(1)
             && chunk < self.chunks()
             && (!self.numa_on() || self.group_of(chunk) == self.local_group())
-            && let Some(ino) = self.take_slot_in(chunk)?
+            && let Some(ino) = self.take_slot_in(chunk, record)?
         {
             return Ok(Some(ino));
         }
-        let found = self.take_slot_anywhere()?;
+        let found = self.take_slot_anywhere(record)?;
         if let Some(ino) = found {
             hint.store(self.extent_of(ino)?.0.chunk + 1, Ordering::Relaxed);
         }
         Ok(found)
     }
 
-    fn take_slot_anywhere(&self) -> Result<Option<u64>> {
+    fn take_slot_anywhere(&self, record: &Record<'_>) -> Result<Option<u64>> {
         let groups = self.groups_by_preference()?;
         for &group in &groups {
             let chunk = self.group_load(group, Group::InodeCursor)?;
             if self.group_chunks(group).contains(&chunk)
-                && let Some(ino) = self.take_slot_in(chunk)?
+                && let Some(ino) = self.take_slot_in(chunk, record)?
             {
                 return Ok(Some(ino));
             }
         }
         for group in groups {
-            if let Some(ino) = self.search_slot(group)? {
+            if let Some(ino) = self.search_slot(group, record)? {
                 return Ok(Some(ino));
             }
         }
@@ -123,10 +160,10 @@ impl Volume {
     }
 
     /// A slot in a chunk of a group that has room for inodes.
-    fn search_slot(&self, group: u64) -> Result<Option<u64>> {
+    fn search_slot(&self, group: u64, record: &Record<'_>) -> Result<Option<u64>> {
         let mut taken = None;
         let mut take = |chunk, _| {
-            taken = self.take_slot_in(chunk)?;
+            taken = self.take_slot_in(chunk, record)?;
             if taken.is_none() {
                 self.note_no_room(chunk)?;
             }
@@ -160,7 +197,7 @@ impl Volume {
         Ok(())
     }
 
-    fn take_slot_in(&self, chunk: u64) -> Result<Option<u64>> {
+    fn take_slot_in(&self, chunk: u64, record: &Record<'_>) -> Result<Option<u64>> {
         let mut candidates = self.mask(chunk, Mask::Extents)? & self.mask(chunk, Mask::Room)?;
         candidates &= !self.mask(chunk, Mask::Busy)?;
         while candidates != 0 {
@@ -171,7 +208,7 @@ impl Volume {
             }
             // Only now is it certain that the extent is (still) one.
             let alive = self.mask(chunk, Mask::Extents)? >> extent.index & 1 != 0;
-            let ino = if alive { self.take_slot_of(extent)? } else { None };
+            let ino = if alive { self.take_slot_of(extent, record)? } else { None };
             self.mask_clear(chunk, Mask::Busy, extent.index)?;
             if ino.is_some() {
                 // It keeps the extent alive.
@@ -182,18 +219,15 @@ impl Volume {
         Ok(None)
     }
 
-    /// Takes a slot; the caller holds the extent's token.
-    fn take_slot_of(&self, extent: Extent) -> Result<Option<u64>> {
+    /// Takes a slot, and the free ones beside it for the record to keep; the caller holds the extent's
+    /// token.
+    fn take_slot_of(&self, extent: Extent, record: &Record<'_>) -> Result<Option<u64>> {
         let offset = self.slots_offset(extent);
         let mut slots = self.slots(extent)?;
         while slots != u64::MAX {
-            let slot = u64::from(slots.trailing_ones());
-            match self.region.shared_cas(offset, slots, slots | 1 << slot)? {
-                Ok(_) => {
-                    self.group_add(self.group_of(extent.chunk), Group::Inodes, 1)?;
-                    let first = self.extent_first_block(extent) * INODES_PER_BLOCK;
-                    return Ok(Some(first + slot));
-                }
+            let taken = beside(slots);
+            match self.region.shared_cas(offset, slots, slots | taken)? {
+                Ok(_) => return self.keep_but_one(extent, taken, record).map(Some),
                 Err(found) => slots = found,
             }
         }
@@ -202,6 +236,15 @@ impl Volume {
             self.note_room(extent)?;
         }
         Ok(None)
+    }
+
+    /// Slots of an extent were taken: one for the operation, the others for its record to keep.
+    fn keep_but_one(&self, extent: Extent, taken: u64, record: &Record<'_>) -> Result<u64> {
+        let (first, slot) = (self.first_inode(extent), u64::from(taken.trailing_zeros()));
+        record.keep_all(first, taken & (taken - 1))?;
+        let group = self.group_of(extent.chunk);
+        self.group_add(group, Group::Inodes, u64::from(taken.count_ones()))?;
+        Ok(first + slot)
     }
 
     /// Drops an extent without inodes, unless somebody holds its token (who then does this). Gives
@@ -245,20 +288,19 @@ impl Volume {
     }
 
     /// Makes an extent and takes its first slot.
-    fn take_new_extent(&self) -> Result<Option<u64>> {
+    fn take_new_extent(&self, record: &Record<'_>) -> Result<Option<u64>> {
         if self.free_blocks()? < EXTENT_BLOCKS + self.reserve() {
             return Ok(None);
         }
         let Some(extent) = self.take_extent()? else { return Ok(None) };
         let (chunk, index) = (extent.chunk, extent.index);
-        // The first slot is ours from the start and keeps the extent alive, so no token is needed.
-        let slot = 1;
-        self.region.shared_store(self.slots_offset(extent), EMPTY | 1 << slot)?;
+        // The first slots are ours from the start and keep the extent alive, so no token is needed.
+        let taken = beside(EMPTY);
+        self.region.shared_store(self.slots_offset(extent), EMPTY | taken)?;
         self.mask_set(chunk, Mask::Extents, index)?;
         self.note_room(extent)?;
-        self.group_add(self.group_of(chunk), Group::Inodes, 1)?;
         self.group_store(self.group_of(chunk), Group::InodeCursor, chunk)?;
-        Ok(Some(self.extent_first_block(extent) * INODES_PER_BLOCK + slot))
+        self.keep_but_one(extent, taken, record).map(Some)
     }
 
     /// Eight aligned blocks: in a metadata chunk, in a chunk newly broken, or in a data chunk.

@@ -90,6 +90,7 @@ mod rename;
 mod repair;
 #[cfg(test)]
 mod repair_tests;
+mod reserve;
 mod resume;
 mod rewrite;
 mod runtime;

@@ -7,8 +7,8 @@ use crate::Result;
 use crate::held::Held;
 use crate::inode::Inode;
 use crate::layout::{
-    ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, FLAG_ALIGNED, HEADER_GENERATION,
-    Identity, LINE, VOLATILE, WORDS,
+    ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, FLAG_ALIGNED, Identity, LINE, VOLATILE,
+    WORDS,
 };
 use crate::op::Op;
 use crate::volume::{Volume, now};
@@ -23,10 +23,10 @@ const INLINE_MAX: usize = (DIRECT * 8) as usize;
 const TARGET_MAX: usize = BLOCK as usize - 1;
 
 impl Volume {
-    /// A generation: not 0, and unlikely to have been this inode's before.
-    fn fresh_generation(&self) -> Result<u32> {
-        let count = self.rt.add(HEADER_GENERATION, 1)? as u32;
-        Ok((count.wrapping_add(1) ^ self.epoch.wrapping_mul(0x9E37_79B9)).max(1))
+    /// A generation: not 0, and unlikely to have been this inode's before. `count` is no other's in
+    /// this epoch.
+    fn generation(&self, count: u64) -> u32 {
+        ((count as u32).wrapping_add(1) ^ self.epoch.wrapping_mul(0x9E37_79B9)).max(1)
     }
 
     /// Remembers the attributes of a new, empty file.
@@ -140,7 +140,7 @@ impl Op<'_> {
         check_new(new)?;
         let volume = self.volume;
         let inode = volume.allocate_inode(self)?;
-        let generation = volume.fresh_generation()?;
+        let generation = volume.generation(self.record.generation(volume)?);
         let time = now();
         let identity = Identity {
             generation,
@@ -167,7 +167,8 @@ impl Op<'_> {
         image[COMMIT as usize..COMMIT as usize + 32].copy_from_slice(commit.as_bytes());
         image[ATIME as usize..ATIME as usize + 8].copy_from_slice(&time.to_le_bytes());
         // First what is volatile: its atomic instructions would wait for what is in flight.
-        volume.prepare_volatile(inode, &(identity, commit))?;
+        let number = self.record.sequence(volume)?;
+        volume.prepare_volatile(inode, number, &(identity, commit))?;
         let stored = volume.region.stream(inode.offset(), &image)?;
         self.pend(stored);
         if new.kind == Kind::File {

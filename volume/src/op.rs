@@ -34,12 +34,16 @@ const RECORD_PHASE: u64 = 8;
 /// Record words: addresses of the locks taken or being taken.
 const RECORD_LOCKS: u64 = 16;
 /// Locks an operation may hold.
-const LOCKS_MAX: usize = 12;
+const LOCKS_MAX: usize = 8;
 /// Record words: lines of lone commit stores.
 const RECORD_NOTES: u64 = RECORD_LOCKS + LOCKS_MAX as u64 * 8;
 /// Notes kept.
 const NOTES_MAX: u64 = 16;
-const _: () = assert!(RECORD_NOTES + NOTES_MAX * 8 <= crate::layout::OP_RECORD);
+/// Record words of `reserve.rs`; they outlive the operation.
+pub(crate) const RECORD_INODES: u64 = RECORD_NOTES + NOTES_MAX * 8;
+pub(crate) const RECORD_GENERATIONS: u64 = RECORD_INODES + 8;
+pub(crate) const RECORD_SEQUENCES: u64 = RECORD_GENERATIONS + 8;
+const _: () = assert!(RECORD_SEQUENCES + 8 <= crate::layout::OP_RECORD);
 
 /// A lock's address: an offset in the runtime with this bit set, or one in the region.
 const IN_RUNTIME: u64 = 1 << 63;
@@ -48,7 +52,7 @@ const IN_RUNTIME: u64 = 1 << 63;
 pub(crate) struct Op<'v> {
     pub(crate) volume: &'v Volume,
     pub(crate) owner: Owner,
-    record: Record<'v>,
+    pub(crate) record: Record<'v>,
     pub(crate) transaction: Transaction,
     pub(crate) locks: SmallVec<[u64; 3]>,
     /// Past the gate: the sequence numbers of the locked inodes are odd.
@@ -71,13 +75,13 @@ pub(crate) struct Op<'v> {
 
 /// A claimed operation record.
 #[derive(Clone, Copy)]
-pub(crate) struct Record<'v>(Span<'v, RECORD_WORDS>);
+pub(crate) struct Record<'v>(pub(crate) Span<'v, RECORD_WORDS>);
 
 /// Words of a record.
 const RECORD_WORDS: usize = (crate::layout::OP_RECORD / 8) as usize;
 
 /// The place of a word in its record.
-const fn index(word: u64) -> usize {
+pub(crate) const fn index(word: u64) -> usize {
     (word / 8) as usize
 }
 
@@ -349,7 +353,10 @@ impl<'v> Op<'v> {
         } else {
             self.acquire(lock)?;
         }
-        if live.is_ready(volume.epoch)? { Ok(()) } else { volume.first_use(inode) }
+        if live.is_ready(volume.epoch)? {
+            return Ok(());
+        }
+        volume.first_use(inode, self.record.sequence(volume)?)
     }
 
     /// Takes the volume-wide lock for renames of directories; before any inode's.
@@ -583,7 +590,7 @@ impl<'v> Op<'v> {
         // Behind the locks: an inode's extent is not given back while a lock in it is announced.
         let inodes = if committed { &self.freed_inodes } else { &self.allocated_inodes };
         for &ino in inodes {
-            volume.release_inode(ino)?;
+            volume.give_back_inode(&self.record, self.index(), ino)?;
         }
         for note in 0..self.notes.min(NOTES_MAX) as usize {
             self.record.0.store(index(RECORD_NOTES) + note, 0)?;

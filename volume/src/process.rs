@@ -16,6 +16,7 @@ use crate::Result;
 use crate::layout::{HEADER_SHARED, PROCESS_SLOTS};
 use crate::liveness::{Liveness, lock_slots, own_pid};
 use crate::numa::HOME;
+use crate::op::current_cpu;
 use crate::recovery::Recovery;
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
@@ -63,8 +64,8 @@ pub(crate) struct Local {
     pub(crate) remains: AtomicBool,
     /// A thread of it is dropping the holds of processes it has recovered.
     pub(crate) finishing: AtomicBool,
-    /// Where it looks for a free description first.
-    pub(crate) next_description: AtomicU32,
+    /// Where it looks for a free description first, by CPU.
+    pub(crate) next_description: [Hint; HINTS],
     /// The chunk where this process found room for an inode last, and one: a hint; or 0.
     pub(crate) inode_chunk: AtomicU64,
     /// An operation of it has changed something.
@@ -95,6 +96,16 @@ pub(crate) struct Local {
     /// What it recovered when it attached.
     pub(crate) recovery: OnceLock<Recovery>,
 }
+
+/// A hint of a CPU's, in a line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct Hint(pub(crate) AtomicU32);
+
+/// Such hints; more CPUs share them.
+const HINTS: usize = 16;
+/// Descriptions from the first choice of one process to the next one's.
+const DESCRIPTIONS: u32 = 64;
 
 /// A slot's state word, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,6 +149,14 @@ fn own_thread() -> u32 {
 }
 
 impl Volume {
+    /// Where this CPU looks for a free description first, as the distance from what is given beside it.
+    /// So two that open and close files do not pass the same entries to each other.
+    pub(crate) fn description_hint(&self) -> (&AtomicU32, u32) {
+        let cpu = current_cpu() as usize % HINTS;
+        let first = self.slot() * DESCRIPTIONS + cpu as u32 * (DESCRIPTIONS / HINTS as u32);
+        (&self.local.next_description[cpu].0, first)
+    }
+
     /// From now on calls are served.
     pub(crate) fn set_attached(&self) {
         self.local.process.store(own_pid(), Ordering::Relaxed);

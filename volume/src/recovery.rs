@@ -189,6 +189,9 @@ impl Volume {
     }
 
     fn publish_as(&self, reached: &Reached, besides: bool) -> Result<()> {
+        if !besides {
+            self.forget_kept()?;
+        }
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let (mut blocks, mut chunks, mut inodes) = (0, 0, 0);

@@ -178,6 +178,7 @@ fn tree(volume: &Volume) -> BTreeMap<String, (u64, Vec<u8>)> {
 /// Whose every line of metadata is: the inode that is lost with it, for files; none for directories, whose
 /// names may be lost but not what they lead to.
 fn owners(volume: &Volume) -> BTreeMap<u64, Option<u64>> {
+    volume.return_kept().expect("nobody works");
     let mut owners = BTreeMap::new();
     let mut own = |at: u64, length: u64, owner| {
         for line in (at..at + length).step_by(LINE as usize) {

@@ -31,6 +31,13 @@ static int both, cpus[2];
             pthread_barrier_wait(&turn); \
         }
 
+// Inside CALL: what follows is another call's.
+#define NEXT(name) \
+    if (i == ROUNDS - 1) { \
+        MARK(0); \
+        MARK(name); \
+    }
+
 static void stay_on(int cpu) {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -43,11 +50,12 @@ static void *run(void *argument) {
     stay_on(cpus[me]);
     char *buffer = aligned_alloc(BLOCK, 64 * BLOCK);
     memset(buffer, 7, 64 * BLOCK);
-    char dir[32], own[48], new[48];
+    char dir[32], own[48], new[48], other[48];
     struct stat is;
     sprintf(dir, "dir%d", me);
     sprintf(own, "%s/own", dir);
     sprintf(new, "%s/new", dir);
+    sprintf(other, "%s/other", dir);
     pthread_barrier_wait(&turn);
     // One after the other, so that neither finds what the other has just taken, and who gets which
     // chunk is no matter of chance.
@@ -77,8 +85,11 @@ static void *run(void *argument) {
     CALL("append 4 KiB to an own file",
          MUST(pwrite(fd, buffer, BLOCK, (16 * 64 + 1 + i) * BLOCK)));
     CALL("create in an own directory", int made = open(new, O_RDWR | O_CREAT | O_EXCL, 0644);
-         MUST(made); if (i == ROUNDS - 1) MARK(0); MUST(close(made)); MUST(unlink(new));
-         if (i == ROUNDS - 1) MARK("-"));
+         MUST(made); NEXT("close what was created"); MUST(close(made));
+         NEXT("rename in an own directory"); MUST(rename(new, other));
+         NEXT("unlink in an own directory"); MUST(unlink(other)));
+    CALL("mkdir in an own directory", MUST(mkdir(new, 0755));
+         NEXT("rmdir in an own directory"); MUST(rmdir(new)));
     return 0;
 }
 
