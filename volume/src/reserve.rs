@@ -209,3 +209,131 @@ impl Volume {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::fsck::compare;
+    use crate::inode_slots::EMPTY;
+    use crate::mark::{Depth, Mark};
+    use crate::testing::{file, fresh, volume};
+    use crate::volume::Volume;
+    use crate::{Mode, Result};
+    use rustix::io::Errno;
+    use std::collections::BTreeSet;
+    use vfs::Node;
+
+    fn faults(volume: &Volume) -> usize {
+        let found = volume.in_quiet(|roots| {
+            let mut mark = Mark::new(volume, Depth::Thorough, 2);
+            mark.run(roots, &mut |_, _| {});
+            compare(volume, &mut mark)?;
+            Ok(mark.found.faults.len())
+        });
+        found.unwrap()
+    }
+
+    /// Makes files until it fails, in several directories of numbers.
+    fn fill(volume: &Volume, root: Node) -> (u32, Errno) {
+        let mut made = 0;
+        let made_one = |made: u32| volume.create(root, format!("f{made}").as_bytes(), &file());
+        loop {
+            match made_one(made) {
+                Ok(_) => made += 1,
+                Err(errno) => return (made, errno),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_counts_as_free_and_no_check_misses_it() {
+        let (volume, root) = fresh();
+        let before = volume.free_space().unwrap();
+        for round in 0..100 {
+            let name = format!("{round}");
+            volume.create(root, name.as_bytes(), &file()).unwrap();
+            let full = volume.free_space().unwrap();
+            assert_eq!(full.inodes, before.inodes + 1);
+            assert!(volume.kept_inodes().unwrap() > 0, "nothing is kept");
+            assert_eq!(faults(&volume), 0);
+            volume.unlink(root, name.as_bytes()).unwrap();
+            assert_eq!(volume.free_space().unwrap(), before);
+        }
+        assert!(volume.return_kept().unwrap());
+        assert_eq!((volume.kept_inodes(), volume.free_space()), (Ok(0), Ok(before)));
+        assert_eq!(faults(&volume), 0);
+    }
+
+    #[test]
+    fn a_sweep_frees_what_is_kept() {
+        let (volume, root) = fresh();
+        volume.create(root, b"a", &file()).unwrap();
+        let before = volume.free_space().unwrap();
+        assert!(volume.kept_inodes().unwrap() > 0);
+        volume.rebuild(&[]).unwrap();
+        assert_eq!((volume.kept_inodes(), volume.free_space()), (Ok(0), Ok(before)));
+    }
+
+    #[test]
+    fn the_last_inodes_are_had_whichever_record_keeps_them() {
+        let volume = volume(Mode::Strict, 8);
+        let root = crate::testing::root(&volume);
+        let empty = volume.free_space().unwrap();
+        let (made, errno) = fill(&volume, root);
+        assert_eq!((errno, volume.kept_inodes()), (Errno::NOSPC, Ok(0)));
+        // Another record keeps what is freed, as if another CPU had.
+        let gone: BTreeSet<u32> = (0..8).map(|index| made / 2 + index).collect();
+        for index in &gone {
+            volume.unlink(root, format!("f{index}").as_bytes()).unwrap();
+        }
+        for op in 0..volume.rt.layout.op_count as u32 {
+            let at = volume.rt.op(op) + super::RECORD_INODES;
+            let word = volume.rt.swap(at, 0).unwrap();
+            if word & super::SLOTS != 0 {
+                let other = (op + 1) % volume.rt.layout.op_count as u32;
+                volume.rt.store(volume.rt.op(other) + super::RECORD_INODES, word).unwrap();
+                break;
+            }
+        }
+        for index in &gone {
+            let again = volume.create(root, format!("f{index}").as_bytes(), &file());
+            assert!(again.is_ok(), "{index}: {again:?}");
+        }
+        for index in 0..made {
+            volume.unlink(root, format!("f{index}").as_bytes()).unwrap();
+        }
+        assert_eq!(volume.free_space(), Ok(empty));
+    }
+
+    #[test]
+    fn the_last_inode_of_an_extent_takes_what_is_kept_of_it_along() -> Result<()> {
+        let (volume, root) = fresh();
+        let before = volume.free_space()?;
+        let nodes: Vec<_> = (0..200)
+            .map(|index| volume.create(root, format!("{index}").as_bytes(), &file()))
+            .collect::<Result<_>>()?;
+        for index in 0..200 {
+            volume.unlink(root, format!("{index}").as_bytes())?;
+        }
+        assert_eq!(volume.free_space()?, before);
+        let extents = nodes.iter().map(|node| volume.extent_of(node.ino).map(|found| found.0));
+        for extent in extents.collect::<Result<Vec<_>>>()? {
+            let kept = volume.kept_extents()?.contains(&(extent.chunk, extent.index));
+            let there = volume.is_extent(extent)?;
+            assert!(!there || kept || volume.slots(extent)? != EMPTY, "an extent of nobody's");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn numbers_never_repeat() {
+        let (volume, _) = fresh();
+        let mut seen = BTreeSet::new();
+        for _ in 0..3000 {
+            let op = volume.begin().unwrap();
+            assert!(seen.insert(op.record.sequence(&volume).unwrap()));
+            // Another operation at the same time has another record.
+            let beside = volume.begin().unwrap();
+            assert!(seen.insert(beside.record.sequence(&volume).unwrap()));
+        }
+    }
+}
