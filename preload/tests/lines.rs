@@ -13,8 +13,8 @@ use step::{Range, follow};
 use support::{PREFIX, Place, check_left_in_order, compile, format, library};
 
 /// Calls, and how many lines both threads may write. A descriptor's number is the lowest free one of the
-/// process, whoever asks: the lock under which numbers are given out and taken back, and the number's word
-/// in the table, here the same number in turns.
+/// process, whoever asks: the lock under which numbers are given out and taken back, the number that is
+/// parked, and the number's word in the table, here the same number in turns.
 const CALLS: [(&str, usize); 19] = [
     ("read an own file", 0),
     ("pread an own file", 0),
@@ -29,8 +29,8 @@ const CALLS: [(&str, usize); 19] = [
     ("append 64 B to an own file", 0),
     ("append 4 KiB to an own file", 0),
     ("fdatasync an own file", 0),
-    ("create in an own directory", 2),
-    ("close what was created", 2),
+    ("create in an own directory", 3),
+    ("close what was created", 3),
     ("rename in an own directory", 0),
     ("unlink in an own directory", 0),
     ("mkdir in an own directory", 0),

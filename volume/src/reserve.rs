@@ -3,10 +3,10 @@
 //! A record is its CPU's as long as there are enough of them (`op.rs`), so two CPUs whose calls have
 //! nothing to do with each other write no line of both when they make and remove files.
 //!
-//! | word | what | written by |
-//! |---|---|---|
-//! | generations, sequences | the next number of a block of [`NUMBERS`] from the runtime's counter | the operation |
-//! | inodes | up to 16 free slots of one inode extent, a bit each; above them, ino / 16 | the operation; who takes them back |
+//! - *generations, sequences*: the next number of a block of [`NUMBERS`] from the runtime's counter;
+//!   written by the operation;
+//! - *inodes*: up to 16 free slots of one inode extent, a bit each; above them, ino / 16; written by
+//!   the operation, and by whoever takes them back.
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no
