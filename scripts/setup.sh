@@ -27,7 +27,7 @@ wished=(
 # What tests/vm/run needs: it skips itself without.
 guest=(
     qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio ndctl:ndctl
-    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs depmod:kmod
+    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs depmod:kmod xz:xz-utils
 )
 
 # missing COMMAND-OR-HEADER:PACKAGE...: the packages of those that are not there.
