@@ -146,6 +146,28 @@ fn mapped_calls(size: u64) -> Vec<Action> {
     ]
 }
 
+/// Calls on a file that in mode `posix` ends in a summed append and then one that nobody has committed.
+fn lazy_calls() -> Vec<Case> {
+    let append = |length| Action::Write { slot: 0, tag: 5, length };
+    let before = || {
+        let sync = Action::Sync { slot: 0, data_only: false };
+        let opens = vec![open_append("f", 0), open("f", 1)];
+        [opens, vec![append(200), sync, append(300), append(60)]].concat()
+    };
+    let case = |name: &str, call| Case {
+        name: name.into(),
+        before: before(),
+        calls: vec![call, append(80), write_at(1, 8, 3100, 200)],
+    };
+    vec![
+        case("lazy-over", write_at(1, 6, 0, 50)),
+        case("lazy-over-end", write_at(1, 6, 3500, 100)),
+        case("lazy-punch", allocate(1, PUNCH, 3300, 100)),
+        case("lazy-map", Action::Map { slot: 1, offset: 0, length: 4096 }),
+        case("lazy-rewrite", rewrite("f")),
+    ]
+}
+
 /// The calls on a chunk-aligned file that do not fit a smaller one.
 fn leaf_calls() -> Vec<Case> {
     let case = |name: &str, calls| Case { name: name.into(), before: vec![open("f", 0)], calls };
@@ -505,6 +527,9 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
             calls.map(|(name, before, calls)| Case { name, before, calls }).collect();
         if start.name == "leaf" {
             cases.extend(leaf_calls());
+        }
+        if start.name == "small" {
+            cases.extend(lazy_calls());
         }
         all.push((start, cases));
     }

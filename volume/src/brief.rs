@@ -290,7 +290,7 @@ impl Brief<'_> {
 
     /// Makes `next` current, which the commit line does not say.
     fn settle(&self, mut next: Current, generation: u32) -> Result<()> {
-        if next.flags & LIVE_DIRTY == 0 {
+        if next.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
             next.flags = self.volume.dirty_flags(self.inode, generation, next.flags)?;
         }
         self.live.set_current(&next)

@@ -95,7 +95,8 @@ impl Volume {
     ) -> Result<()> {
         if committed {
             current.flags &= !(LIVE_DIRTY | LIVE_SUMMED);
-        } else if file.current.flags & LIVE_DIRTY == 0 {
+        } else if file.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
+            // Of a summed file there may be a newer slot than it is marked with (`summed.rs`).
             let generation = file.identity.generation;
             current.flags = self.dirty_flags(file.inode, generation, current.flags)?;
         }

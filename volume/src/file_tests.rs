@@ -10,7 +10,7 @@ use crate::mapping::Fill;
 use crate::testing::{Random, volume};
 use crate::volume::Volume;
 use std::collections::BTreeSet;
-use vfs::{Errno, Node, UserIn, UserOut};
+use vfs::{Errno, FileSystem, Node, UserIn, UserOut};
 use zerocopy::IntoBytes;
 
 /// Makes a file that no directory names.
@@ -626,5 +626,48 @@ fn what_returned_survives_the_death_of_every_process() {
         let image = crate::testing::image(&volume);
         let after = crate::attach_region(image, &crate::AttachOptions::default()).unwrap();
         assert_eq!(read(&after, node, 0, 100_000), bytes, "step {step}");
+    }
+}
+
+#[test]
+fn a_lazy_size_survives_who_settles_a_sum() {
+    type Settle = fn(&Volume, Node);
+    let settlers: [Settle; 3] = [
+        |volume, node| assert_eq!(write(volume, node, 0, &[5; 10]), Ok(10)),
+        // It says nothing of what is current.
+        |volume, node| {
+            let collapse = libc::FALLOC_FL_COLLAPSE_RANGE as u32;
+            assert_eq!(volume.allocate_file(node, collapse, 0, BLOCK), Err(Errno::INVAL));
+        },
+        |volume, node| {
+            volume.map_pieces(node, (0, BLOCK), vfs::Mapped::Read, Fill::All).unwrap();
+        },
+    ];
+    for (settler, brief) in
+        (0..settlers.len()).flat_map(|settler| [(settler, false), (settler, true)])
+    {
+        let volume = volume(Mode::Posix, 16);
+        let root = crate::testing::root(&volume);
+        let node = FileSystem::create(&*volume, root, b"log", &crate::testing::file()).unwrap();
+        let append = || {
+            let bytes = UserIn::new(&[5; 100]);
+            if !brief || volume.write_briefly(node, Position::End, &bytes).unwrap().is_none() {
+                volume.write_file(node, Position::End, &[bytes]).unwrap();
+            }
+        };
+        append();
+        volume.sync_file(node).unwrap();
+        let steps: [&dyn Fn(); 6] =
+            [&append, &append, &|| settlers[settler](&volume, node), &append, &append, &|| {
+                settlers[settler](&volume, node);
+            }];
+        for (step, size) in steps.into_iter().zip([200, 300, 300, 400, 500, 500]) {
+            step();
+            // As it would be found if all processes were killed now.
+            let image = crate::testing::image(&volume);
+            let after = crate::attach_region(image, &crate::AttachOptions::default()).unwrap();
+            let kept = read(&after, node, 0, 1000);
+            assert!(kept == vec![5; size], "{settler}, {brief}: {}, not {size}", kept.len());
+        }
     }
 }
