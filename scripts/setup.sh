@@ -65,30 +65,45 @@ install() {
 # guest_kernel: Linux 6.12, which knows XFS's exchange-range, beside Debian 12's own 6.1: unpacked below
 # target/, for tests/vm/run alone. The package's name has the point release in it; another one's does not.
 guest_kernel() {
-    local to=target/guest-kernel package scratch
+    local to=target/guest-kernel image version package scratch try
+    for image in /boot/vmlinuz-*-amd64; do
+        version=${image##*/vmlinuz-}
+        [ -r "$image" ] && [ -r "/lib/modules/$version/modules.dep" ] || continue
+        [ "$(printf '%s\n' 6.10 "$version" | sort -V | head -n 1)" != 6.10 ] || return 0
+    done
     [ ! -e "$to/complete" ] || return 0
     command -v apt-get dpkg-deb > /dev/null || { echo "this is not Debian"; return 1; }
     named() { apt-cache depends linux-image-6.12-amd64 2> /dev/null | awk '$1 == "Depends:" { print $2; exit }'; }
-    package=$(named)
-    if [ -z "$package" ] && [ -z "$updated" ]; then
-        as_root apt-get -qq update > /dev/null 2>&1 || true
-        package=$(named)
-    fi
-    [ -n "$package" ] || { echo "there is no linux-image-6.12-amd64"; return 1; }
-    echo "setup: unpacking $package (some tests need it)"
+    # unpack PACKAGE: downloads it.
+    unpack() {
+        (cd "$scratch" && timeout 300 apt-get -qq download "$1" 2> "$errors" &&
+            dpkg-deb -x ./*.deb . && rm ./*.deb &&
+            for modules in lib/modules/*; do PATH=$PATH:/usr/sbin:/sbin depmod -b . "${modules##*/}" || exit 1; done) &&
+            touch "$scratch/complete"
+    }
     mkdir -p target
-    scratch=$(mktemp -d target/guest-kernel.XXXXXX) || return 1
-    if (cd "$scratch" && timeout 300 apt-get -qq download "$package" 2> "$errors" &&
-        dpkg-deb -x ./*.deb . && rm ./*.deb &&
-        for modules in lib/modules/*; do PATH=$PATH:/usr/sbin:/sbin depmod -b . "${modules##*/}" || exit 1; done) &&
-        touch "$scratch/complete"; then
-        rm -rf "$to"
-        mv "$scratch" "$to"
-    else
-        rm -rf "$scratch"
+    # What is known of packages may be too old: then their files are gone.
+    for try in 1 2; do
+        package=$(named)
+        if [ -n "$package" ]; then
+            echo "setup: unpacking $package (some tests need it)"
+            scratch=$(mktemp -d target/guest-kernel.XXXXXX) || return 1
+            if unpack "$package"; then
+                rm -rf "$to"
+                mv "$scratch" "$to"
+                return
+            fi
+            rm -rf "$scratch"
+        fi
+        [ "$try" = 2 ] || [ -n "$updated" ] || ! as_root timeout 120 apt-get -qq update > /dev/null 2>&1 ||
+            updated=yes
+    done
+    if [ -n "$package" ]; then
         echo "$package could not be downloaded or unpacked: $(tail -n 1 "$errors")"
-        return 1
+    else
+        echo "there is no linux-image-6.12-amd64"
     fi
+    return 1
 }
 
 errors=$(mktemp)
