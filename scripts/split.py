@@ -57,9 +57,16 @@ def image(kind, base, size):
              "xfs": [["mkfs.xfs", "-qf", "-i", "exchange=1"], ["mkfs.xfs", "-qf"]]}[kind]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     made = next((make for make in makes if subprocess.run([*make, path], **quiet).returncode == 0), None)
-    if made and kind == "xfs":
-        subprocess.run([benchmarks.ROOT / "scripts/exchange-range", "on", path], **quiet)
-    return bool(made) and subprocess.run(["mount", "-o", "loop", path, at]).returncode == 0
+    if not made:
+        return False
+    exchange, mount = benchmarks.ROOT / "scripts/exchange-range", ["mount", "-o", "loop", path, at]
+    if kind == "xfs":
+        subprocess.run([exchange, "on", path], **quiet)
+        if subprocess.run(mount, **quiet).returncode == 0:
+            return True
+        print("xfs without exchange-range: this kernel refuses it", file=sys.stderr)
+        subprocess.run([exchange, "off", path], **quiet)
+    return subprocess.run(mount).returncode == 0
 
 
 def places(base, options):
