@@ -3,10 +3,12 @@
 // Usage: acts DIRECTORY NOTES FIRST THREADS MICROSECONDS (0: until it is killed)
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { WORDS = 2560, BLOCK = WORDS * 8 };
@@ -64,6 +66,9 @@ static void *act(void *argument) {
 }
 
 int main(int count, char **arguments) {
+    // It ends with the thread of the test that started it and waits for it, and in any case.
+    alarm(120);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     int file = open(arguments[2], O_RDWR);
     notes = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     first = atoi(arguments[3]);
