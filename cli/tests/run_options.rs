@@ -77,6 +77,26 @@ fn a_bypassed_program_does_not_see_the_volume() {
     wrong.refused(125, &["a:b", "colon"]);
 }
 
+/// How appended bytes are to be moved is told to the library; what is none of the ways is refused.
+#[test]
+fn the_way_of_relinks_is_passed_on() {
+    let place = Place::new();
+    let directory = place.text("files");
+    fs::create_dir(&directory).expect("a directory");
+    let told = |options: &[&str]| {
+        let program = ["--", "sh", "-c", "echo ${SOLERA_SPLIT_RELINK-none}"];
+        solera(["run", "--split", &directory].iter().chain(options).chain(&program))
+    };
+    for way in ["exchange", "clone", "copy"] {
+        assert_eq!(told(&["--relink", way]).ok(), format!("{way}\n"));
+    }
+    assert_eq!(told(&[]).ok(), "none\n");
+    let wrong = told(&["--relink", "move"]).ended_with(125).err;
+    assert!(wrong.contains("'move'") && wrong.contains("exchange, clone, copy"), "{wrong}");
+    let alone = solera(["run", "--relink", "copy", "--", "true"]).ended_with(125).err;
+    assert!(alone.contains("--split <DIR>"), "{alone}");
+}
+
 /// The kernel tells which key a mapping lies under.
 #[test]
 fn the_volume_lies_under_a_protection_key_unless_it_is_not_wanted() {

@@ -104,10 +104,13 @@ impl Ground {
             "ext4" => does(Command::new("mkfs.ext4").arg("-qF").arg(&image)),
             _ => {
                 does(Command::new("mkfs.xfs").args(["-qf", "-i", "exchange=1"]).arg(&image))
-                    || (does(Command::new("mkfs.xfs").arg("-qf").arg(&image)) && allow(&image))
+                    || does(Command::new("mkfs.xfs").arg("-qf").arg(&image))
             }
         };
-        let mounted = made && does(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
+        // For a mkfs.xfs that does not know it; where that fails, blocks are cloned.
+        let _ = kind == "xfs" && made && allow(&image, true);
+        let mount = || does(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
+        let mounted = made && (mount() || kind == "xfs" && without_exchange(&image) && mount());
         if mounted {
             self.mounted.push(at);
         }
@@ -115,8 +118,17 @@ impl Ground {
     }
 }
 
-/// What `mkfs.xfs -i exchange=1` sets, for one that does not know it: bit 6 of the features.
-fn allow(image: &Path) -> bool {
+/// For a kernel that does not mount what may exchange ranges.
+fn without_exchange(image: &Path) -> bool {
+    let off = allow(image, false);
+    if off {
+        eprintln!("solera: xfs without exchange-range: this kernel refuses it");
+    }
+    off
+}
+
+/// Sets or clears what `mkfs.xfs -i exchange=1` sets: bit 6 of the features.
+fn allow(image: &Path, exchange: bool) -> bool {
     let ask = |words: &[&str]| {
         let all = words.iter().flat_map(|word| ["-c", word]);
         let output = Command::new("xfs_db").arg("-x").args(all).arg(image).output().ok()?;
@@ -128,7 +140,8 @@ fn allow(image: &Path) -> bool {
     let Some(bits) = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else {
         return false;
     };
-    ask(&["sb 0", &format!("write -d features_incompat {:#x}", bits | 1 << 6)]).is_some()
+    let bits = if exchange { bits | 1 << 6 } else { bits & !(1 << 6) };
+    ask(&["sb 0", &format!("write -d features_incompat {bits:#x}")]).is_some()
 }
 
 fn does(command: &mut Command) -> bool {
