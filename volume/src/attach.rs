@@ -11,6 +11,10 @@
 //!
 //! CRASH: at any point the next first attach starts again at 1: it finds the state dirty.
 //!
+//! Who is first is decided on the region, not in the anchor directory, of which there can be two (the
+//! volume was renamed, or has two names): a first attach needs the writers' byte of the region for
+//! itself alone, and shares it only then. So there is never a second runtime beside one in use.
+//!
 //! A later attach finds the runtime of this epoch, takes a slot, and recovers the slots of the
 //! dead. The last detach saves the free map and then says clean.
 
@@ -24,7 +28,7 @@ use crate::layout::{
 };
 use crate::liveness::{
     self, AttachGuard, Liveness, Openness, REGION_READERS, REGION_WRITERS, leave_region,
-    region_held, share_region, stays_read,
+    own_region, region_held, share_region, stays_read,
 };
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::reading;
@@ -42,6 +46,8 @@ use std::time::Duration;
 
 /// How often an anchor directory that vanishes while it is being opened is tried again.
 pub(crate) const TRIES: u32 = 8;
+/// How often, once a millisecond, an attach looks again at a region that is held by nobody it knows.
+const LOOKS: u32 = 5_000;
 
 /// How a volume is to be attached.
 #[derive(Clone, Default)]
@@ -218,7 +224,10 @@ fn attach_for(
     let system = |what: &str, errno| VolumeError::system("attach", path, what, errno);
     let directory = liveness::anchor_path(region.fd(), path, &first_look.superblock.uuid())
         .map_err(|errno| system("its kind", errno))?;
-    for _ in 0..TRIES {
+    for look in 0..LOOKS {
+        if look > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let liveness =
             Liveness::open("attach", path, &directory, Openness::of_region(region.fd()))?;
         let guard = match liveness.lock_attach() {
@@ -226,7 +235,10 @@ fn attach_for(
             Err(Errno::STALE) => continue,
             Err(errno) => return Err(system("the lock of its anchor directory", errno)),
         };
-        return attempt.locked(&region, liveness, &guard).map(Arc::new);
+        // The lock is not held in between: a child of the dead may need it to take its slot.
+        if let Some(others) = attempt.share(&region, &liveness)? {
+            return attempt.locked(&region, liveness, others, &guard).map(Arc::new);
+        }
     }
     Err(liveness::gone("attach", path, &directory))
 }
@@ -296,22 +308,16 @@ impl Attempt<'_> {
         VolumeError::new(kind, "attach", self.path, found, advice)
     }
 
-    /// Under the attach lock: the first one, or one more.
+    /// Under the attach lock, with the region's byte: the first one, or one more.
     fn locked(
         &self,
         region: &Arc<Region>,
         liveness: Liveness,
+        others: bool,
         _guard: &AttachGuard,
     ) -> Result<Volume, VolumeError> {
         let found = self.superblock(region)?;
-        let others = liveness.anyone_but(None).map_err(|errno| self.system("its locks", errno))?;
-        let held = |at| region_held(region.fd(), at).map_err(|e| self.system("its locks", e));
-        if others.is_none() && held(REGION_WRITERS)? {
-            let directory = liveness.directory().unwrap_or(self.path).to_owned();
-            return Err(liveness::gone("attach", self.path, &directory));
-        }
-        self.share(region, others.is_none())?;
-        let joins = others.is_some() || left_in_flight(region, &found.superblock, &liveness);
+        let joins = others || left_in_flight(region, &found.superblock, &liveness);
         if joins && self.purpose == Purpose::Repair {
             let advice = "end the programs that use it (`solera detach` lists them)";
             Err(self.fail(ErrorKind::InUse, "others have it attached", advice))
@@ -322,18 +328,42 @@ impl Attempt<'_> {
         }
     }
 
-    /// Holds the writers' byte of the region. The `first` one waits for readers: he takes his byte, then
-    /// looks at theirs, as they do the other way round, so one of the two sees the other.
-    fn share(&self, region: &Region, first: bool) -> Result<(), VolumeError> {
+    /// Shares the writers' byte of the region; says whether there are others to join. `None`: it is held
+    /// by somebody without a slot in this anchor directory. That is one who dies (the kernel drops the
+    /// slot's lock first) or a child that has not got its slot yet, both for a moment; or they use
+    /// another anchor directory.
+    ///
+    /// The first one takes the byte for himself alone, then looks at the readers', as they do the other
+    /// way round: one of the two sees the other.
+    fn share(&self, region: &Region, liveness: &Liveness) -> Result<Option<bool>, VolumeError> {
         let locks = |errno| self.system("its locks", errno);
+        let alone = || liveness.anyone_but(None).map(|other| other.is_none()).map_err(locks);
+        let share = || match share_region(region.fd(), REGION_WRITERS) {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+            Err(errno) => Err(self.system("locking it", errno)),
+        };
         for _ in 0..TRIES {
-            if first && stays_read(region.fd()).map_err(locks)? {
+            if !alone()? {
+                if !share()? {
+                    return Ok(None);
+                }
+                // Had the last of them ended before, another runtime could be in force by now. From
+                // here on none can come up.
+                if !alone()? {
+                    return Ok(Some(true));
+                }
+                leave_region(region.fd(), REGION_WRITERS).map_err(locks)?;
+                return Ok(None);
+            }
+            if stays_read(region.fd()).map_err(locks)? {
                 break;
             }
-            share_region(region.fd(), REGION_WRITERS)
-                .map_err(|errno| self.system("locking it", errno))?;
-            if !first || !region_held(region.fd(), REGION_READERS).map_err(locks)? {
-                return Ok(());
+            if !own_region(region.fd(), REGION_WRITERS).map_err(|e| self.system("locking it", e))? {
+                return Ok(None);
+            }
+            if !region_held(region.fd(), REGION_READERS).map_err(locks)? {
+                return Ok(share()?.then_some(false));
             }
             leave_region(region.fd(), REGION_WRITERS).map_err(locks)?;
         }

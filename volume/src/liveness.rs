@@ -12,8 +12,9 @@
 //! - threads do not exclude each other: where they must, there is a mutex besides.
 //!
 //! One byte more ([`ATTACH_BYTE`]) serialises attach and detach. On the region itself lie OFD
-//! locks: [`REGION_WRITERS`] is held shared by every attachment, so that no second runtime can come
-//! up when the anchor directory was deleted; [`REGION_READERS`] by private read-only attachments.
+//! locks: [`REGION_WRITERS`] is held shared by every attachment (by a first one alone, for a moment),
+//! so that no second runtime can come up when the anchor directory was deleted; it is taken before a
+//! slot and given back after it. [`REGION_READERS`] is held by private read-only attachments.
 
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::PROCESS_SLOTS;
@@ -155,6 +156,16 @@ fn holder(fd: RawFd, command: i32, start: i64, length: i64) -> Result<Option<u32
 /// Holds a byte of the region shared, as long as the region's descriptor is open.
 pub(crate) fn share_region(fd: RawFd, at: i64) -> Result<(), Errno> {
     set_lock(fd, libc::F_OFD_SETLK, libc::F_RDLCK, at)
+}
+
+/// Holds a byte of the region alone, until it is shared or given back. `false`: another open
+/// description holds it.
+pub(crate) fn own_region(fd: RawFd, at: i64) -> Result<bool, Errno> {
+    match set_lock(fd, libc::F_OFD_SETLK, libc::F_WRLCK, at) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Whether somebody reads the volume as it lies, and goes on doing so for 5 s: most often it is

@@ -4,7 +4,10 @@ mod common;
 
 use common::{Place, SIZE, child, get, put, role};
 use rustix::io::Errno;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vfs::{FileSystem, OpenFlags};
 use volume::{AttachOptions, ErrorKind, FormatOptions, attach, detach_dead, format};
@@ -197,6 +200,85 @@ fn an_attachment_waits_for_whoever_looks_at_an_idle_volume() {
             volume.detach().expect("detached");
         }
     });
+}
+
+/// Bytes of the region on which those who write the volume, and those who read it as it lies, have locks.
+const WRITERS: i64 = 1 << 62;
+const READERS: i64 = WRITERS + 1;
+/// Long enough for who does not wait to go on; nobody needs it.
+const MEANWHILE: Duration = Duration::from_millis(200);
+
+/// Holds a byte of the region, shared, until it is dropped.
+fn hold(place: &Place, at: i64) -> std::fs::File {
+    let region = std::fs::File::open(place.path()).expect("opened");
+    let mut lock = libc::flock {
+        l_type: libc::F_RDLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: at,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: `lock` is a valid flock.
+    let locked = unsafe { libc::fcntl(region.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
+    assert_eq!(locked, 0);
+    region
+}
+
+/// Of one who dies the kernel drops the slot's lock first, then the region's.
+#[test]
+fn an_attachment_waits_for_the_last_of_the_dying() {
+    let place = Place::formatted("dying");
+    put(&place.attach(), "a", b"hello");
+    let dying = hold(&place, WRITERS);
+    let coming = Barrier::new(5);
+    std::thread::scope(|threads| {
+        for name in ["b", "c", "d", "e"] {
+            let (coming, place) = (&coming, &place);
+            threads.spawn(move || {
+                coming.wait();
+                put(&place.attach(), name, b"here");
+            });
+        }
+        coming.wait();
+        std::thread::sleep(MEANWHILE);
+        drop(dying);
+    });
+    let volume = place.attach();
+    assert_eq!(get(&volume, "a").expect("read"), b"hello");
+    for name in ["b", "c", "d", "e"] {
+        assert_eq!(get(&volume, name).expect("read"), b"here");
+    }
+}
+
+/// They have two anchor directories, in which neither sees the other; both have found the volume idle,
+/// and wait for a reader.
+#[test]
+fn of_two_that_come_by_two_names_at_once_one_waits_for_the_other() {
+    let place = Place::formatted("name");
+    let other = Place::new("other-name");
+    std::fs::hard_link(place.path(), other.path()).expect("a second name");
+    let reader = hold(&place, READERS);
+    let (coming, inside) = (Barrier::new(3), AtomicBool::new(false));
+    std::thread::scope(|threads| {
+        for (place, name) in [(&place, "a"), (&other, "b")] {
+            let (coming, inside) = (&coming, &inside);
+            threads.spawn(move || {
+                coming.wait();
+                let volume = place.attach();
+                assert!(!inside.swap(true, Ordering::SeqCst), "the other is attached");
+                put(&volume, name, b"hello");
+                std::thread::sleep(MEANWHILE);
+                inside.store(false, Ordering::SeqCst);
+                volume.detach().expect("detached");
+            });
+        }
+        coming.wait();
+        std::thread::sleep(MEANWHILE);
+        drop(reader);
+    });
+    let volume = place.attach();
+    assert_eq!(get(&volume, "a").expect("read"), b"hello");
+    assert_eq!(get(&volume, "b").expect("read"), b"hello");
 }
 
 #[test]
