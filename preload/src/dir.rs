@@ -11,6 +11,7 @@ use vfs::{Desc, DirEntry, Errno, Whence};
 use crate::entry::{Answer, Served, Stop, interpose, outside};
 use crate::fdtable;
 use crate::open::open_at;
+use crate::parked;
 use crate::paths;
 use crate::pointers::{Bytes, Out, Text};
 use crate::process::Process;
@@ -338,6 +339,7 @@ fn scan(
 ) -> Served<c_int> {
     let elsewhere = std::cell::Cell::new(None);
     let open = |_, path| {
+        let _until_it_ends = parked::Closes::new();
         elsewhere.set(Some(kernel(path)));
         0
     };

@@ -279,9 +279,9 @@ macro_rules! interpose {
                     if const { $crate::parked::is_maker(stringify!($name)) } {
                         $crate::parked::give_back();
                     }
-                    if const { $crate::parked::is_closer(stringify!($name)) } {
-                        $crate::parked::forget();
-                    }
+                    let _until_it_ends =
+                        const { $crate::parked::is_closer(stringify!($name)) }
+                            .then($crate::parked::Closes::new);
                     $crate::touched::with_pages(
                         || $crate::beneath::call!($name hidden ($($arg),*)),
                         || [$($crate::touched::address(&$arg)),*],

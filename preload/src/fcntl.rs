@@ -94,7 +94,6 @@ interpose! {
         duplicate(process, fd, 0, false)
     }
     fn [dup2, __dup2](old: c_int, new: c_int) -> c_int = |process, _| {
-        parked::give_back();
         if old == new {
             let hidden = process.is_internal(old);
             return Err(if hidden { Stop::Errno(Errno::BADF) } else { Stop::Kernel });

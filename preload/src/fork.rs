@@ -35,6 +35,7 @@ use crate::init;
 use crate::lifecycle::{exit_now, fail_loudly, leave};
 use crate::lock::{self, Guard, Turn};
 use crate::mapping::Mappings;
+use crate::parked;
 use crate::process::{Cwd, Process};
 use crate::report;
 use crate::spawn;
@@ -177,6 +178,7 @@ extern "C" fn in_parent() {
 /// In the child, before any handler of the program's.
 extern "C" fn in_child() {
     if !FORKING.replace(false) {
+        parked::forked();
         return;
     }
     let Some(process) = init::known() else { return };
@@ -196,6 +198,7 @@ extern "C" fn in_child() {
 /// What a child starts anew with.
 fn new_process(process: &Process) {
     lock::forked();
+    parked::forked();
     signal::forked();
     if process.program.is_some() {
         // If the table of locks is full, the file can be written to.

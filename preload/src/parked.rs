@@ -12,21 +12,29 @@
 //!
 //! Invariants. At most one number is parked, above the standard ones, and every number below it is
 //! in use: [`TAKEN`] is a bound that every close moves down, and that only the kernel's choice of
-//! the lowest number moves up. What closes numbers inside glibc (`fclose`) sets it to 0.
-//! Only a process with one thread parks, so nothing here needs a lock: calls of other threads would
-//! see what is between two stores. A fork copies the kernel's table and ours together.
+//! the lowest number moves up. What closes numbers inside glibc (`fclose`) sets it to 0, before and
+//! after: handlers and callbacks open and close in the midst of it.
+//! Only a process with one thread parks, and what begins a second one gives back first. One that is
+//! begun past this library finds a number parked: who gives it back says so until it is closed
+//! ([`CLOSING`]), and the others wait, so that nobody puts something there that is closed in its
+//! stead. A fork copies the kernel's table and ours together.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::thread::Timespec;
 
 use crate::cancel::holds;
 use crate::entry::Real;
 use crate::fdtable;
 use crate::stdio;
-use crate::thread;
+use crate::thread::{self, Inside};
 
-/// The parked number; -1: none.
-static PARKED: AtomicI32 = AtomicI32::new(-1);
+/// The parked number, or one of the next two.
+static PARKED: AtomicI32 = AtomicI32::new(NONE);
+const NONE: c_int = -1;
+/// A thread is closing it.
+const CLOSING: c_int = -2;
 /// All numbers below are in use.
 static TAKEN: AtomicI32 = AtomicI32::new(0);
 
@@ -57,7 +65,7 @@ pub fn take(cloexec: bool) -> Option<c_int> {
         give_back();
         return None;
     }
-    PARKED.store(-1, Ordering::Relaxed);
+    PARKED.store(NONE, Ordering::Relaxed);
     TAKEN.store(fd + 1, Ordering::Relaxed);
     Some(fd)
 }
@@ -83,21 +91,56 @@ pub fn closed(fd: c_int) {
 /// Gives the parked number back to the kernel.
 #[inline]
 pub fn give_back() {
-    if PARKED.load(Ordering::Relaxed) >= 0 {
+    if PARKED.load(Ordering::Acquire) != NONE {
         return_number();
     }
 }
 
 #[cold]
 fn return_number() {
-    // A thread may have begun since it was parked.
-    let fd = PARKED.swap(-1, Ordering::AcqRel);
-    if fd >= 0 {
-        fdtable::release(fd);
+    // A handler of the program's might never come back.
+    let _inside = Inside::new();
+    loop {
+        let fd = PARKED.load(Ordering::Acquire);
+        if fd == NONE {
+            return;
+        }
+        if fd == CLOSING {
+            let time = Timespec { tv_sec: 0, tv_nsec: 20_000 };
+            let _ = rustix::thread::nanosleep(&time);
+            continue;
+        }
+        let (now, then) = (Ordering::AcqRel, Ordering::Relaxed);
+        if PARKED.compare_exchange(fd, CLOSING, now, then).is_ok() {
+            fdtable::release(fd);
+            PARKED.store(NONE, Ordering::Release);
+            return;
+        }
     }
 }
 
-/// As [`give_back`], before something closes numbers past this library.
+/// In a new process: a thread that is not here closes nothing.
+pub fn forked() {
+    let _ = PARKED.compare_exchange(CLOSING, NONE, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// As [`give_back`], before and after something that closes numbers past this library.
+pub struct Closes(());
+
+impl Closes {
+    pub fn new() -> Self {
+        forget();
+        Self(())
+    }
+}
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        forget();
+    }
+}
+
+/// As [`give_back`], before a system call that closes numbers.
 pub fn forget() {
     TAKEN.store(0, Ordering::Relaxed);
     give_back();
@@ -125,7 +168,7 @@ pub fn before_call(number: c_long) {
     }
 }
 
-/// Interposed functions that make a number where the kernel serves them.
+/// Interposed functions that make a number, or begin a thread, where the kernel serves them.
 const MAKERS: &[&str] = &[
     "open",
     "open64",
@@ -174,9 +217,29 @@ const MAKERS: &[&str] = &[
     "pthread_create",
     "clone",
     "__clone",
+    "aio_read",
+    "aio_read64",
+    "aio_write",
+    "aio_write64",
+    "aio_fsync",
+    "aio_fsync64",
+    "lio_listio",
+    "lio_listio64",
+    "ioctl",
 ];
 /// Those that close one inside glibc.
-const CLOSERS: &[&str] = &["freopen", "freopen64", "closedir"];
+const CLOSERS: &[&str] = &[
+    "freopen",
+    "freopen64",
+    "closedir",
+    "pclose",
+    "scandir",
+    "scandir64",
+    "scandirat",
+    "scandirat64",
+    "nftw",
+    "nftw64",
+];
 
 /// Before the kernel serves the interposed function of this name.
 #[inline]
@@ -197,7 +260,7 @@ macro_rules! before {
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             static REAL: Real = Real::new(concat!(stringify!($name), "\0"));
-            $first
+            let _until_it_ends = $first;
             // SAFETY: glibc's function of this name, and the program's own arguments.
             unsafe {
                 std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(
@@ -208,7 +271,7 @@ macro_rules! before {
     )*};
 }
 
-// They make numbers, or look at any.
+// They make numbers, begin threads, or look at any number.
 before! { { give_back() }
     fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn __socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
@@ -240,6 +303,7 @@ before! { { give_back() }
         size: *const c_void
     ) -> c_int;
     fn setmntent(path: *const c_char, mode: *const c_char) -> *mut c_void;
+    fn __setmntent(path: *const c_char, mode: *const c_char) -> *mut c_void;
     fn openlog(name: *const c_char, options: c_int, facility: c_int) -> ();
     fn poll(list: *mut c_void, count: c_long, time: c_int) -> c_int;
     fn __poll(list: *mut c_void, count: c_long, time: c_int) -> c_int;
@@ -253,22 +317,54 @@ before! { { give_back() }
         time: *mut c_void
     ) -> c_int;
     fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut c_void) -> c_int;
+    fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int;
+    fn timer_create(clock: c_int, event: *mut c_void, timer: *mut c_void) -> c_int;
+    fn mq_notify(queue: c_int, event: *const c_void) -> c_int;
+    fn getaddrinfo_a(
+        mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void
+    ) -> c_int;
 }
 
-/// A stream of ours is closed by our `close`.
-fn forget_unless_ours(stream: *mut c_void) {
-    if !stdio::is_of_volume(stream.cast()) {
-        forget();
+/// What the process may do from now on may lack `close`.
+fn before_sandbox(option: c_int) {
+    if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS) {
+        give_back();
     }
 }
 
+// Variadic, and called as if it were not.
+before! { { before_sandbox(option) }
+    fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
+}
+
+/// A stream of ours is closed by our `close`.
+fn closes_unless_ours(stream: *mut c_void) -> Option<Closes> {
+    (!stdio::is_of_volume(stream.cast())).then(Closes::new)
+}
+
 // They close numbers.
-before! { { forget() }
+before! { { Closes::new() }
     fn endmntent(stream: *mut c_void) -> c_int;
+    fn __endmntent(stream: *mut c_void) -> c_int;
+    fn fts_close(tree: *mut c_void) -> c_int;
+    fn fts64_close(tree: *mut c_void) -> c_int;
+    fn endpwent() -> ();
+    fn endgrent() -> ();
+    fn endspent() -> ();
+    fn endsgent() -> ();
+    fn endhostent() -> ();
+    fn endservent() -> ();
+    fn endprotoent() -> ();
+    fn endnetent() -> ();
+    fn endrpcent() -> ();
+    fn endfsent() -> ();
+    fn endttyent() -> c_int;
+    fn endutent() -> ();
+    fn endutxent() -> ();
     fn closelog() -> ();
     fn mq_close(queue: c_int) -> c_int;
 }
-before! { { forget_unless_ours(stream) }
+before! { { closes_unless_ours(stream) }
     fn fclose(stream: *mut c_void) -> c_int;
     fn _IO_fclose(stream: *mut c_void) -> c_int;
 }

@@ -18,6 +18,7 @@ use vfs::Errno;
 
 use crate::cancel::Point;
 use crate::entry::{Inside, Stop, errno, serve};
+use crate::parked;
 use crate::process::Process;
 use crate::report;
 use crate::syscall;
@@ -48,7 +49,10 @@ fn begin(function: &'static str, kernel: impl FnOnce() -> c_int) -> c_int {
     };
     let declined = |_: &'static Process| answer();
     // The other engine's files would be read and written past what it has staged.
-    serve(function, Point::Never, declined, || crate::beneath::ring_instead(answer, kernel))
+    serve(function, Point::Never, declined, || {
+        parked::give_back();
+        crate::beneath::ring_instead(answer, kernel)
+    })
 }
 
 /// The system call, as those libraries make it.

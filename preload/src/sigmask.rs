@@ -166,6 +166,7 @@ interpose! {
         if !here().blocks_bus.load(Ordering::Relaxed) {
             return Err(Stop::Kernel);
         }
+        parked::give_back();
         let born = Box::into_raw(Box::new(Born { start, argument }));
         let result = outside(|| kernel(thread, attributes, begin, born.cast()));
         if result != 0 {

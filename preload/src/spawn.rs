@@ -281,6 +281,7 @@ fn by_descriptor(
     if failed != 0 {
         return Ok(failed);
     }
+    parked::give_back();
     // Nobody has waited for it, so the number is still the child's.
     let number = libc::SYS_pidfd_open;
     let fd = crate::syscall::kernel(number, [child as usize, 0, 0, 0, 0, 0]);

@@ -332,7 +332,7 @@ fn reopen(
     if !cookie && matches!(target, Ok(Target::Kernel | Target::Elsewhere(_))) {
         return match target {
             Ok(Target::Elsewhere(path)) => {
-                parked::forget();
+                let _until_it_ends = parked::Closes::new();
                 Ok(kernel(Text(path.as_ptr())))
             }
             _ => Err(Stop::Kernel),

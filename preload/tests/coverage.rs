@@ -153,12 +153,15 @@ fn every_function_of_glibc_is_classified() {
 }
 
 /// Exported although they take neither path nor descriptor: so that handlers and cancellation wait
-/// until a thread has left the library, and missing pages of mappings can come at any time.
-const SIGNALS: [&str; 26] = [
+/// until a thread has left the library, missing pages of mappings can come at any time, and the number
+/// that was closed last is free before there are threads or sandboxes.
+const SIGNALS: [&str; 30] = [
     "__sigaction",
     "__sysv_signal",
     "bsd_signal",
+    "getaddrinfo_a",
     "getrandom",
+    "prctl",
     "pthread_cancel",
     "pthread_create",
     "pthread_setcanceltype",
@@ -181,6 +184,8 @@ const SIGNALS: [&str; 26] = [
     "sigwaitinfo",
     "ssignal",
     "sysv_signal",
+    "thrd_create",
+    "timer_create",
 ];
 
 /// Of liburing and libaio: they say that the kernel does not have what they would begin.
@@ -194,16 +199,31 @@ const RINGS: [&str; 6] = [
 ];
 
 /// Passed on, once the number that was closed last is really free (`preload/src/parked.rs`).
-const NUMBERS: [&str; 37] = [
+const NUMBERS: [&str; 55] = [
     "_IO_fclose",
+    "__endmntent",
     "__mq_open_2",
     "__pipe",
     "__poll",
     "__poll_chk",
     "__select",
+    "__setmntent",
     "__socket",
     "closelog",
+    "endfsent",
+    "endgrent",
+    "endhostent",
     "endmntent",
+    "endnetent",
+    "endprotoent",
+    "endpwent",
+    "endrpcent",
+    "endservent",
+    "endsgent",
+    "endspent",
+    "endttyent",
+    "endutent",
+    "endutxent",
     "epoll_create",
     "epoll_create1",
     "epoll_ctl",
@@ -212,11 +232,14 @@ const NUMBERS: [&str; 37] = [
     "fclose",
     "fsmount",
     "fsopen",
+    "fts64_close",
+    "fts_close",
     "getpt",
     "inotify_init",
     "inotify_init1",
     "memfd_create",
     "mq_close",
+    "mq_notify",
     "mq_open",
     "openlog",
     "openpty",

@@ -2,15 +2,20 @@
 // gets it, each call on it says EBADF, and nobody inherits it.
 #define _GNU_SOURCE
 #include "say.h"
-#include <mqueue.h>
+#include <aio.h>
+#include <dlfcn.h>
+#include <fts.h>
 #include <mntent.h>
+#include <mqueue.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <pty.h>
-#include <sched.h>
+#include <pwd.h>
 #include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
@@ -18,9 +23,11 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
-#include <sys/un.h>
+#include <threads.h>
+#include <time.h>
 
 extern char **environ;
+FILE *__setmntent(const char *path, const char *mode);
 
 // Opens and closes a file of the volume: gives the number that is free now.
 static int leave(int flags) {
@@ -28,6 +35,24 @@ static int leave(int flags) {
     close(fd);
     return fd;
 }
+
+// What the kernel says of a number, past the library.
+static long raw(int fd) {
+    long answer;
+    asm volatile("syscall"
+                 : "=a"(answer)
+                 : "a"(SYS_fcntl), "D"((long)fd), "S"((long)F_GETFD)
+                 : "rcx", "r11", "memory");
+    return answer;
+}
+
+// The number is closed when the call begins.
+#define FREE(expression) \
+    do { \
+        int left = leave(0); \
+        SAY(expression); \
+        SAY(raw(left)); \
+    } while (0)
 
 // What a call makes, and what it makes once more beside it.
 #define MADE(expression) \
@@ -120,12 +145,18 @@ static void makers(void) {
     MADE(first_of(fopen("f", "r")));
     MADE(first_of(tmpfile()));
     MADE(first_of(setmntent("/proc/mounts", "r")));
+    MADE(first_of(__setmntent("/proc/mounts", "r")));
     MADE(first_of(popen("true", "r")));
     MADE(dirfd(opendir("/")));
     MADE(dirfd(opendir(".")));
     MADE(pushed(0));
     MADE(pushed(1));
     while (wait(NULL) > 0) {}
+}
+
+static int leaves(const struct dirent *unused) {
+    leave(0);
+    return !unused;
 }
 
 // Lower numbers become free between the open and the close, or after it.
@@ -152,6 +183,23 @@ static void lower(void) {
     DIR *list = opendir("/");
     high = open("f", O_RDONLY);
     SAY(close(high) | closedir(list));
+    SAY(open("f", O_RDONLY));
+    SAY(close(low));
+    struct dirent **names;
+    SAY(scandir("/", &names, leaves, NULL));
+    SAY(open("f", O_RDONLY));
+    SAY(close(low));
+    char *paths[] = {"/", NULL};
+    FTS *tree = fts_open(paths, FTS_PHYSICAL, NULL);
+    high = open("f", O_RDONLY);
+    SAY(close(high) | fts_close(tree));
+    SAY(open("f", O_RDONLY));
+    SAY(close(low) | close(dup(0)));
+    setpwent();
+    SAY(!getpwent());
+    high = open("f", O_RDONLY);
+    SAY(close(high));
+    endpwent();
     SAY(open("f", O_RDONLY));
     SAY(close(low));
     // Standard numbers.
@@ -255,7 +303,7 @@ static void flags(void) {
     close(fd);
 }
 
-// Says in a child what is open: `which` numbers from 3 on.
+// Says in a child what is open.
 static void listed(const char *what) {
     SAY_TEXT(what);
     for (int fd = 3; fd < 8; fd++)
@@ -345,6 +393,97 @@ static void threads(void) {
     SAY(open("f", O_RDONLY));
 }
 
+static void *none(void *unused) {
+    return unused;
+}
+
+static int nothing(void *unused) {
+    return !!unused;
+}
+
+static void tell(union sigval unused) {
+    (void)unused;
+}
+
+static void *makes(void *unused) {
+    eventfd(0, 0);
+    return unused;
+}
+
+// A thread that the library does not see begin: nobody closes what the other one puts there.
+static void unseen(void) {
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        dlsym(dlopen("libc.so.6", RTLD_NOW), "pthread_create");
+    pthread_t thread;
+    int left = leave(0);
+    SAY(create(&thread, NULL, makes, NULL));
+    SAY(dup2(1, left));
+    pthread_join(thread, NULL);
+    SAY(fcntl(left, F_GETFD));
+}
+
+// What begins a thread, and what may forbid to close.
+static void begin(int which) {
+    pthread_t thread;
+    thrd_t other;
+    timer_t timer;
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = tell};
+    struct aiocb request = {.aio_fildes = -1, .aio_sigevent.sigev_notify = SIGEV_NONE};
+    struct gaicb *list[1] = {NULL};
+    sigset_t all;
+    int bytes;
+    sigfillset(&all);
+    switch (which) {
+    case 0:
+        FREE(pthread_create(&thread, NULL, none, NULL));
+        break;
+    case 1:
+        pthread_sigmask(SIG_SETMASK, &all, NULL);
+        FREE(pthread_create(&thread, NULL, none, NULL));
+        break;
+    case 2:
+        pthread_sigmask(SIG_SETMASK, &all, NULL);
+        threads();
+        break;
+    case 3:
+        FREE(thrd_create(&other, nothing, NULL));
+        break;
+    case 4:
+        FREE(timer_create(CLOCK_MONOTONIC, &event, &timer));
+        break;
+    case 5:
+        FREE(mq_notify((mqd_t)-1, &event));
+        break;
+    case 6:
+        FREE(getaddrinfo_a(GAI_NOWAIT, list, 0, NULL));
+        break;
+    case 7:
+        FREE(aio_read(&request));
+        break;
+    case 8:
+        FREE(ioctl(-1, FIONREAD, &bytes));
+        break;
+    case 9:
+        unseen();
+        break;
+    default:
+        FREE(prctl(PR_SET_NO_NEW_PRIVS, 1L, 0L, 0L, 0L));
+    }
+}
+
+static void beginners(void) {
+    for (int which = 0; which < 11; which++) {
+        pid_t child = fork();
+        if (child == 0) {
+            begin(which);
+            _exit(0);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        SAY(status);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "listed") == 0) {
         results = fdopen(fcntl(1, F_DUPFD_CLOEXEC, 100), "w");
@@ -359,6 +498,7 @@ int main(int argc, char **argv) {
     flags();
     children(argv[0]);
     limits();
+    beginners();
     threads();
     return 0;
 }

@@ -2,11 +2,8 @@
 // of these when its names, limits and descriptors change.
 // Usage: safety DIRECTORY; each line of output must be the kernel's.
 #include "say.h"
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
-#include <sys/wait.h>
 
 static char bytes[10000];
 
