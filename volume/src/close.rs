@@ -88,9 +88,11 @@ impl Volume {
     fn without(&self, node: Node, flags: u64) -> Result<Option<u64>> {
         let inode = self.inode(node.ino)?;
         let found = self.live_lines(inode)?.current(self.epoch)?;
-        let lacks = |current: &Current| current.flags & (flags | LIVE_DAMAGED) == 0;
-        let found = found.filter(|(current, _)| lacks(current)).map(|(_, sequence)| sequence);
-        Ok(found.filter(|_| self.is_still(inode, node.generation).is_ok()))
+        let Some((current, sequence)) = found else { return Ok(None) };
+        let lacks = current.flags & (flags | LIVE_DAMAGED) == 0;
+        let lacks = lacks && self.is_still(inode, node.generation).is_ok();
+        // Who has begun since may have taken a flag away before what that says is durable.
+        Ok((lacks && self.sequence(inode)? == sequence).then_some(sequence))
     }
 
     /// Whether, by a look, a node has a name and nothing that waits for its last close; `false` says

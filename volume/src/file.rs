@@ -120,6 +120,10 @@ impl<'v> Op<'v> {
     pub(crate) fn work_on(&mut self, node: Node) -> Result<File<'v>> {
         let inode = self.volume.inode(node.ino).map_err(|_| Errno::STALE)?;
         self.lock(&[inode])?;
+        if self.volume.is_still(inode, node.generation).is_err() {
+            // Who works on an inode has it to himself: not one that is another object by now.
+            self.volume.identity_of(node)?;
+        }
         // What is current may change while work begins (`redo.rs`).
         self.work()?;
         self.file(node)

@@ -6,8 +6,9 @@
 //! for anyway, and the `fsync` finds by a look that nothing is left to do. A file that is not synced
 //! behind an append is not in the table any more: its number has moved on.
 //!
-//! Nothing depends on what stands here but the way: an entry is a sequence number (none is that of two
-//! inodes, and none comes twice in an epoch), and a wrong guess commits earlier, or later, than it might.
+//! Nothing depends on what stands here but the way: an entry is a sequence number (of a volume, none is
+//! that of two inodes, and none comes twice in an epoch; those of several volumes of a process can be
+//! mistaken for each other), and a wrong guess commits earlier, or later, than it might.
 //!
 //! Locks: none. Persistence: none.
 

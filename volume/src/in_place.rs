@@ -9,6 +9,7 @@
 
 use crate::file::{File, Source};
 use crate::inject::{Bug, injected};
+use crate::inode::LIVE_SUMMED;
 use crate::layout::BLOCK;
 use crate::op::Op;
 use crate::{Mode, Result};
@@ -57,6 +58,10 @@ impl Op<'_> {
             let _ = self.fence();
         }
         volume.mark_current(file, &mut next, commits)?;
+        if offset < size {
+            // Settled, and marked anew just now: what comes next may be brief.
+            next.flags &= !LIVE_SUMMED;
+        }
         volume.set_current(file.inode, &next)?;
         Ok(true)
     }

@@ -248,7 +248,8 @@ pub struct Redo {
     pub sum: u32,
     pub reserved: u32,
     /// The bytes, if they are that few. Else they lie in the lane's annex, and here stand the numbers of
-    /// the blocks in which they go on behind the end of the target's block, u32 each; 0: right behind.
+    /// the blocks in which they go on behind the end of the target's block, u32 each; a first number
+    /// of 0: all lie right behind.
     pub bytes: [u8; REDO_BYTES],
 }
 const _: () = assert!(size_of::<Redo>() as u64 == LINE);

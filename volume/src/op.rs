@@ -394,7 +394,13 @@ impl<'v> Op<'v> {
     fn release_locks(&mut self) -> Result<()> {
         while let Some(lock) = self.locks.pop() {
             let (map, offset) = self.volume.lock_place(lock);
-            lockword::release_quickly(self.volume, map, offset, self.owner)?;
+            if self.working {
+                lockword::release_quickly(self.volume, map, offset, self.owner)?;
+            } else {
+                // What was locked may be gone, and its number somebody else's, who has set the lock
+                // free: between a look and a store a third one may have taken it.
+                lockword::release(self.volume, map, offset, self.owner)?;
+            }
             let word = index(RECORD_LOCKS) + self.locks.len();
             // One that worked on an inode knows that it was there.
             match inode_of_lock(lock) {

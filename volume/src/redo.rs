@@ -52,7 +52,7 @@ fn record_offset(lane: u64) -> u64 {
 pub(crate) struct Places {
     /// Offset in the region.
     pub(crate) at: u64,
-    /// The blocks in which they go on behind the end of that block; 0: right behind it.
+    /// The blocks in which they go on behind the end of that block; the first is 0: all right behind it.
     pub(crate) blocks: [u32; REDO_BLOCKS],
 }
 

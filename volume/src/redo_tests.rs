@@ -21,7 +21,7 @@ const CASES: [(u64, usize, bool); 6] = [
     (9000, 16, false),
     (4096, 4096, false),
     (4000, 300, true),
-    (4100, 4096, true),
+    (4100, 6000, true),
     (3, 16_384, true),
 ];
 

@@ -109,6 +109,23 @@ fn a_process_in_mode_posix_settles_what_another_has_summed() {
 }
 
 #[test]
+fn an_overwrite_that_has_settled_a_sum_makes_the_next_one_brief() {
+    for mode in [Mode::Sync, Mode::Posix] {
+        let (volume, node) = appended(Mode::Strict);
+        let options = AttachOptions { mode, ..AttachOptions::default() };
+        let volume = attach_region(image(&volume), &options).unwrap();
+        let briefly = || {
+            let bytes = UserIn::new(b"change");
+            volume.write_briefly(node, Position::At(SIZE - 9), &bytes).unwrap().is_some()
+        };
+        // The first finds lines that were not used in this epoch.
+        write(&volume, node, SIZE - 9, b"settle");
+        assert!(briefly(), "{mode}");
+        assert!(after_crash(&volume, node) == contents(&volume, node), "{mode}");
+    }
+}
+
+#[test]
 fn a_slot_without_its_bytes_never_happened() {
     for mode in [Mode::Strict, Mode::Sync] {
         for torn in [FIRST.len() as u64, SIZE - 1] {
