@@ -11,7 +11,7 @@ use crate::file::File;
 use crate::inject::{Bug, injected};
 use crate::inode::{
     Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
-    LIVE_STORED, LIVE_WRITTEN,
+    LIVE_STORED, LIVE_WRITTEN, SEQUENCE, index,
 };
 use crate::layout::{COMMIT, FLAG_KEEP, IDENTITY, Identity};
 use crate::map::MapItem;
@@ -87,12 +87,12 @@ impl Volume {
     /// nothing.
     fn without(&self, node: Node, flags: u64) -> Result<Option<u64>> {
         let inode = self.inode(node.ino)?;
-        let found = self.live_lines(inode)?.current(self.epoch)?;
-        let Some((current, sequence)) = found else { return Ok(None) };
+        let live = self.live_lines(inode)?;
+        let Some((current, sequence)) = live.current(self.epoch)? else { return Ok(None) };
         let lacks = current.flags & (flags | LIVE_DAMAGED) == 0;
         let lacks = lacks && self.is_still(inode, node.generation).is_ok();
         // Who has begun since may have taken a flag away before what that says is durable.
-        Ok((lacks && self.sequence(inode)? == sequence).then_some(sequence))
+        Ok((lacks && live.0.load(index(SEQUENCE))? == sequence).then_some(sequence))
     }
 
     /// Whether, by a look, a node has a name and nothing that waits for its last close; `false` says

@@ -35,7 +35,7 @@ use zerocopy::IntoBytes;
 
 /// Volatile words, as offsets in the inode.
 const LOCK: u64 = VOLATILE;
-const SEQUENCE: u64 = LOCK + 8;
+pub(crate) const SEQUENCE: u64 = LOCK + 8;
 const SIZE: u64 = SEQUENCE + 8;
 const MTIME: u64 = SIZE + 8;
 const CTIME: u64 = MTIME + 8;
