@@ -30,6 +30,12 @@ use crate::{Result, sys};
 /// The unit in which blocks move.
 pub const BLOCK: u64 = 4096;
 
+/// A part of an append that stands behind what others have appended is at least as long; what is
+/// shorter is alike by chance.
+const PART_MIN: u64 = 64;
+/// So much of a file is read at once.
+const PIECE: u64 = 1 << 20;
+
 /// How staged bytes get to their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
@@ -155,18 +161,33 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
     /// How many bytes of an interrupted append are in the file: all, up to the end of one of its pages, or
     /// none.
     ///
-    /// CRASH: the kernel stops at the edge of a page if it is to kill who writes.
+    /// CRASH: the kernel stops at the edge of a page if it is to kill who writes. What others have appended
+    /// before that is told from it by what it says; a part of fewer than [`PART_MIN`] bytes behind
+    /// theirs is taken for their own: such a part then stays, and the whole comes behind it.
     pub fn found(&self) -> Result<u64> {
         let size = rustix::fs::fstat(self.target)?.st_size as u64;
-        let file = read_range(self.target, self.base, size.saturating_sub(self.base))?;
+        let behind = size.saturating_sub(self.base);
         let staged = read_range(self.staging, self.at, self.length)?;
-        let starts = (0..file.len()).filter(|&at| file.get(at) == staged.first());
-        let found = starts.filter_map(|at| {
-            let there = &file[at..];
-            let part = (at == 0 || size.is_multiple_of(BLOCK)) && staged.starts_with(there);
-            (there.starts_with(&staged) || part).then(|| there.len().min(staged.len()))
-        });
-        Ok(found.max().unwrap_or_default() as u64)
+        let first = read_range(self.target, self.base, behind.min(self.length))?;
+        if staged.starts_with(&first) {
+            return Ok(first.len() as u64);
+        }
+        drop(first);
+        let mut search = Search::new(&staged);
+        let mut at = self.base;
+        while at < size {
+            let bytes = read_range(self.target, at, (size - at).min(PIECE))?;
+            if bytes.is_empty() {
+                break;
+            }
+            if search.go_on(&bytes) {
+                return Ok(self.length);
+            }
+            at += bytes.len() as u64;
+        }
+        let part = search.matched as u64;
+        let counts = at.is_multiple_of(BLOCK) && part >= PART_MIN;
+        Ok(if counts { part } else { 0 })
     }
 
     /// As the file ends at `base`. It had been cut or grown otherwise.
@@ -271,6 +292,48 @@ fn read_range(file: impl AsFd, at: u64, length: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Looks for bytes in a file that is read piece by piece, in linear time whatever repeats (Knuth, Morris
+/// and Pratt).
+struct Search<'a> {
+    wanted: &'a [u8],
+    /// How long the longest proper end of each of its beginnings is that is one of them, too.
+    repeats: Vec<u32>,
+    /// So many of its first bytes are the last ones that were read.
+    matched: usize,
+}
+
+impl<'a> Search<'a> {
+    /// Not of more than 4 GiB: such a run is not found, and comes again.
+    fn new(wanted: &'a [u8]) -> Self {
+        let wanted = if wanted.len() > u32::MAX as usize { &[] } else { wanted };
+        let mut search = Self { wanted, repeats: Vec::with_capacity(wanted.len()), matched: 0 };
+        for (at, &byte) in wanted.iter().enumerate() {
+            if at > 0 {
+                search.step(byte);
+            }
+            search.repeats.push(search.matched as u32);
+        }
+        search.matched = 0;
+        search
+    }
+
+    fn step(&mut self, byte: u8) {
+        while self.matched > 0 && self.wanted[self.matched] != byte {
+            self.matched = self.repeats[self.matched - 1] as usize;
+        }
+        self.matched += usize::from(self.wanted[self.matched] == byte);
+    }
+
+    /// Reads on; whether all of it was found.
+    fn go_on(&mut self, bytes: &[u8]) -> bool {
+        !self.wanted.is_empty()
+            && bytes.iter().any(|&byte| {
+                self.step(byte);
+                self.matched == self.wanted.len()
+            })
+    }
+}
+
 /// How many of `length` bytes from `base` on come before the next block.
 pub fn head(base: u64, length: u64) -> u64 {
     ((BLOCK - base % BLOCK) % BLOCK).min(length)
@@ -281,4 +344,52 @@ pub fn punch(staging: impl AsFd, at: u64, length: u64) {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     // What stays shared costs a copy when it is written next, nothing else.
     let _ = rustix::fs::fallocate(staging, flags, at, length);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that ends in `tail` behind what others may have appended, and a run of `staged` bytes that
+    /// began at its start: how much of that is there.
+    fn found(tail: &[u8], staged: &[u8]) -> u64 {
+        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
+        let open = |bytes: &[u8]| {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            let mode = rustix::fs::Mode::from_raw_mode(0o600);
+            let file = std::fs::File::from(rustix::fs::open(&base, flags, mode).expect("a file"));
+            std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).expect("its bytes");
+            file
+        };
+        let (staging, target) = (open(staged), open(tail));
+        let length = staged.len() as u64;
+        let (staging, target) = (&staging, &target);
+        let moving = Move { staging, window: None, at: 0, target, base: 0, length, appends: true };
+        moving.found().expect("a look")
+    }
+
+    /// What is there of an interrupted append is found whatever others have put before it, also where
+    /// everything is alike: a look at each start would take hours here.
+    #[test]
+    fn what_is_there_of_an_append_is_found() {
+        let run: Vec<u8> = (0..10_000_u32).map(|at| (at * 7 / 13) as u8 | 1).collect();
+        assert_eq!(found(&[], &run), 0);
+        assert_eq!(found(&run, &run), 10_000);
+        assert_eq!(found(&run[..4096], &run), 4096);
+        let behind =
+            |before: usize, part: usize| found(&[&vec![0; before], &run[..part]].concat(), &run);
+        assert_eq!(behind(100, 10_000), 10_000, "all of it, at no page's edge");
+        assert_eq!(behind(96, 4000), 4000, "up to a page's edge");
+        assert_eq!(behind(96, 4001), 0, "no page's edge: the kernel does not stop there");
+        assert_eq!(behind(4096 - 64, 64), 64);
+        assert_eq!(behind(4096 - 63, 63), 0, "alike by chance");
+        assert_eq!(behind(4095, 1), 0, "alike by chance");
+        let (zeros, long) = (vec![0; 8 << 20], 4 << 20);
+        assert_eq!(found(&zeros, &zeros[..long]), long as u64);
+        let mut staged = zeros[..long].to_vec();
+        staged[long - 1] = 1;
+        let mut tail = zeros.clone();
+        tail[0] = 1;
+        assert_eq!(found(&tail, &staged), long as u64 - 1);
+    }
 }
