@@ -173,7 +173,12 @@ impl Records {
     pub fn open(fd: OwnedFd, path: &Path) -> Result<Self> {
         let size = rustix::fs::fstat(&fd)?.st_size as u64;
         if size > 0 && size < TABLE_BYTES {
-            return Err(Errno::UCLEAN);
+            let mut magic = [0; 8];
+            let whole = rustix::io::pread(&fd, &mut magic, 0)? == magic.len();
+            let found = u64::from_le_bytes(magic);
+            // That of another version may be smaller; it is not damaged.
+            let other = whole && found != MAGIC && found & FAMILY == MAGIC & FAMILY;
+            return Err(if other { Errno::PROTO } else { Errno::UCLEAN });
         }
         if size == 0 {
             // Several may do so at once: zeros are an empty table.
@@ -579,7 +584,10 @@ impl Records {
             self.free(record);
             self.unlock(record);
         }
-        (0..SLOTS).for_each(|slot| self.free_slot(slot));
+        for slot in 0..SLOTS {
+            self.free_slot(slot);
+            self.clear_marks(slot);
+        }
         self.store(STAGED, 0);
         self.store(BOOT, boot);
     }
@@ -592,5 +600,35 @@ impl Records {
     /// Notes it.
     pub fn set_backend(&self, number: u64) {
         self.store(BACKEND, number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table of another version is refused as that, also where it is smaller; it is not damaged.
+    #[test]
+    fn a_table_of_another_version_is_not_damaged() {
+        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
+        let path = Path::new(&base).join(format!("solera-version-{}", std::process::id()));
+        let mut table = vec![0; HEADER_BYTES as usize + 100];
+        table[..8].copy_from_slice(b"SolSpl\x02\0");
+        let open = |table: &[u8]| {
+            std::fs::write(&path, table).expect("a table");
+            let file = std::fs::File::options().read(true).write(true).open(&path);
+            let opened = Records::open(file.expect("it").into(), &path).map(|_| ());
+            std::fs::remove_file(&path).expect("it");
+            opened
+        };
+        assert_eq!(open(&table), Err(Errno::PROTO));
+        table.resize(TABLE_BYTES as usize, 0);
+        assert_eq!(open(&table), Err(Errno::PROTO));
+        table[6] = 3;
+        assert_eq!(open(&table), Ok(()));
+        table.truncate(HEADER_BYTES as usize);
+        assert_eq!(open(&table), Err(Errno::UCLEAN));
+        table[0] = 0;
+        assert_eq!(open(&table), Err(Errno::UCLEAN));
     }
 }
