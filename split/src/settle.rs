@@ -8,7 +8,9 @@
 //! finds it so moves them again: an exchange has happened if the staging file ends where the target
 //! ended before it (the two sizes are swapped, and no staging file ends there otherwise); a copy or a
 //! clone of the same bytes to the same place changes nothing; and what was appended is looked for, behind
-//! the end that the file had.
+//! the end that the file had. What a program beside the engine appends in the moment of an exchange
+//! comes away with it and is given back at once; where who does that is killed before, nothing says
+//! whose it is, and it is gone with the staging file.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -152,13 +154,18 @@ impl File {
             return;
         }
         if let Some(run) = state.run.take() {
-            // What its staging file holds by now is somebody else's business.
-            run.staging.remove(cx.home());
-            self.has_run.store(false, Ordering::Release);
-            cx.count_run(false);
-            state.stolen += 1;
-            state.brief |= state.stolen >= STOLEN_MAX && cx.may_be_direct();
+            self.lose_run(cx, state, run);
         }
+    }
+
+    /// Another process has moved a run to its place.
+    fn lose_run(&self, cx: &Engine, state: &mut State, run: Run) {
+        // What its staging file holds by now is somebody else's business.
+        run.staging.remove(cx.home());
+        self.has_run.store(false, Ordering::Release);
+        cx.count_run(false);
+        state.stolen += 1;
+        state.brief |= state.stolen >= STOLEN_MAX && cx.may_be_direct();
     }
 
     /// Fetches what other processes have staged for this file.
@@ -220,10 +227,17 @@ impl File {
                 return Err(errno);
             }
         };
-        if let Some(staged) = staged
-            && staged.owner == run.owner
-            && run.length > 0
-        {
+        let Some(staged) = staged.filter(|staged| staged.owner == run.owner) else {
+            // Another has moved it since it was looked at, and the record may be somebody's again. No name
+            // of a run is used twice: this is not another one of this process.
+            drop(guard);
+            let size = rustix::fs::fstat(own).map(|stat| stat.st_size as u64);
+            self.lose_run(cx, state, run);
+            state.durable = None;
+            state.size = size?;
+            return Ok(());
+        };
+        if run.length > 0 {
             // In posix mode the length is kept here and in the record alike.
             let window = Some((&run.staging.window, run.staging.origin()));
             // At a close nobody waits for the medium, as moving blocks would.
@@ -325,4 +339,46 @@ fn renew(fd: impl AsFd) {
     };
     // Times that cannot be set stay as they are.
     let _ = rustix::fs::futimens(fd, &times);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Options, locked};
+    use std::os::fd::AsRawFd;
+
+    /// Another process moves a run while its owner waits for the record, and stages more there: that
+    /// record is its own, and the owner has none any more.
+    #[test]
+    fn a_record_that_is_another_ones_by_now_stays() {
+        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
+        let name = format!("solera-again-{}", std::process::id());
+        let directory = std::path::Path::new(&base).join(name);
+        std::fs::create_dir(&directory).expect("a directory");
+        let mut options = Options::new(&directory, crate::Mode::Posix);
+        options.patience = 0;
+        let engine = Engine::start(options, |_| ()).expect("an engine");
+        let file = std::fs::File::create_new(directory.join("f")).expect("a file");
+        let fd = file.as_raw_fd();
+        engine.opened(fd, 0);
+        let bytes = [pmem::UserIn::new(b"staged")];
+        assert_eq!(engine.write(fd, None, &bytes), Some(Ok(6)));
+        let known = locked(&engine.files).values().next().cloned().expect("it is served");
+        let records = &engine.home().records;
+        let record = records.find(known.ino).expect("its record");
+        let theirs = {
+            let mut state = known.change();
+            let staged = records.staged(record, known.ino).expect("whole").expect("a run");
+            let owner = records.new_owner(200, 0);
+            let theirs = Staged { owner, base: 6, length: 3, ..staged };
+            records.fill(record, known.ino, &theirs, b"");
+            known.settle_locked(&engine, &mut state, true).expect("nothing is left to be moved");
+            assert!(state.run.is_none() && state.size == 0 && state.stolen == 1);
+            owner
+        };
+        let found = records.staged(record, known.ino).expect("whole").expect("a run");
+        assert_eq!((found.owner, found.length), (theirs, 3));
+        assert!(!engine.has_runs());
+        std::fs::remove_dir_all(&directory).expect("the directory");
+    }
 }
