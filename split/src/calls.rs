@@ -90,9 +90,10 @@ impl Engine {
             Found::Fresh(calls) => {
                 let eager = self.home.mode != Mode::Posix || self.has_staged(fd);
                 if calls < self.options.patience && !eager {
-                    // Another thread may have come first.
-                    let _ = descriptors::replace_fresh(fd, calls, Slot::Fresh(calls + 1));
-                    return None;
+                    let next = Slot::Fresh(calls + 1);
+                    // If another thread came first the number may be served by now.
+                    let ours = descriptors::replace_fresh(fd, calls, next).is_ok();
+                    return if ours { None } else { self.served(fd) };
                 }
                 self.adopt(fd, calls)
             }
@@ -121,7 +122,10 @@ impl Engine {
         ));
         let held = self.hold(Arc::clone(&description));
         match descriptors::replace_fresh(fd, calls, Slot::Served(description)) {
-            Ok(()) => Some(held),
+            Ok(()) => {
+                self.adopted(fd);
+                Some(held)
+            }
             // Another thread came first.
             Err(own) => {
                 drop(own);

@@ -219,3 +219,47 @@ pub fn forget_all() {
         word.store(UNKNOWN, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Engine, Options};
+    use std::os::fd::AsRawFd;
+    use std::sync::Barrier;
+
+    /// Of threads that use a number at once no more go to the kernel than it has patience for: the
+    /// next one finds it served, at a position of the engine's.
+    #[test]
+    fn no_more_calls_than_patience_allows_are_the_kernels() {
+        let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
+        let name = format!("solera-fresh-{}", std::process::id());
+        let directory = std::path::Path::new(&base).join(name);
+        std::fs::create_dir(&directory).expect("a directory");
+        let options = Options::new(&directory, crate::Mode::Posix);
+        let patience = options.patience;
+        let engine = Engine::start(options, |_| ()).expect("an engine");
+        let file = std::fs::File::create_new(directory.join("f")).expect("a file");
+        let fd = file.as_raw_fd();
+        let (together, left) = (Barrier::new(3), AtomicUsize::new(0));
+        let begin = || {
+            for _ in 0..3000 {
+                if together.wait().is_leader() {
+                    left.store(0, Ordering::Relaxed);
+                    engine.opened(fd, 0);
+                }
+                together.wait();
+                let mine = (0..patience).filter(|_| engine.leaves_first(fd)).count();
+                left.fetch_add(mine, Ordering::Relaxed);
+                together.wait();
+                assert!(left.load(Ordering::Relaxed) <= patience);
+                together.wait();
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(begin);
+            }
+        });
+        std::fs::remove_dir_all(&directory).expect("the directory");
+    }
+}

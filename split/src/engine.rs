@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -604,9 +604,8 @@ impl Engine {
                 return false;
             }
         }
-        // Another thread may have come first.
-        let _ = descriptors::replace_fresh(fd, calls, next);
-        true
+        // If another thread came first the number may be served by now.
+        descriptors::replace_fresh(fd, calls, next).is_ok()
     }
 
     /// A staging file that serves nobody.
@@ -689,7 +688,9 @@ impl Engine {
         }
         let _one = locked(&self.finishing);
         // A process apart closes nothing on which this one has record locks.
-        let _ = self.home.apart(|| recovery::finish(&self.home, slot));
+        if self.home.apart(|| recovery::finish(&self.home, slot)).is_err() {
+            self.home.unlock_directory();
+        }
     }
 
     /// Strict: brings an overwrite into the log.
@@ -736,10 +737,19 @@ impl Engine {
     /// they write next, past the engine, comes behind what they wrote before.
     pub fn stop(&self) {
         self.left.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         let files: Vec<_> = locked(&self.files).values().cloned().collect();
         for file in files {
             // What cannot be settled now stays staged. Who begins a run just now has the file locked.
             let _ = file.stop(self);
+        }
+    }
+
+    /// A number was adopted just now. Who leaves has found it and handed it over, or this sees that.
+    pub(crate) fn adopted(&self, fd: RawFd) {
+        fence(Ordering::SeqCst);
+        if self.left.load(Ordering::Relaxed) {
+            self.hand_over(fd);
         }
     }
 

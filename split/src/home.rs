@@ -134,6 +134,12 @@ impl Home {
         })
     }
 
+    /// Unlocks it: the lock is the description's, and stays if a process apart is killed that took it.
+    pub fn unlock_directory(&self) {
+        // Its descriptor is open.
+        let _ = rustix::fs::flock(&self.directory, FlockOperation::Unlock);
+    }
+
     /// As [`Home::forget_other_boots`]; the directory is locked.
     fn forget_before(&self, boot: u64) -> Result<()> {
         // Another may have been at it before. Who lives on another machine is not of another boot.
@@ -337,10 +343,23 @@ mod tests {
         let (own, held) = home.claim(12).expect("another");
         let killed = home.apart(|| {
             std::mem::forget(home.lock(first));
+            home.lock_directory().expect("a lock");
             let me = rustix::process::getpid();
             rustix::process::kill_process(me, rustix::process::Signal::KILL)
         });
         assert_eq!(killed, Err(Errno::IO));
+        // Another process would wait for the directory; here another description does.
+        let again = rustix::fs::open(
+            directory.join(HOME_NAME),
+            OFlags::DIRECTORY | OFlags::RDONLY,
+            FileMode::empty(),
+        );
+        let other = again.expect("the directory");
+        let taken = rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(taken, Err(Errno::WOULDBLOCK), "the lock stays behind");
+        home.unlock_directory();
+        let taken = rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(taken, Ok(()));
         // This one is free, and the process's own is not.
         drop(home.lock(first));
         assert!(home.records.try_lock(own, 0, 77).is_err());
