@@ -238,8 +238,9 @@ def page(about, found, times, costs, pictures, options):
                      "staged is copied, all of it, by `pwrite` from the staging file's mapping. XFS moves "
                      "it by exchange or clone where that is asked for (`--relink`), or where it lies on DAX; "
                      "where the page cache stands before the medium that waits for the staged blocks to be "
-                     "written back, and `posix` copies there too. The kernel's `fsync` after it is not in "
-                     "the time.\n\n" + relink_table(costs) + "\n")
+                     "written back, and `posix` copies there too. What is appended with `O_APPEND`, as here, is "
+                     "never cloned: the rows that asked for it copied. The kernel's `fsync` after it is not "
+                     "in the time.\n\n" + relink_table(costs) + "\n")
     for kind in found:
         name, rows = kind["file_system"], kind["rows"]
         parts.append(f"## {name}\n\n### Calls among equals\n\n" + call_table(
