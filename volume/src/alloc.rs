@@ -109,8 +109,11 @@ impl Volume {
         let mut space = Space { inodes: self.inodes_used()?, ..Space::default() };
         let kept = self.kept_extents()?;
         for chunk in 0..self.chunks() {
-            let kept = kept.iter().filter(|extent| extent.0 == chunk).count() as u64;
-            let free = count_free(&self.bitmap(chunk)?) + kept * EXTENT_BLOCKS;
+            let bits = self.bitmap(chunk)?;
+            // One that was given back meanwhile counts once.
+            let there = |index: u64| bits[index as usize / 8] >> (index % 8 * 8) & 0xFF == 0xFF;
+            let kept = kept.iter().filter(|extent| extent.0 == chunk && there(extent.1)).count();
+            let free = count_free(&bits) + kept as u64 * EXTENT_BLOCKS;
             let used = CHUNK_BLOCKS - free;
             match self.chunk_kind(chunk)? {
                 _ if used == 0 => space.free_chunks += 1,

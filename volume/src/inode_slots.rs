@@ -118,7 +118,14 @@ impl Volume {
         if let Some(ino) = self.take_new_extent(record)? {
             return Ok(Some(ino));
         }
-        if self.return_kept()? { self.take_slot(record) } else { Ok(None) }
+        if !self.return_kept()? {
+            return Ok(None);
+        }
+        // What was kept may have been all of its extent, which is blocks again.
+        match self.take_slot(record)? {
+            Some(ino) => Ok(Some(ino)),
+            None => self.take_new_extent(record),
+        }
     }
 
     /// A slot of an extent that exists: in the chunk that served this process last, if it is at home; in the

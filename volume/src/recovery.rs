@@ -268,6 +268,7 @@ mod tests {
         for mode in [Mode::Posix, Mode::Sync, Mode::Strict] {
             let volume = volume(mode, 40);
             work(&volume, 11);
+            volume.return_kept().unwrap();
             let (before, space) = (bitmaps(&volume), volume.free_space().unwrap());
             volume.rebuild(&[]).unwrap();
             assert_eq!(bitmaps(&volume), before);

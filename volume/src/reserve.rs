@@ -158,7 +158,9 @@ impl Volume {
     pub(crate) fn kept_extents(&self) -> Result<Vec<(u64, u64)>> {
         let mut found = Vec::new();
         for kept in self.all_kept()? {
-            if self.is_extent(kept.extent)? && self.slots(kept.extent)? == EMPTY | kept.slots {
+            // A header that cannot be read is found by who needs it.
+            let slots = self.is_extent(kept.extent)?.then(|| self.slots(kept.extent));
+            if slots == Some(Ok(EMPTY | kept.slots)) {
                 found.push((kept.extent.chunk, kept.extent.index));
             }
         }
@@ -197,7 +199,12 @@ impl Volume {
         if word & SLOTS == 0 || self.rt.cas(at, word, 0)?.is_err() {
             return Ok(false);
         }
-        inodes_of(word).try_for_each(|ino| self.release_inode(ino))?;
+        // One that fails leaves the others their way back.
+        let mut all = Ok(());
+        for ino in inodes_of(word) {
+            all = all.and(self.release_inode(ino));
+        }
+        all?;
         Ok(true)
     }
 
@@ -289,8 +296,12 @@ mod tests {
             let at = volume.rt.op(op) + super::RECORD_INODES;
             let word = volume.rt.swap(at, 0).unwrap();
             if word & super::SLOTS != 0 {
-                let other = (op + 1) % volume.rt.layout.op_count as u32;
-                volume.rt.store(volume.rt.op(other) + super::RECORD_INODES, word).unwrap();
+                // One that keeps none: this thread may have moved between two unlinks.
+                let place = |op| volume.rt.op(op) + super::RECORD_INODES;
+                let keeps = |op: u32| volume.rt.load(place(op)).unwrap() & super::SLOTS != 0;
+                let count = volume.rt.layout.op_count as u32;
+                let other = (0..count).find(|&other| other != op && !keeps(other)).unwrap();
+                volume.rt.store(place(other), word).unwrap();
                 break;
             }
         }
