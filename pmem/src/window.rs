@@ -93,13 +93,19 @@ impl Window {
     /// Copies `len` bytes out to the caller.
     #[inline]
     pub fn read_to(&self, at: usize, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
+        let from = self.source(at, to, len)?;
+        // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
+        unsafe { copy::copy(self.dispatch, to.start(), from, len) }.map_err(user::region_to_caller)
+    }
+
+    /// Where bytes begin that go to the caller, who has room for them.
+    #[inline]
+    fn source(&self, at: usize, to: &UserOut<'_>, len: usize) -> Result<*mut u8, Fault> {
         if len > to.len() {
             return Err(Fault::Caller);
         }
         user::check(to.start(), len)?;
-        let from = self.range(at, len)?;
-        // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
-        unsafe { copy::copy(self.dispatch, to.start(), from, len) }.map_err(user::region_to_caller)
+        self.range(at, len)
     }
 
     /// Asks for the lines of a range to be brought near: a hint, which changes nothing and never faults.
@@ -117,11 +123,7 @@ impl Window {
     /// As [`Self::read_to`], of what was asked for by [`Self::prefetch`].
     #[inline]
     pub fn read_near(&self, at: usize, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
-        if len > to.len() {
-            return Err(Fault::Caller);
-        }
-        user::check(to.start(), len)?;
-        let from = self.range(at, len)?;
+        let from = self.source(at, to, len)?;
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         unsafe { copy::copy_near(self.dispatch, to.start(), from, len) }
             .map_err(user::region_to_caller)

@@ -16,22 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::{Place, compile, library};
+use support::{Place, Random, compile, library};
 
 const BLOCK: usize = 2560 * 8;
 const ACTORS: usize = 12;
-
-/// Seeded.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
 
 struct Ground {
     _place: Place,

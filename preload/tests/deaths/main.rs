@@ -23,6 +23,7 @@ mod walk;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use support::Random;
 use survivors::World;
 use walk::{Point, Walk};
 
@@ -33,18 +34,6 @@ const POINTS: usize = 4;
 
 fn long() -> bool {
     std::env::var_os("SOLERA_TEST_LONG").is_some()
-}
-
-/// Seeded, for the choice of points.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
 }
 
 #[allow(clippy::needless_pass_by_value)] // Given to `map_err`.

@@ -13,6 +13,18 @@ pub const PREFIX: &str = "/solera-test";
 /// Longest that a program may take.
 const SECONDS_MAX: &str = "120";
 
+/// Seeded, for choices: not 0.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
 /// A directory of this test's own, removed at its end.
 pub struct Place(pub PathBuf);
 
