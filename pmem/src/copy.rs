@@ -27,6 +27,7 @@ const BULK: usize = 256;
 /// CPU has a fast one (measured: 64 KiB uncached in 2.4 us instead of 2.9).
 const STRING: usize = 4096;
 
+#[inline]
 fn outcome(code: u32) -> Result<(), Side> {
     match code {
         0 => Ok(()),

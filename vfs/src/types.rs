@@ -47,6 +47,7 @@ impl Kind {
     }
 
     /// From the `S_IFMT` bits of a mode; `None` for none of the seven.
+    #[inline]
     pub const fn from_mode(mode: u32) -> Option<Self> {
         Some(match mode & libc::S_IFMT {
             libc::S_IFREG => Self::File,

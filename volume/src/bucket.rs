@@ -18,7 +18,7 @@
 //! Locks: the directory's inode lock for every change; readers run under its sequence number.
 
 use crate::Result;
-use crate::dirhash::{KEY_BITS, KEY_MASK, checked, hash_of_key, unchecked};
+use crate::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, KEY_MASK, checked, unchecked};
 use crate::inode::Inode;
 use crate::layout::{
     BLOCK, BUCKET_HASHES, BUCKET_MAGIC, BUCKET_OCCUPANCY, BUCKET_SLOT, BUCKET_SLOTS, BucketHeader,
@@ -207,6 +207,11 @@ pub(crate) fn occupancy_at(block: u64) -> u64 {
     block * BLOCK + BUCKET_OCCUPANCY
 }
 
+/// Offset of a slot's hash word.
+pub(crate) fn hash_word_at(block: u64, slot: usize) -> u64 {
+    block * BLOCK + BUCKET_HASHES + slot as u64 * 8
+}
+
 /// Offset of a slot.
 pub(crate) fn slot_at(block: u64, slot: usize) -> u64 {
     block * BLOCK + BUCKET_SLOT + slot as u64 * SLOT
@@ -214,7 +219,7 @@ pub(crate) fn slot_at(block: u64, slot: usize) -> u64 {
 
 impl Bucket<'_> {
     pub(crate) fn hash_at(&self, slot: usize) -> u64 {
-        self.block * BLOCK + BUCKET_HASHES + slot as u64 * 8
+        hash_word_at(self.block, slot)
     }
 
     /// Calls `each` with the occupied slots and their hash words, ascending.
@@ -268,6 +273,7 @@ impl Bucket<'_> {
     }
 
     /// The first of `slots` consecutive free slots.
+    #[inline]
     pub(crate) fn room(&self, slots: usize) -> Option<usize> {
         let mut starts = !self.occupancy & ALL_SLOTS;
         for _ in 1..slots {
@@ -277,13 +283,25 @@ impl Bucket<'_> {
     }
 
     /// The first slots of the entries with these 52 hash bits.
+    #[inline]
     pub(crate) fn candidates(&self, hash: u64) -> Result<u64> {
+        let (wanted, bits) = (hash << EXTRA_BITS, KEY_MASK & !(EXTRAS - 1));
         let mut found = 0;
-        self.each_word(|slot, word| {
-            found |= u64::from(hash_of_key(word) == hash) << slot;
-            Ok(())
-        })?;
-        Ok(found)
+        for first in (0..BUCKET_SLOTS).step_by(LINE_WORDS) {
+            let used = self.occupancy >> first & 0xFF;
+            if used == 0 {
+                continue;
+            }
+            let mut words = [0_u64; LINE_WORDS];
+            self.volume.region.read(self.hash_at(first), words.as_mut_bytes())?;
+            // A line is asked as a whole, free slots too: hardly ever is there one.
+            if words.iter().any(|word| (word ^ wanted) & bits == 0) {
+                for (index, word) in words.iter().enumerate() {
+                    found |= u64::from((word ^ wanted) & bits == 0) << (first + index);
+                }
+            }
+        }
+        Ok(found & self.occupancy)
     }
 
     /// Whether all hash words in use are sound: who does not find his name and finds that they are not
@@ -344,6 +362,7 @@ impl Bucket<'_> {
 const _: () = assert!(std::mem::offset_of!(Slot, crc) == 0);
 
 /// The words of a [`BucketHeader`].
+#[inline]
 pub(crate) fn header(dir: Dir, occupancy: u64) -> [u64; LINE_WORDS] {
     let (magic, generation) = (u64::from(BUCKET_MAGIC), u64::from(dir.generation));
     let crc = checksum_words(0, [0, magic, dir.inode.0, generation, 0, 0, 0, 0]);
@@ -357,6 +376,7 @@ const _: () = assert!(std::mem::offset_of!(BucketHeader, owner_generation) == 24
 
 impl Volume {
     /// Reads a bucket's header, and checks it and the occupancy word.
+    #[inline]
     pub(crate) fn read_bucket(&self, dir: Dir, block: u64) -> Result<Bucket<'_>> {
         let mut head = [0_u64; LINE_WORDS];
         self.region.read(block * BLOCK, head.as_mut_bytes())?;
@@ -411,7 +431,8 @@ impl Volume {
 }
 
 /// The words of an entry that takes one slot.
-fn slot_words(key: u64, name: &[u8], target: Target) -> [u64; LINE_WORDS] {
+#[inline]
+pub(crate) fn slot_words(key: u64, name: &[u8], target: Target) -> [u64; LINE_WORDS] {
     let mut slot = Slot {
         crc: 0,
         name_length: name.len() as u8,
@@ -445,7 +466,7 @@ impl<'v> Op<'v> {
         let line: [u8; LINE as usize] = zerocopy::transmute!(slot_words(key, name, target));
         let stored = region.write_line(slot_at(block, slot), &line)?;
         // Through the cache: the next search will read it.
-        let hash_at = block * BLOCK + BUCKET_HASHES + slot as u64 * 8;
+        let hash_at = hash_word_at(block, slot);
         let stored = stored.and(region.store64(hash_at, checked(key))?.flush());
         self.pend(stored);
         Ok(mask(slot, 1))
@@ -461,7 +482,7 @@ impl<'v> Op<'v> {
             let word = checked(if index == 0 { entry.key } else { 0 });
             hashes[index * 8..index * 8 + 8].copy_from_slice(&word.to_le_bytes());
         }
-        let hash_at = block * BLOCK + BUCKET_HASHES + slot as u64 * 8;
+        let hash_at = hash_word_at(block, slot);
         let stored = region.stream(hash_at, &hashes[..slots * 8])?;
         self.pend(stored);
         let bytes = &entry.bytes[..slots * SLOT as usize];

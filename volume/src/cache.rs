@@ -19,10 +19,12 @@
 use crate::Result;
 use crate::bucket::Target;
 use crate::inode::Inode;
+use crate::layout::Identity;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use vfs::{Attr, Kind, Node};
+use zerocopy::IntoBytes;
 
 /// Words of an entry beside its version.
 const WORDS: usize = 15;
@@ -127,6 +129,26 @@ impl<const W: usize> Entry<W> {
     }
 }
 
+impl<const W: usize> Entry<W> {
+    /// Changes its words by `change`, if nobody else does so and the first ones are `head`.
+    #[inline]
+    fn amend(&self, head: [u64; 2], change: impl FnOnce(&[AtomicU64; W])) {
+        let version = self.version.load(Ordering::Relaxed);
+        let odd = version | 1;
+        let (taken, not) = (Ordering::Acquire, Ordering::Relaxed);
+        let words = Looked(&self.words);
+        if version & 1 != 0
+            || words.at(0) != head[0]
+            || words.at(1) != head[1]
+            || self.version.compare_exchange(version, odd, taken, not).is_err()
+        {
+            return;
+        }
+        change(&self.words);
+        self.version.store(odd + 1, Ordering::Release);
+    }
+}
+
 /// Mixes words to a hash, whose upper half is good.
 #[inline]
 pub(crate) fn mix(words: &[u64]) -> u64 {
@@ -135,6 +157,7 @@ pub(crate) fn mix(words: &[u64]) -> u64 {
 }
 
 /// A name, padded with zeros; `None` if it is too long to be remembered.
+#[inline]
 fn padded(name: &[u8]) -> Option<[u64; NAME_MAX / 8]> {
     let mut bytes = [0; NAME_MAX];
     bytes.get_mut(..name.len())?.copy_from_slice(name);
@@ -147,6 +170,7 @@ fn kind_of(d_type: u8) -> Option<Kind> {
 }
 
 /// A head's volume.
+#[inline]
 fn instance(head: [u64; 2]) -> u64 {
     head[0] >> 32 << 32
 }
@@ -178,7 +202,20 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    /// The name, which nobody else changes.
+    #[inline]
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name.as_bytes()[..self.length as usize]
+    }
+
+    /// Enters what the name means while the directory's number is `sequence`; whether it did.
+    #[inline]
+    pub(crate) fn enter(&self, sequence: u64, meaning: Option<Target>) -> bool {
+        self.entry.put(&self.words(sequence, meaning), || true)
+    }
+
     /// An entry's words.
+    #[inline]
     fn words(&self, sequence: u64, found: Option<Target>) -> Words {
         let mut words = [0; WORDS];
         [words[0], words[1]] = self.head;
@@ -287,9 +324,22 @@ impl Volume {
         let mut known = true;
         for &(name, meaning) in changed {
             if let Some(asked) = self.ask_for(dir, name) {
-                known &= asked.entry.put(&asked.words(after, meaning), || true);
+                known &= asked.enter(after, meaning);
             }
         }
+        self.carry_own(dir, (before, after), known, takes);
+    }
+
+    /// Notes that the directory's next number is this process's own; `known`: all names that change with
+    /// it were entered.
+    #[inline]
+    pub(crate) fn carry_own(
+        &self,
+        dir: Node,
+        (before, after): (u64, u64),
+        known: bool,
+        takes: bool,
+    ) {
         let head = self.head(dir);
         let since = Self::own_since(head, before).unwrap_or([before; 2]);
         let mut words = [0; OWN_WORDS];
@@ -328,6 +378,39 @@ impl Volume {
         ATTRIBUTES.entry(mix(&[node.ino])).put(&words, || true);
     }
 
+    /// As [`Volume::carry_attributes`], of a directory in which a name comes or goes.
+    #[inline]
+    pub(crate) fn carry_directory(
+        &self,
+        dir: Node,
+        (before, after): (u64, u64),
+        (entries, time): (u64, i64),
+    ) {
+        ATTRIBUTES.entry(mix(&[dir.ino])).amend(self.head(dir), |words| {
+            if words[2].load(Ordering::Relaxed) == before {
+                words[2].store(after, Ordering::Release);
+                words[HEAD + PACKED_SIZE].store(entries, Ordering::Release);
+                for at in [PACKED_MTIME, PACKED_MTIME + 1] {
+                    words[HEAD + at].store(time.cast_unsigned(), Ordering::Release);
+                }
+            }
+        });
+    }
+
+    /// Enters the attributes of a new, empty file, whose sequence number is `sequence`.
+    #[inline]
+    pub(crate) fn enter_new_file(&self, ino: u64, identity: &Identity, sequence: u64) {
+        let node = Node { ino, generation: identity.generation };
+        let time = identity.ctime.cast_unsigned();
+        let first = u64::from(Kind::File.d_type())
+            | u64::from(identity.mode & 0o7777) << 8
+            | u64::from(identity.nlink) << 32;
+        let owners = u64::from(identity.uid) | u64::from(identity.gid) << 32;
+        let [head, number] = self.head(node);
+        let words = [head, number, sequence, first, owners, 0, 0, 0, time, time, time, 0, 0, 0, 0];
+        ATTRIBUTES.entry(mix(&[ino])).put(&words, || true);
+    }
+
     /// Forgets a node's attributes: whoever enters them meanwhile read them before.
     pub(crate) fn forget_attributes(node: Node) {
         ATTRIBUTES.entry(mix(&[node.ino])).put(&[0; WORDS], || true);
@@ -359,6 +442,10 @@ fn attributes_of(node: Node, words: Looked<'_, WORDS>) -> Option<Attr> {
 
 /// Words that attributes take, node and access time left out.
 pub(crate) const PACKED: usize = 8;
+
+/// The places of the size and of the modification time among them; the change time follows.
+const PACKED_SIZE: usize = 3;
+const PACKED_MTIME: usize = 5;
 
 /// Attributes as they are remembered.
 #[inline]

@@ -79,6 +79,16 @@ impl Hit<'_> {
     }
 }
 
+/// Where an entry of one slot lies, or may be put.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot {
+    /// The bucket's block, and its slots in use.
+    pub(crate) bucket: u64,
+    pub(crate) occupancy: u64,
+    pub(crate) slot: usize,
+    pub(crate) key: u64,
+}
+
 /// What a search found.
 pub(crate) struct Search<'v> {
     pub(crate) hit: Option<Hit<'v>>,
@@ -133,6 +143,7 @@ impl Place {
 
 impl Volume {
     /// Decodes the word that `key` meets behind `level` nodes, and gives the cell it covers.
+    #[inline]
     pub(crate) fn open_dir_word(
         &self,
         dir: Dir,
@@ -236,6 +247,62 @@ impl Volume {
             }
             key = place.cell.last() + 1;
         }
+    }
+
+    /// The bucket of all keys of a hash, and what it covers; `None` if there is none, or several.
+    #[inline]
+    fn only_bucket(&self, dir: Dir, hash: u64) -> Result<Option<(Bucket<'_>, Cell)>> {
+        let key = hash << EXTRA_BITS;
+        let mut at = dir.inode.at(ROOT_WORD);
+        for level in 0..=LEVELS_MAX {
+            let raw = self.region.load64(at)?;
+            let Some(word) = self.open_dir_word(dir, raw, key, level)? else { return Ok(None) };
+            if word.kind != NODE {
+                let bucket = self.read_bucket(dir, word.block)?;
+                let all = word.cell.last() >= key + (EXTRAS - 1);
+                return Ok(all.then_some((bucket, word.cell)));
+            }
+            at = word.block * BLOCK + word_index(key, level + 1) as u64 * 8;
+        }
+        Err(Errno::IO)
+    }
+
+    /// Where the usual new entry of one slot goes: its bucket has room, and no entry has its hash. `None`,
+    /// and any error, says nothing. `absent`: it is known that the directory has no such name.
+    pub(crate) fn spot_for(&self, dir: Dir, hash: u64, absent: bool) -> Result<Option<Spot>> {
+        let Some((bucket, _)) = self.only_bucket(dir, hash)? else { return Ok(None) };
+        let taken = bucket.candidates(hash)? != 0 || !(absent || bucket.is_sound()?);
+        let spot = |slot| Spot {
+            bucket: bucket.block,
+            occupancy: bucket.occupancy,
+            slot,
+            key: hash << EXTRA_BITS,
+        };
+        Ok(if taken { None } else { bucket.room(1).map(spot) })
+    }
+
+    /// Where the entry of `name`, of one slot, lies that leads to `target`, if no other has its hash and
+    /// its bucket has more. `None`, and any error, says nothing.
+    pub(crate) fn spot_of(
+        &self,
+        dir: Dir,
+        hash: u64,
+        name: &[u8],
+        target: Target,
+    ) -> Result<Option<Spot>> {
+        let Some((bucket, cell)) = self.only_bucket(dir, hash)? else { return Ok(None) };
+        let candidates = bucket.candidates(hash)?;
+        if candidates.count_ones() != 1 {
+            return Ok(None);
+        }
+        let slot = candidates.trailing_zeros() as usize;
+        let key = bucket.key(slot)?;
+        let found = cell.holds(key)
+            && bucket.target(slot, name)? == Some(target)
+            && bucket.is_sound()?
+            && bucket.keeps(cell, candidates)?;
+        let Bucket { block, occupancy, .. } = bucket;
+        Ok(found.then_some(Spot { bucket: block, occupancy, slot, key }))
     }
 
     /// The entries of the cell that holds `key`, and the cell. Those with keys below `key` are left

@@ -14,7 +14,6 @@ use crate::volume::Volume;
 use crate::word::MIX;
 use rustix::io::Errno;
 use siphasher::sip::SipHasher13;
-use std::hash::Hasher;
 
 /// Bits of a key, and of what a checked word holds.
 pub(crate) const KEY_BITS: u32 = 56;
@@ -27,12 +26,14 @@ pub(crate) const EXTRAS: u64 = 1 << EXTRA_BITS;
 const CHECK_OF_ZERO: u64 = 0xA5;
 
 /// The word that holds `value` (56 bits).
+#[inline]
 pub(crate) fn checked(value: u64) -> u64 {
     debug_assert!(value <= KEY_MASK);
     value | (value.wrapping_mul(MIX) >> KEY_BITS ^ CHECK_OF_ZERO) << KEY_BITS
 }
 
 /// What a checked word holds; `EIO` if its check fails.
+#[inline]
 pub(crate) fn unchecked(word: u64) -> Result<u64> {
     let value = word & KEY_MASK;
     if checked(value) == word { Ok(value) } else { Err(Errno::IO) }
@@ -45,11 +46,11 @@ pub(crate) fn hash_of_key(key: u64) -> u64 {
 
 impl Volume {
     /// The 52 hash bits of a name; never 0.
+    #[inline]
     pub(crate) fn name_hash(&self, name: &[u8]) -> u64 {
         let [k0, k1] = self.superblock.hash_key;
-        let mut hasher = SipHasher13::new_with_keys(k0, k1);
-        hasher.write(name);
-        (hasher.finish() >> (64 - KEY_BITS + EXTRA_BITS)).max(1)
+        let hash = SipHasher13::new_with_keys(k0, k1).hash(name);
+        (hash >> (64 - KEY_BITS + EXTRA_BITS)).max(1)
     }
 }
 

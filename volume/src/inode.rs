@@ -53,8 +53,7 @@ pub(crate) const fn index(word: u64) -> usize {
 pub(crate) const HINTS: u64 = VOLATILE + LINE;
 /// Hint word: 0 if there is no copy of the commit line, else the index of its newest slot, plus 1.
 pub(crate) const HINT_COPY: u64 = 1;
-/// Hint words: the run that the last write in place used: the sequence number that it left, the run's
-/// first logical block, its first block, its blocks.
+/// Hint words: the last run written in place: the number left behind it, logical block, block, blocks.
 const HINT_RUN: u64 = 2;
 /// In the last of those words: the run is part of a 2 MiB leaf.
 const RUN_HUGE: u64 = 1 << 63;
@@ -65,7 +64,7 @@ const _: () = assert!(COPY + LINE == VOLATILE + VOLATILE_LENGTH);
 /// The inode is being freed: no more opens.
 const OPENS_DEAD: u64 = 1 << 63;
 /// The number of references; above it the [`Maker`] of the last change.
-const OPENS_COUNT: u64 = (1 << OPENS_BITS) - 1;
+pub(crate) const OPENS_COUNT: u64 = (1 << OPENS_BITS) - 1;
 const OPENS_BITS: u32 = 20;
 /// Volatile flag: some process has mapped the file since its first open; blocks stay where they are.
 pub(crate) const LIVE_MAPPED: u64 = 1;
@@ -130,8 +129,7 @@ impl Live<'_> {
         Ok(self.0.load(index(READY))? == u64::from(epoch))
     }
 
-    /// Makes the sequence number odd (1) or even (0), always moving it forward; gives the flags. Lock
-    /// holder only.
+    /// Makes the sequence number odd (1) or even (0), ever forward; gives the flags. Lock holder only.
     #[inline]
     pub(crate) fn turn(&self, parity: u64) -> Result<u64> {
         let now = self.0.load(index(SEQUENCE))?;
@@ -195,7 +193,7 @@ impl Live<'_> {
 
     /// Keeps a copy of the commit line, whose newest slot is number `newest`.
     #[inline]
-    fn set_copy(&self, line: &[u8; LINE as usize], newest: usize) -> Result<()> {
+    pub(crate) fn set_copy(&self, line: &[u8; LINE as usize], newest: usize) -> Result<()> {
         self.0.store_eight(index(COPY), &zerocopy::transmute!(*line))?;
         Ok(self.0.store(index(HINTS + HINT_COPY * 8), newest as u64 + 1)?)
     }
@@ -283,12 +281,14 @@ const _: () = assert!(std::mem::offset_of!(Identity, crc) == 4);
 const _: () = assert!(std::mem::offset_of!(Commit, crc) == 28);
 
 /// The sequence number after `sequence`; 0 is none.
-fn next_sequence(sequence: u32) -> u32 {
+pub(crate) fn next_sequence(sequence: u32) -> u32 {
     sequence.wrapping_add(1).max(1)
 }
 
-/// Both slots of a commit line.
-type Slots = [Commit; 2];
+/// Both slots of a commit line; which is the newest, if that is known; the newest, and which it is.
+pub(crate) type Slots = [Commit; 2];
+type Newest = Option<usize>;
+type Newer = (Commit, usize);
 
 impl Volume {
     /// The inode of a number that came from outside (a dentry, a caller): `EIO` if it cannot be one.
@@ -358,7 +358,7 @@ impl Volume {
     }
 
     #[inline]
-    fn slots_beside(&self, inode: Inode, live: Live<'_>) -> Result<(Slots, Option<usize>)> {
+    pub(crate) fn slots_beside(&self, inode: Inode, live: Live<'_>) -> Result<(Slots, Newest)> {
         if live.is_ready(self.epoch)?
             && let Some(at) = live.0.load(index(HINTS + HINT_COPY * 8))?.checked_sub(1)
         {
@@ -375,7 +375,7 @@ impl Volume {
         Ok(Live(self.volatile_map().span(inode.at(VOLATILE))?))
     }
 
-    fn newest_slot(inode: Inode, generation: u32, slots: Slots) -> Result<(Commit, usize)> {
+    pub(crate) fn newest_slot(inode: Inode, generation: u32, slots: Slots) -> Result<Newer> {
         let good = slots
             .map(|commit| commit.sequence != 0 && commit.checksum(inode, generation) == commit.crc);
         let at = match good {

@@ -40,15 +40,18 @@ pub(crate) struct Extent {
 }
 
 impl Volume {
+    #[inline]
     fn extent_first_block(&self, extent: Extent) -> u64 {
         self.chunk_start(extent.chunk) + extent.index * EXTENT_BLOCKS
     }
 
     /// Offset in the region of an extent's bitmap of slots.
+    #[inline]
     fn slots_offset(&self, extent: Extent) -> u64 {
         self.extent_first_block(extent) * INODES_PER_BLOCK * INODE + VOLATILE
     }
 
+    #[inline]
     pub(crate) fn slots(&self, extent: Extent) -> Result<u64> {
         Ok(self.region.shared_load(self.slots_offset(extent))?)
     }
@@ -63,6 +66,7 @@ impl Volume {
         self.slots_offset(Extent { chunk, index })
     }
 
+    #[inline]
     pub(crate) fn extent_of(&self, ino: u64) -> Result<(Extent, u64)> {
         let (block, slot) = (ino / EXTENT_INODES * EXTENT_BLOCKS, ino % EXTENT_INODES);
         if slot == 0 || !self.in_pool(block, EXTENT_BLOCKS) {
@@ -78,11 +82,13 @@ impl Volume {
     }
 
     /// Whether there is such an extent.
+    #[inline]
     pub(crate) fn is_extent(&self, extent: Extent) -> Result<bool> {
         Ok(self.mask(extent.chunk, Mask::Extents)? >> extent.index & 1 != 0)
     }
 
     /// Whether the free map says that this inode is in use.
+    #[inline]
     pub(crate) fn inode_in_use(&self, ino: u64) -> Result<bool> {
         let Ok((extent, slot)) = self.extent_of(ino) else { return Ok(false) };
         Ok(self.is_extent(extent)? && self.slots(extent)? >> slot & 1 != 0)
@@ -103,12 +109,19 @@ impl Volume {
     #[inline]
     fn take_own(&self, record: &Record<'_>, op: u32) -> Result<Option<u64>> {
         let Some(ino) = record.take_kept()? else { return Ok(None) };
-        if !self.numa_on() || self.group_of(self.extent_of(ino)?.0.chunk) == self.local_group() {
+        if self.is_home(ino)? {
             return Ok(Some(ino));
         }
         self.release_inode(ino)?;
         self.return_kept_by(op)?;
         Ok(None)
+    }
+
+    /// Whether this process may take an inode without a thought of memory nodes.
+    #[inline]
+    pub(crate) fn is_home(&self, ino: u64) -> Result<bool> {
+        let group = || Ok::<_, Errno>(self.group_of(self.extent_of(ino)?.0.chunk));
+        Ok(!self.numa_on() || group()? == self.local_group())
     }
 
     fn take_any(&self, record: &Record<'_>) -> Result<Option<u64>> {

@@ -12,6 +12,7 @@ mod alloc_tests;
 mod attach;
 mod attributes;
 mod brief;
+mod brief_names;
 mod bucket;
 mod cache;
 mod chunk;

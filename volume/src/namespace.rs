@@ -34,6 +34,7 @@ const COOKIE_SELF: i64 = 1;
 const COOKIE_PARENT: i64 = 2;
 
 /// Checks a name that is to be made or removed.
+#[inline]
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     match name {
         [] => Err(Errno::NOENT),
@@ -178,6 +179,9 @@ impl Volume {
         new: &NewNode<'_>,
         flags: OpenFlags,
     ) -> Result<Desc> {
+        if let Some(desc) = self.create_briefly(dir, name, new, flags)? {
+            return Ok(desc);
+        }
         self.with_orphans_dropped(|| {
             // As in the kernel: without a description nothing is made.
             let claim = self.claim_description()?;
@@ -323,6 +327,11 @@ impl Volume {
     /// As [`Volume::unlink`]: from what the name was `found` to lead to a moment ago, or what it leads
     /// to by now.
     pub(crate) fn unlink_known(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
+        if let Some(target) = found
+            && self.unlink_briefly(dir, name, target)?
+        {
+            return Ok(());
+        }
         let name = &*own_name(name)?;
         let mut found = found;
         for _ in 0..RETRIES {

@@ -25,7 +25,7 @@ const TARGET_MAX: usize = BLOCK as usize - 1;
 impl Volume {
     /// A generation: not 0, and unlikely to have been this inode's before. `count` is no other's in
     /// this epoch.
-    fn generation(&self, count: u64) -> u32 {
+    pub(crate) fn generation(&self, count: u64) -> u32 {
         ((count as u32).wrapping_add(1) ^ self.epoch.wrapping_mul(0x9E37_79B9)).max(1)
     }
 

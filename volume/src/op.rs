@@ -43,7 +43,8 @@ const NOTES_MAX: u64 = 16;
 pub(crate) const RECORD_INODES: u64 = RECORD_NOTES + NOTES_MAX * 8;
 pub(crate) const RECORD_GENERATIONS: u64 = RECORD_INODES + 8;
 pub(crate) const RECORD_SEQUENCES: u64 = RECORD_GENERATIONS + 8;
-const _: () = assert!(RECORD_SEQUENCES + 8 <= crate::layout::OP_RECORD);
+pub(crate) const RECORD_FREED: u64 = RECORD_SEQUENCES + 8;
+const _: () = assert!(RECORD_FREED + 8 <= crate::layout::OP_RECORD);
 
 /// A lock's address: an offset in the runtime with this bit set, or one in the region.
 const IN_RUNTIME: u64 = 1 << 63;
@@ -97,6 +98,12 @@ impl<'v> Record<'v> {
         Ok(())
     }
 
+    /// Names a second lock; [`Record::announce`] of the first orders both.
+    #[inline]
+    pub(crate) fn announce_second(&self, inode: Inode) -> Result<()> {
+        Ok(self.0.store(index(RECORD_LOCKS) + 1, inode.lock_offset())?)
+    }
+
     #[inline]
     pub(crate) fn set_working(&self, works: bool) -> Result<()> {
         Ok(self.0.store(index(RECORD_PHASE), u64::from(works))?)
@@ -106,6 +113,34 @@ impl<'v> Record<'v> {
     #[inline]
     pub(crate) fn note(&self, line: u64) -> Result<()> {
         Ok(self.0.store(index(RECORD_NOTES), line)?)
+    }
+
+    /// Names the second such line.
+    #[inline]
+    pub(crate) fn note_second(&self, line: u64) -> Result<()> {
+        Ok(self.0.store(index(RECORD_NOTES) + 1, line)?)
+    }
+
+    /// Takes the names of so many locks back, when they are released.
+    #[inline]
+    pub(crate) fn forget_locks(&self, count: usize) -> Result<()> {
+        (0..count).try_for_each(|at| Ok(self.0.store(index(RECORD_LOCKS) + at, 0)?))
+    }
+
+    /// Takes the names of two lines back, and that it works.
+    #[inline]
+    pub(crate) fn forget_work(&self) -> Result<()> {
+        self.0.store(index(RECORD_NOTES), 0)?;
+        self.0.store(index(RECORD_NOTES) + 1, 0)?;
+        self.set_working(false)
+    }
+
+    /// Takes the names of so many locks back that are not held; orders that before the loads that follow.
+    pub(crate) fn withdraw_all(&self, count: usize) -> Result<()> {
+        for at in 0..count {
+            self.0.swap(index(RECORD_LOCKS) + at, 0)?;
+        }
+        Ok(())
     }
 
     /// Takes the names back, when the lock is released (or was not to be had).

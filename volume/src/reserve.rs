@@ -6,7 +6,10 @@
 //! - *generations, sequences*: the next number of a block of [`NUMBERS`] from the runtime's counter;
 //!   written by the operation;
 //! - *inodes*: up to 16 free slots of one inode extent, a bit each; above them, ino / 16; written by
-//!   the operation, and by whoever takes them back.
+//!   the operation, and by whoever takes them back;
+//! - *freed*: one more, which an unlink has just freed: the next create takes it. Not 0 only by a plain
+//!   store of the operation, which so waits for none of its stores that are under way; back to 0 by the
+//!   operation, and by whoever takes it back.
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no
@@ -14,7 +17,7 @@
 //! saved, when inodes or blocks run out, and with the last other inode of their extent. A sweep frees
 //! them with all that nothing reaches, and so makes these words void.
 //!
-//! Inodes are kept and taken by operations past the gate only: a death between the two words leaves
+//! Inodes are kept and taken by operations past the gate only: a death between two words leaves
 //! what the sweep finds. Numbers are counted before they are used.
 //!
 //! Locks: none. Persistence: none, all of this is volatile.
@@ -22,7 +25,7 @@
 use crate::Result;
 use crate::inode_slots::{EMPTY, Extent};
 use crate::layout::{EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
-use crate::op::{RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index};
+use crate::op::{RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index};
 use crate::volume::Volume;
 use rustix::io::Errno;
 
@@ -72,6 +75,10 @@ impl Record<'_> {
     /// Takes an inode that is kept.
     #[inline]
     pub(crate) fn take_kept(&self) -> Result<Option<u64>> {
+        let freed = self.0.load(index(RECORD_FREED))?;
+        if freed != 0 && self.0.cas(index(RECORD_FREED), freed, 0)?.is_ok() {
+            return Ok(Some(freed));
+        }
         let mut word = self.0.load(index(RECORD_INODES))?;
         while let Some(ino) = inodes_of(word).next() {
             match self.0.cas(index(RECORD_INODES), word, word & (word - 1))? {
@@ -80,6 +87,17 @@ impl Record<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Keeps a free inode by itself; `false` if there is such a one.
+    #[inline]
+    fn keep_freed(&self, ino: u64) -> Result<bool> {
+        // Nobody else makes it anything but 0.
+        let free = self.0.load(index(RECORD_FREED))? == 0;
+        if free {
+            self.0.store(index(RECORD_FREED), ino)?;
+        }
+        Ok(free)
     }
 
     /// Keeps a free inode; `false` if others are kept than its neighbours. `EIO` if it is kept already.
@@ -114,36 +132,66 @@ impl Volume {
         if !self.inode_in_use(ino)? {
             return Err(Errno::IO);
         }
-        if !record.keep(ino)? {
+        self.keep_inode(record, op, ino)
+    }
+
+    /// As [`Volume::give_back_inode`], of an inode that is in use.
+    #[inline]
+    pub(crate) fn keep_inode(&self, record: &Record<'_>, op: u32, ino: u64) -> Result<()> {
+        if !record.keep_freed(ino)? && !record.keep(ino)? {
             self.release_inode(ino)?;
         }
-        let kept = self.kept_by(op)?;
-        if let Some(kept) = kept
-            && self.slots(kept.extent)? == EMPTY | kept.slots
-        {
+        let [kept, freed] = self.kept_by(op)?;
+        let alone = |one: &Option<Kept>, other: &Option<Kept>| match (one, other) {
+            (None, _) => Ok(false),
+            (Some(one), Some(other)) if one.extent == other.extent => {
+                Ok(self.slots(one.extent)? == EMPTY | one.slots | other.slots)
+            }
+            (Some(one), _) => Ok::<_, Errno>(self.slots(one.extent)? == EMPTY | one.slots),
+        };
+        if alone(&freed, &kept)? || alone(&kept, &freed)? {
             self.return_kept_by(op)?;
         }
         Ok(())
     }
 
-    /// The slots that a record keeps, if it keeps any.
-    fn kept_by(&self, op: u32) -> Result<Option<Kept>> {
-        let word = self.rt.load(self.rt.op(op) + RECORD_INODES)?;
-        let Some(first) = inodes_of(word).next() else { return Ok(None) };
+    /// Whether a record keeps an inode that is at home here, by a look.
+    #[inline]
+    pub(crate) fn keeps_at_home(&self, record: &Record<'_>) -> Result<bool> {
+        let freed = record.0.load(index(RECORD_FREED))?;
+        if freed != 0 {
+            return self.is_home(freed);
+        }
+        let word = record.0.load(index(RECORD_INODES))?;
+        let Some(ino) = inodes_of(word).next() else { return Ok(false) };
+        self.is_home(ino)
+    }
+
+    /// The slots that a record keeps, and the one freed last, as far as there are any.
+    #[inline]
+    fn kept_by(&self, op: u32) -> Result<[Option<Kept>; 2]> {
+        let record = self.rt.op(op);
+        let word = self.rt.load(record + RECORD_INODES)?;
         // What a crash left in the record of an image that is only looked at may be anything.
-        let Ok((extent, slot)) = self.extent_of(first) else { return Ok(None) };
-        let slots = (word & SLOTS) << (slot / KEPT * KEPT);
-        Ok(Some(Kept { extent, slots }))
+        let place = |ino| self.extent_of(ino).ok();
+        let kept = inodes_of(word).next().and_then(place).map(|(extent, slot)| {
+            let slots = (word & SLOTS) << (slot / KEPT * KEPT);
+            Kept { extent, slots }
+        });
+        let freed = Some(self.rt.load(record + RECORD_FREED)?).filter(|&ino| ino != 0);
+        let freed = freed.and_then(place);
+        Ok([kept, freed.map(|(extent, slot)| Kept { extent, slots: 1 << slot })])
     }
 
     /// All slots that records keep, those of one extent together.
     fn all_kept(&self) -> Result<Vec<Kept>> {
         let mut all: Vec<Kept> = Vec::new();
         for op in 0..self.rt.layout.op_count as u32 {
-            let Some(kept) = self.kept_by(op)? else { continue };
-            match all.iter_mut().find(|one| one.extent == kept.extent) {
-                Some(one) => one.slots |= kept.slots,
-                None => all.push(kept),
+            for kept in self.kept_by(op)?.into_iter().flatten() {
+                match all.iter_mut().find(|one| one.extent == kept.extent) {
+                    Some(one) => one.slots |= kept.slots,
+                    None => all.push(kept),
+                }
             }
         }
         Ok(all)
@@ -194,24 +242,29 @@ impl Volume {
     }
 
     pub(crate) fn return_kept_by(&self, op: u32) -> Result<bool> {
-        let at = self.rt.op(op) + RECORD_INODES;
-        let word = self.rt.load(at)?;
-        if word & SLOTS == 0 || self.rt.cas(at, word, 0)?.is_err() {
-            return Ok(false);
-        }
+        let take = |word: u64| {
+            let at = self.rt.op(op) + word;
+            let found = self.rt.load(at)?;
+            let taken = found != 0 && self.rt.cas(at, found, 0)?.is_ok();
+            Ok::<_, Errno>(if taken { found } else { 0 })
+        };
+        let (word, freed) = (take(RECORD_INODES)?, take(RECORD_FREED)?);
         // One that fails leaves the others their way back.
         let mut all = Ok(());
-        for ino in inodes_of(word) {
+        let mut any = false;
+        for ino in inodes_of(word).chain((freed != 0).then_some(freed)) {
+            any = true;
             all = all.and(self.release_inode(ino));
         }
         all?;
-        Ok(true)
+        Ok(any)
     }
 
     /// The free map is made anew, without what was kept. Nobody works.
     pub(crate) fn forget_kept(&self) -> Result<()> {
         for op in 0..self.rt.layout.op_count as u32 {
             self.rt.store(self.rt.op(op) + RECORD_INODES, 0)?;
+            self.rt.store(self.rt.op(op) + RECORD_FREED, 0)?;
         }
         Ok(())
     }
@@ -219,25 +272,13 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
-    use crate::fsck::compare;
     use crate::inode_slots::EMPTY;
-    use crate::mark::{Depth, Mark};
-    use crate::testing::{file, fresh, volume};
+    use crate::testing::{faults, file, fresh, volume};
     use crate::volume::Volume;
     use crate::{Mode, Result};
     use rustix::io::Errno;
     use std::collections::BTreeSet;
     use vfs::Node;
-
-    fn faults(volume: &Volume) -> usize {
-        let found = volume.in_quiet(|roots| {
-            let mut mark = Mark::new(volume, Depth::Thorough, 2);
-            mark.run(roots, &mut |_, _| {});
-            compare(volume, &mut mark)?;
-            Ok(mark.found.faults.len())
-        });
-        found.unwrap()
-    }
 
     /// Makes files until it fails, in several directories of numbers.
     fn fill(volume: &Volume, root: Node) -> (u32, Errno) {

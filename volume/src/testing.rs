@@ -2,7 +2,9 @@
 
 use crate::Mode;
 use crate::attach::{AttachOptions, attach_region};
+use crate::fsck::compare;
 use crate::layout::CHUNK;
+use crate::mark::{Depth, Mark};
 use crate::superblock::{FormatOptions, format_region};
 use crate::volume::Volume;
 use pmem::Region;
@@ -43,6 +45,17 @@ pub(crate) fn fresh() -> (Arc<Volume>, Node) {
     let volume = volume(Mode::Strict, 16);
     let root = root(&volume);
     (volume, root)
+}
+
+/// How many faults a check of the volume in use finds.
+pub(crate) fn faults(volume: &Volume) -> usize {
+    let found = volume.in_quiet(|roots| {
+        let mut mark = Mark::new(volume, Depth::Thorough, 2);
+        mark.run(roots, &mut |_, _| {});
+        compare(volume, &mut mark)?;
+        Ok(mark.found.faults.len())
+    });
+    found.unwrap()
 }
 
 /// A node to be made.

@@ -82,6 +82,7 @@ impl Word {
 
 impl Volume {
     /// Decodes a word that names one metadata block; `EIO` also if the block is not in the pool.
+    #[inline]
     pub(crate) fn open_word(&self, word: u64, key: Key) -> Result<Option<Word>> {
         match Word::open(word, key)? {
             Some(found) if !self.in_pool(found.block, 1) => Err(Errno::IO),

@@ -1,0 +1,605 @@
+//! Brief creates and unlinks: one name of a file in one bucket of a directory, by the protocol of `op.rs`
+//! in as few steps as that allows, as `brief.rs` does for writes.
+//!
+//! All that can be known before the first lock is looked up there, under the sequence numbers of the
+//! inodes, and stands if these have not moved once the locks are held. Whatever is not that simple (a
+//! bucket that is full, empty, or becomes so; a long name; two names of one hash; a file with several
+//! names, with nodes or attributes, or open; somebody else who holds a lock or the record; no inode
+//! that the record keeps; a closed gate; damage) is left to the long way (`namespace.rs`), with nothing
+//! done.
+//!
+//! The protocol: the record is claimed; the locks are named in it, lastly by a read-modify-write, before
+//! the inodes are found to be in use; the record says *working* before the locks are taken, whose
+//! read-modify-write orders that before the look at the gate. Between lock and release the sequence
+//! numbers are odd. A death is recovered as any other operation's.
+//!
+//! What this process remembers is entered before the first store, under the numbers that the inodes will
+//! have: those processor instructions that wait for all stores under way come before there are any. An
+//! operation that fails leaves other numbers, so nothing of that is ever believed.
+//!
+//! Persistence order, as in `namespace.rs`. Create: inode and entry; fence; the directory's commit line
+//! and the occupancy word; fence. Unlink: these two; fence; then the inode is free.
+//!
+//! Locks: the directory's inode, and the file's. None is waited for.
+
+use crate::bucket::{Dir, Target, hash_word_at, occupancy_at, slot_at, slot_words};
+use crate::cache::Asked;
+use crate::directory::Spot;
+use crate::dirhash::checked;
+use crate::inject::{self, Bug, injected};
+use crate::inode::{
+    COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_REDO, LIVE_WRITTEN,
+    Live, OPENS_COUNT, index, next_sequence,
+};
+use crate::layout::{
+    ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, HEADER_GATE, IDENTITY, INODE, Identity,
+    LINE, SLOT_NAME, VOLATILE, WORDS,
+};
+use crate::map::{KIND_LEAF, Map};
+use crate::namespace::check_name;
+use crate::new_inode::inherited;
+use crate::op::{Record, current_cpu};
+use crate::runtime::Owner;
+use crate::volume::{Volume, now};
+use crate::{Result, lockword};
+use pmem::{Durable, InFlight, Region};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use vfs::{Desc, Kind, NewNode, Node, OpenFlags};
+use zerocopy::IntoBytes;
+
+/// Words of a line.
+const LINE_WORDS: usize = (LINE / 8) as usize;
+
+/// An inode that shall change, as it was seen without its lock.
+#[derive(Clone, Copy)]
+struct Seen<'v> {
+    inode: Inode,
+    live: Live<'v>,
+    /// Its sequence number then.
+    sequence: u64,
+    flags: u64,
+    opens: u64,
+}
+
+/// The right to change what was seen: its locks are held, its sequence numbers odd.
+struct Hold<'h, 'v> {
+    volume: &'v Volume,
+    record: &'h Record<'v>,
+    owner: Owner,
+    /// The directory first.
+    seen: &'h [Seen<'v>],
+}
+
+/// A name that comes or goes.
+struct Step<'a> {
+    dir: Node,
+    asked: &'a Asked,
+    spot: Spot,
+    time: i64,
+}
+
+impl Volume {
+    /// Makes a regular file and opens it, as [`Volume::create_opened`], if that is a brief matter. `None`:
+    /// nothing has been done.
+    pub(crate) fn create_briefly(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        flags: OpenFlags,
+    ) -> Result<Option<Desc>> {
+        if new.kind != Kind::File || new.rdev != 0 || name.len() > SLOT_NAME {
+            return Ok(None);
+        }
+        self.check_writable()?;
+        let Some(asked) = self.ask_for(dir, name) else { return Ok(None) };
+        check_name(asked.name())?;
+        let Some((parent, identity)) = self.see_directory(dir) else { return Ok(None) };
+        let at = Dir { inode: parent.inode, generation: dir.generation };
+        let absent = matches!(self.remembered(&asked), Some(Err(Errno::NOENT)));
+        let hash = self.name_hash(asked.name());
+        let Ok(Some(spot)) = self.spot_for(at, hash, absent) else { return Ok(None) };
+        let index = self.own_record();
+        let record = Record::new(self, index)?;
+        if !self.keeps_at_home(&record)? {
+            return Ok(None);
+        }
+        let step = Step { dir, asked: &asked, spot, time: now() };
+        let Ok(claim) = self.claim_description() else { return Ok(None) };
+        let seen = [parent];
+        let hold = match self.take_hold(&record, index, &seen) {
+            Ok(Some(hold)) => hold,
+            other => {
+                self.free_description(claim.0, claim.1)?;
+                return other.map(|_| None);
+            }
+        };
+        match hold.create(&step, new, inherited(new.kind, &identity)) {
+            Ok(Some(node)) => {
+                // Nobody can find it yet: nobody can be executing it.
+                let opened = self.open_claimed(claim, node, new.kind, flags, Some(dir));
+                hold.end(&[], None)?;
+                opened.map(Some)
+            }
+            other => {
+                self.free_description(claim.0, claim.1)?;
+                hold.fail()?;
+                other.map(|_| None)
+            }
+        }
+    }
+
+    /// Takes a file's only name, as [`Volume::unlink_known`], if that is a brief matter. `false`: nothing
+    /// has been done.
+    pub(crate) fn unlink_briefly(&self, dir: Node, name: &[u8], target: Target) -> Result<bool> {
+        if target.kind != Kind::File || name.len() > SLOT_NAME {
+            return Ok(false);
+        }
+        self.check_writable()?;
+        let Some(asked) = self.ask_for(dir, name) else { return Ok(false) };
+        check_name(asked.name())?;
+        let Some((parent, _)) = self.see_directory(dir) else { return Ok(false) };
+        let Some((child, identity)) = self.see(target.node) else { return Ok(false) };
+        let file = identity.kind() == Some(Kind::File) && identity.nlink == 1;
+        if !file || child.flags & LIVE_REDO != 0 || child.opens & OPENS_COUNT != 0 {
+            return Ok(false);
+        }
+        let mut blocks = [0; DIRECT as usize];
+        let Ok(Some(count)) = self.direct_blocks(child.inode, &identity, &mut blocks) else {
+            return Ok(false);
+        };
+        let at = Dir { inode: parent.inode, generation: dir.generation };
+        let hash = self.name_hash(asked.name());
+        let Ok(Some(spot)) = self.spot_of(at, hash, asked.name(), target) else {
+            return Ok(false);
+        };
+        let index = self.own_record();
+        let record = Record::new(self, index)?;
+        let step = Step { dir, asked: &asked, spot, time: now() };
+        let seen = [parent, child];
+        let Some(hold) = self.take_hold(&record, index, &seen)? else { return Ok(false) };
+        match hold.unlink(&step) {
+            Ok(true) => {
+                hold.end(&blocks[..count], Some(target.node.ino))?;
+                if self.local.sparse.load(Ordering::Relaxed) != 0 {
+                    self.empty_sparse_chunk();
+                }
+                Ok(true)
+            }
+            other => hold.fail().and(other),
+        }
+    }
+
+    /// The operation record of the CPU that this thread runs on.
+    #[inline]
+    fn own_record(&self) -> u32 {
+        let (cpu, count) = (current_cpu(), self.rt.layout.op_count as u32);
+        if cpu < count { cpu } else { cpu % count }
+    }
+
+    /// A look at an inode that is at rest and sound; `None` says nothing.
+    #[inline]
+    fn see(&self, node: Node) -> Option<(Seen<'_>, Identity)> {
+        let inode = self.inode(node.ino).ok()?;
+        let live = self.live_lines(inode).ok()?;
+        let [_, sequence, _, _, _, opens, flags, ready] = live.0.eight(0).ok()?;
+        if ready != u64::from(self.epoch) || sequence & 1 != 0 || flags & LIVE_DAMAGED != 0 {
+            return None;
+        }
+        let identity = self.identity_of(node).ok()?.1;
+        Some((Seen { inode, live, sequence, flags, opens }, identity))
+    }
+
+    /// The same, of a directory that has a name.
+    #[inline]
+    fn see_directory(&self, node: Node) -> Option<(Seen<'_>, Identity)> {
+        self.see(node).filter(|(seen, identity)| {
+            let directory = identity.kind() == Some(Kind::Directory) && identity.nlink != 0;
+            directory && seen.flags & LIVE_DIRTY == 0
+        })
+    }
+
+    /// All blocks of a file that has nothing but direct words, and how many; `None`: it has more.
+    #[inline]
+    fn direct_blocks(
+        &self,
+        inode: Inode,
+        identity: &Identity,
+        blocks: &mut [u64; DIRECT as usize],
+    ) -> Result<Option<usize>> {
+        let words = self.region.span::<{ 2 * LINE_WORDS }>(inode.at(WORDS))?;
+        let (first, second) = (words.eight(0)?, words.eight(LINE_WORDS)?);
+        let [a, b, c, d, root, attributes, ..] = second;
+        if root | attributes != 0 {
+            return Ok(None);
+        }
+        let mut count = 0;
+        if first.iter().chain(&[a, b, c, d]).any(|&word| word != 0) {
+            let map = Map::new(self, inode, identity);
+            for (logical, &word) in first.iter().chain(&[a, b, c, d]).enumerate() {
+                match self.open_word(word, map.key(logical as u64))? {
+                    None => {}
+                    Some(word) if word.kind == KIND_LEAF => {
+                        blocks[count] = word.block;
+                        count += 1;
+                    }
+                    Some(_) => return Ok(None),
+                }
+            }
+        }
+        Ok(Some(count))
+    }
+
+    /// Takes the record and the locks of what was seen; `None` if anything of that is not to be had at
+    /// once, or if it has changed.
+    #[inline]
+    fn take_hold<'h, 'v>(
+        &'v self,
+        record: &'h Record<'v>,
+        index: u32,
+        seen: &'h [Seen<'v>],
+    ) -> Result<Option<Hold<'h, 'v>>> {
+        let Some(owner) = self.try_claim(record, index)? else { return Ok(None) };
+        let inodes = seen.iter().map(|seen| seen.inode);
+        if let [_, second] = seen {
+            record.announce_second(second.inode)?;
+        }
+        record.announce(seen[0].inode)?;
+        let mut used = true;
+        for inode in inodes.clone() {
+            used = used && self.inode_in_use(inode.0)?;
+        }
+        let mut held = 0;
+        if used {
+            // The locks' compare-and-swaps order this store before the load of the gate.
+            record.set_working(true)?;
+            let (free, mine) = (u64::from(self.epoch) << 32, owner.word(self.epoch));
+            while held < seen.len() && seen[held].live.swap_lock(free, mine)? {
+                held += 1;
+            }
+            if held == seen.len()
+                && Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch).is_none()
+                && self.stand(seen)?
+            {
+                for one in seen {
+                    one.live.set_sequence(one.sequence + 1)?;
+                }
+                if !self.local.worked.load(Ordering::Relaxed) {
+                    self.local.worked.store(true, Ordering::Relaxed);
+                }
+                return Ok(Some(Hold { volume: self, record, owner, seen }));
+            }
+            for one in &seen[..held] {
+                lockword::release(self, self.volatile_map(), one.inode.lock_offset(), owner)?;
+            }
+        }
+        record.set_working(false)?;
+        record.withdraw_all(seen.len())?;
+        inodes.into_iter().try_for_each(|inode| self.retry_extent(inode))?;
+        record.free()?;
+        Ok(None)
+    }
+
+    /// Whether nothing of what was seen has changed.
+    #[inline]
+    fn stand(&self, seen: &[Seen<'_>]) -> Result<bool> {
+        let mut stand = true;
+        for one in seen {
+            stand &= self.sequence(one.inode)? == one.sequence;
+        }
+        Ok(stand)
+    }
+}
+
+impl Hold<'_, '_> {
+    /// Makes the file and its name, durably; `None`: nothing has been done.
+    fn create(&self, step: &Step<'_>, new: &NewNode<'_>, flags: u16) -> Result<Option<Node>> {
+        let Some(ino) = self.record.take_kept()? else { return Ok(None) };
+        let mut named = false;
+        let made = self.make(step, new, (Inode(ino), flags), &mut named);
+        if made.is_err() && !named && !self.volume.is_lost_block(ino * INODE / BLOCK) {
+            self.volume.give_back_inode(self.record, self.owner.op(), ino)?;
+        }
+        made.map(Some)
+    }
+
+    /// The same with an inode of its own. `named`: there may be such a file now.
+    fn make(
+        &self,
+        step: &Step<'_>,
+        new: &NewNode<'_>,
+        (inode, flags): (Inode, u16),
+        named: &mut bool,
+    ) -> Result<Node> {
+        let (volume, time, spot) = (self.volume, step.time, step.spot);
+        let generation = volume.generation(self.record.generation(volume)?);
+        let number = self.record.sequence(volume)? << 32;
+        let identity = Identity {
+            flags,
+            generation,
+            mode: new.kind.mode_bits() | new.mode & 0o7777,
+            uid: new.uid,
+            gid: new.gid,
+            nlink: 1,
+            btime: time,
+            ctime: time,
+            ..Identity::default()
+        };
+        let identity = identity.sealed(inode);
+        let commit =
+            Commit { mtime: time, flags: COMMIT_WRITTEN, sequence: 1, ..Commit::default() };
+        let commit = commit.sealed(inode, generation);
+        let mut image = [0_u64; VOLATILE as usize / 8];
+        image[..LINE_WORDS].copy_from_slice(&zerocopy::transmute!(identity) as &[u64; LINE_WORDS]);
+        let slots: [u64; LINE_WORDS] = zerocopy::transmute!([commit, Commit::default()]);
+        image[LINE_WORDS..2 * LINE_WORDS].copy_from_slice(&slots);
+        image[ATIME as usize / 8] = time.cast_unsigned();
+        let node = Node { ino: inode.0, generation };
+        let target = Target { node, kind: new.kind };
+
+        let (line, newest) = self.directory_slots()?;
+        let changed = changed(line[newest], 1, time);
+        volume.enter_new_file(inode.0, &identity, number);
+        self.carry(step, Some(target), changed.size);
+
+        // Nobody can reach it. What says that the others are valid comes last.
+        let live = volume.live_lines(inode)?;
+        let mut hints = [0; LINE_WORDS];
+        hints[HINT_COPY as usize] = 1;
+        live.0.store_eight(index(HINTS), &hints)?;
+        live.0.store_eight(index(COPY), &slots)?;
+        let (free, ready) = (u64::from(volume.epoch) << 32, u64::from(volume.epoch));
+        let now = time.cast_unsigned();
+        live.0.store_eight(0, &[free, number, 0, now, now, 0, LIVE_WRITTEN, ready])?;
+
+        let region = &volume.region;
+        let stored = region.stream(inode.offset(), image.as_bytes())?;
+        let entry = slot_words(spot.key, step.asked.name(), target);
+        let at = slot_at(spot.bucket, spot.slot);
+        let stored = stored.and(region.write_line(at, &zerocopy::transmute!(entry))?);
+        // Through the cache: the next search will read it.
+        let word = region.store64(hash_word_at(spot.bucket, spot.slot), checked(spot.key))?;
+        let stored = stored.and(word.flush());
+        // PERSIST: inode and entry before the word that makes them count.
+        // CRASH: until that is durable, the inode is not reachable, so not allocated.
+        let durable = fence_unless(region, stored, Bug::NameBeforeInode);
+        *named = true;
+        self.commit(step, spot.occupancy | 1 << spot.slot, (line, newest, changed), &durable)?;
+        Ok(node)
+    }
+
+    /// Takes the name and the file; `false`: somebody has opened it, and nothing has been done.
+    fn unlink(&self, step: &Step<'_>) -> Result<bool> {
+        let (volume, spot, child) = (self.volume, step.spot, &self.seen[1]);
+        if !volume.close_for_good(child.inode)? {
+            return Ok(false);
+        }
+        let done = self.directory_slots().and_then(|(line, newest)| {
+            let changed = changed(line[newest], -1, step.time);
+            self.carry(step, None, changed.size);
+            let left = spot.occupancy & !(1 << spot.slot);
+            // A name that goes publishes nothing.
+            self.commit(step, left, (line, newest, changed), &Durable::of_nothing())
+        });
+        if let Err(errno) = done {
+            volume.allow_opens(child.inode)?;
+            return Err(errno);
+        }
+        // CRASH: as in `namespace.rs`: nothing reaches the inode any more, so this is not flushed.
+        let _ = volume.region.store64(child.inode.at(IDENTITY), 0)?;
+        Ok(true)
+    }
+
+    /// The commit slots of the directory, and which is the newest.
+    #[inline]
+    fn directory_slots(&self) -> Result<([Commit; 2], usize)> {
+        let Seen { inode, live, .. } = self.seen[0];
+        match self.volume.slots_beside(inode, live)? {
+            (slots, Some(newest)) => Ok((slots, newest)),
+            (slots, None) => {
+                let identity = self.volume.identity(inode)?;
+                Ok((slots, Volume::newest_slot(inode, identity.generation, slots)?.1))
+            }
+        }
+    }
+
+    /// Enters what the name means, and what the directory's attributes are, from this operation's end on.
+    #[inline]
+    fn carry(&self, step: &Step<'_>, meaning: Option<Target>, entries: u64) {
+        let numbers @ (_, after) = (self.seen[0].sequence, self.seen[0].sequence + 2);
+        let known = step.asked.enter(after, meaning);
+        self.volume.carry_own(step.dir, numbers, known, false);
+        self.volume.carry_directory(step.dir, numbers, (entries, step.time));
+    }
+
+    /// Stores the directory's commit line and the word that says which slots are in use, durably.
+    #[inline]
+    fn commit(
+        &self,
+        step: &Step<'_>,
+        occupancy: u64,
+        (mut line, newest, mut changed): ([Commit; 2], usize, Commit),
+        after: &Durable,
+    ) -> Result<()> {
+        let (volume, Seen { inode, live, flags, .. }) = (self.volume, self.seen[0]);
+        self.record.note(inode.at(COMMIT))?;
+        changed.sequence = next_sequence(changed.sequence);
+        let next = if injected(Bug::CommitInPlace) { newest } else { 1 - newest };
+        line[next] = changed.sealed(inode, step.dir.generation);
+        let line: [u8; LINE as usize] = zerocopy::transmute!(line);
+        let stored = volume.region.commit_line(inode.at(COMMIT), &line, after)?;
+        live.set_copy(&line, next)?;
+        let at = occupancy_at(step.spot.bucket);
+        self.record.note_second(at)?;
+        // PERSIST: what this word publishes is durable (the witness); the word itself must be before
+        // the locks go.
+        let word = volume.region.commit64(at, checked(occupancy), after)?;
+        if !injected(Bug::NameNotFlushed) {
+            drop(word.flush());
+        }
+        let _ = stored.fence();
+        let Commit { size, mtime, .. } = changed;
+        live.set_current(&Current { size, mtime, ctime: mtime, flags: flags | LIVE_WRITTEN })
+    }
+
+    /// Gives everything back, with what the call has freed. What was stored is durable.
+    fn end(&self, blocks: &[u64], freed: Option<u64>) -> Result<()> {
+        let Self { volume, record, owner, seen } = *self;
+        for one in seen {
+            one.live.set_sequence(one.sequence + 2)?;
+        }
+        for &block in blocks {
+            volume.release_blocks(block, 1)?;
+        }
+        self.release()?;
+        if let Some(ino) = freed {
+            // Behind the locks, as in `op.rs`.
+            volume.keep_inode(record, owner.op(), ino)?;
+        }
+        record.forget_work()?;
+        record.free()
+    }
+
+    /// Gives everything back; what was entered of the change is void.
+    #[cold]
+    fn fail(&self) -> Result<()> {
+        let _ = self.volume.region.nothing().fence();
+        for one in self.seen {
+            one.live.set_sequence(one.sequence + 4)?;
+        }
+        self.release()?;
+        self.record.forget_work()?;
+        self.record.free()
+    }
+
+    #[inline]
+    fn release(&self) -> Result<()> {
+        for one in self.seen {
+            lockword::release_word_quickly(self.volume, &one.live.0, 0, self.owner)?;
+        }
+        self.record.forget_locks(self.seen.len())
+    }
+}
+
+/// A directory's newest commit slot with so many entries more.
+fn changed(newest: Commit, entries: i64, time: i64) -> Commit {
+    Commit {
+        size: newest.size.saturating_add_signed(entries),
+        mtime: time,
+        flags: newest.flags | COMMIT_WRITTEN,
+        ..newest
+    }
+}
+
+/// A fence for what is in flight, unless this fault is injected.
+#[inline]
+fn fence_unless(region: &Region, stored: InFlight<'_>, bug: Bug) -> Durable {
+    if injected(bug) { inject::forged(region) } else { stored.fence() }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::bucket::Target;
+    use crate::testing::{Random, directory, faults, file, fresh};
+    use crate::volume::Volume;
+    use rustix::io::Errno;
+    use std::collections::BTreeMap;
+    use vfs::{FileSystem as _, Kind, Node, OpenFlags};
+
+    const WRITES: OpenFlags = OpenFlags(libc::O_RDWR);
+
+    fn target(volume: &Volume, dir: Node, name: &[u8]) -> Target {
+        volume.lookup_target(dir, name).expect("a name")
+    }
+
+    #[test]
+    fn a_usual_name_is_a_brief_matter() {
+        let (volume, root) = fresh();
+        volume.create(root, b"first", &file()).unwrap();
+        let before = volume.attributes(root).unwrap();
+        let space = volume.free_space().unwrap();
+        let desc = volume.create_briefly(root, b"a", &file(), WRITES).unwrap().expect("brief");
+        let found = target(&volume, root, b"a");
+        assert_eq!(volume.describe(desc).unwrap().0, found.node);
+        let told = volume.attributes(found.node).unwrap();
+        Volume::forget_attributes(found.node);
+        assert_eq!(volume.attributes(found.node), Ok(told), "remembered as it is");
+        let parent = volume.attributes(root).unwrap();
+        Volume::forget_attributes(root);
+        assert_eq!(volume.attributes(root), Ok(parent), "remembered as it is");
+        assert_eq!((parent.size, parent.nlink), (before.size + 1, before.nlink));
+
+        assert_eq!(volume.unlink_briefly(root, b"a", found), Ok(false), "it is open");
+        volume.write(desc, &[vfs::UserIn::new(&[7; 9000])]).unwrap();
+        volume.close(desc).unwrap();
+        assert_eq!(volume.unlink_briefly(root, b"a", found), Ok(true));
+        assert_eq!(volume.lookup(root, b"a"), Err(Errno::NOENT));
+        assert_eq!(volume.attributes(found.node), Err(Errno::STALE));
+        assert_eq!(volume.attributes(root).unwrap().size, before.size);
+        assert_eq!((faults(&volume), volume.free_space()), (0, Ok(space)));
+    }
+
+    #[test]
+    fn what_is_not_usual_is_left_alone() {
+        let (volume, root) = fresh();
+        let brief = |name: &[u8]| volume.create_briefly(root, name, &file(), WRITES);
+        assert_eq!(brief(b"first"), Ok(None), "no bucket");
+        volume.create(root, b"first", &file()).unwrap();
+        assert_eq!(brief(b"first"), Ok(None), "it is there");
+        assert_eq!(brief(&[b'x'; 60]), Ok(None), "two slots");
+        assert_eq!(brief(b"a/b"), Err(Errno::INVAL));
+        let first = target(&volume, root, b"first");
+        assert_eq!(volume.unlink_briefly(root, b"first", first), Ok(false), "the last one");
+        let second = volume.create(root, b"second", &file()).unwrap();
+        volume.link(second, root, b"third").unwrap();
+        let linked = target(&volume, root, b"second");
+        assert_eq!(volume.unlink_briefly(root, b"second", linked), Ok(false), "two names");
+        volume.create(root, b"dir", &directory()).unwrap();
+        let dir = target(&volume, root, b"dir");
+        assert_eq!(volume.unlink_briefly(root, b"dir", dir), Ok(false), "a directory");
+        assert_eq!(volume.unlink_briefly(root, b"second", first), Ok(false), "another file");
+        // Somebody else works on the directory.
+        let mut op = volume.begin().unwrap();
+        op.lock(&[volume.inode_of(root).unwrap()]).unwrap();
+        assert_eq!(brief(b"new"), Ok(None), "locked");
+        assert_eq!(volume.unlink_briefly(root, b"first", first), Ok(false), "locked");
+        drop(op);
+        assert!(brief(b"new").unwrap().is_some());
+        assert_eq!(faults(&volume), 0);
+    }
+
+    #[test]
+    fn random_names_against_a_map() {
+        let (volume, root) = fresh();
+        volume.create(root, b"first", &file()).unwrap();
+        let space = volume.free_space().unwrap();
+        let (mut random, mut model) = (Random::new(7), BTreeMap::new());
+        for step in 0..20_000 {
+            let name = format!("name {}", random.below(600)).into_bytes();
+            if random.below(10) < if step / 5_000 % 2 == 0 { 7 } else { 2 } {
+                match (volume.create_opened(root, &name, &file(), WRITES), model.get(&name)) {
+                    (Err(Errno::EXIST), Some(_)) => {}
+                    (Ok(desc), None) => {
+                        model.insert(name, volume.describe(desc).unwrap().0);
+                        volume.close(desc).unwrap();
+                    }
+                    (found, known) => panic!("{found:?} {known:?}"),
+                }
+            } else {
+                let found = volume.lookup_target(root, &name);
+                assert_eq!(found.map(|found| found.node).ok(), model.remove(&name));
+                if let Ok(found) = found {
+                    assert_eq!(found.kind, Kind::File);
+                    volume.unlink_known(root, &name, Some(found)).unwrap();
+                }
+            }
+            assert_eq!(volume.attributes(root).unwrap().size, model.len() as u64 + 1);
+        }
+        for (name, node) in &model {
+            assert_eq!(volume.lookup(root, name), Ok(*node));
+            volume.unlink_known(root, name, Some(target(&volume, root, name))).unwrap();
+        }
+        assert_eq!((faults(&volume), volume.free_space()), (0, Ok(space)));
+    }
+}
