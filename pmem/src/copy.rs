@@ -232,6 +232,90 @@ pub(crate) unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
     copied.ok().map(|()| unsafe { words.assume_init() })
 }
 
+/// Four words, each loaded whole, in ascending order; `None` if one faulted.
+#[inline]
+pub(crate) unsafe fn load_four(from: *const u8) -> Option<[u64; 4]> {
+    let (a, b, c, d, fault): (u64, u64, u64, u64, u32);
+    // SAFETY: the loads are guarded; they have no effect but on their output registers.
+    unsafe {
+        asm!(
+            "mov {fault:e}, 0",
+            "2: mov {a}, qword ptr [{from}]",
+            "mov {b}, qword ptr [{from} + 8]",
+            "mov {c}, qword ptr [{from} + 16]",
+            "mov {d}, qword ptr [{from} + 24]",
+            "3:",
+            landing!(),
+            guarded!("2b", "3b", "4b"),
+            from = in(reg) from,
+            a = out(reg) a,
+            b = out(reg) b,
+            c = out(reg) c,
+            d = out(reg) d,
+            fault = out(reg) fault,
+            options(nostack, preserves_flags),
+        );
+    }
+    if fault == 0 { Some([a, b, c, d]) } else { None }
+}
+
+/// Release stores of four words, each whole, in ascending order; `false` if one faulted.
+#[inline]
+pub(crate) unsafe fn store_four(to: *mut u8, [a, b, c, d]: [u64; 4]) -> bool {
+    let fault: u32;
+    // SAFETY: the stores are guarded; the caller vouches for the target.
+    unsafe {
+        asm!(
+            "mov {fault:e}, 0",
+            "2: mov qword ptr [{to}], {a}",
+            "mov qword ptr [{to} + 8], {b}",
+            "mov qword ptr [{to} + 16], {c}",
+            "mov qword ptr [{to} + 24], {d}",
+            "3:",
+            landing!(),
+            guarded!("2b", "3b", "4b"),
+            to = in(reg) to,
+            a = in(reg) a,
+            b = in(reg) b,
+            c = in(reg) c,
+            d = in(reg) d,
+            fault = out(reg) fault,
+            options(nostack, preserves_flags),
+        );
+    }
+    fault == 0
+}
+
+/// A copy of eighteen words (a `struct stat`), each loaded and stored whole: words that were stored just
+/// before come from the CPU's store buffer so, and not by wider loads. `false` if the target faulted.
+#[inline]
+pub(crate) unsafe fn copy_stat(to: *mut u8, from: &[u64; 18]) -> bool {
+    macro_rules! words {
+        ($($at:literal)*) => { concat!($(
+            "mov {word}, qword ptr [{from} + ", $at, "]\n",
+            "mov qword ptr [{to} + ", $at, "], {word}\n",
+        )*) };
+    }
+    let fault: u32;
+    // SAFETY: the stores are guarded; the caller vouches for the target.
+    unsafe {
+        asm!(
+            "mov {fault:e}, 0",
+            "2:",
+            words!(0 8 16 24 32 40 48 56 64 72 80 88 96 104 112 120 128 136),
+            "3:",
+            landing!(),
+            guarded!("2b", "3b", "4b"),
+            to = in(reg) to,
+            from = in(reg) from,
+            word = out(reg) _,
+            fault = out(reg) fault,
+            options(nostack, preserves_flags),
+        );
+    }
+    fault == 0
+}
+
 /// A direct store of a whole line, `to` aligned to it: around the cache, all of it or nothing.
 #[inline]
 pub(crate) unsafe fn store_line(to: *mut u8, from: &[u8; LINE as usize]) -> bool {

@@ -93,6 +93,24 @@ impl<const WORDS: usize> Span<'_, WORDS> {
         unsafe { copy::load_line(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
     }
 
+    /// Four words from `first` on, each loaded whole, in ascending order: for few of a line, which then
+    /// never pass through memory of ours.
+    #[inline]
+    pub fn four(&self, first: usize) -> Result<[u64; 4], Fault> {
+        assert!(first + 4 <= WORDS, "words of the span");
+        // SAFETY: words of the mapping.
+        unsafe { copy::load_four(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
+    }
+
+    /// Stores four words from `first` on, each whole, in ascending order.
+    #[inline]
+    pub fn store_four(&self, first: usize, words: [u64; 4]) -> Result<(), Fault> {
+        assert!(first + 4 <= WORDS, "words of the span");
+        let at = self.changing(first);
+        // SAFETY: words of the mapping.
+        if unsafe { copy::store_four(at, words) } { Ok(()) } else { Err(Fault::Region) }
+    }
+
     /// Stores eight words from `first` on, each whole, in ascending order.
     #[inline]
     pub fn store_eight(&self, first: usize, words: &[u64; 8]) -> Result<(), Fault> {

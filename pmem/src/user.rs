@@ -176,6 +176,12 @@ impl<'a> UserIn<'a> {
             return Err(Fault::Caller);
         }
         check(self.start, size_of::<T>())?;
+        if size_of::<T>() == size_of::<[u64; 4]>() {
+            // SAFETY: the source is guarded.
+            let words = unsafe { copy::load_four(self.start) }.ok_or(Fault::Caller)?;
+            // SAFETY: as long as a `T`, which any bytes make.
+            return Ok(unsafe { std::mem::transmute_copy(&words) });
+        }
         let mut value = MaybeUninit::<T>::zeroed();
         let to = value.as_mut_ptr().cast();
         // SAFETY: `to` has room for a `T`; the source is guarded.
@@ -275,6 +281,18 @@ impl<'a> UserOut<'a> {
         // SAFETY: the sink is the caller's; the copy is guarded and looks at no byte.
         let copied = unsafe { copy::copy(dispatch(), self.start, from, size_of::<T>()) };
         copied.map_err(|_| Fault::Caller)
+    }
+
+    /// As [`UserOut::put`], of a `struct stat`, as words.
+    #[inline]
+    pub fn put_stat(&self, words: &[u64; 18]) -> Result<(), Fault> {
+        if self.len < size_of_val(words) {
+            return Err(Fault::Caller);
+        }
+        check(self.start, size_of_val(words))?;
+        // SAFETY: the sink is the caller's; the copy is guarded.
+        let copied = unsafe { copy::copy_stat(self.start, words) };
+        if copied { Ok(()) } else { Err(Fault::Caller) }
     }
 
     /// Zeroes the first `len` bytes, as far as there are any.

@@ -86,10 +86,12 @@ fn push(buffer: &mut Vec<u8>, room: usize, entry: &DirEntry<'_>) -> bool {
         return false;
     }
     let start = buffer.len();
-    buffer.extend_from_slice(&entry.ino.to_ne_bytes());
-    buffer.extend_from_slice(&entry.cookie.to_ne_bytes());
-    buffer.extend_from_slice(&(len as u16).to_ne_bytes());
-    buffer.push(entry.kind.d_type());
+    let mut head = [0; NAME_AT];
+    head[..8].copy_from_slice(&entry.ino.to_ne_bytes());
+    head[8..16].copy_from_slice(&entry.cookie.to_ne_bytes());
+    head[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
+    head[18] = entry.kind.d_type();
+    buffer.extend_from_slice(&head);
     buffer.extend_from_slice(entry.name);
     buffer.resize(start + len, 0);
     true

@@ -33,9 +33,10 @@ pub fn open_at(
     let flags = taken.unwrap_or(flags);
     let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
     let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
+    let mut attr = Attr::NONE;
     if taken.is_ok()
         && flags & MORE == 0
-        && let Some(attr) = paths::plain(process, dirfd, text)
+        && paths::plain(process, dirfd, text, &mut attr)
         && matches!(attr.kind, Kind::File | Kind::Directory)
     {
         match process.user().open_node(&attr, flags) {

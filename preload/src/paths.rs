@@ -63,14 +63,34 @@ enum Start<'a> {
     Descriptor(c_int),
 }
 
-/// The attributes of what `path` leads to, if that is on the volume and reached the plain way;
-/// `None` says nothing.
+/// Writes to `attr` the attributes of what `path` leads to, if that is on the volume and reached the
+/// plain way; `false` says nothing.
 #[inline]
-pub fn plain(process: &Process, dirfd: c_int, path: &[u8]) -> Option<Attr> {
-    match start(process, dirfd, path, true)? {
-        Start::At(node, text) => process.walk().plain(node, &text),
-        Start::Descriptor(_) => None,
+pub fn plain(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> bool {
+    if let Some(rest) = below_prefix(process, path) {
+        return process.walk().plain(process.root, &rest[1..], attr);
     }
+    if path.first() != Some(&b'/')
+        && let Some(desc) = fdtable::get(dirfd)
+    {
+        return process.walk().plain_at(desc, path, attr);
+    }
+    plain_elsewhere(process, dirfd, path, attr)
+}
+
+/// As [`plain`], of a path that is not written with the prefix.
+fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> bool {
+    match start(process, dirfd, path, true) {
+        Some(Start::At(node, text)) => process.walk().plain(node, &text, attr),
+        Some(Start::Descriptor(_)) | None => false,
+    }
+}
+
+/// What follows the prefix, from its slash on, in a path as a program writes it that was told the prefix:
+/// no path below `/proc` or `/dev/fd` begins so.
+#[inline]
+fn below_prefix<'a>(process: &Process, path: &'a [u8]) -> Option<&'a [u8]> {
+    path.strip_prefix(&*process.prefix).filter(|rest| rest.first() == Some(&b'/'))
 }
 
 #[inline]
@@ -114,7 +134,7 @@ fn come_back(process: &Process, outside: Vec<u8>, follow: bool) -> Result<Target
 /// Decides whose a path is.
 #[inline]
 fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8], follow: bool) -> Option<Start<'a>> {
-    let below = |rest| Start::At(process.fs.root(), Cow::Owned(rest));
+    let below = |rest| Start::At(process.root, Cow::Owned(rest));
     if path.first() == Some(&b'/') {
         return absolute(process, path)
             .or_else(|| links::leave(process, || Some(path.to_vec()), follow).map(below));
@@ -142,11 +162,8 @@ fn at_descriptor<'a>(process: &Process, fd: c_int, path: Cow<'a, [u8]>) -> Optio
 
 #[inline]
 fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
-    // As a program writes it that was told the prefix: no path below `/proc` or `/dev/fd` begins so.
-    if let Some(rest) = path.strip_prefix(&*process.prefix)
-        && rest.first() == Some(&b'/')
-    {
-        return Some(Start::At(process.fs.root(), Cow::Borrowed(rest)));
+    if let Some(rest) = below_prefix(process, path) {
+        return Some(Start::At(process.root, Cow::Borrowed(rest)));
     }
     if let Some((fd, rest)) = descriptor_link(path) {
         if rest.is_empty() {
@@ -161,7 +178,7 @@ fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
     }
     let rest = strip_prefix(&process.prefix, path)?;
     let rest: &[u8] = if rest.is_empty() { b"." } else { rest };
-    Some(Start::At(process.fs.root(), Cow::Borrowed(rest)))
+    Some(Start::At(process.root, Cow::Borrowed(rest)))
 }
 
 /// A relative path below a directory of the kernel's: it can reach the prefix only by way of one of
@@ -178,7 +195,7 @@ fn joined(
         whole.extend_from_slice(path);
         Some(whole)
     };
-    let below = |rest| Start::At(process.fs.root(), Cow::Owned(rest));
+    let below = |rest| Start::At(process.root, Cow::Owned(rest));
     let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
     let leads = first == b".."
         || first == b"." && path.len() > 1

@@ -130,6 +130,22 @@ impl<T: Copy> Out<T> {
     }
 }
 
+impl Out<libc::stat> {
+    /// As [`Out::put`], of its words.
+    #[inline]
+    pub fn put_words(self, words: &[u64; 18]) -> Result<(), Errno> {
+        if self.0.is_null() {
+            return Err(Errno::FAULT);
+        }
+        let sink = Bytes(self.0.cast()).sink(size_of_val(words));
+        let again = |fault| {
+            let there = supply(self.0 as usize, size_of_val(words));
+            if there { sink.put_stat(words) } else { Err(fault) }
+        };
+        Ok(sink.put_stat(words).or_else(again)?)
+    }
+}
+
 /// No address of a program lies here or beyond.
 const USER_END: usize = (1 << 56) - 4096;
 

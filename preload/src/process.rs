@@ -31,7 +31,7 @@ pub struct Cwd {
 
 /// The engine. Whoever reaches for it opens its memory to the calling thread, until that thread leaves
 /// (see [`crate::thread`]).
-pub struct Engine(Arc<dyn FileSystem>);
+pub struct Engine(&'static dyn FileSystem);
 
 impl Deref for Engine {
     type Target = dyn FileSystem;
@@ -39,7 +39,7 @@ impl Deref for Engine {
     #[inline]
     fn deref(&self) -> &Self::Target {
         here().open();
-        &*self.0
+        self.0
     }
 }
 
@@ -82,6 +82,8 @@ impl SharedNode {
 pub struct Process {
     /// The engine.
     pub fs: Engine,
+    /// The volume's root.
+    pub root: Node,
     /// Where the volume's root appears: absolute, normal, without a final slash.
     pub prefix: Vec<u8>,
     /// The anchor directory, at a high number.
@@ -134,8 +136,12 @@ impl Process {
         let stat = rustix::fs::fstat(&anchor)?;
         let internal = [&[anchor.as_raw_fd()], engine].concat();
         let internal = internal.into_iter().map(AtomicI32::new).collect();
+        // SAFETY: what stands behind this count of an `Arc` is never given back: the attachment lasts as
+        // long as the process.
+        let fs: &'static dyn FileSystem = unsafe { &*Arc::into_raw(fs) };
         Ok(Self {
             fs: Engine(fs),
+            root: fs.root(),
             prefix,
             anchor,
             anchor_identity: (stat.st_dev, stat.st_ino),
@@ -290,10 +296,7 @@ impl Process {
     /// (and mapping) the hold on the description.
     pub fn forget(&self, desc: Desc, last: bool) -> Result<(), Errno> {
         if self.record_locks.load(Ordering::Relaxed) {
-            let (node, flags) = self.fs.describe(desc)?;
-            if !flags.path_only() {
-                self.fs.release_locks(node)?;
-            }
+            self.fs.release_locks_of(desc)?;
         }
         if last { self.fs.close(desc) } else { Ok(()) }
     }

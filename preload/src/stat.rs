@@ -2,7 +2,7 @@
 //!
 //! `st_dev` is the volume's own device number; times have nanoseconds.
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
+use std::ffi::{CString, c_char, c_int, c_long, c_uint, c_ulong};
 
 use vfs::cred::{Cred, WRITE};
 use vfs::{Attr, Errno, Kind, Nanos};
@@ -19,26 +19,58 @@ const BLOCK_BYTES: i64 = 4096;
 /// `f_type`: no kernel file system has this number ("SOLE").
 const MAGIC: i64 = 0x534f_4c45;
 
-fn stat_of(process: &Process, attr: &Attr) -> libc::stat {
-    // SAFETY: all zeros is a value of this plain structure.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    stat.st_dev = process.device;
-    stat.st_ino = attr.node.ino;
-    stat.st_mode = attr.kind.mode_bits() | attr.mode;
-    stat.st_nlink = u64::from(attr.nlink);
-    stat.st_uid = attr.uid;
-    stat.st_gid = attr.gid;
-    stat.st_rdev = attr.rdev;
-    stat.st_size = attr.size as i64;
-    stat.st_blksize = BLOCK_BYTES;
-    stat.st_blocks = attr.blocks as i64;
-    (stat.st_atime, stat.st_atime_nsec) = split(attr.atime);
-    (stat.st_mtime, stat.st_mtime_nsec) = split(attr.mtime);
-    (stat.st_ctime, stat.st_ctime_nsec) = split(attr.ctime);
+/// Words of a `struct stat`.
+const STAT: usize = size_of::<libc::stat>() / 8;
+
+/// The word of a `struct stat` in which a field stands.
+macro_rules! word {
+    ($field:ident) => {
+        const { std::mem::offset_of!(libc::stat, $field) / 8 }
+    };
+}
+
+/// `struct stat`, by words: two fields of half a word are put together in a register, and no load of what
+/// was just stored is wider than the store.
+#[inline]
+fn stat_of(process: &Process, attr: &Attr) -> [u64; STAT] {
+    let mut stat = [0; STAT];
+    stat[word!(st_dev)] = process.device;
+    stat[word!(st_ino)] = attr.node.ino;
+    stat[word!(st_nlink)] = u64::from(attr.nlink);
+    stat[word!(st_mode)] = u64::from(attr.kind.mode_bits() | attr.mode) | u64::from(attr.uid) << 32;
+    stat[word!(st_gid)] = u64::from(attr.gid);
+    stat[word!(st_rdev)] = attr.rdev;
+    stat[word!(st_size)] = attr.size;
+    stat[word!(st_blksize)] = BLOCK_BYTES.cast_unsigned();
+    stat[word!(st_blocks)] = attr.blocks;
+    let times = [
+        (word!(st_atime), attr.atime),
+        (word!(st_mtime), attr.mtime),
+        (word!(st_ctime), attr.ctime),
+    ];
+    for (at, time) in times {
+        let (seconds, rest) = split(time);
+        (stat[at], stat[at + 1]) = (seconds.cast_unsigned(), rest.cast_unsigned());
+    }
     stat
 }
 
+const _: () = assert!(
+    word!(st_mode) * 8 == std::mem::offset_of!(libc::stat, st_mode)
+        && word!(st_mode) == word!(st_uid)
+        && word!(st_gid) * 8 == std::mem::offset_of!(libc::stat, st_gid)
+        && word!(st_ctime) + 1 == word!(st_ctime_nsec)
+        && cfg!(target_endian = "little")
+);
+
+/// Whole seconds, and the nanoseconds behind them.
+#[inline]
 const fn split(time: Nanos) -> (i64, i64) {
+    if time >= 0 {
+        // Without a sign it is a quarter of the work.
+        let (time, second) = (time.cast_unsigned(), SECOND.cast_unsigned());
+        return ((time / second).cast_signed(), (time % second).cast_signed());
+    }
     (time.div_euclid(SECOND), time.rem_euclid(SECOND))
 }
 
@@ -72,27 +104,37 @@ fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
     statx
 }
 
-/// What a call with a directory descriptor, a path and `AT_*` flags means: the attributes, or how
-/// the kernel is to be asked.
-enum Asked {
-    Ours(Attr),
-    Elsewhere(std::ffi::CString),
+/// What a call with a directory descriptor, a path and `AT_*` flags means: `None`, and `attr` has the
+/// attributes; else the path by which the kernel is to be asked.
+#[inline]
+fn ask(
+    process: &Process,
+    (dirfd, path, flags): (c_int, Text, c_int),
+    attr: &mut Attr,
+) -> Served<Option<CString>> {
+    let text = path.bytes()?;
+    if !text.is_empty() && paths::plain(process, dirfd, text, attr) {
+        return Ok(None);
+    }
+    ask_further(process, (dirfd, text, flags), attr)
 }
 
-#[inline]
-fn ask(process: &Process, dirfd: c_int, path: Text, flags: c_int) -> Served<Asked> {
-    let text = path.bytes()?;
-    if text.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
-        return Ok(Asked::Ours(attr_of_descriptor(process, dirfd)?));
-    }
-    if let Some(attr) = paths::plain(process, dirfd, text) {
-        return Ok(Asked::Ours(attr));
-    }
+/// As [`ask`], where the path is not plain.
+fn ask_further(
+    process: &Process,
+    (dirfd, text, flags): (c_int, &[u8], c_int),
+    attr: &mut Attr,
+) -> Served<Option<CString>> {
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
-    match paths::resolve(process, dirfd, text, follow)? {
-        Target::Elsewhere(path) => Ok(Asked::Elsewhere(path)),
-        target => Ok(Asked::Ours(paths::existing(process, &target)?)),
-    }
+    *attr = if text.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+        attr_of_descriptor(process, dirfd)?
+    } else {
+        match paths::resolve(process, dirfd, text, follow)? {
+            Target::Elsewhere(path) => return Ok(Some(path)),
+            target => paths::existing(process, &target)?,
+        }
+    };
+    Ok(None)
 }
 
 /// The attributes of a descriptor of ours, or of the working directory on the volume.
@@ -112,16 +154,19 @@ fn stat_path(
     (dirfd, path, flags): (c_int, Text, c_int),
     out: Out<libc::stat>,
 ) -> Served<c_int> {
-    match ask(process, dirfd, path, flags)? {
-        Asked::Ours(attr) => out.put(stat_of(process, &attr))?,
-        Asked::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
+    let mut attr = Attr::NONE;
+    if let Some(path) = ask(process, (dirfd, path, flags), &mut attr)? {
+        return Ok(kernel(path.as_ptr()));
     }
+    out.put_words(&stat_of(process, &attr))?;
     Ok(0)
 }
 
+#[inline]
 fn stat_descriptor(process: &Process, fd: c_int, out: Out<libc::stat>) -> Served<c_int> {
-    ours(fd)?;
-    out.put(stat_of(process, &attr_of_descriptor(process, fd)?))?;
+    let mut attr = Attr::NONE;
+    process.fs.attr_of(ours(fd)?, &mut attr)?;
+    out.put_words(&stat_of(process, &attr))?;
     Ok(0)
 }
 
@@ -164,12 +209,11 @@ interpose! {
     }
     fn [statx](dirfd: c_int, path: Text, flags: c_int, mask: c_uint, out: Out<libc::statx>)
     -> c_int = |process, kernel| {
-        match ask(process, dirfd, path, flags)? {
-            Asked::Ours(attr) => out.put(statx_of(process, &attr))?,
-            Asked::Elsewhere(path) => {
-                return Ok(kernel(HERE, Text(path.as_ptr()), flags, mask, out));
-            }
+        let mut attr = Attr::NONE;
+        if let Some(path) = ask(process, (dirfd, path, flags), &mut attr)? {
+            return Ok(kernel(HERE, Text(path.as_ptr()), flags, mask, out));
         }
+        out.put(statx_of(process, &attr))?;
         Ok(0)
     }
     fn [access](path: Text, mode: c_int) -> c_int = |process, kernel| {
@@ -185,10 +229,10 @@ interpose! {
     }
     fn [statfs, statfs64, __statfs](path: Text, out: Out<libc::statfs>) -> c_int
     = |process, kernel| {
-        match ask(process, HERE, path, 0)? {
-            Asked::Ours(_) => out.put(statfs_of(process)?)?,
-            Asked::Elsewhere(path) => return Ok(kernel(Text(path.as_ptr()), out)),
+        if let Some(path) = ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
+            return Ok(kernel(Text(path.as_ptr()), out));
         }
+        out.put(statfs_of(process)?)?;
         Ok(0)
     }
     fn [fstatfs, fstatfs64](fd: c_int, out: Out<libc::statfs>) -> c_int = |process, _| {
@@ -197,10 +241,10 @@ interpose! {
         Ok(0)
     }
     fn [statvfs, statvfs64](path: Text, out: Out<libc::statvfs>) -> c_int = |process, kernel| {
-        match ask(process, HERE, path, 0)? {
-            Asked::Ours(_) => out.put(statvfs_of(process)?)?,
-            Asked::Elsewhere(path) => return Ok(kernel(Text(path.as_ptr()), out)),
+        if let Some(path) = ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
+            return Ok(kernel(Text(path.as_ptr()), out));
         }
+        out.put(statvfs_of(process)?)?;
         Ok(0)
     }
     fn [fstatvfs, fstatvfs64](fd: c_int, out: Out<libc::statvfs>) -> c_int = |process, _| {
@@ -209,9 +253,9 @@ interpose! {
         Ok(0)
     }
     fn [pathconf](path: Text, name: c_int) -> c_long = |process, kernel| {
-        match ask(process, HERE, path, 0)? {
-            Asked::Ours(_) => limit(name),
-            Asked::Elsewhere(path) => Ok(kernel(Text(path.as_ptr()), name)),
+        match ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
+            None => limit(name),
+            Some(path) => Ok(kernel(Text(path.as_ptr()), name)),
         }
     }
     fn [fpathconf](fd: c_int, name: c_int) -> c_long = |_, _| {
@@ -227,10 +271,10 @@ fn may(
     (dirfd, path, flags): (c_int, Text, c_int),
     mode: c_int,
 ) -> Served<c_int> {
-    let attr = match ask(process, dirfd, path, flags)? {
-        Asked::Ours(attr) => attr,
-        Asked::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
-    };
+    let mut attr = Attr::NONE;
+    if let Some(path) = ask(process, (dirfd, path, flags), &mut attr)? {
+        return Ok(kernel(path.as_ptr()));
+    }
     let mode = u32::try_from(mode).ok().filter(|mode| mode & !7 == 0).ok_or(Errno::INVAL)?;
     let inert =
         matches!(attr.kind, Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice);

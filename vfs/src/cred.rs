@@ -25,6 +25,7 @@ pub struct Cred {
 
 impl Cred {
     /// Whether permission bits do not bind this one.
+    #[inline]
     pub const fn privileged(&self) -> bool {
         self.uid == 0
     }

@@ -56,21 +56,35 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
-    /// What a path of plain names, separated by single slashes, leads to from `start`: the directory of
-    /// its last name, and the attributes of what has that name; `None` inside: nothing has. `None` says
-    /// nothing. Permissions are not asked, symlinks not followed.
-    fn find(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
+    /// Writes to `attr` the attributes of what a path of plain names, separated by single slashes, leads
+    /// to from `start`. `false` says nothing, and `attr` is anything then. Permissions are not asked,
+    /// symlinks not followed.
+    fn find(&self, start: Node, names: &[u8], attr: &mut Attr) -> bool {
+        let _ = (start, names, attr);
+        false
+    }
+
+    /// As [`FileSystem::find`], from the directory behind a description.
+    fn find_at(&self, dir: Desc, names: &[u8], attr: &mut Attr) -> bool {
+        self.describe(dir).is_ok_and(|(node, _)| self.find(node, names, attr))
+    }
+
+    /// The same, for who is about to change what the path leads to, which is not worth remembering: the
+    /// directory of the last name, and the attributes of what has that name; `None` inside: nothing has.
+    /// `None` says nothing.
+    fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
         let _ = (start, names);
         None
     }
 
-    /// The same, for who is about to change what the path leads to: it is not worth remembering.
-    fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
-        self.find(start, names)
-    }
-
     /// Attributes of a node. Size and times are the current ones, not the last durable ones.
     fn attr(&self, node: Node) -> Result<Attr>;
+
+    /// Writes to `attr` the attributes of what a description is open for.
+    fn attr_of(&self, desc: Desc, attr: &mut Attr) -> Result<()> {
+        *attr = self.attr(self.describe(desc)?.0)?;
+        Ok(())
+    }
 
     /// Changes mode, owner, group and times in one atomic step (`ctime` moves with them).
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()>;
@@ -334,6 +348,12 @@ pub trait FileSystem: Send + Sync {
     /// Drops all record locks that this process (as [`LockOwner::Process`]) holds on the node:
     /// POSIX semantics of any `close`.
     fn release_locks(&self, node: Node) -> Result<()>;
+
+    /// The same of what a description is open for, unless it is a mere path.
+    fn release_locks_of(&self, desc: Desc) -> Result<()> {
+        let (node, flags) = self.describe(desc)?;
+        if flags.path_only() { Ok(()) } else { self.release_locks(node) }
+    }
 
     /// `flock`: bound to the description. `EWOULDBLOCK` without `wait`.
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()>;

@@ -34,6 +34,7 @@ pub enum Kind {
 
 impl Kind {
     /// The `S_IFMT` bits.
+    #[inline]
     pub const fn mode_bits(self) -> u32 {
         match self {
             Self::File => libc::S_IFREG,
@@ -62,6 +63,7 @@ impl Kind {
     }
 
     /// The `d_type` of a directory entry.
+    #[inline]
     pub const fn d_type(self) -> u8 {
         (self.mode_bits() >> 12) as u8
     }
@@ -90,6 +92,25 @@ pub struct Attr {
     pub mtime: Nanos,
     pub ctime: Nanos,
     pub btime: Nanos,
+}
+
+impl Attr {
+    /// Nobody's, to be written over.
+    pub const NONE: Self = Self {
+        node: Node { ino: 0, generation: 0 },
+        kind: Kind::File,
+        mode: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        blocks: 0,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+        btime: 0,
+    };
 }
 
 /// A change of attributes; `None` leaves a field as it is.
@@ -125,22 +146,27 @@ pub struct OpenFlags(pub i32);
 
 impl OpenFlags {
     /// Whether the description may read.
+    #[inline]
     pub const fn reads(self) -> bool {
         !self.path_only() && matches!(self.0 & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR)
     }
     /// Whether the description may write.
+    #[inline]
     pub const fn writes(self) -> bool {
         !self.path_only() && matches!(self.0 & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR)
     }
     /// Whether every write goes to the end.
+    #[inline]
     pub const fn appends(self) -> bool {
         self.0 & libc::O_APPEND != 0
     }
     /// `O_PATH`: a place in the tree, not a file to read or write.
+    #[inline]
     pub const fn path_only(self) -> bool {
         self.0 & libc::O_PATH != 0
     }
     /// Whether all bits of `mask` are set.
+    #[inline]
     pub const fn has(self, mask: i32) -> bool {
         self.0 & mask == mask
     }

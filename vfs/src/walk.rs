@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 
 use crate::cred::{Cred, EXECUTE};
-use crate::{Attr, Errno, FileSystem, Kind, Node, Result};
+use crate::{Attr, Desc, Errno, FileSystem, Kind, Node, Result};
 
 /// Longest path, without the terminating NUL.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -155,19 +155,40 @@ impl Walk<'_> {
         Err(Errno::LOOP)
     }
 
-    /// The attributes of what `path` leads to, if it leads there the plain way: names only, each of
-    /// them there, no symlink among them. `None` says nothing: [`Walk::walk`] knows the rest. What
-    /// programs ask for most is answered without what only the other cases need.
+    /// Writes to `attr` the attributes of what `path` leads to, if it leads there the plain way: names
+    /// only, each of them there, no symlink among them. `false` says nothing: [`Walk::walk`] knows the
+    /// rest. What programs ask for most is answered without what only the other cases need.
     #[inline]
-    pub fn plain(&self, start: Node, path: &[u8]) -> Option<Attr> {
-        let mut node = if path.first() == Some(&b'/') { self.fs.root() } else { start };
-        let mut rest = path.strip_prefix(b"/").unwrap_or(path);
+    pub fn plain(&self, start: Node, path: &[u8], attr: &mut Attr) -> bool {
+        let (node, rest) = match path.split_first() {
+            Some((b'/', rest)) => (self.fs.root(), rest),
+            _ => (start, path),
+        };
         if path.len() > PATH_BYTES_MAX {
-            return None;
+            return false;
         }
         if self.cred.privileged() {
-            return self.fs.find(node, rest)?.1.filter(|attr| attr.kind != Kind::Symlink);
+            return self.fs.find(node, rest, attr) && attr.kind != Kind::Symlink;
         }
+        self.plain_names(node, rest).is_some_and(|found| {
+            *attr = found;
+            true
+        })
+    }
+
+    /// As [`Walk::plain`], from the directory behind a description; `path` does not begin with a slash.
+    #[inline]
+    pub fn plain_at(&self, dir: Desc, path: &[u8], attr: &mut Attr) -> bool {
+        if !self.cred.privileged() {
+            return self.fs.describe(dir).is_ok_and(|(node, _)| self.plain(node, path, attr));
+        }
+        let fits = path.len() <= PATH_BYTES_MAX;
+        fits && self.fs.find_at(dir, path, attr) && attr.kind != Kind::Symlink
+    }
+
+    /// As [`Walk::plain`], name by name, with a look at permissions.
+    fn plain_names(&self, start: Node, names: &[u8]) -> Option<Attr> {
+        let (mut node, mut rest) = (start, names);
         loop {
             let length = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
             let (name, after) = rest.split_at(length);

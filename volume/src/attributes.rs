@@ -1,17 +1,79 @@
-//! Changes of attributes: one transaction over the identity line, the commit line and the access
-//! time.
+//! Attributes: what `stat` tells, and changes, each one transaction over the identity line, the commit
+//! line and the access time.
 
 use crate::Result;
 use crate::directory::Store;
-use crate::layout::ATIME;
+use crate::inode::Inode;
+use crate::layout::{ATIME, DIRECT};
 use crate::volume::Volume;
+use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfs::{Node, SetAttr};
+use vfs::{Attr, Kind, Node, SetAttr};
 
+/// Blocks that are counted anew for each `stat`; more are remembered.
+const COUNTED_MAX: u64 = DIRECT;
 /// The bits of a mode that can be changed.
 const PERMISSIONS: u32 = 0o7777;
 
 impl Volume {
+    /// What `stat` tells.
+    pub(crate) fn attributes(&self, node: Node) -> Result<Attr> {
+        let mut attr = Attr::NONE;
+        self.attributes_to(node, &mut attr).map(|()| attr)
+    }
+
+    /// The same, written to `attr`.
+    #[inline]
+    pub(crate) fn attributes_to(&self, node: Node, attr: &mut Attr) -> Result<()> {
+        if self.recall_attributes(node, attr) {
+            attr.atime = self.access_time(Inode(node.ino))?;
+        } else {
+            *attr = self.read_attributes(node)?;
+        }
+        Ok(())
+    }
+
+    /// The same, as they are now.
+    fn read_attributes(&self, node: Node) -> Result<Attr> {
+        let mut counted = false;
+        let before = self.sequence_of(node);
+        let attr = self.read_steadily(node, |inode, identity| {
+            let kind = identity.kind().ok_or(Errno::IO)?;
+            counted = self.known_blocks(inode)?.is_none();
+            let current = self.current(inode)?;
+            let nlink = match kind {
+                Kind::Directory if identity.nlink > 0 => {
+                    2 + self.commit_line(inode, identity.generation)?.0.aux
+                }
+                _ => identity.nlink,
+            };
+            Ok(Attr {
+                node,
+                kind,
+                mode: identity.mode & 0o7777,
+                nlink,
+                uid: identity.uid,
+                gid: identity.gid,
+                rdev: libc::makedev(identity.rdev_major, identity.rdev_minor),
+                size: current.size,
+                blocks: self.count_blocks(inode, identity)? * 8,
+                atime: self.access_time(inode)?,
+                mtime: current.mtime,
+                ctime: current.ctime,
+                btime: identity.btime,
+            })
+        })?;
+        if counted && attr.blocks > COUNTED_MAX * 8 {
+            // What was read stands, even if the inode is gone by now.
+            self.remember_blocks(node).or_else(|errno| match errno {
+                Errno::STALE => Ok(()),
+                other => Err(other),
+            })?;
+        }
+        self.remember_attributes(&attr, before);
+        Ok(attr)
+    }
+
     /// Changes mode, owner, group and times in one atomic step; the change time moves with them.
     pub(crate) fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
         if *change == SetAttr::default() {

@@ -179,6 +179,43 @@ impl Entry {
     }
 }
 
+/// Entries of a bucket as a directory tells them, checked: the names stand one behind the other.
+#[derive(Default)]
+pub(crate) struct Listing {
+    names: Vec<u8>,
+    entries: Vec<Listed>,
+}
+
+struct Listed {
+    key: u64,
+    target: Target,
+    /// Where its name ends.
+    end: usize,
+}
+
+impl Listing {
+    /// Room for as many entries.
+    pub(crate) fn with_room(entries: usize) -> Self {
+        let names = Vec::with_capacity(entries * SLOT_NAME);
+        Self { names, entries: Vec::with_capacity(entries) }
+    }
+
+    fn push(&mut self, key: u64, name: &[u8], target: Target) {
+        self.names.extend_from_slice(name);
+        self.entries.push(Listed { key, target, end: self.names.len() });
+    }
+
+    /// Key, name and target of each, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u8], Target)> {
+        let mut start = 0;
+        self.entries.iter().map(move |entry| {
+            let name = &self.names[start..entry.end];
+            start = entry.end;
+            (entry.key, name, entry.target)
+        })
+    }
+}
+
 fn mask(slot: usize, slots: usize) -> u64 {
     ((1 << slots) - 1) << slot
 }
@@ -251,6 +288,20 @@ impl Bucket<'_> {
             }
             Ok(())
         })?;
+        Ok(keys)
+    }
+
+    /// The keys of `cell` from `key` on, sorted, each with its slot. `EIO` for a damaged hash word.
+    pub(crate) fn keys_from(&self, key: u64, cell: Cell) -> Result<SmallVec<[(u64, usize); 64]>> {
+        let mut keys = SmallVec::new();
+        self.each_word(|slot, word| {
+            let found = unchecked(word)?;
+            if found != 0 && found >= key && cell.holds(found) {
+                keys.push((found, slot));
+            }
+            Ok(())
+        })?;
+        keys.sort_unstable();
         Ok(keys)
     }
 
@@ -395,6 +446,33 @@ impl Volume {
     /// Reads the entry whose first slot is `slot`, and checks it.
     pub(crate) fn read_entry(&self, bucket: &Bucket<'_>, slot: usize) -> Result<Entry> {
         self.read_entry_as(bucket, slot, bucket.key(slot)?)
+    }
+
+    /// Adds the entry whose first slot is `slot` to a listing.
+    pub(crate) fn list_entry(
+        &self,
+        bucket: &Bucket<'_>,
+        (key, slot): (u64, usize),
+        listing: &mut Listing,
+    ) -> Result<()> {
+        let mut words = self.region.span::<LINE_WORDS>(slot_at(bucket.block, slot))?.words()?;
+        let head: Slot = zerocopy::transmute!(words);
+        let length = usize::from(head.name_length);
+        let one_slot = head.slots == 1 && (1..=SLOT_NAME).contains(&length);
+        if !one_slot || bucket.occupancy >> slot & 1 == 0 {
+            let entry = self.read_entry_as(bucket, slot, key)?;
+            listing.push(key, entry.name(), entry.target);
+            return Ok(());
+        }
+        // The crc counts as 0.
+        words[0] &= !u64::from(u32::MAX);
+        let kind = Kind::from_mode(u32::from(head.kind) << 12).ok_or(Errno::IO)?;
+        if checksum_words(checked(key), words) != head.crc {
+            return Err(Errno::IO);
+        }
+        let node = Node { ino: head.ino, generation: head.generation };
+        listing.push(key, &head.name[..length], Target { node, kind });
+        Ok(())
     }
 
     /// As [`Volume::read_entry`], of an entry that has this key whatever its hash word says.

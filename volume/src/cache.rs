@@ -50,7 +50,10 @@ pub(crate) struct Entry<const W: usize = WORDS> {
 
 pub(crate) struct Table<const N: usize, const W: usize = WORDS>(pub(crate) [Entry<W>; N]);
 
-static NAMES: Table<ENTRIES> = Table([const { Entry::new() }; ENTRIES]);
+/// More, for a directory that is listed enters as many as it tells at a time.
+const NAME_ENTRIES: usize = 2048;
+
+static NAMES: Table<NAME_ENTRIES> = Table([const { Entry::new() }; NAME_ENTRIES]);
 /// Of directories that this process changes: the number that its last change left, the one from
 /// which on every change was its own and is in [`NAMES`], the one from which on none of them took a
 /// directory's name.
@@ -153,7 +156,11 @@ impl<const W: usize> Entry<W> {
 #[inline]
 pub(crate) fn mix(words: &[u64]) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
-    words.iter().fold(0, |hash, word| (hash.rotate_left(23) ^ word).wrapping_mul(ODD))
+    words.iter().fold(0, |hash, word| {
+        // Both halves of the product: a word's last bytes are its highest bits, in which names differ.
+        let product = u128::from(hash.rotate_left(23) ^ word) * u128::from(ODD);
+        product as u64 ^ (product >> 64) as u64
+    })
 }
 
 /// A name, padded with zeros; `None` if it is too long to be remembered.
@@ -356,9 +363,18 @@ impl Volume {
     /// changed them.
     #[inline]
     pub(crate) fn remembered_attributes(&self, node: Node) -> Option<Attr> {
-        ATTRIBUTES.entry(mix(&[node.ino])).look(self.head(node), |words| {
-            self.unmoved(node.ino, words.at(2)).then(|| attributes_of(node, words))?
-        })
+        let mut attr = Attr::NONE;
+        self.recall_attributes(node, &mut attr).then_some(attr)
+    }
+
+    /// The same, written to `attr`, which is anything if the answer is `false`.
+    #[inline]
+    pub(crate) fn recall_attributes(&self, node: Node, attr: &mut Attr) -> bool {
+        let known = ATTRIBUTES.entry(mix(&[node.ino])).look(self.head(node), |words| {
+            let stands = self.unmoved(node.ino, words.at(2));
+            (stands && unpack(node, |index| words.at(HEAD + index), attr)).then_some(())
+        });
+        known.is_some()
     }
 
     /// Remembers attributes that were read while the inode's sequence number was `sequence`.
@@ -435,9 +451,9 @@ impl Volume {
 }
 
 /// The attributes in an entry.
-#[inline]
 fn attributes_of(node: Node, words: Looked<'_, WORDS>) -> Option<Attr> {
-    unpacked(node, |index| words.at(HEAD + index))
+    let mut attr = Attr::NONE;
+    unpack(node, |index| words.at(HEAD + index), &mut attr).then_some(attr)
 }
 
 /// Words that attributes take, node and access time left out.
@@ -458,24 +474,21 @@ pub(crate) fn packed(attr: &Attr) -> [u64; PACKED] {
     [first, owners, attr.rdev, attr.size, attr.blocks, times[0], times[1], times[2]]
 }
 
-/// The reverse; the access time is 0.
+/// The reverse, written to where it is wanted; the access time is 0. `false` where nothing was packed.
 #[inline]
-pub(crate) fn unpacked(node: Node, word: impl Fn(usize) -> u64) -> Option<Attr> {
-    Some(Attr {
-        node,
-        kind: kind_of(word(0) as u8)?,
-        mode: (word(0) >> 8) as u32 & 0o7777,
-        nlink: (word(0) >> 32) as u32,
-        uid: word(1) as u32,
-        gid: (word(1) >> 32) as u32,
-        rdev: word(2),
-        size: word(3),
-        blocks: word(4),
-        atime: 0,
-        mtime: word(5) as i64,
-        ctime: word(6) as i64,
-        btime: word(7) as i64,
-    })
+pub(crate) fn unpack(node: Node, word: impl Fn(usize) -> u64, attr: &mut Attr) -> bool {
+    let first = word(0);
+    let Some(kind) = kind_of(first as u8) else { return false };
+    attr.node = node;
+    attr.kind = kind;
+    attr.mode = (first >> 8) as u32 & 0o7777;
+    attr.nlink = (first >> 32) as u32;
+    (attr.uid, attr.gid) = (word(1) as u32, (word(1) >> 32) as u32);
+    (attr.rdev, attr.size, attr.blocks) = (word(2), word(3), word(4));
+    attr.atime = 0;
+    let [mtime, ctime, btime] = [word(5), word(6), word(7)].map(u64::cast_signed);
+    (attr.mtime, attr.ctime, attr.btime) = (mtime, ctime, btime);
+    true
 }
 
 #[cfg(test)]
@@ -505,5 +518,11 @@ mod tests {
         assert_eq!(padded(&[b'x'; NAME_MAX]).unwrap()[9], 0x7878_7878_7878_7878);
         assert_eq!(padded(&[b'x'; NAME_MAX + 1]), None);
         assert_ne!(mix(&[1, 2]) >> 32, mix(&[2, 1]) >> 32);
+        let places = |names: &[u64]| {
+            let places = names.iter().map(|&name| (mix(&[1, mix(&[name])]) >> 32) % 512);
+            places.collect::<std::collections::HashSet<_>>().len()
+        };
+        let last_bytes: Vec<u64> = (0..256).map(|at| at << 56 | 0x65_6d61_6e66).collect();
+        assert!(places(&last_bytes) > 150, "names that differ in the last byte of a word");
     }
 }

@@ -13,7 +13,7 @@ use crate::inode::{
     Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
     LIVE_STORED, LIVE_WRITTEN, SEQUENCE, index,
 };
-use crate::layout::{COMMIT, FLAG_KEEP, IDENTITY, Identity};
+use crate::layout::{COMMIT, FLAG_KEEP, Identity};
 use crate::map::MapItem;
 use crate::op::Op;
 use crate::volume::Volume;
@@ -86,21 +86,31 @@ impl Volume {
     /// The sequence number under which, by a look, a node has none of these volatile flags; `None` says
     /// nothing.
     fn without(&self, node: Node, flags: u64) -> Result<Option<u64>> {
-        let inode = self.inode(node.ino)?;
-        let live = self.live_lines(inode)?;
-        let Some((current, sequence)) = live.current(self.epoch)? else { return Ok(None) };
-        let lacks = current.flags & (flags | LIVE_DAMAGED) == 0;
-        let lacks = lacks && self.is_still(inode, node.generation).is_ok();
-        // Who has begun since may have taken a flag away before what that says is durable.
-        Ok((lacks && live.0.load(index(SEQUENCE))? == sequence).then_some(sequence))
+        Ok(self.looked_at(node, flags)?.map(|(sequence, _)| sequence))
     }
 
     /// Whether, by a look, a node has a name and nothing that waits for its last close; `false` says
     /// nothing.
     pub(crate) fn is_at_rest(&self, node: Node) -> Result<bool> {
-        const NLINK: u64 = std::mem::offset_of!(Identity, nlink) as u64;
-        let count = self.inode(node.ino)?.at(IDENTITY + NLINK);
-        Ok(self.without(node, LAZY)?.is_some() && self.region.load64(count)? as u32 != 0)
+        Ok(self.looked_at(node, LAZY)?.is_some_and(|(_, names)| names != 0))
+    }
+
+    /// As [`Volume::without`], with the number of the node's names.
+    #[inline]
+    fn looked_at(&self, node: Node, flags: u64) -> Result<Option<(u64, u32)>> {
+        let inode = self.inode(node.ino)?;
+        let live = self.live_lines(inode)?;
+        let sequence = live.0.load(index(SEQUENCE))?;
+        let lacks = sequence & 1 == 0
+            && live.is_ready(self.epoch)?
+            && live.flags()? & (flags | LIVE_DAMAGED) == 0;
+        if !lacks {
+            return Ok(None);
+        }
+        let names = self.names_of(inode, node.generation)?;
+        // Who has begun since may have taken a flag away before what that says is durable.
+        let same = live.0.load(index(SEQUENCE))? == sequence;
+        Ok(names.filter(|_| same).map(|names| (sequence, names)))
     }
 
     /// The last description of a file that still has a name is closed: commits what is lazy, cuts

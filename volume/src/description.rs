@@ -9,7 +9,7 @@
 //! | lock | a lock word of a process: writes move the position one after another | writers |
 //! | handed | epoch and generation when it was handed over last (`in_flight.rs`) | who holds it |
 //! | place | inode of the directory in which it was found: a hint | who opened it |
-//! | holders | a bit a process slot | that process; a parent for its child; a recoverer |
+//! | holders (`holders.rs`) | a bit a process slot | that process; a parent for its child; a recoverer |
 //!
 //! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's
 //! `opens` word is taken in *claimed* and given back in *dropping*. The `opens` word names the
@@ -42,17 +42,12 @@ const POSITION: u64 = 32;
 const LOCK: u64 = 40;
 /// Behind the word of `in_flight.rs`.
 const PLACE: u64 = 56;
-const HOLDERS: u64 = 64;
-/// Words of the holders' bitmap.
-const HOLDER_WORDS: u64 = crate::layout::PROCESS_SLOTS / 64;
-
-const _: () = assert!(HOLDERS == 64 && HOLDER_WORDS == 8);
 
 /// An entry's two lines.
-type Lines<'v> = Span<'v, 16>;
+pub(crate) type Lines<'v> = Span<'v, 16>;
 
 /// The place of one of these words in their lines.
-const fn index(word: u64) -> usize {
+pub(crate) const fn index(word: u64) -> usize {
     (word / 8) as usize
 }
 
@@ -268,8 +263,8 @@ impl Volume {
         let named = u64::from(node.generation) | u64::from(kind.d_type()) << 32;
         let flags = u64::from((flags.0 & !OPEN_ONLY) as u32);
         let place = place.map_or(0, |dir| dir.ino);
-        lines
-            .store_eight(0, &[claimed.word(self.epoch), node.ino, named, flags, 0, 0, 0, place])?;
+        lines.store_four(index(STATE), [claimed.word(self.epoch), node.ino, named, flags])?;
+        lines.store_four(index(POSITION), [0, 0, 0, place])?;
         let counted = self.add_open(inode, Maker::new(desc, false));
         // The inode may have become another object before the reference was there; not after.
         let same = counted.and_then(|()| self.is_still(inode, node.generation));
@@ -320,10 +315,12 @@ impl Volume {
             }
             // Nobody else can hold it yet. The bits of another epoch go; and those of who holds an
             // entry for a moment, to find that it is not what he meant, and would take them back.
-            let mut holders = [0; HOLDER_WORDS as usize];
-            holders[self.slot() as usize / 64] = 1 << (self.slot() % 64);
-            lines.store_eight(index(HOLDERS), &holders)?;
-            hint.store(index_at.wrapping_sub(first), Ordering::Relaxed);
+            Self::clear_holders(&lines)?;
+            let (word, bit) = self.own_hold();
+            lines.store(word, bit)?;
+            if index_at != start {
+                hint.store(index_at.wrapping_sub(first), Ordering::Relaxed);
+            }
             return Ok((Desc { index: index_at, generation }, mine, lines));
         }
         Err(Errno::NFILE)
@@ -335,53 +332,16 @@ impl Volume {
         Ok(self.rt.span(self.rt.description(index))?)
     }
 
-    /// An entry that is being dropped, or claimed in vain, is nobody's.
-    fn clear_holders(&self, index: u32) -> Result<()> {
-        let lines = self.description_lines(index)?;
-        Ok(lines.store_eight(HOLDERS as usize / 8, &[0; HOLDER_WORDS as usize])?)
-    }
-
     /// Puts an entry back whose reference is given back (or was never taken): it is in `state` and
     /// this process's to free, so nobody else moves it but to confirm that.
     pub(crate) fn free_description(&self, desc: Desc, state: DescState) -> Result<()> {
         let lines = self.description_lines(desc.index)?;
-        lines.store_eight(index(HOLDERS), &[0; HOLDER_WORDS as usize])?;
+        Self::clear_holders(&lines)?;
         let free = DescState { phase: Phase::Free, ..state };
         lines.store(index(STATE), free.word(self.epoch))?;
         let (hint, first) = self.description_hint();
         hint.store(desc.index.wrapping_sub(first), Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Sets or clears a process slot's hold; gives whether it held before.
-    fn hold(&self, index: u32, slot: u32, hold: bool) -> Result<bool> {
-        let at = self.rt.description(index) + HOLDERS + u64::from(slot / 64) * 8;
-        let bit = 1 << (slot % 64);
-        let held = self.rt.load(at)? & bit != 0;
-        // The slot's own process alone changes its bit: what it reads is so.
-        match (held, hold) {
-            (false, true) => self.rt.or(at, bit)?,
-            (true, false) => self.rt.and(at, !bit)?,
-            _ => 0,
-        };
-        Ok(held)
-    }
-
-    fn is_held(&self, index: u32) -> Result<bool> {
-        let words = self.rt.line(self.rt.description(index) + HOLDERS)?;
-        Ok(words.iter().any(|&word| word != 0))
-    }
-
-    /// The slots of the processes that hold a description.
-    pub(crate) fn holders(&self, index: u32) -> Result<Vec<u32>> {
-        let at = self.rt.description(index) + HOLDERS;
-        let mut found = Vec::new();
-        for word in 0..HOLDER_WORDS {
-            let bits = self.rt.load(at + word * 8)?;
-            let set = (0..64).filter(|bit| bits >> bit & 1 != 0);
-            found.extend(set.map(|bit| word as u32 * 64 + bit));
-        }
-        Ok(found)
     }
 
     // ---- using ----------------------------------------------------------------------------------
@@ -392,7 +352,8 @@ impl Volume {
         if u64::from(desc.index) >= self.rt.layout.description_count {
             return Err(Errno::BADF);
         }
-        let [state, ino, node, flags, ..] = self.rt.line(self.rt.description(desc.index))?;
+        let lines = self.rt.span::<8>(self.rt.description(desc.index))?;
+        let [state, ino, node, flags] = lines.four(0)?;
         // All but the slot must be as it is while it is open.
         let open = DescState { phase: Phase::Open, slot: 0, generation: desc.generation };
         if state & !SLOT_BITS != open.word(self.epoch) {
@@ -518,12 +479,15 @@ impl Volume {
     pub(crate) fn close_description(&self, desc: Desc) -> Result<()> {
         let opened = self.opened(desc)?;
         let lines = self.description_lines(desc.index)?;
-        if self.is_only_holder(&lines)? && !self.is_in_flight(desc)? {
-            let state = DescState::of_word(opened.state, self.epoch);
-            let dropping = DescState { phase: Phase::Dropping, slot: self.slot(), ..state };
+        if self.is_own(desc, &lines)? {
+            let dropping = DescState {
+                phase: Phase::Dropping,
+                slot: self.slot(),
+                generation: desc.generation,
+            };
             let word = dropping.word(self.epoch);
             if lines.cas(index(STATE), opened.state, word)?.is_ok() {
-                if self.is_only_holder(&lines)? && !self.is_in_flight(desc)? {
+                if self.is_own(desc, &lines)? {
                     return self.finish_dropping(desc, dropping, opened.node);
                 }
                 // Somebody took hold, or handed it over, in between.
@@ -555,14 +519,6 @@ impl Volume {
             return if self.is_held(desc.index)? { Ok(()) } else { self.drop_description(desc) };
         }
         self.finish_dropping(desc, dropping, self.node_of_entry(desc.index)?)
-    }
-
-    /// Whether this process holds an entry, and no other.
-    #[inline]
-    fn is_only_holder(&self, lines: &Lines<'_>) -> Result<bool> {
-        let mut words = lines.eight(index(HOLDERS))?;
-        words[self.slot() as usize / 64] ^= 1 << (self.slot() % 64);
-        Ok(words == [0; HOLDER_WORDS as usize])
     }
 
     /// The rest of a drop, from `state` on: phase dropping (or, after a death, dropped).
@@ -617,18 +573,21 @@ impl Volume {
 
     /// Moves the description that an `opens` word names to the phase that this implies; before that
     /// word is changed.
+    #[inline]
     pub(crate) fn confirm(&self, maker: Maker) -> Result<()> {
         let Some((desc, drops)) = maker.desc() else { return Ok(()) };
         if u64::from(desc.index) >= self.rt.layout.description_count {
             return Ok(());
         }
+        let (phase, next) =
+            if drops { (Phase::Dropping, Phase::Dropped) } else { (Phase::Claimed, Phase::Open) };
+        // Whatever slot's it is: mostly it says so itself already.
+        let unsaid = DescState { phase, slot: 0, generation: desc.generation };
+        if self.state_word(desc)? & !SLOT_BITS != unsaid.word(self.epoch) {
+            return Ok(());
+        }
         let state = self.desc_state(desc.index)?;
-        let next = match state.phase {
-            Phase::Claimed if !drops => Phase::Open,
-            Phase::Dropping if drops => Phase::Dropped,
-            _ => return Ok(()),
-        };
-        if state.generation == desc.generation {
+        if state.phase == phase && state.generation == desc.generation {
             self.turn_desc(desc.index, state, DescState { phase: next, ..state })?;
         }
         Ok(())
@@ -702,7 +661,7 @@ impl Volume {
             self.confirm(Maker::new(desc, false))?;
         }
         // Nobody else can have known it.
-        self.clear_holders(desc.index)?;
+        Self::clear_holders(&self.description_lines(desc.index)?)?;
         if self.desc_state(desc.index)?.phase == Phase::Open {
             return self.drop_description(desc);
         }

@@ -13,7 +13,7 @@
 //! sequence number ([`Volume::read_steadily`]) or its lock.
 
 use crate::Result;
-use crate::bucket::{Bucket, Cell, Dir, Entry, Target, occupancy_at, slots_of};
+use crate::bucket::{Bucket, Cell, Dir, Entry, Listing, Target, occupancy_at, slots_of};
 use crate::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
 use crate::inject::{Bug, injected};
 use crate::layout::{BLOCK, ROOT_WORD};
@@ -307,22 +307,18 @@ impl Volume {
 
     /// The entries of the cell that holds `key`, and the cell. Those with keys below `key` are left
     /// out.
-    pub(crate) fn entries_from(&self, dir: Dir, key: u64) -> Result<(Cell, Vec<Entry>)> {
+    pub(crate) fn entries_from(&self, dir: Dir, key: u64) -> Result<(Cell, Listing)> {
         let place = self.locate(dir, key)?;
         if place.bucket == 0 {
-            return Ok((place.cell, Vec::new()));
+            return Ok((place.cell, Listing::default()));
         }
         let bucket = self.read_bucket(dir, place.bucket)?;
-        let mut keys = SmallVec::<[(u64, usize); 64]>::new();
-        for found in bucket.keys()? {
-            let (slot, found) = found?;
-            if found >= key && place.cell.holds(found) {
-                keys.push((found, slot));
-            }
+        let keys = bucket.keys_from(key, place.cell)?;
+        let mut listing = Listing::with_room(keys.len());
+        for found in keys {
+            self.list_entry(&bucket, found, &mut listing)?;
         }
-        keys.sort_unstable();
-        let entries = keys.iter().map(|&(key, slot)| self.read_entry_as(&bucket, slot, key));
-        Ok((place.cell, entries.collect::<Result<_>>()?))
+        Ok((place.cell, listing))
     }
 
     /// What the last entry before `key` leads to, if it lies in the same cell.

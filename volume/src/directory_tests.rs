@@ -79,9 +79,9 @@ impl<'v> Tree<'v> {
         let mut key = 0;
         loop {
             let (cell, entries) = self.volume.entries_from(self.dir, key).expect("entries");
-            for entry in &entries {
-                assert!(entry.key >= key && cell.holds(entry.key), "in order, in place");
-                let before = found.insert(entry.name().to_vec(), entry.target.node.ino);
+            for (at, name, target) in entries.iter() {
+                assert!(at >= key && cell.holds(at), "in order, in place");
+                let before = found.insert(name.to_vec(), target.node.ino);
                 assert_eq!(before, None, "told once");
             }
             match cell.next() {

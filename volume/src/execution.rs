@@ -62,7 +62,13 @@ impl Volume {
 
     /// Whether some process that lives executes the file, or serves who does. What this one serves does
     /// not count: the kernel knows it.
+    #[inline]
     pub(crate) fn is_executed_by_anyone(&self, node: Node) -> Result<bool> {
+        Ok(!self.chain_is_empty(node.ino)? && self.is_executed_as_locks_say(node)?)
+    }
+
+    #[cold]
+    fn is_executed_as_locks_say(&self, node: Node) -> Result<bool> {
         let own = Holder::hosted_execution(self.slot(), self.slot_generation());
         let executes = |lock: &Lock| {
             lock.holder.is_execution()

@@ -104,8 +104,8 @@ impl Volume {
         Ok(desc)
     }
 
-    fn place_of_seek(&self, desc: Desc, now: u64, offset: i64, whence: Whence) -> Result<u64> {
-        let opened = self.opened(desc)?;
+    #[inline]
+    fn place_of_seek(&self, opened: &Opened, now: u64, offset: i64, whence: Whence) -> Result<u64> {
         if opened.flags.path_only() {
             return Err(Errno::BADF);
         }
@@ -163,8 +163,15 @@ impl FileSystem for Volume {
         self.call().ok()?.find_prefix(start, names)
     }
 
-    fn find(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
-        self.call().ok()?.find_path(start, names)
+    fn find(&self, start: Node, names: &[u8], attr: &mut Attr) -> bool {
+        self.call().is_ok_and(|volume| volume.find_path(start, names, attr))
+    }
+
+    fn find_at(&self, dir: Desc, names: &[u8], attr: &mut Attr) -> bool {
+        // Not among the whole paths: mostly it is one name of many.
+        self.call()
+            .and_then(|volume| volume.opened(dir))
+            .is_ok_and(|opened| self.walk_path_to(opened.node, names, attr).is_some())
     }
 
     fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
@@ -173,6 +180,11 @@ impl FileSystem for Volume {
 
     fn attr(&self, node: Node) -> Result<Attr> {
         self.call()?.attributes(node)
+    }
+
+    fn attr_of(&self, desc: Desc, attr: &mut Attr) -> Result<()> {
+        let opened = self.call()?.opened(desc)?;
+        self.attributes_to(opened.node, attr)
     }
 
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
@@ -364,9 +376,9 @@ impl FileSystem for Volume {
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64> {
         self.call()?;
         loop {
-            self.opened(desc)?;
+            let opened = self.opened(desc)?;
             let before = self.position(desc)?;
-            let place = self.place_of_seek(desc, before, offset, whence)?;
+            let place = self.place_of_seek(&opened, before, offset, whence)?;
             if self.advance(desc, before, place)? {
                 return Ok(place);
             }
@@ -539,6 +551,11 @@ impl FileSystem for Volume {
 
     fn release_locks(&self, node: Node) -> Result<()> {
         self.call()?.release_process_locks(node)
+    }
+
+    fn release_locks_of(&self, desc: Desc) -> Result<()> {
+        let opened = self.call()?.opened(desc)?;
+        if opened.flags.path_only() { Ok(()) } else { self.release_process_locks(opened.node) }
     }
 
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {

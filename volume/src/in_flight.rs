@@ -20,6 +20,7 @@
 use crate::Result;
 use crate::layout::HEADER_ORPHANS;
 use crate::volume::Volume;
+use pmem::Span;
 use rustix::io::Errno;
 use vfs::Desc;
 
@@ -62,6 +63,16 @@ impl Volume {
         }
         self.adopt_description(desc)?;
         Ok(desc)
+    }
+
+    /// Whether an entry says that it was handed over once: if not, it is not in flight.
+    #[inline]
+    pub(crate) fn was_handed<const WORDS: usize>(
+        &self,
+        desc: Desc,
+        entry: &Span<'_, WORDS>,
+    ) -> Result<bool> {
+        Ok(entry.load((HANDED / 8) as usize)? == self.mark(desc))
     }
 
     /// Whether a description may be on its way somewhere.

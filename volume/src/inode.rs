@@ -22,15 +22,15 @@ use crate::Result;
 use crate::description::Maker;
 use crate::inject::{Bug, injected};
 use crate::layout::{
-    CHUNK_BLOCKS, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, DIRECT, EXTENT_INODES, IDENTITY,
-    INODE, INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
+    CHUNK_BLOCKS, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY, INODE,
+    INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
 };
 use crate::map::Run;
 use crate::op::Op;
 use crate::volume::Volume;
 use pmem::{Durable, InFlight, Span, checksum_words};
 use rustix::io::Errno;
-use vfs::{Attr, Kind, Node};
+use vfs::{Kind, Node};
 use zerocopy::IntoBytes;
 
 /// Volatile words, as offsets in the inode.
@@ -90,8 +90,6 @@ pub(crate) const LIVE_DAMAGED: u64 = 16;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
 pub(crate) const LIVE_MASK: u64 = 0xFFFF_FFFF;
 
-/// Blocks that are counted anew for each `stat`; more are remembered.
-const COUNTED_MAX: u64 = DIRECT;
 /// Retries of a lock-free read before it takes the lock.
 const RETRIES: u32 = 8;
 
@@ -278,6 +276,12 @@ impl Commit {
 /// The half of a word beside a crc.
 const LOW_HALF: u64 = u32::MAX as u64;
 const _: () = assert!(std::mem::offset_of!(Identity, crc) == 4);
+/// Words that [`Volume::names_of`] knows the places of.
+const _: () = assert!(
+    std::mem::offset_of!(Identity, tag) == 0
+        && std::mem::offset_of!(Identity, generation) == 8
+        && std::mem::offset_of!(Identity, nlink) == 24
+);
 const _: () = assert!(std::mem::offset_of!(Commit, crc) == 28);
 
 /// The sequence number after `sequence`; 0 is none.
@@ -333,10 +337,15 @@ impl Volume {
     /// Whether the inode is still the object of this generation: for who has just taken a reference, which
     /// keeps it so. `ESTALE` if not. (Neither word changes as long as the object lives.)
     pub(crate) fn is_still(&self, inode: Inode, generation: u32) -> Result<()> {
-        const GENERATION: u64 = std::mem::offset_of!(Identity, generation) as u64;
-        let used = self.region.load64(inode.at(IDENTITY))? as u16 == INODE_TAG;
-        let found = self.region.load64(inode.at(IDENTITY + GENERATION))? as u32;
-        if used && found == generation { Ok(()) } else { Err(Errno::STALE) }
+        if self.names_of(inode, generation)?.is_some() { Ok(()) } else { Err(Errno::STALE) }
+    }
+
+    /// How many names the object of this generation has; `None` if the inode is another by now.
+    #[inline]
+    pub(crate) fn names_of(&self, inode: Inode, generation: u32) -> Result<Option<u32>> {
+        let [first, second, _, fourth] = self.region.span::<8>(inode.at(IDENTITY))?.four(0)?;
+        let same = first as u16 == INODE_TAG && second as u32 == generation;
+        Ok(same.then_some(fourth as u32))
     }
 
     /// The newer valid slot of the commit line, and its index. `EIO` if there is none, or if the newest
@@ -732,52 +741,6 @@ impl Volume {
     pub(crate) fn is_closed_for_good(&self, inode: Inode) -> bool {
         self.is_ready(inode).is_ok_and(|ready| ready)
             && self.live(inode, OPENS).is_ok_and(|opens| opens & OPENS_DEAD != 0)
-    }
-
-    // ---- attributes --------------------------------------------------------------------------------
-
-    /// What `stat` tells.
-    pub(crate) fn attributes(&self, node: Node) -> Result<Attr> {
-        if let Some(attr) = self.remembered_attributes(node) {
-            return Ok(Attr { atime: self.access_time(Inode(node.ino))?, ..attr });
-        }
-        let mut counted = false;
-        let before = self.sequence_of(node);
-        let attr = self.read_steadily(node, |inode, identity| {
-            let kind = identity.kind().ok_or(Errno::IO)?;
-            counted = self.known_blocks(inode)?.is_none();
-            let current = self.current(inode)?;
-            let nlink = match kind {
-                Kind::Directory if identity.nlink > 0 => {
-                    2 + self.commit_line(inode, identity.generation)?.0.aux
-                }
-                _ => identity.nlink,
-            };
-            Ok(Attr {
-                node,
-                kind,
-                mode: identity.mode & 0o7777,
-                nlink,
-                uid: identity.uid,
-                gid: identity.gid,
-                rdev: libc::makedev(identity.rdev_major, identity.rdev_minor),
-                size: current.size,
-                blocks: self.count_blocks(inode, identity)? * 8,
-                atime: self.access_time(inode)?,
-                mtime: current.mtime,
-                ctime: current.ctime,
-                btime: identity.btime,
-            })
-        })?;
-        if counted && attr.blocks > COUNTED_MAX * 8 {
-            // What was read stands, even if the inode is gone by now.
-            self.remember_blocks(node).or_else(|errno| match errno {
-                Errno::STALE => Ok(()),
-                other => Err(other),
-            })?;
-        }
-        self.remember_attributes(&attr, before);
-        Ok(attr)
     }
 }
 

@@ -47,6 +47,7 @@ mod fullness;
 mod grow;
 mod habit;
 mod held;
+mod holders;
 mod in_flight;
 mod in_place;
 mod info;

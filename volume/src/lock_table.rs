@@ -28,6 +28,7 @@ use crate::lockword;
 use crate::process::process_owner;
 use crate::runtime::Owner;
 use crate::volume::Volume;
+use pmem::Span;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -273,15 +274,20 @@ pub(crate) struct Chain<'v> {
     index: u32,
     /// Offset of the entry that carries the chain.
     pub(crate) at: u64,
+    line: Span<'v, 8>,
     owner: Owner,
+}
+
+/// The place of a word in its entry.
+const fn index(word: u64) -> usize {
+    (word / 8) as usize
 }
 
 impl Drop for Chain<'_> {
     fn drop(&mut self) {
-        let (map, base) = self.volume.rt.place();
         // If the runtime has vanished, every other call fails too.
-        let at = base + self.at + CHAIN_LOCK;
-        let _ = lockword::release_quickly(self.volume, map, at, self.owner);
+        let (line, lock) = (&self.line, index(CHAIN_LOCK));
+        let _ = lockword::release_word_quickly(self.volume, line, lock, self.owner);
     }
 }
 
@@ -290,10 +296,9 @@ impl Chain<'_> {
     /// commonest case, without a list. `false`: it is not so, and nothing has changed.
     #[inline]
     pub(crate) fn set_alone(&self, ino: u64, range: &Lock, unlock: bool) -> Result<bool> {
-        let rt = &self.volume.rt;
-        let line = rt.span::<8>(self.at)?;
-        let [state, has_ino, holder, start, end, head, change, _] = line.words()?;
-        let word = |field: u64| (field / 8) as usize;
+        let line = &self.line;
+        let [state, has_ino, holder, start] = line.four(index(STATE))?;
+        let [end, head, change, _] = line.four(index(END))?;
         let epoch = u64::from(self.volume.epoch) << 32;
         let own = epoch | (u64::from(self.index) + 1);
         if head & !u64::from(u32::MAX) != epoch || head as u32 == 0 {
@@ -305,12 +310,9 @@ impl Chain<'_> {
                 return Ok(false);
             }
             // The state last: who dies before it leaves no lock, and after it his own.
-            line.store(word(INO), ino)?;
-            line.store(word(HOLDER), range.holder.0)?;
-            line.store(word(START), range.start)?;
-            line.store(word(END), range.end)?;
-            line.store(word(HEAD), own)?;
-            line.store(word(STATE), self.state(0, range))?;
+            line.store_four(index(INO), [ino, range.holder.0, range.start, range.end])?;
+            line.store(index(HEAD), own)?;
+            line.store(index(STATE), self.state(0, range))?;
             return Ok(true);
         }
         let same = head == own
@@ -321,10 +323,10 @@ impl Chain<'_> {
             return Ok(false);
         }
         if unlock {
-            line.store(word(HEAD), epoch)?;
-            line.store(word(STATE), epoch | FREE)?;
+            line.store(index(HEAD), epoch)?;
+            line.store(index(STATE), epoch | FREE)?;
         } else {
-            line.store(word(STATE), self.state(0, range))?;
+            line.store(index(STATE), self.state(0, range))?;
         }
         if change >= WAITER {
             self.wake()?;
@@ -550,13 +552,13 @@ impl Volume {
     #[inline]
     fn take_chain(&self, index: u32) -> Result<Chain<'_>> {
         let at = self.rt.lock_record(index);
-        let (map, base) = self.rt.place();
-        let owner = self.own();
-        lockword::acquire(self, map, base + at + CHAIN_LOCK, owner)?;
-        Ok(Chain { volume: self, index, at, owner })
+        let (line, owner) = (self.rt.span(at)?, self.own());
+        lockword::acquire_word(self, &line, self::index(CHAIN_LOCK), owner)?;
+        Ok(Chain { volume: self, index, at, line, owner })
     }
 
     /// Whether there is certainly no lock on the inode.
+    #[inline]
     pub(crate) fn chain_is_empty(&self, ino: u64) -> Result<bool> {
         Ok(self.chain_head(self.rt.lock_record(self.chain_of(ino)))? == 0)
     }

@@ -12,7 +12,7 @@
 //! [`Volume::close_for_good`]: the call that took the last name, or the last close.
 
 use crate::Result;
-use crate::bucket::{Dir, Entry, Target, slots_of};
+use crate::bucket::{Dir, Target, slots_of};
 use crate::directory::Hit;
 use crate::dirhash::checked;
 use crate::held::{Held, as_directory};
@@ -119,18 +119,13 @@ impl Volume {
             let (cell, entries) = self.read_steadily(dir, |inode, identity| {
                 self.entries_from(as_directory(inode, identity)?, key)
             })?;
-            if asked {
-                self.expect_questions(dir, before, &entries);
-            }
-            for entry in &entries {
-                let told = DirEntry {
-                    name: entry.name(),
-                    ino: entry.target.node.ino,
-                    kind: entry.target.kind,
-                    cookie: entry.key as i64,
-                };
-                if !each(&told) {
+            for (key, name, target) in entries.iter() {
+                let ino = target.node.ino;
+                if !each(&DirEntry { name, ino, kind: target.kind, cookie: key as i64 }) {
                     return Ok(());
+                }
+                if asked {
+                    self.expect_question((dir, before), name, target);
                 }
             }
             match cell.next() {
@@ -152,17 +147,16 @@ impl Volume {
         Ok(last.is_some_and(|last| self.remembered_attributes(last.node).is_some()))
     }
 
-    /// Remembers what names lead to that were read while the directory's sequence number was
-    /// `sequence`, and brings the inodes near.
-    fn expect_questions(&self, dir: Node, sequence: u64, entries: &[Entry]) {
-        for entry in entries {
-            if let Some(asked) = self.ask_for(dir, entry.name()) {
-                self.remember(&asked, sequence, Some(entry.target));
-            }
-            let Ok(inode) = self.inode(entry.target.node.ino) else { continue };
-            for line in [IDENTITY, WORDS, WORDS + LINE, VOLATILE, VOLATILE + LINE] {
-                self.region.prefetch(inode.at(line));
-            }
+    /// Remembers what a name leads to that was read while the directory's sequence number was
+    /// `sequence`, and brings the inode near.
+    #[inline]
+    fn expect_question(&self, (dir, sequence): (Node, u64), name: &[u8], target: Target) {
+        if let Some(asked) = self.ask_for(dir, name) {
+            self.remember(&asked, sequence, Some(target));
+        }
+        let Ok(inode) = self.inode(target.node.ino) else { return };
+        for line in [IDENTITY, WORDS, WORDS + LINE, VOLATILE, VOLATILE + LINE] {
+            self.region.prefetch(inode.at(line));
         }
     }
 

@@ -32,6 +32,38 @@ fn nlink(volume: &Volume, node: Node) -> u32 {
 }
 
 #[test]
+fn attributes_are_the_same_by_node_path_and_description() {
+    let (volume, root) = fresh();
+    let dir = volume.create(root, b"dir", &directory()).expect("a directory");
+    let node = volume.create(dir, b"name", &file()).expect("a file");
+    let [dir, desc] =
+        [dir, node].map(|node| volume.open(node, OpenFlags(libc::O_RDONLY)).expect("open"));
+    let mtime = |time| SetAttr { mtime: Some(time), ..SetAttr::default() };
+    // Often enough for the path to be remembered as a whole; and changed in between.
+    for time in [1, 1, 1, 1, 1, -7, -7, i64::MAX, 5] {
+        volume.set_attr(node, &mtime(time)).expect("a change");
+        for _ in 0..6 {
+            let told = volume.attr(node).expect("attributes");
+            assert_eq!((told.node, told.mtime), (node, time));
+            let mut others = [vfs::Attr::NONE; 3];
+            assert!(vfs::FileSystem::find(&*volume, root, b"dir/name", &mut others[0]));
+            assert!(volume.find_at(dir, b"name", &mut others[1]));
+            assert_eq!(volume.attr_of(desc, &mut others[2]), Ok(()));
+            assert_eq!(others, [told; 3]);
+        }
+    }
+    let mut attr = vfs::Attr::NONE;
+    assert!(!vfs::FileSystem::find(&*volume, root, b"dir/other", &mut attr));
+    assert!(!volume.find_at(dir, b"other", &mut attr));
+    assert!(!volume.find_at(desc, b"name", &mut attr), "no directory");
+    for desc in [dir, desc] {
+        volume.close(desc).expect("close");
+        assert_eq!(volume.attr_of(desc, &mut attr), Err(Errno::BADF));
+        assert!(!volume.find_at(desc, b"name", &mut attr), "closed");
+    }
+}
+
+#[test]
 fn random_names_against_a_map() {
     let (volume, root) = fresh();
     let empty = volume.free_space().expect("space");

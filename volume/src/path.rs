@@ -13,7 +13,7 @@
 //!
 //! Locks: none. Persistence: none.
 
-use crate::cache::{Entry, Looked, PACKED, Table, mix, packed, unpacked};
+use crate::cache::{Entry, Looked, PACKED, Table, mix, packed, unpack};
 use crate::inode::Inode;
 use crate::prefix::{DIRS, TEXT, padded};
 use crate::volume::Volume;
@@ -60,40 +60,42 @@ fn is_text(found: Looked<'_, WORDS>, text: &[u8]) -> bool {
 }
 
 impl Volume {
-    /// What the text leads to from `start`: the directory of the last name, and what has that name.
+    /// Writes to `attr` the attributes of what the text leads to from `start`. `false` says nothing.
     #[inline]
-    pub(crate) fn find_path(&self, start: Node, text: &[u8]) -> Option<(Node, Option<Attr>)> {
+    pub(crate) fn find_path(&self, start: Node, text: &[u8], attr: &mut Attr) -> bool {
         let tail = tail(text);
         let hash = mix(&[start.ino ^ (text.len() as u64) << 40, tail]);
-        if let Some(found) = self.known_path(start, text, tail, hash) {
-            return Some(found);
-        }
-        let found = self.walk_path(start, text)?;
-        if let (dir, Some(attr)) = &found {
-            let [dir, node] = [dir.ino, attr.node.ino].map(|ino| self.sequence(Inode(ino)));
-            let now = mix(&[hash, dir.unwrap_or(0), node.unwrap_or(0)]);
-            let asked = &ASKED[(hash >> 32) as usize % ENTRIES];
-            let before = asked.load(Ordering::Relaxed);
-            match before % ASKS {
-                LAST if before / ASKS == now / ASKS => {
-                    self.enter_path(start, text, tail, hash);
-                }
-                _ if before / ASKS == now / ASKS => asked.store(before + 1, Ordering::Relaxed),
-                _ => asked.store(now / ASKS * ASKS, Ordering::Relaxed),
-            }
-        }
-        Some(found)
+        self.known_path(start, text, tail, hash, attr)
+            || self.find_unknown(start, text, (tail, hash), attr)
     }
 
-    #[inline]
-    fn known_path(
+    /// As [`Volume::find_path`], of a path that is not in the table.
+    #[inline(never)]
+    fn find_unknown(
         &self,
         start: Node,
         text: &[u8],
-        tail: u64,
-        hash: u64,
-    ) -> Option<(Node, Option<Attr>)> {
-        PATHS.entry(hash).look(self.head(start), |found| {
+        (tail, hash): (u64, u64),
+        attr: &mut Attr,
+    ) -> bool {
+        let Some(dir) = self.walk_path_to(start, text, attr) else { return false };
+        let [dir, node] = [dir.ino, attr.node.ino].map(|ino| self.sequence(Inode(ino)));
+        let now = mix(&[hash, dir.unwrap_or(0), node.unwrap_or(0)]);
+        let asked = &ASKED[(hash >> 32) as usize % ENTRIES];
+        let before = asked.load(Ordering::Relaxed);
+        match before % ASKS {
+            LAST if before / ASKS == now / ASKS => {
+                self.enter_path(start, text, tail, hash);
+            }
+            _ if before / ASKS == now / ASKS => asked.store(before + 1, Ordering::Relaxed),
+            _ => asked.store(now / ASKS * ASKS, Ordering::Relaxed),
+        }
+        true
+    }
+
+    #[inline]
+    fn known_path(&self, start: Node, text: &[u8], tail: u64, hash: u64, attr: &mut Attr) -> bool {
+        let known = PATHS.entry(hash).look(self.head(start), |found| {
             // The text's last word is its tail.
             let same = found.at(LENGTHS) >> 32 == text.len() as u64
                 && found.at(WAY - 1) == tail
@@ -102,11 +104,11 @@ impl Volume {
                 return None;
             }
             let node = Node { ino: found.at(NODE), generation: found.at(NODE + 1) as u32 };
-            let dir = Node { ino: found.at(DIR), generation: found.at(DIR + 1) as u32 };
-            let attr = unpacked(node, |index| found.at(ATTRIBUTES + index))?;
-            let atime = self.access_time(Inode(node.ino)).ok()?;
-            Some((dir, Some(Attr { atime, ..attr })))
-        })
+            let whole = unpack(node, |index| found.at(ATTRIBUTES + index), attr);
+            attr.atime = self.access_time(Inode(node.ino)).ok()?;
+            whole.then_some(())
+        });
+        known.is_some()
     }
 
     /// Whether everything is as it was when these words were read.

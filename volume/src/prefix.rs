@@ -58,6 +58,21 @@ impl Volume {
         }
     }
 
+    /// As [`Volume::walk_path`], where something has the last name: its attributes are written to `attr`.
+    #[inline]
+    pub(crate) fn walk_path_to(&self, start: Node, path: &[u8], attr: &mut Attr) -> Option<Node> {
+        let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
+            Some(cut) => (self.find_prefix(start, &path[..cut])?, &path[cut + 1..]),
+            None => (start, path),
+        };
+        if matches!(name, b"" | b"." | b"..") {
+            return None;
+        }
+        let target = self.lookup_target(dir, name).ok()?;
+        self.attributes_to(target.node, attr).ok()?;
+        Some(dir)
+    }
+
     /// The directory that `text` leads to from `start` by plain names, each of a directory. `None` says
     /// nothing.
     pub(crate) fn find_prefix(&self, start: Node, text: &[u8]) -> Option<Node> {

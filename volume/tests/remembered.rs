@@ -100,8 +100,11 @@ fn check_path(volume: &Volume, all: &[(Vec<u8>, Node)], way: &[u8]) {
         let node = volume.lookup(dir, name).ok();
         (dir, node.map(|node| told(volume.attr(node).expect("attributes"))))
     });
-    let found = volume.find(volume.root(), way);
+    let found = volume.find_to_change(volume.root(), way);
     assert_eq!(found.map(|(dir, attr)| (dir, attr.map(told))), expected, "{way:?}");
+    let mut attr = Attr::NONE;
+    let there = volume.find(volume.root(), way, &mut attr);
+    assert_eq!(there.then(|| told(attr)), expected.and_then(|(_, attr)| attr), "{way:?}");
 }
 
 fn change(volume: &Volume, dirs: &[(Vec<u8>, Node)], random: &mut Random) {
