@@ -201,7 +201,7 @@ fn race(lab: &Lab, setting: Setting, calls: [&Action; 2], pause_at: u64) -> Told
     let referee = Arc::new(Referee { inner: Mutex::default(), changed: Condvar::new(), pause_at });
     let mut region = lab.region(setting)?;
     region.set_hook(referee.clone());
-    let volume = lab.attach(region, setting)?;
+    let volume = lab.attach_shared(region, setting)?;
     let mut engines = [Engine::new(volume.clone()), Engine::new(volume.clone())];
     let mut model = lab.model.clone();
     for action in pairs::opened() {

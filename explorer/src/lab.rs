@@ -14,13 +14,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use vfs::FileSystem;
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
 
 /// Bytes of an explored volume.
 pub const VOLUME_SIZE: u64 = 24 << 20;
+/// What a volume is told that has no other user than one thread.
+static ONE_THREAD: AtomicU8 = AtomicU8::new(1);
 
 /// How the process under test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,10 +291,22 @@ impl Lab {
         Ok(region)
     }
 
-    /// Attaches a region: after a crash this recovers it.
+    /// Attaches a region, for one thread: after a crash this recovers it.
     pub fn attach(&self, region: Region, setting: Setting) -> Told<Arc<Volume>> {
+        Self::attach_as(region, setting, true)
+    }
+
+    /// As [`Lab::attach`], for several threads.
+    pub fn attach_shared(&self, region: Region, setting: Setting) -> Told<Arc<Volume>> {
+        Self::attach_as(region, setting, false)
+    }
+
+    fn attach_as(region: Region, setting: Setting, alone: bool) -> Told<Arc<Volume>> {
         let options = AttachOptions { mode: setting.mode, ..AttachOptions::default() };
         let volume = attach_region(region, &options).map_err(told)?;
+        if alone {
+            volume.may_work_alone(&ONE_THREAD);
+        }
         match volume.stat_fs() {
             Ok(stat) if stat.read_only => {
                 let found = crate::judge::check_volume(&volume);

@@ -55,6 +55,6 @@ pub use internal_fd::InternalFd;
 pub use persist::{Dirty, Durable, InFlight};
 pub use region::Region;
 pub use source::{Class, OpenError, OpenOptions};
-pub use span::Span;
+pub use span::{Kept, Span};
 pub use user::{Fault, UserIn, UserOut, supply_pages_by, text_length};
 pub use window::{Window, fence};

@@ -30,7 +30,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A mapped range of memory with its class and its instructions.
@@ -52,6 +52,7 @@ pub struct Region {
     growing: Mutex<()>,
     /// The protection key that guards it; 0: none.
     key: AtomicU32,
+    pub(crate) alone: AtomicBool, // As `shared.rs` has it.
 }
 
 // SAFETY: the pointer is to a mapping that lives as long as the region and is only accessed by
@@ -227,6 +228,7 @@ impl Region {
             hook,
             growing: Mutex::new(()),
             key: AtomicU32::new(0),
+            alone: AtomicBool::new(false),
         };
         // SAFETY: the mapping made above is as long as the image.
         let filled = unsafe { copy::copy(region.dispatch, base, image.as_ptr(), image.len()) };
@@ -275,11 +277,9 @@ impl Region {
             hook: None,
             growing: Mutex::new(()),
             key: AtomicU32::new(0),
+            alone: AtomicBool::new(false),
         };
-        region.map_tail(source.len).map_err(|errno| {
-            let found = format!("mapping {} bytes gave: {errno}", source.len);
-            OpenError::new(name, errno, found, "check limits on memory and address space")
-        })?;
+        region.map_tail(source.len).map_err(fail)?;
         Ok(region)
     }
 

@@ -3,6 +3,11 @@
 //! They are guarded like everything else but never recorded as persistent: nothing here flushes,
 //! and a power cut forgets them. A hook hears of each change before it happens, as a point to die
 //! at. Words are 8 bytes, aligned; a futex is the low or high half of one.
+//!
+//! A locked instruction waits until all stores before it have reached the memory, and where nobody else
+//! can change the words it excludes nobody. Who knows that for a while says so
+//! ([`Region::set_alone`]): then a word is read and stored by plain instructions, in the same order and
+//! with the same values. What a death leaves is the same too: the word before, or after.
 
 use crate::copy;
 use crate::interrupt;
@@ -11,7 +16,7 @@ use crate::user::Fault;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use rustix::io::Errno;
 use rustix::thread::futex;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 fn timespec(time: Duration) -> futex::Timespec {
@@ -60,14 +65,73 @@ impl Region {
     pub fn shared_cas(&self, off: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
         let at = self.changing_word(off)?;
         // SAFETY: `at` is a word of the mapping.
+        let found = unsafe { self.cas_word(at, old, new) }.ok_or(Fault::Region)?;
+        Ok(if found == old { Ok(found) } else { Err(found) })
+    }
+
+    /// As [`Region::shared_cas`], of a word that others change whatever [`Region::set_alone`] said.
+    #[inline]
+    pub fn contended_cas(&self, off: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
+        let at = self.changing_word(off)?;
+        // SAFETY: `at` is a word of the mapping.
         let found = unsafe { copy::cas64(at, old, new) }.ok_or(Fault::Region)?;
         Ok(if found == old { Ok(found) } else { Err(found) })
+    }
+
+    /// From now on, or no longer, nobody but the calling thread changes shared words: no other thread
+    /// of this process, no other process.
+    #[inline]
+    pub fn set_alone(&self, alone: bool) {
+        self.alone.store(alone, Ordering::Relaxed);
+    }
+
+    /// What [`Region::set_alone`] said last.
+    #[inline]
+    pub fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Relaxed)
+    }
+
+    /// # Safety
+    ///
+    /// `at` is a word of the mapping.
+    #[inline]
+    pub(crate) unsafe fn cas_word(&self, at: *mut u8, old: u64, new: u64) -> Option<u64> {
+        if !self.is_alone() {
+            // SAFETY: the caller's promise.
+            return unsafe { copy::cas64(at, old, new) };
+        }
+        // SAFETY: the caller's promise.
+        let found = unsafe { copy::load64(at) }?;
+        // SAFETY: the caller's promise.
+        (found != old || unsafe { copy::store64(at, new) }).then_some(found)
+    }
+
+    /// # Safety
+    ///
+    /// `at` is a word of the mapping.
+    #[inline]
+    pub(crate) unsafe fn swap_word(&self, at: *mut u8, value: u64) -> Option<u64> {
+        if !self.is_alone() {
+            // SAFETY: the caller's promise.
+            return unsafe { copy::swap64(at, value) };
+        }
+        // SAFETY: the caller's promise.
+        let found = unsafe { copy::load64(at) }?;
+        // SAFETY: the caller's promise.
+        unsafe { copy::store64(at, value) }.then_some(found)
     }
 
     /// Adds `delta`, wrapping; gives the value before.
     #[inline]
     pub fn shared_add(&self, off: u64, delta: u64) -> Result<u64, Fault> {
         let at = self.changing_word(off)?;
+        if self.is_alone() {
+            // SAFETY: `at` is a word of the mapping.
+            let found = unsafe { copy::load64(at) }.ok_or(Fault::Region)?;
+            // SAFETY: as above.
+            let stored = unsafe { copy::store64(at, found.wrapping_add(delta)) };
+            return if stored { Ok(found) } else { Err(Fault::Region) };
+        }
         // SAFETY: `at` is a word of the mapping.
         unsafe { copy::add64(at, delta) }.ok_or(Fault::Region)
     }
@@ -77,7 +141,7 @@ impl Region {
     pub fn shared_swap(&self, off: u64, value: u64) -> Result<u64, Fault> {
         let at = self.changing_word(off)?;
         // SAFETY: `at` is a word of the mapping.
-        unsafe { copy::swap64(at, value) }.ok_or(Fault::Region)
+        unsafe { self.swap_word(at, value) }.ok_or(Fault::Region)
     }
 
     /// Sets the bits of `bits`; gives the value before.

@@ -9,6 +9,7 @@
 use crate::copy;
 use crate::region::Region;
 use crate::user::Fault;
+use std::sync::Arc;
 
 /// `WORDS` shared words of a region, from a multiple of 8 on.
 #[derive(Clone, Copy)]
@@ -26,6 +27,38 @@ impl Region {
             return Err(Fault::Region);
         }
         Ok(Span { region: self, at: self.range(off, WORDS as u64 * 8)?, off })
+    }
+}
+
+/// A [`Span`] that is kept, together with its region.
+pub struct Kept<const WORDS: usize> {
+    region: Arc<Region>,
+    at: *mut u8,
+    off: u64,
+}
+
+// SAFETY: the pointer is into the region, which is sent along.
+unsafe impl<const WORDS: usize> Send for Kept<WORDS> {}
+// SAFETY: the region's words are reached by guarded accesses that allow races.
+unsafe impl<const WORDS: usize> Sync for Kept<WORDS> {}
+
+impl<const WORDS: usize> Kept<WORDS> {
+    /// The `WORDS` words from `off` on.
+    pub fn new(region: &Arc<Region>, off: u64) -> Result<Self, Fault> {
+        let Span { at, off, .. } = region.span::<WORDS>(off)?;
+        Ok(Self { region: Arc::clone(region), at, off })
+    }
+
+    /// The words.
+    #[inline]
+    pub fn span(&self) -> Span<'_, WORDS> {
+        Span { region: &self.region, at: self.at, off: self.off }
+    }
+
+    /// Their region.
+    #[inline]
+    pub fn region(&self) -> &Region {
+        &self.region
     }
 }
 
@@ -71,7 +104,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     pub fn cas(&self, index: usize, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
         let at = self.changing(index);
         // SAFETY: a word of the mapping.
-        let found = unsafe { copy::cas64(at, old, new) }.ok_or(Fault::Region)?;
+        let found = unsafe { self.region.cas_word(at, old, new) }.ok_or(Fault::Region)?;
         Ok(if found == old { Ok(found) } else { Err(found) })
     }
 
@@ -80,7 +113,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     pub fn swap(&self, index: usize, value: u64) -> Result<u64, Fault> {
         let at = self.changing(index);
         // SAFETY: a word of the mapping.
-        unsafe { copy::swap64(at, value) }.ok_or(Fault::Region)
+        unsafe { self.region.swap_word(at, value) }.ok_or(Fault::Region)
     }
 }
 

@@ -30,6 +30,7 @@ use crate::process::Process;
 use crate::report;
 use crate::rings;
 use crate::signal;
+use crate::thread;
 
 /// A page of its own, which the kernel empties in every forked child: whoever finds the address
 /// there is the process that attached, at no cost but that of the load. Threads share it.
@@ -240,6 +241,7 @@ fn attach(path: &[u8]) -> Result<Process, String> {
     };
     let numa = variable("SOLERA_NUMA").map_or(Ok(volume::Numa::default()), |numa| numa.parse())?;
     volume.set_numa(numa);
+    volume.may_work_alone(thread::single());
     let mount = mounted::device(path.as_os_str().as_bytes(), &prefix);
     let anchor = volume.anchor().ok_or("the volume has no anchor directory")?;
     let anchor = volume

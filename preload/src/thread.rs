@@ -115,11 +115,17 @@ unsafe extern "C" {
     static __libc_single_threaded: AtomicU8;
 }
 
+/// What is not 0 only while the process has one thread.
+#[inline]
+pub fn single() -> &'static AtomicU8 {
+    // SAFETY: a byte that glibc itself writes before there is a second thread only.
+    unsafe { &__libc_single_threaded }
+}
+
 /// Whether the process has one thread.
 #[inline]
 pub fn is_alone() -> bool {
-    // SAFETY: a byte that glibc itself writes before there is a second thread only.
-    unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
+    single().load(Ordering::Relaxed) != 0
 }
 
 /// A thread begins that glibc does not know.

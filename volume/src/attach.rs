@@ -467,6 +467,9 @@ impl Attempt<'_> {
         }
         volume.share_epoch().map_err(|errno| self.system("its runtime", errno))?;
         volume.enter().map_err(|errno| self.system("taking a process slot", errno))?;
+        volume
+            .join_others()
+            .map_err(|errno| self.system("waiting for a call of another", errno))?;
         volume.bury_the_dead().map_err(|errno| self.system("recovering dead processes", errno))?;
         volume.set_attached();
         if volume.has_orphans().is_ok_and(|any| any) {
@@ -507,11 +510,12 @@ impl Volume {
         self.set_leaving();
         let (slot, generation) = self.take_process_slot()?;
         self.set_slot(slot, generation);
-        Ok(())
+        self.begin_idle()
     }
 
     /// In a forked child: until a slot is taken nothing of the attachment is this process's.
     pub(crate) fn forget_parent(&self) {
+        self.volatile_map().set_alone(false);
         self.local.attached.store(false, Ordering::Relaxed);
         self.local.remains.store(false, Ordering::Relaxed);
         self.local.finishing.store(false, Ordering::Relaxed);
@@ -529,6 +533,7 @@ impl Volume {
         self.separate_region();
         self.share_epoch()?;
         self.enter()?;
+        self.join_others()?;
         self.note_home()?;
         self.set_attached();
         Ok(())
@@ -598,8 +603,13 @@ impl Volume {
 
     /// Detaches: drops every hold of this process. The last one to leave saves the free map and
     /// says clean. `EBUSY` if a thread is still inside a call: then the attachment ends with the
-    /// process.
+    /// process. No other thread is inside a call.
     pub(crate) fn leave(&self) -> Result<(), Errno> {
+        self.leave_as(true)
+    }
+
+    /// As [`Volume::leave`]; `quiet`: no other thread is inside a call.
+    pub(crate) fn leave_as(&self, quiet: bool) -> Result<(), Errno> {
         // The process first: one that shares this one's memory must not end its attachment.
         if !self.is_own_process() || !self.local.attached.swap(false, Ordering::SeqCst) {
             return Ok(());
@@ -641,6 +651,9 @@ impl Volume {
         let mine = SlotState { state: SLOT_LIVE, generation: self.slot_generation() };
         let slots = liveness::lock_slots();
         self.free_slot(self.slot(), mine)?;
+        if quiet {
+            self.leave_company()?;
+        }
         self.liveness.release(self.slot())?;
         drop(slots);
         if self.anchor().is_some() {

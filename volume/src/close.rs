@@ -42,6 +42,7 @@ impl Volume {
         let (inode, kind) = self.read_steadily(node, |inode, id| Ok((inode, id.kind())))?;
         let file = kind == Some(Kind::File) && !self.read_only;
         if file && self.current(inode)?.flags & (LIVE_DIRTY | LIVE_STORED) != 0 {
+            let _alone = self.alone();
             let mut op = self.begin()?;
             let file = op.work_on(node)?;
             if file.current.flags & LIVE_STORED != 0 {

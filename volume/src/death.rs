@@ -248,7 +248,8 @@ impl Volume {
         let _guard = lock_slots();
         self.free_slot(slot, state)?;
         self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
-        self.liveness.release(slot)
+        self.liveness.release(slot)?;
+        self.leave_company()
     }
 
     /// After an exec: what threads of the old image were doing is undone or finished.

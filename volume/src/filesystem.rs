@@ -50,6 +50,14 @@ impl Volume {
         Ok(self)
     }
 
+    /// What every call does that changes something: alone, where nobody else can be.
+    #[inline]
+    fn change<T>(&self, change: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let volume = self.call()?;
+        let _alone = volume.alone();
+        change(volume)
+    }
+
     /// The root directory's node.
     pub(crate) fn root_node(&self) -> Node {
         Node { ino: self.superblock.root, generation: self.superblock.root_generation }
@@ -188,7 +196,7 @@ impl FileSystem for Volume {
     }
 
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
-        Volume::set_attr(self.call()?, node, change)
+        self.change(|volume| Volume::set_attr(volume, node, change))
     }
 
     fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize> {
@@ -196,8 +204,7 @@ impl FileSystem for Volume {
     }
 
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        let volume = self.call()?;
-        volume.with_orphans_dropped(|| Volume::create(volume, dir, name, new))
+        self.change(|volume| volume.with_orphans_dropped(|| Volume::create(volume, dir, name, new)))
     }
 
     fn create_open(
@@ -207,29 +214,28 @@ impl FileSystem for Volume {
         new: &NewNode<'_>,
         flags: OpenFlags,
     ) -> Result<Desc> {
-        self.call()?.create_opened(dir, name, new, flags)
+        self.change(|volume| volume.create_opened(dir, name, new, flags))
     }
 
     fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
-        let volume = self.call()?;
-        volume.with_orphans_dropped(|| volume.make_temporary(dir, new, flags))
+        self.change(|volume| volume.with_orphans_dropped(|| volume.make_temporary(dir, new, flags)))
     }
 
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
-        Volume::link(self.call()?, node, dir, name)
+        self.change(|volume| Volume::link(volume, node, dir, name))
     }
 
     fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
-        Volume::unlink(self.call()?, dir, name)
+        self.change(|volume| Volume::unlink(volume, dir, name))
     }
 
     fn unlink_found(&self, dir: Node, name: &[u8], found: (Node, Kind)) -> Result<()> {
         let (node, kind) = found;
-        self.call()?.unlink_known(dir, name, Some(Target { node, kind }))
+        self.change(|volume| volume.unlink_known(dir, name, Some(Target { node, kind })))
     }
 
     fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
-        Volume::remove_dir(self.call()?, dir, name)
+        self.change(|volume| Volume::remove_dir(volume, dir, name))
     }
 
     fn rename(
@@ -240,7 +246,7 @@ impl FileSystem for Volume {
         to: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.call()?.rename_known((from_dir, from), (to_dir, to), flags, None)
+        self.change(|volume| volume.rename_known((from_dir, from), (to_dir, to), flags, None))
     }
 
     fn rename_found(
@@ -251,7 +257,9 @@ impl FileSystem for Volume {
     ) -> Result<()> {
         let target = |(node, kind)| Target { node, kind };
         let found = (target(from.2), to.2.map(target));
-        self.call()?.rename_known((from.0, from.1), (to.0, to.1), flags, Some(found))
+        self.change(|volume| {
+            volume.rename_known((from.0, from.1), (to.0, to.1), flags, Some(found))
+        })
     }
 
     fn read_dir(
@@ -268,7 +276,7 @@ impl FileSystem for Volume {
     }
 
     fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        Volume::set_xattr(self.call()?, node, name, value, flags)
+        self.change(|volume| Volume::set_xattr(volume, node, name, value, flags))
     }
 
     fn list_xattr(&self, node: Node, out: &mut [u8]) -> Result<usize> {
@@ -276,21 +284,19 @@ impl FileSystem for Volume {
     }
 
     fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
-        Volume::remove_xattr(self.call()?, node, name)
+        self.change(|volume| Volume::remove_xattr(volume, node, name))
     }
 
     fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
-        let volume = self.call()?;
-        volume.with_orphans_dropped(|| volume.open_node(node, flags))
+        self.change(|volume| volume.with_orphans_dropped(|| volume.open_node(node, flags)))
     }
 
     fn open_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
-        let volume = self.call()?;
-        volume.with_orphans_dropped(|| volume.open_node_as(node, kind, flags))
+        self.change(|volume| volume.with_orphans_dropped(|| volume.open_node_as(node, kind, flags)))
     }
 
     fn close(&self, desc: Desc) -> Result<()> {
-        self.call()?.close_description(desc)
+        self.change(|volume| volume.close_description(desc))
     }
 
     fn hand_over(&self, desc: Desc) -> Result<u64> {
@@ -337,6 +343,7 @@ impl FileSystem for Volume {
 
     fn write(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
         let opened = self.call()?.opened_data(desc, true)?;
+        let _alone = self.alone();
         let moving = self.move_position(desc)?;
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(moving.position) };
@@ -368,6 +375,7 @@ impl FileSystem for Volume {
         }
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(offset) };
+        let _alone = self.alone();
         let (written, _) = self.write_opened(&opened, place, data)?;
         self.write_through(opened.node, opened.flags)?;
         Ok(written)
@@ -406,13 +414,14 @@ impl FileSystem for Volume {
     }
 
     fn truncate(&self, node: Node, size: u64) -> Result<()> {
-        self.call()?.truncate_file(node, size)
+        self.change(|volume| volume.truncate_file(node, size))
     }
 
     fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
         self.call()?.opened(desc)?;
         check_request(mode, offset, length)?;
         let opened = self.opened_data(desc, true)?;
+        let _alone = self.alone();
         self.with_orphans_dropped(|| self.allocate_file(opened.node, mode, offset, length))?;
         self.write_through(opened.node, opened.flags)
     }
@@ -435,6 +444,7 @@ impl FileSystem for Volume {
         if target.flags.appends() {
             return Err(Errno::BADF);
         }
+        let _alone = self.alone();
         let done = self.copy_file(source.node, from_offset, target.node, to_offset, length)?;
         self.write_through(target.node, target.flags)?;
         Ok(done)
@@ -450,6 +460,7 @@ impl FileSystem for Volume {
     ) -> Result<()> {
         let source = self.call()?.opened_data(from, true)?;
         let target = self.opened_data(to, true)?;
+        let _alone = self.alone();
         self.relink_file(source.node, from_offset, target.node, to_offset, length)
     }
 
@@ -458,6 +469,7 @@ impl FileSystem for Volume {
         if opened.kind != Kind::File || opened.flags.path_only() {
             return Err(Errno::NODEV);
         }
+        let _alone = self.alone();
         self.map_pieces(opened.node, (offset, length), mapped, Fill::All)
     }
 
@@ -472,6 +484,7 @@ impl FileSystem for Volume {
         if opened.kind != Kind::File || opened.flags.path_only() {
             return Err(Errno::NODEV);
         }
+        let _alone = self.alone();
         self.map_pieces(opened.node, (offset, length), mapped, Fill::None)
     }
 
@@ -490,6 +503,7 @@ impl FileSystem for Volume {
             within: (blocks(within.0), within.1 / BLOCK),
             least: blocks(least),
         };
+        let _alone = self.alone();
         self.map_touched_page(opened.node, &touch, mapped)
     }
 
@@ -537,7 +551,7 @@ impl FileSystem for Volume {
         lock: &RecordLock,
         wait: bool,
     ) -> Result<()> {
-        self.call()?.set_record_lock(desc, owner, lock, wait)
+        self.change(|volume| volume.set_record_lock(desc, owner, lock, wait))
     }
 
     fn test_lock(
@@ -546,11 +560,11 @@ impl FileSystem for Volume {
         owner: LockOwner,
         lock: &RecordLock,
     ) -> Result<Option<RecordLock>> {
-        self.call()?.test_record_lock(desc, owner, lock)
+        self.change(|volume| volume.test_record_lock(desc, owner, lock))
     }
 
     fn release_locks(&self, node: Node) -> Result<()> {
-        self.call()?.release_process_locks(node)
+        self.change(|volume| volume.release_process_locks(node))
     }
 
     fn release_locks_of(&self, desc: Desc) -> Result<()> {
@@ -559,7 +573,7 @@ impl FileSystem for Volume {
     }
 
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
-        self.call()?.set_flock(desc, kind, wait)
+        self.change(|volume| volume.set_flock(desc, kind, wait))
     }
 
     fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {
@@ -627,6 +641,7 @@ impl FileSystem for Volume {
         }
         self.wake_slot(slot);
         self.set_slot(slot, embryo.generation);
+        self.begin_idle()?;
         self.note_home()?;
         self.set_attached();
         Ok(())
@@ -648,6 +663,7 @@ impl FileSystem for Volume {
     }
 
     fn detach(&self) -> Result<()> {
-        self.leave()
+        // Another thread may be inside a call, and go on with it for a moment.
+        self.leave_as(self.is_single())
     }
 }

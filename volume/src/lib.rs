@@ -9,6 +9,7 @@ mod align;
 mod alloc;
 #[cfg(test)]
 mod alloc_tests;
+mod alone;
 mod attach;
 mod attributes;
 mod brief;

@@ -234,6 +234,7 @@ impl<'v> Mark<'v> {
                 return Vec::new();
             }
             let shared = &self.shared;
+            shared.volume.bring_helpers();
             let helper = || {
                 let mut visit = Visit::new(shared);
                 shared.work(&mut visit, |_, _| {});

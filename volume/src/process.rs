@@ -7,6 +7,7 @@
 //! | home | its memory node (`numa.rs`) | the process |
 //! | parent | slot owner that prepared an embryo | the parent |
 //! | recoverer | slot owner that recovers it | the recoverer |
+//! | alone | whether it is in a call that works alone (`alone.rs`) | the process |
 //!
 //! free -> live (its process, holding the byte) -> free, generation + 1 (its process, or the
 //! recoverer that holds the byte). free -> embryo (the parent, before fork) -> live (the child) or
@@ -22,7 +23,7 @@ use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const STATE: u64 = 0;
@@ -32,6 +33,8 @@ const MODE: u64 = 24;
 const PARENT: u64 = 32;
 /// Slot word: who recovers it.
 pub(crate) const RECOVERER: u64 = 40;
+/// Slot word, in a line of its own: `alone.rs`.
+pub(crate) const ALONE: u64 = 64;
 
 /// Nobody's.
 pub(crate) const SLOT_FREE: u64 = 0;
@@ -91,6 +94,8 @@ pub(crate) struct Local {
     pub(crate) next_lock: AtomicU32,
     /// A repair of the volume did not come to its end.
     pub(crate) unrepaired: AtomicBool,
+    /// Not 0 only while the process has one thread, if it may work alone; else null.
+    pub(crate) single: AtomicPtr<AtomicU8>,
     /// Its home among the machine's nodes.
     pub(crate) numa: crate::numa::NumaState,
     /// What it recovered when it attached.
@@ -196,7 +201,7 @@ impl Volume {
         if SlotState::of_word(word, self.epoch) != from {
             return Ok(false);
         }
-        Ok(self.rt.cas(at, word, to.word(self.epoch))?.is_ok())
+        Ok(self.rt.contended_cas(at, word, to.word(self.epoch))?.is_ok())
     }
 
     /// Takes a free slot for this process, with its byte. `EUSERS` if all are in use.
@@ -243,6 +248,7 @@ impl Volume {
             if self.turn_slot(slot, found, SlotState { state: SLOT_EMBRYO, generation })? {
                 // Again: whoever lost the race for the slot may have written over it.
                 self.describe_slot(slot, 0, Some(self.own()))?;
+                self.have_company()?;
                 return Ok((slot, generation));
             }
         }

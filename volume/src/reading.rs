@@ -219,6 +219,7 @@ impl Reader<'_> {
         let volume = self.assemble([region, Arc::new(shadow)], epoch, liveness);
         self.step(volume.share_epoch(), "its runtime")?;
         self.step(volume.enter(), "taking a process slot")?;
+        self.step(volume.join_others(), "waiting for a call of another")?;
         self.step(volume.bury_the_dead(), "recovering dead processes")?;
         volume.set_attached();
         if volume.has_orphans().is_ok_and(|any| any) {

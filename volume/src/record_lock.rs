@@ -148,7 +148,10 @@ impl Volume {
             Some(entry) => self.refuse_circle(me, refuser, entry),
             None => Ok(()),
         };
-        let wait = |()| self.rt.wait_interruptible(change, seen as u32, PATIENCE);
+        let wait = |()| {
+            let _waiting = self.stay_idle();
+            self.rt.wait_interruptible(change, seen as u32, PATIENCE)
+        };
         let waited = circle.and_then(wait);
         self.rt.add(change, WAITER.wrapping_neg())?;
         if let (Some(entry), Ok(())) = (said, circle) {

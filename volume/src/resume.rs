@@ -191,6 +191,7 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     volume.local.has_locked.store(token.has_locked, Ordering::Relaxed);
     // Threads of the old image ended inside their calls.
     volume.set_leaving();
+    volume.begin_idle().map_err(|errno| system("its slot", errno))?;
     volume.bury_own_operations().map_err(|errno| system("recovering its calls", errno))?;
     volume.set_attached();
     Ok(Arc::new(volume))

@@ -128,6 +128,16 @@ impl Runtime {
         self.map.shared_cas(self.base + offset, old, new)
     }
 
+    /// As [`Runtime::cas`], of a word that newcomers change while this process works alone.
+    pub(crate) fn contended_cas(
+        &self,
+        offset: u64,
+        old: u64,
+        new: u64,
+    ) -> Result<Result<u64, u64>, Fault> {
+        self.map.contended_cas(self.base + offset, old, new)
+    }
+
     #[inline]
     pub(crate) fn add(&self, offset: u64, delta: u64) -> Result<u64, Fault> {
         self.map.shared_add(self.base + offset, delta)

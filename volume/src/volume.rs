@@ -1,6 +1,7 @@
 //! A volume as one process sees it: the mapped region, the decoded superblock, the runtime, and
 //! this process's place in it.
 
+use crate::alone::Words;
 use crate::layout::{ANNEX, BLOCK, CHUNK, RuntimeLayout, Superblock};
 use crate::liveness::Liveness;
 use crate::process::Local;
@@ -22,6 +23,8 @@ pub struct Volume {
     pub(crate) mode: Mode,
     pub(crate) read_only: bool,
     pub(crate) liveness: Liveness,
+    /// What `alone.rs` looks at.
+    pub(crate) words: Option<Words>,
     /// This process's slot; changes in a forked child.
     slot: AtomicU32,
     slot_generation: AtomicU32,
@@ -54,6 +57,7 @@ impl Volume {
         let spare = sb.pool - (sb.runtime + sb.runtime_length);
         let annex = (spare / u64::from(sb.lanes)).min(ANNEX) / BLOCK * BLOCK;
         Self {
+            words: Words::new(&rt),
             rt,
             annex,
             size: AtomicU64::new(parts.superblock.size),
