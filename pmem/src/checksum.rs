@@ -35,19 +35,13 @@ pub fn checksum_words<const N: usize>(seed: u64, words: [u64; N]) -> u32 {
 
 /// crc32c of what has `crc` and then `bytes`.
 #[inline]
-pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
+#[must_use]
+pub fn checksum_after(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() >= LONG || !std::is_x86_feature_detected!("sse4.2") {
         return crc32c::crc32c_append(crc, bytes);
     }
     // SAFETY: the CPU has the instruction.
     unsafe { !by_steps(u64::from(!crc), bytes) }
-}
-
-/// Goes on from a sum's inner state (its complement) by `words`; the CPU must have SSE 4.2.
-#[inline]
-pub(crate) unsafe fn state_after(state: u32, words: &[u64]) -> u32 {
-    // SAFETY: the caller vouches for the instruction.
-    words.iter().fold(u64::from(state), |crc, word| unsafe { step(crc, *word) }) as u32
 }
 
 /// What a checksum begins with, before its final complement.

@@ -338,6 +338,63 @@ pub(crate) unsafe fn store_line(to: *mut u8, from: &[u8; LINE as usize]) -> bool
     fault == 0
 }
 
+/// Stores the eight words of a line, each whole, in ascending order; false if it faulted. They are loaded
+/// by words too: those that were made just before need not have reached the cache.
+#[inline]
+pub(crate) unsafe fn store_line_words(to: *mut u8, from: &[u8; LINE as usize]) -> bool {
+    let fault: u32;
+    // SAFETY: the stores are guarded; the caller vouches for the target.
+    unsafe {
+        asm!(
+            "mov {fault:e}, 0",
+            "2:",
+            "mov {word}, [{from}]",
+            "mov [{to}], {word}",
+            "mov {word}, [{from} + 8]",
+            "mov [{to} + 8], {word}",
+            "mov {word}, [{from} + 16]",
+            "mov [{to} + 16], {word}",
+            "mov {word}, [{from} + 24]",
+            "mov [{to} + 24], {word}",
+            "mov {word}, [{from} + 32]",
+            "mov [{to} + 32], {word}",
+            "mov {word}, [{from} + 40]",
+            "mov [{to} + 40], {word}",
+            "mov {word}, [{from} + 48]",
+            "mov [{to} + 48], {word}",
+            "mov {word}, [{from} + 56]",
+            "mov [{to} + 56], {word}",
+            "3:",
+            landing!(),
+            guarded!("2b", "3b", "4b"),
+            to = in(reg) to,
+            from = in(reg) from,
+            word = out(reg) _,
+            fault = out(reg) fault,
+            options(nostack, preserves_flags),
+        );
+    }
+    fault == 0
+}
+
+/// Stores a whole line, `to` aligned to it, and sends it on its way: directly where the CPU can, else by
+/// words and a flush. False if it faulted.
+#[inline]
+pub(crate) unsafe fn set_off_line(
+    dispatch: Dispatch,
+    to: *mut u8,
+    from: &[u8; LINE as usize],
+) -> bool {
+    // SAFETY: the caller vouches for the target; the CPU has what its dispatch names.
+    unsafe {
+        if dispatch.direct_line && dispatch.flush != FlushKind::None {
+            store_line(to, from)
+        } else {
+            store_line_words(to, from) && flush_line(dispatch.flush, to)
+        }
+    }
+}
+
 /// A cached copy of any length and alignment.
 #[inline]
 pub(crate) unsafe fn copy(
@@ -424,17 +481,20 @@ pub(crate) unsafe fn stream_lines(
     outcome(code)
 }
 
-/// As [`stream_lines`], of a multiple of 256 bytes, folded on the way: see [`copy_asm::stream_folded`].
+/// As [`stream_lines`], of a multiple of 256 bytes, folded on the way: gives the state of the crc32c behind
+/// them. See [`copy_asm::stream_folded`].
+#[inline]
 pub(crate) unsafe fn stream_folded(
     to: *mut u8,
     from: *const u8,
     len: usize,
-    sums: *mut u8,
+    state: u32,
     powers: *const u64,
-) -> Result<(), Side> {
+) -> Result<u32, Side> {
     debug_assert!((to as u64).is_multiple_of(LINE) && len > 0 && len.is_multiple_of(256));
-    // SAFETY: the caller vouches for the target, the sums and the powers; both sides are guarded.
-    outcome(unsafe { copy_asm::stream_folded(to, from, len, sums, powers) })
+    // SAFETY: the caller vouches for the target and the powers; both sides are guarded.
+    let result = unsafe { copy_asm::stream_folded(to, from, len, state, powers) };
+    outcome(result as u32).map(|()| (result >> 32) as u32)
 }
 
 /// Non-temporal zeroes over whole lines: `to` is line-aligned, `len` a multiple of a line.

@@ -457,50 +457,51 @@ bulk!(
     clear "pxor xmm0, xmm0", leave ""
 );
 
-/// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the way: the 256
-/// bytes at `rcx` become what has the same crc as all the bytes, with the 64 bytes there before added to
-/// the first ones. `r8`: two words, the powers of x by which 2048 bits are folded.
+/// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the way. `ecx` is
+/// the state of a crc32c before them; the state behind them comes back in the upper half of the result,
+/// whose lower half is as of all routines. `r8`: five lines, the powers of x by which 128 bits are
+/// multiplied to stand 2048 bits further on (twice one word), and, for each 128 of 2048 bits, at their end.
 #[unsafe(naked)]
 pub unsafe extern "C" fn stream_folded(
     _to: *mut u8,
     _from: *const u8,
     _len: usize,
-    _sums: *mut u8,
+    _state: u32,
     _powers: *const u64,
-) -> u32 {
+) -> u64 {
     naked_asm!(
         "vbroadcasti32x4 zmm8, [r8]",
-        "vmovdqu64 zmm9, [rcx]",
+        "vmovd xmm9, ecx",
+        // Both ends, and how far it is to them.
+        "add rsi, rdx; add rdi, rdx; neg rdx",
         load!(
-            "vmovdqu64 zmm0, [rsi]",
-            "vmovdqu64 zmm1, [rsi + 64]",
-            "vmovdqu64 zmm2, [rsi + 128]",
-            "vmovdqu64 zmm3, [rsi + 192]",
+            "vmovdqu64 zmm0, [rsi + rdx]",
+            "vmovdqu64 zmm1, [rsi + rdx + 64]",
+            "vmovdqu64 zmm2, [rsi + rdx + 128]",
+            "vmovdqu64 zmm3, [rsi + rdx + 192]",
         ),
         store!(
-            "vmovntdq [rdi], zmm0",
-            "vmovntdq [rdi + 64], zmm1",
-            "vmovntdq [rdi + 128], zmm2",
-            "vmovntdq [rdi + 192], zmm3",
+            "vmovntdq [rdi + rdx], zmm0",
+            "vmovntdq [rdi + rdx + 64], zmm1",
+            "vmovntdq [rdi + rdx + 128], zmm2",
+            "vmovntdq [rdi + rdx + 192], zmm3",
         ),
         "vpxorq zmm0, zmm0, zmm9",
-        "sub rdx, 256",
+        "add rdx, 256",
         "jz 41f",
         ".balign 32",
         "40:",
-        "add rsi, 256",
-        "add rdi, 256",
         load!(
-            "vmovdqu64 zmm4, [rsi]",
-            "vmovdqu64 zmm5, [rsi + 64]",
-            "vmovdqu64 zmm6, [rsi + 128]",
-            "vmovdqu64 zmm7, [rsi + 192]",
+            "vmovdqu64 zmm4, [rsi + rdx]",
+            "vmovdqu64 zmm5, [rsi + rdx + 64]",
+            "vmovdqu64 zmm6, [rsi + rdx + 128]",
+            "vmovdqu64 zmm7, [rsi + rdx + 192]",
         ),
         store!(
-            "vmovntdq [rdi], zmm4",
-            "vmovntdq [rdi + 64], zmm5",
-            "vmovntdq [rdi + 128], zmm6",
-            "vmovntdq [rdi + 192], zmm7",
+            "vmovntdq [rdi + rdx], zmm4",
+            "vmovntdq [rdi + rdx + 64], zmm5",
+            "vmovntdq [rdi + rdx + 128], zmm6",
+            "vmovntdq [rdi + rdx + 192], zmm7",
         ),
         "vpclmulqdq zmm9, zmm0, zmm8, 0x00",
         "vpclmulqdq zmm10, zmm1, zmm8, 0x00",
@@ -514,15 +515,34 @@ pub unsafe extern "C" fn stream_folded(
         "vpternlogq zmm1, zmm10, zmm5, 0x96",
         "vpternlogq zmm2, zmm11, zmm6, 0x96",
         "vpternlogq zmm3, zmm12, zmm7, 0x96",
-        "sub rdx, 256",
+        "add rdx, 256",
         "jnz 40b",
         "41:",
-        "vmovdqu64 [rcx], zmm0",
-        "vmovdqu64 [rcx + 64], zmm1",
-        "vmovdqu64 [rcx + 128], zmm2",
-        "vmovdqu64 [rcx + 192], zmm3",
-        "vzeroupper",
+        // The sixteen sums, each multiplied by how far it is to the last one, which stays as it is.
+        "vextracti32x4 xmm10, zmm3, 3",
+        "vpclmulqdq zmm4, zmm0, [r8 + 64], 0x00",
+        "vpclmulqdq zmm0, zmm0, [r8 + 64], 0x11",
+        "vpclmulqdq zmm5, zmm1, [r8 + 128], 0x00",
+        "vpclmulqdq zmm1, zmm1, [r8 + 128], 0x11",
+        "vpclmulqdq zmm6, zmm2, [r8 + 192], 0x00",
+        "vpclmulqdq zmm2, zmm2, [r8 + 192], 0x11",
+        "vpclmulqdq zmm7, zmm3, [r8 + 256], 0x00",
+        "vpclmulqdq zmm3, zmm3, [r8 + 256], 0x11",
+        "vpternlogq zmm0, zmm4, zmm1, 0x96",
+        "vpternlogq zmm2, zmm5, zmm6, 0x96",
+        "vpternlogq zmm3, zmm7, zmm0, 0x96",
+        "vpxorq zmm2, zmm2, zmm3",
+        "vextracti64x4 ymm3, zmm2, 1",
+        "vpxor ymm2, ymm2, ymm3",
+        "vextracti128 xmm3, ymm2, 1",
+        "vpternlogq zmm2, zmm3, zmm10, 0x96",
+        "vmovq rsi, xmm2",
+        "vpextrq rdi, xmm2, 1",
         "xor eax, eax",
+        "crc32 rax, rsi",
+        "crc32 rax, rdi",
+        "shl rax, 32",
+        "vzeroupper",
         "ret",
         pads!("vzeroupper"),
     )

@@ -47,7 +47,7 @@ mod window;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("Solera runs on x86-64 Linux");
 
-pub use checksum::{checksum, checksum_words};
+pub use checksum::{checksum, checksum_after, checksum_words};
 pub use cpu::{CopyKind, Dispatch, FlushKind};
 pub use guard::{handle_fault, install_fault_handler, own_fault_handler};
 pub use hook::Hook;

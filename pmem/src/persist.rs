@@ -43,6 +43,7 @@ impl Durable {
 }
 
 impl<'r> Dirty<'r> {
+    #[inline]
     pub(crate) fn new(region: &'r Region, off: u64, len: u64) -> Self {
         Dirty { region, off, len }
     }
@@ -67,6 +68,7 @@ impl<'r> Dirty<'r> {
 }
 
 impl<'r> InFlight<'r> {
+    #[inline]
     pub(crate) fn new(region: &'r Region) -> Self {
         InFlight { region }
     }

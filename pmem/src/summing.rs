@@ -7,7 +7,7 @@
 //!
 //! Persistence order: as [`Region::stream`]. Locks: none.
 
-use crate::checksum::{append, state_after};
+use crate::checksum::checksum_after;
 use crate::copy::{self, LINE};
 use crate::persist::InFlight;
 use crate::region::Region;
@@ -32,33 +32,75 @@ const fn power(exponent: u32) -> u64 {
     (value as u64) << 1
 }
 
-/// By what the two words of 128 bits are multiplied to stand 2048 bits further on.
-static POWERS: [u64; 2] = [power(2048 + 32), power(2048 - 32)];
+/// By what the two words of 128 bits are multiplied to stand `bits` bits further on.
+const fn powers(bits: u32) -> [u64; 2] {
+    if bits == 0 { [0; 2] } else { [power(bits + 32), power(bits - 32)] }
+}
+
+/// What [`copy_asm::stream_folded`](crate::copy_asm::stream_folded) multiplies by, in lines: 2048 bits; each
+/// 128 of 2048 bits to the last of them.
+#[repr(align(64))]
+struct Powers([[[u64; 2]; 4]; 5]);
+
+static POWERS: Powers = {
+    let mut all = [[[0; 2]; 4]; 5];
+    all[0] = [powers(2048); 4];
+    let mut lane = 0;
+    while lane < 16 {
+        all[1 + lane / 4][lane % 4] = powers(128 * (15 - lane as u32));
+        lane += 1;
+    }
+    Powers(all)
+};
 
 impl Region {
     /// As [`Region::stream_from`]; gives the crc32c of the bytes besides.
     #[track_caller]
+    #[inline]
     pub fn stream_summed(&self, off: u64, from: &UserIn<'_>) -> Result<(InFlight<'_>, u32), Fault> {
         self.stream_summed_on(off, from, 0)
     }
 
     /// As [`Region::stream_summed`] of bytes that go on where others end, whose sum is `crc`.
     #[track_caller]
+    #[inline]
     pub fn stream_summed_on(
         &self,
         off: u64,
         from: &UserIn<'_>,
-        mut crc: u32,
+        crc: u32,
     ) -> Result<(InFlight<'_>, u32), Fault> {
-        let at = Location::caller();
+        let len = from.len();
+        user::check(from.start(), len)?;
+        // Whole lines, as most blocks are, go at once.
+        let whole = off.is_multiple_of(LINE) && len.is_multiple_of(FOLDED) && len > 0;
+        let crc = if whole && self.folds() {
+            self.stream_folded(off, from.start(), len, crc)?
+        } else {
+            self.stream_in_parts(off, from, crc, Location::caller())?
+        };
+        Ok((InFlight::new(self), crc))
+    }
+
+    /// Whether streams are summed in vector registers here.
+    #[inline]
+    fn folds(&self) -> bool {
+        self.dispatch().folded_sum && self.hook().is_none()
+    }
+
+    /// Streams and sums what begins or ends anywhere.
+    fn stream_in_parts(
+        &self,
+        off: u64,
+        from: &UserIn<'_>,
+        mut crc: u32,
+        at: &'static Location<'static>,
+    ) -> Result<u32, Fault> {
         if from.len() <= FEW {
-            let crc = self.stream_copied::<FEW>(off, from, crc, at)?;
-            return Ok((InFlight::new(self), crc));
+            return self.stream_copied::<FEW>(off, from, crc, at);
         }
-        user::check(from.start(), from.len())?;
         self.range(off, from.len() as u64)?;
-        let folds = self.dispatch().folded_sum && self.hook().is_none();
-        let mut done = 0;
+        let (folds, mut done) = (self.folds(), 0);
         while done < from.len() {
             let (to, rest) = (off + done as u64, from.len() - done);
             let head = (to.next_multiple_of(LINE) - to) as usize;
@@ -77,7 +119,7 @@ impl Region {
             };
             done += take;
         }
-        Ok((InFlight::new(self), crc))
+        Ok(crc)
     }
 
     /// Streams at most `MOST` bytes by way of a private copy.
@@ -95,21 +137,17 @@ impl Region {
         // First on their way, then summed: that is done while they go.
         let stored = self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
         let _ = stored.map_err(|_| Fault::Region)?;
-        Ok(append(crc, bytes))
+        Ok(checksum_after(crc, bytes))
     }
 
     /// Streams whole lines and goes on from `crc` by them.
+    #[inline]
     fn stream_folded(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
         let to = self.range(off, len as u64)?;
-        let mut sums = [0_u64; FOLDED / 8];
-        sums[0] = u64::from(!crc);
         // SAFETY: `to` is mapped for `len` bytes, a multiple of what is folded, and a line's start; both
         // sides are guarded. The CPU has the instructions, and crc32c with them.
-        unsafe {
-            copy::stream_folded(to, from, len, sums.as_mut_ptr().cast(), POWERS.as_ptr())
-                .map_err(user::caller_to_region)?;
-            Ok(!state_after(0, &sums))
-        }
+        let state = unsafe { copy::stream_folded(to, from, len, !crc, POWERS.0.as_ptr().cast()) };
+        state.map(|state| !state).map_err(user::caller_to_region)
     }
 }
 

@@ -191,6 +191,7 @@ impl<'a> UserIn<'a> {
     }
 
     /// The address of the first byte.
+    #[inline]
     #[must_use]
     pub fn start(&self) -> *const u8 {
         self.start
@@ -307,6 +308,7 @@ impl<'a> UserOut<'a> {
     }
 
     /// The address of the first byte.
+    #[inline]
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }

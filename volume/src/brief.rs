@@ -30,7 +30,7 @@ use crate::layout::{
 };
 use crate::map::{Map, Run};
 use crate::op::{Record, current_cpu};
-use crate::redo::{LIVE_RECORD, Places, needs_slot, recorded};
+use crate::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use crate::{Mode, Result, lockword};
@@ -298,65 +298,75 @@ impl Brief<'_> {
 
     /// Changes visible bytes at once, or not at all. `false`: memory that they lie in cannot be had.
     fn overwrite(&mut self, write: &Write<'_, '_>) -> Result<bool> {
+        let length = write.from.len();
+        if length > FEW {
+            return self.overwrite_by(write, NewBytes::Callers(write.from));
+        }
+        let mut few = [0; FEW];
+        write.from.read(&mut few[..length])?;
+        self.overwrite_by(write, NewBytes::Own(&few[..length]))
+    }
+
+    #[inline]
+    fn overwrite_by(&mut self, write: &Write<'_, '_>, from: NewBytes<'_>) -> Result<bool> {
         let (volume, lane) = (self.volume, u64::from(self.owner.op()));
-        let &Write { from, places, generation, .. } = write;
-        let (mut few, length) = ([0; FEW], from.len());
-        let few = if length <= FEW { Some(&mut few[..length]) } else { None };
-        let few = few.map(|few| from.read(few).map(|()| &*few)).transpose()?;
-        let own = few.map(UserIn::new);
-        let from = own.as_ref().unwrap_or(from);
+        let (places, generation) = (&write.places, write.generation);
         if needs_slot(self.current.flags, lane) {
             self.note()?;
             // CRASH: the slot changes nothing that is told; the record counts beside it only.
             let _ = volume.store_current(self.inode, generation, &mut self.current)?;
             self.live.set_current(&self.current)?;
         }
-        let saved = volume.store_redo(lane, (self.inode, generation), places, from);
+        let which = (self.inode, generation, self.live);
+        let saved = volume.store_redo(lane, which, places, from);
         // A page that is lost shows while they go.
-        let reachable = volume.look_at(&places, length).is_ok();
+        let reachable = volume.look_at(places, write.from.len()).is_ok();
         if !injected(Bug::ChangeBeforeRedo) {
             // PERSIST: the record and its bytes before the first change in place.
             let _ = volume.region.nothing().fence();
         }
         let sum = match saved {
-            Ok((_, sum)) if reachable => sum,
+            Ok(sum) if reachable => sum,
             saved => {
                 volume.void_redo(lane)?;
                 return saved.map(|_| false);
             }
         };
         // From here on the record counts, whatever becomes of the stores.
-        self.current.flags = recorded(self.current.flags, lane);
-        self.live.set_current(&self.current)?;
-        let stored = match few {
-            Some(_) => self.stream(&Write { from, ..*write })?,
-            None => self.store_again(write, sum)?,
-        };
+        let flags = recorded(self.current.flags, lane);
+        if flags != self.current.flags {
+            self.current.flags = flags;
+            self.live.set_current(&self.current)?;
+        }
+        match from {
+            NewBytes::Own(few) => places.each(few.len(), |place, at, length| {
+                volume.region.stream(place, &few[at..at + length]).map(drop)
+            })?,
+            NewBytes::Callers(from) => self.store_again(places, from, sum)?,
+        }
         let next = self.next(0);
         if !injected(Bug::DataNotFenced) {
             // PERSIST: whoever changes the bytes next needs the record no more.
-            let _ = stored.fence();
+            let _ = volume.region.nothing().fence();
         }
         self.settle(next, generation)?;
         Ok(true)
     }
 
-    /// Stores the bytes of an overwrite in place, whose record has this sum: in flight.
-    fn store_again(&self, write: &Write<'_, '_>, sum: u32) -> Result<InFlight<'_>> {
+    /// Stores the caller's bytes in place, whose record has this sum: in flight.
+    fn store_again(&self, places: &Places, from: &UserIn<'_>, sum: u32) -> Result<()> {
         let region = &self.volume.region;
         let mut again = 0;
-        let stored = write.places.each(write.from.len(), |place, at, length| {
-            let part = write.from.slice(at, length);
-            region.stream_summed_on(place, &part, again).map(|(_, sum)| again = sum)
+        let stored = places.each(from.len(), |place, at, length| {
+            let stored = region.stream_summed_on(place, &from.slice(at, length), again);
+            stored.map(|(_, sum)| again = sum)
         });
-        match stored {
-            Ok(()) if again == sum => Ok(region.nothing()),
+        if stored.is_err() || again != sum {
             // The caller's memory has changed, or has vanished: what the record says counts.
-            _ => {
-                let _ = region.nothing().fence();
-                self.volume.store_recorded(u64::from(self.owner.op()))
-            }
+            let _ = region.nothing().fence();
+            let _ = self.volume.store_recorded(u64::from(self.owner.op()))?;
         }
+        Ok(())
     }
 
     /// Stores a short append and a commit slot with the sum of its bytes, by one fence.

@@ -25,19 +25,19 @@ use crate::Result;
 use crate::inject::{Bug, injected};
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DIRTY, LIVE_LANE, LIVE_MASK, LIVE_REDO,
-    LIVE_SUMMED, LIVE_WRITTEN, index,
+    LIVE_SUMMED, LIVE_WRITTEN, Live, index,
 };
 use crate::journal::lane_offset;
 use crate::layout::{
     ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, Identity, LANE_REDO, LINE, REDO_BLOCKS,
-    REDO_BYTES, Redo, checksum,
+    REDO_BYTES, Redo,
 };
 use crate::op::{Op, inode_of_lock};
 use crate::volume::Volume;
-use pmem::{InFlight, UserIn};
+use pmem::{InFlight, UserIn, checksum_after, checksum_words};
 use rustix::io::Errno;
 use vfs::Kind;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 /// The bits of the live flags that tell of a record.
 pub(crate) const LIVE_RECORD: u64 = LIVE_REDO | 0xFFFF << LIVE_LANE;
@@ -83,6 +83,15 @@ impl Places {
     }
 }
 
+/// New bytes of an overwrite.
+#[derive(Clone, Copy)]
+pub(crate) enum NewBytes<'b> {
+    /// A few that nobody else can change.
+    Own(&'b [u8]),
+    /// The caller's, who may change them meanwhile.
+    Callers(&'b UserIn<'b>),
+}
+
 impl Redo {
     fn places(&self) -> Places {
         let blocks = if self.length as usize > REDO_BYTES {
@@ -95,7 +104,8 @@ impl Redo {
 
     fn sealed(mut self, lane: u64) -> Self {
         self.crc = 0;
-        self.crc = checksum(lane, self.as_bytes());
+        let words: [u64; 8] = zerocopy::transmute!(self);
+        self.crc = checksum_words(lane, words);
         self
     }
 }
@@ -136,8 +146,7 @@ impl Volume {
 
     /// The sequence of an inode's newest slot.
     #[inline]
-    fn newest_sequence(&self, inode: Inode, generation: u32) -> Result<u32> {
-        let live = self.live_lines(inode)?;
+    fn newest_sequence(&self, inode: Inode, generation: u32, live: Live<'_>) -> Result<u32> {
         if live.is_ready(self.epoch)?
             && let Some(at) = live.0.load(index(HINTS + HINT_COPY * 8))?.checked_sub(1)
         {
@@ -147,30 +156,43 @@ impl Volume {
         Ok(self.commit_line(inode, generation)?.0.sequence)
     }
 
-    /// Stores the record of an overwrite, and its bytes: in flight; gives their sum besides.
+    /// Stores the record of an overwrite, and its bytes, which it gives the sum of: in flight.
+    #[inline]
     pub(crate) fn store_redo(
         &self,
         lane: u64,
-        (inode, generation): (Inode, u32),
-        places: Places,
-        from: &UserIn<'_>,
-    ) -> Result<(InFlight<'_>, u32)> {
-        let length = from.len();
-        let mut record = Redo { length: length as u32, target: places.at, ..Redo::default() };
-        let mut flight = self.region.nothing();
-        if length > REDO_BYTES {
-            let (saved, sum) = self.region.stream_summed(self.annex(lane), from)?;
-            flight = saved;
-            record.sum = sum;
-            record.bytes = zerocopy::transmute!(places.blocks);
-        } else {
-            from.read(&mut record.bytes)?;
-            record.sum = crc32c::crc32c(&record.bytes[..length]);
-        }
-        let sequence = self.newest_sequence(inode, generation)?;
-        let record = Redo { sequence, ino: inode.0, generation, ..record };
+        (inode, generation, live): (Inode, u32, Live<'_>),
+        places: &Places,
+        from: NewBytes<'_>,
+    ) -> Result<u32> {
+        let sequence = self.newest_sequence(inode, generation, live)?;
+        let mut bytes: [u8; REDO_BYTES] = zerocopy::transmute!(places.blocks);
+        let (length, sum) = match from {
+            NewBytes::Own(few) => {
+                match bytes.get_mut(..few.len()) {
+                    Some(part) => part.copy_from_slice(few),
+                    None => drop(self.region.stream(self.annex(lane), few)?),
+                }
+                (few.len(), checksum_after(0, few))
+            }
+            NewBytes::Callers(from) => {
+                (from.len(), self.region.stream_summed(self.annex(lane), from)?.1)
+            }
+        };
+        let record = Redo {
+            crc: 0,
+            sequence,
+            ino: inode.0,
+            generation,
+            length: length as u32,
+            target: places.at,
+            sum,
+            reserved: 0,
+            bytes,
+        };
         let line: [u8; LINE as usize] = zerocopy::transmute!(record.sealed(lane));
-        Ok((flight.and(self.region.write_line(record_offset(lane), &line)?), record.sum))
+        let _ = self.region.write_line(record_offset(lane), &line)?;
+        Ok(sum)
     }
 
     /// Whether the pages of all places can be had, by a look at each: `EIO`.
@@ -211,7 +233,7 @@ impl Volume {
             return Ok(None);
         }
         let sum = if length <= REDO_BYTES {
-            crc32c::crc32c(&record.bytes[..length])
+            checksum_after(0, &record.bytes[..length])
         } else if length as u64 <= self.annex {
             self.region_crc(self.annex(lane), length as u64)?
         } else {
