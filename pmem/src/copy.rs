@@ -481,6 +481,26 @@ pub(crate) unsafe fn stream_lines(
     outcome(code)
 }
 
+/// What a summing routine gives: the state of the crc32c behind the bytes.
+#[inline]
+fn summed(result: u64) -> Result<u32, Side> {
+    outcome(result as u32).map(|()| (result >> 32) as u32)
+}
+
+/// As [`stream_words`], summed on the way: gives the state of the crc32c behind them. The CPU must have
+/// SSE 4.2.
+#[inline]
+pub(crate) unsafe fn stream_words_summed(
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+    state: u32,
+) -> Result<u32, Side> {
+    debug_assert!((to as u64).is_multiple_of(8) && len.is_multiple_of(8));
+    // SAFETY: the caller vouches for the target; both sides are guarded.
+    summed(unsafe { copy_asm::stream_words_summed(to, from, len, state) })
+}
+
 /// As [`stream_lines`], of a multiple of 256 bytes, folded on the way: gives the state of the crc32c behind
 /// them. See [`copy_asm::stream_folded`].
 #[inline]
@@ -493,8 +513,7 @@ pub(crate) unsafe fn stream_folded(
 ) -> Result<u32, Side> {
     debug_assert!((to as u64).is_multiple_of(LINE) && len > 0 && len.is_multiple_of(256));
     // SAFETY: the caller vouches for the target and the powers; both sides are guarded.
-    let result = unsafe { copy_asm::stream_folded(to, from, len, state, powers) };
-    outcome(result as u32).map(|()| (result >> 32) as u32)
+    summed(unsafe { copy_asm::stream_folded(to, from, len, state, powers) })
 }
 
 /// Non-temporal zeroes over whole lines: `to` is line-aligned, `len` a multiple of a line.

@@ -457,6 +457,58 @@ bulk!(
     clear "pxor xmm0, xmm0", leave ""
 );
 
+/// As [`stream_words`], summed on the way: `ecx` is the state of a crc32c before them; the state behind them
+/// comes back in the upper half of the result, whose lower half is as of all routines.
+#[unsafe(naked)]
+pub unsafe extern "C" fn stream_words_summed(
+    _to: *mut u8,
+    _from: *const u8,
+    _len: usize,
+    _state: u32,
+) -> u64 {
+    naked_asm!(
+        "mov eax, ecx",
+        // Both ends, and how far it is to them.
+        "add rsi, rdx",
+        "add rdi, rdx",
+        "neg rdx",
+        "add rdx, 32",
+        "jg 41f",
+        "40:",
+        load!(
+            "mov r8, [rsi + rdx - 32]",
+            "mov r9, [rsi + rdx - 24]",
+            "mov r10, [rsi + rdx - 16]",
+            "mov r11, [rsi + rdx - 8]",
+        ),
+        store!(
+            "movnti [rdi + rdx - 32], r8",
+            "movnti [rdi + rdx - 24], r9",
+            "movnti [rdi + rdx - 16], r10",
+            "movnti [rdi + rdx - 8], r11",
+        ),
+        "crc32 rax, r8",
+        "crc32 rax, r9",
+        "crc32 rax, r10",
+        "crc32 rax, r11",
+        "add rdx, 32",
+        "jle 40b",
+        "41:",
+        "sub rdx, 32",
+        "jz 43f",
+        "42:",
+        load!("mov r8, [rsi + rdx]"),
+        store!("movnti [rdi + rdx], r8"),
+        "crc32 rax, r8",
+        "add rdx, 8",
+        "jnz 42b",
+        "43:",
+        "shl rax, 32",
+        "ret",
+        pads!(""),
+    )
+}
+
 /// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the way. `ecx` is
 /// the state of a crc32c before them; the state behind them comes back in the upper half of the result,
 /// whose lower half is as of all routines. `r8`: five lines, the powers of x by which 128 bits are

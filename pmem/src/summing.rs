@@ -72,20 +72,36 @@ impl Region {
     ) -> Result<(InFlight<'_>, u32), Fault> {
         let len = from.len();
         user::check(from.start(), len)?;
-        // Whole lines, as most blocks are, go at once.
-        let whole = off.is_multiple_of(LINE) && len.is_multiple_of(FOLDED) && len > 0;
-        let crc = if whole && self.folds() {
-            self.stream_folded(off, from.start(), len, crc)?
+        let crc = if off.is_multiple_of(8) && len.is_multiple_of(8) && self.folds() {
+            self.stream_words(off, from.start(), len, crc)?
         } else {
             self.stream_in_parts(off, from, crc, Location::caller())?
         };
         Ok((InFlight::new(self), crc))
     }
 
-    /// Whether streams are summed in vector registers here.
+    /// Whether streams are summed in registers here.
     #[inline]
     fn folds(&self) -> bool {
         self.dispatch().folded_sum && self.hook().is_none()
+    }
+
+    /// Streams and sums whole words: lines 256 bytes at a time, what stands before and behind them by words.
+    fn stream_words(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
+        self.range(off, len as u64)?;
+        let head = (off.next_multiple_of(LINE) - off) as usize;
+        let head = if len >= head + FOLDED { head } else { len };
+        let lines = (len - head) / FOLDED * FOLDED;
+        let mut crc = if head > 0 { self.stream_few(off, from, head, crc)? } else { crc };
+        if lines > 0 {
+            let from = from.wrapping_add(head);
+            crc = self.stream_folded(off + head as u64, from, lines, crc)?;
+        }
+        let done = head + lines;
+        if done < len {
+            crc = self.stream_few(off + done as u64, from.wrapping_add(done), len - done, crc)?;
+        }
+        Ok(crc)
     }
 
     /// Streams and sums what begins or ends anywhere.
@@ -138,6 +154,16 @@ impl Region {
         let stored = self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
         let _ = stored.map_err(|_| Fault::Region)?;
         Ok(checksum_after(crc, bytes))
+    }
+
+    /// Streams words and goes on from `crc` by them.
+    #[inline]
+    fn stream_few(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
+        let to = self.range(off, len as u64)?;
+        // SAFETY: `to` is mapped for `len` bytes, and a word; both sides are guarded. The CPU folds, so it
+        // has crc32c.
+        let state = unsafe { copy::stream_words_summed(to, from, len, !crc) };
+        state.map(|state| !state).map_err(user::caller_to_region)
     }
 
     /// Streams whole lines and goes on from `crc` by them.
