@@ -29,14 +29,13 @@ use crate::dirhash::checked;
 use crate::inject::{self, Bug, injected};
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_REDO, LIVE_WRITTEN,
-    Live, OPENS_COUNT, index, next_sequence,
+    Live, OPENS_COUNT, SEQUENCE, index, next_sequence,
 };
 use crate::layout::{
     ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, HEADER_GATE, IDENTITY, INODE, Identity,
     LINE, SLOT_NAME, VOLATILE, WORDS,
 };
 use crate::map::{KIND_LEAF, Map};
-use crate::namespace::check_name;
 use crate::new_inode::inherited;
 use crate::op::{Record, current_cpu};
 use crate::runtime::Owner;
@@ -53,30 +52,30 @@ const LINE_WORDS: usize = (LINE / 8) as usize;
 
 /// An inode that shall change, as it was seen without its lock.
 #[derive(Clone, Copy)]
-struct Seen<'v> {
-    inode: Inode,
-    live: Live<'v>,
+pub(crate) struct Seen<'v> {
+    pub(crate) inode: Inode,
+    pub(crate) live: Live<'v>,
     /// Its sequence number then.
-    sequence: u64,
-    flags: u64,
-    opens: u64,
+    pub(crate) sequence: u64,
+    pub(crate) flags: u64,
+    pub(crate) opens: u64,
 }
 
 /// The right to change what was seen: its locks are held, its sequence numbers odd.
-struct Hold<'h, 'v> {
-    volume: &'v Volume,
+pub(crate) struct Hold<'h, 'v> {
+    pub(crate) volume: &'v Volume,
     record: &'h Record<'v>,
     owner: Owner,
     /// The directory first.
-    seen: &'h [Seen<'v>],
+    pub(crate) seen: &'h [Seen<'v>],
 }
 
 /// A name that comes or goes.
-struct Step<'a> {
-    dir: Node,
-    asked: &'a Asked,
-    spot: Spot,
-    time: i64,
+pub(crate) struct Step<'a> {
+    pub(crate) dir: Node,
+    pub(crate) asked: &'a Asked,
+    pub(crate) spot: Spot,
+    pub(crate) time: i64,
 }
 
 impl Volume {
@@ -94,7 +93,7 @@ impl Volume {
         }
         self.check_writable()?;
         let Some(asked) = self.ask_for(dir, name) else { return Ok(None) };
-        check_name(asked.name())?;
+        asked.check()?;
         let Some((parent, identity)) = self.see_directory(dir) else { return Ok(None) };
         let at = Dir { inode: parent.inode, generation: dir.generation };
         let absent = matches!(self.remembered(&asked), Some(Err(Errno::NOENT)));
@@ -138,7 +137,7 @@ impl Volume {
         }
         self.check_writable()?;
         let Some(asked) = self.ask_for(dir, name) else { return Ok(false) };
-        check_name(asked.name())?;
+        asked.check()?;
         let Some((parent, _)) = self.see_directory(dir) else { return Ok(false) };
         let Some((child, identity)) = self.see(target.node) else { return Ok(false) };
         let file = identity.kind() == Some(Kind::File) && identity.nlink == 1;
@@ -173,14 +172,14 @@ impl Volume {
 
     /// The operation record of the CPU that this thread runs on.
     #[inline]
-    fn own_record(&self) -> u32 {
+    pub(crate) fn own_record(&self) -> u32 {
         let (cpu, count) = (current_cpu(), self.rt.layout.op_count as u32);
         if cpu < count { cpu } else { cpu % count }
     }
 
     /// A look at an inode that is at rest and sound; `None` says nothing.
     #[inline]
-    fn see(&self, node: Node) -> Option<(Seen<'_>, Identity)> {
+    pub(crate) fn see(&self, node: Node) -> Option<(Seen<'_>, Identity)> {
         let inode = self.inode(node.ino).ok()?;
         let live = self.live_lines(inode).ok()?;
         let [_, sequence, _, _, _, opens, flags, ready] = live.0.eight(0).ok()?;
@@ -193,7 +192,7 @@ impl Volume {
 
     /// The same, of a directory that has a name.
     #[inline]
-    fn see_directory(&self, node: Node) -> Option<(Seen<'_>, Identity)> {
+    pub(crate) fn see_directory(&self, node: Node) -> Option<(Seen<'_>, Identity)> {
         self.see(node).filter(|(seen, identity)| {
             let directory = identity.kind() == Some(Kind::Directory) && identity.nlink != 0;
             directory && seen.flags & LIVE_DIRTY == 0
@@ -234,7 +233,7 @@ impl Volume {
     /// Takes the record and the locks of what was seen; `None` if anything of that is not to be had at
     /// once, or if it has changed.
     #[inline]
-    fn take_hold<'h, 'v>(
+    pub(crate) fn take_hold<'h, 'v>(
         &'v self,
         record: &'h Record<'v>,
         index: u32,
@@ -260,7 +259,7 @@ impl Volume {
             }
             if held == seen.len()
                 && Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch).is_none()
-                && self.stand(seen)?
+                && stand(seen)?
             {
                 for one in seen {
                     one.live.set_sequence(one.sequence + 1)?;
@@ -280,16 +279,16 @@ impl Volume {
         record.free()?;
         Ok(None)
     }
+}
 
-    /// Whether nothing of what was seen has changed.
-    #[inline]
-    fn stand(&self, seen: &[Seen<'_>]) -> Result<bool> {
-        let mut stand = true;
-        for one in seen {
-            stand &= self.sequence(one.inode)? == one.sequence;
-        }
-        Ok(stand)
+/// Whether nothing of what was seen has changed.
+#[inline]
+fn stand(seen: &[Seen<'_>]) -> Result<bool> {
+    let mut stand = true;
+    for one in seen {
+        stand &= one.live.0.load(index(SEQUENCE))? == one.sequence;
     }
+    Ok(stand)
 }
 
 impl Hold<'_, '_> {
@@ -355,7 +354,7 @@ impl Hold<'_, '_> {
 
         let region = &volume.region;
         let stored = region.stream(inode.offset(), image.as_bytes())?;
-        let entry = slot_words(spot.key, step.asked.name(), target);
+        let entry = slot_words(spot.key, step.asked.padded(), step.asked.name().len(), target);
         let at = slot_at(spot.bucket, spot.slot);
         let stored = stored.and(region.write_line(at, &zerocopy::transmute!(entry))?);
         // Through the cache: the next search will read it.
@@ -393,7 +392,7 @@ impl Hold<'_, '_> {
 
     /// The commit slots of the directory, and which is the newest.
     #[inline]
-    fn directory_slots(&self) -> Result<([Commit; 2], usize)> {
+    pub(crate) fn directory_slots(&self) -> Result<([Commit; 2], usize)> {
         let Seen { inode, live, .. } = self.seen[0];
         match self.volume.slots_beside(inode, live)? {
             (slots, Some(newest)) => Ok((slots, newest)),
@@ -415,7 +414,7 @@ impl Hold<'_, '_> {
 
     /// Stores the directory's commit line and the word that says which slots are in use, durably.
     #[inline]
-    fn commit(
+    pub(crate) fn commit(
         &self,
         step: &Step<'_>,
         occupancy: u64,
@@ -444,7 +443,7 @@ impl Hold<'_, '_> {
     }
 
     /// Gives everything back, with what the call has freed. What was stored is durable.
-    fn end(&self, blocks: &[u64], freed: Option<u64>) -> Result<()> {
+    pub(crate) fn end(&self, blocks: &[u64], freed: Option<u64>) -> Result<()> {
         let Self { volume, record, owner, seen } = *self;
         for one in seen {
             one.live.set_sequence(one.sequence + 2)?;
@@ -463,7 +462,7 @@ impl Hold<'_, '_> {
 
     /// Gives everything back; what was entered of the change is void.
     #[cold]
-    fn fail(&self) -> Result<()> {
+    pub(crate) fn fail(&self) -> Result<()> {
         let _ = self.volume.region.nothing().fence();
         for one in self.seen {
             one.live.set_sequence(one.sequence + 4)?;
@@ -483,7 +482,7 @@ impl Hold<'_, '_> {
 }
 
 /// A directory's newest commit slot with so many entries more.
-fn changed(newest: Commit, entries: i64, time: i64) -> Commit {
+pub(crate) fn changed(newest: Commit, entries: i64, time: i64) -> Commit {
     Commit {
         size: newest.size.saturating_add_signed(entries),
         mtime: time,
@@ -494,7 +493,7 @@ fn changed(newest: Commit, entries: i64, time: i64) -> Commit {
 
 /// A fence for what is in flight, unless this fault is injected.
 #[inline]
-fn fence_unless(region: &Region, stored: InFlight<'_>, bug: Bug) -> Durable {
+pub(crate) fn fence_unless(region: &Region, stored: InFlight<'_>, bug: Bug) -> Durable {
     if injected(bug) { inject::forged(region) } else { stored.fence() }
 }
 

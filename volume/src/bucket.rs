@@ -18,6 +18,7 @@
 //! Locks: the directory's inode lock for every change; readers run under its sequence number.
 
 use crate::Result;
+use crate::cache::{Padded, padded};
 use crate::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, KEY_MASK, checked, unchecked};
 use crate::inode::Inode;
 use crate::layout::{
@@ -355,6 +356,36 @@ impl Bucket<'_> {
         Ok(found & self.occupancy)
     }
 
+    /// The slots whose hash words have either of two hashes; `EIO` if a hash word in use is not sound.
+    #[inline]
+    pub(crate) fn candidates_of(&self, hashes: [u64; 2]) -> Result<(u64, u64)> {
+        let bits = KEY_MASK & !(EXTRAS - 1);
+        let [one, other] = hashes.map(|hash| hash << EXTRA_BITS);
+        let (mut found, mut others) = (0, 0);
+        for first in (0..BUCKET_SLOTS).step_by(LINE_WORDS) {
+            let mut used = self.occupancy >> first & 0xFF;
+            if used == 0 {
+                continue;
+            }
+            let words = self.volume.region.span::<LINE_WORDS>(self.hash_at(first))?.words()?;
+            while used != 0 {
+                let index = used.trailing_zeros() as usize;
+                used &= used - 1;
+                let word = words[index];
+                if checked(word & KEY_MASK) != word {
+                    return Err(Errno::IO);
+                }
+                if (word ^ one) & bits == 0 {
+                    found |= 1 << (first + index);
+                }
+                if (word ^ other) & bits == 0 {
+                    others |= 1 << (first + index);
+                }
+            }
+        }
+        Ok((found, others))
+    }
+
     /// Whether all hash words in use are sound: who does not find his name and finds that they are not
     /// must say `EIO`, never "no such name".
     pub(crate) fn is_sound(&self) -> Result<bool> {
@@ -382,6 +413,13 @@ impl Bucket<'_> {
     /// The key in a slot that is known to be in use; 0 for a further slot of an entry.
     pub(crate) fn key(&self, slot: usize) -> Result<u64> {
         unchecked(self.volume.region.load64(self.hash_at(slot))?)
+    }
+
+    /// Whether the slot holds these words.
+    #[inline]
+    pub(crate) fn holds(&self, slot: usize, words: &[u64; LINE_WORDS]) -> Result<bool> {
+        let line = self.volume.region.span::<LINE_WORDS>(slot_at(self.block, slot))?;
+        Ok(line.words()? == *words)
     }
 
     /// What the entry whose first slot is `slot` leads to, if `name` is its name. `EIO` if the
@@ -508,24 +546,29 @@ impl Volume {
     }
 }
 
-/// The words of an entry that takes one slot.
+/// The words of an entry that takes one slot: as a [`Slot`] has them, without a look at single bytes.
 #[inline]
-pub(crate) fn slot_words(key: u64, name: &[u8], target: Target) -> [u64; LINE_WORDS] {
-    let mut slot = Slot {
-        crc: 0,
-        name_length: name.len() as u8,
-        slots: 1,
-        kind: target.kind.d_type(),
-        reserved: 0,
-        ino: target.node.ino,
-        generation: target.node.generation,
-        name: [0; SLOT_NAME],
-    };
-    slot.name[..name.len()].copy_from_slice(name);
-    let mut words: [u64; LINE_WORDS] = zerocopy::transmute!(slot);
+pub(crate) fn slot_words(
+    key: u64,
+    name: &Padded,
+    length: usize,
+    target: Target,
+) -> [u64; LINE_WORDS] {
+    let Target { node, kind } = target;
+    let head = (length as u64) << 32 | 1 << 40 | u64::from(kind.d_type()) << 48;
+    let joined = |at: usize| name[at] >> 32 | name[at + 1] << 32;
+    let first = u64::from(node.generation) | name[0] << 32;
+    let mut words = [head, node.ino, first, joined(0), joined(1), joined(2), joined(3), joined(4)];
     words[0] |= u64::from(checksum_words(checked(key), words));
     words
 }
+
+const _: () = assert!(std::mem::offset_of!(Slot, name_length) == 4);
+const _: () = assert!(std::mem::offset_of!(Slot, slots) == 5);
+const _: () = assert!(std::mem::offset_of!(Slot, kind) == 6);
+const _: () = assert!(std::mem::offset_of!(Slot, ino) == 8);
+const _: () = assert!(std::mem::offset_of!(Slot, generation) == 16);
+const _: () = assert!(std::mem::offset_of!(Slot, name) == 20);
 
 impl<'v> Op<'v> {
     /// Stores the entry of `name` into free slots of a bucket, from `slot` on; nothing names them yet.
@@ -541,7 +584,9 @@ impl<'v> Op<'v> {
             return self.write_entry(block, slot, &Entry::new(key, name, target));
         }
         let region = &self.volume.region;
-        let line: [u8; LINE as usize] = zerocopy::transmute!(slot_words(key, name, target));
+        let padded = padded(name).ok_or(Errno::IO)?;
+        let words = slot_words(key, &padded, name.len(), target);
+        let line: [u8; LINE as usize] = zerocopy::transmute!(words);
         let stored = region.write_line(slot_at(block, slot), &line)?;
         // Through the cache: the next search will read it.
         let hash_at = hash_word_at(block, slot);

@@ -20,6 +20,7 @@ use crate::Result;
 use crate::bucket::Target;
 use crate::inode::Inode;
 use crate::layout::Identity;
+use crate::namespace::check_name;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -33,6 +34,8 @@ type Words = [u64; WORDS];
 const HEAD: usize = 3;
 /// Words of a name's entry before the name.
 const NAME: usize = HEAD + 2;
+/// A name by words, padded with zeros.
+pub(crate) type Padded = [u64; NAME_MAX / 8];
 /// Longest name that is remembered.
 const NAME_MAX: usize = (WORDS - NAME) * 8;
 /// Entries of a table: few pages, since a short-lived process pays a fault for each that it uses.
@@ -164,11 +167,47 @@ pub(crate) fn mix(words: &[u64]) -> u64 {
 }
 
 /// A name, padded with zeros; `None` if it is too long to be remembered.
+///
+/// By words, not bytes: who stores bytes and loads words waits for all that is being stored.
 #[inline]
-fn padded(name: &[u8]) -> Option<[u64; NAME_MAX / 8]> {
-    let mut bytes = [0; NAME_MAX];
-    bytes.get_mut(..name.len())?.copy_from_slice(name);
-    Some(zerocopy::transmute!(bytes))
+pub(crate) fn padded(name: &[u8]) -> Option<Padded> {
+    if name.len() > NAME_MAX {
+        return None;
+    }
+    let mut words = [0; NAME_MAX / 8];
+    let (chunks, rest) = name.as_chunks::<8>();
+    for (word, chunk) in words.iter_mut().zip(chunks) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    if let Some(word) = words.get_mut(chunks.len()) {
+        *word = match name.last_chunk::<8>() {
+            Some(_) if rest.is_empty() => 0,
+            Some(last) => u64::from_le_bytes(*last) >> (64 - rest.len() * 8),
+            None => few(rest),
+        };
+    }
+    Some(words)
+}
+
+/// Less than eight bytes.
+#[inline]
+fn few(bytes: &[u8]) -> u64 {
+    let at = |index: usize| u64::from(bytes[index]) << (index * 8);
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(first), Some(last)) => {
+            let last = u64::from(u32::from_le_bytes(*last));
+            u64::from(u32::from_le_bytes(*first)) | last << ((bytes.len() - 4) * 8)
+        }
+        _ if bytes.is_empty() => 0,
+        _ => at(0) | at(bytes.len() / 2) | at(bytes.len() - 1),
+    }
+}
+
+/// Whether a word has a byte that is 0.
+#[inline]
+fn has_zero(word: u64) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    word.wrapping_sub(ONES) & !word & ONES << 7 != 0
 }
 
 /// The kind of a `d_type`; `None` for 0.
@@ -204,7 +243,7 @@ impl Instance {
 pub(crate) struct Asked {
     head: [u64; 2],
     length: u64,
-    name: [u64; NAME_MAX / 8],
+    name: Padded,
     entry: &'static Entry,
 }
 
@@ -215,10 +254,53 @@ impl Asked {
         &self.name.as_bytes()[..self.length as usize]
     }
 
+    /// The same, padded with zeros.
+    #[inline]
+    pub(crate) fn padded(&self) -> &Padded {
+        &self.name
+    }
+
+    /// As [`check_name`].
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        const SLASHES: u64 = u64::MAX / 255 * b'/' as u64;
+        let whole = (self.length / 8) as usize;
+        let rest = self.name.get(whole).copied().unwrap_or(0) | u64::MAX << (self.length % 8 * 8);
+        let odd = self.name[..whole].iter().any(|&word| has_zero(word) | has_zero(word ^ SLASHES));
+        let dots = self.length < 3 && self.name[0] as u8 == b'.';
+        if odd || dots || has_zero(rest) || has_zero(rest ^ SLASHES) || self.length == 0 {
+            return check_name(self.name());
+        }
+        Ok(())
+    }
+
     /// Enters what the name means while the directory's number is `sequence`; whether it did.
     #[inline]
     pub(crate) fn enter(&self, sequence: u64, meaning: Option<Target>) -> bool {
-        self.entry.put(&self.words(sequence, meaning), || true)
+        let (ino, told) = self.told(meaning);
+        let used = self.length.div_ceil(8) as usize;
+        let mut same = false;
+        self.entry.amend(self.head, |words| {
+            // What was asked for a moment ago is there already.
+            let found = Looked(words);
+            same = found.at(4) >> 40 == self.length && found.are(NAME, &self.name[..used]);
+            if same {
+                for (at, word) in [(2, sequence), (3, ino), (4, told)] {
+                    words[at].store(word, Ordering::Release);
+                }
+            }
+        });
+        same || self.entry.put(&self.words(sequence, meaning), || true)
+    }
+
+    /// An entry's words that say what the name means.
+    #[inline]
+    fn told(&self, found: Option<Target>) -> (u64, u64) {
+        let told = found.map_or((0, 0), |target| {
+            let kind = u64::from(target.kind.d_type()) << 32;
+            (target.node.ino, u64::from(target.node.generation) | kind)
+        });
+        (told.0, told.1 | self.length << 40)
     }
 
     /// An entry's words.
@@ -227,11 +309,7 @@ impl Asked {
         let mut words = [0; WORDS];
         [words[0], words[1]] = self.head;
         words[2] = sequence;
-        let told = found.map_or((0, 0), |target| {
-            let kind = u64::from(target.kind.d_type()) << 32;
-            (target.node.ino, u64::from(target.node.generation) | kind)
-        });
-        (words[3], words[4]) = (told.0, told.1 | self.length << 40);
+        (words[3], words[4]) = self.told(found);
         words[NAME..].copy_from_slice(&self.name);
         words
     }
@@ -377,6 +455,16 @@ impl Volume {
         known.is_some()
     }
 
+    /// Kind and number of names of a node, as they were read under this sequence number.
+    #[inline]
+    pub(crate) fn remembered_kind(&self, node: Node, sequence: u64) -> Option<(Kind, u32)> {
+        ATTRIBUTES.entry(mix(&[node.ino])).look(self.head(node), |words| {
+            let first = words.at(HEAD);
+            let kind = kind_of(first as u8).filter(|_| words.at(2) == sequence);
+            kind.map(|kind| (kind, (first >> 32) as u32))
+        })
+    }
+
     /// Remembers attributes that were read while the inode's sequence number was `sequence`.
     pub(crate) fn remember_attributes(&self, attr: &Attr, sequence: u64) {
         if self.unmoved(attr.node.ino, sequence) {
@@ -409,6 +497,17 @@ impl Volume {
                 for at in [PACKED_MTIME, PACKED_MTIME + 1] {
                     words[HEAD + at].store(time.cast_unsigned(), Ordering::Release);
                 }
+            }
+        });
+    }
+
+    /// As [`Volume::carry_attributes`], of a node of which nothing but the change time moves.
+    #[inline]
+    pub(crate) fn carry_moved(&self, node: Node, (before, after): (u64, u64), time: i64) {
+        ATTRIBUTES.entry(mix(&[node.ino])).amend(self.head(node), |words| {
+            if words[2].load(Ordering::Relaxed) == before {
+                words[2].store(after, Ordering::Release);
+                words[HEAD + PACKED_MTIME + 1].store(time.cast_unsigned(), Ordering::Release);
             }
         });
     }
@@ -524,5 +623,31 @@ mod tests {
         };
         let last_bytes: Vec<u64> = (0..256).map(|at| at << 56 | 0x65_6d61_6e66).collect();
         assert!(places(&last_bytes) > 150, "names that differ in the last byte of a word");
+        for length in 0..=NAME_MAX {
+            let name: Vec<u8> = (0..length).map(|at| at as u8 + 1).collect();
+            let mut bytes = [0; NAME_MAX];
+            bytes[..length].copy_from_slice(&name);
+            assert_eq!(padded(&name), Some(zerocopy::transmute!(bytes)), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_checked_by_its_words_as_by_its_bytes() {
+        let (volume, root) = crate::testing::fresh();
+        let legal = |name: &[u8]| {
+            let asked = volume.ask_for(root, name).expect("a short name");
+            assert_eq!(asked.check(), check_name(name), "{name:?}");
+        };
+        for length in 0..=NAME_MAX {
+            let mut name = vec![b'.'; length];
+            legal(&name);
+            for at in 0..length {
+                for byte in [0, b'/', b'x', 0x80, 0xFF, 1] {
+                    name[at] = byte;
+                    legal(&name);
+                }
+                name[at] = b'.';
+            }
+        }
     }
 }

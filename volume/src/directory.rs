@@ -305,6 +305,29 @@ impl Volume {
         Ok(found.then_some(Spot { bucket: block, occupancy, slot, key }))
     }
 
+    /// As [`Volume::spot_of`], and where an entry of another hash goes that has no entry, if both lie in
+    /// one bucket. `entry`: the words of the entry under a key.
+    pub(crate) fn spots_of(
+        &self,
+        dir: Dir,
+        [hash, other]: [u64; 2],
+        entry: impl FnOnce(u64) -> [u64; 8],
+    ) -> Result<Option<(Spot, Spot)>> {
+        let Some((bucket, cell)) = self.only_bucket(dir, hash)? else { return Ok(None) };
+        let first = other << EXTRA_BITS;
+        if !cell.holds(first) || !cell.holds(first + (EXTRAS - 1)) {
+            return Ok(None);
+        }
+        let (candidates, others) = bucket.candidates_of([hash, other])?;
+        let (slot, room) = (candidates.trailing_zeros() as usize, bucket.room(1));
+        let (1, 0, Some(free)) = (candidates.count_ones(), others, room) else { return Ok(None) };
+        let key = bucket.key(slot)?;
+        let found = cell.holds(key) && bucket.holds(slot, &entry(key))?;
+        let Bucket { block, occupancy, .. } = bucket;
+        let old = Spot { bucket: block, occupancy, slot, key };
+        Ok(found.then_some((old, Spot { slot: free, key: first, ..old })))
+    }
+
     /// The entries of the cell that holds `key`, and the cell. Those with keys below `key` are left
     /// out.
     pub(crate) fn entries_from(&self, dir: Dir, key: u64) -> Result<(Cell, Listing)> {

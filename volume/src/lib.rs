@@ -14,6 +14,7 @@ mod attach;
 mod attributes;
 mod brief;
 mod brief_names;
+mod brief_rename;
 mod bucket;
 mod cache;
 mod chunk;

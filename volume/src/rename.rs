@@ -16,7 +16,7 @@ use crate::held::{Held, SlotStore};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::layout::MOVED;
-use crate::namespace::{LINKS_MAX, RETRIES, gone, own_name};
+use crate::namespace::{LINKS_MAX, RETRIES, check_name, gone, own_name};
 use crate::op::Op;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
@@ -99,14 +99,37 @@ impl Volume {
         flags: RenameFlags,
         found: Option<(Target, Option<Target>)>,
     ) -> Result<()> {
+        let mut found = found;
+        if from_dir == to_dir && flags.0 & !libc::RENAME_NOREPLACE == 0 {
+            if found.is_none() {
+                check_name(from).and(check_name(to))?;
+                found = Some(self.meaning_of(from_dir, from, to_dir, to)?);
+            }
+            if let Some((source, None)) = found
+                && self.rename_briefly(from_dir, from, to, source)?
+            {
+                return Ok(());
+            }
+        }
+        self.rename_at_length((from_dir, from), (to_dir, to), flags, found)
+    }
+
+    /// The same, of whatever kind it is.
+    pub(crate) fn rename_at_length(
+        &self,
+        (from_dir, from): (Node, &[u8]),
+        (to_dir, to): (Node, &[u8]),
+        flags: RenameFlags,
+        found: Option<(Target, Option<Target>)>,
+    ) -> Result<()> {
         let exchange = flags.0 & libc::RENAME_EXCHANGE != 0;
         let noreplace = flags.0 & libc::RENAME_NOREPLACE != 0;
         let unknown = flags.0 & !(libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) != 0;
         if unknown || exchange && noreplace {
             return Err(Errno::INVAL);
         }
-        let (from, to) = (&*own_name(from)?, &*own_name(to)?);
         let mut found = found;
+        let (from, to) = (&*own_name(from)?, &*own_name(to)?);
         for _ in 0..RETRIES {
             let (source, target) = match found.take() {
                 Some(found) => found,
