@@ -110,7 +110,7 @@ fn alone_the_same_words_change_in_the_same_order() {
     region.read(0, &mut image).expect("its bytes");
     for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
         // What a call does to times depends on whether the clock has ticked since the one before.
-        let same = (0..20).any(|_| is_same(&image, mode));
+        let same = (0..100).any(|_| is_same(&image, mode));
         assert!(same, "{mode}");
     }
 }
@@ -205,7 +205,8 @@ fn a_newcomer_waits_for_the_call_under_way() {
         stop.go_on.store(true, Ordering::SeqCst);
         let newcomer = newcomer.join().expect("attached");
         put(&newcomer, "after", b"three");
-        while get(&volume, "during").is_err() {
+        // It goes on in its own time, and the file is there before its bytes.
+        while !get(&volume, "during").is_ok_and(|bytes| bytes == b"two") {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(get(&newcomer, "during").expect("read"), b"two");
@@ -282,6 +283,10 @@ fn append_for(volume: &Volume, name: u64, told: &std::fs::File, mut goes_on: imp
         let record = [name.to_le_bytes(), count.to_le_bytes()].concat();
         assert_eq!(volume.write(desc, &[UserIn::new(&record)]), Ok(16));
         count += 1;
+        if count.is_multiple_of(8) {
+            // The volume is small, and the test may take long beside others.
+            std::thread::sleep(Duration::from_micros(100));
+        }
         told.write_all_at(&count.to_le_bytes(), 0).expect("told");
         let own = format!("own-{name}-{}", count % 8);
         if count.is_multiple_of(5) {
