@@ -641,9 +641,9 @@ pub enum BenchCommand {
 
 /// Single calls on a volume, on tmpfs, and the memory's own limit, side by side.
 ///
-/// A volume is made for the run and touched beforehand, on a tmpfs with huge pages that is mounted
-/// for the run (this needs root; otherwise /dev/shm serves, and the table says so). Peers take
-/// turns, row by row, so that a noisy machine is noisy for all of them.
+/// Two volumes (one without the guard) are made for the run and touched beforehand, on a tmpfs with
+/// huge pages that is mounted for the run (this needs root; otherwise /dev/shm serves, and the table
+/// says so). Peers take turns, row by row, so that a noisy machine is noisy for all of them.
 #[derive(Args)]
 #[command(after_help = "\
 \"limit\" is what the memory itself takes for the same bytes in the same pattern: a streaming copy
@@ -663,6 +663,9 @@ pub struct MicroArgs {
     /// How many times each row is measured; the median counts.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..1000))]
     pub repeat: u32,
+    /// Attach another process to each volume meanwhile, so that nobody is alone on it.
+    #[arg(long)]
+    pub beside: bool,
     /// Count stores, fences and flushed lines instead of time.
     #[arg(long)]
     pub counts: bool,

@@ -30,8 +30,8 @@ pub struct Tmpfs {
 pub struct Ground {
     dir: PathBuf,
     mounted: Vec<PathBuf>,
-    /// The region of the volume, touched.
-    pub region: PathBuf,
+    /// The regions of the two volumes, touched.
+    pub regions: [PathBuf; 2],
     /// The region for the memory's own limit, touched.
     pub memory: PathBuf,
     pub tmpfs: Vec<Tmpfs>,
@@ -43,16 +43,18 @@ impl Ground {
     /// Prepares everything for a working set of `size` bytes.
     pub fn make(size: u64) -> Result<Self, Failure> {
         let region_bytes = 3 * size + VOLUME_SLACK_BYTES;
-        check_room(region_bytes + size + 2 * 2 * size)?;
+        check_room(2 * region_bytes + size + 2 * 2 * size)?;
         let failed = |error: io::Error| Failure::new("prepare the benchmark", error, "");
-        let ground = match Self::on_own_mounts(region_bytes + 2 * size) {
+        let ground = match Self::on_own_mounts(2 * region_bytes + 2 * size) {
             Ok(ground) => ground,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Self::in_shared_memory().map_err(failed)?
             }
             Err(error) => return Err(failed(error)),
         };
-        touch(&ground.region, region_bytes).map_err(failed)?;
+        for region in &ground.regions {
+            touch(region, region_bytes).map_err(failed)?;
+        }
         touch(&ground.memory, size).map_err(failed)?;
         Ok(ground)
     }
@@ -65,7 +67,7 @@ impl Ground {
         let dir = own_directory(&std::env::temp_dir())?;
         let (huge, small) = (dir.join("huge"), dir.join("small"));
         let mut ground = Self {
-            region: huge.join("v.pm"),
+            regions: [huge.join("v.pm"), huge.join("w.pm")],
             memory: huge.join("memory"),
             tmpfs: vec![
                 Tmpfs { name: "tmpfs 4K", dir: small.clone() },
@@ -91,7 +93,7 @@ impl Ground {
         let files = dir.join("files");
         fs::create_dir(&files)?;
         Ok(Self {
-            region: dir.join("v.pm"),
+            regions: [dir.join("v.pm"), dir.join("w.pm")],
             memory: dir.join("memory"),
             tmpfs: vec![Tmpfs { name: "tmpfs 4K", dir: files }],
             huge: false,

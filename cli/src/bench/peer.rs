@@ -17,7 +17,7 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     Volume,
-    /// The same volume, its memory not closed to the program's code.
+    /// Another volume, its memory not closed to the program's code.
     Unguarded,
     Tmpfs,
     Limit,
@@ -31,26 +31,39 @@ pub struct Peer {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     times: BTreeMap<Row, Vec<f64>>,
+    /// Another process on its volume, which does nothing.
+    beside: Option<Box<Self>>,
 }
 
 impl Peer {
-    /// Starts the volume's worker first, then the others. The workers of the volume take turns with the
-    /// same files.
+    /// Starts the volumes' workers first, then the others. Each has a volume of its own, and is alone on
+    /// it unless another process is asked for.
     pub fn start_all(ground: &Ground, args: &MicroArgs) -> Result<Vec<Self>, Failure> {
-        let options = FormatOptions { force: true, ..FormatOptions::default() };
-        volume::format(&ground.region, &options)?;
         // A prefix that exists nowhere else, since nothing else is there.
         let at = PathBuf::from(format!("/solera-bench-{}", std::process::id()));
         let library = find_library()?;
-        let on_volume = || -> Result<Command, Failure> {
-            let mut command = worker(args.size, &at, false)?;
-            environment(&mut command, &ground.region, &at, &args.mode, &library);
-            Ok(command)
+        let on_volume = |name, part, region: &Path| -> Result<Self, Failure> {
+            let options = FormatOptions { force: true, ..FormatOptions::default() };
+            volume::format(region, &options)?;
+            let start = || {
+                let mut command = worker(args.size, &at, false)?;
+                environment(&mut command, region, &at, &args.mode, &library);
+                if part == Part::Unguarded {
+                    command.env("SOLERA_GUARD", "off");
+                }
+                Self::start(name, part, command)
+            };
+            let mut peer = start()?;
+            if args.beside {
+                peer.beside = Some(Box::new(start()?));
+            }
+            Ok(peer)
         };
-        let mut peers = vec![Self::start("solera", Part::Volume, on_volume()?)?];
-        let mut unguarded = on_volume()?;
-        unguarded.env("SOLERA_GUARD", "off");
-        peers.push(Self::start("no guard", Part::Unguarded, unguarded)?);
+        let [region, other] = &ground.regions;
+        let mut peers = vec![
+            on_volume("solera", Part::Volume, region)?,
+            on_volume("no guard", Part::Unguarded, other)?,
+        ];
         for tmpfs in &ground.tmpfs {
             peers.push(Self::start(
                 tmpfs.name,
@@ -72,7 +85,8 @@ impl Peer {
             return Err(failed(std::io::ErrorKind::BrokenPipe.into()));
         };
         let output = BufReader::new(output);
-        let mut peer = Self { name, part, child, input, output, times: BTreeMap::new() };
+        let times = BTreeMap::new();
+        let mut peer = Self { name, part, child, input, output, times, beside: None };
         match peer.answer()?.as_str() {
             "ready" => Ok(peer),
             other => Err(Failure::new(format!("start {name}"), format!("it says `{other}`"), "")),
@@ -118,6 +132,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
+        drop(self.beside.take());
         // The worker holds nothing that outlives it; it may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -25,6 +25,7 @@ pub struct Results {
     mode: String,
     size: u64,
     repeat: u32,
+    beside: bool,
     huge: bool,
 }
 
@@ -44,6 +45,7 @@ impl Results {
             mode: args.mode.clone(),
             size: args.size,
             repeat: args.repeat,
+            beside: args.beside,
             huge: ground.huge,
         }
     }
@@ -79,6 +81,7 @@ impl Results {
             "mode": self.mode,
             "size_bytes": self.size,
             "repeat": self.repeat,
+            "beside": self.beside,
             "huge_pages": self.huge,
             "protection_key": pmem::key::available().is_ok(),
             "rows": rows,
@@ -116,9 +119,14 @@ impl Results {
         } else {
             "in /dev/shm with 4 KiB pages (as root: on a tmpfs with huge pages, as it should be)"
         };
+        let company = if self.beside {
+            "beside another process on the volume"
+        } else {
+            "alone on the volume"
+        };
         format!(
-            "{}\nmode {}, volume {pages}, working set {}, median of {}; x: time of solera over \
-             the peer's, below 1 is faster\nprotection key: {}\n",
+            "{}\nmode {}, {company}, volume {pages}, working set {}, median of {}; x: time of \
+             solera over the peer's, below 1 is faster\nprotection key: {}\n",
             output::table(&head, &rows),
             self.mode,
             show(self.size),
