@@ -222,14 +222,42 @@ pub(crate) unsafe fn copy64(to: *mut u8, from: *const u8) -> Result<(), Side> {
     outcome(fault)
 }
 
-/// The eight words of a line, each loaded whole, in ascending order; `None` if it faulted.
+/// The eight words of a line, each loaded whole, in ascending order; `None` if it faulted. One by one: a
+/// load of several waits until those that were stored one by one, a moment ago, have left the CPU.
 #[inline]
 pub(crate) unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
-    let mut words = std::mem::MaybeUninit::<[u64; 8]>::uninit();
-    // SAFETY: `words` has room for a line; the source is guarded.
-    let copied = unsafe { copy64(words.as_mut_ptr().cast(), from) };
-    // SAFETY: all of it is initialised.
-    copied.ok().map(|()| unsafe { words.assume_init() })
+    let (a, b, c, d, e, f, g, h): (u64, u64, u64, u64, u64, u64, u64, u64);
+    let fault: u32;
+    // SAFETY: the loads are guarded; they have no effect but on their output registers.
+    unsafe {
+        asm!(
+            "mov {fault:e}, 0",
+            "2:",
+            "mov {a}, qword ptr [{from}]",
+            "mov {b}, qword ptr [{from} + 8]",
+            "mov {c}, qword ptr [{from} + 16]",
+            "mov {d}, qword ptr [{from} + 24]",
+            "mov {e}, qword ptr [{from} + 32]",
+            "mov {f}, qword ptr [{from} + 40]",
+            "mov {g}, qword ptr [{from} + 48]",
+            "mov {h}, qword ptr [{from} + 56]",
+            "3:",
+            landing!(),
+            guarded!("2b", "3b", "4b"),
+            from = in(reg) from,
+            fault = out(reg) fault,
+            a = out(reg) a,
+            b = out(reg) b,
+            c = out(reg) c,
+            d = out(reg) d,
+            e = out(reg) e,
+            f = out(reg) f,
+            g = out(reg) g,
+            h = out(reg) h,
+            options(nostack, preserves_flags),
+        );
+    }
+    if fault == 0 { Some([a, b, c, d, e, f, g, h]) } else { None }
 }
 
 /// Four words, each loaded whole, in ascending order; `None` if one faulted.

@@ -72,10 +72,17 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     /// A word that is about to change.
     #[inline]
     fn changing(&self, index: usize) -> *mut u8 {
+        if self.region.hook().is_some() {
+            self.tell(index);
+        }
+        self.word(index)
+    }
+
+    #[cold]
+    fn tell(&self, index: usize) {
         if let Some(hook) = self.region.hook() {
             hook.shared(self.off + index as u64 * 8);
         }
-        self.word(index)
     }
 
     /// Where a word lies.

@@ -16,8 +16,12 @@
 //! place; fence (`redo.rs`). What a call can do besides it does between its stores and their fence,
 //! while they are on their way.
 //!
+//! What was stored word by word is loaded word by word, and nothing of several words is passed by value:
+//! a load that spans younger stores waits until all stores before it have left the CPU, streamed ones too.
+//!
 //! Locks: the inode's, and none is waited for.
 
+use crate::description::Opened;
 use crate::file_write::Position;
 use crate::inject::{Bug, injected};
 use crate::inode::{
@@ -29,16 +33,16 @@ use crate::layout::{
     REDO_BYTES, SIZE_MAX, SUMMED_MAX, SUMMED_SHIFT,
 };
 use crate::map::{Map, Run};
-use crate::op::{Record, current_cpu};
+use crate::op::Record;
 use crate::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use crate::{Mode, Result, lockword};
-use pmem::{InFlight, UserIn};
+use pmem::UserIn;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use vfs::Node;
+use vfs::{Desc, Node};
 
 /// Longest write that is brief: its lock is not waited for long.
 const LONGEST: usize = 64 << 10;
@@ -68,34 +72,100 @@ struct Write<'s, 'b> {
     generation: u32,
 }
 
+/// What a look without a lock told of a write. It holds under the lock if the sequence number, which was
+/// looked at first, is the same.
+#[derive(Default)]
+pub(crate) struct Plan {
+    sequence: u64,
+    current: Current,
+    offset: u64,
+    /// Where the bytes go, if they go into the run of the writer before.
+    place: Option<u64>,
+    /// The operation record to take.
+    record: u32,
+}
+
+impl Plan {
+    /// The write is at `offset`, which may be another than it was planned for.
+    #[inline]
+    pub(crate) fn set_offset(&mut self, offset: u64) {
+        if self.offset != offset {
+            (self.offset, self.place) = (offset, None);
+        }
+    }
+}
+
 impl Volume {
-    /// Writes one buffer through an open description of `node`, if that is a brief matter: gives what
-    /// [`Volume::write_file`] does. `None`: nothing has been done.
+    /// Writes one buffer, all of it, through an open description, if that is a brief matter: gives the
+    /// offset behind it. `None`: nothing has been done.
     pub(crate) fn write_briefly(
+        &self,
+        desc: Desc,
+        opened: &Opened,
+        position: Position,
+        from: &UserIn<'_>,
+    ) -> Result<Option<u64>> {
+        let mut plan = Plan::default();
+        if self.plan(opened.node, position, from, &mut plan)? {
+            self.write_planned(desc, opened, position, from, &plan)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Makes the plan of a write, before its first lock: what stands there is done while the stores of the
+    /// call before are still on their way. `false`: it is not brief.
+    #[inline]
+    pub(crate) fn plan(
         &self,
         node: Node,
         position: Position,
         from: &UserIn<'_>,
-    ) -> Result<Option<(usize, u64)>> {
+        plan: &mut Plan,
+    ) -> Result<bool> {
         let length = from.len();
         if length == 0 || length > LONGEST || from.touch() < length {
-            return Ok(None);
+            return Ok(false);
         }
         self.check_writable()?;
-        let inode = self.inode(node.ino)?;
-        if !self.seems_brief(inode, position, length as u64)? {
+        plan.record = self.own_record();
+        self.look(&self.live_lines(self.inode(node.ino)?)?, position, length as u64, plan)
+    }
+
+    /// As [`Volume::write_briefly`], as planned. The position is the one that was planned for, unless
+    /// [`Plan::set_offset`] said another.
+    pub(crate) fn write_planned(
+        &self,
+        desc: Desc,
+        opened: &Opened,
+        position: Position,
+        from: &UserIn<'_>,
+        plan: &Plan,
+    ) -> Result<Option<u64>> {
+        let (node, length) = (opened.node, from.len());
+        let &Plan { sequence, current, mut offset, place, record: index } = plan;
+        let inode = Inode(node.ino);
+        let (live, record) = (self.live_lines(inode)?, Record::new(self, index)?);
+        let Some(owner) = self.try_claim(&record, index)? else { return Ok(None) };
+        let (volume, noted) = (self, false);
+        let mut brief = Brief { volume, owner, record, inode, live, sequence, current, noted };
+        if !brief.begin(desc, opened.state)? {
             return Ok(None);
         }
-        let Some(mut brief) = self.begin_briefly(inode)? else { return Ok(None) };
-        let offset = match position {
-            Position::At(offset) => offset,
-            Position::End => brief.current.size,
+        let known = place.filter(|_| brief.sequence == sequence);
+        let places = if let Some(place) = known {
+            Ok(Some(Places::one(place)))
+        } else {
+            if matches!(position, Position::End) {
+                offset = brief.current.size;
+            }
+            brief.places(node, offset, length as u64)
         };
-        let result = match brief.places(node, offset, length as u64) {
+        let result = match places {
             Ok(Some(places)) => {
                 let write = Write { from, offset, places, generation: node.generation };
                 let written = brief.write(&write);
-                written.map(|written| written.then_some((length, offset + length as u64)))
+                written.map(|written| written.then_some(offset + length as u64))
             }
             Ok(None) => Ok(None),
             Err(error) => Err(error),
@@ -104,20 +174,33 @@ impl Volume {
         result
     }
 
-    /// Whether it is worth to ask: by a look without a lock. What is told here decides nothing but
-    /// the way.
+    /// Looks at a file that is to be written to; `false`: it is not worth to ask for its lock.
     #[inline]
-    fn seems_brief(&self, inode: Inode, position: Position, length: u64) -> Result<bool> {
-        let (size, logical, run) = self.live_lines(inode)?.glance()?;
+    fn look(
+        &self,
+        live: &Live<'_>,
+        position: Position,
+        length: u64,
+        plan: &mut Plan,
+    ) -> Result<bool> {
+        let Some((current, sequence)) = live.current(self.epoch)? else { return Ok(false) };
+        let (found, logical, run) = live.run()?;
         let offset = match position {
-            Position::At(offset) if offset < size => {
-                return Ok(self.mode != Mode::Strict || self.journals(size, offset, length));
-            }
             Position::At(offset) => offset,
-            Position::End => size,
+            Position::End => current.size,
         };
+        (plan.sequence, plan.current, plan.offset) = (sequence, current, offset);
+        let (first, last) = (offset / BLOCK, offset.saturating_add(length).div_ceil(BLOCK));
+        if found == sequence && logical <= first && last <= logical + run.blocks {
+            let place = (run.block + (first - logical)) * BLOCK + offset % BLOCK;
+            plan.place = self.in_pool(run.block, run.blocks).then_some(place);
+            return Ok(self.is_simple(&current, offset, length));
+        }
+        if offset < current.size {
+            return Ok(self.mode != Mode::Strict || self.journals(current.size, offset, length));
+        }
         // A new block at the end is rarely there already, unless it is known to be.
-        let known = logical <= offset / BLOCK && offset / BLOCK < logical + run.blocks;
+        let known = logical <= first && first < logical + run.blocks;
         Ok(known || !offset.is_multiple_of(BLOCK))
     }
 
@@ -127,66 +210,85 @@ impl Volume {
         length <= self.annex.max(REDO_BYTES as u64) && offset.saturating_add(length) <= size
     }
 
-    /// Takes this CPU's record and an inode's lock; `None` if anything of that is not to be had at
-    /// once.
-    fn begin_briefly(&self, inode: Inode) -> Result<Option<Brief<'_>>> {
-        let index = current_cpu() % self.rt.layout.op_count as u32;
-        let (record, live) = (Record::new(self, index)?, self.live_lines(inode)?);
-        let Some(owner) = self.try_claim(&record, index)? else { return Ok(None) };
-        record.announce(inode)?;
-        if self.inode_in_use(inode.0)? {
-            // PERSIST: nothing yet. The lock's compare-and-swap orders this store before the load
-            // of the gate.
-            record.set_working(true)?;
-            let free = u64::from(self.epoch) << 32;
-            if live.swap_lock(free, owner.word(self.epoch))? {
-                let gate = Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch);
-                let found = if gate.is_none() { live.current(self.epoch)? } else { None };
-                if let Some((current, sequence)) = found {
-                    live.set_sequence(sequence + 1)?;
-                    if !self.local.worked.load(Ordering::Relaxed) {
-                        self.local.worked.store(true, Ordering::Relaxed);
-                    }
-                    let (volume, noted) = (self, false);
-                    return Ok(Some(Brief {
-                        volume,
-                        owner,
-                        record,
-                        inode,
-                        live,
-                        sequence,
-                        current,
-                        noted,
-                    }));
-                }
-                let map = self.volatile_map();
-                lockword::release(self, map, inode.lock_offset(), owner)?;
+    /// Whether a write of blocks that are there is a brief matter.
+    #[inline]
+    fn is_simple(&self, current: &Current, offset: u64, length: u64) -> bool {
+        let &Current { size, flags, .. } = current;
+        let (below, end) = (offset < size, offset.saturating_add(length));
+        offset <= size
+            && end <= SIZE_MAX
+            && flags & (LIVE_DAMAGED | LIVE_MAPPED) == 0
+            && if below && self.mode == Mode::Strict {
+                self.journals(size, offset, length)
+            } else {
+                !below || flags & (LIVE_SUMMED | LIVE_REDO) == 0
             }
-        }
-        record.set_working(false)?;
-        record.withdraw()?;
-        self.retry_extent(inode)?;
-        record.free()?;
-        Ok(None)
+            && !(end > size && self.mode != Mode::Posix && flags & LIVE_DIRTY != 0)
     }
 }
 
 impl Brief<'_> {
-    /// Where the bytes go; `None` if this needs the long way.
-    fn places(&self, node: Node, offset: u64, length: u64) -> Result<Option<Places>> {
-        let Current { size, flags, .. } = self.current;
-        let (volume, end) = (self.volume, offset.saturating_add(length));
-        let below = offset < size;
-        let simple = offset <= size
-            && end <= SIZE_MAX
-            && flags & (LIVE_DAMAGED | LIVE_MAPPED) == 0
-            && if below && volume.mode == Mode::Strict {
-                volume.journals(size, offset, length)
-            } else {
-                !below || flags & (LIVE_SUMMED | LIVE_REDO) == 0
+    /// Takes the inode's lock, with a claimed record. `false`: it is not to be had at once, and the record
+    /// is free again.
+    #[inline]
+    fn begin(&mut self, desc: Desc, open: u64) -> Result<bool> {
+        let volume = self.volume;
+        self.record.announce(self.inode)?;
+        // An open description keeps its inode from being freed. Whoever closes it from here on frees an
+        // inode that is announced, and what is announced stays one.
+        if volume.state_word(desc)? == open {
+            // PERSIST: nothing yet. The lock's compare-and-swap orders this store before the load
+            // of the gate.
+            self.record.set_working(true)?;
+            let free = u64::from(volume.epoch) << 32;
+            if self.live.swap_lock(free, self.owner.word(volume.epoch))? {
+                if self.may_go_on(desc, open)? {
+                    self.live.set_sequence(self.sequence + 1)?;
+                    if !volume.local.worked.load(Ordering::Relaxed) {
+                        volume.local.worked.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(true);
+                }
+                let map = volume.volatile_map();
+                lockword::release(volume, map, self.inode.lock_offset(), self.owner)?;
             }
-            && !(end > size && volume.mode != Mode::Posix && flags & LIVE_DIRTY != 0);
-        if !simple || volume.is_still(self.inode, node.generation).is_err() {
+        }
+        self.step_back()?;
+        Ok(false)
+    }
+
+    /// Under the lock: whether the gate is open and the inode is still what the description stands for.
+    /// (It may have been freed, and made anew, before the lock was taken; not after.)
+    #[inline]
+    fn may_go_on(&mut self, desc: Desc, open: u64) -> Result<bool> {
+        let volume = self.volume;
+        let gate = Owner::of_word(volume.rt.load(HEADER_GATE)?, volume.epoch);
+        if gate.is_some() || volume.state_word(desc)? != open {
+            return Ok(false);
+        }
+        if self.live.sequence()? != self.sequence {
+            let Some((current, sequence)) = self.live.current(volume.epoch)? else {
+                return Ok(false);
+            };
+            (self.current, self.sequence) = (current, sequence);
+        }
+        Ok(true)
+    }
+
+    /// Gives the record back, with nothing done.
+    #[cold]
+    fn step_back(&self) -> Result<()> {
+        self.record.set_working(false)?;
+        self.record.withdraw()?;
+        self.volume.retry_extent(self.inode)?;
+        self.record.free()
+    }
+
+    /// Where the bytes go; `None` if this needs the long way.
+    #[cold]
+    fn places(&self, node: Node, offset: u64, length: u64) -> Result<Option<Places>> {
+        let (size, end) = (self.current.size, offset.saturating_add(length));
+        if !self.volume.is_simple(&self.current, offset, length) {
             return Ok(None);
         }
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
@@ -255,45 +357,52 @@ impl Brief<'_> {
             return self.overwrite(write);
         }
         let stored = self.stream(write);
-        let mut next = self.next(end);
+        self.move_on(end);
         // PERSIST: the bytes before the size that reaches them, before the sequence number too. (Also
         // where only a part was stored, and none counts.)
         let bug = if commits { Bug::SizeBeforeData } else { Bug::DataNotFenced };
         if !injected(bug) {
             let _ = volume.region.nothing().fence();
         }
-        drop(stored?);
+        stored?;
         if commits {
-            self.commit(&next, write.generation, None)?;
-            next.flags &= !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
-            self.live.set_current(&next)?;
+            self.commit(write.generation, None)?;
+            self.current.flags &= !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
+            self.live.set_current(&self.current)?;
         } else {
-            self.settle(next, write.generation)?;
+            self.settle(write.generation)?;
         }
         Ok(true)
     }
 
     /// Stores the bytes where they go: in flight.
-    fn stream(&self, write: &Write<'_, '_>) -> Result<InFlight<'_>> {
+    #[inline]
+    fn stream(&self, write: &Write<'_, '_>) -> Result<()> {
         let region = &self.volume.region;
         write.places.each(write.from.len(), |place, at, length| {
             region.stream_from(place, &write.from.slice(at, length)).map(drop)
         })?;
-        Ok(region.nothing())
+        Ok(())
     }
 
-    /// What is current when the file ends at `end`, or where it ended if that is more.
-    fn next(&self, end: u64) -> Current {
-        let (Current { size, flags, .. }, time) = (self.current, now());
-        Current { size: end.max(size), mtime: time, ctime: time, flags: flags | LIVE_WRITTEN }
+    /// From now on the file ends at `end`, or where it ended if that is more, and was written just now;
+    /// nobody sees that yet.
+    #[inline]
+    fn move_on(&mut self, end: u64) {
+        let (current, time) = (&mut self.current, now());
+        current.size = end.max(current.size);
+        (current.mtime, current.ctime) = (time, time);
+        current.flags |= LIVE_WRITTEN;
     }
 
-    /// Makes `next` current, which the commit line does not say.
-    fn settle(&self, mut next: Current, generation: u32) -> Result<()> {
-        if next.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
-            next.flags = self.volume.dirty_flags(self.inode, generation, next.flags)?;
+    /// Makes current what the commit line does not say.
+    #[inline]
+    fn settle(&mut self, generation: u32) -> Result<()> {
+        if self.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
+            let flags = self.current.flags;
+            self.current.flags = self.volume.dirty_flags(self.inode, generation, flags)?;
         }
-        self.live.set_current(&next)
+        self.live.set_current(&self.current)
     }
 
     /// Changes visible bytes at once, or not at all. `false`: memory that they lie in cannot be had.
@@ -344,12 +453,12 @@ impl Brief<'_> {
             })?,
             NewBytes::Callers(from) => self.store_again(places, from, sum)?,
         }
-        let next = self.next(0);
+        self.move_on(0);
         if !injected(Bug::DataNotFenced) {
             // PERSIST: whoever changes the bytes next needs the record no more.
             let _ = volume.region.nothing().fence();
         }
-        self.settle(next, generation)?;
+        self.settle(generation)?;
         Ok(true)
     }
 
@@ -375,19 +484,16 @@ impl Brief<'_> {
         // CRASH: without the slot the old size stands; a slot whose bytes are not all there is void.
         let stored = self.volume.region.stream_summed(write.places.at, write.from);
         let length = write.from.len();
-        let mut next = self.next(write.offset + length as u64);
+        self.move_on(write.offset + length as u64);
         match stored {
-            Ok((stored, sum)) => {
-                drop(stored);
-                self.commit(&next, write.generation, Some((length, sum)))?;
-            }
+            Ok((_, sum)) => self.commit(write.generation, Some((length, sum)))?,
             Err(fault) => {
                 let _ = self.volume.region.nothing().fence();
                 return Err(fault.into());
             }
         }
-        next.flags = next.flags & !(LIVE_DIRTY | LIVE_RECORD) | LIVE_SUMMED;
-        self.live.set_current(&next)
+        self.current.flags = self.current.flags & !(LIVE_DIRTY | LIVE_RECORD) | LIVE_SUMMED;
+        self.live.set_current(&self.current)
     }
 
     /// Names the commit line in the operation's record.
@@ -397,18 +503,10 @@ impl Brief<'_> {
     }
 
     /// Stores the next commit slot, that of a short append with length and sum of its bytes, and fences.
-    fn commit(
-        &mut self,
-        next: &Current,
-        generation: u32,
-        tail: Option<(usize, u32)>,
-    ) -> Result<()> {
-        let mut commit = Commit {
-            size: next.size,
-            mtime: next.mtime,
-            flags: COMMIT_WRITTEN,
-            ..Commit::default()
-        };
+    #[inline]
+    fn commit(&mut self, generation: u32, tail: Option<(usize, u32)>) -> Result<()> {
+        let Current { size, mtime, .. } = self.current;
+        let mut commit = Commit { size, mtime, flags: COMMIT_WRITTEN, ..Commit::default() };
         if let Some((length, sum)) = tail {
             commit.flags |= COMMIT_SUMMED | (length as u32) << SUMMED_SHIFT;
             commit.aux = sum;
@@ -420,12 +518,12 @@ impl Brief<'_> {
     }
 
     /// Gives everything back. What was stored is durable.
-    fn end(self) -> Result<()> {
-        let Self { volume, owner, record, inode, live, sequence, noted, .. } = self;
+    #[inline]
+    fn end(&self) -> Result<()> {
+        let &Self { volume, owner, record, inode, live, sequence, noted, .. } = self;
         live.set_sequence(sequence + 2)?;
         live.keep_run(sequence, sequence + 2)?;
-        let map = volume.volatile_map();
-        lockword::release_quickly(volume, map, inode.lock_offset(), owner)?;
+        live.unlock(volume, owner)?;
         record.forget(inode, noted)?;
         record.free()
     }

@@ -24,12 +24,13 @@
 
 use crate::bucket::{Dir, Target, hash_word_at, occupancy_at, slot_at, slot_words};
 use crate::cache::Asked;
+use crate::commit::next_sequence;
 use crate::directory::Spot;
 use crate::dirhash::checked;
 use crate::inject::{self, Bug, injected};
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_REDO, LIVE_WRITTEN,
-    Live, OPENS_COUNT, SEQUENCE, index, next_sequence,
+    Live, OPENS_COUNT, SEQUENCE, index,
 };
 use crate::layout::{
     ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, HEADER_GATE, IDENTITY, INODE, Identity,
@@ -37,7 +38,7 @@ use crate::layout::{
 };
 use crate::map::{KIND_LEAF, Map};
 use crate::new_inode::inherited;
-use crate::op::{Record, current_cpu};
+use crate::op::Record;
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use crate::{Result, lockword};
@@ -168,13 +169,6 @@ impl Volume {
             }
             other => hold.fail().and(other),
         }
-    }
-
-    /// The operation record of the CPU that this thread runs on.
-    #[inline]
-    pub(crate) fn own_record(&self) -> u32 {
-        let (cpu, count) = (current_cpu(), self.rt.layout.op_count as u32);
-        if cpu < count { cpu } else { cpu % count }
     }
 
     /// A look at an inode that is at rest and sound; `None` says nothing.

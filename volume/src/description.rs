@@ -25,9 +25,6 @@
 use crate::Result;
 use crate::inode::Inode;
 use crate::layout::HEADER_DESCRIPTIONS;
-use crate::lockword;
-use crate::process::process_owner;
-use crate::runtime::Owner;
 use crate::volume::Volume;
 use pmem::Span;
 use rustix::io::Errno;
@@ -38,8 +35,8 @@ const STATE: u64 = 0;
 const INO: u64 = 8;
 const NODE: u64 = 16;
 const FLAGS: u64 = 24;
-const POSITION: u64 = 32;
-const LOCK: u64 = 40;
+pub(crate) const POSITION: u64 = 32;
+pub(crate) const LOCK: u64 = 40;
 /// Behind the word of `in_flight.rs`.
 const PLACE: u64 = 56;
 
@@ -50,9 +47,6 @@ pub(crate) type Lines<'v> = Span<'v, 16>;
 pub(crate) const fn index(word: u64) -> usize {
     (word / 8) as usize
 }
-
-/// Position bit: a write holds the description's lock.
-const MOVING: u64 = 1 << 63;
 
 /// The access mode and what `open` decided for good.
 const KEPT_FLAGS: i32 = !(libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT);
@@ -134,30 +128,6 @@ pub(crate) struct Opened {
     pub(crate) flags: OpenFlags,
     /// The description's state word.
     pub(crate) state: u64,
-}
-
-/// While it lives, this process moves the position of the description: one write at a time.
-pub(crate) struct Moving<'v> {
-    volume: &'v Volume,
-    line: Span<'v, 8>,
-    owner: Owner,
-    /// The position at the start.
-    pub(crate) position: u64,
-}
-
-impl Moving<'_> {
-    /// The write is done: the position it leaves.
-    pub(crate) fn finish(mut self, position: u64) {
-        self.position = position;
-    }
-}
-
-impl Drop for Moving<'_> {
-    fn drop(&mut self) {
-        // If the runtime has vanished, every other call fails too.
-        let _ = self.line.store(index(POSITION), self.position & !MOVING);
-        let _ = lockword::release_word_quickly(self.volume, &self.line, index(LOCK), self.owner);
-    }
 }
 
 /// Whether a state word is of this generation: for who knows that it is an open one.
@@ -414,44 +384,6 @@ impl Volume {
         Ok(self.rt.store(at, u64::from(flags as u32))?)
     }
 
-    /// The position; waits for a write that moves it.
-    #[inline]
-    pub(crate) fn position(&self, desc: Desc) -> Result<u64> {
-        let at = self.rt.description(desc.index) + POSITION;
-        let position = self.rt.load(at)?;
-        if position & MOVING == 0 {
-            return Ok(position);
-        }
-        Ok(self.move_position(desc)?.position)
-    }
-
-    /// The position, unless a write moves it.
-    #[inline]
-    pub(crate) fn resting_position(&self, desc: Desc) -> Result<Option<u64>> {
-        let position = self.rt.load(self.rt.description(desc.index) + POSITION)?;
-        Ok((position & MOVING == 0).then_some(position))
-    }
-
-    /// Moves the position unless somebody else has moved it from `from`.
-    #[inline]
-    pub(crate) fn advance(&self, desc: Desc, from: u64, to: u64) -> Result<bool> {
-        let at = self.rt.description(desc.index) + POSITION;
-        Ok(from == to || self.rt.cas(at, from, to)?.is_ok())
-    }
-
-    /// Waits for its turn to write at the position.
-    #[inline]
-    pub(crate) fn move_position(&self, desc: Desc) -> Result<Moving<'_>> {
-        let line = self.rt.span(self.rt.description(desc.index))?;
-        let owner = self.own();
-        lockword::acquire_word(self, &line, index(LOCK), owner)?;
-        let mut position = line.load(index(POSITION))?;
-        while let Err(found) = line.cas(index(POSITION), position, position | MOVING)? {
-            position = found;
-        }
-        Ok(Moving { volume: self, line, owner, position: position & !MOVING })
-    }
-
     // ---- closing --------------------------------------------------------------------------------
 
     /// Takes hold of a description that somebody else holds too.
@@ -696,21 +628,6 @@ impl Volume {
     pub(crate) fn drop_all_holds(&self) -> Result<()> {
         self.drop_process_locks(self.slot(), self.slot_generation())?;
         self.drop_holds_of(self.slot())
-    }
-
-    /// Frees the position locks that a dead process held.
-    pub(crate) fn drop_position_locks(&self, slot: u32, generation: u32) -> Result<()> {
-        let owner = process_owner(slot, generation);
-        let (map, base) = self.rt.place();
-        for index in 0..self.descriptions_used()? {
-            let at = self.rt.description(index);
-            if Owner::of_word(self.rt.load(at + LOCK)?, self.epoch) == Some(owner) {
-                // The write has moved nothing that counts: it did not return.
-                self.rt.and(at + POSITION, !MOVING)?;
-                lockword::release(self, map, base + at + LOCK, owner)?;
-            }
-        }
-        Ok(())
     }
 
     /// Calls `each` for every file that anybody has open.

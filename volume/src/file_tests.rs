@@ -650,9 +650,8 @@ fn a_lazy_size_survives_who_settles_a_sum() {
         let root = crate::testing::root(&volume);
         let node = FileSystem::create(&*volume, root, b"log", &crate::testing::file()).unwrap();
         let append = || {
-            let bytes = UserIn::new(&[5; 100]);
-            if !brief || volume.write_briefly(node, Position::End, &bytes).unwrap().is_none() {
-                volume.write_file(node, Position::End, &[bytes]).unwrap();
+            if !brief || !crate::testing::briefly(&volume, node, Position::End, &[5; 100]) {
+                volume.write_file(node, Position::End, &[UserIn::new(&[5; 100])]).unwrap();
             }
         };
         append();

@@ -5,6 +5,7 @@
 //! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
 use crate::Result;
+use crate::brief::Plan;
 use crate::bucket::Target;
 use crate::description::Opened;
 use crate::fallocate::check_request;
@@ -75,17 +76,13 @@ impl Volume {
         if wanted && self.mode == Mode::Posix { self.sync_file(node) } else { Ok(()) }
     }
 
+    /// Writes through an open description: gives how much, and the offset behind it.
     fn write_opened(
         &self,
         opened: &Opened,
         place: Position,
         data: &[UserIn<'_>],
     ) -> Result<(usize, u64)> {
-        if let [only] = data
-            && let Some(done) = self.write_briefly(opened.node, place, only).map_err(not_open)?
-        {
-            return Ok(done);
-        }
         self.with_orphans_dropped(|| self.write_file(opened.node, place, data)).map_err(not_open)
     }
 
@@ -344,13 +341,34 @@ impl FileSystem for Volume {
     fn write(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
         let opened = self.call()?.opened_data(desc, true)?;
         let _alone = self.alone();
-        let moving = self.move_position(desc)?;
+        let mut moving = self.moving(desc)?;
         let appends = opened.flags.appends();
-        let place = if appends { Position::End } else { Position::At(moving.position) };
+        let place = |position| if appends { Position::End } else { Position::At(position) };
+        let (guess, mut plan) = (moving.glance()?, Plan::default());
+        let briefly = match data {
+            [only] if self.plan(opened.node, place(guess), only, &mut plan)? => Some(only),
+            _ => None,
+        };
+        let position = moving.begin()?;
+        if let Some(only) = briefly {
+            if !appends {
+                plan.set_offset(position);
+            }
+            let place = place(position);
+            let written = self.write_planned(desc, &opened, place, only, &plan);
+            if let Some(end) = written.map_err(not_open)? {
+                moving.set(end);
+                drop(moving);
+                self.write_through(opened.node, opened.flags)?;
+                return Ok(only.len());
+            }
+        }
+        let place = place(position);
         let (written, position) = self.write_opened(&opened, place, data)?;
         if written > 0 {
-            moving.finish(position);
+            moving.set(position);
         }
+        drop(moving);
         self.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
@@ -376,6 +394,12 @@ impl FileSystem for Volume {
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(offset) };
         let _alone = self.alone();
+        if let [only] = data
+            && self.write_briefly(desc, &opened, place, only).map_err(not_open)?.is_some()
+        {
+            self.write_through(opened.node, opened.flags)?;
+            return Ok(only.len());
+        }
         let (written, _) = self.write_opened(&opened, place, data)?;
         self.write_through(opened.node, opened.flags)?;
         Ok(written)

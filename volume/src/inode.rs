@@ -20,18 +20,18 @@
 
 use crate::Result;
 use crate::description::Maker;
-use crate::inject::{Bug, injected};
 use crate::layout::{
-    CHUNK_BLOCKS, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY, INODE,
-    INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
+    CHUNK_BLOCKS, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY, INODE, INODE_TAG,
+    Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
 };
+use crate::lockword;
 use crate::map::Run;
 use crate::op::Op;
+use crate::runtime::Owner;
 use crate::volume::Volume;
-use pmem::{Durable, InFlight, Span, checksum_words};
+use pmem::{Span, checksum_words};
 use rustix::io::Errno;
 use vfs::{Kind, Node};
-use zerocopy::IntoBytes;
 
 /// Volatile words, as offsets in the inode.
 const LOCK: u64 = VOLATILE;
@@ -102,17 +102,16 @@ pub(crate) struct Inode(pub(crate) u64);
 pub(crate) struct Live<'v>(pub(crate) Span<'v, { (VOLATILE_LENGTH / 8) as usize }>);
 
 impl Live<'_> {
-    /// The size and the run of [`Live::run`], as they are seen without the lock.
-    #[inline]
-    pub(crate) fn glance(&self) -> Result<(u64, u64, Run)> {
-        let (_, logical, run) = self.run()?;
-        Ok((self.0.load(index(SIZE))?, logical, run))
-    }
-
     /// Replaces the lock word, if it is `free`.
     #[inline]
     pub(crate) fn swap_lock(&self, free: u64, word: u64) -> Result<bool> {
         Ok(self.0.cas(index(LOCK), free, word)?.is_ok())
+    }
+
+    /// Frees the lock if `owner` holds it: as [`lockword::release_quickly`].
+    #[inline]
+    pub(crate) fn unlock(&self, volume: &Volume, owner: Owner) -> Result<()> {
+        lockword::release_word_quickly(volume, &self.0, index(LOCK), owner)
     }
 
     /// The flags.
@@ -135,6 +134,11 @@ impl Live<'_> {
             self.0.store(index(SEQUENCE), now + 1)?;
         }
         self.flags()
+    }
+
+    #[inline]
+    pub(crate) fn sequence(&self) -> Result<u64> {
+        Ok(self.0.load(index(SEQUENCE))?)
     }
 
     #[inline]
@@ -208,7 +212,7 @@ impl Live<'_> {
 }
 
 /// What is current about an inode, from its volatile line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Current {
     pub(crate) size: u64,
     pub(crate) mtime: i64,
@@ -259,22 +263,8 @@ impl Identity {
     }
 }
 
-impl Commit {
-    pub(crate) fn sealed(mut self, inode: Inode, generation: u32) -> Self {
-        self.crc = self.checksum(inode, generation);
-        self
-    }
-
-    fn checksum(&self, inode: Inode, generation: u32) -> u32 {
-        let mut words: [u64; 4] = zerocopy::transmute!(*self);
-        // The sequence stays, the crc counts as 0.
-        words[3] &= LOW_HALF;
-        checksum_words(inode.0 ^ u64::from(generation) << 32, words)
-    }
-}
-
 /// The half of a word beside a crc.
-const LOW_HALF: u64 = u32::MAX as u64;
+pub(crate) const LOW_HALF: u64 = u32::MAX as u64;
 const _: () = assert!(std::mem::offset_of!(Identity, crc) == 4);
 /// Words that [`Volume::names_of`] knows the places of.
 const _: () = assert!(
@@ -282,17 +272,6 @@ const _: () = assert!(
         && std::mem::offset_of!(Identity, generation) == 8
         && std::mem::offset_of!(Identity, nlink) == 24
 );
-const _: () = assert!(std::mem::offset_of!(Commit, crc) == 28);
-
-/// The sequence number after `sequence`; 0 is none.
-pub(crate) fn next_sequence(sequence: u32) -> u32 {
-    sequence.wrapping_add(1).max(1)
-}
-
-/// Both slots of a commit line; which is the newest, if that is known; the newest, and which it is.
-pub(crate) type Slots = [Commit; 2];
-type Newest = Option<usize>;
-type Newer = (Commit, usize);
 
 impl Volume {
     /// The inode of a number that came from outside (a dentry, a caller): `EIO` if it cannot be one.
@@ -348,104 +327,10 @@ impl Volume {
         Ok(same.then_some(fourth as u32))
     }
 
-    /// The newer valid slot of the commit line, and its index. `EIO` if there is none, or if the newest
-    /// one is damaged: an older size must not pass for the current one.
-    ///
-    /// CRASH: a slot that was being written is told from a damaged one by its sequence, which is stored
-    /// last: it still is the one before the other slot's.
-    pub(crate) fn commit_line(&self, inode: Inode, generation: u32) -> Result<(Commit, usize)> {
-        let (slots, newest) = self.commit_slots(inode)?;
-        match newest {
-            Some(at) => Ok((slots[at], at)),
-            None => Self::newest_slot(inode, generation, slots),
-        }
-    }
-
-    /// Both slots, and which is the newest if that is known: then they come from the copy.
-    fn commit_slots(&self, inode: Inode) -> Result<(Slots, Option<usize>)> {
-        self.slots_beside(inode, self.live_lines(inode)?)
-    }
-
-    #[inline]
-    pub(crate) fn slots_beside(&self, inode: Inode, live: Live<'_>) -> Result<(Slots, Newest)> {
-        if live.is_ready(self.epoch)?
-            && let Some(at) = live.0.load(index(HINTS + HINT_COPY * 8))?.checked_sub(1)
-        {
-            let slots: Slots = zerocopy::transmute!(live.0.eight(index(COPY))?);
-            return Ok((slots, Some(at as usize & 1)));
-        }
-        let words = self.region.span::<8>(inode.at(COMMIT))?.words()?;
-        Ok((zerocopy::transmute!(words), None))
-    }
-
     /// The volatile lines.
     #[inline]
     pub(crate) fn live_lines(&self, inode: Inode) -> Result<Live<'_>> {
         Ok(Live(self.volatile_map().span(inode.at(VOLATILE))?))
-    }
-
-    pub(crate) fn newest_slot(inode: Inode, generation: u32, slots: Slots) -> Result<Newer> {
-        let good = slots
-            .map(|commit| commit.sequence != 0 && commit.checksum(inode, generation) == commit.crc);
-        let at = match good {
-            [true, true] => {
-                let ahead = slots[1].sequence.wrapping_sub(slots[0].sequence) as i32;
-                return Ok(if ahead > 0 { (slots[1], 1) } else { (slots[0], 0) });
-            }
-            [false, false] => return Err(Errno::IO),
-            [_, second] => usize::from(second),
-        };
-        let (valid, other) = (slots[at], slots[1 - at]);
-        let torn = other.sequence == 0 || next_sequence(other.sequence) == valid.sequence;
-        let newer = Commit { sequence: next_sequence(valid.sequence), ..other };
-        if torn && newer.checksum(inode, generation) != other.crc {
-            Ok((valid, at))
-        } else {
-            Err(Errno::IO)
-        }
-    }
-
-    /// Writes the next commit slot over the older one: one line, atomic by its checksum. The sequence and
-    /// crc of `commit` are filled in. Lock holder only.
-    pub(crate) fn store_commit(
-        &self,
-        inode: Inode,
-        generation: u32,
-        commit: Commit,
-        after: &Durable,
-    ) -> Result<InFlight<'_>> {
-        // What the slot publishes is durable.
-        let _ = after;
-        self.store_slot(inode, generation, commit)
-    }
-
-    /// As [`Volume::store_commit`], of a slot that is void if what it publishes is not there.
-    pub(crate) fn store_slot(
-        &self,
-        inode: Inode,
-        generation: u32,
-        mut commit: Commit,
-    ) -> Result<InFlight<'_>> {
-        let live = self.live_lines(inode)?;
-        let (mut slots, known) = self.slots_beside(inode, live)?;
-        let newest = match known {
-            Some(at) => at,
-            None => Self::newest_slot(inode, generation, slots)?.1,
-        };
-        commit.sequence = next_sequence(slots[newest].sequence);
-        let next = if injected(Bug::CommitInPlace) { newest } else { 1 - newest };
-        slots[next] = commit.sealed(inode, generation);
-        // The newest slot is stored again as it is. In one piece, or word by word through the
-        // cache, where a line's stores reach the medium in their order: the sequence is the last.
-        let line: [u8; LINE as usize] = zerocopy::transmute!(slots);
-        let flight = self.region.write_line(inode.at(COMMIT), &line)?;
-        live.set_copy(&line, next)?;
-        Ok(flight)
-    }
-
-    /// The commit line may be another than was stored last: it is read anew. Lock holder only.
-    pub(crate) fn forget_commit(&self, inode: Inode) -> Result<()> {
-        self.set_hint(inode, HINT_COPY, 0)
     }
 
     /// The first volatile line.
@@ -745,17 +630,6 @@ impl Volume {
 }
 
 impl Op<'_> {
-    /// The undo images of the commit slot that [`Volume::store_commit`] will overwrite next.
-    pub(crate) fn undo_commit(&mut self, inode: Inode, generation: u32) -> Result<()> {
-        let (slots, known) = self.volume.commit_slots(inode)?;
-        let newest = match known {
-            Some(at) => at,
-            None => Volume::newest_slot(inode, generation, slots)?.1,
-        };
-        let older = 1 - newest;
-        self.undo_known(inode.at(COMMIT) + older as u64 * 32, slots[older].as_bytes())
-    }
-
     /// The undo image of the identity line.
     pub(crate) fn undo_identity(&mut self, inode: Inode) -> Result<()> {
         self.undo(inode.at(IDENTITY), LINE)

@@ -19,6 +19,7 @@ mod bucket;
 mod cache;
 mod chunk;
 mod close;
+mod commit;
 mod compact;
 #[cfg(test)]
 mod damage_tests;
@@ -79,6 +80,7 @@ mod op;
 mod owners;
 mod passes;
 mod path;
+mod position;
 mod prefix;
 mod process;
 mod reached;

@@ -87,6 +87,7 @@ pub(crate) const fn index(word: u64) -> usize {
 }
 
 impl<'v> Record<'v> {
+    #[inline]
     pub(crate) fn new(volume: &'v Volume, index: u32) -> Result<Self> {
         Ok(Self(volume.rt.span(volume.rt.op(index))?))
     }
@@ -207,7 +208,7 @@ impl Volume {
     /// Takes a free operation record, this CPU's if it is free.
     fn claim_record(&self) -> Result<Owner> {
         let count = self.rt.layout.op_count as u32;
-        let first = current_cpu() % count;
+        let first = self.own_record();
         let mut rounds = 0;
         loop {
             for step in 0..count {
@@ -223,6 +224,13 @@ impl Volume {
             }
             std::thread::sleep(Duration::from_micros(50));
         }
+    }
+
+    /// This CPU's operation record.
+    #[inline]
+    pub(crate) fn own_record(&self) -> u32 {
+        let (cpu, count) = (current_cpu(), self.rt.layout.op_count as u32);
+        if cpu < count { cpu } else { cpu % count }
     }
 
     /// Takes an operation record, if it is free.

@@ -186,6 +186,7 @@ impl Volume {
     }
 
     /// This process as an owner outside operations.
+    #[inline]
     pub(crate) fn own(&self) -> Owner {
         process_owner(self.slot(), self.slot_generation())
     }

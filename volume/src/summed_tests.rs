@@ -114,10 +114,7 @@ fn an_overwrite_that_has_settled_a_sum_makes_the_next_one_brief() {
         let (volume, node) = appended(Mode::Strict);
         let options = AttachOptions { mode, ..AttachOptions::default() };
         let volume = attach_region(image(&volume), &options).unwrap();
-        let briefly = || {
-            let bytes = UserIn::new(b"change");
-            volume.write_briefly(node, Position::At(SIZE - 9), &bytes).unwrap().is_some()
-        };
+        let briefly = || crate::testing::briefly(&volume, node, Position::At(SIZE - 9), b"change");
         // The first finds lines that were not used in this epoch.
         write(&volume, node, SIZE - 9, b"settle");
         assert!(briefly(), "{mode}");

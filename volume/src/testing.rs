@@ -2,14 +2,15 @@
 
 use crate::Mode;
 use crate::attach::{AttachOptions, attach_region};
+use crate::file_write::Position;
 use crate::fsck::compare;
 use crate::layout::CHUNK;
 use crate::mark::{Depth, Mark};
 use crate::superblock::{FormatOptions, format_region};
 use crate::volume::Volume;
-use pmem::Region;
+use pmem::{Region, UserIn};
 use std::sync::Arc;
-use vfs::{Kind, NewNode, Node};
+use vfs::{Kind, NewNode, Node, OpenFlags};
 
 /// A formatted region in private memory, for a pool of `chunks` chunks (at least 7).
 pub(crate) fn region(chunks: u64, groups: u32) -> Region {
@@ -92,4 +93,12 @@ impl Random {
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
+}
+
+/// Writes by the brief way; `false`: it is left to the long one.
+pub(crate) fn briefly(volume: &Volume, node: Node, position: Position, bytes: &[u8]) -> bool {
+    let desc = volume.open_node(node, OpenFlags(libc::O_RDWR)).unwrap();
+    let opened = volume.opened(desc).unwrap();
+    // It stays open: a last close does more than a write.
+    volume.write_briefly(desc, &opened, position, &UserIn::new(bytes)).unwrap().is_some()
 }
