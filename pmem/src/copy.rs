@@ -6,6 +6,7 @@
 //! vanished memory is an error, not undefined behaviour.
 
 use crate::copy_asm::{self, LOAD_FAULT};
+use crate::copy_words::{store_line, store_line_words};
 use crate::cpu::{CopyKind, Dispatch, FlushKind};
 use crate::guard::guarded;
 use std::arch::asm;
@@ -42,6 +43,8 @@ macro_rules! landing {
         ".pushsection .text.unlikely,\"ax\",@progbits\n4: mov {fault:e}, 1\njmp 3b\n.popsection"
     };
 }
+
+pub(crate) use landing;
 
 /// An atomic (acquire) load of an aligned word; `None` if it faulted.
 #[inline]
@@ -220,189 +223,6 @@ pub(crate) unsafe fn copy64(to: *mut u8, from: *const u8) -> Result<(), Side> {
         );
     }
     outcome(fault)
-}
-
-/// The eight words of a line, each loaded whole, in ascending order; `None` if it faulted. One by one: a
-/// load of several waits until those that were stored one by one, a moment ago, have left the CPU.
-#[inline]
-pub(crate) unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
-    let (a, b, c, d, e, f, g, h): (u64, u64, u64, u64, u64, u64, u64, u64);
-    let fault: u32;
-    // SAFETY: the loads are guarded; they have no effect but on their output registers.
-    unsafe {
-        asm!(
-            "mov {fault:e}, 0",
-            "2:",
-            "mov {a}, qword ptr [{from}]",
-            "mov {b}, qword ptr [{from} + 8]",
-            "mov {c}, qword ptr [{from} + 16]",
-            "mov {d}, qword ptr [{from} + 24]",
-            "mov {e}, qword ptr [{from} + 32]",
-            "mov {f}, qword ptr [{from} + 40]",
-            "mov {g}, qword ptr [{from} + 48]",
-            "mov {h}, qword ptr [{from} + 56]",
-            "3:",
-            landing!(),
-            guarded!("2b", "3b", "4b"),
-            from = in(reg) from,
-            fault = out(reg) fault,
-            a = out(reg) a,
-            b = out(reg) b,
-            c = out(reg) c,
-            d = out(reg) d,
-            e = out(reg) e,
-            f = out(reg) f,
-            g = out(reg) g,
-            h = out(reg) h,
-            options(nostack, preserves_flags),
-        );
-    }
-    if fault == 0 { Some([a, b, c, d, e, f, g, h]) } else { None }
-}
-
-/// Four words, each loaded whole, in ascending order; `None` if one faulted.
-#[inline]
-pub(crate) unsafe fn load_four(from: *const u8) -> Option<[u64; 4]> {
-    let (a, b, c, d, fault): (u64, u64, u64, u64, u32);
-    // SAFETY: the loads are guarded; they have no effect but on their output registers.
-    unsafe {
-        asm!(
-            "mov {fault:e}, 0",
-            "2: mov {a}, qword ptr [{from}]",
-            "mov {b}, qword ptr [{from} + 8]",
-            "mov {c}, qword ptr [{from} + 16]",
-            "mov {d}, qword ptr [{from} + 24]",
-            "3:",
-            landing!(),
-            guarded!("2b", "3b", "4b"),
-            from = in(reg) from,
-            a = out(reg) a,
-            b = out(reg) b,
-            c = out(reg) c,
-            d = out(reg) d,
-            fault = out(reg) fault,
-            options(nostack, preserves_flags),
-        );
-    }
-    if fault == 0 { Some([a, b, c, d]) } else { None }
-}
-
-/// Release stores of four words, each whole, in ascending order; `false` if one faulted.
-#[inline]
-pub(crate) unsafe fn store_four(to: *mut u8, [a, b, c, d]: [u64; 4]) -> bool {
-    let fault: u32;
-    // SAFETY: the stores are guarded; the caller vouches for the target.
-    unsafe {
-        asm!(
-            "mov {fault:e}, 0",
-            "2: mov qword ptr [{to}], {a}",
-            "mov qword ptr [{to} + 8], {b}",
-            "mov qword ptr [{to} + 16], {c}",
-            "mov qword ptr [{to} + 24], {d}",
-            "3:",
-            landing!(),
-            guarded!("2b", "3b", "4b"),
-            to = in(reg) to,
-            a = in(reg) a,
-            b = in(reg) b,
-            c = in(reg) c,
-            d = in(reg) d,
-            fault = out(reg) fault,
-            options(nostack, preserves_flags),
-        );
-    }
-    fault == 0
-}
-
-/// A copy of eighteen words (a `struct stat`), each loaded and stored whole: words that were stored just
-/// before come from the CPU's store buffer so, and not by wider loads. `false` if the target faulted.
-#[inline]
-pub(crate) unsafe fn copy_stat(to: *mut u8, from: &[u64; 18]) -> bool {
-    macro_rules! words {
-        ($($at:literal)*) => { concat!($(
-            "mov {word}, qword ptr [{from} + ", $at, "]\n",
-            "mov qword ptr [{to} + ", $at, "], {word}\n",
-        )*) };
-    }
-    let fault: u32;
-    // SAFETY: the stores are guarded; the caller vouches for the target.
-    unsafe {
-        asm!(
-            "mov {fault:e}, 0",
-            "2:",
-            words!(0 8 16 24 32 40 48 56 64 72 80 88 96 104 112 120 128 136),
-            "3:",
-            landing!(),
-            guarded!("2b", "3b", "4b"),
-            to = in(reg) to,
-            from = in(reg) from,
-            word = out(reg) _,
-            fault = out(reg) fault,
-            options(nostack, preserves_flags),
-        );
-    }
-    fault == 0
-}
-
-/// A direct store of a whole line, `to` aligned to it: around the cache, all of it or nothing.
-#[inline]
-pub(crate) unsafe fn store_line(to: *mut u8, from: &[u8; LINE as usize]) -> bool {
-    let fault: u32;
-    // SAFETY: the store is guarded; the caller vouches for the target and that the CPU has the
-    // instruction.
-    unsafe {
-        asm!(
-            "mov {fault:e}, 0",
-            "2: movdir64b {to}, [{from}]",
-            "3:",
-            landing!(),
-            guarded!("2b", "3b", "4b"),
-            to = in(reg) to,
-            from = in(reg) from,
-            fault = out(reg) fault,
-            options(nostack, preserves_flags),
-        );
-    }
-    fault == 0
-}
-
-/// Stores the eight words of a line, each whole, in ascending order; false if it faulted. They are loaded
-/// by words too: those that were made just before need not have reached the cache.
-#[inline]
-pub(crate) unsafe fn store_line_words(to: *mut u8, from: &[u8; LINE as usize]) -> bool {
-    let fault: u32;
-    // SAFETY: the stores are guarded; the caller vouches for the target.
-    unsafe {
-        asm!(
-            "mov {fault:e}, 0",
-            "2:",
-            "mov {word}, [{from}]",
-            "mov [{to}], {word}",
-            "mov {word}, [{from} + 8]",
-            "mov [{to} + 8], {word}",
-            "mov {word}, [{from} + 16]",
-            "mov [{to} + 16], {word}",
-            "mov {word}, [{from} + 24]",
-            "mov [{to} + 24], {word}",
-            "mov {word}, [{from} + 32]",
-            "mov [{to} + 32], {word}",
-            "mov {word}, [{from} + 40]",
-            "mov [{to} + 40], {word}",
-            "mov {word}, [{from} + 48]",
-            "mov [{to} + 48], {word}",
-            "mov {word}, [{from} + 56]",
-            "mov [{to} + 56], {word}",
-            "3:",
-            landing!(),
-            guarded!("2b", "3b", "4b"),
-            to = in(reg) to,
-            from = in(reg) from,
-            word = out(reg) _,
-            fault = out(reg) fault,
-            options(nostack, preserves_flags),
-        );
-    }
-    fault == 0
 }
 
 /// Stores a whole line, `to` aligned to it, and sends it on its way: directly where the CPU can, else by

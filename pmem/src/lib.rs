@@ -21,6 +21,7 @@
 mod checksum;
 mod copy;
 mod copy_asm;
+mod copy_words;
 pub mod counts;
 mod cpu;
 mod device_view;

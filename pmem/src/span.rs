@@ -7,6 +7,7 @@
 //! [`Fault::Region`], as everywhere.
 
 use crate::copy;
+use crate::copy_words;
 use crate::region::Region;
 use crate::user::Fault;
 use std::sync::Arc;
@@ -130,7 +131,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     pub fn eight(&self, first: usize) -> Result<[u64; 8], Fault> {
         assert!(first + 8 <= WORDS, "words of the span");
         // SAFETY: words of the mapping.
-        unsafe { copy::load_line(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
+        unsafe { copy_words::load_line(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
     }
 
     /// Four words from `first` on, each loaded whole, in ascending order: for few of a line, which then
@@ -139,7 +140,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     pub fn four(&self, first: usize) -> Result<[u64; 4], Fault> {
         assert!(first + 4 <= WORDS, "words of the span");
         // SAFETY: words of the mapping.
-        unsafe { copy::load_four(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
+        unsafe { copy_words::load_four(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
     }
 
     /// Stores four words from `first` on, each whole, in ascending order.
@@ -148,7 +149,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
         assert!(first + 4 <= WORDS, "words of the span");
         let at = self.changing(first);
         // SAFETY: words of the mapping.
-        if unsafe { copy::store_four(at, words) } { Ok(()) } else { Err(Fault::Region) }
+        if unsafe { copy_words::store_four(at, words) } { Ok(()) } else { Err(Fault::Region) }
     }
 
     /// Stores eight words from `first` on, each whole, in ascending order.

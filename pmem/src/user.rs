@@ -7,6 +7,7 @@
 
 use crate::copy::{self, Side};
 use crate::copy_asm;
+use crate::copy_words;
 use crate::cpu::dispatch;
 use crate::key;
 use rustix::io::Errno;
@@ -178,7 +179,7 @@ impl<'a> UserIn<'a> {
         check(self.start, size_of::<T>())?;
         if size_of::<T>() == size_of::<[u64; 4]>() {
             // SAFETY: the source is guarded.
-            let words = unsafe { copy::load_four(self.start) }.ok_or(Fault::Caller)?;
+            let words = unsafe { copy_words::load_four(self.start) }.ok_or(Fault::Caller)?;
             // SAFETY: as long as a `T`, which any bytes make.
             return Ok(unsafe { std::mem::transmute_copy(&words) });
         }
@@ -292,7 +293,7 @@ impl<'a> UserOut<'a> {
         }
         check(self.start, size_of_val(words))?;
         // SAFETY: the sink is the caller's; the copy is guarded.
-        let copied = unsafe { copy::copy_stat(self.start, words) };
+        let copied = unsafe { copy_words::copy_stat(self.start, words) };
         if copied { Ok(()) } else { Err(Fault::Caller) }
     }
 

@@ -194,6 +194,11 @@ impl Volume {
         if found == sequence && logical <= first && last <= logical + run.blocks {
             let place = (run.block + (first - logical)) * BLOCK + offset % BLOCK;
             plan.place = self.in_pool(run.block, run.blocks).then_some(place);
+            if offset < current.size && self.mode == Mode::Strict {
+                // Where the bytes go in the end (see `approach`).
+                self.region.prefetch(place);
+                self.region.prefetch(place.saturating_add(length - 1));
+            }
             return Ok(self.is_simple(&current, offset, length));
         }
         if offset < current.size {
@@ -420,6 +425,7 @@ impl Brief<'_> {
     fn overwrite_by(&mut self, write: &Write<'_, '_>, from: NewBytes<'_>) -> Result<bool> {
         let (volume, lane) = (self.volume, u64::from(self.owner.op()));
         let (places, generation) = (&write.places, write.generation);
+        volume.approach(places, write.from.len());
         if needs_slot(self.current.flags, lane) {
             self.note()?;
             // CRASH: the slot changes nothing that is told; the record counts beside it only.

@@ -195,6 +195,19 @@ impl Volume {
         Ok(sum)
     }
 
+    /// Asks for what [`Volume::look_at`] looks at. Who overwrote it last stored it around the cache, so a
+    /// look waits for the memory; one that was asked for before the new bytes are stored elsewhere does not.
+    #[inline]
+    pub(crate) fn approach(&self, places: &Places, length: usize) {
+        let _ = places.each(length, |place, _, length| {
+            for at in (place..place + length as u64).step_by(BLOCK as usize) {
+                self.region.prefetch(at);
+            }
+            self.region.prefetch(place + length as u64 - 1);
+            Ok::<(), Errno>(())
+        });
+    }
+
     /// Whether the pages of all places can be had, by a look at each: `EIO`.
     #[inline]
     pub(crate) fn look_at(&self, places: &Places, length: usize) -> Result<()> {
