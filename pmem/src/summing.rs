@@ -3,7 +3,8 @@
 //! The caller's memory is read once: what is summed is what is stored, whatever other threads do to
 //! it meanwhile. Long streams are folded in vector registers (as in "Fast CRC Computation for Generic
 //! Polynomials Using PCLMULQDQ", Intel 2009), which costs nothing beside the stores, that wait for
-//! the memory; short ones, and CPUs that cannot do so, go through a private copy.
+//! the memory; short ones of whole words go through registers, the rest, and all on CPUs that cannot
+//! do so, through a private copy.
 //!
 //! Persistence order: as [`Region::stream`]. Locks: none.
 
@@ -217,6 +218,18 @@ mod tests {
         assert_eq!(region.stream_summed(0, &nowhere).unwrap_err(), Fault::Caller);
         let bytes = vec![1; 4096];
         let beyond = region.stream_summed((1 << 16) - 64, &UserIn::new(&bytes));
+        assert_eq!(beyond.unwrap_err(), Fault::Region);
+    }
+
+    #[test]
+    fn a_fault_of_few_words_says_whose_it_is() {
+        let region = Region::anonymous(1 << 16).unwrap();
+        // SAFETY: an address that is not mapped.
+        let nowhere = unsafe { UserIn::from_raw(std::ptr::without_provenance(64), 40) };
+        for off in [0, 8, 56, 64] {
+            assert_eq!(region.stream_summed(off, &nowhere).unwrap_err(), Fault::Caller);
+        }
+        let beyond = region.stream_summed((1 << 16) - 32, &UserIn::new(&[1; 40]));
         assert_eq!(beyond.unwrap_err(), Fault::Region);
     }
 }

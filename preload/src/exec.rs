@@ -13,6 +13,7 @@
 
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
@@ -276,8 +277,9 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
                 // From the system call on nobody may write to it.
                 process.fs.execute(None, image.program)?;
             }
-            let prepared =
-                handover::prepare(process).and_then(|()| environment(process, given, resumed));
+            let prepared = still_unwritten(process, image)
+                .and_then(|()| handover::prepare(process))
+                .and_then(|()| environment(process, given, resumed));
             let errno = prepared.map(|variables| execute(process, image, &own, &variables));
             process.fs.exec_failed();
             if image.program.is_some() {
@@ -287,6 +289,15 @@ fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno 
         }),
     };
     result.unwrap_or_else(|errno| errno)
+}
+
+/// Nobody opened the program for writing before it was said that it is executed: `ETXTBSY`.
+fn still_unwritten(process: &Process, image: &Image) -> Result<(), Errno> {
+    fence(Ordering::SeqCst);
+    match image.program {
+        Some(node) if process.fs.is_written(node)? => Err(Errno::TXTBSY),
+        _ => Ok(()),
+    }
 }
 
 /// What a program that cannot be preloaded would get of the volume, and cannot use.

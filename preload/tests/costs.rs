@@ -2,10 +2,10 @@
 //!
 //! Fences, flushed and streamed lines, locked instructions and system calls must be exactly those;
 //! instructions at most 3 % more. They depend on the compiler and the C library: with others than the
-//! figures were taken with, 15 %. Most depends on what the CPU can do (how wide copies are, how lines
-//! are stored, which of its routines the C library takes): on another kind of CPU only fences and
-//! system calls count, and the test says so. `make baseline` takes the figures anew, to be looked at
-//! and checked in.
+//! figures were taken with, 15 %. They depend on what the CPU can do, too (how wide copies are, which
+//! routines the C library takes, whether there is a protection key to open): on another kind of CPU
+//! 50 %, and a line may be stored around the cache that is flushed elsewhere, so only their sum
+//! counts; the test says so. `make baseline` takes the figures anew, to be looked at and checked in.
 //!
 //! `SOLERA_COSTS=NAME` shows, for the operation of that name, which function executes how much.
 
@@ -128,18 +128,23 @@ fn parse(line: &str) -> Option<(String, Counts)> {
 fn differences(found: &Counts, expected: &Counts, percent: u64, same_cpu: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let most = expected.instructions * (100 + percent) / 100;
-    if same_cpu && found.instructions > most {
+    if found.instructions > most {
         wrong.push(format!("{} instructions, at most {most}", found.instructions));
     }
+    let lines = |counts: &Counts| counts.flushed + counts.streamed;
     let exact = [
-        ("fences", found.fences, expected.fences, true),
-        ("system calls", found.system_calls, expected.system_calls, true),
-        ("locked instructions", found.locked, expected.locked, same_cpu),
-        ("flushed lines", found.flushed, expected.flushed, same_cpu),
-        ("streamed lines", found.streamed, expected.streamed, same_cpu),
+        ("fences", found.fences, expected.fences),
+        ("system calls", found.system_calls, expected.system_calls),
+        ("locked instructions", found.locked, expected.locked),
+        ("lines to the medium", lines(found), lines(expected)),
     ];
-    for (what, found, expected, counts) in exact {
-        if counts && found != expected {
+    let by_cpu = [
+        ("flushed lines", found.flushed, expected.flushed),
+        ("streamed lines", found.streamed, expected.streamed),
+    ];
+    for (what, found, expected) in exact.into_iter().chain(by_cpu.into_iter().filter(|_| same_cpu))
+    {
+        if found != expected {
             wrong.push(format!("{found} {what}, not {expected}"));
         }
     }
@@ -178,10 +183,16 @@ fn key_operations_cost_what_they_did() {
         return;
     }
     let kept = std::fs::read_to_string(figures()).expect("costs.txt");
-    let percent = if kept.contains(&format!("# {compiler}\n")) { 3 } else { 15 };
     let same_cpu = kept.contains(&format!("# {cpu}\n"));
+    let percent = match kept.contains(&format!("# {compiler}\n")) {
+        _ if !same_cpu => 50,
+        true => 3,
+        false => 15,
+    };
     if !same_cpu {
-        println!("skipped: instructions and lines, which belong to another kind of CPU");
+        println!(
+            "the figures are those of another kind of CPU: {percent} % more instructions pass"
+        );
     }
     let kept: BTreeMap<String, Counts> = kept.lines().filter_map(parse).collect();
     let mut wrong = Vec::new();

@@ -15,7 +15,7 @@
 //!
 //! What this process remembers is entered before the first store, under the numbers that the inodes will
 //! have: those processor instructions that wait for all stores under way come before there are any. An
-//! operation that fails leaves other numbers, so nothing of that is ever believed.
+//! operation that fails or dies leaves other numbers, so nothing of that is ever believed.
 //!
 //! Persistence order, as in `namespace.rs`. Create: inode and entry; fence; the directory's commit line
 //! and the occupancy word; fence. Unlink: these two; fence; then the inode is free.

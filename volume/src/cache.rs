@@ -5,9 +5,9 @@
 //! moves it, and numbers outlive the inode's reuse ([`crate::inode`]). So nothing is ever
 //! invalidated, and a hit writes no memory at all.
 //!
-//! What this process changes itself it does not forget. Under the directory's lock, once a change of
-//! names is durable, it enters what the changed names mean under the number that the directory will
-//! have ([`Volume::carry_names`]), and notes from which number on all moves were its own: names
+//! What this process changes itself it does not forget. Under the directory's lock it enters what the
+//! changed names mean under the number that the directory will have if the change becomes durable
+//! ([`Volume::carry_names`], `brief_names.rs`), and notes from which number on all moves were its own: names
 //! entered since then are right too. Attributes are entered anew in the same way.
 //!
 //! The tables are direct-mapped and shared by all threads and all volumes of the process, never
@@ -53,7 +53,8 @@ pub(crate) struct Entry<const W: usize = WORDS> {
 
 pub(crate) struct Table<const N: usize, const W: usize = WORDS>(pub(crate) [Entry<W>; N]);
 
-/// More, for a directory that is listed enters as many as it tells at a time.
+/// More, for a directory that is listed enters as many as it tells at a time; a process that asks for few
+/// names pays a page fault for nearly each.
 const NAME_ENTRIES: usize = 2048;
 
 static NAMES: Table<NAME_ENTRIES> = Table([const { Entry::new() }; NAME_ENTRIES]);

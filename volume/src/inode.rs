@@ -520,8 +520,10 @@ impl Volume {
         for word in 0..LINE / 8 {
             self.set_live(inode, HINTS + word * 8, 0)?;
         }
+        // Not the number that the dead one would have left: a child that was forked meanwhile may have
+        // what was entered for that (`brief_names.rs`).
         let now = self.live(inode, SEQUENCE)?;
-        self.set_live(inode, SEQUENCE, (now | 1) + 1)
+        self.set_live(inode, SEQUENCE, (now | 1) + 3)
     }
 
     /// Runs `read` under a sequence number that did not move: what it saw belongs together. After
