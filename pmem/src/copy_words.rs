@@ -12,38 +12,10 @@ use std::arch::asm;
 /// load of several waits until those that were stored one by one, a moment ago, have left the CPU.
 #[inline]
 pub(crate) unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
-    let (a, b, c, d, e, f, g, h): (u64, u64, u64, u64, u64, u64, u64, u64);
-    let fault: u32;
-    // SAFETY: the loads are guarded; they have no effect but on their output registers.
-    unsafe {
-        asm!(
-            "mov {fault:e}, 0",
-            "2:",
-            "mov {a}, qword ptr [{from}]",
-            "mov {b}, qword ptr [{from} + 8]",
-            "mov {c}, qword ptr [{from} + 16]",
-            "mov {d}, qword ptr [{from} + 24]",
-            "mov {e}, qword ptr [{from} + 32]",
-            "mov {f}, qword ptr [{from} + 40]",
-            "mov {g}, qword ptr [{from} + 48]",
-            "mov {h}, qword ptr [{from} + 56]",
-            "3:",
-            landing!(),
-            guarded!("2b", "3b", "4b"),
-            from = in(reg) from,
-            fault = out(reg) fault,
-            a = out(reg) a,
-            b = out(reg) b,
-            c = out(reg) c,
-            d = out(reg) d,
-            e = out(reg) e,
-            f = out(reg) f,
-            g = out(reg) g,
-            h = out(reg) h,
-            options(nostack, preserves_flags),
-        );
-    }
-    if fault == 0 { Some([a, b, c, d, e, f, g, h]) } else { None }
+    // SAFETY: the sources are guarded.
+    let ([a, b, c, d], [e, f, g, h]) =
+        unsafe { (load_four(from)?, load_four(from.wrapping_add(LINE as usize / 2))?) };
+    Some([a, b, c, d, e, f, g, h])
 }
 
 /// Four words, each loaded whole, in ascending order; `None` if one faulted.
