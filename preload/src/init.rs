@@ -209,7 +209,8 @@ fn step_aside(path: &[u8]) {
             let _ = process.fs.detach();
         }
     } else if let Ok(volume) = volume::resume(&token) {
-        let _ = vfs::FileSystem::detach(&*volume);
+        // As above.
+        let _ = volume.leave();
     }
     forget_handover();
 }

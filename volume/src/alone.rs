@@ -12,8 +12,9 @@
 //! that works alone (`membarrier`; each of these has registered for it), then waits until no slot says
 //! [`WORKING`], or its process is dead. So either the newcomer sees the call, or the call the newcomer. A
 //! call that ends stores [`IDLE`] behind all it has stored: what it streamed it has fenced. Until then a
-//! newcomer changes words of process slots and this header word only, and those by
-//! [`crate::runtime::Runtime::contended_cas`].
+//! newcomer changes words of process slots and of the header only: slots' states and [`HEADER_COMPANY`]
+//! by [`crate::runtime::Runtime::contended_cas`], the rest of its own slot and that the epoch is shared
+//! by plain stores, which is harmless, as no call that works alone changes those words.
 //!
 //! *Who may.* A process that has said how many threads it has ([`Volume::may_work_alone`]) and has
 //! registered. Its slot says so ([`IDLE`]), by a locked instruction behind the registration: a newcomer
@@ -27,10 +28,13 @@
 //! *Alone again.* Who has freed a slot and finds one in use at most takes the word back, by a
 //! compare-and-swap with what it was before that look: who comes takes his slot before he sets the word,
 //! and each time makes it another one. A process that leaves while threads of it may still be inside
-//! calls does not look. A stale 1 only costs time.
+//! calls does not look ([`Volume::leave_as`]). So who stays looks too, once a second at most, while it
+//! makes calls: if it is the only one in two looks, between which nobody came, it takes the word back.
+//! Those threads are through by then. A stale 1 only costs time.
 //!
-//! *Threads.* A process has one thread when a call begins, and no call makes any but for a sweep, which
-//! first stays idle. A wait for another program (a record lock's) is idle too.
+//! *Threads.* A process has one thread when a call begins. A call that makes more (a mark with helpers;
+//! a sweep has none) works by locked instructions from there on, while its slot still says [`WORKING`]:
+//! newcomers wait for its end. In a wait for another program (a record lock's) the slot says [`IDLE`].
 
 use crate::Result;
 use crate::layout::{HEADER_COMPANY, PROCESS_SLOT, PROCESS_SLOTS};
@@ -39,7 +43,7 @@ use crate::runtime::Runtime;
 use crate::volume::Volume;
 use pmem::Kept;
 use rustix::thread::{MembarrierCommand, membarrier};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Slot word: calls of the process may work alone; none does.
@@ -56,6 +60,10 @@ const BEGUN: u64 = 2;
 const NAP: Duration = Duration::from_micros(20);
 /// Instead of a barrier.
 const LONG: Duration = Duration::from_secs(1);
+/// Between two looks at whether there is company still, at least.
+const LOOK: Duration = Duration::from_secs(1);
+/// So many calls among others ask for the time once.
+const CALLS: u32 = 1024;
 
 /// Words of all process slots.
 const SLOTS: usize = (PROCESS_SLOTS * PROCESS_SLOT / 8) as usize;
@@ -64,6 +72,12 @@ const SLOTS: usize = (PROCESS_SLOTS * PROCESS_SLOT / 8) as usize;
 pub(crate) struct Words {
     header: Kept<8>,
     slots: Kept<SLOTS>,
+    /// Calls that had company.
+    calls: AtomicU32,
+    /// When this process looked last, ns of the monotonic clock.
+    looked: AtomicU64,
+    /// What the header's word was then, if nobody else had a slot; else 0.
+    found: AtomicU64,
 }
 
 impl Words {
@@ -71,7 +85,28 @@ impl Words {
     pub(crate) fn new(rt: &Runtime) -> Option<Self> {
         let (map, base) = rt.place();
         let header = Kept::new(map, base).ok()?;
-        Some(Self { header, slots: Kept::new(map, base + rt.layout.processes).ok()? })
+        Some(Self {
+            header,
+            slots: Kept::new(map, base + rt.layout.processes).ok()?,
+            calls: AtomicU32::new(0),
+            looked: AtomicU64::new(0),
+            found: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether the slot says [`WORKING`].
+    fn says_working(&self, slot: u32) -> bool {
+        let at = (u64::from(slot) * PROCESS_SLOT + ALONE) / 8;
+        u64::from(slot) < PROCESS_SLOTS && self.slots.span().load(at as usize) == Ok(WORKING)
+    }
+
+    /// Counts a call that had company; now and then it is time for a look.
+    #[inline]
+    fn is_time_to_look(&self) -> bool {
+        // Only calls of a process with one thread come here.
+        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.calls.store(calls, Ordering::Relaxed);
+        calls.is_multiple_of(CALLS)
     }
 
     #[inline]
@@ -166,10 +201,33 @@ impl Volume {
         // Between that store and this load stands a newcomer's barrier.
         if words.has_company() {
             let _ = words.say(slot, IDLE);
+            if words.is_time_to_look() {
+                // If the runtime has vanished, every other call fails too.
+                let _ = self.look_around(words);
+            }
             return Alone(None);
         }
         map.set_alone(true);
         Alone(Some((words, slot)))
+    }
+
+    /// Takes the header's word back if nobody else is there, as at the look before, a second ago or more.
+    #[cold]
+    fn look_around(&self, words: &Words) -> Result<()> {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        let now = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+        if now.wrapping_sub(words.looked.load(Ordering::Relaxed)) < LOOK.as_nanos() as u64 {
+            return Ok(());
+        }
+        words.looked.store(now, Ordering::Relaxed);
+        let found = self.rt.load(HEADER_COMPANY)?;
+        if found & COMPANY == 0 || !self.is_alone()? {
+            words.found.store(0, Ordering::Relaxed);
+        } else if words.found.swap(found, Ordering::Relaxed) == found {
+            // Nobody came in between, who would have made the word another one.
+            return self.end_company(found);
+        }
+        Ok(())
     }
 
     /// Whether the call under way works alone: for tests.
@@ -181,7 +239,8 @@ impl Volume {
     /// Lets others in, in the middle of a call, until what it gives is dropped.
     pub(crate) fn stay_idle(&self) -> Idle<'_> {
         match &self.words {
-            Some(words) if self.works_alone() => {
+            // Also where it has brought helpers and works alone no longer.
+            Some(words) if words.says_working(self.slot()) => {
                 drop(Alone(Some((words, self.slot()))));
                 Idle(Some(self))
             }
@@ -189,7 +248,7 @@ impl Volume {
         }
     }
 
-    /// Works no longer alone in this call, which is about to make threads.
+    /// Works no longer alone in this call, which is about to make threads. Newcomers still wait for it.
     pub(crate) fn bring_helpers(&self) {
         self.volatile_map().set_alone(false);
     }
@@ -236,6 +295,11 @@ impl Volume {
         if found & COMPANY == 0 {
             return Ok(());
         }
+        self.end_company(found)
+    }
+
+    /// The same, if the header's word still is what was found in it.
+    fn end_company(&self, found: u64) -> Result<()> {
         let mut used = 0;
         for slot in 0..PROCESS_SLOTS as u32 {
             used += u32::from(self.slot_state(slot)?.state != SLOT_FREE);
@@ -245,5 +309,130 @@ impl Volume {
             let _ = self.rt.contended_cas(HEADER_COMPANY, found, found & !COMPANY)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{AttachOptions, attach, format};
+    use crate::superblock::FormatOptions;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::time::Instant;
+    use vfs::FileSystem;
+
+    /// As if glibc said it.
+    static ONE: AtomicU8 = AtomicU8::new(1);
+
+    /// A volume of a test's own, removed afterwards.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let base = std::env::var_os("SOLERA_TEST_DIR").map_or("/dev/shm".into(), PathBuf::from);
+            let place = Self(base.join(format!("solera-alone-{}-{name}", std::process::id())));
+            let options = FormatOptions { size: Some(64 << 20), ..FormatOptions::default() };
+            format(&place.0, &options).unwrap();
+            place
+        }
+
+        fn attach(&self) -> Arc<Volume> {
+            attach(&self.0, &AttachOptions::default()).unwrap()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let mut anchor = self.0.clone().into_os_string();
+            anchor.push(".solera");
+            // What is not there need not go.
+            let _ = std::fs::remove_file(&self.0);
+            let _ = std::fs::remove_dir_all(anchor);
+        }
+    }
+
+    fn has_company(volume: &Volume) -> bool {
+        volume.rt.load(HEADER_COMPANY).unwrap() & COMPANY != 0
+    }
+
+    fn calls_alone(volume: &Volume) -> bool {
+        let _alone = volume.alone();
+        volume.works_alone()
+    }
+
+    /// One that may work alone, and one that has come beside it.
+    fn two(place: &Place) -> (Arc<Volume>, Arc<Volume>) {
+        let stays = place.attach();
+        stays.may_work_alone(&ONE);
+        assert!(calls_alone(&stays));
+        let comes = place.attach();
+        assert!(has_company(&stays) && !calls_alone(&stays));
+        (stays, comes)
+    }
+
+    #[test]
+    fn who_leaves_quietly_leaves_the_other_alone() {
+        let place = Place::new("quietly");
+        let (stays, comes) = two(&place);
+        comes.leave().unwrap();
+        assert!(!has_company(&stays) && calls_alone(&stays));
+    }
+
+    #[test]
+    fn who_stays_finds_out_that_the_other_has_left() {
+        let place = Place::new("finds-out");
+        let (stays, comes) = two(&place);
+        let left = Instant::now();
+        // It has not said how many threads it has: one may still be inside a call.
+        comes.detach().unwrap();
+        assert!(has_company(&stays));
+        while !calls_alone(&stays) {
+            assert!(left.elapsed() < Duration::from_mins(1));
+            std::thread::sleep(Duration::from_micros(10));
+        }
+        assert!(!has_company(&stays) && left.elapsed() >= LOOK);
+        // Who comes then is company as ever.
+        let comes = place.attach();
+        assert!(has_company(&stays) && !calls_alone(&stays));
+        drop(comes);
+    }
+
+    #[test]
+    fn who_stays_does_not_end_the_company_of_those_who_are_there() {
+        let place = Place::new("still-there");
+        let (stays, comes) = two(&place);
+        let looks = stays.words.as_ref().unwrap();
+        for _ in 0..2 {
+            looks.looked.store(0, Ordering::Relaxed);
+            stays.look_around(looks).unwrap();
+        }
+        comes.detach().unwrap();
+        looks.looked.store(0, Ordering::Relaxed);
+        stays.look_around(looks).unwrap();
+        // Another one comes and goes between two looks: the second is the first again.
+        place.attach().detach().unwrap();
+        looks.looked.store(0, Ordering::Relaxed);
+        stays.look_around(looks).unwrap();
+        assert!(has_company(&stays));
+        looks.looked.store(0, Ordering::Relaxed);
+        stays.look_around(looks).unwrap();
+        assert!(!has_company(&stays));
+    }
+
+    #[test]
+    fn a_wait_lets_others_in_also_where_helpers_were_brought() {
+        let place = Place::new("helpers");
+        let volume = place.attach();
+        volume.may_work_alone(&ONE);
+        let word = || volume.rt.load(volume.alone_word()).unwrap();
+        let call = volume.alone();
+        volume.bring_helpers();
+        assert_eq!(word(), WORKING);
+        let waits = volume.stay_idle();
+        assert_eq!(word(), IDLE);
+        drop(waits);
+        drop(call);
+        assert_eq!(word(), IDLE);
     }
 }

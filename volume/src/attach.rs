@@ -603,12 +603,15 @@ impl Volume {
 
     /// Detaches: drops every hold of this process. The last one to leave saves the free map and
     /// says clean. `EBUSY` if a thread is still inside a call: then the attachment ends with the
-    /// process. No other thread is inside a call.
-    pub(crate) fn leave(&self) -> Result<(), Errno> {
+    /// process. No other thread is inside a call: whoever remains as the only one works alone again at
+    /// once.
+    pub fn leave(&self) -> Result<(), Errno> {
         self.leave_as(true)
     }
 
-    /// As [`Volume::leave`]; `quiet`: no other thread is inside a call.
+    /// As [`Volume::leave`]; `quiet`: no other thread is inside a call. One that is, between operations,
+    /// may go on for a moment after the slot was given back: whoever looks at the slots then (one more
+    /// who leaves, a burial) may find nobody while it does.
     pub(crate) fn leave_as(&self, quiet: bool) -> Result<(), Errno> {
         // The process first: one that shares this one's memory must not end its attachment.
         if !self.is_own_process() || !self.local.attached.swap(false, Ordering::SeqCst) {

@@ -360,7 +360,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 8;
+pub const RUNTIME_VERSION: u64 = 9;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].

@@ -275,6 +275,28 @@ fn a_call_that_dies_alone_is_recovered_by_a_newcomer_as_any_other() {
     assert!(started.elapsed() < Duration::from_mins(5));
 }
 
+#[test]
+fn who_waits_for_a_lock_lets_others_in() {
+    let place = Place::formatted("alone-waits");
+    let volume = place.attach();
+    volume.may_work_alone(&ONE);
+    put(&volume, "f", b"x");
+    let [first, second] = [(); 2].map(|()| open(&volume, "f", libc::O_RDWR));
+    volume.flock(first, LockKind::Write, false).expect("locked");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| volume.flock(second, LockKind::Write, true));
+        std::thread::sleep(Duration::from_millis(200));
+        let (tell, told) = std::sync::mpsc::channel();
+        let place = &place;
+        scope.spawn(move || tell.send(place.attach()));
+        // While it is there the two threads of this process, which says it has one, do not work alone.
+        let other = told.recv_timeout(Duration::from_secs(5));
+        volume.flock(first, LockKind::Unlock, false).expect("unlocked");
+        waits.join().expect("no panic").expect("locked in the end");
+        assert!(other.is_ok(), "a wait for a lock keeps nobody out");
+    });
+}
+
 /// Appends records of its own to the one file, and says of each that it has returned.
 fn append_for(volume: &Volume, name: u64, told: &std::fs::File, mut goes_on: impl FnMut() -> bool) {
     let desc = open(volume, "log", libc::O_WRONLY | libc::O_APPEND);

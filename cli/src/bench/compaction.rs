@@ -149,7 +149,7 @@ impl Found {
 fn measure(path: &Path, beside: Beside, time: Duration) -> Result<Result<Found, Errno>, Failure> {
     let volume = volume::attach(path, &AttachOptions::default())?;
     let measured = Bench::new(&volume).and_then(|mut bench| bench.measure(beside, time));
-    let left = volume.detach();
+    let left = volume.leave();
     Ok(measured.and_then(|found| left.map(|()| found)))
 }
 

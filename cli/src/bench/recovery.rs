@@ -50,7 +50,7 @@ pub fn run(args: &RecoveryArgs) -> Outcome {
     let attach = begun.elapsed();
     let recovery = attached.recovery().unwrap_or_default();
     let failed = |errno| Failure::errno("detach the volume", errno);
-    attached.detach().map_err(failed)?;
+    attached.leave().map_err(failed)?;
     let begun = Instant::now();
     drop(volume::attach(&made.0, &AttachOptions::default())?);
     let clean = begun.elapsed();

@@ -149,7 +149,7 @@ impl Work {
         }
         let leave = |failure| {
             // The failure is what there is to tell.
-            let _ = volume.detach();
+            let _ = volume.leave();
             failure
         };
         // A signal that comes from now on unmounts.
@@ -182,7 +182,7 @@ impl Started {
         handle.close();
         let _ = watcher.join();
         let asked = format!("serve {}", at.display());
-        volume.detach().map_err(|errno| Failure::errno(&asked, errno))?;
+        volume.leave().map_err(|errno| Failure::errno(&asked, errno))?;
         if let Some(path) = tidy {
             volume::detach_dead(&path)?;
         }
@@ -203,7 +203,7 @@ fn end_by_signal(volume: &Volume, at: &Path) {
     // Whoever has taken it away already has done what is wanted here.
     let _ = fuse::unmount(at, true);
     std::thread::sleep(PATIENCE);
-    // What is left undone is found by the next one to attach.
+    // Threads that serve may be inside calls. What is left undone is found by the next one to attach.
     let _ = volume.detach();
     std::process::exit(0);
 }

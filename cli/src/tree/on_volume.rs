@@ -102,7 +102,7 @@ impl VolumeTree {
 impl Drop for VolumeTree {
     fn drop(&mut self) {
         // What detach cannot do now, the next attacher does.
-        let _ = self.0.detach();
+        let _ = self.0.leave();
     }
 }
 

@@ -39,7 +39,7 @@ impl OnVolume {
 impl Drop for OnVolume {
     fn drop(&mut self) {
         // What detach cannot do now, the next attacher does.
-        let _ = self.volume.detach();
+        let _ = self.volume.leave();
     }
 }
 
