@@ -245,6 +245,20 @@ fn name_calls() -> Vec<(&'static str, Vec<Action>)> {
     ]
 }
 
+/// Names that come and go where the processor's operation record keeps an inode: the brief way, by the
+/// paths that the engine does as programs do.
+fn brief_calls() -> Vec<Case> {
+    // Leaves the record an inode, and no name.
+    let keeping = Action::Temporary { dir: "d".into(), slot: 0, exclusive: true };
+    let before = || vec![keeping.clone(), close(0)];
+    let case = |name: &str, calls| Case { name: name.into(), before: before(), calls };
+    vec![
+        case("briefly-create", vec![file("a"), file("d/b")]),
+        case("briefly-unlink", vec![unlink("d/h")]),
+        case("briefly-again", vec![file("a"), unlink("a"), file("c"), unlink("c")]),
+    ]
+}
+
 fn rename_calls() -> Vec<(&'static str, Vec<Action>)> {
     let exchange = |from: &str, to: &str| Action::Rename {
         from: from.into(),
@@ -535,7 +549,7 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
     }
     let calls = name_calls().into_iter().chain(rename_calls());
     let cases = calls.map(|(name, calls)| Case { name: name.into(), before: vec![], calls });
-    all.push((name_start(), cases.collect()));
+    all.push((name_start(), cases.chain(brief_calls()).collect()));
     all.push(two_files());
     all.push(two_leaves());
     all.push(tails());

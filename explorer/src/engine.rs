@@ -83,6 +83,10 @@ impl Engine {
     fn create(&self, path: &str, kind: Kind, mode: u32, target: &str) -> Outcome {
         let (dir, name) = self.place(path)?;
         let new = new_node(kind, mode, target.as_bytes());
+        if kind == Kind::File && as_programs_do(path) {
+            let desc = self.fs.create_open(dir, name, &new, OpenFlags(libc::O_RDWR))?;
+            return self.fs.close(desc).map(|()| Value::Done);
+        }
         self.fs.create(dir, name, &new).map(|_| Value::Done)
     }
 
@@ -92,6 +96,16 @@ impl Engine {
         let new = new_node(Kind::File, 0o600, b"");
         let desc = self.fs.create_temporary(dir, &new, OpenFlags(flags))?;
         self.fill_slot(slot, desc)
+    }
+
+    fn unlink(&self, path: &str) -> Outcome {
+        let (dir, name) = self.place(path)?;
+        let found = self.fs.lookup(dir, name).and_then(|node| self.fs.attr(node));
+        match found.ok().filter(|_| as_programs_do(path)) {
+            Some(attr) => self.fs.unlink_found(dir, name, (attr.node, attr.kind)),
+            None => self.fs.unlink(dir, name),
+        }
+        .map(|()| Value::Done)
     }
 
     fn link(&self, node: Node, to: &str) -> Outcome {
@@ -250,6 +264,12 @@ impl Engine {
     }
 }
 
+/// Whether a name comes and goes by the calls of the preload library, which take the brief way where
+/// they can, or by the plain ones: half of the paths each, the same ones in every run.
+fn as_programs_do(path: &str) -> bool {
+    path.bytes().fold(false, |odd, byte| odd ^ (byte & 1 != 0))
+}
+
 /// A node to be made for this process.
 fn new_node(kind: Kind, mode: u32, target: &[u8]) -> NewNode<'_> {
     let uid = rustix::process::geteuid().as_raw();
@@ -290,10 +310,7 @@ impl System for Engine {
                 .desc(*slot)
                 .and_then(|desc| self.fs.describe(desc))
                 .and_then(|(node, _)| self.link(node, to)),
-            Action::Unlink { path } => self
-                .place(path)
-                .and_then(|(dir, name)| self.fs.unlink(dir, name))
-                .map(|()| Value::Done),
+            Action::Unlink { path } => self.unlink(path),
             Action::RemoveDir { path } => self
                 .place(path)
                 .and_then(|(dir, name)| self.fs.remove_dir(dir, name))

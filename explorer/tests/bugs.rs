@@ -83,6 +83,34 @@ fn each_bug_is_caught_and_nothing_else() {
     assert!(missed.is_empty(), "not caught: {missed:?}");
 }
 
+/// Names come and go by the brief way too, and its faults are seen there.
+#[test]
+fn brief_names_are_judged() {
+    let _alone = ALONE.lock();
+    let strict = settings()[0];
+    let hunt = |case: &str| {
+        let briefly = format!("briefly-{case}");
+        run(&|setting, start, one| {
+            setting == strict && start.name == "names" && one.name == briefly
+        })
+    };
+    for (bug, case) in [
+        (Bug::NameBeforeInode, "create"),
+        (Bug::NameNotFlushed, "create"),
+        (Bug::NameNotFlushed, "unlink"),
+        (Bug::CommitInPlace, "create"),
+        (Bug::CommitInPlace, "unlink"),
+    ] {
+        assert!(hunt(case).failures.is_empty(), "{case}, without {bug:?}");
+        select(Some(bug));
+        let report = hunt(case);
+        select(None);
+        println!("{bug:?}, {case}: {}", summary(&report));
+        let told = report.failures.first().expect("it is seen");
+        assert!(told.contains("brief_names.rs:"), "{told}");
+    }
+}
+
 /// The judge of concurrent calls sees faults too.
 #[test]
 fn races_are_judged() {

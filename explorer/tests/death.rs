@@ -12,6 +12,7 @@
 use explorer::cases::{self, Case, Start};
 use explorer::engine::Engine;
 use explorer::judge::{Call, exercise, free_space, remove_all};
+use explorer::lab::Pinned;
 use explorer::model::Model;
 use explorer::workload::{Action, System};
 use pmem::Hook;
@@ -80,6 +81,8 @@ fn child(arguments: &[String]) -> Result<(), String> {
     let number = |index: usize| arguments[index].parse::<u64>().map_err(|error| error.to_string());
     let (start, case, point) = (number(3)?, number(4)?, number(5)?);
     let starts = cases::all();
+    // An operation record, and what it keeps, is its processor's: the same points again.
+    let _pinned = Pinned::to(case as usize);
     let case = &starts[start as usize].1[case as usize];
     let volume = volume::attach(path, &options).map_err(|error| error.to_string())?;
     let mut engine = Engine::new(volume);

@@ -237,6 +237,19 @@ impl Brief<'_> {
     /// is free again.
     #[inline]
     fn begin(&mut self, desc: Desc, open: u64) -> Result<bool> {
+        let mut held = false;
+        match self.take_lock(desc, open, &mut held) {
+            Ok(true) => Ok(true),
+            refused => {
+                let given = self.step_back(held);
+                refused.and(given).map(|()| false)
+            }
+        }
+    }
+
+    /// The same; `false`, or an error: the caller gives everything back, the lock too if it is `held`.
+    #[inline]
+    fn take_lock(&mut self, desc: Desc, open: u64, held: &mut bool) -> Result<bool> {
         let volume = self.volume;
         self.record.announce(self.inode)?;
         // An open description keeps its inode from being freed. Whoever closes it from here on frees an
@@ -246,7 +259,8 @@ impl Brief<'_> {
             // of the gate.
             self.record.set_working(true)?;
             let free = u64::from(volume.epoch) << 32;
-            if self.live.swap_lock(free, self.owner.word(volume.epoch))? {
+            *held = self.live.swap_lock(free, self.owner.word(volume.epoch))?;
+            if *held {
                 if self.may_go_on(desc, open)? {
                     self.live.set_sequence(self.sequence + 1)?;
                     if !volume.local.worked.load(Ordering::Relaxed) {
@@ -254,11 +268,8 @@ impl Brief<'_> {
                     }
                     return Ok(true);
                 }
-                let map = volume.volatile_map();
-                lockword::release(volume, map, self.inode.lock_offset(), self.owner)?;
             }
         }
-        self.step_back()?;
         Ok(false)
     }
 
@@ -280,13 +291,21 @@ impl Brief<'_> {
         Ok(true)
     }
 
-    /// Gives the record back, with nothing done.
+    /// Gives the record back, and the lock if it is `held`, with nothing done: all that can be given
+    /// back, whatever of it fails.
     #[cold]
-    fn step_back(&self) -> Result<()> {
-        self.record.set_working(false)?;
-        self.record.withdraw()?;
-        self.volume.retry_extent(self.inode)?;
-        self.record.free()
+    fn step_back(&self, held: bool) -> Result<()> {
+        let Self { volume, record, inode, .. } = self;
+        let mut given = Ok(());
+        if held {
+            let (map, lock) = (volume.volatile_map(), inode.lock_offset());
+            given = lockword::release(volume, map, lock, self.owner);
+        }
+        given
+            .and(record.set_working(false))
+            .and(record.withdraw())
+            .and(volume.retry_extent(*inode))
+            .and(record.free())
     }
 
     /// Where the bytes go; `None` if this needs the long way.

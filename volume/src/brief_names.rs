@@ -234,44 +234,79 @@ impl Volume {
         seen: &'h [Seen<'v>],
     ) -> Result<Option<Hold<'h, 'v>>> {
         let Some(owner) = self.try_claim(record, index)? else { return Ok(None) };
-        let inodes = seen.iter().map(|seen| seen.inode);
+        let mut held = 0;
+        match self.take_locks(record, owner, seen, &mut held) {
+            Ok(true) => Ok(Some(Hold { volume: self, record, owner, seen })),
+            refused => {
+                let given = self.give_up(record, owner, seen, held);
+                refused.and(given).map(|()| None)
+            }
+        }
+    }
+
+    /// Takes the locks of what was seen, with a claimed record, and makes the sequence numbers odd.
+    /// `false`, or an error: the caller gives everything back, `held` locks too.
+    #[inline]
+    fn take_locks(
+        &self,
+        record: &Record<'_>,
+        owner: Owner,
+        seen: &[Seen<'_>],
+        held: &mut usize,
+    ) -> Result<bool> {
         if let [_, second] = seen {
             record.announce_second(second.inode)?;
         }
         record.announce(seen[0].inode)?;
-        let mut used = true;
-        for inode in inodes.clone() {
-            used = used && self.inode_in_use(inode.0)?;
-        }
-        let mut held = 0;
-        if used {
-            // The locks' compare-and-swaps order this store before the load of the gate.
-            record.set_working(true)?;
-            let (free, mine) = (u64::from(self.epoch) << 32, owner.word(self.epoch));
-            while held < seen.len() && seen[held].live.swap_lock(free, mine)? {
-                held += 1;
-            }
-            if held == seen.len()
-                && Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch).is_none()
-                && stand(seen)?
-            {
-                for one in seen {
-                    one.live.set_sequence(one.sequence + 1)?;
-                }
-                if !self.local.worked.load(Ordering::Relaxed) {
-                    self.local.worked.store(true, Ordering::Relaxed);
-                }
-                return Ok(Some(Hold { volume: self, record, owner, seen }));
-            }
-            for one in &seen[..held] {
-                lockword::release(self, self.volatile_map(), one.inode.lock_offset(), owner)?;
+        for one in seen {
+            if !self.inode_in_use(one.inode.0)? {
+                return Ok(false);
             }
         }
-        record.set_working(false)?;
-        record.withdraw_all(seen.len())?;
-        inodes.into_iter().try_for_each(|inode| self.retry_extent(inode))?;
-        record.free()?;
-        Ok(None)
+        // The locks' compare-and-swaps order this store before the load of the gate.
+        record.set_working(true)?;
+        let (free, mine) = (u64::from(self.epoch) << 32, owner.word(self.epoch));
+        while *held < seen.len() && seen[*held].live.swap_lock(free, mine)? {
+            *held += 1;
+        }
+        let open =
+            *held == seen.len() && Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch).is_none();
+        if !open || !stand(seen)? {
+            return Ok(false);
+        }
+        for one in seen {
+            one.live.set_sequence(one.sequence + 1)?;
+        }
+        if !self.local.worked.load(Ordering::Relaxed) {
+            self.local.worked.store(true, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    /// Gives the record back and as many locks as are `held`, with nothing done: all that can be given
+    /// back, whatever of it fails.
+    #[cold]
+    fn give_up(
+        &self,
+        record: &Record<'_>,
+        owner: Owner,
+        seen: &[Seen<'_>],
+        held: usize,
+    ) -> Result<()> {
+        let mut given = Ok(());
+        for one in &seen[..held] {
+            // Odd under this lock: an error came between the numbers, and nothing has changed.
+            if one.live.sequence() == Ok(one.sequence + 1) {
+                given = given.and(one.live.set_sequence(one.sequence));
+            }
+            let lock = one.inode.lock_offset();
+            given = given.and(lockword::release(self, self.volatile_map(), lock, owner));
+        }
+        given = given.and(record.set_working(false)).and(record.withdraw_all(seen.len()));
+        for one in seen {
+            given = given.and(self.retry_extent(one.inode));
+        }
+        given.and(record.free())
     }
 }
 
@@ -493,12 +528,11 @@ pub(crate) fn fence_unless(region: &Region, stored: InFlight<'_>, bug: Bug) -> D
 
 #[cfg(test)]
 mod tests {
-    use crate::bucket::Target;
-    use crate::testing::{Random, directory, faults, file, fresh};
-    use crate::volume::Volume;
-    use rustix::io::Errno;
+    use super::*;
+    use crate::testing::{Random, directory, faults, file, fresh, stay_on_one_cpu};
+    use rustix::mm::MprotectFlags;
     use std::collections::BTreeMap;
-    use vfs::{FileSystem as _, Kind, Node, OpenFlags};
+    use vfs::FileSystem as _;
 
     const WRITES: OpenFlags = OpenFlags(libc::O_RDWR);
 
@@ -508,6 +542,7 @@ mod tests {
 
     #[test]
     fn a_usual_name_is_a_brief_matter() {
+        stay_on_one_cpu();
         let (volume, root) = fresh();
         volume.create(root, b"first", &file()).unwrap();
         let before = volume.attributes(root).unwrap();
@@ -535,6 +570,7 @@ mod tests {
 
     #[test]
     fn what_is_not_usual_is_left_alone() {
+        stay_on_one_cpu();
         let (volume, root) = fresh();
         let brief = |name: &[u8]| volume.create_briefly(root, name, &file(), WRITES);
         assert_eq!(brief(b"first"), Ok(None), "no bucket");
@@ -568,10 +604,17 @@ mod tests {
         volume.create(root, b"first", &file()).unwrap();
         let space = volume.free_space().unwrap();
         let (mut random, mut model) = (Random::new(7), BTreeMap::new());
+        let (mut created, mut unlinked) = (0, 0);
         for step in 0..20_000 {
             let name = format!("name {}", random.below(600)).into_bytes();
             if random.below(10) < if step / 5_000 % 2 == 0 { 7 } else { 2 } {
-                match (volume.create_opened(root, &name, &file(), WRITES), model.get(&name)) {
+                let brief = volume.create_briefly(root, &name, &file(), WRITES);
+                created += u32::from(matches!(brief, Ok(Some(_))));
+                let made = match brief.transpose() {
+                    Some(made) => made,
+                    None => volume.create_opened(root, &name, &file(), WRITES),
+                };
+                match (made, model.get(&name)) {
                     (Err(Errno::EXIST), Some(_)) => {}
                     (Ok(desc), None) => {
                         model.insert(name, volume.describe(desc).unwrap().0);
@@ -584,15 +627,73 @@ mod tests {
                 assert_eq!(found.map(|found| found.node).ok(), model.remove(&name));
                 if let Ok(found) = found {
                     assert_eq!(found.kind, Kind::File);
-                    volume.unlink_known(root, &name, Some(found)).unwrap();
+                    if volume.unlink_briefly(root, &name, found).unwrap() {
+                        unlinked += 1;
+                    } else {
+                        volume.unlink_known(root, &name, Some(found)).unwrap();
+                    }
                 }
             }
             assert_eq!(volume.attributes(root).unwrap().size, model.len() as u64 + 1);
         }
+        assert!(created > 0 && unlinked > 0, "{created} and {unlinked} were brief");
         for (name, node) in &model {
             assert_eq!(volume.lookup(root, name), Ok(*node));
             volume.unlink_known(root, name, Some(target(&volume, root, name))).unwrap();
         }
         assert_eq!((faults(&volume), volume.free_space()), (0, Ok(space)));
+    }
+
+    /// What a dying operation has entered is never believed; what one that ends has is.
+    #[test]
+    fn nothing_of_an_operation_that_dies_is_remembered() {
+        let (volume, root) = fresh();
+        volume.create(root, b"first", &file()).unwrap();
+        let asked = volume.ask_for(root, b"absent").unwrap();
+        let hash = volume.name_hash(asked.name());
+        for dies in [true, false] {
+            let seen = [volume.see_directory(root).unwrap().0];
+            let at = Dir { inode: seen[0].inode, generation: root.generation };
+            let spot = volume.spot_for(at, hash, false).unwrap().unwrap();
+            let step = Step { dir: root, asked: &asked, spot, time: now() };
+            let index = volume.own_record();
+            let record = Record::new(&volume, index).unwrap();
+            let hold = volume.take_hold(&record, index, &seen).unwrap().unwrap();
+            hold.carry(&step, None, 1);
+            if dies {
+                volume.after_owner_died(seen[0].inode).unwrap();
+                hold.release().unwrap();
+                record.forget_work().unwrap();
+                record.free().unwrap();
+                assert_eq!(volume.remembered(&asked), None);
+            } else {
+                hold.end(&[], None).unwrap();
+                assert_eq!(volume.remembered(&asked), Some(Err(Errno::NOENT)));
+            }
+        }
+    }
+
+    /// The second inode's page fails between the look and its lock: the first one's lock goes back too.
+    #[test]
+    fn a_lock_that_cannot_be_read_leaves_nothing_taken() {
+        let (volume, root) = fresh();
+        for number in 0..64 {
+            volume.create(root, format!("n{number}").as_bytes(), &file()).unwrap();
+        }
+        let page = |node: Node| node.ino * INODE / BLOCK;
+        let far = (0..64).map(|number| target(&volume, root, format!("n{number}").as_bytes()));
+        let far = far.map(|far| far.node).find(|&node| page(node) != page(root)).unwrap();
+        let seen = [volume.see_directory(root).unwrap().0, volume.see(far).unwrap().0];
+        let at = volume.region.base().wrapping_add((page(far) * BLOCK) as usize);
+        // SAFETY: a page of the region's own mapping, which only guarded copies touch.
+        unsafe { rustix::mm::mprotect(at.cast(), BLOCK as usize, MprotectFlags::empty()) }.unwrap();
+        let index = volume.own_record();
+        let record = Record::new(&volume, index).unwrap();
+        assert!(matches!(volume.take_hold(&record, index, &seen), Err(Errno::IO)));
+        assert_eq!(volume.operation_owner(index), Ok(None));
+        assert_eq!(volume.operation_works(index), Ok(false));
+        let now = seen[0].live.0.eight(0).unwrap();
+        assert_eq!(now[..2], [u64::from(volume.epoch) << 32, seen[0].sequence], "free, and even");
+        volume.create(root, b"new", &file()).unwrap();
     }
 }

@@ -95,6 +95,13 @@ impl Random {
     }
 }
 
+/// This thread moves to no other CPU, and so to no other operation record.
+pub(crate) fn stay_on_one_cpu() {
+    let mut cpus = rustix::thread::CpuSet::new();
+    cpus.set(rustix::thread::sched_getcpu());
+    rustix::thread::sched_setaffinity(None, &cpus).expect("a CPU");
+}
+
 /// Writes by the brief way; `false`: it is left to the long one.
 pub(crate) fn briefly(volume: &Volume, node: Node, position: Position, bytes: &[u8]) -> bool {
     let desc = volume.open_node(node, OpenFlags(libc::O_RDWR)).unwrap();
