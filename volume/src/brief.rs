@@ -6,7 +6,8 @@
 //! file is mapped, damaged, or not used in this epoch) is left to the long way, with nothing done.
 //!
 //! The protocol: the record is claimed; the lock is named in it, by a read-modify-write, before the
-//! inode is found to be in use; the record says *working* before the lock is taken, whose
+//! description is found to be open, which is looked at once more under the lock: on that second look the
+//! rest stands, since what an open description stands for stays an inode. The record says *working* before the lock is taken, whose
 //! read-modify-write orders that before the look at the gate. Between lock and release the sequence
 //! number is odd. A death is recovered as any other operation's.
 //!
@@ -85,16 +86,6 @@ pub(crate) struct Plan {
     record: u32,
 }
 
-impl Plan {
-    /// The write is at `offset`, which may be another than it was planned for.
-    #[inline]
-    pub(crate) fn set_offset(&mut self, offset: u64) {
-        if self.offset != offset {
-            (self.offset, self.place) = (offset, None);
-        }
-    }
-}
-
 impl Volume {
     /// Writes one buffer, all of it, through an open description, if that is a brief matter: gives the
     /// offset behind it. `None`: nothing has been done.
@@ -132,8 +123,7 @@ impl Volume {
         self.look(&self.live_lines(self.inode(node.ino)?)?, position, length as u64, plan)
     }
 
-    /// As [`Volume::write_briefly`], as planned. The position is the one that was planned for, unless
-    /// [`Plan::set_offset`] said another.
+    /// As [`Volume::write_briefly`], as planned, for this position.
     pub(crate) fn write_planned(
         &self,
         desc: Desc,
@@ -191,9 +181,12 @@ impl Volume {
         };
         (plan.sequence, plan.current, plan.offset) = (sequence, current, offset);
         let (first, last) = (offset / BLOCK, offset.saturating_add(length).div_ceil(BLOCK));
-        if found == sequence && logical <= first && last <= logical + run.blocks {
+        // Any words, unless the sequence number is the same under the lock.
+        let end = logical.saturating_add(run.blocks);
+        let in_run = found == sequence && logical <= first && last <= end;
+        if in_run && self.in_pool(run.block, run.blocks) {
             let place = (run.block + (first - logical)) * BLOCK + offset % BLOCK;
-            plan.place = self.in_pool(run.block, run.blocks).then_some(place);
+            plan.place = Some(place);
             if offset < current.size && self.mode == Mode::Strict {
                 // Where the bytes go in the end (see `approach`).
                 self.region.prefetch(place);
@@ -205,7 +198,7 @@ impl Volume {
             return Ok(self.mode != Mode::Strict || self.journals(current.size, offset, length));
         }
         // A new block at the end is rarely there already, unless it is known to be.
-        let known = logical <= first && first < logical + run.blocks;
+        let known = logical <= first && first < end;
         Ok(known || !offset.is_multiple_of(BLOCK))
     }
 
@@ -273,13 +266,15 @@ impl Brief<'_> {
         Ok(false)
     }
 
-    /// Under the lock: whether the gate is open and the inode is still what the description stands for.
+    /// Under the lock: whether the gate is open, nothing was found damaged, and the inode is still what the
+    /// description stands for.
     /// (It may have been freed, and made anew, before the lock was taken; not after.)
     #[inline]
     fn may_go_on(&mut self, desc: Desc, open: u64) -> Result<bool> {
         let volume = self.volume;
         let gate = Owner::of_word(volume.rt.load(HEADER_GATE)?, volume.epoch);
-        if gate.is_some() || volume.state_word(desc)? != open {
+        // Who waits between the plan and the lock may have buried somebody, and have found damage.
+        if gate.is_some() || volume.state_word(desc)? != open || volume.damaged()? {
             return Ok(false);
         }
         if self.live.sequence()? != self.sequence {
@@ -353,7 +348,8 @@ impl Brief<'_> {
     /// the inode has not changed since.
     fn run(&self, generation: u32, first: u64, last: u64) -> Result<(u64, Run)> {
         let (sequence, logical, run) = self.live.run()?;
-        if sequence == self.sequence && logical <= first && last <= logical + run.blocks {
+        let end = logical.saturating_add(run.blocks);
+        if sequence == self.sequence && logical <= first && last <= end {
             if self.volume.in_pool(run.block, run.blocks) {
                 return Ok((logical, run));
             }
@@ -551,5 +547,111 @@ impl Brief<'_> {
         live.unlock(volume, owner)?;
         record.forget(inode, noted)?;
         record.free()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{file, fresh, root};
+    use std::sync::Arc;
+    use vfs::{FileSystem, OpenFlags, UserOut};
+
+    const NEW: &[u8] = b"new";
+
+    /// A volume with a file of one block that its writers know where it lies, and what has it open.
+    fn start() -> (Arc<Volume>, Node, Desc, Opened) {
+        let (volume, root) = fresh();
+        let node = volume.create(root, b"a", &file()).unwrap();
+        let desc = volume.open_node(node, OpenFlags(libc::O_RDWR)).unwrap();
+        for length in [4000, 48, 48] {
+            volume.write(desc, &[UserIn::new(&[1; 48].repeat(length / 48 + 1)[..length])]).unwrap();
+        }
+        let opened = volume.opened(desc).unwrap();
+        (volume, node, desc, opened)
+    }
+
+    fn planned(volume: &Volume, node: Node) -> Plan {
+        let mut plan = Plan::default();
+        assert!(volume.plan(node, Position::At(0), &UserIn::new(NEW), &mut plan).unwrap());
+        assert!(plan.place.is_some());
+        plan
+    }
+
+    fn block(volume: &Volume, node: Node) -> u64 {
+        let (inode, identity) = volume.identity_of(node).unwrap();
+        Map::new(volume, inode, &identity).run(0, 1).unwrap().block
+    }
+
+    /// The operation record is free, and so is the lock: gives the sequence number.
+    fn at_rest(volume: &Volume, node: Node, plan: &Plan) -> u64 {
+        assert_eq!(volume.operation_owner(plan.record), Ok(None));
+        let inode = Inode(node.ino);
+        let lock = volume.volatile_map().shared_load(inode.lock_offset()).unwrap();
+        assert_eq!(Owner::of_word(lock, volume.epoch), None);
+        volume.live_lines(inode).unwrap().sequence().unwrap()
+    }
+
+    #[test]
+    fn a_plan_whose_block_is_anothers_by_now_is_refused() {
+        let (volume, a, desc, opened) = start();
+        let plan = planned(&volume, a);
+        volume.truncate_file(a, 0).unwrap();
+        let taken = (0..4096).find_map(|number| {
+            let name = format!("b{number}");
+            let b = volume.create(root(&volume), name.as_bytes(), &file()).unwrap();
+            volume.write_file(b, Position::At(0), &[UserIn::new(&[2; 4096])]).unwrap();
+            (Some(block(&volume, b) * BLOCK) == plan.place).then_some(b)
+        });
+        let b = taken.expect("a file that takes the block");
+        let (at, from) = (Position::At(0), UserIn::new(NEW));
+        assert_eq!(volume.write_planned(desc, &opened, at, &from, &plan), Ok(None));
+        at_rest(&volume, a, &plan);
+        let mut bytes = [0; 4096];
+        assert_eq!(volume.read_file(b, 0, &mut [UserOut::new(&mut bytes)]), Ok(4096));
+        assert_eq!(bytes, [2; 4096]);
+        assert_eq!(volume.attributes(a).unwrap().size, 0);
+    }
+
+    #[test]
+    fn a_plan_for_a_description_that_is_closed_is_refused() {
+        let (volume, a, desc, opened) = start();
+        let b = volume.create(root(&volume), b"b", &file()).unwrap();
+        let plan = planned(&volume, a);
+        volume.close_description(desc).unwrap();
+        let other = volume.open_node(b, OpenFlags(libc::O_RDWR)).unwrap();
+        assert_eq!(other.index, desc.index);
+        let before = at_rest(&volume, a, &plan);
+        let (at, from) = (Position::At(0), UserIn::new(NEW));
+        assert_eq!(volume.write_planned(desc, &opened, at, &from, &plan), Ok(None));
+        assert_eq!(at_rest(&volume, a, &plan), before);
+    }
+
+    #[test]
+    fn a_plan_from_before_damage_was_found_is_refused() {
+        let (volume, a, desc, opened) = start();
+        let plan = planned(&volume, a);
+        let before = at_rest(&volume, a, &plan);
+        volume.mark_damaged().unwrap();
+        let (at, from) = (Position::At(0), UserIn::new(NEW));
+        assert_eq!(volume.write_planned(desc, &opened, at, &from, &plan), Ok(None));
+        assert_eq!(at_rest(&volume, a, &plan), before);
+        assert_eq!(volume.write(desc, &[from]), Err(Errno::ROFS));
+    }
+
+    #[test]
+    fn a_noted_run_that_is_nonsense_is_no_place() {
+        for [logical, block, blocks] in [[0, u64::MAX, 1], [0, 1, u64::MAX >> 1], [u64::MAX, 0, 9]]
+        {
+            let (volume, a, ..) = start();
+            let live = volume.live_lines(Inode(a.ino)).unwrap();
+            let sequence = live.sequence().unwrap();
+            live.set_run(logical, Run { block, blocks, unwritten: false, huge: false }).unwrap();
+            live.keep_run(sequence + 2, sequence).unwrap();
+            assert_eq!(live.run().unwrap().0, sequence);
+            let mut plan = Plan::default();
+            volume.plan(a, Position::At(0), &UserIn::new(NEW), &mut plan).unwrap();
+            assert_eq!(plan.place, None);
+        }
     }
 }

@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Kind, Node, OpenFlags};
 
-const STATE: u64 = 0;
+pub(crate) const STATE: u64 = 0;
 const INO: u64 = 8;
 const NODE: u64 = 16;
 const FLAGS: u64 = 24;
@@ -130,10 +130,15 @@ pub(crate) struct Opened {
     pub(crate) state: u64,
 }
 
-/// Whether a state word is of this generation: for who knows that it is an open one.
+/// Whether a state word is of this generation: for who knows that it is an open one, or was.
 #[inline]
 pub(crate) fn is_generation(state: u64, desc: Desc) -> bool {
     (state >> 12 & 0xF_FFFF) as u32 == desc.generation
+}
+
+/// Whether a state word of this epoch is that of an open description.
+pub(crate) fn is_open(state: u64) -> bool {
+    state & 7 == Phase::Open as u64
 }
 
 /// An entry that this process has claimed, for what it is about to open.
@@ -323,11 +328,15 @@ impl Volume {
             return Err(Errno::BADF);
         }
         let lines = self.rt.span::<8>(self.rt.description(desc.index))?;
-        let [state, ino, node, flags] = lines.four(0)?;
+        let [state, ino, node, flags] = lines.four(index(STATE))?;
         // All but the slot must be as it is while it is open.
         let open = DescState { phase: Phase::Open, slot: 0, generation: desc.generation };
         if state & !SLOT_BITS != open.word(self.epoch) {
             return Err(Errno::BADF);
+        }
+        // Behind the other words, which are another description's if this one was closed meanwhile.
+        if lines.load(index(STATE))? != state {
+            return self.opened(desc);
         }
         Ok(Opened {
             node: Node { ino, generation: node as u32 },

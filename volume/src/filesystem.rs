@@ -345,15 +345,21 @@ impl FileSystem for Volume {
         let appends = opened.flags.appends();
         let place = |position| if appends { Position::End } else { Position::At(position) };
         let (guess, mut plan) = (moving.glance()?, Plan::default());
-        let briefly = match data {
-            [only] if self.plan(opened.node, place(guess), only, &mut plan)? => Some(only),
-            _ => None,
+        let mut briefly = match (data, guess) {
+            ([only], Some(guess)) => self.plan(opened.node, place(guess), only, &mut plan)?,
+            _ => false,
         };
         let position = moving.begin()?;
-        if let Some(only) = briefly {
-            if !appends {
-                plan.set_offset(position);
-            }
+        if let [only] = data
+            && guess != Some(position)
+        {
+            // Somebody else wrote meanwhile, maybe for long.
+            plan = Plan::default();
+            briefly = self.plan(opened.node, place(position), only, &mut plan)?;
+        }
+        if let [only] = data
+            && briefly
+        {
             let place = place(position);
             let written = self.write_planned(desc, &opened, place, only, &plan);
             if let Some(end) = written.map_err(not_open)? {

@@ -166,7 +166,8 @@ impl Live<'_> {
     }
 
     /// The run that the last write in place used, its first logical block, and the sequence number for
-    /// which that is right. Lock holder only.
+    /// which that is right: if that is the one that was loaded before, and is the one under the lock. Any
+    /// words otherwise.
     #[inline]
     pub(crate) fn run(&self) -> Result<(u64, u64, Run)> {
         let at = index(HINTS + HINT_RUN * 8);
