@@ -253,14 +253,12 @@ impl Brief<'_> {
             self.record.set_working(true)?;
             let free = u64::from(volume.epoch) << 32;
             *held = self.live.swap_lock(free, self.owner.word(volume.epoch))?;
-            if *held {
-                if self.may_go_on(desc, open)? {
-                    self.live.set_sequence(self.sequence + 1)?;
-                    if !volume.local.worked.load(Ordering::Relaxed) {
-                        volume.local.worked.store(true, Ordering::Relaxed);
-                    }
-                    return Ok(true);
+            if *held && self.may_go_on(desc, open)? {
+                self.live.set_sequence(self.sequence + 1)?;
+                if !volume.local.worked.load(Ordering::Relaxed) {
+                    volume.local.worked.store(true, Ordering::Relaxed);
                 }
+                return Ok(true);
             }
         }
         Ok(false)
