@@ -7,9 +7,9 @@
 //!
 //! The protocol: the record is claimed; the lock is named in it, by a read-modify-write, before the
 //! description is found to be open, which is looked at once more under the lock: on that second look the
-//! rest stands, since what an open description stands for stays an inode. The record says *working* before the lock is taken, whose
-//! read-modify-write orders that before the look at the gate. Between lock and release the sequence
-//! number is odd. A death is recovered as any other operation's.
+//! rest stands, since what an open description stands for stays an inode. The record says *working* before
+//! the lock is taken, whose read-modify-write orders that before the look at the gate. Between lock and
+//! release the sequence number is odd. A death is recovered as any other operation's.
 //!
 //! Persistence order, as in `in_place.rs`: bytes; fence; the commit slot if the durable size grows;
 //! fence. A short append stores both before one fence (`summed.rs`). Where the bytes of a strict call

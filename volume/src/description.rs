@@ -328,15 +328,17 @@ impl Volume {
             return Err(Errno::BADF);
         }
         let lines = self.rt.span::<8>(self.rt.description(desc.index))?;
-        let [state, ino, node, flags] = lines.four(index(STATE))?;
+        let [state, ino, node, flags] = loop {
+            let words = lines.four(index(STATE))?;
+            // The others are another description's, or in part, if this one was closed meanwhile.
+            if lines.load(index(STATE))? == words[0] {
+                break words;
+            }
+        };
         // All but the slot must be as it is while it is open.
         let open = DescState { phase: Phase::Open, slot: 0, generation: desc.generation };
         if state & !SLOT_BITS != open.word(self.epoch) {
             return Err(Errno::BADF);
-        }
-        // Behind the other words, which are another description's if this one was closed meanwhile.
-        if lines.load(index(STATE))? != state {
-            return self.opened(desc);
         }
         Ok(Opened {
             node: Node { ino, generation: node as u32 },
