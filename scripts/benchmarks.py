@@ -239,8 +239,9 @@ def machine():
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
                 if line.startswith("model name")), platform.machine())
     load = os.getloadavg()[1]
-    return (f"{cpu}, {os.cpu_count()} CPUs, Linux {platform.release().split('-')[0]}; load before: "
-            f"{load:.1f}")
+    keys = "with" if " ospke" in open("/proc/cpuinfo").read() else "without"
+    return (f"{cpu}, {os.cpu_count()} CPUs, {keys} protection keys, "
+            f"Linux {platform.release().split('-')[0]}; load before: {load:.1f}")
 
 
 def main():
