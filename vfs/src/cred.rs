@@ -73,21 +73,7 @@ mod tests {
     use crate::Node;
 
     fn attr(kind: Kind, mode: u32, uid: u32, gid: u32) -> Attr {
-        Attr {
-            node: Node { ino: 1, generation: 0 },
-            kind,
-            mode,
-            nlink: 1,
-            uid,
-            gid,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: 0,
-            mtime: 0,
-            ctime: 0,
-            btime: 0,
-        }
+        Attr { node: Node { ino: 1, generation: 0 }, kind, mode, nlink: 1, uid, gid, ..Attr::NONE }
     }
 
     #[test]
