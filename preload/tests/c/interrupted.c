@@ -119,15 +119,20 @@ static void write_block(int fd, struct block *block, int index, unsigned value, 
     unsigned char bytes[BLOCK];
     memset(bytes, value, BLOCK);
     struct iovec parts[2] = {{bytes, 1000}, {bytes + 1000, BLOCK - 1000}};
-    if (!block->either)
-        block->before = block->now;
-    block->now = value;
+    // Which of both a write left that was jumped out of, before there is a third.
+    if (block->either)
+        check_block(fd, block, index);
+    block->before = block->now;
+    __sync_synchronize();
     block->either = 1;
+    __sync_synchronize();
+    block->now = value;
     __sync_synchronize();
     ssize_t done = how == 0   ? pwrite(fd, bytes, BLOCK, (off_t)index * BLOCK)
                    : how == 1 ? pwritev(fd, parts, 2, (off_t)index * BLOCK)
                               : (lseek(fd, (off_t)index * BLOCK, SEEK_SET), write(fd, bytes, BLOCK));
     CHECK(done == BLOCK);
+    __sync_synchronize();
     block->either = 0;
 }
 
@@ -195,14 +200,24 @@ static void copies(int fd, const char *name) {
     close(target);
 }
 
+static unsigned char *reserved;
+
+// Who is jumped out of a mapping leaves it behind: always in the same place, else they become
+// thousands.
 static void maps(int fd, struct block *blocks, int index) {
-    unsigned char *at = mmap(NULL, BLOCKS * BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int fixed = jumping ? MAP_FIXED : 0;
+    unsigned char *at = mmap(jumping ? reserved : NULL, BLOCKS * BLOCK, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | fixed, fd, 0);
     CHECK(at != MAP_FAILED);
     if (at == MAP_FAILED)
         return;
     CHECK(at[index * BLOCK] == blocks[index].now || blocks[index].either || jumping);
     CHECK(msync(at, BLOCKS * BLOCK, MS_SYNC) == 0);
-    munmap(at, BLOCKS * BLOCK);
+    if (jumping)
+        CHECK(mmap(at, BLOCKS * BLOCK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+              at);
+    else
+        CHECK(munmap(at, BLOCKS * BLOCK) == 0);
 }
 
 // Calls that allocate: not to be jumped out of.
@@ -333,6 +348,7 @@ static void round_of(int jumps, int nested) {
     action.sa_flags = nested ? SA_NODEFER : 0;
     sigaction(SIGUSR1, &action, NULL);
     jumping = jumps;
+    reserved = mmap(NULL, BLOCKS * BLOCK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     stopped = 0;
     handled = 0;
     pthread_t disturber;
