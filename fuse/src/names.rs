@@ -17,6 +17,8 @@ use crate::nodes::PATIENCE_FOR_SPACE;
 use crate::request::{Answer, Request};
 use crate::session::Session;
 
+/// How often a name is looked up that means something else by the time its node is asked for.
+const RACES_MAX: u32 = 1000;
 /// Longest target of a symlink.
 const TARGET_MAX: usize = 4095;
 
@@ -56,11 +58,24 @@ impl Session {
         {
             return answer.put(&self.entry(node?)?);
         }
-        let node = self.fs.lookup(dir, name)?;
-        if self.nodes.hold_recent(&*self.fs, node) {
-            self.wake_watcher();
+        for _ in 0..RACES_MAX {
+            let node = self.fs.lookup(dir, name)?;
+            let entry = match self.nodes.hold_recent(&*self.fs, node) {
+                Ok(first) => {
+                    if first {
+                        self.wake_watcher();
+                    }
+                    self.entry(node)
+                }
+                Err(errno) => Err(errno),
+            };
+            match entry {
+                // Another took its place, and it was the last name.
+                Err(Errno::STALE) => {}
+                entry => return answer.put(&entry?),
+            }
         }
-        answer.put(&self.entry(node)?)
+        Err(Errno::STALE)
     }
 
     pub fn read_link(&self, request: &Request<'_>, answer: &mut Answer) -> Result<()> {

@@ -36,11 +36,18 @@ struct Known {
     hold: Option<Desc>,
 }
 
+/// What was looked up just now.
+struct Recent {
+    since: Instant,
+    node: Node,
+    desc: Desc,
+}
+
 /// What the kernel knows.
 pub struct Nodes {
     root: Node,
     shards: [Mutex<HashMap<u64, Known>>; SHARDS],
-    recent: Mutex<VecDeque<(Instant, Desc)>>,
+    recent: Mutex<VecDeque<Recent>>,
     /// Nodes without a name that are held until the kernel forgets them.
     held: AtomicUsize,
     /// How many of those a wait found in use: no other wait is for them.
@@ -154,19 +161,32 @@ impl Nodes {
     }
 
     /// Holds what was looked up just now for a moment; gives whether it is the only one. A full table
-    /// of descriptions holds nothing.
-    pub fn hold_recent(&self, fs: &dyn FileSystem, node: Node) -> bool {
-        let Ok(desc) = fs.open(node, OpenFlags(libc::O_PATH)) else { return false };
+    /// of descriptions holds nothing. `ESTALE`: it is gone already.
+    pub fn hold_recent(&self, fs: &dyn FileSystem, node: Node) -> Result<bool> {
+        let since = Instant::now();
+        let mut recent = lock(&self.recent);
+        if let Some(at) = recent.iter().position(|held| held.node == node)
+            && let Some(held) = recent.remove(at)
+        {
+            recent.push_back(Recent { since, ..held });
+            return Ok(false);
+        }
+        drop(recent);
+        let desc = match fs.open(node, OpenFlags(libc::O_PATH)) {
+            Ok(desc) => desc,
+            Err(Errno::STALE) => return Err(Errno::STALE),
+            Err(_) => return Ok(false),
+        };
         let mut recent = lock(&self.recent);
         let first = recent.is_empty();
-        recent.push_back((Instant::now(), desc));
+        recent.push_back(Recent { since, node, desc });
         let oldest = if recent.len() > RECENT_MAX { recent.pop_front() } else { None };
         drop(recent);
-        if let Some((_, desc)) = oldest {
+        if let Some(Recent { desc, .. }) = oldest {
             // What cannot be closed is dropped when this process ends.
             let _ = fs.close(desc);
         }
-        first
+        Ok(first)
     }
 
     /// Ends the holds whose moment is over; `all`: every one. Gives whether any is left.
@@ -176,12 +196,12 @@ impl Nodes {
             let over = |since: Instant| all || since.elapsed() > RECENT_TIME;
             match recent.front() {
                 None => return false,
-                Some(&(since, _)) if !over(since) => return true,
+                Some(held) if !over(held.since) => return true,
                 Some(_) => {}
             }
             let oldest = recent.pop_front();
             drop(recent);
-            if let Some((_, desc)) = oldest {
+            if let Some(Recent { desc, .. }) = oldest {
                 let _ = fs.close(desc);
             }
         }

@@ -201,7 +201,8 @@ fn read(device: &OwnedFd, bytes: &mut [u8]) -> Result<Option<usize>> {
     loop {
         match rustix::io::read(device, &mut *bytes) {
             Ok(length) => return Ok(Some(length)),
-            Err(Errno::NODEV) => return Ok(None),
+            // The second: it was taken away with a request on its way.
+            Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
             // A request that was taken back while it was being read.
             Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
             Err(errno) => return Err(errno),
@@ -230,14 +231,11 @@ impl Worker {
         let mut bytes = vec![0; REQUEST_MAX];
         let crew = &self.session.crew;
         while crew.wait(self.number) {
-            let length = match read(&self.device, &mut bytes) {
-                Ok(Some(length)) => length,
-                Ok(None) => {
-                    crew.end();
-                    break;
-                }
-                // This thread cannot read any more.
-                Err(_) => break,
+            // Who cannot read any more may be the only one who does: all let go of the device, and the
+            // kernel lets nobody wait for an answer that does not come.
+            let Ok(Some(length)) = read(&self.device, &mut bytes) else {
+                crew.end();
+                break;
             };
             let Ok(mut request) = Request::parse(&bytes[..length]) else { continue };
             if crew.begin(self.number) {
