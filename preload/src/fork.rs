@@ -34,7 +34,7 @@ use crate::heap;
 use crate::init;
 use crate::lifecycle::{exit_now, fail_loudly, leave};
 use crate::lock::{self, Guard, Turn};
-use crate::mapping::Mappings;
+use crate::maptable::Mappings;
 use crate::parked;
 use crate::process::{Cwd, Process};
 use crate::report;

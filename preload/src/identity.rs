@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use vfs::{Desc, Errno};
 
 use crate::entry::{Served, Stop};
-use crate::mapping::Mappings;
+use crate::maptable::Mappings;
 use crate::parked;
 use crate::paths;
 use crate::process::Process;

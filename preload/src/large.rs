@@ -11,7 +11,8 @@ use vfs::{Desc, Errno, Mapped, Piece};
 
 use crate::entry::{Served, Stop};
 use crate::lock::Guard;
-use crate::mapping::{self, Mapping, Mappings, PAGE, Wish, extend};
+use crate::mapping::{self, Wish, extend};
+use crate::maptable::{Mapping, Mappings, PAGE};
 use crate::process::Process;
 
 impl Mapping {
@@ -36,9 +37,7 @@ impl Mappings {
     pub fn leave(&mut self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let mut gone = Vec::new();
         let mut at = start;
-        self.0.sort_unstable_by_key(|map| map.start);
-        let hit = |map: &&mut Mapping| map.is_large() && map.touches(start, end);
-        for map in self.0.iter_mut().filter(hit) {
+        for mut map in self.within_mut(start, end).filter(|map| map.is_large()) {
             gone.push((at, map.start));
             at = map.end;
             let left =
@@ -58,12 +57,12 @@ impl Mappings {
 
     /// Whether a mapping by large pages has a part in `start..end`.
     pub fn has_large(&self, start: usize, end: usize) -> bool {
-        self.0.iter().any(|map| map.is_large() && map.touches(start, end))
+        self.within(start, end).any(Mapping::is_large)
     }
 
     /// Whether such a mapping would have pages in `start..end` after the program has left that.
     pub fn shares(&self, start: usize, end: usize) -> bool {
-        self.0.iter().any(|map| map.touches(start, end) && map.shares(start, end))
+        self.within(start, end).any(|map| map.shares(start, end))
     }
 }
 
@@ -192,23 +191,21 @@ pub fn protect(
     (start, end): (usize, usize),
     prot: c_int,
 ) -> Served<c_int> {
-    let hit = |map: &&Mapping| map.touches(start, end);
-    if maps.0.iter().filter(hit).any(|map| map.prot != prot && map.shares(start, end)) {
+    if maps.within(start, end).any(|map| map.prot != prot && map.shares(start, end)) {
         return Err(Stop::Refused("protects-part-of-a-huge-page", Errno::INVAL));
     }
-    let ours: Vec<_> = maps.0.iter().filter(hit).map(|map| map.rounded(start, end)).collect();
+    let ours: Vec<_> = maps.within(start, end).map(|map| map.rounded(start, end)).collect();
     let others = maps.around(start, end);
     for &(from, to) in &ours {
         maps.split(from);
         maps.split(to);
-        for map in maps.0.iter_mut().filter(|map| map.touches(from, to)) {
+        for mut map in maps.within_mut(from, to) {
             if prot & libc::PROT_WRITE != 0 && map.usage() == Mapped::Read {
                 process.fs.map_present(map.desc, map.offset, map.unit as u64, Mapped::Write)?;
             }
             map.prot = prot;
         }
     }
-    maps.publish();
     for (from, to) in ours.into_iter().chain(others) {
         let flags = MprotectFlags::from_bits_retain(prot as u32);
         // SAFETY: as the program asked.
@@ -231,7 +228,7 @@ pub fn grow(
     if more > 0 && extend(process, maps, map.end, more).is_err() {
         return false;
     }
-    if let Some(last) = maps.0.iter_mut().find(|now| now.start == map.start)
+    if let Some(mut last) = maps.find_mut(map.start)
         && let Some(part) = last.own.iter_mut().find(|part| part.1 == end)
     {
         part.1 = to;

@@ -14,7 +14,8 @@
 //! | `heap` | the library's own memory |
 //! | `paths` | whose a path is |
 //! | `fdtable`, `parked`, `fcntl`, `handover` | descriptors: the table, copies, crossing exec |
-//! | `open`, `rw`, `limit`, `splice`, `stat`, `names`, `attrs`, `dir`, `mapping` | the calls on files |
+//! | `open`, `rw`, `limit`, `splice`, `stat`, `names`, `attrs`, `dir` | the calls on files |
+//! | `mapping`, `mmap`, `mremap`, `touched`, `large`, `maptable` | files mapped |
 //! | `identity` | the names under which `/proc` shows what is ours |
 //! | `sockets` | local sockets by path |
 //! | `stdio`, `wide`, `format`, `temp`, `tree`, `loader`, `aio`, `composed` | what glibc does inside itself |
@@ -50,6 +51,7 @@ mod loadable;
 mod loader;
 mod lock;
 mod mapping;
+mod maptable;
 mod messages;
 mod mmap;
 mod mounted;

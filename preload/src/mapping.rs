@@ -18,264 +18,34 @@
 //! as a whole or not. A part of the file that does not lie on whole chunks is empty, and made whole by
 //! its first touch.
 //!
-//! All bookkeeping stands under the structure lock, which is held across the system calls, so that
-//! two threads that map and unmap the same range agree on the result.
+//! All bookkeeping ([`crate::maptable`]) stands under the structure lock, which is held across the system
+//! calls, so that two threads that map and unmap the same range agree on the result.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pmem::UserOut;
 use pmem::interrupt::system_call;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
-use vfs::{Desc, Errno, Kind, Mapped, Node, Piece};
+use vfs::{Desc, Errno, Kind, Node, Piece};
 
 use crate::fdtable;
 use crate::large;
+use crate::maptable::{Mapping, Mappings, PAGE, any};
 use crate::process::Process;
 
-/// The size of a page.
-pub const PAGE: usize = 4096;
 /// A huge page.
 const HUGE: usize = 2 << 20;
 /// More pieces than this exhaust a process's mappings (`vm.max_map_count` is 65,530).
 const PIECES_MAX: usize = 4096;
 
-/// One mapped range.
-#[derive(Clone)]
-pub struct Mapping {
-    pub start: usize,
-    pub end: usize,
-    pub desc: Desc,
-    pub node: Node,
-    /// Offset in the file of `start`.
-    pub offset: u64,
-    pub prot: c_int,
-    pub shared: bool,
-    /// `PROT_WRITE` may be asked for later.
-    pub may_write: bool,
-    /// The parts without pages of the file: in order, apart from each other.
-    pub empty: Vec<(usize, usize)>,
-    /// Some of these show zeros, which only reading finds there.
-    pub zeros: bool,
-    /// The pages that it is made of: `start`, `end` and the parts above are multiples.
-    pub unit: usize,
-    /// With pages that the program does not know of, the parts that it asked for and still has.
-    pub own: Vec<(usize, usize)>,
-}
-
-impl Mapping {
-    /// What the engine must know of it.
-    pub const fn usage(&self) -> Mapped {
-        match (self.shared, self.prot & libc::PROT_WRITE) {
-            (false, _) => Mapped::Private,
-            (true, 0) => Mapped::Read,
-            (true, _) => Mapped::Write,
-        }
-    }
-
-    /// The offset in the file of an address.
-    pub const fn offset_of(&self, address: usize) -> u64 {
-        self.offset + (address - self.start) as u64
-    }
-
-    /// Whether it has a part in `start..end`.
-    pub const fn touches(&self, start: usize, end: usize) -> bool {
-        start < self.end && self.start < end
-    }
-
-    /// Whether its pages are larger than the program knows.
-    pub const fn is_large(&self) -> bool {
-        self.unit != PAGE
-    }
-
-    /// The part without pages at an address.
-    pub fn empty_at(&self, address: usize) -> Option<(usize, usize)> {
-        let index = self.empty.partition_point(|part| part.1 <= address);
-        self.empty.get(index).copied().filter(|part| part.0 <= address)
-    }
-
-    /// `from..to` has pages now, or has none.
-    pub fn note(&mut self, from: usize, to: usize, is_empty: bool) {
-        let mut kept = Vec::with_capacity(self.empty.len() + 1);
-        let (mut low, mut high) = (from, to);
-        for &(start, end) in &self.empty {
-            if end < from || to < start || !is_empty && (end == from || to == start) {
-                kept.push((start, end));
-            } else if is_empty {
-                (low, high) = (low.min(start), high.max(end));
-            } else {
-                kept.extend([(start, from), (to, end)].into_iter().filter(|part| part.0 < part.1));
-            }
-        }
-        if is_empty && low < high {
-            kept.push((low, high));
-            kept.sort_unstable();
-        }
-        self.empty = kept;
-    }
-
-    /// Takes in the mapping behind it, if that continues it.
-    fn append(&mut self, next: &Self) -> bool {
-        let continues = next.start == self.end
-            && !self.is_large()
-            && next.desc == self.desc
-            && next.offset == self.offset + (self.end - self.start) as u64
-            && (next.prot, next.shared, next.may_write) == (self.prot, self.shared, self.may_write);
-        if continues {
-            self.end = next.end;
-            self.zeros |= next.zeros;
-            next.empty.iter().for_each(|&(from, to)| self.note(from, to, true));
-        }
-        continues
-    }
-
-    /// The part of it in `start..end`, which is not empty.
-    fn part(&self, start: usize, end: usize) -> Self {
-        let (start, end) = (start.max(self.start), end.min(self.end));
-        let inside = |&(from, to): &(usize, usize)| (from.max(start), to.min(end));
-        let parts = |parts: &[(usize, usize)]| {
-            parts.iter().map(inside).filter(|part| part.0 < part.1).collect()
-        };
-        let (empty, own) = (parts(&self.empty), parts(&self.own));
-        Self { start, end, offset: self.offset_of(start), empty, own, ..self.clone() }
-    }
-}
-
-/// The mappings of this process.
-#[derive(Default)]
-pub struct Mappings(pub Vec<Mapping>);
-
-/// How many mappings there are: without any, nothing here takes a lock.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// How many of them have parts without pages.
-static GAPPED: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether this process has mapped anything.
-#[inline]
-pub fn any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
-}
-
-/// Whether some mapping has a part without pages.
-#[inline]
-pub fn any_gap() -> bool {
-    GAPPED.load(Ordering::Relaxed) != 0
-}
-
-impl Mappings {
-    /// Says to those who do not take the lock how many there are.
-    pub fn publish(&self) {
-        let gapped = self.0.iter().filter(|map| !map.empty.is_empty()).count();
-        GAPPED.store(gapped, Ordering::Release);
-        COUNT.store(self.0.len(), Ordering::Release);
-    }
-
-    /// Whether some mapping needs `desc`.
-    pub fn holds(&self, desc: Desc) -> bool {
-        self.0.iter().any(|map| map.desc == desc)
-    }
-
-    /// The descriptions that mappings hold.
-    pub fn descriptions(&self) -> impl Iterator<Item = Desc> {
-        self.0.iter().map(|map| map.desc)
-    }
-
-    fn add(&mut self, map: Mapping) {
-        self.0.push(map);
-        self.publish();
-    }
-
-    /// Forgets `start..end`. Gives the descriptions that no mapping needs any more.
-    pub fn cut(&mut self, start: usize, end: usize) -> Vec<Desc> {
-        let mut freed = Vec::new();
-        let mut kept = Vec::with_capacity(self.0.len() + 1);
-        for map in self.0.drain(..) {
-            if !map.touches(start, end) {
-                kept.push(map);
-                continue;
-            }
-            freed.push(map.desc);
-            if map.start < start {
-                kept.push(map.part(map.start, start));
-            }
-            if end < map.end {
-                kept.push(map.part(end, map.end));
-            }
-        }
-        self.0 = kept;
-        self.publish();
-        freed.retain(|desc| !self.holds(*desc));
-        freed
-    }
-
-    /// Makes one of neighbours that continue each other, as the kernel does.
-    pub fn join(&mut self) {
-        self.0.sort_unstable_by_key(|map| map.start);
-        self.0.dedup_by(|next, map| map.append(next));
-        self.publish();
-    }
-
-    /// Lets a mapping that reaches over an address end there, and another begin.
-    pub fn split(&mut self, at: usize) {
-        if let Some(index) = self.0.iter().position(|map| map.start < at && at < map.end) {
-            let behind = self.0[index].part(at, self.0[index].end);
-            self.0[index] = self.0[index].part(self.0[index].start, at);
-            self.0.push(behind);
-        }
-    }
-
-    /// The mapping at an address.
-    pub fn find(&self, address: usize) -> Option<&Mapping> {
-        self.0.iter().find(|map| (map.start..map.end).contains(&address))
-    }
-
-    /// What is mapped at an address: description and offset in the file.
-    pub fn at(&self, address: usize) -> Option<(Desc, u64)> {
-        self.find(address).map(|map| (map.desc, map.offset_of(address)))
-    }
-
-    /// How the program has mapped what is at an address, as `/proc/self/maps` says it. (Its pages may be
-    /// mapped otherwise: holes to nobody, and private ones that nobody has touched shared.)
-    pub fn access_at(&self, address: usize) -> Option<String> {
-        let map = self.find(address)?;
-        let may = |bit, letter| if map.prot & bit == 0 { '-' } else { letter };
-        let kind = if map.shared { 's' } else { 'p' };
-        let (read, write) = (may(libc::PROT_READ, 'r'), may(libc::PROT_WRITE, 'w'));
-        Some([read, write, may(libc::PROT_EXEC, 'x'), kind].iter().collect())
-    }
-
-    /// The parts of `start..end` in which no mapping lies.
-    pub fn around(&self, start: usize, end: usize) -> Vec<(usize, usize)> {
-        let mut taken: Vec<_> = self.0.iter().filter(|map| map.touches(start, end)).collect();
-        taken.sort_unstable_by_key(|map| map.start);
-        let mut free = Vec::with_capacity(taken.len() + 1);
-        let mut at = start;
-        for map in taken {
-            free.push((at, map.start));
-            at = map.end;
-        }
-        free.push((at, end));
-        free.retain(|part| part.0 < part.1);
-        free
-    }
-
-    /// Whether nothing is mapped.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether some mapping lies in `start..end`.
-    pub fn touches(&self, start: usize, end: usize) -> bool {
-        self.0.iter().any(|map| map.touches(start, end))
-    }
-}
-
 /// Drops the holds of descriptions that neither a mapping nor a number needs. Structure lock held.
-pub fn release(process: &Process, freed: Vec<Desc>) {
+pub fn release(process: &Process, mut freed: Vec<Desc>) {
+    freed.sort_unstable();
+    // Once each: another thread's file may get the description's place in the table.
+    freed.dedup();
     for desc in freed {
         if !fdtable::holds(desc) {
             // An unmap cannot fail for this; the engine has forgotten the description already.
@@ -565,7 +335,8 @@ fn check_durable(process: &Process) -> Result<(), Errno> {
 /// Maps a part of an open file.
 pub fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
     let mut maps = process.lock();
-    let (start, replaced) = map_locked(process, &mut maps, desc, wish)?;
+    let (start, mut replaced) = map_locked(process, &mut maps, desc, wish)?;
+    replaced.retain(|desc| !maps.holds(*desc));
     release(process, replaced);
     Ok(start)
 }
@@ -607,8 +378,8 @@ pub fn map_locked(
     }
     let unit = unit(process, shared);
     let (start, mut replaced) = reserve_for(process, maps, &wish, len, unit)?;
-    replaced.extend(maps.cut(start, start + len));
     let (first, end) = (start / unit * unit, (start + len).next_multiple_of(unit));
+    replaced.extend(maps.cut(first, end));
     let mut map = Mapping {
         start: first,
         end,
@@ -670,23 +441,20 @@ pub fn extend(
     end: usize,
     more: usize,
 ) -> Result<(), Errno> {
-    let Some(map) = maps.0.iter_mut().find(|map| map.end == end) else {
-        return Err(Errno::FAULT);
-    };
+    let found = maps.find(end.wrapping_sub(1)).filter(|map| map.end == end);
+    let Some(mut map) = found.cloned() else { return Err(Errno::FAULT) };
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
     // SAFETY: addresses that nobody has.
     unsafe { rustix::mm::mmap_anonymous(end as *mut c_void, more, ProtFlags::empty(), flags)? };
+    release(process, maps.cut(end, end + more));
     map.end += more;
-    let backed = back(process, map, end, false);
-    if backed.is_err() {
-        map.end = end;
-        let kept = map.part(map.start, end);
-        *map = kept;
+    if let Err(errno) = back(process, &mut map, end, false) {
         // SAFETY: what was reserved above.
         unsafe { rustix::mm::munmap(end as *mut c_void, more)? };
+        return Err(errno);
     }
-    maps.publish();
-    backed
+    maps.replace(map);
+    Ok(())
 }
 
 impl Process {
@@ -696,15 +464,20 @@ impl Process {
             return Ok(());
         }
         let mut maps = self.lock();
-        for map in maps.0.iter_mut().filter(|map| map.node == node) {
-            let size = round_up(self.fs.attr(node)?.size, map.unit);
+        if maps.of_file(node, 0).next().is_none() {
+            return Ok(());
+        }
+        let size = self.fs.attr(node)?.size;
+        for start in maps.of_file(node, size).collect::<Vec<_>>() {
+            let Some(mut map) = maps.find_mut(start) else { continue };
+            let size = round_up(size, map.unit);
             let inside = size.saturating_sub(map.offset);
             let last = map.end.min(map.start.saturating_add(inside as usize));
             if map.empty_at(last).is_none_or(|part| part.1 < map.end) {
-                make_empty(map, last, map.end)?;
+                let end = map.end;
+                make_empty(&mut map, last, end)?;
             }
         }
-        maps.publish();
         Ok(())
     }
 

@@ -9,7 +9,8 @@ use vfs::{Desc, Errno, Mapped};
 use crate::entry::{Served, Stop, errno, interpose, set_errno};
 use crate::fdtable;
 use crate::large;
-use crate::mapping::{self, Mapping, PAGE, Wish, any, map_file, release};
+use crate::mapping::{self, Wish, map_file, release};
+use crate::maptable::{Mapping, PAGE, any};
 use crate::mremap::remap;
 use crate::pointers::Out;
 use crate::process::Process;
@@ -79,8 +80,7 @@ fn protect(
         return Err(Stop::Kernel);
     }
     let writes = prot & libc::PROT_WRITE != 0;
-    let hit = |map: &&mut Mapping| map.touches(start, end);
-    if writes && maps.0.iter_mut().filter(hit).any(|map| map.shared && !map.may_write) {
+    if writes && maps.within(start, end).any(|map| map.shared && !map.may_write) {
         return Err(Stop::Errno(Errno::ACCESS));
     }
     if maps.has_large(start, end) {
@@ -88,24 +88,23 @@ fn protect(
     }
     maps.split(start);
     maps.split(end);
-    for map in maps.0.iter_mut().filter(hit) {
+    for mut map in maps.within_mut(start, end) {
         if writes && map.usage() == Mapped::Read {
             // From here on a sync must make durable what is stored there.
             process.fs.map_present(map.desc, map.offset, PAGE as u64, Mapped::Write)?;
         }
         if writes && std::mem::take(&mut map.zeros) {
             for (from, to) in map.empty.clone() {
-                mapping::make_empty(map, from, to)?;
+                mapping::make_empty(&mut map, from, to)?;
             }
         }
     }
     let result = kernel();
     if result == 0 {
-        for map in maps.0.iter_mut().filter(hit) {
+        for mut map in maps.within_mut(start, end) {
             map.prot = prot;
         }
     }
-    maps.publish();
     Ok(result)
 }
 
@@ -113,7 +112,7 @@ fn protect(
 fn parts(process: &Process, start: usize, end: usize) -> (Vec<(Desc, u64, u64)>, usize) {
     let maps = process.lock();
     let (mut parts, mut bytes) = (Vec::new(), 0);
-    for map in maps.0.iter().filter(|map| map.touches(start, end)) {
+    for map in maps.within(start, end) {
         let (from, to) = (start.max(map.start), end.min(map.end));
         bytes += to - from;
         if map.shared {
@@ -130,7 +129,7 @@ fn remove(
     kernel: impl Fn(*mut c_void, usize) -> c_int,
 ) -> Served<c_int> {
     let maps = process.lock();
-    let hit: Vec<Mapping> = maps.0.iter().filter(|map| map.touches(start, end)).cloned().collect();
+    let hit: Vec<Mapping> = maps.within(start, end).cloned().collect();
     let mut order: Vec<(usize, usize, Option<&Mapping>)> =
         maps.around(start, end).into_iter().map(|(from, to)| (from, to, None)).collect();
     drop(maps);
@@ -166,7 +165,7 @@ fn remove(
 /// After `madvise(MADV_DONTNEED)` where private mappings are copies: they show the file again.
 fn copy_anew(process: &Process, (start, end): (usize, usize)) -> Result<(), Errno> {
     let mut maps = process.lock();
-    for map in maps.0.iter_mut().filter(|map| !map.shared && map.touches(start, end)) {
+    for mut map in maps.within_mut(start, end).filter(|map| !map.shared) {
         let (mut at, last) = (start.max(map.start), end.min(map.end));
         while at < last {
             if let Some((_, to)) = map.empty_at(at) {
@@ -175,7 +174,7 @@ fn copy_anew(process: &Process, (start, end): (usize, usize)) -> Result<(), Errn
             }
             let next =
                 map.empty.iter().find(|part| part.0 > at).map_or(last, |part| part.0.min(last));
-            mapping::copy_in(process, map, at, next)?;
+            mapping::copy_in(process, &mut map, at, next)?;
             at = next;
         }
     }
@@ -191,7 +190,7 @@ fn map_other_part(
     page: usize,
 ) -> Served<c_int> {
     let mut maps = process.lock();
-    maps.join();
+    maps.join(start, start.saturating_add(len));
     let Some(map) = maps.find(start).cloned() else { return Err(Stop::Kernel) };
     let offset = (page as u64).checked_mul(PAGE as u64).ok_or(Errno::INVAL)?;
     if prot != 0 || len == 0 || !map.shared || len > map.end - start {

@@ -15,7 +15,8 @@ use vfs::{Desc, Errno};
 use crate::entry::{Served, Stop};
 use crate::identity::Line;
 use crate::large::{self, unmap};
-use crate::mapping::{self, Mapping, Mappings, PAGE, Wish, extend, release};
+use crate::mapping::{self, Wish, extend, release};
+use crate::maptable::{Mapping, Mappings, PAGE};
 use crate::process::Process;
 
 /// To a fixed place.
@@ -76,7 +77,7 @@ pub fn remap(
     }
     wish.check()?;
     let mut freed = Vec::new();
-    maps.join();
+    maps.join(start, start.saturating_add(wish.old));
     let result = run(process, &mut maps, wish, &mut freed);
     freed.retain(|desc| !maps.holds(*desc));
     release(process, freed);
@@ -185,7 +186,7 @@ fn move_others(maps: &mut Mappings, wish: &Move, freed: &mut Vec<Desc>) -> Resul
         unmap(maps, to, new, freed)?;
     }
     if flags.contains(FIXED) {
-        let ours = maps.0.iter().find(|map| map.touches(to, to + new));
+        let ours = maps.within(to, to + new).next();
         // It may have unmapped what lay there before it failed.
         if result.is_ok() || ours.is_some_and(|map| !is_mapped(map.start.max(to))) {
             freed.extend(maps.cut(to, to + new));
@@ -286,7 +287,7 @@ fn move_each(
 ) -> Result<(), Errno> {
     let Move { start, old, to, .. } = *wish;
     let end = start + old;
-    let ours: Vec<Mapping> = maps.0.iter().filter(|map| map.touches(start, end)).cloned().collect();
+    let ours: Vec<Mapping> = maps.within(start, end).cloned().collect();
     let target = |from: usize| to + (from - start);
     for (from, until) in maps.around(start, end) {
         for part in kernels.iter().map(|part| (part.0.max(from), part.1.min(until))) {
@@ -370,7 +371,7 @@ fn move_pages(maps: &mut Mappings, map: &Mapping, wish: &Move, target: usize) ->
             return moved;
         }
     }
-    if let Some(now) = maps.0.iter_mut().find(|map| map.start == target) {
+    if let Some(mut now) = maps.find_mut(target) {
         for (from, end) in parts {
             now.note(to(from), to(end), false);
         }

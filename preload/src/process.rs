@@ -17,7 +17,7 @@ use vfs::{Desc, Errno, FileSystem, Node, User};
 
 use crate::fdtable;
 use crate::lock::{Guard, Lock};
-use crate::mapping::Mappings;
+use crate::maptable::Mappings;
 use crate::report;
 use crate::thread::here;
 
@@ -311,12 +311,10 @@ impl Process {
 
     /// Every description that this process holds, once each. Structure lock held.
     pub fn held(maps: &Mappings) -> Vec<Desc> {
-        let mut held: Vec<Desc> = Vec::new();
-        for desc in fdtable::all().map(|(_, desc)| desc).chain(maps.descriptions()) {
-            if !held.contains(&desc) {
-                held.push(desc);
-            }
-        }
+        let numbers = fdtable::all().map(|(_, desc)| desc);
+        let mut held: Vec<Desc> = numbers.chain(maps.descriptions()).collect();
+        held.sort_unstable();
+        held.dedup();
         held
     }
 }

@@ -12,7 +12,7 @@ use vfs::{Desc, Errno, Kind, OpenFlags, UserIn, UserOut, Whence};
 use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX, interpose};
 use crate::fdtable;
 use crate::limit;
-use crate::mapping;
+use crate::maptable::any_gap;
 use crate::pointers::{Bytes, Out};
 use crate::process::Process;
 use crate::splice;
@@ -47,14 +47,14 @@ fn ours_or_all_ready(fd: c_int, list: Out<Vector>, count: c_int) -> Result<Desc,
 
 /// The memory of a vectored call that the kernel serves has its pages.
 pub fn ready_all(list: Out<Vector>, count: c_int) {
-    if mapping::any_gap() {
+    if any_gap() {
         ready_up_to(list, count, usize::MAX);
     }
 }
 
 /// As [`ready_all`], of one that reads from `fd`, at `at` or where it stands.
 pub fn ready_all_for(fd: c_int, list: Out<Vector>, count: c_int, at: Option<i64>) {
-    if mapping::any_gap() {
+    if any_gap() {
         ready_up_to(list, count, touched::coming(fd, at).unwrap_or(usize::MAX));
     }
 }

@@ -31,7 +31,8 @@ use vfs::{Errno, Mapped, UserIn};
 use crate::entry::{Answer, Inside, errno, outside, set_errno};
 use crate::fdtable;
 use crate::init;
-use crate::mapping::{self, Mapping, PAGE, any_gap};
+use crate::mapping;
+use crate::maptable::{Mapping, PAGE, any_gap};
 use crate::process::Process;
 use crate::signal;
 use crate::thread::here;
@@ -200,9 +201,8 @@ fn all(start: usize, len: usize) {
 /// The first address from `at` on, before `end`, where a mapping lacks a page.
 fn next_gap(process: &Process, at: usize, end: usize) -> Option<usize> {
     let maps = process.lock();
-    let parts = maps.0.iter().filter(|map| map.touches(at, end)).flat_map(|map| &map.empty);
-    let inside = parts.filter(|part| part.0 < end && at < part.1);
-    inside.map(|part| part.0.max(at)).min()
+    let gap = maps.within(at, end).find_map(|map| map.empty_from(at))?;
+    (gap.0 < end).then_some(gap.0.max(at))
 }
 
 /// What became of a page that was touched.
@@ -218,18 +218,14 @@ enum Page {
 
 fn page(process: &Process, address: usize) -> Page {
     let mut maps = process.lock();
-    let Some(map) = maps.0.iter_mut().find(|map| map.touches(address, address + 1)) else {
-        return Page::None;
-    };
-    let result = match map.empty_at(address) {
+    let Some(mut map) = maps.find_mut(address) else { return Page::None };
+    match map.empty_at(address) {
         None => Page::There,
-        Some(gap) => match give(process, map, address, gap) {
+        Some(gap) => match give(process, &mut map, address, gap) {
             Ok(true) => Page::New,
             Ok(false) | Err(_) => Page::None,
         },
-    };
-    maps.publish();
-    result
+    }
 }
 
 /// Gives `map` the page at `address`, in the middle of a part that has none; `false`: it lies beyond the

@@ -45,6 +45,11 @@ fn odd_uses_of_mapped_files() {
 }
 
 #[test]
+fn many_mappings() {
+    same("many_mapped");
+}
+
+#[test]
 fn limits() {
     same("limits");
 }

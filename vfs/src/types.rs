@@ -11,7 +11,7 @@ pub struct Node {
 }
 
 /// A shared open file description: an index in its engine's table, and the entry's generation.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Desc {
     /// Index in the engine's table.
     pub index: u32,
