@@ -10,6 +10,7 @@ use crate::copy_words::{store_line, store_line_words};
 use crate::cpu::{CopyKind, Dispatch, FlushKind};
 use crate::guard::guarded;
 use std::arch::asm;
+use std::hint::cold_path;
 
 /// The size of a cache line: the unit of flushing.
 pub(crate) const LINE: u64 = 64;
@@ -35,6 +36,13 @@ fn outcome(code: u32) -> Result<(), Side> {
         LOAD_FAULT => Err(Side::Source),
         _ => Err(Side::Target),
     }
+}
+
+/// What a fault gives, which is rare: who goes on is laid out, and inlined, as if there were none.
+#[inline]
+pub(crate) fn lost<T>() -> Option<T> {
+    cold_path();
+    None
 }
 
 /// Where a fault lands, out of the way of who goes on: it says so and comes back.
@@ -64,28 +72,25 @@ pub(crate) unsafe fn load64(from: *const u8) -> Option<u64> {
             options(nostack, preserves_flags),
         );
     }
-    if fault == 0 { Some(value) } else { None }
+    if fault == 0 { Some(value) } else { lost() }
 }
 
 /// A release store of an aligned word; false if it faulted.
 #[inline]
 pub(crate) unsafe fn store64(to: *mut u8, value: u64) -> bool {
-    let fault: u32;
     // SAFETY: the store is guarded; the caller vouches for the target.
     unsafe {
         asm!(
-            "mov {fault:e}, 0",
             "2: mov qword ptr [{to}], {value}",
             "3:",
-            landing!(),
-            guarded!("2b", "3b", "4b"),
+            guarded!("2b", "3b", "{lost}"),
             to = in(reg) to,
             value = in(reg) value,
-            fault = out(reg) fault,
+            lost = label { return lost::<()>().is_some() },
             options(nostack, preserves_flags),
         );
     }
-    fault == 0
+    true
 }
 
 /// Compare and swap of an aligned word: the value found; `None` if it faulted.
@@ -107,7 +112,7 @@ pub(crate) unsafe fn cas64(at: *mut u8, old: u64, new: u64) -> Option<u64> {
             options(nostack),
         );
     }
-    if fault == 0 { Some(found) } else { None }
+    if fault == 0 { Some(found) } else { lost() }
 }
 
 /// Fetch and add (wrapping) of an aligned word; `None` if it faulted.
@@ -128,7 +133,7 @@ pub(crate) unsafe fn add64(at: *mut u8, delta: u64) -> Option<u64> {
             options(nostack),
         );
     }
-    if fault == 0 { Some(found) } else { None }
+    if fault == 0 { Some(found) } else { lost() }
 }
 
 /// Atomic exchange of an aligned word; `None` if it faulted.
@@ -149,10 +154,11 @@ pub(crate) unsafe fn swap64(at: *mut u8, value: u64) -> Option<u64> {
             options(nostack, preserves_flags),
         );
     }
-    if fault == 0 { Some(found) } else { None }
+    if fault == 0 { Some(found) } else { lost() }
 }
 
 /// Reads one byte, to bring its page in.
+#[inline]
 pub(crate) unsafe fn touch_read(at: *const u8) -> bool {
     let fault: u32;
     // SAFETY: the load is guarded and its value is dropped.
@@ -311,6 +317,8 @@ pub(crate) unsafe fn stream_words(to: *mut u8, from: *const u8, len: usize) -> R
 }
 
 /// A non-temporal copy of whole lines: `to` is line-aligned, `len` a multiple of a line.
+#[expect(clippy::inline_always, reason = "one of three calls")]
+#[inline(always)]
 pub(crate) unsafe fn stream_lines(
     kind: CopyKind,
     to: *mut u8,

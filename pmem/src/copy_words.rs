@@ -4,7 +4,7 @@
 //! waits until they have left the CPU. As in `copy.rs`, all functions are `unsafe` for one reason
 //! only: a pointer that *is* mapped is really read or written.
 
-use crate::copy::{LINE, landing};
+use crate::copy::{LINE, landing, lost};
 use crate::guard::guarded;
 use std::arch::asm;
 
@@ -42,34 +42,31 @@ pub(crate) unsafe fn load_four(from: *const u8) -> Option<[u64; 4]> {
             options(nostack, preserves_flags),
         );
     }
-    if fault == 0 { Some([a, b, c, d]) } else { None }
+    if fault == 0 { Some([a, b, c, d]) } else { lost() }
 }
 
 /// Release stores of four words, each whole, in ascending order; `false` if one faulted.
 #[inline]
 pub(crate) unsafe fn store_four(to: *mut u8, [a, b, c, d]: [u64; 4]) -> bool {
-    let fault: u32;
     // SAFETY: the stores are guarded; the caller vouches for the target.
     unsafe {
         asm!(
-            "mov {fault:e}, 0",
             "2: mov qword ptr [{to}], {a}",
             "mov qword ptr [{to} + 8], {b}",
             "mov qword ptr [{to} + 16], {c}",
             "mov qword ptr [{to} + 24], {d}",
             "3:",
-            landing!(),
-            guarded!("2b", "3b", "4b"),
+            guarded!("2b", "3b", "{lost}"),
             to = in(reg) to,
             a = in(reg) a,
             b = in(reg) b,
             c = in(reg) c,
             d = in(reg) d,
-            fault = out(reg) fault,
+            lost = label { return lost::<()>().is_some() },
             options(nostack, preserves_flags),
         );
     }
-    fault == 0
+    true
 }
 
 /// A copy of eighteen words (a `struct stat`), each loaded and stored whole: words that were stored just

@@ -40,6 +40,7 @@ mod shared;
 mod source;
 mod span;
 pub mod stray;
+mod stream;
 mod summing;
 pub mod trace;
 mod user;

@@ -21,11 +21,12 @@ use crate::key::{self, Unguarded};
 use crate::persist::{Dirty, Durable, InFlight};
 use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Source};
 use crate::stray;
-use crate::user::{self, Fault, UserIn, UserOut};
+use crate::user::{self, Fault, UserOut};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::ffi::c_void;
+use std::hint::cold_path;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::panic::Location;
@@ -454,6 +455,7 @@ impl Region {
         if off <= size && len <= size - off {
             Ok(self.base.wrapping_add(off as usize))
         } else {
+            cold_path();
             Err(Fault::Region)
         }
     }
@@ -465,6 +467,7 @@ impl Region {
         if off.is_multiple_of(8) && off < self.len() & !7 {
             Ok(self.base.wrapping_add(off as usize))
         } else {
+            cold_path();
             Err(Fault::Region)
         }
     }
@@ -550,19 +553,6 @@ impl Region {
         // The source is Rust's own memory: only the region can fault.
         self.stream_at(off, from.as_ptr(), from.len(), Location::caller())
             .map_err(|_| Fault::Region)
-    }
-
-    /// Stores the caller's bytes around the cache. On [`Fault::Caller`] a part may be stored.
-    #[track_caller]
-    pub fn stream_from(&self, off: u64, from: &UserIn<'_>) -> Result<InFlight<'_>, Fault> {
-        let at = Location::caller();
-        user::check(from.start(), from.len())?;
-        if self.hook.is_some() {
-            let mut bytes = vec![0; from.len()];
-            from.read(&mut bytes)?;
-            return self.stream_at(off, bytes.as_ptr(), bytes.len(), at);
-        }
-        self.stream_at(off, from.start(), from.len(), at)
     }
 
     /// Copies inside the region, around the cache; the ranges do not overlap.

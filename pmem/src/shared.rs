@@ -16,6 +16,7 @@ use crate::user::Fault;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use rustix::io::Errno;
 use rustix::thread::futex;
+use std::hint::cold_path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ impl Region {
     fn changing_word(&self, off: u64) -> Result<*mut u8, Fault> {
         let at = self.word(off)?;
         if let Some(hook) = self.hook() {
+            cold_path();
             hook.shared(off);
         }
         Ok(at)
@@ -94,7 +96,8 @@ impl Region {
     /// # Safety
     ///
     /// `at` is a word of the mapping.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) unsafe fn cas_word(&self, at: *mut u8, old: u64, new: u64) -> Option<u64> {
         if !self.is_alone() {
             // SAFETY: the caller's promise.

@@ -6,10 +6,13 @@
 //! Regions never shrink, so what was inside stays inside; a page that vanishes is a
 //! [`Fault::Region`], as everywhere.
 
+#![expect(clippy::inline_always, reason = "whoever holds a span keeps its words in registers")]
+
 use crate::copy;
 use crate::copy_words;
 use crate::region::Region;
 use crate::user::Fault;
+use std::hint::cold_path;
 use std::sync::Arc;
 
 /// `WORDS` shared words of a region, from a multiple of 8 on.
@@ -25,6 +28,7 @@ impl Region {
     #[inline]
     pub fn span<const WORDS: usize>(&self, off: u64) -> Result<Span<'_, WORDS>, Fault> {
         if !off.is_multiple_of(8) {
+            cold_path();
             return Err(Fault::Region);
         }
         Ok(Span { region: self, at: self.range(off, WORDS as u64 * 8)?, off })
@@ -64,14 +68,14 @@ impl<const WORDS: usize> Kept<WORDS> {
 }
 
 impl<const WORDS: usize> Span<'_, WORDS> {
-    #[inline]
+    #[inline(always)]
     fn word(&self, index: usize) -> *mut u8 {
         assert!(index < WORDS, "a word of the span");
         self.at.wrapping_add(index * 8)
     }
 
     /// A word that is about to change.
-    #[inline]
+    #[inline(always)]
     fn changing(&self, index: usize) -> *mut u8 {
         if self.region.hook().is_some() {
             self.tell(index);
@@ -87,28 +91,47 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     }
 
     /// Where a word lies.
-    #[inline]
+    #[inline(always)]
     pub fn place(&self, index: usize) -> (&Region, u64) {
         (self.region, self.off + index as u64 * 8)
     }
 
     /// Loads a word (acquire).
-    #[inline]
+    #[inline(always)]
     pub fn load(&self, index: usize) -> Result<u64, Fault> {
         // SAFETY: a word of the mapping.
         unsafe { copy::load64(self.word(index)) }.ok_or(Fault::Region)
     }
 
     /// Stores a word (release).
-    #[inline]
+    #[inline(always)]
     pub fn store(&self, index: usize, value: u64) -> Result<(), Fault> {
         let at = self.changing(index);
         // SAFETY: a word of the mapping.
         if unsafe { copy::store64(at, value) } { Ok(()) } else { Err(Fault::Region) }
     }
 
+    /// Stores some words (release), in this order.
+    #[inline(always)]
+    pub fn store_each<const COUNT: usize>(
+        &self,
+        words: [(usize, u64); COUNT],
+    ) -> Result<(), Fault> {
+        let tells = self.region.hook().is_some();
+        for (index, value) in words {
+            if tells {
+                self.tell(index);
+            }
+            // SAFETY: a word of the mapping.
+            if !unsafe { copy::store64(self.word(index), value) } {
+                return Err(Fault::Region);
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces `old` by `new` (acquire and release): `Ok(old)`, or `Err` with what was found.
-    #[inline]
+    #[inline(always)]
     pub fn cas(&self, index: usize, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
         let at = self.changing(index);
         // SAFETY: a word of the mapping.
@@ -117,7 +140,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     }
 
     /// Exchanges a word for `value`; gives the value before.
-    #[inline]
+    #[inline(always)]
     pub fn swap(&self, index: usize, value: u64) -> Result<u64, Fault> {
         let at = self.changing(index);
         // SAFETY: a word of the mapping.
@@ -127,7 +150,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
 
 impl<const WORDS: usize> Span<'_, WORDS> {
     /// Eight words from `first` on, each loaded whole, in ascending order.
-    #[inline]
+    #[inline(always)]
     pub fn eight(&self, first: usize) -> Result<[u64; 8], Fault> {
         assert!(first + 8 <= WORDS, "words of the span");
         // SAFETY: words of the mapping.
@@ -136,7 +159,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
 
     /// Four words from `first` on, each loaded whole, in ascending order: for few of a line, which then
     /// never pass through memory of ours.
-    #[inline]
+    #[inline(always)]
     pub fn four(&self, first: usize) -> Result<[u64; 4], Fault> {
         assert!(first + 4 <= WORDS, "words of the span");
         // SAFETY: words of the mapping.
@@ -144,7 +167,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     }
 
     /// Stores four words from `first` on, each whole, in ascending order.
-    #[inline]
+    #[inline(always)]
     pub fn store_four(&self, first: usize, words: [u64; 4]) -> Result<(), Fault> {
         assert!(first + 4 <= WORDS, "words of the span");
         let at = self.changing(first);
@@ -153,7 +176,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     }
 
     /// Stores eight words from `first` on, each whole, in ascending order.
-    #[inline]
+    #[inline(always)]
     pub fn store_eight(&self, first: usize, words: &[u64; 8]) -> Result<(), Fault> {
         assert!(first + 8 <= WORDS, "words of the span");
         let at = self.changing(first);
@@ -164,7 +187,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
 
 impl Span<'_, 8> {
     /// All words, each loaded whole, in ascending order.
-    #[inline]
+    #[inline(always)]
     pub fn words(&self) -> Result<[u64; 8], Fault> {
         self.eight(0)
     }

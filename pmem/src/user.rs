@@ -139,6 +139,7 @@ impl<'a> UserIn<'a> {
 
     /// Reads a byte of each page, so that the pages are present before a lock is taken. Gives how
     /// many bytes from the start on can be read.
+    #[inline]
     pub fn touch(&self) -> usize {
         let len = key::reach(self.start as usize, self.len);
         // SAFETY: a guarded read inside the caller's range.
@@ -147,6 +148,12 @@ impl<'a> UserIn<'a> {
             // Two pages at most.
             return len;
         }
+        self.touch_pages(len)
+    }
+
+    /// The same of the first `len` bytes, page by page; who can supply the pages is asked for those that are
+    /// missing.
+    fn touch_pages(&self, len: usize) -> usize {
         for address in page_probes(self.start as usize, len) {
             // SAFETY: a guarded read inside the caller's range.
             let touch = || unsafe { copy::touch_read(address as *const u8) };

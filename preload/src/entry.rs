@@ -270,12 +270,12 @@ macro_rules! interpose {
             $crate::entry::serve(
                 stringify!($name),
                 const { $crate::cancel::point(stringify!($name)) },
-                |process| {
+                move |process| {
                     let $process = process;
                     let $kernel = hidden;
                     $body
                 },
-                || {
+                move || {
                     if const { $crate::parked::is_maker(stringify!($name)) } {
                         $crate::parked::give_back();
                     }

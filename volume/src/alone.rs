@@ -200,15 +200,20 @@ impl Volume {
         }
         // Between that store and this load stands a newcomer's barrier.
         if words.has_company() {
-            let _ = words.say(slot, IDLE);
-            if words.is_time_to_look() {
-                // If the runtime has vanished, every other call fails too.
-                let _ = self.look_around(words);
-            }
+            self.work_among_others(words);
             return Alone(None);
         }
         map.set_alone(true);
         Alone(Some((words, slot)))
+    }
+
+    /// This call does not work alone.
+    fn work_among_others(&self, words: &Words) {
+        // If the runtime has vanished, every other call fails too.
+        let _ = words.say(self.slot(), IDLE);
+        if words.is_time_to_look() {
+            let _ = self.look_around(words);
+        }
     }
 
     /// Takes the header's word back if nobody else is there, as at the look before, a second ago or more.

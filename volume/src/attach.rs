@@ -564,6 +564,8 @@ impl Volume {
     }
 
     /// Whether damage was found in this epoch.
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn damaged(&self) -> Result<bool, Errno> {
         Ok(self.rt.load(HEADER_DAMAGED)? == u64::from(self.epoch))
     }

@@ -39,8 +39,9 @@ use crate::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use crate::{Mode, Result, lockword};
-use pmem::UserIn;
+use pmem::{Region, UserIn};
 use rustix::io::Errno;
+use std::hint::cold_path;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Node};
@@ -52,6 +53,10 @@ const LONGEST: usize = 64 << 10;
 const FEW: usize = 256;
 
 /// The right to change one inode: its lock is held, its sequence number odd.
+///
+/// Its methods are inlined, or take a copy: so its words stay in registers. What a call stores, on its
+/// stack too, waits in the CPU behind the fence of the call before, and there is room for about a hundred.
+#[derive(Clone, Copy)]
 struct Brief<'v> {
     volume: &'v Volume,
     owner: Owner,
@@ -61,10 +66,12 @@ struct Brief<'v> {
     /// The sequence number before.
     sequence: u64,
     current: Current,
+    /// The record names the commit line, or is about to.
     noted: bool,
 }
 
 /// A write on its way.
+#[derive(Clone, Copy)]
 struct Write<'s, 'b> {
     from: &'s UserIn<'b>,
     offset: u64,
@@ -89,6 +96,7 @@ pub(crate) struct Plan {
 impl Volume {
     /// Writes one buffer, all of it, through an open description, if that is a brief matter: gives the
     /// offset behind it. `None`: nothing has been done.
+    #[inline]
     pub(crate) fn write_briefly(
         &self,
         desc: Desc,
@@ -106,7 +114,8 @@ impl Volume {
 
     /// Makes the plan of a write, before its first lock: what stands there is done while the stores of the
     /// call before are still on their way. `false`: it is not brief.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn plan(
         &self,
         node: Node,
@@ -116,6 +125,7 @@ impl Volume {
     ) -> Result<bool> {
         let length = from.len();
         if length == 0 || length > LONGEST || from.touch() < length {
+            cold_path();
             return Ok(false);
         }
         self.check_writable()?;
@@ -123,7 +133,21 @@ impl Volume {
         self.look(&self.live_lines(self.inode(node.ino)?)?, position, length as u64, plan)
     }
 
+    /// The same, once more.
+    #[cold]
+    pub(crate) fn plan_anew(
+        &self,
+        node: Node,
+        position: Position,
+        from: &UserIn<'_>,
+    ) -> Result<(bool, Plan)> {
+        let mut plan = Plan::default();
+        Ok((self.plan(node, position, from, &mut plan)?, plan))
+    }
+
     /// As [`Volume::write_briefly`], as planned, for this position.
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn write_planned(
         &self,
         desc: Desc,
@@ -136,7 +160,10 @@ impl Volume {
         let &Plan { sequence, current, mut offset, place, record: index } = plan;
         let inode = Inode(node.ino);
         let (live, record) = (self.live_lines(inode)?, Record::new(self, index)?);
-        let Some(owner) = self.try_claim(&record, index)? else { return Ok(None) };
+        let Some(owner) = self.try_claim(&record, index)? else {
+            cold_path();
+            return Ok(None);
+        };
         let (volume, noted) = (self, false);
         let mut brief = Brief { volume, owner, record, inode, live, sequence, current, noted };
         if !brief.begin(desc, opened.state)? {
@@ -165,7 +192,8 @@ impl Volume {
     }
 
     /// Looks at a file that is to be written to; `false`: it is not worth to ask for its lock.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     fn look(
         &self,
         live: &Live<'_>,
@@ -173,7 +201,10 @@ impl Volume {
         length: u64,
         plan: &mut Plan,
     ) -> Result<bool> {
-        let Some((current, sequence)) = live.current(self.epoch)? else { return Ok(false) };
+        let Some((current, sequence)) = live.current(self.epoch)? else {
+            cold_path();
+            return Ok(false);
+        };
         let (found, logical, run) = live.run()?;
         let offset = match position {
             Position::At(offset) => offset,
@@ -194,6 +225,7 @@ impl Volume {
             }
             return Ok(self.is_simple(&current, offset, length));
         }
+        cold_path();
         if offset < current.size {
             return Ok(self.mode != Mode::Strict || self.journals(current.size, offset, length));
         }
@@ -209,7 +241,8 @@ impl Volume {
     }
 
     /// Whether a write of blocks that are there is a brief matter.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     fn is_simple(&self, current: &Current, offset: u64, length: u64) -> bool {
         let &Current { size, flags, .. } = current;
         let (below, end) = (offset < size, offset.saturating_add(length));
@@ -225,10 +258,20 @@ impl Volume {
     }
 }
 
+/// Stores bytes into several blocks: in flight.
+#[cold]
+fn stream_scattered(region: &Region, write: Write<'_, '_>) -> Result<()> {
+    write.places.each(write.from.len(), |place, at, length| {
+        region.stream_from(place, &write.from.slice(at, length)).map(drop)
+    })?;
+    Ok(())
+}
+
 impl Brief<'_> {
     /// Takes the inode's lock, with a claimed record. `false`: it is not to be had at once, and the record
     /// is free again.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     fn begin(&mut self, desc: Desc, open: u64) -> Result<bool> {
         let mut held = false;
         match self.take_lock(desc, open, &mut held) {
@@ -241,7 +284,8 @@ impl Brief<'_> {
     }
 
     /// The same; `false`, or an error: the caller gives everything back, the lock too if it is `held`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     fn take_lock(&mut self, desc: Desc, open: u64, held: &mut bool) -> Result<bool> {
         let volume = self.volume;
         self.record.announce(self.inode)?;
@@ -261,21 +305,25 @@ impl Brief<'_> {
                 return Ok(true);
             }
         }
+        cold_path();
         Ok(false)
     }
 
     /// Under the lock: whether the gate is open, nothing was found damaged, and the inode is still what the
     /// description stands for.
     /// (It may have been freed, and made anew, before the lock was taken; not after.)
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     fn may_go_on(&mut self, desc: Desc, open: u64) -> Result<bool> {
         let volume = self.volume;
         let gate = Owner::of_word(volume.rt.load(HEADER_GATE)?, volume.epoch);
         // Who waits between the plan and the lock may have buried somebody, and have found damage.
         if gate.is_some() || volume.state_word(desc)? != open || volume.damaged()? {
+            cold_path();
             return Ok(false);
         }
         if self.live.sequence()? != self.sequence {
+            cold_path();
             let Some((current, sequence)) = self.live.current(volume.epoch)? else {
                 return Ok(false);
             };
@@ -287,7 +335,7 @@ impl Brief<'_> {
     /// Gives the record back, and the lock if it is `held`, with nothing done: all that can be given
     /// back, whatever of it fails.
     #[cold]
-    fn step_back(&self, held: bool) -> Result<()> {
+    fn step_back(self, held: bool) -> Result<()> {
         let Self { volume, record, inode, .. } = self;
         let mut given = Ok(());
         if held {
@@ -297,13 +345,13 @@ impl Brief<'_> {
         given
             .and(record.set_working(false))
             .and(record.withdraw())
-            .and(volume.retry_extent(*inode))
+            .and(volume.retry_extent(inode))
             .and(record.free())
     }
 
     /// Where the bytes go; `None` if this needs the long way.
     #[cold]
-    fn places(&self, node: Node, offset: u64, length: u64) -> Result<Option<Places>> {
+    fn places(self, node: Node, offset: u64, length: u64) -> Result<Option<Places>> {
         let (size, end) = (self.current.size, offset.saturating_add(length));
         if !self.volume.is_simple(&self.current, offset, length) {
             return Ok(None);
@@ -363,16 +411,20 @@ impl Brief<'_> {
     }
 
     /// `false`: nothing has been done, and the long way may do it.
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     fn write(&mut self, write: &Write<'_, '_>) -> Result<bool> {
         let (volume, size) = (self.volume, self.current.size);
         let end = write.offset + write.from.len() as u64;
         let flags = self.current.flags;
         let commits = end > size && volume.commits_at_once(self.inode, self.sequence, flags);
         if commits && end - write.offset <= SUMMED_MAX && write.offset == size {
-            return self.append_summed(write).map(|()| true);
+            self.noted = true;
+            return self.append_summed(*write).map(|()| true);
         }
         if write.offset < size && volume.mode == Mode::Strict {
-            return self.overwrite(write);
+            self.noted = needs_slot(self.current.flags, u64::from(self.owner.op()));
+            return self.overwrite(*write);
         }
         let stored = self.stream(write);
         self.move_on(end);
@@ -384,6 +436,7 @@ impl Brief<'_> {
         }
         stored?;
         if commits {
+            self.noted = true;
             self.commit(write.generation, None)?;
             self.current.flags &= !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
             self.live.set_current(&self.current)?;
@@ -394,18 +447,20 @@ impl Brief<'_> {
     }
 
     /// Stores the bytes where they go: in flight.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     fn stream(&self, write: &Write<'_, '_>) -> Result<()> {
-        let region = &self.volume.region;
-        write.places.each(write.from.len(), |place, at, length| {
-            region.stream_from(place, &write.from.slice(at, length)).map(drop)
-        })?;
-        Ok(())
+        let (region, places) = (&self.volume.region, &write.places);
+        if places.blocks[0] == 0 {
+            return Ok(region.stream_from(places.at, write.from).map(drop)?);
+        }
+        stream_scattered(region, *write)
     }
 
     /// From now on the file ends at `end`, or where it ended if that is more, and was written just now;
     /// nobody sees that yet.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     fn move_on(&mut self, end: u64) {
         let (current, time) = (&mut self.current, now());
         current.size = end.max(current.size);
@@ -414,7 +469,8 @@ impl Brief<'_> {
     }
 
     /// Makes current what the commit line does not say.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     fn settle(&mut self, generation: u32) -> Result<()> {
         if self.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
             let flags = self.current.flags;
@@ -424,22 +480,22 @@ impl Brief<'_> {
     }
 
     /// Changes visible bytes at once, or not at all. `false`: memory that they lie in cannot be had.
-    fn overwrite(&mut self, write: &Write<'_, '_>) -> Result<bool> {
+    fn overwrite(self, write: Write<'_, '_>) -> Result<bool> {
         let length = write.from.len();
         if length > FEW {
-            return self.overwrite_by(write, NewBytes::Callers(write.from));
+            return self.overwrite_by(&write, NewBytes::Callers(write.from));
         }
         let mut few = [0; FEW];
         write.from.read(&mut few[..length])?;
-        self.overwrite_by(write, NewBytes::Own(&few[..length]))
+        self.overwrite_by(&write, NewBytes::Own(&few[..length]))
     }
 
     #[inline]
-    fn overwrite_by(&mut self, write: &Write<'_, '_>, from: NewBytes<'_>) -> Result<bool> {
+    fn overwrite_by(mut self, write: &Write<'_, '_>, from: NewBytes<'_>) -> Result<bool> {
         let (volume, lane) = (self.volume, u64::from(self.owner.op()));
         let (places, generation) = (&write.places, write.generation);
         volume.approach(places, write.from.len());
-        if needs_slot(self.current.flags, lane) {
+        if self.noted {
             self.note()?;
             // CRASH: the slot changes nothing that is told; the record counts beside it only.
             let _ = volume.store_current(self.inode, generation, &mut self.current)?;
@@ -482,7 +538,7 @@ impl Brief<'_> {
     }
 
     /// Stores the caller's bytes in place, whose record has this sum: in flight.
-    fn store_again(&self, places: &Places, from: &UserIn<'_>, sum: u32) -> Result<()> {
+    fn store_again(self, places: &Places, from: &UserIn<'_>, sum: u32) -> Result<()> {
         let region = &self.volume.region;
         let mut again = 0;
         let stored = places.each(from.len(), |place, at, length| {
@@ -498,7 +554,7 @@ impl Brief<'_> {
     }
 
     /// Stores a short append and a commit slot with the sum of its bytes, by one fence.
-    fn append_summed(&mut self, write: &Write<'_, '_>) -> Result<()> {
+    fn append_summed(mut self, write: Write<'_, '_>) -> Result<()> {
         // PERSIST: bytes and slot in any order, by one fence.
         // CRASH: without the slot the old size stands; a slot whose bytes are not all there is void.
         let stored = self.volume.region.stream_summed(write.places.at, write.from);
@@ -516,14 +572,14 @@ impl Brief<'_> {
     }
 
     /// Names the commit line in the operation's record.
-    fn note(&mut self) -> Result<()> {
-        self.noted = true;
+    fn note(self) -> Result<()> {
+        debug_assert!(self.noted);
         self.record.note(self.inode.at(COMMIT) / LINE * LINE)
     }
 
     /// Stores the next commit slot, that of a short append with length and sum of its bytes, and fences.
     #[inline]
-    fn commit(&mut self, generation: u32, tail: Option<(usize, u32)>) -> Result<()> {
+    fn commit(self, generation: u32, tail: Option<(usize, u32)>) -> Result<()> {
         let Current { size, mtime, .. } = self.current;
         let mut commit = Commit { size, mtime, flags: COMMIT_WRITTEN, ..Commit::default() };
         if let Some((length, sum)) = tail {
@@ -537,14 +593,14 @@ impl Brief<'_> {
     }
 
     /// Gives everything back. What was stored is durable.
-    #[inline]
-    fn end(&self) -> Result<()> {
-        let &Self { volume, owner, record, inode, live, sequence, noted, .. } = self;
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
+    fn end(self) -> Result<()> {
+        let Self { volume, owner, record, inode, live, sequence, noted, .. } = self;
         live.set_sequence(sequence + 2)?;
         live.keep_run(sequence, sequence + 2)?;
         live.unlock(volume, owner)?;
-        record.forget(inode, noted)?;
-        record.free()
+        record.give_back(inode, noted)
     }
 }
 

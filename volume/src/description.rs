@@ -28,6 +28,7 @@ use crate::layout::HEADER_DESCRIPTIONS;
 use crate::volume::Volume;
 use pmem::Span;
 use rustix::io::Errno;
+use std::hint::cold_path;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Kind, Node, OpenFlags};
 
@@ -322,9 +323,16 @@ impl Volume {
     // ---- using ----------------------------------------------------------------------------------
 
     /// What is behind a description that is open; `EBADF` otherwise.
-    #[inline]
     pub(crate) fn opened(&self, desc: Desc) -> Result<Opened> {
+        self.opened_here(desc)
+    }
+
+    /// The same, for calls that are made often.
+    #[expect(clippy::inline_always, reason = "what it gives stays in registers")]
+    #[inline(always)]
+    fn opened_here(&self, desc: Desc) -> Result<Opened> {
         if u64::from(desc.index) >= self.rt.layout.description_count {
+            cold_path();
             return Err(Errno::BADF);
         }
         let lines = self.rt.span::<8>(self.rt.description(desc.index))?;
@@ -334,10 +342,12 @@ impl Volume {
             if lines.load(index(STATE))? == words[0] {
                 break words;
             }
+            cold_path();
         };
         // All but the slot must be as it is while it is open.
         let open = DescState { phase: Phase::Open, slot: 0, generation: desc.generation };
         if state & !SLOT_BITS != open.word(self.epoch) {
+            cold_path();
             return Err(Errno::BADF);
         }
         Ok(Opened {
@@ -349,15 +359,17 @@ impl Volume {
     }
 
     /// The state word of a description that was open once.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn state_word(&self, desc: Desc) -> Result<u64> {
         Ok(self.rt.load(self.rt.description(desc.index) + STATE)?)
     }
 
     /// The description of data that may be read or written: `EBADF`, `EISDIR`, `EINVAL`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn opened_data(&self, desc: Desc, write: bool) -> Result<Opened> {
-        let opened = self.opened(desc)?;
+        let opened = self.opened_here(desc)?;
         let allowed = if write { opened.flags.writes() } else { opened.flags.reads() };
         match opened.kind {
             _ if !allowed => Err(Errno::BADF),

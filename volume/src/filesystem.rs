@@ -354,8 +354,7 @@ impl FileSystem for Volume {
             && guess != Some(position)
         {
             // Somebody else wrote meanwhile, maybe for long.
-            plan = Plan::default();
-            briefly = self.plan(opened.node, place(position), only, &mut plan)?;
+            (briefly, plan) = self.plan_anew(opened.node, place(position), only)?;
         }
         if let [only] = data
             && briefly

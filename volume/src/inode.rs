@@ -103,13 +103,15 @@ pub(crate) struct Live<'v>(pub(crate) Span<'v, { (VOLATILE_LENGTH / 8) as usize 
 
 impl Live<'_> {
     /// Replaces the lock word, if it is `free`.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn swap_lock(&self, free: u64, word: u64) -> Result<bool> {
         Ok(self.0.cas(index(LOCK), free, word)?.is_ok())
     }
 
     /// Frees the lock if `owner` holds it: as [`lockword::release_quickly`].
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn unlock(&self, volume: &Volume, owner: Owner) -> Result<()> {
         lockword::release_word_quickly(volume, &self.0, index(LOCK), owner)
     }
@@ -141,14 +143,16 @@ impl Live<'_> {
         Ok(self.0.load(index(SEQUENCE))?)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn set_sequence(&self, sequence: u64) -> Result<()> {
         Ok(self.0.store(index(SEQUENCE), sequence)?)
     }
 
     /// What is current, and the sequence number, if these lines are valid in this epoch and it is
     /// even.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn current(&self, epoch: u32) -> Result<Option<(Current, u64)>> {
         let [_, sequence, size, mtime, ctime, _, flags, ready] = self.0.eight(0)?;
         let current = Current { size, mtime: mtime as i64, ctime: ctime as i64, flags };
@@ -157,18 +161,22 @@ impl Live<'_> {
     }
 
     /// As [`Volume::set_current`].
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn set_current(&self, current: &Current) -> Result<()> {
-        self.0.store(index(MTIME), current.mtime as u64)?;
-        self.0.store(index(CTIME), current.ctime as u64)?;
-        self.0.store(index(FLAGS), current.flags)?;
-        Ok(self.0.store(index(SIZE), current.size)?)
+        Ok(self.0.store_each([
+            (index(MTIME), current.mtime as u64),
+            (index(CTIME), current.ctime as u64),
+            (index(FLAGS), current.flags),
+            (index(SIZE), current.size),
+        ])?)
     }
 
     /// The run that the last write in place used, its first logical block, and the sequence number for
     /// which that is right: if that is the one that was loaded before, and is the one under the lock. Any
     /// words otherwise.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn run(&self) -> Result<(u64, u64, Run)> {
         let at = index(HINTS + HINT_RUN * 8);
         let (sequence, logical) = (self.0.load(at)?, self.0.load(at + 1)?);
@@ -202,7 +210,8 @@ impl Live<'_> {
     }
 
     /// The run that was noted for the number `from` holds for `to` too.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn keep_run(&self, from: u64, to: u64) -> Result<()> {
         let at = index(HINTS + HINT_RUN * 8);
         if self.0.load(at)? == from {

@@ -101,7 +101,8 @@ pub(crate) fn release_quickly(
 }
 
 /// As [`release_quickly`], of word number `word` of words that were checked before.
-#[inline]
+#[expect(clippy::inline_always, reason = "its words stay in registers")]
+#[inline(always)]
 pub(crate) fn release_word_quickly<const WORDS: usize>(
     volume: &Volume,
     words: &Span<'_, WORDS>,

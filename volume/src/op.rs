@@ -24,6 +24,7 @@ use crate::{Result, journal::Transaction, lockword};
 use pmem::{Durable, InFlight, Span};
 use rustix::io::Errno;
 use smallvec::SmallVec;
+use std::hint::cold_path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -93,7 +94,8 @@ impl<'v> Record<'v> {
     }
 
     /// Names the lock that is taken next; orders that before the loads that follow.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn announce(&self, inode: Inode) -> Result<()> {
         self.0.swap(index(RECORD_LOCKS), inode.lock_offset())?;
         Ok(())
@@ -105,7 +107,8 @@ impl<'v> Record<'v> {
         Ok(self.0.store(index(RECORD_LOCKS) + 1, inode.lock_offset())?)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn set_working(&self, works: bool) -> Result<()> {
         Ok(self.0.store(index(RECORD_PHASE), u64::from(works))?)
     }
@@ -144,15 +147,20 @@ impl<'v> Record<'v> {
         Ok(())
     }
 
-    /// Takes the names back, when the lock is released (or was not to be had).
-    #[inline]
-    pub(crate) fn forget(&self, inode: Inode, noted: bool) -> Result<()> {
+    /// Takes the names back, when the lock is released, and that it works; frees the record.
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
+    pub(crate) fn give_back(&self, inode: Inode, noted: bool) -> Result<()> {
         debug_assert_eq!(self.0.load(index(RECORD_LOCKS)), Ok(inode.lock_offset()));
-        self.0.store(index(RECORD_LOCKS), 0)?;
+        let [lock, note, phase] =
+            [RECORD_LOCKS, RECORD_NOTES, RECORD_PHASE].map(|at| (index(at), 0));
+        let owner = (index(RECORD_OWNER), 0);
         if noted {
-            self.0.store(index(RECORD_NOTES), 0)?;
+            self.0.store_each([lock, note, phase, owner])?;
+        } else {
+            self.0.store_each([lock, phase, owner])?;
         }
-        self.set_working(false)
+        Ok(())
     }
 
     /// Takes the lock's name back; orders that before the loads that follow.
@@ -234,16 +242,19 @@ impl Volume {
     }
 
     /// Takes an operation record, if it is free.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn try_claim(&self, record: &Record<'_>, at: u32) -> Result<Option<Owner>> {
         let owner = Owner::new(at, self.slot(), self.slot_generation());
         let word = record.0.load(index(RECORD_OWNER))?;
         if Owner::of_word(word, self.epoch).is_some()
             || record.0.cas(index(RECORD_OWNER), word, owner.word(self.epoch))?.is_err()
         {
+            cold_path();
             return Ok(None);
         }
         if !self.local.attached.load(Ordering::SeqCst) && !self.is_leaving_thread() {
+            cold_path();
             // Another thread is detaching this process, and looks for operations after it has said
             // so: it has seen this one, or this one sees that it must not be.
             self.clear_record(owner)?;

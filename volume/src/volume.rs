@@ -118,6 +118,8 @@ impl Volume {
     }
 
     /// Whether a block number lies in the pool.
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
     pub(crate) fn in_pool(&self, block: u64, blocks: u64) -> bool {
         block.checked_add(blocks).is_some_and(|end| {
             block >= self.pool() / BLOCK
