@@ -4,7 +4,7 @@
 //! just before. What it cannot do for a server is done here: a new node belongs to who asks for it,
 //! or to its directory's group where that has the set-group bit.
 
-use vfs::{Errno, Kind, NewNode, Node, OpenFlags, RenameFlags, Result};
+use vfs::{Errno, Kind, NewNode, Node, OpenFlags, RACES_MAX, RenameFlags, Result};
 use zerocopy::IntoBytes;
 
 use crate::abi::{
@@ -17,8 +17,6 @@ use crate::nodes::PATIENCE_FOR_SPACE;
 use crate::request::{Answer, Request};
 use crate::session::Session;
 
-/// How often a name is looked up that means something else by the time its node is asked for.
-const RACES_MAX: u32 = 1000;
 /// Longest target of a symlink.
 const TARGET_MAX: usize = 4095;
 

@@ -19,7 +19,7 @@ pub mod walk;
 pub use pmem::{UserIn, UserOut, text_length};
 pub use rustix::io::Errno;
 pub use types::*;
-pub use user::{Opened, User};
+pub use user::{Opened, RACES_MAX, User};
 
 /// A wait was ended because the face keeps a signal back. Never shown to a program: the face makes
 /// the call again after the handler, or gives `EINTR`. (As the kernel's own `ERESTARTSYS`.)

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// How often a name that others make and remove at the same time is tried.
-const RACES_MAX: u32 = 64;
+pub const RACES_MAX: u32 = 64;
 
 /// One who acts on a tree.
 #[derive(Clone, Copy)]

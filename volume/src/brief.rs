@@ -22,6 +22,8 @@
 //!
 //! Locks: the inode's, and none is waited for.
 
+#![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
+
 use crate::description::Opened;
 use crate::file_write::Position;
 use crate::inject::{Bug, injected};
@@ -114,7 +116,6 @@ impl Volume {
 
     /// Makes the plan of a write, before its first lock: what stands there is done while the stores of the
     /// call before are still on their way. `false`: it is not brief.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn plan(
         &self,
@@ -146,7 +147,6 @@ impl Volume {
     }
 
     /// As [`Volume::write_briefly`], as planned, for this position.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn write_planned(
         &self,
@@ -192,7 +192,6 @@ impl Volume {
     }
 
     /// Looks at a file that is to be written to; `false`: it is not worth to ask for its lock.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn look(
         &self,
@@ -241,7 +240,6 @@ impl Volume {
     }
 
     /// Whether a write of blocks that are there is a brief matter.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn is_simple(&self, current: &Current, offset: u64, length: u64) -> bool {
         let &Current { size, flags, .. } = current;
@@ -270,7 +268,6 @@ fn stream_scattered(region: &Region, write: Write<'_, '_>) -> Result<()> {
 impl Brief<'_> {
     /// Takes the inode's lock, with a claimed record. `false`: it is not to be had at once, and the record
     /// is free again.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn begin(&mut self, desc: Desc, open: u64) -> Result<bool> {
         let mut held = false;
@@ -284,7 +281,6 @@ impl Brief<'_> {
     }
 
     /// The same; `false`, or an error: the caller gives everything back, the lock too if it is `held`.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn take_lock(&mut self, desc: Desc, open: u64, held: &mut bool) -> Result<bool> {
         let volume = self.volume;
@@ -312,7 +308,6 @@ impl Brief<'_> {
     /// Under the lock: whether the gate is open, nothing was found damaged, and the inode is still what the
     /// description stands for.
     /// (It may have been freed, and made anew, before the lock was taken; not after.)
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn may_go_on(&mut self, desc: Desc, open: u64) -> Result<bool> {
         let volume = self.volume;
@@ -411,7 +406,6 @@ impl Brief<'_> {
     }
 
     /// `false`: nothing has been done, and the long way may do it.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn write(&mut self, write: &Write<'_, '_>) -> Result<bool> {
         let (volume, size) = (self.volume, self.current.size);
@@ -447,7 +441,6 @@ impl Brief<'_> {
     }
 
     /// Stores the bytes where they go: in flight.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn stream(&self, write: &Write<'_, '_>) -> Result<()> {
         let (region, places) = (&self.volume.region, &write.places);
@@ -459,7 +452,6 @@ impl Brief<'_> {
 
     /// From now on the file ends at `end`, or where it ended if that is more, and was written just now;
     /// nobody sees that yet.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn move_on(&mut self, end: u64) {
         let (current, time) = (&mut self.current, now());
@@ -469,7 +461,6 @@ impl Brief<'_> {
     }
 
     /// Makes current what the commit line does not say.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn settle(&mut self, generation: u32) -> Result<()> {
         if self.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
@@ -593,7 +584,6 @@ impl Brief<'_> {
     }
 
     /// Gives everything back. What was stored is durable.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     fn end(self) -> Result<()> {
         let Self { volume, owner, record, inode, live, sequence, noted, .. } = self;

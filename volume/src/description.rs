@@ -22,6 +22,8 @@
 //! A description without holders is dropped by whoever sees that first, unless it is in flight
 //! (`in_flight.rs`); a dead process's holds are taken back by its recoverer.
 
+#![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
+
 use crate::Result;
 use crate::inode::Inode;
 use crate::layout::HEADER_DESCRIPTIONS;
@@ -328,7 +330,6 @@ impl Volume {
     }
 
     /// The same, for calls that are made often.
-    #[expect(clippy::inline_always, reason = "what it gives stays in registers")]
     #[inline(always)]
     fn opened_here(&self, desc: Desc) -> Result<Opened> {
         if u64::from(desc.index) >= self.rt.layout.description_count {
@@ -359,14 +360,12 @@ impl Volume {
     }
 
     /// The state word of a description that was open once.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn state_word(&self, desc: Desc) -> Result<u64> {
         Ok(self.rt.load(self.rt.description(desc.index) + STATE)?)
     }
 
     /// The description of data that may be read or written: `EBADF`, `EISDIR`, `EINVAL`.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn opened_data(&self, desc: Desc, write: bool) -> Result<Opened> {
         let opened = self.opened_here(desc)?;

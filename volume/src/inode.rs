@@ -18,6 +18,8 @@
 //!
 //! Readers take no lock: [`Volume::read_steadily`].
 
+#![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
+
 use crate::Result;
 use crate::description::Maker;
 use crate::layout::{
@@ -103,14 +105,12 @@ pub(crate) struct Live<'v>(pub(crate) Span<'v, { (VOLATILE_LENGTH / 8) as usize 
 
 impl Live<'_> {
     /// Replaces the lock word, if it is `free`.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn swap_lock(&self, free: u64, word: u64) -> Result<bool> {
         Ok(self.0.cas(index(LOCK), free, word)?.is_ok())
     }
 
     /// Frees the lock if `owner` holds it: as [`lockword::release_quickly`].
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn unlock(&self, volume: &Volume, owner: Owner) -> Result<()> {
         lockword::release_word_quickly(volume, &self.0, index(LOCK), owner)
@@ -143,7 +143,6 @@ impl Live<'_> {
         Ok(self.0.load(index(SEQUENCE))?)
     }
 
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn set_sequence(&self, sequence: u64) -> Result<()> {
         Ok(self.0.store(index(SEQUENCE), sequence)?)
@@ -151,7 +150,6 @@ impl Live<'_> {
 
     /// What is current, and the sequence number, if these lines are valid in this epoch and it is
     /// even.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn current(&self, epoch: u32) -> Result<Option<(Current, u64)>> {
         let [_, sequence, size, mtime, ctime, _, flags, ready] = self.0.eight(0)?;
@@ -161,7 +159,6 @@ impl Live<'_> {
     }
 
     /// As [`Volume::set_current`].
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn set_current(&self, current: &Current) -> Result<()> {
         Ok(self.0.store_each([
@@ -175,7 +172,6 @@ impl Live<'_> {
     /// The run that the last write in place used, its first logical block, and the sequence number for
     /// which that is right: if that is the one that was loaded before, and is the one under the lock. Any
     /// words otherwise.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn run(&self) -> Result<(u64, u64, Run)> {
         let at = index(HINTS + HINT_RUN * 8);
@@ -210,7 +206,6 @@ impl Live<'_> {
     }
 
     /// The run that was noted for the number `from` holds for `to` too.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn keep_run(&self, from: u64, to: u64) -> Result<()> {
         let at = index(HINTS + HINT_RUN * 8);

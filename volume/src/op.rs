@@ -14,6 +14,8 @@
 //! every lock *before* it is taken and every lone commit word before it is stored, so a recoverer
 //! knows what to release and which lines to flush.
 
+#![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
+
 use crate::bucket::Dir;
 use crate::inject::{self, Bug, injected};
 use crate::inode::{Inode, LIVE_REDO};
@@ -94,7 +96,6 @@ impl<'v> Record<'v> {
     }
 
     /// Names the lock that is taken next; orders that before the loads that follow.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn announce(&self, inode: Inode) -> Result<()> {
         self.0.swap(index(RECORD_LOCKS), inode.lock_offset())?;
@@ -107,7 +108,6 @@ impl<'v> Record<'v> {
         Ok(self.0.store(index(RECORD_LOCKS) + 1, inode.lock_offset())?)
     }
 
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn set_working(&self, works: bool) -> Result<()> {
         Ok(self.0.store(index(RECORD_PHASE), u64::from(works))?)
@@ -148,7 +148,6 @@ impl<'v> Record<'v> {
     }
 
     /// Takes the names back, when the lock is released, and that it works; frees the record.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn give_back(&self, inode: Inode, noted: bool) -> Result<()> {
         debug_assert_eq!(self.0.load(index(RECORD_LOCKS)), Ok(inode.lock_offset()));
@@ -242,7 +241,6 @@ impl Volume {
     }
 
     /// Takes an operation record, if it is free.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn try_claim(&self, record: &Record<'_>, at: u32) -> Result<Option<Owner>> {
         let owner = Owner::new(at, self.slot(), self.slot_generation());
