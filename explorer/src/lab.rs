@@ -237,8 +237,8 @@ impl Lab {
 
     /// As [`Lab::new`], the volume being smaller than its file.
     pub fn sized(start: &Start, size: u64) -> Told<Self> {
-        // Which inodes and blocks a call takes is its processor's: the same ones in every image of a start, or
-        // a replay finds its failure on other lines.
+        // Which inodes and blocks a call takes is its processor's: the same ones in every image of a
+        // start, or a replay finds its failure on other lines.
         let _pinned = Pinned::to(0);
         let file = rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC).map_err(told)?;
         rustix::fs::ftruncate(&file, size).map_err(told)?;
