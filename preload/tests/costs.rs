@@ -7,7 +7,9 @@
 //! 50 %, and a line may be stored around the cache that is flushed elsewhere, so only their sum
 //! counts; the test says so. `make baseline` takes the figures anew, to be looked at and checked in.
 //!
-//! `SOLERA_COSTS=NAME` shows, for the operation of that name, which function executes how much.
+//! `SOLERA_COSTS=NAME` shows, for the operation of that name, which function executes how much, and how
+//! many of its instructions store something: what is stored behind a fence waits for it, and there is room
+//! for about a hundred.
 
 #[path = "support/step.rs"]
 mod step;
@@ -225,11 +227,12 @@ fn functions(path: &str) -> Option<Functions> {
     Some((named, file.segments().map(segment).collect()))
 }
 
-/// Instructions by function, most first.
+/// Instructions by function, most first, and stores.
 fn profile(row: &Sample, maps: &[Range]) -> String {
     let mut files = BTreeMap::new();
-    let mut by_function: BTreeMap<String, u64> = BTreeMap::new();
-    for &at in &row.path {
+    let mut by_function: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let all = row.path.iter().map(|at| (at, (1, 0)));
+    for (&at, one) in all.chain(row.stores.iter().map(|at| (at, (0, 1)))) {
         let range = maps.iter().find(|range| (range.start..range.end).contains(&at));
         let name = range.and_then(|range| {
             let file = files.entry(range.name.clone()).or_insert_with(|| functions(&range.name));
@@ -240,10 +243,11 @@ fn profile(row: &Sample, maps: &[Range]) -> String {
             let after = named.partition_point(|(start, _)| *start <= address);
             Some(named.get(after.checked_sub(1)?)?.1.clone())
         });
-        *by_function.entry(name.unwrap_or_default()).or_default() += 1;
+        let sum = by_function.entry(name.unwrap_or_default()).or_default();
+        *sum = (sum.0 + one.0, sum.1 + one.1);
     }
     let mut all: Vec<_> = by_function.into_iter().map(|(name, count)| (count, name)).collect();
     all.sort_by(|a, b| b.cmp(a));
-    let lines = all.iter().map(|(count, name)| format!("{count:8}  {name}\n"));
-    format!("{}\n{}", line(&row.name, &row.counts), lines.collect::<String>())
+    let lines = all.iter().map(|((count, stores), name)| format!("{count:8}{stores:6}  {name}\n"));
+    format!("{}\n  executed, storing\n{}", line(&row.name, &row.counts), lines.collect::<String>())
 }

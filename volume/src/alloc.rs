@@ -107,13 +107,14 @@ impl Volume {
     /// Counts the pool's blocks by what they are used for. Exact when nobody allocates or frees.
     pub(crate) fn free_space(&self) -> Result<Space> {
         let mut space = Space { inodes: self.inodes_used()?, ..Space::default() };
-        let kept = self.kept_extents()?;
+        let (kept, singles) = (self.kept_extents()?, self.kept_singles()?);
         for chunk in 0..self.chunks() {
             let bits = self.bitmap(chunk)?;
             // One that was given back meanwhile counts once.
             let there = |index: u64| bits[index as usize / 8] >> (index % 8 * 8) & 0xFF == 0xFF;
             let kept = kept.iter().filter(|extent| extent.0 == chunk && there(extent.1)).count();
-            let free = count_free(&bits) + kept as u64 * EXTENT_BLOCKS;
+            let singles = singles.iter().filter(|&&block| self.chunk_of(block).0 == chunk).count();
+            let free = count_free(&bits) + kept as u64 * EXTENT_BLOCKS + singles as u64;
             let used = CHUNK_BLOCKS - free;
             match self.chunk_kind(chunk)? {
                 _ if used == 0 => space.free_chunks += 1,
@@ -188,7 +189,7 @@ impl Volume {
         result.and(Err(Errno::NOSPC))
     }
 
-    fn take_data(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
+    pub(crate) fn take_data(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
         if self.has_nodes() {
             let done = self.take_near(blocks, want, taken)?;
             self.allocated_on(taken, want)?;

@@ -14,8 +14,8 @@
 //! Persistence order, as in `in_place.rs`: bytes; fence; the commit slot if the durable size grows;
 //! fence. A short append stores both before one fence (`summed.rs`). Where the bytes of a strict call
 //! are promised to change at once, they go to the record's lane first: new bytes; fence; the same in
-//! place; fence (`redo.rs`). What a call can do besides it does between its stores and their fence,
-//! while they are on their way.
+//! place; fence (`redo.rs`). A whole block that lies by itself is replaced (`brief/replace.rs`). What a
+//! call can do besides it does between its stores and their fence, while they are on their way.
 //!
 //! What was stored word by word is loaded word by word, and nothing of several words is passed by value:
 //! a load that spans younger stores waits until all stores before it have left the CPU, streamed ones too.
@@ -48,6 +48,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Node};
 
+mod replace;
+
+use replace::WORD;
+
 /// Longest write that is brief: its lock is not waited for long.
 const LONGEST: usize = 64 << 10;
 
@@ -70,6 +74,8 @@ struct Brief<'v> {
     current: Current,
     /// The record names the commit line, or is about to.
     noted: bool,
+    /// A block has changed: no run that was known is.
+    replaced: bool,
 }
 
 /// A write on its way.
@@ -79,6 +85,8 @@ struct Write<'s, 'b> {
     offset: u64,
     /// Where it goes in the region.
     places: Places,
+    /// Offset of the word of the block that it replaces, if it may: one that lies by itself. Or 0.
+    word: u64,
     generation: u32,
 }
 
@@ -89,8 +97,11 @@ pub(crate) struct Plan {
     sequence: u64,
     current: Current,
     offset: u64,
-    /// Where the bytes go, if they go into the run of the writer before.
+    /// Where the bytes go, if they go into the run of the writer before, or into one block.
     place: Option<u64>,
+    /// What was found if the block was looked for in the map: [`SOUGHT`], [`IN_LEAF`] if it is part of a
+    /// 2 MiB leaf, and above them the word as in [`Write`].
+    sought: u64,
     /// The operation record to take.
     record: u32,
 }
@@ -131,7 +142,7 @@ impl Volume {
         }
         self.check_writable()?;
         plan.record = self.own_record();
-        self.look(&self.live_lines(self.inode(node.ino)?)?, position, length as u64, plan)
+        self.look(node, &self.live_lines(self.inode(node.ino)?)?, position, length as u64, plan)
     }
 
     /// The same, once more.
@@ -157,21 +168,23 @@ impl Volume {
         plan: &Plan,
     ) -> Result<Option<u64>> {
         let (node, length) = (opened.node, from.len());
-        let &Plan { sequence, current, mut offset, place, record: index } = plan;
+        let &Plan { sequence, current, mut offset, place, sought, record: index } = plan;
         let inode = Inode(node.ino);
         let (live, record) = (self.live_lines(inode)?, Record::new(self, index)?);
         let Some(owner) = self.try_claim(&record, index)? else {
             cold_path();
             return Ok(None);
         };
-        let (volume, noted) = (self, false);
-        let mut brief = Brief { volume, owner, record, inode, live, sequence, current, noted };
+        let (volume, noted, replaced) = (self, false, false);
+        let mut brief =
+            Brief { volume, owner, record, inode, live, sequence, current, noted, replaced };
         if !brief.begin(desc, opened.state)? {
             return Ok(None);
         }
         let known = place.filter(|_| brief.sequence == sequence);
         let places = if let Some(place) = known {
-            Ok(Some(Places::one(place)))
+            let noted = if sought == 0 { Ok(()) } else { brief.note_run(offset, place, sought) };
+            noted.map(|()| Some(Places::one(place)))
         } else {
             if matches!(position, Position::End) {
                 offset = brief.current.size;
@@ -180,7 +193,8 @@ impl Volume {
         };
         let result = match places {
             Ok(Some(places)) => {
-                let write = Write { from, offset, places, generation: node.generation };
+                let word = if known.is_some() { sought & WORD } else { 0 };
+                let write = Write { from, offset, places, word, generation: node.generation };
                 let written = brief.write(&write);
                 written.map(|written| written.then_some(offset + length as u64))
             }
@@ -195,6 +209,7 @@ impl Volume {
     #[inline(always)]
     fn look(
         &self,
+        node: Node,
         live: &Live<'_>,
         position: Position,
         length: u64,
@@ -214,6 +229,9 @@ impl Volume {
         // Any words, unless the sequence number is the same under the lock.
         let end = logical.saturating_add(run.blocks);
         let in_run = found == sequence && logical <= first && last <= end;
+        // A block that may lie by itself is looked for.
+        let whole = run.blocks == 1 && length == BLOCK && self.mode == Mode::Strict;
+        let in_run = in_run && !(whole && offset < current.size);
         if in_run && self.in_pool(run.block, run.blocks) {
             let place = (run.block + (first - logical)) * BLOCK + offset % BLOCK;
             plan.place = Some(place);
@@ -226,6 +244,9 @@ impl Volume {
         }
         cold_path();
         if offset < current.size {
+            if last - first == 1 && self.is_simple(&current, offset, length) {
+                self.seek(node, length, plan);
+            }
             return Ok(self.mode != Mode::Strict || self.journals(current.size, offset, length));
         }
         // A new block at the end is rarely there already, unless it is known to be.
@@ -418,6 +439,12 @@ impl Brief<'_> {
         }
         if write.offset < size && volume.mode == Mode::Strict {
             self.noted = needs_slot(self.current.flags, u64::from(self.owner.op()));
+            let word = write.word;
+            if word != 0
+                && let Some(spare) = self.record.take_block(volume, write.places.at / BLOCK)?
+            {
+                return self.replace(write, word, spare).map(|()| true);
+            }
             return self.overwrite(*write);
         }
         let stored = self.stream(write);
@@ -493,7 +520,7 @@ impl Brief<'_> {
             self.live.set_current(&self.current)?;
         }
         let which = (self.inode, generation, self.live);
-        let saved = volume.store_redo(lane, which, places, from);
+        let saved = volume.store_redo(&self.record, lane, which, places, from);
         // A page that is lost shows while they go.
         let reachable = volume.look_at(places, write.from.len()).is_ok();
         if !injected(Bug::ChangeBeforeRedo) {
@@ -507,6 +534,7 @@ impl Brief<'_> {
                 return saved.map(|_| false);
             }
         };
+        self.record.forget_word()?;
         // From here on the record counts, whatever becomes of the stores.
         let flags = recorded(self.current.flags, lane);
         if flags != self.current.flags {
@@ -529,6 +557,7 @@ impl Brief<'_> {
     }
 
     /// Stores the caller's bytes in place, whose record has this sum: in flight.
+    #[inline(always)]
     fn store_again(self, places: &Places, from: &UserIn<'_>, sum: u32) -> Result<()> {
         let region = &self.volume.region;
         let mut again = 0;
@@ -539,7 +568,7 @@ impl Brief<'_> {
         if stored.is_err() || again != sum {
             // The caller's memory has changed, or has vanished: what the record says counts.
             let _ = region.nothing().fence();
-            let _ = self.volume.store_recorded(u64::from(self.owner.op()))?;
+            let _ = self.volume.store_newest(&self.record, u64::from(self.owner.op()))?;
         }
         Ok(())
     }
@@ -586,9 +615,11 @@ impl Brief<'_> {
     /// Gives everything back. What was stored is durable.
     #[inline(always)]
     fn end(self) -> Result<()> {
-        let Self { volume, owner, record, inode, live, sequence, noted, .. } = self;
+        let Self { volume, owner, record, inode, live, sequence, noted, replaced, .. } = self;
         live.set_sequence(sequence + 2)?;
-        live.keep_run(sequence, sequence + 2)?;
+        if !replaced {
+            live.keep_run(sequence, sequence + 2)?;
+        }
         live.unlock(volume, owner)?;
         record.give_back(inode, noted)
     }
@@ -685,17 +716,18 @@ mod tests {
 
     #[test]
     fn a_noted_run_that_is_nonsense_is_no_place() {
-        for [logical, block, blocks] in [[0, u64::MAX, 1], [0, 1, u64::MAX >> 1], [u64::MAX, 0, 9]]
+        for [logical, first, blocks] in [[0, u64::MAX, 1], [0, 1, u64::MAX >> 1], [u64::MAX, 0, 9]]
         {
             let (volume, a, ..) = start();
             let live = volume.live_lines(Inode(a.ino)).unwrap();
             let sequence = live.sequence().unwrap();
-            live.set_run(logical, Run { block, blocks, unwritten: false, huge: false }).unwrap();
+            let run = Run { block: first, blocks, unwritten: false, huge: false };
+            live.set_run(logical, run).unwrap();
             live.keep_run(sequence + 2, sequence).unwrap();
             assert_eq!(live.run().unwrap().0, sequence);
             let mut plan = Plan::default();
             volume.plan(a, Position::At(0), &UserIn::new(NEW), &mut plan).unwrap();
-            assert_eq!(plan.place, None);
+            assert_eq!(plan.place, Some(block(&volume, a) * BLOCK), "by the map");
         }
     }
 }

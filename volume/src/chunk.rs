@@ -254,6 +254,12 @@ impl Volume {
         Ok(bits)
     }
 
+    /// Whether a block is in use.
+    pub(crate) fn is_taken(&self, block: u64) -> Result<bool> {
+        let (chunk, index) = self.chunk_of(block);
+        Ok(self.rt.load(self.rt.chunk(chunk) + index / 64 * 8)? >> (index % 64) & 1 != 0)
+    }
+
     pub(crate) fn chunk_kind(&self, chunk: u64) -> Result<Kind> {
         Ok(Kind::of_word(self.rt.load(self.rt.chunk(chunk) + KIND)?))
     }
@@ -404,6 +410,9 @@ impl Volume {
         let free = self.account(chunk, kind, cleared)?;
         if kind == Kind::Data {
             self.note_sparse(chunk, cleared, free);
+            if free + 1 == CHUNK_BLOCKS {
+                self.return_blocks_in(chunk)?;
+            }
         }
         if emptied {
             self.retire_if_empty(chunk)?;

@@ -5,9 +5,10 @@
 
 use crate::Result;
 use crate::inject::{Bug, injected};
-use crate::inode::{COPY, HINT_COPY, HINTS, Inode, LOW_HALF, Live, index};
+use crate::inode::{COPY, HINT_COPY, HINTS, Inode, LIVE_REDO, LOW_HALF, Live, index};
 use crate::layout::{COMMIT, Commit};
 use crate::op::Op;
+use crate::redo::lane_of;
 use crate::volume::Volume;
 use pmem::{Durable, InFlight, checksum_words};
 use rustix::io::Errno;
@@ -140,6 +141,10 @@ impl Volume {
             at if at != 0 && live.is_ready(self.epoch)? => (at as usize - 1) & 1,
             _ => self.copy_line(inode, generation, live)?,
         };
+        let flags = live.flags()?;
+        if flags & LIVE_REDO != 0 {
+            self.settle_word(lane_of(flags))?;
+        }
         let place = |slot: usize| index(COPY) + slot * SLOT_WORDS;
         let kept = live.0.four(place(known))?;
         let sequence = u64::from(next_sequence(kept[3] as u32));

@@ -111,11 +111,16 @@ impl Volume {
         if self.chunk_kind(chunk)? != Kind::Data {
             return Ok(());
         }
-        let bits = self.bitmap(chunk)?;
-        let taken = |index: &u64| bits[*index as usize / 64] >> (index % 64) & 1 != 0;
-        let used: Vec<u64> = (0..CHUNK_BLOCKS).filter(taken).collect();
+        let mut used = self.used_in(chunk)?;
         if used.len() as u64 > SPARSE {
             return Ok(());
+        }
+        if self.kept_singles()?.iter().any(|&block| self.chunk_of(block).0 == chunk) {
+            let mut op = self.begin()?;
+            op.work()?;
+            self.return_blocks_in(chunk)?;
+            op.end()?;
+            used = self.used_in(chunk)?;
         }
         let mut owners = Vec::new();
         for &index in &used {
@@ -133,6 +138,13 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    /// The blocks in use of a chunk, by their place in it.
+    fn used_in(&self, chunk: u64) -> Result<Vec<u64>> {
+        let bits = self.bitmap(chunk)?;
+        let taken = |index: &u64| bits[*index as usize / 64] >> (index % 64) & 1 != 0;
+        Ok((0..CHUNK_BLOCKS).filter(taken).collect())
     }
 
     /// Moves the blocks that a file has in a chunk into holes of fuller ones; gives how many.

@@ -307,9 +307,12 @@ fn damaged_slot(bytes: &[u8]) -> bool {
     bytes.iter().any(|byte| *byte != 0) && crc != state.crc
 }
 
-/// Marks the inodes that operation records keep, and their extents: in use as the free map tells.
+/// Marks the blocks and inodes that operation records keep, and their extents: in use as the free map tells.
 fn mark_kept(volume: &Volume, mark: &Mark<'_>) -> Result<()> {
     let reached = mark.reached();
+    for block in volume.kept_singles()? {
+        reached.mark_blocks(volume, block, 1, false);
+    }
     volume.each_kept(|ino| {
         let inode = Inode(ino);
         if let Some(block) = reached.mark_extent(volume, inode) {

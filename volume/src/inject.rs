@@ -84,12 +84,14 @@ pub enum Bug {
     RedoNotSettled,
     /// Recovery does not look at the records of overwrites.
     RedoForgotten,
+    /// A record becomes void before the word that it tells of is durable.
+    WordNotSettled,
 }
 
 impl Bug {
     /// All of them.
     #[cfg(feature = "inject")]
-    pub const ALL: [Bug; 37] = [
+    pub const ALL: [Bug; 38] = [
         Self::SizeBeforeData,
         Self::WordsBeforeBytes,
         Self::WordBeforeNode,
@@ -127,6 +129,7 @@ impl Bug {
         Self::ChangeBeforeRedo,
         Self::RedoNotSettled,
         Self::RedoForgotten,
+        Self::WordNotSettled,
     ];
 }
 

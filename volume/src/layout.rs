@@ -41,7 +41,7 @@ pub(crate) const RESERVE_MAX: u64 = 16 << 40;
 /// "SOLERA" and the two bytes of the format's family.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SOLERA\x00\x01");
 /// Changes when old code must not touch the volume at all.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Features that old code may ignore.
 pub const COMPAT_KNOWN: u32 = 0;
 /// Features without which a volume must not be attached.
@@ -220,9 +220,11 @@ pub const VOLATILE_LENGTH: u64 = 192;
 /// A lane: a page, a header line, the entries of one transaction, and the record of an overwrite.
 pub const LANE: u64 = BLOCK;
 /// Entries of a lane.
-pub const LANE_ENTRIES: u64 = LANE / LINE - 2;
-/// Offset in a lane of its [`Redo`].
-pub const LANE_REDO: u64 = LANE - LINE;
+pub const LANE_ENTRIES: u64 = LANE / LINE - 1 - REDO_SLOTS;
+/// A lane's [`Redo`] records, which are written in turns.
+pub const REDO_SLOTS: u64 = 2;
+/// Offset in a lane of the first of them.
+pub const LANE_REDO: u64 = LANE - REDO_SLOTS * LINE;
 /// Bytes that the record of an overwrite holds itself.
 pub const REDO_BYTES: usize = 24;
 /// Blocks besides the first that it names otherwise.
@@ -240,19 +242,22 @@ pub struct Redo {
     pub sequence: u32,
     pub ino: u64,
     pub generation: u32,
-    /// Bytes.
+    /// Bytes; [`REDO_REPLACES`] beside them: they lie in a block already.
     pub length: u32,
-    /// Where they go: offset in the region.
+    /// Where they go: offset in the region. Or the offset of the word that leads to their block.
     pub target: u64,
     /// crc32c of the bytes.
     pub sum: u32,
-    pub reserved: u32,
-    /// The bytes, if they are that few. Else they lie in the lane's annex, and here stand the numbers of
-    /// the blocks in which they go on behind the end of the target's block, u32 each; a first number
-    /// of 0: all lie right behind.
+    /// Of the two records of a lane the one that is ahead is the later.
+    pub number: u32,
+    /// The block, u64, and that word. Or the bytes, if they are that few. Else they lie in the lane's annex,
+    /// and here stand the numbers of the blocks in which they go on behind the end of the target's block, u32
+    /// each; a first number of 0: all lie right behind.
     pub bytes: [u8; REDO_BYTES],
 }
 const _: () = assert!(size_of::<Redo>() as u64 == LINE);
+/// In the length of a [`Redo`]: a word changes, not bytes.
+pub const REDO_REPLACES: u32 = 1 << 31;
 /// Bytes of an undo image in an entry.
 pub const ENTRY_BYTES: usize = 48;
 
@@ -360,7 +365,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 9;
+pub const RUNTIME_VERSION: u64 = 10;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].
@@ -401,7 +406,7 @@ pub const PROCESS_SLOT: u64 = 256;
 /// Process slots: processes attached at once.
 pub const PROCESS_SLOTS: u64 = 512;
 /// Bytes of an operation record.
-pub const OP_RECORD: u64 = 256;
+pub const OP_RECORD: u64 = 320;
 /// Bytes of an open file description's entry: a line of state, a line of holders (a bit a process slot).
 pub const DESCRIPTION: u64 = 64 + PROCESS_SLOTS / 8;
 /// Bytes of a record-lock entry.

@@ -96,6 +96,8 @@ mod rename;
 mod repair;
 #[cfg(test)]
 mod repair_tests;
+#[cfg(test)]
+mod replace_tests;
 mod reserve;
 mod resume;
 mod rewrite;

@@ -19,6 +19,7 @@ use crate::layout::{BLOCK, CHUNK_BLOCKS, DIRECT, Identity, ROOT_WORD, WORDS, XAT
 use crate::volume::Volume;
 use crate::word::{Key, Word};
 use rustix::io::Errno;
+use std::ops::Range;
 use vfs::{Kind, Node};
 use zerocopy::IntoBytes;
 
@@ -67,6 +68,16 @@ impl Run {
     pub(crate) fn is_written(&self) -> bool {
         self.block != 0 && !self.unwritten
     }
+}
+
+/// Where one block of a file lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spot {
+    pub(crate) block: u64,
+    /// Part of a 2 MiB leaf.
+    pub(crate) huge: bool,
+    /// Offset of its word, if neither neighbour in the file is its neighbour in the pool.
+    pub(crate) alone: Option<u64>,
 }
 
 /// What a walk over a map meets.
@@ -160,6 +171,55 @@ impl<'v> Map<'v> {
         }
         let free = if next == DIRECT { u64::MAX } else { next - logical };
         self.tree_run(logical, max.min(free))
+    }
+
+    /// Where block `logical` lies, if it is written.
+    pub(crate) fn spot(&self, logical: u64) -> Result<Option<Spot>> {
+        if logical < DIRECT {
+            let at = self.direct_at(logical);
+            let stored = self.load(at)?;
+            if stored != 0 {
+                return self.leaf_spot(stored, logical, at, logical..DIRECT);
+            }
+        }
+        let (mut stored, mut cover) = self.root()?;
+        let mut position = 0;
+        if stored == 0 || logical >= span(cover) {
+            return Ok(None);
+        }
+        while let Some(word) = self.open(position, cover, stored)? {
+            if word.kind == KIND_HUGE {
+                let block = word.block + (logical - position);
+                return Ok((!word.unwritten).then_some(Spot { block, huge: true, alone: None }));
+            }
+            cover -= 1;
+            let index = logical / span(cover) % FAN as u64;
+            let at = word.block * BLOCK + index * 8;
+            stored = self.load(at)?;
+            position = logical / span(cover) * span(cover);
+            if cover == 0 {
+                return self.leaf_spot(stored, logical, at, index..FAN as u64);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same of the word of one block, which is found at offset `at`, the first of these words of its
+    /// node.
+    fn leaf_spot(
+        &self,
+        stored: u64,
+        logical: u64,
+        at: u64,
+        rest: Range<u64>,
+    ) -> Result<Option<Spot>> {
+        let Some(Word { block, unwritten: false, .. }) = self.open(logical, 0, stored)? else {
+            return Ok(None);
+        };
+        // A neighbour that is damaged is met by whoever wants it.
+        let before = rest.start > 0 && Word::block_of(self.load(at - 8)?) + 1 == block;
+        let behind = rest.end - rest.start > 1 && Word::block_of(self.load(at + 8)?) == block + 1;
+        Ok(Some(Spot { block, huge: false, alone: (!before && !behind).then_some(at) }))
     }
 
     /// Extends a leaf found at offset `at` over the words behind it, up to `max` blocks.

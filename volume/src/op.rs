@@ -47,7 +47,11 @@ pub(crate) const RECORD_INODES: u64 = RECORD_NOTES + NOTES_MAX * 8;
 pub(crate) const RECORD_GENERATIONS: u64 = RECORD_INODES + 8;
 pub(crate) const RECORD_SEQUENCES: u64 = RECORD_GENERATIONS + 8;
 pub(crate) const RECORD_FREED: u64 = RECORD_SEQUENCES + 8;
-const _: () = assert!(RECORD_FREED + 8 <= crate::layout::OP_RECORD);
+pub(crate) const RECORD_BLOCK: u64 = RECORD_FREED + 8;
+/// Record words of `redo.rs`; they outlive the operation.
+pub(crate) const RECORD_REDO: u64 = RECORD_BLOCK + 8;
+pub(crate) const RECORD_WORD: u64 = RECORD_REDO + 8;
+const _: () = assert!(RECORD_WORD + 8 <= crate::layout::OP_RECORD);
 
 /// A lock's address: an offset in the runtime with this bit set, or one in the region.
 const IN_RUNTIME: u64 = 1 << 63;

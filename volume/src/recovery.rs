@@ -17,7 +17,7 @@ use crate::fullness::Draft;
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::journal::{header_number, header_word, lane_offset};
-use crate::layout::{BLOCK, CHUNK_BLOCKS, LANE, LANE_REDO};
+use crate::layout::{BLOCK, CHUNK_BLOCKS, LANE};
 use crate::mark::{Counts, Depth, Mark, all_threads};
 use crate::reached::Reached;
 use crate::volume::Volume;
@@ -123,7 +123,7 @@ impl Volume {
     pub(crate) fn repair_lanes(&self) -> Result<()> {
         for lane in 0..u64::from(self.superblock.lanes) {
             let at = lane_offset(lane);
-            if self.region.load64(at + LANE_REDO)? != 0 {
+            if self.has_redo(lane)? {
                 self.void_redo(lane)?;
             }
             if header_number(lane, self.region.load64(at)?).is_some() {

@@ -1,23 +1,34 @@
-//! Overwrites by redo: bytes of a few blocks change at once, with two fences and nothing allocated.
+//! Overwrites by redo: bytes of a few blocks change at once, or a block is replaced; nothing is allocated.
 //!
-//! Each lane has one *record*, its last line: new bytes, where they go, and the commit slot of the inode
-//! beside which they count. Up to [`REDO_BYTES`] stand in the record itself, more in the lane's annex; then
-//! the record names the blocks into which they go, wherever those lie.
+//! Each lane has two *records*, its last lines, which it writes in turns. One tells of
 //!
-//! Persistence order: new bytes and record; fence; the bytes in place; fence. Behind the second fence
-//! nobody needs the record, but nobody takes it back either: recovery would store bytes that are there.
-//! That holds until those bytes change in another way, so whoever is about to change them makes the record
-//! void first:
+//! - *bytes*: new bytes and where they go. Up to [`REDO_BYTES`] stand in the record itself, more in the
+//!   lane's annex; then the record names the blocks into which they go, wherever those lie;
+//! - *a replacement*: a block with new bytes, and the word of a block map that shall lead to it;
 //!
-//! - the next record of the lane takes its place: its sums tell what is whole;
+//! and of the commit slot of the inode beside which it counts.
+//!
+//! Persistence order, bytes: new bytes and record; fence; the bytes in place; fence. Replacement: the block
+//! and record; fence; the word, *in flight when the call returns*: until a later fence of the lane the
+//! record is all that tells of the change. So there are two.
+//!
+//! Nobody takes a record back: recovery would store what is there. That holds until it changes in another
+//! way, so whoever is about to change it makes the record void first:
+//!
+//! - the lane's next record makes one of bytes void; that of a replacement stands until the one after the
+//!   next takes its place, and recovery goes by their order. The word that a replacement left in flight is
+//!   flushed for the next record's fence, whichever CPU has stored it ([`Record::flush_word`]);
 //! - anybody else moves the inode's commit slot on. The live flags name the lane ([`LIVE_REDO`]):
 //!   operations ask when they begin to work ([`Op::settle_redos`]), an overwrite by another lane stores the
-//!   slot with its record ([`needs_slot`]).
+//!   slot with its record ([`needs_slot`]). A slot is stored only when the word is durable
+//!   ([`Volume::settle_word`]).
 //!
 //! CRASH: before the first fence the record is void, by its sums or by the slot that it wants, and nothing
-//! has changed. From there on recovery stores the new bytes (again). At most one lane has a valid record of
-//! an inode, and lanes can be gone through in any order. Recovery and the attach after an orderly end
-//! leave no record.
+//! has changed. From there on recovery stores the new bytes, or the word (again). At most one lane has valid
+//! records of an inode, and lanes can be gone through in any order. Recovery and the attach after an orderly
+//! end leave no record. A replaced block may be filled with something else at once: what leads to the new one
+//! is durable, by a word or by a record. The new one changes only behind another fence of its lane, or
+//! behind another slot.
 //!
 //! Locks: the inode's.
 
@@ -30,21 +41,27 @@ use crate::inode::{
 use crate::journal::lane_offset;
 use crate::layout::{
     ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, Identity, LANE_REDO, LINE, REDO_BLOCKS,
-    REDO_BYTES, Redo,
+    REDO_BYTES, REDO_REPLACES, REDO_SLOTS, Redo,
 };
-use crate::op::{Op, inode_of_lock};
+use crate::op::{Op, RECORD_REDO, RECORD_WORD, Record, index as word_of, inode_of_lock};
 use crate::volume::Volume;
 use pmem::{InFlight, UserIn, checksum_after, checksum_words};
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use vfs::Kind;
 use zerocopy::FromBytes;
 
 /// The bits of the live flags that tell of a record.
 pub(crate) const LIVE_RECORD: u64 = LIVE_REDO | 0xFFFF << LIVE_LANE;
 
-/// Offset of a lane's record in the region.
-fn record_offset(lane: u64) -> u64 {
-    lane_offset(lane) + LANE_REDO
+/// Offset in the region of a lane's record of this number.
+fn record_offset(lane: u64, number: u32) -> u64 {
+    lane_offset(lane) + LANE_REDO + u64::from(number) % REDO_SLOTS * LINE
+}
+
+/// The lane that live flags with [`LIVE_REDO`] name.
+pub(crate) fn lane_of(flags: u64) -> u64 {
+    flags >> LIVE_LANE & 0xFFFF
 }
 
 /// Where the bytes of an overwrite go.
@@ -92,7 +109,61 @@ pub(crate) enum NewBytes<'b> {
     Callers(&'b UserIn<'b>),
 }
 
+/// A block that takes another one's place.
+pub(crate) struct Replacement {
+    /// Offset of the word that led to the old one.
+    pub(crate) word: u64,
+    /// What it becomes.
+    pub(crate) leads: u64,
+    pub(crate) block: u64,
+}
+
+impl Record<'_> {
+    /// The number of the lane's next redo record.
+    #[inline]
+    fn next_redo(&self) -> Result<u32> {
+        let number = (self.0.load(word_of(RECORD_REDO))? as u32).wrapping_add(1);
+        self.0.store(word_of(RECORD_REDO), u64::from(number))?;
+        Ok(number)
+    }
+
+    /// Flushes the word that the lane's last replacement left in flight, for the fence to come.
+    #[inline]
+    fn flush_word(&self, volume: &Volume) -> Result<()> {
+        let word = self.0.load(word_of(RECORD_WORD))?;
+        if word != 0 && !injected(Bug::WordNotSettled) {
+            let _ = volume.region.flush(word, 8);
+        }
+        Ok(())
+    }
+
+    /// Behind a fence: nothing is in flight.
+    #[inline]
+    pub(crate) fn forget_word(&self) -> Result<()> {
+        if self.0.load(word_of(RECORD_WORD))? != 0 {
+            self.0.store(word_of(RECORD_WORD), 0)?;
+        }
+        Ok(())
+    }
+
+    /// Names the word that a replacement leaves in flight.
+    #[inline]
+    pub(crate) fn tell_word(&self, word: u64) -> Result<()> {
+        Ok(self.0.store(word_of(RECORD_WORD), word)?)
+    }
+}
+
 impl Redo {
+    fn is_replacement(&self) -> bool {
+        self.length & REDO_REPLACES != 0
+    }
+
+    /// Of a replacement.
+    fn replacement(&self) -> Replacement {
+        let [block, leads, _]: [u64; 3] = zerocopy::transmute!(self.bytes);
+        Replacement { word: self.target, leads, block }
+    }
+
     fn places(&self) -> Places {
         let blocks = if self.length as usize > REDO_BYTES {
             zerocopy::transmute!(self.bytes)
@@ -160,6 +231,7 @@ impl Volume {
     #[inline]
     pub(crate) fn store_redo(
         &self,
+        op: &Record<'_>,
         lane: u64,
         (inode, generation, live): (Inode, u32, Live<'_>),
         places: &Places,
@@ -187,12 +259,65 @@ impl Volume {
             length: length as u32,
             target: places.at,
             sum,
-            reserved: 0,
+            number: op.next_redo()?,
             bytes,
         };
-        let line: [u8; LINE as usize] = zerocopy::transmute!(record.sealed(lane));
-        let _ = self.region.write_line(record_offset(lane), &line)?;
+        op.flush_word(self)?;
+        self.write_record_line(lane, record)?;
         Ok(sum)
+    }
+
+    /// Stores a block with new bytes, and the record of what it replaces: in flight.
+    #[inline]
+    pub(crate) fn store_replacement(
+        &self,
+        op: &Record<'_>,
+        lane: u64,
+        (inode, generation, live): (Inode, u32, Live<'_>),
+        new: &Replacement,
+        from: &UserIn<'_>,
+    ) -> Result<()> {
+        let sequence = self.newest_sequence(inode, generation, live)?;
+        let (_, sum) = self.region.stream_summed(new.block * BLOCK, from)?;
+        let record = Redo {
+            crc: 0,
+            sequence,
+            ino: inode.0,
+            generation,
+            length: BLOCK as u32 | REDO_REPLACES,
+            target: new.word,
+            sum,
+            number: op.next_redo()?,
+            bytes: zerocopy::transmute!([new.block, new.leads, 0]),
+        };
+        op.flush_word(self)?;
+        self.write_record_line(lane, record)?;
+        // A page that is lost shows before the record counts.
+        self.region.load64(new.word)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn write_record_line(&self, lane: u64, record: Redo) -> Result<()> {
+        let at = record_offset(lane, record.number);
+        let line: [u8; LINE as usize] = zerocopy::transmute!(record.sealed(lane));
+        let _ = self.region.write_line(at, &line)?;
+        Ok(())
+    }
+
+    /// Makes durable the word that a lane's last replacement left in flight, if there is one: before the
+    /// record that tells of it becomes void.
+    #[cold]
+    pub(crate) fn settle_word(&self, lane: u64) -> Result<()> {
+        if lane >= self.rt.layout.op_count {
+            return Ok(());
+        }
+        let word = self.rt.load(self.rt.op(lane as u32) + RECORD_WORD)?;
+        if word != 0 && !injected(Bug::WordNotSettled) {
+            // PERSIST: whoever stored it, and wherever, it is durable behind this.
+            let _ = self.region.flush(word, 8).fence();
+        }
+        Ok(())
     }
 
     /// Asks for what [`Volume::look_at`] looks at. Who overwrote it last stored it around the cache, so a
@@ -222,10 +347,20 @@ impl Volume {
         })
     }
 
-    /// Stores the bytes of the lane's record where they go: in flight.
-    pub(crate) fn store_recorded(&self, lane: u64) -> Result<InFlight<'_>> {
-        let record = self.redo_record(lane)?.ok_or(Errno::IO)?;
+    /// Stores the bytes of the lane's newest record where they go: in flight.
+    pub(crate) fn store_newest(&self, op: &Record<'_>, lane: u64) -> Result<InFlight<'_>> {
+        let number = op.0.load(word_of(RECORD_REDO))? as u32;
+        let record = self.redo_record(lane, number)?.ok_or(Errno::IO)?;
+        self.store_recorded(lane, &record)
+    }
+
+    /// Stores what a record tells of where it belongs: in flight.
+    fn store_recorded(&self, lane: u64, record: &Redo) -> Result<InFlight<'_>> {
         let length = record.length as usize;
+        if record.is_replacement() {
+            let Replacement { word, leads, .. } = record.replacement();
+            return Ok(self.region.store64(word, leads)?.flush());
+        }
         if length <= REDO_BYTES {
             return Ok(self.region.stream(record.target, &record.bytes[..length])?);
         }
@@ -236,23 +371,69 @@ impl Volume {
         Ok(self.region.nothing())
     }
 
-    /// The lane's record, if it is whole.
-    fn redo_record(&self, lane: u64) -> Result<Option<Redo>> {
+    /// A lane's record in the place of this number, if all of it is there, with its bytes.
+    fn redo_record(&self, lane: u64, number: u32) -> Result<Option<Redo>> {
+        let Some(record) = self.record_line(lane, number)? else { return Ok(None) };
+        Ok(self.has_its_bytes(lane, &record)?.then_some(record))
+    }
+
+    /// The same, whatever has become of its bytes.
+    fn record_line(&self, lane: u64, number: u32) -> Result<Option<Redo>> {
         let mut bytes = [0; LINE as usize];
-        self.region.read(record_offset(lane), &mut bytes)?;
+        self.region.read(record_offset(lane, number), &mut bytes)?;
         let Ok(record) = Redo::read_from_bytes(&bytes) else { return Ok(None) };
-        let length = record.length as usize;
-        if record.sealed(lane).crc != record.crc || length == 0 || length > ANNEX as usize {
-            return Ok(None);
-        }
-        let sum = if length <= REDO_BYTES {
+        let length = record.length & !REDO_REPLACES;
+        let whole = record.sealed(lane).crc == record.crc;
+        Ok((whole && length != 0 && length <= ANNEX as u32).then_some(record))
+    }
+
+    fn has_its_bytes(&self, lane: u64, record: &Redo) -> Result<bool> {
+        let length = (record.length & !REDO_REPLACES) as usize;
+        let sum = if record.is_replacement() {
+            let Replacement { word, block, .. } = record.replacement();
+            if length as u64 != BLOCK || !word.is_multiple_of(8) || !self.in_pool(block, 1) {
+                return Ok(false);
+            }
+            self.region_crc(block * BLOCK, BLOCK)?
+        } else if length <= REDO_BYTES {
             checksum_after(0, &record.bytes[..length])
         } else if length as u64 <= self.annex {
             self.region_crc(self.annex(lane), length as u64)?
         } else {
-            return Ok(None);
+            return Ok(false);
         };
-        Ok((sum == record.sum).then_some(record))
+        Ok(sum == record.sum)
+    }
+
+    /// The lines of a lane's records, the earlier one first.
+    fn record_lines(&self, lane: u64) -> Result<SmallVec<[Redo; REDO_SLOTS as usize]>> {
+        let mut found = SmallVec::<[Redo; REDO_SLOTS as usize]>::new();
+        for number in 0..REDO_SLOTS as u32 {
+            found.extend(self.record_line(lane, number)?);
+        }
+        if let [one, other] = found[..]
+            && (other.number.wrapping_sub(one.number) as i32) < 0
+        {
+            found.swap(0, 1);
+        }
+        Ok(found)
+    }
+
+    /// What recovery goes by, the earlier one first.
+    fn redo_records(&self, lane: u64) -> Result<SmallVec<[Redo; REDO_SLOTS as usize]>> {
+        let mut found = self.record_lines(lane)?;
+        // Bytes are in place, durably, when their call returns: before there is a later record. And what
+        // that one has changed since must not become again what it was, whatever is left of its own bytes.
+        if found.len() > 1 && !found[0].is_replacement() {
+            found.remove(0);
+        }
+        let mut whole = SmallVec::new();
+        for record in found {
+            if self.has_its_bytes(lane, &record)? {
+                whole.push(record);
+            }
+        }
+        Ok(whole)
     }
 
     /// The inode beside whose newest slot a record counts, if it does.
@@ -280,21 +461,26 @@ impl Volume {
             return Ok(false);
         }
         let mut done = false;
-        if let Some(record) = self.redo_record(lane)?
-            && let Some(inode) = self.inode_of_record(&record)
-            && is_wanted(inode)
-            && !injected(Bug::RedoForgotten)
-        {
+        for record in self.redo_records(lane)? {
+            let Some(inode) = self.inode_of_record(&record).filter(|inode| is_wanted(*inode))
+            else {
+                continue;
+            };
+            if injected(Bug::RedoForgotten) {
+                continue;
+            }
             // PERSIST: a dead process may not have come to its fence: the record, its bytes and the slot
             // that it names are durable before the first change in place.
-            let mut kept = self.region.flush(record_offset(lane), LINE);
+            let mut kept = self.region.flush(record_offset(lane, record.number), LINE);
             kept = kept.and(self.region.flush(inode.at(COMMIT), LINE));
-            if record.length as usize > REDO_BYTES {
+            if record.is_replacement() {
+                kept = kept.and(self.region.flush(record.replacement().block * BLOCK, BLOCK));
+            } else if record.length as usize > REDO_BYTES {
                 kept = kept.and(self.region.flush(self.annex(lane), u64::from(record.length)));
             }
             let _ = kept.fence();
-            // PERSIST: the bytes are there before the record is void. CRASH: it is done again.
-            let _ = self.store_recorded(lane)?.fence();
+            // PERSIST: what it tells of is there before the record is void. CRASH: it is done again.
+            let _ = self.store_recorded(lane, &record)?.fence();
             done = true;
         }
         self.void_redo(lane)?;
@@ -302,10 +488,10 @@ impl Volume {
     }
 
     /// Whether a lane has a record, of whatever worth.
-    fn has_redo(&self, lane: u64) -> Result<bool> {
-        let mut line = [0; LINE as usize];
-        self.region.read(record_offset(lane), &mut line)?;
-        Ok(line != [0; LINE as usize])
+    pub(crate) fn has_redo(&self, lane: u64) -> Result<bool> {
+        let mut lines = [0; (REDO_SLOTS * LINE) as usize];
+        self.region.read(record_offset(lane, 0), &mut lines)?;
+        Ok(lines.iter().any(|byte| *byte != 0))
     }
 
     /// Makes all records void, while nobody works; durable on return.
@@ -318,9 +504,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a lane's record void; durable on return.
+    /// Makes a lane's records void; durable on return.
     pub(crate) fn void_redo(&self, lane: u64) -> Result<()> {
-        let _ = self.region.write_line(record_offset(lane), &[0; LINE as usize])?.fence();
+        // PERSIST: what a record tells of before the record goes.
+        self.settle_word(lane)?;
+        let earlier = self.record_lines(lane)?.first().map_or(0, |record| record.number);
+        for number in [earlier, earlier.wrapping_add(1)] {
+            // PERSIST: the later one last: beside it the earlier one may count for nothing.
+            let void = [0; LINE as usize];
+            let _ = self.region.write_line(record_offset(lane, number), &void)?.fence();
+        }
         Ok(())
     }
 }

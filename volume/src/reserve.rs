@@ -1,4 +1,4 @@
-//! What an operation record keeps for the operations to come: free inodes, and fresh numbers.
+//! What an operation record keeps for the operations to come: free inodes, fresh numbers, a block.
 //!
 //! A record is its CPU's as long as there are enough of them (`op.rs`), so two CPUs whose calls have
 //! nothing to do with each other write no line of both when they make and remove files.
@@ -11,21 +11,29 @@
 //!   store of the operation, which so waits for none of its stores that are under way; back to 0 by the
 //!   operation, and by whoever takes it back.
 //!
+//! - *block*: one block of a data chunk, with which an overwrite replaces another one (`brief.rs`), which
+//!   is kept in its place; written by the operation, and by whoever takes it back.
+//!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no
 //! others ([`Volume::kept_extents`]); fsck does not miss them. They are given back when the map is
 //! saved, when inodes or blocks run out, and with the last other inode of their extent. A sweep frees
-//! them with all that nothing reaches, and so makes these words void.
+//! them with all that nothing reaches, and so makes these words void. The same goes for a kept block; it is
+//! given back, too, when it is all that is left of its chunk.
 //!
-//! Inodes are kept and taken by operations past the gate only: a death between two words leaves
-//! what the sweep finds. Numbers are counted before they are used.
+//! Inodes and blocks are kept and taken by operations past the gate only: a death between two words leaves
+//! what the sweep finds. A block is no longer the record's before anything leads to it. Numbers are counted
+//! before they are used.
 //!
 //! Locks: none. Persistence: none, all of this is volatile.
 
 use crate::Result;
+use crate::alloc::{Extents, Want};
 use crate::inode_slots::{EMPTY, Extent};
 use crate::layout::{EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
-use crate::op::{RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index};
+use crate::op::{
+    RECORD_BLOCK, RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index,
+};
 use crate::volume::Volume;
 use rustix::io::Errno;
 
@@ -87,6 +95,30 @@ impl Record<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Takes a block that may replace block `old`: the one that is kept, or one out of a hole. `None` if
+    /// there is none to spare. What it gets is nobody's until something leads to it, or it is kept again.
+    #[inline]
+    pub(crate) fn take_block(&self, volume: &Volume, old: u64) -> Result<Option<u64>> {
+        let kept = self.0.swap(index(RECORD_BLOCK), 0)?;
+        if kept == 0 {
+            return volume.spare_block(old);
+        }
+        if !volume.in_pool(kept, 1) {
+            return Err(Errno::IO);
+        }
+        if volume.has_nodes() && volume.block_node(kept) != volume.block_node(old) {
+            volume.release_blocks(kept, 1)?;
+            return volume.spare_block(old);
+        }
+        Ok(Some(kept))
+    }
+
+    /// Keeps a block that nothing leads to; the record keeps none.
+    #[inline]
+    pub(crate) fn keep_block(&self, block: u64) -> Result<()> {
+        Ok(self.0.store(index(RECORD_BLOCK), block)?)
     }
 
     /// Keeps a free inode by itself; `false` if there is such a one.
@@ -215,9 +247,61 @@ impl Volume {
         Ok(found)
     }
 
-    /// Blocks of those extents.
+    /// The single blocks that are kept.
+    pub(crate) fn kept_singles(&self) -> Result<Vec<u64>> {
+        let mut found = Vec::new();
+        for op in 0..self.rt.layout.op_count as u32 {
+            let block = self.rt.load(self.rt.op(op) + RECORD_BLOCK)?;
+            // What a crash left in the record of an image that is only looked at may be anything.
+            if self.in_pool(block, 1) && self.is_taken(block)? {
+                found.push(block);
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many blocks are kept, those of extents included.
     pub(crate) fn kept_blocks(&self) -> Result<u64> {
-        Ok(self.kept_extents()?.len() as u64 * EXTENT_BLOCKS)
+        let extents = self.kept_extents()?.len() as u64;
+        Ok(extents * EXTENT_BLOCKS + self.kept_singles()?.len() as u64)
+    }
+
+    /// A block out of a hole, on the memory node of `old`; none of the reserve.
+    #[cold]
+    fn spare_block(&self, old: u64) -> Result<Option<u64>> {
+        if self.free_blocks()? <= self.reserve() {
+            return Ok(None);
+        }
+        let node = self.has_nodes().then(|| self.block_node(old));
+        let (mut taken, want) = (Extents::new(), Want { node, ..Want::default() });
+        self.take_data(1, want, &mut taken)?;
+        Ok(taken.first().map(|run| run.0))
+    }
+
+    /// The memory node of the group in which a block lies.
+    fn block_node(&self, block: u64) -> u32 {
+        self.group_node(self.group_of(self.chunk_of(block).0))
+    }
+
+    /// Gives back the blocks of a chunk that records keep. For operations past the gate.
+    #[cold]
+    pub(crate) fn return_blocks_in(&self, chunk: u64) -> Result<()> {
+        let lies_there = |block| self.chunk_of(block).0 == chunk;
+        for op in 0..self.rt.layout.op_count as u32 {
+            self.return_block_by(op, lies_there)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back the block that a record keeps, if it is wanted; whether there was such a one.
+    fn return_block_by(&self, op: u32, wanted: impl Fn(u64) -> bool) -> Result<bool> {
+        let at = self.rt.op(op) + RECORD_BLOCK;
+        let block = self.rt.load(at)?;
+        let found = self.in_pool(block, 1) && wanted(block) && self.rt.cas(at, block, 0)?.is_ok();
+        if found {
+            self.release_blocks(block, 1)?;
+        }
+        Ok(found)
     }
 
     /// Calls `each` with the inodes that are kept, of extents that are there.
@@ -237,6 +321,7 @@ impl Volume {
         let mut any = false;
         for op in 0..self.rt.layout.op_count as u32 {
             any |= self.return_kept_by(op)?;
+            any |= self.return_block_by(op, |_| true)?;
         }
         Ok(any)
     }
@@ -265,6 +350,7 @@ impl Volume {
         for op in 0..self.rt.layout.op_count as u32 {
             self.rt.store(self.rt.op(op) + RECORD_INODES, 0)?;
             self.rt.store(self.rt.op(op) + RECORD_FREED, 0)?;
+            self.rt.store(self.rt.op(op) + RECORD_BLOCK, 0)?;
         }
         Ok(())
     }

@@ -158,6 +158,7 @@ impl Volume {
 }
 
 /// Now, in nanoseconds since the epoch (the coarse clock: what the kernel's file systems use).
+#[inline]
 pub(crate) fn now() -> i64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

@@ -63,6 +63,11 @@ impl Word {
         (stored >> BLOCK_BITS & 0xF) as u8
     }
 
+    /// The block in a word that is not checked: 0 where it is 0.
+    pub(crate) fn block_of(stored: u64) -> u64 {
+        stored & ((1 << BLOCK_BITS) - 1)
+    }
+
     /// Decodes a stored word: `None` for 0, `EIO` if its check fails.
     pub(crate) fn open(word: u64, key: Key) -> Result<Option<Self>> {
         if word == 0 {
@@ -73,7 +78,7 @@ impl Word {
             return Err(Errno::IO);
         }
         Ok(Some(Self {
-            block: low & ((1 << BLOCK_BITS) - 1),
+            block: Self::block_of(low),
             kind: Self::kind_of(low),
             unwritten: low & UNWRITTEN != 0,
         }))

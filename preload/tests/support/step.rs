@@ -49,6 +49,8 @@ pub struct Sample {
     pub written: BTreeSet<u64>,
     /// The addresses of its instructions, in order.
     pub path: Vec<u64>,
+    /// Those of them that stored something.
+    pub stores: Vec<u64>,
 }
 
 /// A mapped range of the program.
@@ -308,6 +310,7 @@ impl Follower {
             Mnemonic::Movdir64b | Mnemonic::Movnti | Mnemonic::Movntdq | Mnemonic::Vmovntdq => true,
             _ => false,
         };
+        let mut stores = false;
         for used in facts.used_memory() {
             let writes = matches!(
                 used.access(),
@@ -317,6 +320,7 @@ impl Follower {
                     | OpAccess::ReadCondWrite
             );
             let at = used.virtual_address(0, |register, _, _| value(regs, register));
+            stores |= writes;
             if let (true, Some(at)) = (writes, at) {
                 let end = at + used.memory_size().size().max(1) as u64;
                 for line in (at / LINE..end.div_ceil(LINE)).map(|line| line * LINE) {
@@ -327,6 +331,9 @@ impl Follower {
                     }
                 }
             }
+        }
+        if stores && !again {
+            sample.stores.push(regs.rip);
         }
     }
 }
