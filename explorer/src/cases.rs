@@ -495,13 +495,16 @@ fn scattered() -> (Start, Vec<Case>) {
 }
 
 /// Two files that have grown side by side, no two blocks of one together: what overwrites them goes to
-/// several places at once, and is told by one record.
+/// several places at once, and is told by one record; a whole block is replaced.
 fn apart() -> (Start, Vec<Case>) {
     let mut build = vec![file("f"), open("f", 0), file("g"), open("g", 1)];
     let blocks = (0..5).flat_map(|block| [0, 1].map(|slot| write_at(slot, 1, block << 12, 4096)));
     build.extend(blocks.chain([close(0), close(1)]));
-    let case = |name: &str, calls| Case { name: name.into(), before: vec![open("f", 0)], calls };
+    let before = || vec![open("f", 0), open("g", 1)];
+    let case = |name: &str, calls| Case { name: name.into(), before: before(), calls };
     let over = |tag| write_at(0, tag, 100, 4096);
+    let whole = |slot, tag| write_at(slot, tag, 4096, 4096);
+    let next = |offset, tag| write_at(0, tag, offset, 4096);
     let cases = vec![
         case("overwrite-two", vec![over(2), over(3)]),
         case("overwrite-three", vec![write_at(0, 2, 3000, 6000)]),
@@ -510,6 +513,16 @@ fn apart() -> (Start, Vec<Case>) {
         case("overwrite-and-append", vec![over(2), write_at(0, 3, 20_480, 100), over(4)]),
         case("overwrite-and-rewrite", vec![over(2), rewrite("f"), over(3)]),
         case("overwrite-and-remove", vec![over(2), unlink("f"), close(0)]),
+        case("replace", vec![whole(0, 2)]),
+        case("replace-twice", vec![whole(0, 2), whole(0, 3)]),
+        case("replace-in-turns", vec![whole(0, 2), whole(1, 3), whole(0, 4)]),
+        case("overwrite-and-replace", vec![over(2), whole(0, 3), whole(1, 4), over(5)]),
+        case("replace-three", vec![whole(0, 2), next(8192, 3), next(12_288, 4)]),
+        case("replace-and-append", vec![whole(0, 2), write_at(0, 3, 20_480, 100)]),
+        case("append-and-replace", vec![write_at(0, 2, 20_480, 100), whole(0, 3)]),
+        case("replace-and-punch", vec![whole(0, 2), allocate(0, PUNCH, 4096, 4096), whole(1, 3)]),
+        case("replace-and-remove", vec![whole(0, 2), unlink("f"), close(0), whole(1, 3)]),
+        case("replace-and-grow", vec![whole(0, 2), write_at(0, 3, 20_480, 9000), whole(1, 4)]),
     ];
     (Start { name: "apart", build, full: false }, cases)
 }

@@ -563,9 +563,10 @@ pub fn run(seed: u64, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let labs = &Labs::new(vec![pairs::start(), pairs::start_in_pieces()]);
     let calls = pairs::calls().into_iter().map(|call| (0, call));
-    // Who moves what files hold meets those of the second start: there is something to move.
+    // Who moves what files hold, or replaces it, meets those of the second start: it lies in pieces.
     let calls = calls.filter(|(_, call)| call.0 != "rewrite");
-    let calls = calls.chain(pairs::moving_calls().into_iter().map(|call| (1, call)));
+    let second = pairs::moving_calls().into_iter().chain(pairs::replacing_calls());
+    let calls = calls.chain(second.map(|call| (1, call)));
     let calls = &calls.collect::<Vec<_>>();
     let jobs = settings().into_iter().flat_map(move |setting| {
         calls.iter().filter_map(move |(start, call)| {

@@ -55,6 +55,12 @@ pub fn moving_calls() -> Vec<Named> {
     vec![("compact", Action::Compact), ("rewrite", rewrite("a"))]
 }
 
+/// A whole block that lies by itself is written: on [`start_in_pieces`].
+#[must_use]
+pub fn replacing_calls() -> Vec<Named> {
+    vec![("replace", write_at(0, 65, 0, 4096))]
+}
+
 /// Open before the first call: `a` twice (once for appending), `b` once.
 #[must_use]
 pub fn opened() -> Vec<Action> {

@@ -26,11 +26,14 @@ enum Where {
     Tails,
     /// A process that dies, another one that goes on.
     Deaths,
+    /// Files of single blocks.
+    Apart,
 }
 
 fn place_of(bug: Bug) -> Where {
     match bug {
         Bug::SumNotAsked | Bug::TailNotSettled => Where::Tails,
+        Bug::WordNotSettled => Where::Apart,
         Bug::DeadNotFlushed | Bug::DeadTailNotFlushed => Where::Deaths,
         _ => Where::Anywhere,
     }
@@ -46,6 +49,7 @@ fn hunt(place: Where, seeds: u64) -> Report {
     let on = |name: &str| run(&|setting, start, _| setting == strict && start.name == name);
     match place {
         Where::Tails => return on("tail"),
+        Where::Apart => return on("apart"),
         Where::Deaths => return deaths::run(1, stop),
         Where::Anywhere => {}
     }
@@ -108,6 +112,31 @@ fn brief_names_are_judged() {
         println!("{bug:?}, {case}: {}", summary(&report));
         let told = report.failures.first().expect("it is seen");
         assert!(told.contains("brief_names.rs:"), "{told}");
+    }
+}
+
+/// Overwrites that replace a block are judged too, their faults seen where they are.
+#[test]
+fn replaced_blocks_are_judged() {
+    let _alone = ALONE.lock();
+    let strict = settings()[0];
+    let hunt = |case: &str| {
+        run(&|setting, start, one| setting == strict && start.name == "apart" && one.name == case)
+    };
+    for (bug, case) in [
+        // (The first witness that is forged is one.)
+        (Bug::ChangeBeforeRedo, "replace-twice"),
+        (Bug::RedoForgotten, "replace"),
+        (Bug::WordNotSettled, "replace-and-append"),
+        (Bug::WordNotSettled, "replace-three"),
+    ] {
+        assert!(hunt(case).failures.is_empty(), "{case}, without {bug:?}");
+        select(Some(bug));
+        let report = hunt(case);
+        select(None);
+        println!("{bug:?}, {case}: {}", summary(&report));
+        let told = report.failures.first().expect("it is seen");
+        assert!(told.contains("apart/replace") || told.contains("and-replace"), "{told}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::Result;
 use crate::edit::{Change, Target, Words};
 use crate::file::File;
 use crate::inject::{Bug, injected};
-use crate::inode::LIVE_BEYOND;
+use crate::inode::{LIVE_BEYOND, LIVE_DIRTY};
 use crate::layout::{BLOCK, CHUNK_BLOCKS, FLAG_KEEP, SIZE_MAX};
 use crate::map::{LEVEL_MAX, span};
 use crate::op::Op;
@@ -36,7 +36,7 @@ impl Volume {
         let current = file.current;
         let mut next = file.written(size);
         let kept = file.identity.flags & FLAG_KEEP != 0 || current.flags & LIVE_BEYOND != 0;
-        if size == current.size && !kept {
+        if size == current.size && !kept && current.flags & LIVE_DIRTY == 0 {
             self.publish_current(&file, next, false, 0)?;
             return op.end();
         }
