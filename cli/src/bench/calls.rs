@@ -51,10 +51,15 @@ pub fn rewind(fd: i32) -> Result<()> {
     check(unsafe { libc::lseek(fd, 0, libc::SEEK_SET) } as isize).map(drop)
 }
 
+/// `ftruncate`.
+pub fn resize(fd: i32, size: u64) -> Result<()> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::ftruncate(fd, size.cast_signed()) } as isize).map(drop)
+}
+
 /// `ftruncate` to nothing.
 pub fn empty(fd: i32) -> Result<()> {
-    // SAFETY: no memory is involved.
-    check(unsafe { libc::ftruncate(fd, 0) } as isize).map(drop)
+    resize(fd, 0)
 }
 
 /// `unlink`.

@@ -147,17 +147,12 @@ impl Ground {
         }
         let node = volume.create(volume.root(), b"appended", &new_file())?;
         let appended = volume.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
-        let make = |name: &[u8]| {
-            let node = volume.create(volume.root(), name, &new_file())?;
-            volume.open(node, OpenFlags(libc::O_RDWR))
-        };
-        // Two files that grow in turns.
-        let (scattered, other) = (make(b"scattered")?, make(b"other")?);
-        for block in 0..SCATTERED_BYTES / BLOCK_BYTES as u64 {
-            for desc in [scattered, other] {
-                let data = [UserIn::new(&piece[..BLOCK_BYTES])];
-                volume.write_at(desc, block * BLOCK_BYTES as u64, &data)?;
-            }
+        // Every other block is a hole.
+        let file_of_pieces = volume.create(volume.root(), b"scattered", &new_file())?;
+        volume.truncate(file_of_pieces, SCATTERED_BYTES)?;
+        let scattered = volume.open(file_of_pieces, OpenFlags(libc::O_RDWR))?;
+        for at in (0..SCATTERED_BYTES).step_by(2 * BLOCK_BYTES) {
+            volume.write_at(scattered, at, &[UserIn::new(&piece[..BLOCK_BYTES])])?;
         }
         let mut deep = volume.root();
         for name in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {

@@ -135,7 +135,7 @@ impl Files {
             small_path,
             new_path: path("new")?,
             appended: -1,
-            scattered: Self::scatter(&path("scattered")?, &path("other")?)?,
+            scattered: Self::scatter(&path("scattered")?)?,
             deep_path,
             renamed,
             many: calls::Listing::open(&path("many")?)?,
@@ -147,17 +147,14 @@ impl Files {
         })
     }
 
-    /// Two files that grow in turns.
-    fn scatter(one: &CStr, other: &CStr) -> Result<i32> {
-        let flags = libc::O_RDWR | libc::O_CREAT;
-        let (one, other) = (calls::open(one, flags)?, calls::open(other, flags)?);
-        for _ in 0..SCATTERED_BYTES / BLOCK_BYTES as u64 {
-            for fd in [one, other] {
-                calls::write(fd, &[0x5A; BLOCK_BYTES])?;
-            }
+    /// A file of which every other block is a hole.
+    fn scatter(path: &CStr) -> Result<i32> {
+        let fd = calls::open(path, libc::O_RDWR | libc::O_CREAT)?;
+        calls::resize(fd, SCATTERED_BYTES)?;
+        for at in (0..SCATTERED_BYTES).step_by(2 * BLOCK_BYTES) {
+            calls::pwrite(fd, &[0x5A; BLOCK_BYTES], at)?;
         }
-        calls::close(other)?;
-        Ok(one)
+        Ok(fd)
     }
 
     /// Files to be unlinked.
