@@ -52,7 +52,7 @@ impl Brief<'_> {
         }
         let huge = sought & IN_LEAF != 0;
         let run = Run { block: place / BLOCK, blocks: 1, unwritten: false, huge };
-        Ok(self.live.set_run(offset / BLOCK, run)?)
+        self.live.set_run(offset / BLOCK, run)
     }
 
     /// Puts `spare`, with the new bytes, in place of a block, which the record keeps from here on.
