@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use vfs::{Desc, Mapped, Node};
 
@@ -24,11 +24,27 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// How many of them have parts without pages.
 static GAPPED: AtomicUsize = AtomicUsize::new(0);
+/// There was one.
+static HAD_GAP: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process has mapped anything.
 #[inline]
 pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
+}
+
+fn tell_gaps(count: usize) {
+    GAPPED.store(count, Ordering::Release);
+    if count != 0 && !had_gap() {
+        HAD_GAP.store(true, Ordering::Release);
+    }
+}
+
+/// Whether some mapping has had a part without pages: a fault there may still be on its way when another
+/// thread has given it the last one.
+#[inline]
+pub fn had_gap() -> bool {
+    HAD_GAP.load(Ordering::Relaxed)
 }
 
 /// Whether some mapping has a part without pages.
@@ -215,7 +231,7 @@ impl Drop for Change<'_> {
         assert!((place, desc) == (self.map.place(), self.map.desc), "the table lists it there");
         let others = self.gapped.get() - usize::from(was_gapped);
         self.gapped.set(others + usize::from(self.map.is_gapped()));
-        GAPPED.store(self.gapped.get(), Ordering::Release);
+        tell_gaps(self.gapped.get());
     }
 }
 
@@ -403,7 +419,7 @@ impl Mappings {
     /// Says to those who do not take the lock how many there are: at the end of a change, since a mapping
     /// that changes its form is out of the table in between.
     fn publish(&self) {
-        GAPPED.store(self.gapped.get(), Ordering::Release);
+        tell_gaps(self.gapped.get());
         COUNT.store(self.by_start.len(), Ordering::Release);
     }
 }

@@ -32,7 +32,7 @@ use crate::entry::{Answer, Inside, errno, outside, set_errno};
 use crate::fdtable;
 use crate::init;
 use crate::mapping;
-use crate::maptable::{Mapping, PAGE, any_gap};
+use crate::maptable::{Mapping, PAGE, any_gap, had_gap};
 use crate::process::Process;
 use crate::signal;
 use crate::thread::here;
@@ -48,7 +48,7 @@ const LARGER: u64 = 2 << 20;
 
 /// A SIGBUS at `address` outside of our code: whether the page is there now.
 pub fn serve(address: usize) -> bool {
-    if !any_gap() || here().is_inside() {
+    if !had_gap() || here().is_inside() {
         return false;
     }
     let failed = errno();
@@ -71,6 +71,15 @@ pub fn supply(address: usize) -> bool {
             let _inside = Inside::new();
             page(process, address) == Page::New
         })
+}
+
+/// The same for what the kernel could not touch: also whether a mapping has the page already, since another
+/// thread may have given it meanwhile.
+fn is_there(address: usize) -> bool {
+    init::process().is_some_and(|process| {
+        let _inside = Inside::new();
+        page(process, address) != Page::None
+    })
 }
 
 /// Gives all pages of `len` bytes from `start` on that mappings lack, before the kernel gets to see the
@@ -161,7 +170,7 @@ pub fn with_pages<T: Answer, const N: usize>(
     arguments: impl FnOnce() -> [usize; N],
 ) -> T {
     let value = call();
-    if value.has_failed() && any_gap() && errno() == libc::EFAULT && !here().is_inside() {
+    if value.has_failed() && had_gap() && errno() == libc::EFAULT && !here().is_inside() {
         return again(value, call, &arguments());
     }
     value
@@ -171,7 +180,7 @@ pub fn with_pages<T: Answer, const N: usize>(
 fn again<T: Answer>(mut value: T, mut call: impl FnMut() -> T, arguments: &[usize]) -> T {
     // What lies at an argument reaches into the next page at most.
     for page in [0, PAGE] {
-        let supplied = arguments.iter().filter(|&&at| supply(at.saturating_add(page))).count();
+        let supplied = arguments.iter().filter(|&&at| is_there(at.saturating_add(page))).count();
         set_errno(libc::EFAULT);
         if supplied > 0 {
             value = call();

@@ -304,6 +304,26 @@ static void *worker(void *number) {
     return NULL;
 }
 
+enum { FILLS = 40 };
+
+static void *filler(void *number) {
+    for (long at = 0; at < 8 * MIB; at += 64 * PAGE) *(volatile long *)(shared + at + (long)number * 8) = 1;
+    return NULL;
+}
+
+// Several threads fill the same holes, the last one too: who comes late finds that it is filled.
+static void fills(void) {
+    for (int round = 0; round < FILLS; round++) {
+        int fd = sparse("fills", 8 * MIB);
+        shared = map_all(fd, 8 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED);
+        pthread_t ids[THREADS];
+        for (long i = 0; i < THREADS; i++) pthread_create(&ids[i], NULL, filler, (void *)i);
+        for (int i = 0; i < THREADS; i++) pthread_join(ids[i], NULL);
+        munmap(shared, 8 * MIB);
+        close(fd);
+    }
+}
+
 static void threads(void) {
     int fd = sparse("threads", 48 * MIB);
     shared = map_all(fd, 48 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED);
@@ -698,6 +718,7 @@ int main(int argc, char **argv) {
     advice();
     privately();
     threads();
+    fills();
     handlers();
     pieces();
     jumps();
