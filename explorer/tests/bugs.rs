@@ -87,57 +87,52 @@ fn each_bug_is_caught_and_nothing_else() {
     assert!(missed.is_empty(), "not caught: {missed:?}");
 }
 
-/// Names come and go by the brief way too, and its faults are seen there.
-#[test]
-fn brief_names_are_judged() {
-    let _alone = ALONE.lock();
+/// Each fault is seen in its case of this start, at a store of this file, and nothing is without it.
+fn seen_in(start_name: &str, file: &str, faults: &[(Bug, &str)]) {
     let strict = settings()[0];
     let hunt = |case: &str| {
-        let briefly = format!("briefly-{case}");
         run(&|setting, start, one| {
-            setting == strict && start.name == "names" && one.name == briefly
+            setting == strict && start.name == start_name && one.name == case
         })
     };
-    for (bug, case) in [
-        (Bug::NameBeforeInode, "create"),
-        (Bug::NameNotFlushed, "create"),
-        (Bug::NameNotFlushed, "unlink"),
-        (Bug::CommitInPlace, "create"),
-        (Bug::CommitInPlace, "unlink"),
-    ] {
-        assert!(hunt(case).failures.is_empty(), "{case}, without {bug:?}");
+    for &(bug, case) in faults {
+        let without = hunt(case);
+        assert!(without.failures.is_empty() && without.calls > 0, "{case}, without {bug:?}");
         select(Some(bug));
         let report = hunt(case);
         select(None);
         println!("{bug:?}, {case}: {}", summary(&report));
         let told = report.failures.first().expect("it is seen");
-        assert!(told.contains("brief_names.rs:"), "{told}");
+        assert!(told.contains(file), "{told}");
     }
+}
+
+/// Names come and go by the brief way too, and its faults are seen there.
+#[test]
+fn brief_names_are_judged() {
+    let _alone = ALONE.lock();
+    let faults = [
+        (Bug::NameBeforeInode, "briefly-create"),
+        (Bug::NameNotFlushed, "briefly-create"),
+        (Bug::NameNotFlushed, "briefly-unlink"),
+        (Bug::CommitInPlace, "briefly-create"),
+        (Bug::CommitInPlace, "briefly-unlink"),
+    ];
+    seen_in("names", "brief_names.rs:", &faults);
 }
 
 /// Overwrites that replace a block are judged too, their faults seen where they are.
 #[test]
 fn replaced_blocks_are_judged() {
     let _alone = ALONE.lock();
-    let strict = settings()[0];
-    let hunt = |case: &str| {
-        run(&|setting, start, one| setting == strict && start.name == "apart" && one.name == case)
-    };
-    for (bug, case) in [
+    let faults = [
         // (The first witness that is forged is one.)
         (Bug::ChangeBeforeRedo, "replace-twice"),
         (Bug::RedoForgotten, "replace"),
         (Bug::WordNotSettled, "replace-and-append"),
         (Bug::WordNotSettled, "replace-three"),
-    ] {
-        assert!(hunt(case).failures.is_empty(), "{case}, without {bug:?}");
-        select(Some(bug));
-        let report = hunt(case);
-        select(None);
-        println!("{bug:?}, {case}: {}", summary(&report));
-        let told = report.failures.first().expect("it is seen");
-        assert!(told.contains("apart/replace") || told.contains("and-replace"), "{told}");
-    }
+    ];
+    seen_in("apart", "replace.rs:", &faults);
 }
 
 /// The judge of concurrent calls sees faults too.

@@ -11,8 +11,8 @@
 //!   store of the operation, which so waits for none of its stores that are under way; back to 0 by the
 //!   operation, and by whoever takes it back.
 //!
-//! - *block*: one block of a data chunk, with which an overwrite replaces another one (`brief.rs`), which
-//!   is kept in its place; written by the operation, and by whoever takes it back.
+//! - *block*: one block of a data chunk, with which an overwrite replaces another one, which is kept in its
+//!   place (`brief/replace.rs`); written by the operation, and by whoever takes it back.
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no
