@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building and the demo need, where they are missing, and checks for
 # Rust; with --tests also the programs that the tests run on a volume, with --vm what `make test-vm`
-# needs for its guest. Changes nothing where everything is there.
+# needs for its guest, with --bare what `make test-bare` makes its root with. Changes nothing where
+# everything is there, removes nothing, and starts no service.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,8 +22,12 @@ wished=(
     bindfs:bindfs stress-ng:stress-ng rsync:rsync perl:perl redis-cli:redis-tools fio:fio cpio:cpio
     zip:zip unzip:unzip setfattr:attr openssl:openssl g++:g++ javac:default-jdk-headless
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
-    libpmemobj.h:libpmemobj-dev
+    libpmemobj.h:libpmemobj-dev ps:procps mariadbd:mariadb-server
+    "/usr/lib/postgresql/*/bin/pg_amcheck:postgresql"
 )
+
+# What `make test-bare` needs: it skips itself without.
+bare=(debootstrap:debootstrap)
 
 # What tests/vm/run needs: it skips itself without.
 guest=(
@@ -36,7 +41,7 @@ missing() {
     for pair; do
         case ${pair%%:*} in
         *.h) [ -e "/usr/include/${pair%%:*}" ] ;;
-        /*) [ -e "${pair%%:*}" ] ;;
+        /*) compgen -G "${pair%%:*}" > /dev/null ;;
         *) PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" > /dev/null ;;
         esac || printf '%s\n' "${pair##*:}"
     done
@@ -48,8 +53,8 @@ as_root() {
 }
 
 updated=
-# install PACKAGE...: quietly; says why it cannot.
-install() {
+# add PACKAGE...: quietly; says why it cannot.
+add() {
     command -v apt-get > /dev/null || { echo "this is not Debian (there is no apt-get)"; return 1; }
     [ "$(id -u)" -eq 0 ] || command -v sudo > /dev/null ||
         { echo "packages are missing, and there is no sudo"; return 1; }
@@ -57,9 +62,30 @@ install() {
         as_root apt-get -qq update > /dev/null || { echo "apt-get update failed"; return 1; }
         updated=yes
     fi
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes \
-        --no-install-recommends "$@" > /dev/null 2> "$errors" ||
-        { echo "apt-get install failed: $(tail -n 1 "$errors")"; return 1; }
+    local code=0 package
+    # Debian's way to say that no package may start a service.
+    if [ ! -e $policy ]; then
+        policy_is_ours=yes
+        printf '#!/bin/sh\nexit 101\n' | as_root install -m 755 /dev/stdin $policy ||
+            { echo "services cannot be kept from starting"; return 1; }
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-remove \
+        --no-install-recommends "$@" > /dev/null 2> "$errors" || code=$?
+    starts_again
+    [ "$code" -eq 0 ] || { echo "apt-get install failed: $(tail -n 1 "$errors")"; return 1; }
+    # Nor does it start with the machine: tests run their own servers.
+    for package; do
+        case $package in
+        mariadb-server | postgresql) as_root deb-systemd-helper disable "${package%-server}.service" ;;
+        esac
+    done > /dev/null 2>&1 || true
+}
+
+policy=/usr/sbin/policy-rc.d policy_is_ours=
+# starts_again: takes away what `add` forbids services with.
+starts_again() {
+    [ -z "$policy_is_ours" ] || as_root rm -f $policy
+    policy_is_ours=
 }
 
 # guest_kernel: Linux 6.12, which knows XFS's exchange-range, beside Debian 12's own 6.1: unpacked below
@@ -107,7 +133,7 @@ guest_kernel() {
 }
 
 errors=$(mktemp)
-trap 'rm -f "$errors"' EXIT
+trap 'rm -f "$errors"; starts_again' EXIT
 
 # Debian's Python has its own tests in a package that is named after its version.
 if [ -x /usr/bin/python3 ]; then
@@ -118,7 +144,7 @@ fi
 mapfile -t packages < <(missing "${needed[@]}" stdio.h:libc6-dev)
 if [ ${#packages[@]} -gt 0 ]; then
     echo "setup: installing ${packages[*]}"
-    install "${packages[@]}" || fail "install by hand: ${packages[*]}"
+    add "${packages[@]}" || fail "install by hand: ${packages[*]}"
 fi
 
 packages=() kernel=
@@ -130,14 +156,15 @@ for part; do
         compgen -G '/boot/vmlinuz-*-amd64' > /dev/null || packages+=(linux-image-amd64)
         kernel=wanted
         ;;
-    *) fail "$part is neither --tests nor --vm" ;;
+    --bare) mapfile -t -O ${#packages[@]} packages < <(missing "${bare[@]}") ;;
+    *) fail "$part is none of --tests, --vm and --bare" ;;
     esac
 done
 if [ ${#packages[@]} -gt 0 ]; then
     echo "setup: installing ${packages[*]} (some tests need them)"
     # One that is not to be had must not keep the others away.
-    install "${packages[@]}" || for package in "${packages[@]}"; do
-        install "$package" || echo "setup: without $package, what needs it is skipped"
+    add "${packages[@]}" || for package in "${packages[@]}"; do
+        add "$package" || echo "setup: without $package, what needs it is skipped"
     done
 fi
 if [ -n "$kernel" ]; then
