@@ -7,7 +7,7 @@
 # Packages and crates come from where this machine gets them: its sources of Debian 12, its apt
 # options, its certificates, cargo's configuration and the variables that name proxies are taken over.
 #
-# usage: scripts/test-bare.sh [COMMAND]      (a line of sh in the clone; default: make demo && make test)
+# usage: scripts/test-bare.sh [COMMAND]      (a line of bash in the clone; default: make demo && make test)
 # environment: SOLERA_BARE_KEEP=1 (the root of the last run is used again, with what it has installed)
 # Exit code 77: not root, or there is no debootstrap (scripts/setup.sh --bare installs it).
 set -euo pipefail
@@ -112,6 +112,6 @@ exec unshare --mount --pid --ipc --fork --kill-child --propagation private bash 
     umount -l /mnt/before
     # Not in its place: the first process of a name space collects those whose parents have died.
     code=0
-    env -i "$@" sh -c "$command" || code=$?
+    env -i "$@" bash -c "$command" || code=$?
     exit $code
 ' bash "$root" "$rust" "$bare/archives" "$command" "${variables[@]}"

@@ -1,14 +1,22 @@
 #!/usr/bin/env bash
 # Everything that must pass, stage by stage; each stage's output is kept in target/test-logs. Goes on
-# after a failed stage, so that one run shows all that is wrong. The last line is
-# "N passed, N failed, N skipped"; the exit code is 0 only if nothing failed.
+# after a failed stage, so that one run shows all that is wrong. At the end it says what each stage
+# took, on the clock and of the processors. The last line is "N passed, N failed, N skipped"; the exit
+# code is 0 only if nothing failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 export RUST_BACKTRACE=0
 logs=target/test-logs
 mkdir -p "$logs"
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 seconds=()
+
+# used: what ended children of this shell took of the processors, in ticks.
+used() {
+    local fields
+    read -ra fields < /proc/$$/stat
+    echo $((fields[15] + fields[16]))
+}
 
 # Adds up "N passed; N failed; N ignored" of cargo and "N passed, N failed, N skipped" of scripts.
 add_up() {
@@ -39,7 +47,8 @@ what_failed() {
 
 # stage NAME COMMAND...: runs it; a stage that counts no tests is a test itself.
 stage() {
-    local name=$1 log="$logs/$1.log" begun=$SECONDS code p f s
+    local name=$1 log="$logs/$1.log" begun=$SECONDS ticks code p f s took
+    ticks=$(used)
     shift
     printf '== %s\n' "$name"
     "$@" > "$log" 2>&1
@@ -51,12 +60,14 @@ stage() {
     # A stage that failed before its tests could fail (it did not build, say) counts as one failure.
     [ "$code" -eq 0 ] || [ "$f" -gt 0 ] || f=1
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    took=$((SECONDS - begun)) ticks=$((($(used) - ticks) / $(getconf CLK_TCK)))
+    seconds+=("$(printf '%-18s %5d s, %5d s of the processors' "$name" $took $ticks)")
     if [ "$code" -eq 0 ]; then
-        printf '   ok: %d passed, %d skipped, %d s\n' "$p" "$s" $((SECONDS - begun))
+        printf '   ok: %d passed, %d skipped, %d s\n' "$p" "$s" $took
         # What the crash explorer went through.
         grep -ohE '[a-z, ]+: [0-9]+ workloads, .*' "$log" | sed 's/^ */   /'
     else
-        printf '   FAILED: %d passed, %d failed, %d s (%s):\n' "$p" "$f" $((SECONDS - begun)) "$log"
+        printf '   FAILED: %d passed, %d failed, %d s (%s):\n' "$p" "$f" $took "$log"
         what_failed "$log" | sed 's/^/   | /'
     fi
 }
@@ -70,15 +81,16 @@ stage format cargo fmt --all --check
 stage style scripts/style.sh
 stage build cargo build --release --workspace
 stage lint cargo clippy --release --workspace --all-targets -- -D warnings
-# Once, some minutes: licences, bans and sources of the dependencies are checked by its own tool.
-command -v cargo-deny > /dev/null || stage cargo-deny cargo install --quiet --locked cargo-deny
+# Licences, bans and sources of the dependencies are checked by its own tool, which is built once: not
+# for speed, since that takes twice as long.
+command -v cargo-deny > /dev/null || stage cargo-deny cargo install --quiet --debug --locked cargo-deny
 if command -v cargo-deny > /dev/null; then
     stage dependencies cargo deny --offline check licenses bans sources
 else
     skip dependencies "cargo-deny is not installed and could not be (make deny)"
 fi
 # One profile for everything: what is tested is what is used, and it is built once.
-stage units cargo test --release --no-fail-fast --workspace --exclude solera-explorer
+stage units scripts/units.py
 stage explorer cargo test --release -p solera-explorer -- --nocapture
 stage injected-bugs cargo test --release -p solera-explorer --features inject --test bugs
 if [ -x tests/programs/run ]; then
@@ -102,7 +114,12 @@ fi
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then
     stage machine-programs tests/vm/run programs
     grep '^skipped: ' "$logs/machine-programs.log" | sed 's/^/   /'
+    # In it the short run: what it shows is that nothing is missing.
+    stage bare scripts/test-bare.sh
+    grep '^skipped: ' "$logs/bare.log" | sed 's/^/   /'
 fi
 
+echo "== all: $SECONDS s"
+printf '   %s\n' "${seconds[@]}"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use support::{Place, can_mount, compile, shell, solera};
+use support::{Place, as_user, can_change_user, can_mount, compile, shell, solera};
 
 /// The tree, made in the directory `$1`.
 const TREE: &str = r#"
@@ -25,33 +25,9 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-fn can_change_user() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    let other = Command::new("setpriv")
-        .args(["--reuid=4321", "--regid=4321", "--clear-groups"])
-        .args([env!("CARGO_BIN_EXE_solera"), "--version"])
-        .output();
-    let can = root && other.is_ok_and(|output| output.status.success());
-    if !can {
-        eprintln!("root, and a command that others can run, are needed: nothing tested");
-    }
-    can
-}
-
-/// A command of another user's.
-fn as_other(arguments: &[&str]) -> Command {
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=4321", "--regid=4321", "--clear-groups"])
-        .args(arguments)
-        .stdin(Stdio::null());
-    command
-}
-
-/// `solera` as another user: its code and what it said.
-fn other(arguments: &[&str]) -> (i32, String) {
-    let line = [&[env!("CARGO_BIN_EXE_solera")], arguments].concat();
-    let output = as_other(&line).output().expect("setpriv starts");
+/// `solera`, as another user: its code and what it said.
+fn other(solera: &str, arguments: &[&str]) -> (i32, String) {
+    let output = as_user(4321, "", solera).args(arguments).output().expect("setpriv starts");
     (output.status.code().unwrap_or(-1), said(&output))
 }
 
@@ -89,9 +65,8 @@ $user "$solera" run --volume "$volume" --at "$at" -- "$program" "$at" > "$place/
 "$program" "$place/reference" > "$place/said.root.kernel"
 "$solera" run --volume "$place/still/v.pm" --at "$at" -- "$program" "$at" > "$place/said.root.volume"
 "#;
-    let solera_path = env!("CARGO_BIN_EXE_solera");
     let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, "sh", &program, solera_path, &volume, &at])
+        .args(["-m", "sh", "-c", script, "sh", &program, &place.for_everyone(), &volume, &at])
         .args([&place.text("."), TREE])
         .output()
         .expect("unshare starts");
@@ -122,9 +97,10 @@ fn everyday_programs_read_it() {
         return;
     }
     let place = Place::new();
-    let (volume, at) = (readable(&place), place.prefix());
-    let run =
-        |line: &str| other(&["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", line]);
+    let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
+    let run = |line: &str| {
+        other(&theirs, &["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", line])
+    };
     let whole = shell(&volume, &at, &format!("sha256sum < {at}/file; ls -ln {at}")).ok();
     assert_eq!(run(&format!("sha256sum < {at}/file; ls -ln {at}")), (0, whole));
     assert_eq!(run(&format!("cat {at}/directory/other")), (0, "other\n".into()));
@@ -148,7 +124,7 @@ fn nobody_reads_beside_writers_or_what_was_not_left_in_order() {
         return;
     }
     let place = Place::new();
-    let (volume, at) = (readable(&place), place.prefix());
+    let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
     let look =
         ["run", "--volume", &volume, "--at", &at, "--", "cat", &format!("{at}/directory/other")];
     // A writer that says when it is there, and waits.
@@ -162,31 +138,31 @@ fn nobody_reads_beside_writers_or_what_was_not_left_in_order() {
     };
     let line = format!("exec 3>> {at}/file; echo r; read -r line; echo more >&3");
     let mut writer = started(&line);
-    let (code, said) = other(&look);
+    let (code, said) = other(&theirs, &look);
     assert!(code == 125 && said.contains("cannot read beside them"), "{code}: {said}");
     // It ends in order, and then it does not.
     drop(writer.stdin.take());
     assert!(writer.wait().unwrap().success());
-    assert_eq!(other(&look), (0, "other\n".into()));
+    assert_eq!(other(&theirs, &look), (0, "other\n".into()));
     let mut writer = started(&line);
     writer.kill().unwrap();
     writer.wait().unwrap();
-    let (code, said) = other(&look);
+    let (code, said) = other(&theirs, &look);
     assert!(code == 125 && said.contains("was not left in order"), "{code}: {said}");
     assert!(said.contains("`solera ls` it"), "{said}");
     solera(["ls", &volume]).ok();
-    assert_eq!(other(&look), (0, "other\n".into()));
+    assert_eq!(other(&theirs, &look), (0, "other\n".into()));
     // A reader keeps writers waiting as long as it reads.
     let line = format!("exec 3< {at}/file; echo r; read -r line; head -n 1 <&3");
-    let mut reader = as_other(&[env!("CARGO_BIN_EXE_solera"), "run", "--volume", &volume])
-        .args(["--at", &at, "--", "sh", "-c", &line])
+    let mut reader = as_user(4321, "", &theirs)
+        .args(["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", &line])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut ready = [0; 2];
     std::io::Read::read_exact(reader.stdout.as_mut().unwrap(), &mut ready).unwrap();
-    assert_eq!(other(&look), (0, "other\n".into()), "readers stand each other");
+    assert_eq!(other(&theirs, &look), (0, "other\n".into()), "readers stand each other");
     let refused = shell(&volume, &at, &format!("echo x > {at}/new"));
     assert!(refused.code != 0 && refused.err.contains("is reading it"), "{}", refused.err);
     drop(reader.stdin.take());
@@ -201,7 +177,7 @@ fn it_is_mounted_read_only() {
         return;
     }
     let place = Place::new();
-    let (volume, at) = (readable(&place), place.prefix());
+    let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
     let mnt = place.text("mnt");
     fs::create_dir(&mnt).unwrap();
     // By root, of a file that nobody may write to; a writable one with `-o ro`.
@@ -219,7 +195,7 @@ fn it_is_mounted_read_only() {
             &format!("echo more >> {at}/directory/other; sed -i 2d {at}/directory/other"),
         )
         .ok();
-        let read = other(&["run", "--", "cat", &format!("{mnt}/directory/other")]);
+        let read = other(&theirs, &["run", "--", "cat", &format!("{mnt}/directory/other")]);
         assert_eq!(read.0 == 0, options.contains("allow_other"), "{read:?}");
         solera(["umount", &mnt]).ok();
     }

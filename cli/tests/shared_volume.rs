@@ -5,37 +5,30 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::process::Command;
 
-use support::{Place, shell, solera};
+use support::{Place, as_user, can_change_user, shell, solera};
 
 const GROUP: u32 = 4444;
 
-/// `solera` as another user, who is in a group besides; its code, and what it said.
-fn as_user(id: u32, group: u32, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new("setpriv")
-        .args([&format!("--reuid={id}"), &format!("--regid={id}"), &format!("--groups={group}")])
-        .arg(env!("CARGO_BIN_EXE_solera"))
-        .args(arguments)
-        .output()
-        .expect("setpriv starts");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
-}
-
 #[test]
 fn a_volume_becomes_a_groups_by_its_files_mode() {
-    let root = rustix::process::geteuid().is_root();
-    if !root || as_user(4321, GROUP, &["--version"]).0 != 0 {
-        eprintln!("root, and a command that others can run, are needed: nothing tested");
+    if !can_change_user() {
         return;
     }
     let place = Place::new();
+    let theirs = place.for_everyone();
+    // As another user, who is in a group besides: the code, and what was said.
+    let ran = |id: u32, group: u32, arguments: &[&str]| {
+        let mut command = as_user(id, &group.to_string(), &theirs);
+        let output = command.args(arguments).output().expect("setpriv starts");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
+    };
     let (volume, at) = (place.volume("64M"), place.prefix());
     // Used by its owner alone, until now.
     shell(&volume, &at, &format!("umask 0; mkdir {at}/shared; echo root > {at}/shared/a")).ok();
     let run = |id, group, line: &str| {
-        as_user(id, group, &["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", line])
+        ran(id, group, &["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", line])
     };
     let look = format!("cat {at}/shared/a");
     assert_eq!(run(4321, GROUP, &look).0, 125);
@@ -83,7 +76,7 @@ fn a_volume_becomes_a_groups_by_its_files_mode() {
     // Who may only read it reads it.
     fs::set_permissions(&volume, fs::Permissions::from_mode(0o444)).unwrap();
     assert_eq!(run(4321, 4321, &look), (0, "root\n".to_owned()));
-    let cat = as_user(4321, 4321, &["cat", &format!("{volume}:/shared/a")]);
+    let cat = ran(4321, 4321, &["cat", &format!("{volume}:/shared/a")]);
     assert_eq!(cat, (0, "root\n".to_owned()));
     solera(["fsck", &volume]).ok();
 }

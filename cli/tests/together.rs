@@ -7,9 +7,9 @@ mod support;
 mod face;
 
 use std::fs;
-use std::process::Command;
 
 use face::{Face, both, program};
+use rustix::process::{Pid, Signal, kill_process};
 use support::{Mounted, Place, can_mount, solera};
 
 /// Who waits for each other in a circle is told so, whichever closes it; others are told who has a lock;
@@ -55,7 +55,8 @@ fn locks_know_each_other() {
     let mut value = [0; 16];
     let length = rustix::fs::getxattr(&mounted.at, "solera.process", &mut value[..]).unwrap();
     let server = std::str::from_utf8(&value[..length]).unwrap();
-    assert!(Command::new("kill").args(["-KILL", server]).status().unwrap().success());
+    let server = Pid::from_raw(server.parse().unwrap()).unwrap();
+    kill_process(server, Signal::KILL).unwrap();
     assert_eq!(first.count("lock 1"), 0);
     preloaded.end();
     // Its files are gone.

@@ -6,7 +6,9 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use support::{PREFIX, Place, check_left_in_order, compile, format, library, run, same, text};
+use support::{
+    PREFIX, Place, check_left_in_order, compile, format, library, run, run_with, same, text,
+};
 
 /// A command that runs on the place's volume.
 fn on_volume(place: &Place, program: impl AsRef<std::ffi::OsStr>) -> Command {
@@ -54,7 +56,9 @@ fn another_user() {
     compile("users.c", &program, &["-O1"]);
     format(&place.volume());
     let expected = text(&run(&program, &place.0.join("reference"), None));
-    let found = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));
+    // What the other user executes loads the library anew.
+    let library = place.library_for_everyone();
+    let found = text(&run_with(&library, &program, Path::new(PREFIX), Some(&place.volume())));
     assert_eq!(expected, found);
     check_left_in_order(&place.volume());
 }

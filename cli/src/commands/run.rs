@@ -5,6 +5,7 @@
 //! and prints afterwards what was refused or served by a detour.
 
 mod beneath;
+mod library;
 mod place;
 mod report;
 
@@ -20,6 +21,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 
+use self::library::LIBRARY;
+pub use self::library::find_library;
 use self::report::Report;
 use crate::args::RunArgs;
 use crate::commands::program::{self, Refusal};
@@ -29,8 +32,6 @@ use crate::failure::{Failure, Outcome};
 pub const CODE_OWN_FAILURE: u8 = 125;
 const CODE_NOT_RUNNABLE: u8 = 126;
 const CODE_NOT_FOUND: u8 = 127;
-
-const LIBRARY: &str = "libsolera_preload.so";
 
 /// Runs the program; returns only if that failed or a report was asked for.
 pub fn run(args: &RunArgs) -> Outcome {
@@ -152,35 +153,6 @@ fn not_started(asked: &str, error: &io::Error) -> Failure {
         _ => CODE_NOT_RUNNABLE,
     };
     Failure::new(asked, error, "").code(code)
-}
-
-/// The preload library: `SOLERA_PRELOAD`, or beside this program, or in `../lib` from it.
-pub fn find_library() -> Result<PathBuf, Failure> {
-    let mut places = Vec::new();
-    if let Some(path) = std::env::var_os("SOLERA_PRELOAD") {
-        places.push(PathBuf::from(path));
-    } else if let Ok(own) = std::env::current_exe()
-        && let Some(dir) = own.parent()
-    {
-        places.extend([dir.join(LIBRARY), dir.join("../lib").join(LIBRARY)]);
-    }
-    if let Some(found) = places.iter().find_map(|place| place.canonicalize().ok()) {
-        // ld.so splits LD_PRELOAD at these, and knows no way to quote them.
-        if !found.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
-            return Ok(found);
-        }
-        return Err(Failure::new(
-            format!("preload {}", found.display()),
-            "the loader takes no path with a space or a colon in it",
-            "install solera elsewhere, or set SOLERA_PRELOAD to a copy of the library",
-        ));
-    }
-    let tried: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-    Err(Failure::new(
-        format!("find the preload library {LIBRARY}"),
-        format!("it is not at {}", tried.join(" nor at ")),
-        "build it (cargo build --release), or set SOLERA_PRELOAD to its path",
-    ))
 }
 
 /// The list of names as the library reads it.

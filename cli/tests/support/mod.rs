@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -43,6 +44,28 @@ impl Place {
         solera(["format", "--size", size, &path]).ok();
         path
     }
+
+    /// The command, with its library beside it, where every user may run it: a clone may lie below a
+    /// directory that is closed to others.
+    pub fn for_everyone(&self) -> String {
+        let own = Path::new(env!("CARGO_BIN_EXE_solera"));
+        let directory = self.path("for-everyone");
+        let _ = fs::create_dir(&directory);
+        for name in ["solera", LIBRARY] {
+            fs::copy(own.with_file_name(name), directory.join(name)).expect("a copy");
+            open_to_all(&directory.join(name));
+        }
+        open_to_all(&directory);
+        open_to_all(&self.0);
+        self.text("for-everyone/solera")
+    }
+}
+
+const LIBRARY: &str = "libsolera_preload.so";
+
+/// Every user may read it, and enter or run it.
+fn open_to_all(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
 }
 
 impl Drop for Place {
@@ -106,10 +129,31 @@ impl Ran {
 /// The command itself.
 pub fn command() -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_solera"));
-    let library = program.with_file_name("libsolera_preload.so");
+    let library = program.with_file_name(LIBRARY);
     assert!(library.exists(), "{} is missing: cargo build it first", library.display());
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).env_remove("LD_PRELOAD");
+    command
+}
+
+/// Whether this test may become another user; says so if not.
+pub fn can_change_user() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("only root can become another user: nothing tested");
+    }
+    root
+}
+
+/// A command as another user, who is in these groups (a list with commas) besides the one of his
+/// number.
+pub fn as_user(id: u32, groups: &str, program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    let groups =
+        if groups.is_empty() { "--clear-groups".to_owned() } else { format!("--groups={groups}") };
+    command
+        .args([format!("--reuid={id}"), format!("--regid={id}"), groups, program.to_owned()])
+        .stdin(Stdio::null());
     command
 }
 

@@ -40,6 +40,18 @@ impl Place {
     pub fn volume(&self) -> PathBuf {
         self.0.join("v.pm")
     }
+
+    /// A copy of the library that every user may read: a clone may lie below a directory that is closed
+    /// to others.
+    pub fn library_for_everyone(&self) -> PathBuf {
+        let copy = self.0.join("libsolera_preload.so");
+        std::fs::copy(library(), &copy).expect("a copy of the library");
+        for path in [&copy, &self.0] {
+            let rights = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(path, rights).expect("its mode");
+        }
+        copy
+    }
 }
 
 impl Drop for Place {
@@ -78,11 +90,16 @@ pub fn format(volume: &Path) {
 }
 
 pub fn run(program: &Path, directory: &Path, volume: Option<&Path>) -> Output {
+    run_with(&library(), program, directory, volume)
+}
+
+/// The same, with this copy of the library.
+pub fn run_with(library: &Path, program: &Path, directory: &Path, volume: Option<&Path>) -> Output {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", SECONDS_MAX, "env"]);
     if let Some(volume) = volume {
         let mut preload = std::ffi::OsString::from("LD_PRELOAD=");
-        preload.push(library());
+        preload.push(library);
         let mut place = std::ffi::OsString::from("SOLERA_VOLUME=");
         place.push(volume);
         command.arg(place).arg(format!("SOLERA_AT={PREFIX}")).arg(preload);

@@ -1,15 +1,16 @@
 //! File systems that are mounted for a test, and gone with it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::Place;
 
 /// A file system in a file, mounted.
 pub struct Mounted {
     pub at: PathBuf,
-    place: Place,
+    _place: Place,
 }
 
 impl Mounted {
@@ -34,17 +35,23 @@ impl Mounted {
         let mounted = made
             && set
             && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
-        mounted.then_some(Self { at, place })
+        mounted.then_some(Self { at, _place: place })
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        assert!(
-            succeeds(Command::new("umount").arg(&self.at)),
-            "{} is in use",
-            self.place.0.display()
-        );
+        unmount(&self.at);
+    }
+}
+
+/// A child that another test is starting has copies of this process's descriptors until it executes its
+/// program, and one that was killed is not gone at once: the file system is in use for that long.
+fn unmount(at: &Path) {
+    let begun = Instant::now();
+    while !succeeds(Command::new("umount").arg(at)) {
+        assert!(begun.elapsed() < Duration::from_mins(1), "{} is in use", at.display());
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -66,6 +73,6 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        assert!(succeeds(Command::new("umount").arg(&self.0)), "{} is in use", self.0.display());
+        unmount(&self.0);
     }
 }

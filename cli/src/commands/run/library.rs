@@ -1,0 +1,98 @@
+//! Where the preload library is. The loader skips, with no more than a line, one that it cannot read,
+//! and the program would see no volume: what is missing and what is closed are told apart beforehand.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// The name of the file.
+pub const LIBRARY: &str = "libsolera_preload.so";
+/// Symbolic links that the kernel follows in a path.
+const LINKS_MAX: u32 = 40;
+
+/// The preload library: `SOLERA_PRELOAD`, or beside this program, or in `../lib` from it.
+pub fn find_library() -> Result<PathBuf, Failure> {
+    let mut places = Vec::new();
+    if let Some(path) = std::env::var_os("SOLERA_PRELOAD") {
+        places.push(PathBuf::from(path));
+    } else if let Ok(own) = std::env::current_exe()
+        && let Some(dir) = own.parent()
+    {
+        places.extend([dir.join(LIBRARY), dir.join("../lib").join(LIBRARY)]);
+    }
+    let readable = |place: &PathBuf| File::open(place).and_then(|_| place.canonicalize()).ok();
+    if let Some(found) = places.iter().find_map(readable) {
+        // ld.so splits LD_PRELOAD at these, and knows no way to quote them.
+        if !found.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
+            return Ok(found);
+        }
+        return Err(Failure::new(
+            format!("preload {}", found.display()),
+            "the loader takes no path with a space or a colon in it",
+            "install solera elsewhere, or set SOLERA_PRELOAD to a copy of the library",
+        ));
+    }
+    let asked = format!("find the preload library {LIBRARY}");
+    if let Some(reason) = places.iter().find_map(|place| closed(place)) {
+        return Err(Failure::new(
+            asked,
+            reason,
+            "open it to this user, or set SOLERA_PRELOAD to a copy that this user may read",
+        ));
+    }
+    let tried: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    Err(Failure::new(
+        asked,
+        format!("it is not at {}", tried.join(" nor at ")),
+        "build it (cargo build --release), or set SOLERA_PRELOAD to its path",
+    ))
+}
+
+fn is_denied<T>(asked: &io::Result<T>) -> bool {
+    asked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// Why this user may not read what is at `place`, or may not see whether anything is; `None`: that is
+/// not why.
+fn closed(place: &Path) -> Option<String> {
+    if !is_denied(&File::open(place)) {
+        return None;
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let mode = |path: &Path| {
+        fs::metadata(path).map_or_else(
+            |_| String::new(),
+            |meta| format!(" (mode {:04o})", meta.permissions().mode() & 0o7777),
+        )
+    };
+    let Some(directory) = closed_directory(place) else {
+        let place_mode = mode(place);
+        return Some(format!(
+            "{} is there, but user {user} may not read it{place_mode}",
+            place.display()
+        ));
+    };
+    let directory_mode = mode(&directory);
+    Some(format!(
+        "user {user} may not enter {}{directory_mode}, through which {} is reached",
+        directory.display(),
+        place.display()
+    ))
+}
+
+/// The directory on the way to `path`, through symbolic links too, that this process may not enter.
+fn closed_directory(path: &Path) -> Option<PathBuf> {
+    let mut path = std::path::absolute(path).ok()?;
+    for _ in 0..LINKS_MAX {
+        let parts: Vec<&Path> = path.ancestors().collect();
+        let shut = *parts.iter().rev().find(|part| is_denied(&fs::metadata(part)))?;
+        let Ok(target) = fs::read_link(shut) else { return Some(shut.parent()?.to_owned()) };
+        let rest = path.strip_prefix(shut).ok()?;
+        path = shut.parent()?.join(target).join(rest);
+    }
+    None
+}

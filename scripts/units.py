@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Builds the tests of the workspace and runs them, some test programs at once: many wait for processes
+and clocks most of the time, and some have a single test that is long. Prints what `cargo test` prints,
+program by program. The explorer has a stage of its own.
+
+usage: scripts/units.py [NAME...]    (only test programs of these names: `processes`, `solera-volume`)
+environment: JOBS (programs at once; default: one more than there are processors), and what the tests know
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKSPACE = ["--release", "--workspace", "--exclude", "solera-explorer"]
+# Long ones begin first, so that none is left alone at the end; a name that is gone does no harm.
+LONG = ["solera-volume", "deaths", "faces", "beneath", "compile_fail", "locks", "processes", "damage"]
+# These look at the whole machine: its free huge pages and its memory in one piece, which others that run
+# beside them would take.
+ALONE = ["aged_faults", "mapped", "alignment"]
+
+
+def built():
+    """The test programs: (name, executable, package's name, its directory)."""
+    command = ["cargo", "test", *WORKSPACE, "--no-run", "--message-format", "json-render-diagnostics"]
+    build = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE)
+    if build.returncode != 0:
+        sys.exit("error: the tests cannot be built")
+    for line in build.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("reason") != "compiler-artifact" or not message["profile"]["test"]:
+            continue
+        if not message["executable"]:
+            continue
+        directory = Path(message["manifest_path"]).parent
+        package = manifest_name(directory)
+        target = message["target"]
+        name = target["name"] if target["kind"] == ["test"] else package
+        yield name, message["executable"], package, directory
+
+
+def manifest_name(directory):
+    lines = (directory / "Cargo.toml").read_text().splitlines()
+    return next(line.split('"')[1] for line in lines if line.startswith("name = "))
+
+
+running = set()
+
+
+def run(program):
+    """Runs one; returns whether it passed, and prints all that it said at once."""
+    name, executable, package, directory = program
+    environment = dict(
+        os.environ, CARGO="cargo", CARGO_MANIFEST_DIR=str(directory), CARGO_PKG_NAME=package
+    )
+    begun = time.monotonic()
+    # In a group of its own: what it started ends with it, should this be interrupted.
+    child = subprocess.Popen(
+        [executable],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
+    running.add(child)
+    said = child.communicate()[0].decode(errors="replace")
+    running.discard(child)
+    seconds = time.monotonic() - begun
+    lines = [f"     Running {package} {name} ({seconds:.0f} s)", said.rstrip("\n")]
+    if child.returncode != 0 and "\ntest result: FAILED" not in said:
+        lines.append(f"FAILED: {name} ended with {child.returncode}")
+        lines.append("0 passed, 1 failed, 0 skipped")
+    print("\n".join(lines), flush=True)
+    return child.returncode == 0
+
+
+def interrupted(number, _frame):
+    for child in list(running):
+        os.killpg(child.pid, signal.SIGKILL)
+    os._exit(128 + number)
+
+
+def main():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
+    wanted = sys.argv[1:]
+    programs = [p for p in built() if not wanted or p[0] in wanted]
+    if not programs:
+        sys.exit(f"error: there is no test program {' '.join(wanted)}")
+    programs.sort(key=lambda p: LONG.index(p[0]) if p[0] in LONG else len(LONG))
+    jobs = int(os.environ.get("JOBS") or (os.cpu_count() or 1) + 1)
+    with ThreadPoolExecutor(jobs) as pool:
+        good = list(pool.map(run, (p for p in programs if p[0] not in ALONE)))
+    good += [run(p) for p in programs if p[0] in ALONE]
+    if not wanted:
+        documented = ["cargo", "test", *WORKSPACE, "--doc", "--no-fail-fast"]
+        good.append(subprocess.run(documented, cwd=ROOT).returncode == 0)
+    sys.exit(0 if all(good) else 101)
+
+
+main()
