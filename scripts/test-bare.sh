@@ -87,8 +87,13 @@ variables() {
 
 [ -e "$bare/complete" ] && [ -n "${SOLERA_BARE_KEEP:-}" ] || { rm -f "$bare/complete"; make_root; }
 take_over
-rm -rf "$root/root/solera"
-git -c advice.detachedHead=false clone --quiet --no-hardlinks . "$root/root/solera"
+clone=$root/root/solera
+if [ -d "$clone" ]; then
+    git -C "$clone" fetch --quiet "$PWD" HEAD
+    git -C "$clone" reset --quiet --hard FETCH_HEAD
+else
+    git clone --quiet --no-hardlinks . "$clone"
+fi
 [ -z "$(git status --porcelain)" ] || echo "what is not committed is not tested"
 mapfile -d '' -t variables < <(variables)
 

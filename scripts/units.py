@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,31 +60,37 @@ def run(program):
         os.environ, CARGO="cargo", CARGO_MANIFEST_DIR=str(directory), CARGO_PKG_NAME=package
     )
     begun = time.monotonic()
-    # In a group of its own: what it started ends with it, should this be interrupted.
-    child = subprocess.Popen(
-        [executable],
-        cwd=directory,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0,
-    )
-    running.add(child)
-    said = child.communicate()[0].decode(errors="replace")
-    running.discard(child)
-    seconds = time.monotonic() - begun
-    lines = [f"     Running {package} {name} ({seconds:.0f} s)", said.rstrip("\n")]
-    if child.returncode != 0 and "\ntest result: FAILED" not in said:
-        lines.append(f"FAILED: {name} ended with {child.returncode}")
+    # Not a pipe: what outlives the test may have it open. In a group of its own: what it started ends
+    # with it, should this be interrupted.
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(
+            [executable],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+        running.add(child.pid)
+        _, status, used = os.wait4(child.pid, 0)
+        running.discard(child.pid)
+        child.returncode = code = os.waitstatus_to_exitcode(status)
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+    seconds, used = time.monotonic() - begun, used.ru_utime + used.ru_stime
+    head = f"     Running {package} {name}: {seconds:.1f} s, {used:.1f} s of the processors"
+    lines = [head, said.rstrip("\n")]
+    if code != 0 and "\ntest result: FAILED" not in said:
+        lines.append(f"FAILED: {name} ended with {code}")
         lines.append("0 passed, 1 failed, 0 skipped")
     print("\n".join(lines), flush=True)
-    return child.returncode == 0
+    return code == 0
 
 
 def interrupted(number, _frame):
     for child in list(running):
-        os.killpg(child.pid, signal.SIGKILL)
+        os.killpg(child, signal.SIGKILL)
     os._exit(128 + number)
 
 

@@ -1,6 +1,5 @@
 # MariaDB: InnoDB finds no asynchronous calls of the kernel and uses threads; a server is filled,
 # killed -9 in mid-work and started again: its own recovery must find every commit.
-# Not installed by 'make test', for the package starts a service; it is used where it is there.
 needs mariadb-install-db mariadbd mariadb
 as=()
 [ "$(id -u)" != 0 ] || as=(--user=root)

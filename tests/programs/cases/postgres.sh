@@ -1,6 +1,5 @@
 # PostgreSQL: a cluster is made, pgbench runs with four clients, the server is killed -9 with all its
 # processes, and started again: its own recovery must find every transaction that was acknowledged.
-# Not installed by 'make test', for the package starts a service; it is used where it is there.
 bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
 [ -x "$bin/pgbench" ] || { echo "there is no PostgreSQL with pgbench"; exit 77; }
 as=()
