@@ -6,7 +6,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 BUILT ?= target/release
 
-.PHONY: help build install uninstall demo test test-long test-vm lint deny bench benchmarks ageing mapped split baseline support setup setup-tests clean
+.PHONY: help build install uninstall demo test test-long test-vm test-bare lint deny bench benchmarks ageing mapped split baseline support setup setup-tests clean
 
 help:
 	@echo 'make demo       build, then run sqlite3 unchanged on a volume, beside tmpfs and the disk'
@@ -15,6 +15,7 @@ help:
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
 	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 3), and programs there'
+	@echo 'make test-bare  demo and tests in a bare Debian 12 made by debootstrap, in a clone below a closed home (as root)'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
@@ -56,12 +57,17 @@ test: setup-tests
 	@scripts/test.sh
 
 test-long: setup-tests
+	@scripts/setup.sh --bare
 	@SOLERA_TEST_LONG=1 scripts/test.sh
 
 test-vm: build
 	@scripts/setup.sh --vm
 	@KILLS=$${KILLS:-20} tests/vm/run || [ $$? -eq 77 ]
 	@tests/vm/run programs || [ $$? -eq 77 ]
+
+test-bare: setup
+	@scripts/setup.sh --bare
+	@scripts/test-bare.sh || [ $$? -eq 77 ]
 
 lint: setup
 	$(CARGO) fmt --all --check

@@ -76,7 +76,7 @@ add() {
     # Nor does it start with the machine: tests run their own servers.
     for package; do
         case $package in
-        mariadb-server | postgresql) as_root deb-systemd-helper disable "${package%-server}.service" ;;
+        mariadb-server | postgresql) as_root update-rc.d "${package%-server}" disable ;;
         esac
     done > /dev/null 2>&1 || true
 }
