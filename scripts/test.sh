@@ -11,13 +11,6 @@ logs=target/test-logs
 mkdir -p "$logs"
 passed=0 failed=0 skipped=0 seconds=()
 
-# used: what ended children of this shell took of the processors, in ticks.
-used() {
-    local fields
-    read -ra fields < /proc/$$/stat
-    echo $((fields[15] + fields[16]))
-}
-
 # Adds up "N passed; N failed; N ignored" of cargo and "N passed, N failed, N skipped" of scripts.
 add_up() {
     awk '
@@ -45,14 +38,46 @@ what_failed() {
     fi
 }
 
+# measured NAME COMMAND...: runs it; leaves its exit code, and what it took in seconds, on the clock and
+# of the processors.
+measured() {
+    local name=$1 begun=$SECONDS code fields
+    shift
+    "$@" > "$logs/$name.log" 2>&1
+    code=$?
+    read -ra fields < "/proc/$BASHPID/stat"
+    echo "$code $((SECONDS - begun)) $(((fields[15] + fields[16]) / $(getconf CLK_TCK)))" > "$logs/$name.ended"
+}
+
+# beside NAME COMMAND...: begins a stage that mostly waits, or keeps one processor busy; `joined` ends it.
+# In a group of its own, so that all of it ends if this is interrupted.
+beside() {
+    set -m
+    measured "$@" &
+    set +m
+}
+trap 'for group in $(jobs -p); do kill -- "-$group"; done 2> /dev/null' EXIT
+trap 'exit 130' INT TERM HUP
+
 # stage NAME COMMAND...: runs it; a stage that counts no tests is a test itself.
 stage() {
-    local name=$1 log="$logs/$1.log" begun=$SECONDS ticks code p f s took
-    ticks=$(used)
-    shift
-    printf '== %s\n' "$name"
-    "$@" > "$log" 2>&1
-    code=$?
+    printf '== %s\n' "$1"
+    (measured "$@")
+    judge "$1"
+}
+
+# joined NAME: waits for what `beside` began.
+joined() {
+    printf '== %s (beside others)\n' "$1"
+    wait
+    judge "$1"
+}
+
+# judge NAME: what came out of a stage.
+judge() {
+    local name=$1 log="$logs/$1.log" code took ticks p f s
+    read -r code took ticks < "$logs/$name.ended"
+    rm "$logs/$name.ended"
     # What skips itself says so in its output.
     [ "$code" -ne 77 ] || code=0
     read -r p f s < <(add_up "$log")
@@ -60,16 +85,17 @@ stage() {
     # A stage that failed before its tests could fail (it did not build, say) counts as one failure.
     [ "$code" -eq 0 ] || [ "$f" -gt 0 ] || f=1
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-    took=$((SECONDS - begun)) ticks=$((($(used) - ticks) / $(getconf CLK_TCK)))
-    seconds+=("$(printf '%-18s %5d s, %5d s of the processors' "$name" $took $ticks)")
+    seconds+=("$(printf '%-18s %5d s, %5d s of the processors' "$name" "$took" "$ticks")")
     if [ "$code" -eq 0 ]; then
-        printf '   ok: %d passed, %d skipped, %d s\n' "$p" "$s" $took
+        printf '   ok: %d passed, %d skipped, %d s\n' "$p" "$s" "$took"
         # What the crash explorer went through.
         grep -ohE '[a-z, ]+: [0-9]+ workloads, .*' "$log" | sed 's/^ */   /'
     else
-        printf '   FAILED: %d passed, %d failed, %d s (%s):\n' "$p" "$f" $took "$log"
+        printf '   FAILED: %d passed, %d failed, %d s (%s):\n' "$p" "$f" "$took" "$log"
         what_failed "$log" | sed 's/^/   | /'
     fi
+    # What was skipped, and why.
+    grep -E '^ *skipped[: ]' "$log" | sort -u | sed 's/^ */   /'
 }
 
 skip() {
@@ -79,7 +105,8 @@ skip() {
 
 stage format cargo fmt --all --check
 stage style scripts/style.sh
-stage build cargo build --release --workspace
+# The tests with it: so that one crate's wait for another leaves no processor idle.
+stage build cargo build --release --workspace --all-targets
 stage lint cargo clippy --release --workspace --all-targets -- -D warnings
 # Licences, bans and sources of the dependencies are checked by its own tool, which is built once: not
 # for speed, since that takes twice as long.
@@ -89,8 +116,11 @@ if command -v cargo-deny > /dev/null; then
 else
     skip dependencies "cargo-deny is not installed and could not be (make deny)"
 fi
+# Boots an emulated machine some times, which keeps one processor busy for two minutes.
+beside machine-crashes tests/vm/run
 # One profile for everything: what is tested is what is used, and it is built once.
 stage units scripts/units.py
+joined machine-crashes
 stage explorer cargo test --release -p solera-explorer -- --nocapture
 stage injected-bugs cargo test --release -p solera-explorer --features inject --test bugs
 if [ -x tests/programs/run ]; then
@@ -101,9 +131,6 @@ if [ -x tests/programs/run ]; then
     stage split-programs env SPLIT=tmpfs tests/programs/run "${over[@]}"
     stage split-programs-xfs env SPLIT=exchange tests/programs/run git sqlite-wal leveldb
 fi
-# Boots a guest some times: about two minutes.
-stage machine-crashes tests/vm/run
-grep '^skipped: ' "$logs/machine-crashes.log" | sed 's/^/   /'
 if [ -x tests/conformance/run ]; then
     stage conformance tests/conformance/run
     # The engine over a directory of the kernel's, beside that directory without it; in the long run all.
@@ -113,10 +140,8 @@ fi
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then
     stage machine-programs tests/vm/run programs
-    grep '^skipped: ' "$logs/machine-programs.log" | sed 's/^/   /'
     # In it the short run: what it shows is that nothing is missing.
     stage bare scripts/test-bare.sh
-    grep '^skipped: ' "$logs/bare.log" | sed 's/^/   /'
 fi
 
 echo "== all: $SECONDS s"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Builds the tests of the workspace and runs them, some test programs at once: many wait for processes
 and clocks most of the time, and some have a single test that is long. Prints what `cargo test` prints,
-program by program. The explorer has a stage of its own.
+program by program, and what was not tested, and why: a test that cannot run here says so in its output,
+which `cargo test` keeps to itself. The explorer has a stage of its own.
 
 usage: scripts/units.py [NAME...]    (only test programs of these names: `processes`, `solera-volume`)
 environment: JOBS (programs at once; default: one more than there are processors), and what the tests know
@@ -50,6 +51,22 @@ def manifest_name(directory):
     return next(line.split('"')[1] for line in lines if line.startswith("name = "))
 
 
+def told(said):
+    """What a test program said, without the output of tests that passed; what these did not test."""
+    before, found, after = said.partition("\nsuccesses:\n")
+    if not found:
+        return said, []
+    passed, end, after = after.partition("\nsuccesses:\n")
+    after = after.partition("\n\n")[2]
+    skipped = []
+    for line in passed.splitlines():
+        if line.startswith("skipped: "):
+            skipped.append(line.removeprefix("skipped: "))
+        elif line.endswith(": nothing tested"):
+            skipped.append(line.removesuffix(": nothing tested"))
+    return before + "\n" + after, skipped
+
+
 running = set()
 
 
@@ -60,17 +77,17 @@ def run(program):
         os.environ, CARGO="cargo", CARGO_MANIFEST_DIR=str(directory), CARGO_PKG_NAME=package
     )
     begun = time.monotonic()
-    # Not a pipe: what outlives the test may have it open. In a group of its own: what it started ends
-    # with it, should this be interrupted.
+    # Not a pipe: what outlives the test may have it open. In a session of its own: all that it started
+    # can be found, should this be interrupted.
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
-            [executable],
+            [executable, "--show-output"],
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            process_group=0,
+            start_new_session=True,
         )
         running.add(child.pid)
         _, status, used = os.wait4(child.pid, 0)
@@ -80,7 +97,9 @@ def run(program):
         said = log.read().decode(errors="replace")
     seconds, used = time.monotonic() - begun, used.ru_utime + used.ru_stime
     head = f"     Running {package} {name}: {seconds:.1f} s, {used:.1f} s of the processors"
-    lines = [head, said.rstrip("\n")]
+    said, skipped = told(said)
+    lines = [head, said.rstrip("\n"), *(f"skipped: {name}: {why}" for why in skipped)]
+    lines.append(f"0 passed, 0 failed, {len(skipped)} skipped")
     if code != 0 and "\ntest result: FAILED" not in said:
         lines.append(f"FAILED: {name} ended with {code}")
         lines.append("0 passed, 1 failed, 0 skipped")
@@ -89,8 +108,13 @@ def run(program):
 
 
 def interrupted(number, _frame):
-    for child in list(running):
-        os.killpg(child, signal.SIGKILL)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # After the name, which may have anything in it: state, parent, group, session.
+            if int(stat.read_text().rpartition(")")[2].split()[3]) in running:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+        except (OSError, IndexError):
+            pass  # It has ended meanwhile.
     os._exit(128 + number)
 
 
