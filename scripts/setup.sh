@@ -22,8 +22,8 @@ wished=(
     bindfs:bindfs stress-ng:stress-ng rsync:rsync perl:perl redis-cli:redis-tools fio:fio cpio:cpio
     zip:zip unzip:unzip setfattr:attr openssl:openssl g++:g++ javac:default-jdk-headless
     node:nodejs go:golang-go leveldb/db.h:libleveldb-dev rocksdb/db.h:librocksdb-dev lmdb.h:liblmdb-dev
-    libpmemobj.h:libpmemobj-dev ps:procps mariadbd:mariadb-server
-    "/usr/lib/postgresql/*/bin/pg_amcheck:postgresql"
+    libpmemobj.h:libpmemobj-dev ps:procps mariadbd:mariadb-server-core
+    mariadb:mariadb-client-core "/usr/lib/postgresql/*/bin/initdb:postgresql"
 )
 
 # What `make test-bare` needs: it skips itself without.
@@ -62,7 +62,7 @@ add() {
         as_root apt-get -qq update > /dev/null || { echo "apt-get update failed"; return 1; }
         updated=yes
     fi
-    local code=0 package
+    local code=0
     # Debian's way to say that no package may start a service.
     if [ ! -e $policy ]; then
         policy_is_ours=yes
@@ -73,12 +73,8 @@ add() {
         --no-install-recommends "$@" > /dev/null 2> "$errors" || code=$?
     starts_again
     [ "$code" -eq 0 ] || { echo "apt-get install failed: $(tail -n 1 "$errors")"; return 1; }
-    # Nor does it start with the machine: tests run their own servers.
-    for package; do
-        case $package in
-        mariadb-server | postgresql) as_root update-rc.d "${package%-server}" disable ;;
-        esac
-    done > /dev/null 2>&1 || true
+    # Nor with the machine: the tests run a server of their own.
+    [[ " $* " != *" postgresql "* ]] || as_root update-rc.d postgresql disable > /dev/null 2>&1 || true
 }
 
 policy=/usr/sbin/policy-rc.d policy_is_ours=
@@ -135,16 +131,16 @@ guest_kernel() {
 errors=$(mktemp)
 trap 'rm -f "$errors"; starts_again' EXIT
 
-# Debian's Python has its own tests in a package that is named after its version.
-if [ -x /usr/bin/python3 ]; then
-    python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    wished+=("/usr/lib/python$python/test/test_os.py:libpython$python-testsuite")
-fi
-
 mapfile -t packages < <(missing "${needed[@]}" stdio.h:libc6-dev)
 if [ ${#packages[@]} -gt 0 ]; then
     echo "setup: installing ${packages[*]}"
     add "${packages[@]}" || fail "install by hand: ${packages[*]}"
+fi
+
+# Debian's Python has its own tests in a package that is named after its version.
+if [ -x /usr/bin/python3 ]; then
+    python=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    wished+=("/usr/lib/python$python/test/test_os.py:libpython$python-testsuite")
 fi
 
 packages=() kernel=
