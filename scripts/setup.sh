@@ -163,6 +163,9 @@ if [ ${#packages[@]} -gt 0 ]; then
         add "$package" || echo "setup: without $package, what needs it is skipped"
     done
 fi
+# Every start of Debian makes this, a root that was never started has none: fusermount3 finds in it what a
+# user may unmount.
+[ -e /etc/mtab ] || [ -z "$*" ] || as_root ln -sf ../proc/self/mounts /etc/mtab
 if [ -n "$kernel" ]; then
     guest_kernel || echo "setup: without Linux 6.12 there is no exchange-range on DAX in the tests"
 fi

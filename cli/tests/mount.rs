@@ -394,7 +394,8 @@ fn an_unprivileged_user_mounts() {
     // Nobody else sees it, and nobody else takes it away.
     assert!(!as_other(999, "ls", &[&at]).0 && fs::read_dir(&at).is_err());
     assert!(!as_other(999, solera_path, &["umount", &at]).0);
-    assert!(user(&format!("{solera_path} umount {at}")).0);
+    let (good, said) = user(&format!("{solera_path} umount {at}"));
+    assert!(good, "{said}");
     // A volume that may only be read is mounted read-only.
     std::os::unix::fs::chown(&volume, Some(0), None).unwrap();
     fs::set_permissions(&volume, fs::Permissions::from_mode(0o444)).unwrap();
