@@ -657,7 +657,7 @@ impl FileSystem for Volume {
     fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
         let (slot, embryo) = Self::slot_of_ticket(ticket);
         self.forget_parent();
-        while !self.liveness.hold(slot, true)? {
+        while !self.liveness.hold(slot)? {
             // A recoverer looks at it; it will find that the slot is not dead.
             std::hint::spin_loop();
         }

@@ -210,7 +210,7 @@ impl Volume {
         let _guard = lock_slots();
         for slot in 0..PROCESS_SLOTS as u32 {
             let found = self.slot_state(slot)?;
-            if found.state != SLOT_FREE || !self.liveness.hold(slot, true)? {
+            if found.state != SLOT_FREE || !self.liveness.hold(slot)? {
                 continue;
             }
             let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;
