@@ -149,6 +149,10 @@ impl Engine {
         if flags.intersects(OFlags::PATH | OFlags::DIRECT | OFlags::DSYNC) {
             return None;
         }
+        // The kernel takes the set-id bits from a file that is written to: stores it does not see.
+        if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+            return None;
+        }
         if let Some(file) = self.wakes(stat.st_ino, stat.st_size as u64) {
             return Some((file, flags));
         }
