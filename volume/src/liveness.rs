@@ -36,8 +36,11 @@ pub(crate) const REGION_WRITERS: i64 = 1 << 62;
 /// Byte of the region that private read-only attachments hold shared.
 pub(crate) const REGION_READERS: i64 = REGION_WRITERS + 1;
 
-/// Name of the directory in the anchor directory in which hand-over descriptors are opened.
+/// Name of the directory in the anchor directory in which hand-over descriptors are opened, and where a
+/// face keeps what the kernel keeps for it.
 pub(crate) const HANDING: &str = "open";
+/// Who has a descriptor of it may use it, whoever he has become; there is no other way in.
+pub const HANDING_MODE: u32 = 0o777;
 
 /// The liveness files this process has open.
 static FILES: Mutex<Vec<Arc<LiveFile>>> = Mutex::new(Vec::new());
@@ -294,7 +297,7 @@ fn open_file(directory: &Path, openness: Openness) -> Result<OwnedFd, Errno> {
     }
     let handing = directory.join(HANDING);
     match rustix::fs::mkdir(&handing, Mode::from_raw_mode(0o700)) {
-        Ok(()) => resemble(&open(&handing)?, 0o755, openness)?,
+        Ok(()) => resemble(&open(&handing)?, HANDING_MODE, openness)?,
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
