@@ -126,11 +126,12 @@ impl Volume {
 
     #[cold]
     fn before_privileged_change(&self, node: Node) -> Result<()> {
-        let Some(act) = self.local.privileged_change.get() else { return Ok(()) };
         if self.identity_of(node)?.1.kind() != Some(Kind::File) {
             return Ok(());
         }
-        act(self, node)?;
+        if let Some(act) = self.local.privileged_change.get() {
+            act(self, node)?;
+        }
         self.look_at_privileges(node)
     }
 
