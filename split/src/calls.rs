@@ -142,15 +142,11 @@ impl Engine {
         let number = fd;
         let fd = sys::borrow(fd).ok()?;
         let stat = rustix::fs::fstat(fd).ok()?;
-        if !self.may_be_ours(&stat) {
+        if !self.may_be_ours(&stat) || sys::has_set_id_bits(&stat) {
             return None;
         }
         let flags = rustix::fs::fcntl_getfl(fd).ok()?;
         if flags.intersects(OFlags::PATH | OFlags::DIRECT | OFlags::DSYNC) {
-            return None;
-        }
-        // The kernel takes the set-id bits from a file that is written to: stores it does not see.
-        if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
             return None;
         }
         if let Some(file) = self.wakes(stat.st_ino, stat.st_size as u64) {
