@@ -128,6 +128,7 @@ impl Session {
             gid: given(set::GID).then_some(asked.gid),
             atime: time(set::ATIME, set::ATIME_NOW, asked.atime, asked.atime_nsec),
             mtime: time(set::MTIME, set::MTIME_NOW, asked.mtime, asked.mtime_nsec),
+            touch: false,
         };
         if change != SetAttr::default() {
             self.fs.set_attr(node, &change)?;

@@ -72,10 +72,7 @@ impl Session {
             let mode = Some(attr.mode & !lost);
             self.fs.set_attr(node, &SetAttr { mode, ..SetAttr::default() })?;
         }
-        match self.fs.remove_xattr(node, b"security.capability") {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-            Err(errno) => Err(errno),
-        }
+        vfs::drop_capabilities(&*self.fs, node)
     }
 
     pub fn open(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use vfs::cred::{READ, WRITE};
+use vfs::cred::{Capability, READ, WRITE};
 use vfs::{Attr, Errno, Kind, Nanos, SetAttr};
 
 use crate::entry::{DONE, Served, Stop, interpose};
@@ -257,14 +257,23 @@ fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result
         if !matches!(attr.kind, Kind::File | Kind::Directory) {
             return Err(hidden);
         }
+        let sticky = attr.kind == Kind::Directory && attr.mode & libc::S_ISVTX != 0;
+        if want != READ && sticky && !cred.owns(attr) {
+            return Err(hidden);
+        }
         let denied = |errno| if want == READ { errno } else { process.user().denied(errno) };
         return cred.check(attr, want).map_err(denied);
     }
+    let administers = cred.can(Capability::Administer);
     if name.starts_with(b"trusted.") {
-        return if cred.privileged() { Ok(()) } else { Err(hidden) };
+        return if administers { Ok(()) } else { Err(hidden) };
+    }
+    if name == vfs::FILE_CAPABILITIES {
+        let sets = want == READ || cred.can(Capability::SetFileCapabilities);
+        return if sets { Ok(()) } else { Err(Errno::PERM) };
     }
     if name.starts_with(b"security.") {
-        return if want == READ || cred.privileged() { Ok(()) } else { Err(Errno::PERM) };
+        return if want == READ || administers { Ok(()) } else { Err(Errno::PERM) };
     }
     // Among others system.posix_acl_*: access control lists are not kept.
     Err(Errno::OPNOTSUPP)

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
 use rustix::pipe::PipeFlags;
 use vfs::{Errno, ForkTicket};
 
+use crate::credentials;
 use crate::entry::{Inside, Real, Stop, errno, interpose, outside, set_errno};
 use crate::fdtable;
 use crate::heap;
@@ -379,13 +380,18 @@ struct Start {
     main: Main,
     argument: *mut c_void,
     told: c_int,
+    /// In a user namespace of its own.
+    elsewhere: bool,
 }
 
 /// A cloned child with memory of its own.
 unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     in_child();
     // SAFETY: the parent's variable, as `clone` was given it.
-    let Start { main, argument, told } = unsafe { std::ptr::read(start.cast()) };
+    let Start { main, argument, told, elsewhere } = unsafe { std::ptr::read(start.cast()) };
+    if let Some(process) = init::known().filter(|_| elsewhere) {
+        credentials::cloned_elsewhere(process);
+    }
     if let Some(process) = init::known().filter(|_| told >= 0) {
         crate::stdio::leave_streams();
         TOLD.store(told, Ordering::Relaxed);
@@ -442,6 +448,7 @@ interpose! {
         let own = |flags: c_int, start: *mut Start| {
             kernel(cloned, stack, flags, start.cast(), parent_id, tls, child_id)
         };
+        let elsewhere = flags & libc::CLONE_NEWUSER != 0;
         match kind(flags) {
             Kind::Thread => {
                 thread::not_alone();
@@ -450,12 +457,13 @@ interpose! {
             _ if stack.is_null() => Err(Stop::Errno(Errno::INVAL)),
             Kind::Odd => Err(Stop::Refused("clone-shares-half", Errno::INVAL)),
             Kind::Process => {
-                let mut start = Start { main, argument, told: -1 };
+                let mut start = Start { main, argument, told: -1, elsewhere };
                 Ok(without_handlers(process, || own(flags, &raw mut start))?)
             }
             Kind::Vfork => {
                 let (read, write) = high_pipe()?;
-                let mut start = Start { main, argument, told: write.as_raw_fd() };
+                let told = write.as_raw_fd();
+                let mut start = Start { main, argument, told, elsewhere };
                 let flags = flags & !(libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_SETTLS);
                 let pid = without_handlers(process, || own(flags, &raw mut start))?;
                 drop(write);

@@ -18,6 +18,7 @@ use rustix::fs::{Mode, OFlags};
 use volume::{AttachOptions, Volume};
 
 use crate::beneath;
+use crate::credentials;
 use crate::cwd;
 use crate::entry::Inside;
 use crate::fdtable;
@@ -267,6 +268,7 @@ fn attach(path: &[u8]) -> Result<Process, String> {
     let mut process = Process::new(engine, prefix, anchor, &internal, environment, report)
         .map_err(|errno| format!("the volume does not answer: {errno}"))?;
     guard(&volume);
+    process.fs.on_privileged_change(credentials::before_write);
     process.library = library_path();
     process.program =
         variable(handover::PROGRAM).and_then(|said| handover::take_program(&process, &said));

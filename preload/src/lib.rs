@@ -31,6 +31,7 @@ mod beneath_calls;
 mod beneath_serve;
 mod cancel;
 mod composed;
+mod credentials;
 mod cwd;
 mod dir;
 mod entry;

@@ -1,16 +1,15 @@
-//! The process itself: leaving, `daemon`, and changes of identity and umask.
+//! The process itself: leaving, `daemon`, and changes of the umask.
 
-use std::ffi::{c_char, c_int, c_long, c_uint};
+use std::ffi::{c_char, c_int, c_uint};
 use std::sync::atomic::Ordering;
 
 use vfs::Errno;
 
-use crate::entry::{Inside, Served, Stop, interpose, outside};
+use crate::entry::{Inside, Stop, interpose, outside};
 use crate::fdtable;
 use crate::fork;
 use crate::handover;
 use crate::init;
-use crate::pointers::Text;
 use crate::process::Process;
 use crate::stdio;
 
@@ -97,67 +96,6 @@ interpose! {
         process.umask.store(mask & 0o777, Ordering::Relaxed);
         Ok(before)
     }
-    fn [setuid](uid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(uid)) }
-    fn [setgid](gid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(gid)) }
-    fn [seteuid](uid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(uid)) }
-    fn [setegid](gid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(gid)) }
-    fn [setreuid](real: c_uint, effective: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective))
-    }
-    fn [setregid](real: c_uint, effective: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective))
-    }
-    fn [setresuid](real: c_uint, effective: c_uint, saved: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective, saved))
-    }
-    fn [setresgid](real: c_uint, effective: c_uint, saved: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective, saved))
-    }
-    fn [setfsuid](uid: c_uint) -> c_int = |process, kernel| {
-        let before = kernel(uid);
-        follow_files(process);
-        Ok(before)
-    }
-    fn [setfsgid](gid: c_uint) -> c_int = |process, kernel| {
-        let before = kernel(gid);
-        follow_files(process);
-        Ok(before)
-    }
-    fn [setgroups](count: usize, list: *const c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(count, list))
-    }
-    fn [initgroups](user: Text, gid: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(user, gid))
-    }
-}
-
-/// The identity for files alone has changed: the kernel tells it when asked for an impossible one.
-fn follow_files(process: &Process) {
-    let none = [u32::MAX as usize, 0, 0, 0, 0, 0];
-    let uid = crate::syscall::kernel(libc::SYS_setfsuid, none) as u32;
-    let gid = crate::syscall::kernel(libc::SYS_setfsgid, none) as u32;
-    process.act_as(uid, gid);
-}
-
-/// A change of identity by number: the kernel changes the calling thread's; here it is the process's.
-pub fn change_identity(process: &Process, number: c_long, given: [usize; 6]) -> c_long {
-    let answer = crate::syscall::kernel(number, given);
-    if matches!(number, libc::SYS_setfsuid | libc::SYS_setfsgid) {
-        follow_files(process);
-    } else {
-        process.refresh_cred();
-    }
-    answer
-}
-
-impl crate::entry::Answer for u32 {
-    const FAILED: Self = u32::MAX;
-}
-
-#[allow(clippy::unnecessary_wraps)] // What the bodies of interposed functions give.
-fn identified(process: &Process, result: c_int) -> Served<c_int> {
-    process.refresh_cred();
-    Ok(result)
 }
 
 /// A shell command as an argument list.

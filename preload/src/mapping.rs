@@ -361,12 +361,12 @@ pub fn map_locked(
     if wish.len == 0 || !wish.offset.is_multiple_of(PAGE as u64) {
         return Err(Errno::INVAL);
     }
-    if attr.kind != Kind::File {
-        return Err(Errno::NODEV);
-    }
     let writes = flags.reads() && flags.writes() && process.fs.region_descriptor().1;
     if !flags.reads() || shared && wish.prot & libc::PROT_WRITE != 0 && !writes {
         return Err(Errno::ACCESS);
+    }
+    if attr.kind != Kind::File {
+        return Err(Errno::NODEV);
     }
     let len = wish.len.checked_add(PAGE - 1).ok_or(Errno::NOMEM)? / PAGE * PAGE;
     if wish.offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {

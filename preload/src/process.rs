@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 use pmem::InternalFd;
+use rustix::fs::Mode;
 use vfs::cred::Cred;
 use vfs::walk::Walk;
 use vfs::{Desc, Errno, FileSystem, Node, User};
 
+use crate::credentials;
 use crate::fdtable;
 use crate::lock::{Guard, Lock};
 use crate::maptable::Mappings;
@@ -129,11 +131,15 @@ impl Process {
         report: Option<Vec<u8>>,
     ) -> Result<Self, Errno> {
         let device = fs.stat_fs()?.device;
-        let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
         rustix::process::umask(umask);
         let path = rustix::process::getcwd(Vec::new())
             .map_or_else(|_| Vec::new(), std::ffi::CString::into_bytes);
         let stat = rustix::fs::fstat(&anchor)?;
+        if stat.st_mode & 0o777 != volume::HANDING_MODE {
+            // An earlier build's. Where it is not this user's, its owner will open it.
+            let _ = rustix::fs::fchmod(&anchor, Mode::from_raw_mode(volume::HANDING_MODE));
+        }
         let internal = [&[anchor.as_raw_fd()], engine].concat();
         let internal = internal.into_iter().map(AtomicI32::new).collect();
         // SAFETY: what stands behind this count of an `Arc` is never given back: the attachment lasts as
@@ -158,7 +164,7 @@ impl Process {
             umask: AtomicU32::new(umask.as_raw_mode()),
             record_locks: AtomicBool::new(false),
             spare: AtomicI32::new(-1),
-            cred: AtomicPtr::new(Box::into_raw(Box::new(identity()))),
+            cred: AtomicPtr::new(std::ptr::from_ref(credentials::learn()).cast_mut()),
         })
     }
 
@@ -186,21 +192,15 @@ impl Process {
         *held = Arc::new(cwd);
     }
 
-    /// Who this process is for the volume's permission bits.
-    pub fn cred(&self) -> &Cred {
-        // SAFETY: never null, and what was published is never freed (identities change rarely).
+    /// Who the calling thread is for the volume's permissions.
+    pub fn cred(&self) -> &'static Cred {
+        // SAFETY: never null, and all that is published lives for ever.
         unsafe { &*self.cred.load(Ordering::Acquire) }
     }
 
-    /// The process changed its identity.
-    pub fn refresh_cred(&self) {
-        self.cred.store(Box::into_raw(Box::new(identity())), Ordering::Release);
-    }
-
-    /// The process acts on files as another than it is otherwise.
-    pub fn act_as(&self, uid: u32, gid: u32) {
-        let cred = Cred { uid, gid, ..identity() };
-        self.cred.store(Box::into_raw(Box::new(cred)), Ordering::Release);
+    /// It is another one from here on.
+    pub fn set_cred(&self, cred: &'static Cred) {
+        self.cred.store(std::ptr::from_ref(cred).cast_mut(), Ordering::Release);
     }
 
     /// The walk's surroundings.
@@ -316,15 +316,5 @@ impl Process {
         held.sort_unstable();
         held.dedup();
         held
-    }
-}
-
-/// The effective identity, as the kernel has it.
-fn identity() -> Cred {
-    Cred {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        groups: rustix::process::getgroups()
-            .map_or_else(|_| Vec::new(), |groups| groups.iter().map(|gid| gid.as_raw()).collect()),
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The volume keeps a node of kind socket; the kernel's own socket lies in the anchor directory,
 //! named by the node's inode and generation, so it follows renames and hard links. The program is
-//! told the name that it gave, as far as this process knows it. Permissions are the node's; the
-//! anchor directory's hold as well. What a crash leaves there is replaced when its name is used
+//! told the name that it gave, as far as this process knows it. Permissions are the node's alone (see
+//! [`crate::special`]). What a crash leaves there is replaced when its name is used
 //! again. On a volume that is mounted all this is the kernel's own, by the mount.
 //!
 //! Locks: `NAMES` only while the structure lock is held, which `fork` takes: a child never finds it
@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use libc::{sockaddr, sockaddr_un, socklen_t};
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, FileType, Mode};
 use vfs::cred::WRITE;
 use vfs::walk::{Found, Last};
 use vfs::{Errno, Kind, Node};
@@ -121,8 +121,11 @@ pub fn destination(
     }
     remember(process, attr.node, Some(path));
     // A node without a socket, of a machine that went down: as one whose server has gone.
-    let found = rustix::fs::statat(&process.anchor, name(attr.node), AtFlags::empty());
-    found.map_err(|_| Errno::CONNREFUSED)?;
+    let found = rustix::fs::statat(&process.anchor, name(attr.node), AtFlags::SYMLINK_NOFOLLOW);
+    let found = found.map(|stat| FileType::from_raw_mode(stat.st_mode));
+    if found != Ok(FileType::Socket) {
+        return Err(Stop::Errno(Errno::CONNREFUSED));
+    }
     Ok(Some(Real::of(process, attr.node)?))
 }
 
@@ -141,6 +144,9 @@ fn bind_at(
     let real = Real::of(process, node)?;
     let result = kernel(&real);
     if result == 0 {
+        // Whatever the umask: the node's own mode is asked.
+        let all = Mode::from_raw_mode(0o777);
+        rustix::fs::chmodat(&process.anchor, name(node), all, AtFlags::empty())?;
         remember(process, node, Some(path.to_vec()));
     } else if let Last::Name(name) = &found.last {
         let errno = crate::entry::errno();

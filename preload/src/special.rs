@@ -3,19 +3,20 @@
 //! A fifo's data is the kernel's: a real fifo in the anchor directory, named by the node's inode and
 //! generation, made when the node is opened first and removed with the node's last name. A device
 //! node is made there for the moment of opening it, or, where that is not permitted, found among
-//! the usual ones in `/dev`. Permissions are the node's; the anchor directory's hold as well. The fifos
-//! of a mounted volume are the mount's.
+//! the usual ones in `/dev`. Permissions are the node's alone: what lies there is open to all who have the
+//! directory open, as every attached process has, whoever it has become since. So nothing there is
+//! believed to be what its name says. The fifos of a mounted volume are the mount's.
 //!
 //! Opening may wait for the other side: no locks, and handlers of signals run as the program's own.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::fs::{AtFlags, FileType, Mode};
-use vfs::cred::{READ, WRITE};
+use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
 use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 
 use crate::entry::{Served, Stop, outside};
+use crate::fdtable;
 use crate::mounted;
 use crate::parked;
 use crate::paths;
@@ -42,10 +43,11 @@ pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -
     if flags & libc::O_DIRECTORY != 0 {
         return Err(Stop::Errno(Errno::NOTDIR));
     }
-    let open = OpenFlags(flags);
-    let reads = if open.reads() { READ } else { 0 };
-    let writes = if open.writes() || flags & libc::O_TRUNC != 0 { WRITE } else { 0 };
-    process.cred().check(attr, reads | writes)?;
+    process.user().may_open(attr, OpenFlags(flags))?;
+    // It is there, and has been found, and whose it is, was asked.
+    const DONE: c_int =
+        libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_TRUNC | libc::O_NOATIME;
+    let flags = flags & !DONE;
     match attr.kind {
         Kind::Fifo => match path {
             Some(path) if mounted::leads_to(process, path, attr.node) => {
@@ -61,10 +63,9 @@ pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -
 /// The system call itself, which may wait.
 fn open_real(dir: impl AsFd, name: impl AsRef<[u8]>, flags: c_int) -> Result<c_int, Errno> {
     let name = paths::c_text(name.as_ref())?;
-    let made = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let dir = dir.as_fd().as_raw_fd();
     parked::give_back();
-    let arguments = [dir as usize, name.as_ptr() as usize, (flags & !made) as usize, 0, 0, 0];
+    let arguments = [dir as usize, name.as_ptr() as usize, flags as usize, 0, 0, 0];
     // SAFETY: a text that lives until the call is done.
     let fd = outside(|| unsafe { pmem::interrupt::system_call(libc::SYS_openat, arguments) })?;
     Ok(fd as c_int)
@@ -72,14 +73,41 @@ fn open_real(dir: impl AsFd, name: impl AsRef<[u8]>, flags: c_int) -> Result<c_i
 
 fn open_fifo(process: &Process, node: Node, flags: c_int) -> Served<c_int> {
     let name = fifo_name(node);
-    let shared = Mode::from_raw_mode(0o666);
-    match rustix::fs::mknodat(&process.anchor, &name, FileType::Fifo, shared, 0) {
-        // Whatever the umask: the node's own mode has been asked.
-        Ok(()) => rustix::fs::chmodat(&process.anchor, &name, shared, AtFlags::empty())?,
-        Err(Errno::EXIST) => {}
+    let there = rustix::fs::statat(&process.anchor, &name, AtFlags::SYMLINK_NOFOLLOW);
+    match there.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::Fifo) => {}
+        // Nobody but a fifo has that name.
+        Ok(_) => return Err(Stop::Errno(Errno::IO)),
+        Err(Errno::NOENT) => make_fifo(process, &name)?,
         Err(errno) => return Err(Stop::Errno(errno)),
     }
-    Ok(open_real(&process.anchor, &name, flags)?)
+    let fd = open_real(&process.anchor, &name, flags | libc::O_NOFOLLOW)?;
+    let opened = rustix::fs::fstat(fdtable::borrow(fd));
+    if opened.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo) {
+        return Ok(fd);
+    }
+    crate::syscall::kernel(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]);
+    Err(Stop::Errno(Errno::IO))
+}
+
+/// Makes the kernel's fifo, open to everybody whatever the umask: the node's own mode has been asked. It
+/// gets its name when it is, so that nobody finds it closed.
+fn make_fifo(process: &Process, name: &str) -> Result<(), Errno> {
+    let shared = Mode::from_raw_mode(0o666);
+    let new = format!("{name}-{}", rustix::thread::gettid().as_raw_nonzero());
+    // Of one that died here.
+    let _ = rustix::fs::unlinkat(&process.anchor, &new, AtFlags::empty());
+    rustix::fs::mknodat(&process.anchor, &new, FileType::Fifo, shared, 0)?;
+    let made =
+        rustix::fs::chmodat(&process.anchor, &new, shared, AtFlags::empty()).and_then(|()| {
+            let (from, to) = (&process.anchor, &process.anchor);
+            rustix::fs::renameat_with(from, &new, to, name, RenameFlags::NOREPLACE)
+        });
+    if made.is_err() {
+        rustix::fs::unlinkat(&process.anchor, &new, AtFlags::empty())?;
+    }
+    // Somebody else may have been faster.
+    if made == Err(Errno::EXIST) { Ok(()) } else { made }
 }
 
 fn open_device(process: &Process, attr: &Attr, flags: c_int) -> Served<c_int> {
@@ -89,7 +117,7 @@ fn open_device(process: &Process, attr: &Attr, flags: c_int) -> Served<c_int> {
     let mode = Mode::from_raw_mode(0o600);
     let opened = match rustix::fs::mknodat(&process.anchor, &name, kind, mode, attr.rdev) {
         Ok(()) => {
-            let opened = open_real(&process.anchor, &name, flags);
+            let opened = open_real(&process.anchor, &name, flags | libc::O_NOFOLLOW);
             rustix::fs::unlinkat(&process.anchor, &name, AtFlags::empty())?;
             opened
         }

@@ -4,9 +4,10 @@
 
 use std::ffi::{CString, c_char, c_int, c_long, c_uint, c_ulong};
 
-use vfs::cred::{Cred, WRITE};
+use vfs::cred::WRITE;
 use vfs::{Attr, Errno, Kind, Nanos};
 
+use crate::credentials;
 use crate::entry::{Served, Stop, interpose};
 use crate::paths::{self, Target};
 use crate::pointers::{Out, Text};
@@ -268,6 +269,16 @@ interpose! {
 fn may(
     process: &Process,
     kernel: impl Fn(*const c_char) -> c_int,
+    place: (c_int, Text, c_int),
+    mode: c_int,
+) -> Served<c_int> {
+    let may = || may_as_it_is(process, kernel, place, mode);
+    if place.2 & libc::AT_EACCESS == 0 { credentials::as_real(process, may) } else { may() }
+}
+
+fn may_as_it_is(
+    process: &Process,
+    kernel: impl Fn(*const c_char) -> c_int,
     (dirfd, path, flags): (c_int, Text, c_int),
     mode: c_int,
 ) -> Served<c_int> {
@@ -281,16 +292,7 @@ fn may(
     if mode & WRITE != 0 && !inert && !process.fs.region_descriptor().1 {
         return Err(Stop::Errno(Errno::ROFS));
     }
-    if flags & libc::AT_EACCESS != 0 {
-        process.cred().check(&attr, mode)?;
-    } else {
-        let real = Cred {
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-            groups: process.cred().groups.clone(),
-        };
-        real.check(&attr, mode)?;
-    }
+    process.cred().check(&attr, mode)?;
     Ok(0)
 }
 

@@ -10,6 +10,7 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 
 use vfs::Errno;
 
+use crate::credentials;
 use crate::dir;
 use crate::entry::{Served, Stop, interpose, outside, set_errno};
 use crate::fdtable;
@@ -127,7 +128,8 @@ fn route(number: c_long) -> Route {
             SYS_faccessat, SYS_fchmodat, SYS_futimesat, SYS_fadvise64, SYS_getcwd, SYS_sync,
             SYS_preadv2, SYS_pwritev2, SYS_openat2, SYS_exit_group, SYS_io_setup,
             SYS_io_uring_setup, SYS_getdents, SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid,
-            SYS_setresuid, SYS_setresgid, SYS_setfsuid, SYS_setfsgid, SYS_setgroups,
+            SYS_setresuid, SYS_setresgid, SYS_setfsuid, SYS_setfsgid, SYS_setgroups, SYS_capset,
+            SYS_unshare, SYS_setns,
         }
         unserved {
             SYS_quotactl_fd,
@@ -156,8 +158,11 @@ fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_lon
         | libc::SYS_setgroups
         | libc::SYS_setresuid
         | libc::SYS_setresgid
-        | libc::SYS_setfsuid..=libc::SYS_setfsgid => {
-            return Ok(lifecycle::change_identity(process, number, *given));
+        | libc::SYS_setfsuid..=libc::SYS_setfsgid
+        | libc::SYS_capset
+        | libc::SYS_unshare
+        | libc::SYS_setns => {
+            return Ok(credentials::by_number(process, number, *given));
         }
         _ => {}
     }

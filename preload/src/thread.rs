@@ -24,7 +24,11 @@
 
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence,
+};
+
+use vfs::cred::Cred;
 
 use crate::cancel;
 use crate::signal::{self, Kept};
@@ -57,6 +61,10 @@ pub struct Thread {
     pub closed: AtomicU32,
     /// How many replaced numbers it has looked at (see `entry`).
     pub replaced: AtomicU32,
+    /// Whom it is, where threads differ, and at how many changes it asked that; 0: not yet (see
+    /// [`crate::credentials`]).
+    pub cred: AtomicPtr<Cred>,
+    pub cred_changes: AtomicU32,
     /// The kept signal, while `PENDING`.
     pub kept: UnsafeCell<Kept>,
     /// The kept signals of faults' numbers, while `SENT`; number 0: none.

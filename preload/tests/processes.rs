@@ -63,6 +63,30 @@ fn another_user() {
     check_left_in_order(&place.volume());
 }
 
+/// A process that had been root when it attached, and became another user, wrote to set-user-id files of
+/// others without taking the bits from them; `chown` to nobody new was refused to who did not own the
+/// file, and fifos opened for nobody but who had attached. One process is many users one after the other,
+/// and its threads at once, with every kind of file.
+#[test]
+fn a_process_that_is_many_users() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can become another user: nothing tested");
+        return;
+    }
+    let place = Place::new("users-change");
+    let program = place.0.join("users_change");
+    compile("users_change.c", &program, &["-O1"]);
+    format(&place.volume());
+    let expected = text(&run(&program, &place.0.join("reference"), None));
+    let found = text(&run(&program, Path::new(PREFIX), Some(&place.volume())));
+    let pairs = expected.lines().zip(found.lines());
+    let differ: Vec<_> = pairs.filter(|(one, other)| one != other).take(20).collect();
+    assert!(differ.is_empty(), "tmpfs, volume: {differ:#?}");
+    assert_eq!(expected.lines().count(), found.lines().count());
+    assert!(expected.lines().count() > 50_000, "each call by each user on each kind of file");
+    check_left_in_order(&place.volume());
+}
+
 /// A statically linked program runs if it would use nothing of the volume. Otherwise it is refused
 /// before it runs, with a message and the shell's code 126.
 #[test]

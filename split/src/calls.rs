@@ -142,7 +142,7 @@ impl Engine {
         let number = fd;
         let fd = sys::borrow(fd).ok()?;
         let stat = rustix::fs::fstat(fd).ok()?;
-        if !self.may_be_ours(&stat) {
+        if !self.may_be_ours(&stat) || sys::has_set_id_bits(&stat) {
             return None;
         }
         let flags = rustix::fs::fcntl_getfl(fd).ok()?;

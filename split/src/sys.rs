@@ -247,3 +247,8 @@ pub fn apart<T, F: FnOnce() -> T>(body: F) -> Result<T> {
     }
     call.result.ok_or(Errno::IO)
 }
+
+/// Whether a file has bits that the kernel takes from it when it is written to: stores it does not see.
+pub(crate) fn has_set_id_bits(stat: &rustix::fs::Stat) -> bool {
+    stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0
+}

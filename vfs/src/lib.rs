@@ -19,7 +19,7 @@ pub mod walk;
 pub use pmem::{UserIn, UserOut, text_length};
 pub use rustix::io::Errno;
 pub use types::*;
-pub use user::{Opened, RACES_MAX, User};
+pub use user::{FILE_CAPABILITIES, Opened, RACES_MAX, User, drop_capabilities};
 
 /// A wait was ended because the face keeps a signal back. Never shown to a program: the face makes
 /// the call again after the handler, or gives `EINTR`. (As the kernel's own `ERESTARTSYS`.)
@@ -235,6 +235,12 @@ pub trait FileSystem: Send + Sync {
     /// Moves the position: `SEEK_SET/CUR/END/DATA/HOLE`. `EINVAL`, `ENXIO`, `EOVERFLOW`. On a
     /// directory the position is a `read_dir` cookie.
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64>;
+
+    /// Says what is to be done before a call of this process changes the contents of a file that has
+    /// set-id bits or capabilities: the face knows who it is that writes. Once; nothing is done without.
+    fn on_privileged_change(&self, act: fn(&dyn FileSystem, Node) -> Result<()>) {
+        let _ = act;
+    }
 
     /// Makes what was written durable (`fsync`, `fdatasync`).
     fn sync(&self, desc: Desc, data_only: bool) -> Result<()>;

@@ -123,6 +123,8 @@ pub struct SetAttr {
     pub gid: Option<u32>,
     pub atime: Option<Nanos>,
     pub mtime: Option<Nanos>,
+    /// The change time moves, also if nothing else does.
+    pub touch: bool,
 }
 
 /// A node to be made.

@@ -5,7 +5,7 @@
 //! permission before kind). Between the check and the call the tree may change; the engine's own
 //! checks (`EEXIST`, `ENOTDIR`, `ESTALE` ...) hold whatever happened in between.
 
-use crate::cred::{Cred, EXECUTE, READ, WRITE};
+use crate::cred::{Capability, Cred, EXECUTE, READ, WRITE};
 use crate::walk::{Found, Last, Name, Place, Walk};
 use crate::{
     Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, OpenFlags, RenameFlags, Result, SetAttr,
@@ -13,6 +13,9 @@ use crate::{
 
 /// How often a name that others make and remove at the same time is tried.
 pub const RACES_MAX: u32 = 64;
+
+/// The extended attribute in which a file's capabilities are.
+pub const FILE_CAPABILITIES: &[u8] = b"security.capability";
 
 /// One who acts on a tree.
 #[derive(Clone, Copy)]
@@ -35,6 +38,30 @@ pub enum Opened {
 fn is_race(errno: Errno, flags: i32) -> bool {
     let makes = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT;
     errno == Errno::STALE || errno == Errno::EXIST && makes
+}
+
+/// The permissions that it takes to open something.
+#[inline]
+fn wanted(flags: OpenFlags) -> u32 {
+    // Mode 3 is for device control alone, and takes both.
+    let neither = flags.0 & libc::O_ACCMODE == libc::O_ACCMODE;
+    let mut want = if neither { READ | WRITE } else { 0 };
+    if flags.reads() {
+        want |= READ;
+    }
+    if flags.writes() || flags.has(libc::O_TRUNC) {
+        want |= WRITE;
+    }
+    want
+}
+
+/// A file that is written to, or that gets another owner, has its capabilities no longer.
+pub fn drop_capabilities(fs: &dyn FileSystem, node: Node) -> Result<()> {
+    match fs.remove_xattr(node, FILE_CAPABILITIES) {
+        // Attributes that are damaged give nobody anything.
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::IO) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 impl<'a> User<'a> {
@@ -118,26 +145,24 @@ impl<'a> User<'a> {
         match attr.kind {
             Kind::Symlink => return Err(Errno::LOOP),
             Kind::Socket | Kind::CharDevice | Kind::BlockDevice => return Err(Errno::NXIO),
-            Kind::Directory if open_flags.writes() || open_flags.has(libc::O_CREAT) => {
+            Kind::Directory if open_flags.has(libc::O_CREAT) || wanted(open_flags) & WRITE != 0 => {
                 return Err(Errno::ISDIR);
             }
             Kind::Directory if open_flags.has(libc::O_DIRECT) => return Err(Errno::INVAL),
             _ => {}
         }
-        // Mode 3 is for device control alone, and takes both permissions.
-        let neither = flags & libc::O_ACCMODE == libc::O_ACCMODE;
-        let mut want = if neither { READ | WRITE } else { 0 };
-        if open_flags.reads() {
-            want |= READ;
-        }
-        if open_flags.writes() || open_flags.has(libc::O_TRUNC) {
-            want |= WRITE;
-        }
-        self.check(attr, want)?;
-        if open_flags.has(libc::O_NOATIME) && !self.cred().owns(attr) {
+        self.may_open(attr, open_flags)?;
+        self.fs().open_as(attr.node, attr.kind, open_flags)
+    }
+
+    /// Whether this one may open a node that exists.
+    #[inline]
+    pub fn may_open(&self, attr: &Attr, flags: OpenFlags) -> Result<()> {
+        self.check(attr, wanted(flags))?;
+        if flags.has(libc::O_NOATIME) && !self.cred().owns(attr) {
             return Err(Errno::PERM);
         }
-        self.fs().open_as(attr.node, attr.kind, open_flags)
+        Ok(())
     }
 
     /// Creates and opens a regular file.
@@ -172,10 +197,13 @@ impl<'a> User<'a> {
         if found.slash && kind != Kind::Directory {
             return Err(Errno::NOENT);
         }
-        if matches!(kind, Kind::CharDevice | Kind::BlockDevice) && !self.cred().privileged() {
+        let name = self.new_name(found)?;
+        // A character device 0:0 is a whiteout, which leads nowhere.
+        let device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        let leads = device && (kind == Kind::BlockDevice || rdev != 0);
+        if leads && !self.cred().can(Capability::MakeNode) {
             return Err(self.denied(Errno::PERM));
         }
-        let name = self.new_name(found)?;
         let new = NewNode { rdev, ..self.new_node(found.dir, kind, mode)? };
         self.fs().create(found.dir, name.as_bytes(), &new)
     }
@@ -279,30 +307,49 @@ impl<'a> User<'a> {
             return Err(self.denied(Errno::PERM));
         }
         let mut mode = mode & 0o7777;
-        if !self.cred().privileged() && !self.cred().in_group(attr.gid) {
+        if self.cred().loses_group_bit(attr.gid) {
             mode &= !libc::S_ISGID;
         }
         self.fs().set_attr(node, &SetAttr { mode: Some(mode), ..SetAttr::default() })
     }
 
-    /// `chown`; `None` keeps. Only root gives files away; an owner may choose among own groups. The
-    /// set-id bits of a file go.
+    /// `chown`; `None` keeps. Only who has that capability gives files away; an owner may choose among
+    /// own groups. The set-id bits of a file go, which is a change of the mode, and its capabilities.
+    /// Where nothing is to change, anybody may, and the change time moves.
     pub fn change_owner(&self, node: Node, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let attr = self.fs().attr(node)?;
-        if !self.cred().privileged() {
-            let keeps = uid.is_none_or(|uid| uid == attr.uid);
-            let group = gid.is_none_or(|gid| gid == attr.gid || self.cred().in_group(gid));
-            if self.cred().uid != attr.uid || !keeps || !group {
+        let (attr, cred) = (self.fs().attr(node)?, self.cred());
+        let (own, gives) = (cred.uid() == attr.uid, cred.can(Capability::ChangeOwner));
+        let keeps = own && uid.is_none_or(|uid| uid == attr.uid);
+        let group = own && gid.is_none_or(|gid| gid == attr.gid || cred.in_group(gid));
+        if !gives && (uid.is_some() && !keeps || gid.is_some() && !group) {
+            return Err(self.denied(Errno::PERM));
+        }
+        let mut change = SetAttr { uid, gid, touch: true, ..SetAttr::default() };
+        let directory = attr.kind == Kind::Directory;
+        let lost = if directory { 0 } else { cred.set_id_bits(&attr) };
+        if lost != 0 {
+            if !cred.owns(&attr) {
                 return Err(self.denied(Errno::PERM));
             }
+            let outside = cred.loses_group_bit(gid.unwrap_or(attr.gid));
+            let lost = if outside { lost | libc::S_ISGID } else { lost };
+            change.mode = Some(attr.mode & !lost);
         }
-        let mut mode = None;
-        if attr.kind != Kind::Directory && attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
-            let group_runs = attr.mode & libc::S_IXGRP != 0;
-            let lost = if group_runs { libc::S_ISUID | libc::S_ISGID } else { libc::S_ISUID };
-            mode = Some(attr.mode & !lost);
+        self.fs().set_attr(node, &change)?;
+        if directory { Ok(()) } else { drop_capabilities(self.fs(), node) }
+    }
+
+    /// Before this one changes the contents of a file: the set-id bits go, unless it may keep them, and
+    /// the file's capabilities.
+    pub fn before_write(&self, node: Node) -> Result<()> {
+        let attr = self.fs().attr(node)?;
+        let keeps = self.cred().can(Capability::FileSetId);
+        let lost = if keeps { 0 } else { self.cred().set_id_bits(&attr) };
+        if lost != 0 {
+            let mode = Some(attr.mode & !lost);
+            self.fs().set_attr(node, &SetAttr { mode, ..SetAttr::default() })?;
         }
-        self.fs().set_attr(node, &SetAttr { mode, uid, gid, ..SetAttr::default() })
+        drop_capabilities(self.fs(), node)
     }
 
     /// `utimensat`: `now` says that both times become the present, which whoever may write may do.
@@ -375,18 +422,18 @@ impl<'a> User<'a> {
 
     /// Owner, group and mode of a new node: a set-group directory passes its group on, and a new
     /// directory in it the bit as well.
-    fn new_node(&self, dir: Node, kind: Kind, mode: u32) -> Result<NewNode<'static>> {
-        let parent = self.fs().attr(dir)?;
-        let mut mode = mode & 0o7777 & !self.umask;
-        let mut gid = self.cred().gid;
+    fn new_node(&self, dir: Node, kind: Kind, asked: u32) -> Result<NewNode<'static>> {
+        let (parent, cred) = (self.fs().attr(dir)?, self.cred());
+        let (mut mode, mut gid) = (asked & 0o7777 & !self.umask, cred.gid());
         if parent.mode & libc::S_ISGID != 0 {
+            const RUNS: u32 = libc::S_ISGID | libc::S_IXGRP;
             gid = parent.gid;
             if kind == Kind::Directory {
                 mode |= libc::S_ISGID;
-            } else if !self.cred().privileged() && !self.cred().in_group(gid) {
+            } else if asked & RUNS == RUNS && cred.loses_group_bit(gid) {
                 mode &= !libc::S_ISGID;
             }
         }
-        Ok(NewNode { kind, mode, uid: self.cred().uid, gid, rdev: 0, target: b"" })
+        Ok(NewNode { kind, mode, uid: cred.uid(), gid, rdev: 0, target: b"" })
     }
 }

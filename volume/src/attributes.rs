@@ -3,15 +3,18 @@
 
 use crate::Result;
 use crate::directory::Store;
-use crate::inode::Inode;
+use crate::inode::{Inode, LIVE_PRIVILEGED, live_privileged};
 use crate::layout::{ATIME, DIRECT};
 use crate::volume::Volume;
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfs::{Attr, Kind, Node, SetAttr};
+use vfs::{Attr, FileSystem, Kind, Node, SetAttr};
 
 /// Blocks that are counted anew for each `stat`; more are remembered.
 const COUNTED_MAX: u64 = DIRECT;
+/// What a face does before a file's contents change (see [`FileSystem::on_privileged_change`]).
+pub(crate) type PrivilegedChange = fn(&dyn FileSystem, Node) -> Result<()>;
+
 /// The bits of a mode that can be changed.
 const PERMISSIONS: u32 = 0o7777;
 
@@ -87,6 +90,7 @@ impl Volume {
         let identity = &mut held.identity;
         if let Some(mode) = change.mode {
             identity.mode = identity.mode & !PERMISSIONS | mode & PERMISSIONS;
+            held.current.flags |= live_privileged(identity.mode);
         }
         identity.uid = change.uid.unwrap_or(identity.uid);
         identity.gid = change.gid.unwrap_or(identity.gid);
@@ -99,6 +103,48 @@ impl Volume {
             words.push(Store { at: held.inode.at(ATIME), value: time as u64 });
         }
         op.commit_held(&[&held], &words, &[])?;
+        op.end()
+    }
+
+    // ---- set-id bits and capabilities of files that are written to -------------------------------
+
+    /// From now on `act` is called before this process changes the contents of a file with such.
+    pub(crate) fn set_privileged_change(&self, act: PrivilegedChange) {
+        // The first one stands: there is one face.
+        let _ = self.local.privileged_change.set(act);
+    }
+
+    /// Before this process changes a file's contents. The caller holds no inode's lock.
+    #[inline]
+    pub(crate) fn before_change(&self, node: Node) -> Result<()> {
+        let Ok(inode) = self.inode(node.ino) else { return Err(Errno::STALE) };
+        if self.current(inode)?.flags & LIVE_PRIVILEGED == 0 {
+            return Ok(());
+        }
+        self.before_privileged_change(node)
+    }
+
+    #[cold]
+    fn before_privileged_change(&self, node: Node) -> Result<()> {
+        if self.identity_of(node)?.1.kind() != Some(Kind::File) {
+            return Ok(());
+        }
+        if let Some(act) = self.local.privileged_change.get() {
+            act(self, node)?;
+        }
+        self.look_at_privileges(node)
+    }
+
+    /// Takes the flag from a file that has no such bits and attributes (any more).
+    fn look_at_privileges(&self, node: Node) -> Result<()> {
+        let mut op = self.begin()?;
+        op.lock(&[self.inode_of(node)?])?;
+        let mut held = self.held(node)?;
+        op.work()?;
+        if live_privileged(held.identity.mode) == 0 && !self.has_capabilities(&held) {
+            held.current.flags &= !LIVE_PRIVILEGED;
+            self.set_current(held.inode, &held.current)?;
+        }
         op.end()
     }
 }

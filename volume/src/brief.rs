@@ -28,8 +28,8 @@ use crate::description::Opened;
 use crate::file_write::Position;
 use crate::inject::{Bug, injected};
 use crate::inode::{
-    Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_REDO, LIVE_SUMMED, LIVE_WRITTEN,
-    Live,
+    Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_PRIVILEGED, LIVE_REDO, LIVE_SUMMED,
+    LIVE_WRITTEN, Live,
 };
 use crate::layout::{
     BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, HEADER_GATE, Identity, LINE, REDO_BLOCKS,
@@ -267,7 +267,7 @@ impl Volume {
         let (below, end) = (offset < size, offset.saturating_add(length));
         offset <= size
             && end <= SIZE_MAX
-            && flags & (LIVE_DAMAGED | LIVE_MAPPED) == 0
+            && flags & (LIVE_DAMAGED | LIVE_MAPPED | LIVE_PRIVILEGED) == 0
             && if below && self.mode == Mode::Strict {
                 self.journals(size, offset, length)
             } else {

@@ -30,7 +30,7 @@ use crate::dirhash::checked;
 use crate::inject::{self, Bug, injected};
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_REDO, LIVE_WRITTEN,
-    Live, OPENS_COUNT, SEQUENCE, index,
+    Live, OPENS_COUNT, SEQUENCE, SET_ID, index,
 };
 use crate::layout::{
     ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, HEADER_GATE, IDENTITY, INODE, Identity,
@@ -89,7 +89,8 @@ impl Volume {
         new: &NewNode<'_>,
         flags: OpenFlags,
     ) -> Result<Option<Desc>> {
-        if new.kind != Kind::File || new.rdev != 0 || name.len() > SLOT_NAME {
+        let special = new.rdev != 0 || new.mode & SET_ID != 0;
+        if new.kind != Kind::File || special || name.len() > SLOT_NAME {
             return Ok(None);
         }
         self.check_writable()?;

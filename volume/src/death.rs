@@ -28,6 +28,7 @@ use crate::liveness::lock_slots;
 use crate::op::inode_of_lock;
 use crate::process::{
     NO_OPERATION, RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState,
+    process_owner,
 };
 use crate::runtime::{Owner, WAITERS};
 use crate::volume::{Volume, now};
@@ -60,6 +61,44 @@ impl Volume {
             self.bury(slot, state)?;
         }
         self.settle_gone(owner)
+    }
+
+    /// Recovers a process if it is dead, or waits for whoever is at that: until its locks are gone, or
+    /// (`wholly`) all that it held. `true`: it is dead. Nobody is taken for alive because somebody
+    /// buries him, whose hold of the slot's byte looks the same. The caller holds no lock.
+    pub(crate) fn see_buried(&self, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
+        let (owner, begun) = (process_owner(slot, generation), Instant::now());
+        loop {
+            let state = self.slot_state(slot)?;
+            let other = state.generation & 0xFFF != owner.generation() || state.state == SLOT_FREE;
+            if other || state.state == SLOT_DYING && !wholly {
+                return Ok(true);
+            }
+            if self.is_dead(slot, state)? {
+                self.bury(slot, state)?;
+                self.finish_burials()?;
+            } else if !self.is_being_buried(slot, state)? {
+                return Ok(false);
+            }
+            if self.slot_state(slot)? == state {
+                if begun.elapsed() > QUIET_PATIENCE {
+                    return Ok(false);
+                }
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    /// Whether a process whose slot's byte was just found held is dead, and somebody is burying it.
+    fn is_being_buried(&self, slot: u32, state: SlotState) -> Result<bool> {
+        if self.liveness.is_own(slot) {
+            return Ok(false);
+        }
+        let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
+        // Or it has been, between the two looks.
+        Ok(Owner::of_word(recoverer, self.epoch).is_some()
+            || self.liveness.is_being_buried(slot)?
+            || self.slot_state(slot)? != state)
     }
 
     /// Whether a process has detached in order, or was buried, though something is in its name.
@@ -189,7 +228,7 @@ impl Volume {
     fn give_up_burial(&self, slot: u32) -> Result<()> {
         let _guard = lock_slots();
         self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
-        self.liveness.release(slot)
+        self.liveness.end_burial(slot)
     }
 
     /// Takes a dead slot's byte and names this process its recoverer.
@@ -197,7 +236,7 @@ impl Volume {
         let guard = lock_slots();
         if self.liveness.is_own(slot)
             || self.slot_state(slot)? != state
-            || !self.liveness.hold(slot, false)?
+            || !self.liveness.begin_burial(slot)?
         {
             return Ok(false);
         }
@@ -216,7 +255,7 @@ impl Volume {
             return Ok(true);
         }
         self.rt.store(at, 0)?;
-        self.liveness.release(slot)?;
+        self.liveness.end_burial(slot)?;
         Ok(false)
     }
 
@@ -248,7 +287,7 @@ impl Volume {
         let _guard = lock_slots();
         self.free_slot(slot, state)?;
         self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
-        self.liveness.release(slot)?;
+        self.liveness.end_burial(slot)?;
         self.leave_company()
     }
 

@@ -208,7 +208,9 @@ impl Volume {
             self.close_description(desc)?;
             return Err(Errno::TXTBSY);
         }
-        if truncate && let Err(errno) = self.truncate_file(node, 0) {
+        if truncate
+            && let Err(errno) = self.before_change(node).and_then(|()| self.truncate_file(node, 0))
+        {
             self.close_description(desc)?;
             return Err(errno);
         }

@@ -83,6 +83,9 @@ impl Volume {
         place: Position,
         data: &[UserIn<'_>],
     ) -> Result<(usize, u64)> {
+        if data.iter().any(|part| part.len() > 0) {
+            self.before_change(opened.node)?;
+        }
         self.with_orphans_dropped(|| self.write_file(opened.node, place, data)).map_err(not_open)
     }
 
@@ -422,6 +425,10 @@ impl FileSystem for Volume {
         }
     }
 
+    fn on_privileged_change(&self, act: fn(&dyn FileSystem, Node) -> Result<()>) {
+        self.set_privileged_change(act);
+    }
+
     fn sync(&self, desc: Desc, data_only: bool) -> Result<()> {
         let opened = self.call()?.opened(desc)?;
         if opened.flags.path_only() {
@@ -443,7 +450,10 @@ impl FileSystem for Volume {
     }
 
     fn truncate(&self, node: Node, size: u64) -> Result<()> {
-        self.change(|volume| volume.truncate_file(node, size))
+        self.change(|volume| {
+            volume.before_change(node)?;
+            volume.truncate_file(node, size)
+        })
     }
 
     fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
@@ -451,6 +461,7 @@ impl FileSystem for Volume {
         check_request(mode, offset, length)?;
         let opened = self.opened_data(desc, true)?;
         let _alone = self.alone();
+        self.before_change(opened.node)?;
         self.with_orphans_dropped(|| self.allocate_file(opened.node, mode, offset, length))?;
         self.write_through(opened.node, opened.flags)
     }
@@ -474,6 +485,7 @@ impl FileSystem for Volume {
             return Err(Errno::BADF);
         }
         let _alone = self.alone();
+        self.before_change(target.node)?;
         let done = self.copy_file(source.node, from_offset, target.node, to_offset, length)?;
         self.write_through(target.node, target.flags)?;
         Ok(done)
@@ -490,6 +502,8 @@ impl FileSystem for Volume {
         let source = self.call()?.opened_data(from, true)?;
         let target = self.opened_data(to, true)?;
         let _alone = self.alone();
+        self.before_change(source.node)?;
+        self.before_change(target.node)?;
         self.relink_file(source.node, from_offset, target.node, to_offset, length)
     }
 
@@ -657,7 +671,7 @@ impl FileSystem for Volume {
     fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
         let (slot, embryo) = Self::slot_of_ticket(ticket);
         self.forget_parent();
-        while !self.liveness.hold(slot, true)? {
+        while !self.liveness.hold(slot)? {
             // A recoverer looks at it; it will find that the slot is not dead.
             std::hint::spin_loop();
         }

@@ -24,7 +24,7 @@ use crate::Result;
 use crate::description::Maker;
 use crate::layout::{
     CHUNK_BLOCKS, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY, INODE, INODE_TAG,
-    Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH,
+    Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH, XATTR_WORD,
 };
 use crate::lockword;
 use crate::map::Run;
@@ -89,6 +89,8 @@ pub(crate) const LIVE_LANE: u32 = 16;
 pub(crate) const LIVE_SCATTERED: u64 = 128;
 /// Volatile flag: identity or commit line was damaged when these lines were initialised.
 pub(crate) const LIVE_DAMAGED: u64 = 16;
+/// Volatile flag: a file that may have set-id bits or capabilities, which writers may take from it.
+pub(crate) const LIVE_PRIVILEGED: u64 = 512;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
 pub(crate) const LIVE_MASK: u64 = 0xFFFF_FFFF;
 
@@ -239,6 +241,15 @@ impl Inode {
     }
 }
 
+/// The bits of a mode by which a file is executed in another's name.
+pub(crate) const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
+
+/// The flag that says that a mode is that of a file with set-id bits.
+pub(crate) fn live_privileged(mode: u32) -> u64 {
+    let file = mode & libc::S_IFMT == libc::S_IFREG;
+    if file && mode & SET_ID != 0 { LIVE_PRIVILEGED } else { 0 }
+}
+
 /// The flag that says that a commit slot is summed.
 fn live_summed(commit: &Commit) -> u64 {
     if commit.flags & COMMIT_SUMMED != 0 { LIVE_SUMMED } else { 0 }
@@ -364,7 +375,12 @@ impl Volume {
         let identity = self.identity(inode);
         let found = identity.and_then(|id| Ok((id, self.commit_line(inode, id.generation)?.0)));
         let moved = self.region.load64(inode.at(MOVED))? as i64;
-        self.initialise_live(inode, number, found.as_ref().ok(), moved)
+        self.initialise_live(inode, number, found.as_ref().ok(), moved)?;
+        if self.region.load64(inode.at(XATTR_WORD))? != 0 {
+            // Capabilities may be among them.
+            self.set_live(inode, FLAGS, self.live(inode, FLAGS)? | LIVE_PRIVILEGED)?;
+        }
+        Ok(())
     }
 
     /// As [`Volume::first_use`], of an inode whose lines are known; `None` if they are damaged. It was
@@ -389,7 +405,7 @@ impl Volume {
                     size: commit.size,
                     mtime: commit.mtime,
                     ctime: told.max(moved),
-                    flags: flags | live_summed(commit),
+                    flags: flags | live_summed(commit) | live_privileged(identity.mode),
                 }
             }
             None => Current { size: 0, mtime: 0, ctime: 0, flags: LIVE_DAMAGED },
@@ -509,7 +525,7 @@ impl Volume {
     /// The lock's owner died inside an operation, now undone or done: readers may go on. If it had
     /// committed a size or times, those count; else what was current before.
     pub(crate) fn after_owner_died(&self, inode: Inode) -> Result<()> {
-        let mut flags = self.live(inode, FLAGS)? | LIVE_BEYOND;
+        let mut flags = self.live(inode, FLAGS)? | LIVE_BEYOND | LIVE_PRIVILEGED;
         self.forget_commit(inode)?;
         if let Ok(identity) = self.identity(inode)
             && let Ok((commit, _)) = self.commit_line(inode, identity.generation)

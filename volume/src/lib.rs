@@ -127,6 +127,7 @@ pub use fault::{FsckFault, Remedy};
 pub use fsck::{FsckOptions, FsckReport, fsck};
 pub use info::{Info, RuntimeUse, info};
 pub use layout::{BLOCK, CHUNK};
+pub use liveness::HANDING_MODE;
 pub use numa::{Numa, NumaUse};
 pub use process::Attached;
 pub use recovery::Recovery;

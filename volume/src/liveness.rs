@@ -28,13 +28,19 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Byte of the liveness file that whoever attaches or detaches holds.
 const ATTACH_BYTE: i64 = 4096;
+/// First of the bytes, one a slot, that whoever buries a process holds beside its slot's byte, and as long:
+/// so a slot whose byte is held is told from one whose process is alive.
+const BURIAL_BYTES: i64 = 8192;
 /// Byte of the region, far beyond any data, that attachments hold shared.
 pub(crate) const REGION_WRITERS: i64 = 1 << 62;
 /// Byte of the region that private read-only attachments hold shared.
 pub(crate) const REGION_READERS: i64 = REGION_WRITERS + 1;
 
-/// Name of the directory in the anchor directory in which hand-over descriptors are opened.
+/// Name of the directory in the anchor directory in which hand-over descriptors are opened, and where a
+/// face keeps what the kernel keeps for it.
 pub(crate) const HANDING: &str = "open";
+/// Who has a descriptor of it may use it, whoever he has become; there is no other way in.
+pub const HANDING_MODE: u32 = 0o777;
 
 /// The liveness files this process has open.
 static FILES: Mutex<Vec<Arc<LiveFile>>> = Mutex::new(Vec::new());
@@ -142,6 +148,15 @@ fn set_lock(fd: RawFd, command: i32, kind: i32, at: i64) -> Result<(), Errno> {
             Err(Errno::INTR) => {}
             result => return result,
         }
+    }
+}
+
+/// Takes a byte. `false`: another process holds it.
+fn try_lock(fd: RawFd, at: i64) -> Result<bool, Errno> {
+    match set_lock(fd, libc::F_SETLK, libc::F_WRLCK, at) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -282,7 +297,7 @@ fn open_file(directory: &Path, openness: Openness) -> Result<OwnedFd, Errno> {
     }
     let handing = directory.join(HANDING);
     match rustix::fs::mkdir(&handing, Mode::from_raw_mode(0o700)) {
-        Ok(()) => resemble(&open(&handing)?, 0o755, openness)?,
+        Ok(()) => resemble(&open(&handing)?, HANDING_MODE, openness)?,
         Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
@@ -446,24 +461,43 @@ impl Liveness {
         if file.in_place() { Ok(guard) } else { Err(Errno::STALE) }
     }
 
-    /// Takes a slot's byte: as this process's own (`own`), or to recover a dead one's. `false`:
-    /// another process holds it.
-    pub(crate) fn hold(&self, slot: u32, own: bool) -> Result<bool, Errno> {
+    /// Takes a slot's byte as this process's own. `false`: it is, or another process holds it.
+    pub(crate) fn hold(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(true) };
-        if own && file.owns(slot) {
+        if file.owns(slot) || !try_lock(file.fd.as_raw_fd(), i64::from(slot))? {
             return Ok(false);
         }
-        let fd = file.fd.as_raw_fd();
-        match set_lock(fd, libc::F_SETLK, libc::F_WRLCK, i64::from(slot)) {
-            Ok(()) => {
-                if own {
-                    file.set_own(slot, true);
-                }
-                Ok(true)
-            }
-            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-            Err(errno) => Err(errno),
+        file.set_own(slot, true);
+        Ok(true)
+    }
+
+    /// Takes a dead process's bytes, to bury it. `false`: somebody holds one of them.
+    pub(crate) fn begin_burial(&self, slot: u32) -> Result<bool, Errno> {
+        let Some(file) = &self.file else { return Ok(true) };
+        let (fd, slot) = (file.fd.as_raw_fd(), i64::from(slot));
+        if !try_lock(fd, BURIAL_BYTES + slot)? {
+            return Ok(false);
         }
+        let held = try_lock(fd, slot);
+        if held != Ok(true) {
+            set_lock(fd, libc::F_SETLK, libc::F_UNLCK, BURIAL_BYTES + slot)?;
+        }
+        held
+    }
+
+    /// Gives them back.
+    pub(crate) fn end_burial(&self, slot: u32) -> Result<(), Errno> {
+        self.release(slot)?;
+        let Some(file) = &self.file else { return Ok(()) };
+        let at = BURIAL_BYTES + i64::from(slot);
+        set_lock(file.fd.as_raw_fd(), libc::F_SETLK, libc::F_UNLCK, at)
+    }
+
+    /// Whether another process is about to bury a slot's, or at it.
+    pub(crate) fn is_being_buried(&self, slot: u32) -> Result<bool, Errno> {
+        let Some(file) = &self.file else { return Ok(false) };
+        let at = BURIAL_BYTES + i64::from(slot);
+        Ok(holder(file.fd.as_raw_fd(), libc::F_GETLK, at, 1)?.is_some())
     }
 
     /// Gives a slot's byte back.

@@ -16,7 +16,7 @@
 //!
 //! The locks of an inode stand in its chain as Linux keeps its list: the holders in the order in
 //! which they came, the locks of one by their ranges. `F_GETLK` names the first. The entries are
-//! the truth, the chain only finds them: a chain whose holder died is strung anew, in any order.
+//! the truth, the chain only finds them: a chain whose holder died is strung anew, in the order it had.
 //! Where a range is split, new entries are written before old ones shrink, so a death in between
 //! never unlocks for others what a shared description still covers.
 //!
@@ -725,18 +725,64 @@ impl Volume {
         Ok(())
     }
 
-    /// Rebuilds a chain, which a dead process still holds, from the entries that belong to it.
+    /// Rebuilds a chain, which a dead process still holds, from the entries that belong to it: in the
+    /// order in which they stood there. One that it was putting in or taking out goes to its holder's.
     fn string_anew(&self, chain: u32) -> Result<()> {
-        let mut head = 0;
-        for index in 0..self.locks_used()? {
+        let mut order = self.order_of_chain(chain)?;
+        let what = |index: u32| {
             let at = self.rt.lock_record(index);
-            let used = matches!(self.lock_kind(at)?, READ | WRITE);
-            if used && self.chain_of(self.rt.load(at + INO)?) == chain {
-                let state = self.rt.load(at + STATE)?;
-                self.rt.store(at + STATE, state & !NEXT | head << 8)?;
-                head = u64::from(index) + 1;
+            let words = (self.rt.load(at + INO)?, self.rt.load(at + HOLDER)?);
+            Ok::<_, Errno>((words, self.rt.load(at + START)?))
+        };
+        for index in 0..self.locks_used()? {
+            if !self.is_lock_of(index, chain)? || order.contains(&index) {
+                continue;
             }
+            let (whose, start) = what(index)?;
+            let mut place = order.len();
+            for (at, &other) in order.iter().enumerate().rev() {
+                let (of, begins) = what(other)?;
+                if of == whose {
+                    place = if begins <= start { at + 1 } else { at };
+                    if begins <= start {
+                        break;
+                    }
+                }
+            }
+            order.insert(place, index);
+        }
+        let mut head = 0;
+        for &index in order.iter().rev() {
+            let at = self.rt.lock_record(index) + STATE;
+            let state = self.rt.load(at)?;
+            self.rt.store(at, state & !NEXT | head << 8)?;
+            head = u64::from(index) + 1;
         }
         self.set_chain_head(self.rt.lock_record(chain), head)
     }
+
+    /// Whether an entry is a lock of a chain's.
+    fn is_lock_of(&self, index: u32, chain: u32) -> Result<bool> {
+        let at = self.rt.lock_record(index);
+        let used = matches!(self.lock_kind(at)?, READ | WRITE);
+        Ok(used && self.chain_of(self.rt.load(at + INO)?) == chain)
+    }
+
+    /// The locks of a chain whose holder has died, as far as they hang together.
+    fn order_of_chain(&self, chain: u32) -> Result<Vec<u32>> {
+        let mut order = Vec::new();
+        let mut next = self.chain_head(self.rt.lock_record(chain))?;
+        while next != 0 && next <= self.rt.layout.lock_count {
+            let index = next as u32 - 1;
+            if !self.is_lock_of(index, chain)? || order.contains(&index) {
+                break;
+            }
+            order.push(index);
+            next = next_of(self.rt.load(self.rt.lock_record(index) + STATE)?);
+        }
+        Ok(order)
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -461,6 +461,7 @@ fn attributes_change_together() {
         gid: Some(8),
         atime: Some(-5),
         mtime: Some(123_456_789_012),
+        ..SetAttr::default()
     };
     assert_eq!(volume.set_attr(node, &change), Ok(()));
     let after = volume.attributes(node).expect("attributes");

@@ -14,6 +14,7 @@
 //! dying. live -> dying (its recoverer) -> free.
 
 use crate::Result;
+use crate::attributes::PrivilegedChange;
 use crate::layout::{HEADER_SHARED, PROCESS_SLOTS};
 use crate::liveness::{Liveness, lock_slots, own_pid};
 use crate::numa::HOME;
@@ -98,6 +99,8 @@ pub(crate) struct Local {
     pub(crate) single: AtomicPtr<AtomicU8>,
     /// Its home among the machine's nodes.
     pub(crate) numa: crate::numa::NumaState,
+    /// What is done before it changes the contents of a file with set-id bits or capabilities.
+    pub(crate) privileged_change: OnceLock<PrivilegedChange>,
     /// What it recovered when it attached.
     pub(crate) recovery: OnceLock<Recovery>,
 }
@@ -210,7 +213,7 @@ impl Volume {
         let _guard = lock_slots();
         for slot in 0..PROCESS_SLOTS as u32 {
             let found = self.slot_state(slot)?;
-            if found.state != SLOT_FREE || !self.liveness.hold(slot, true)? {
+            if found.state != SLOT_FREE || !self.liveness.hold(slot)? {
                 continue;
             }
             let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;

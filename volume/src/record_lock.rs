@@ -10,7 +10,7 @@
 
 use crate::Result;
 use crate::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who};
-use crate::process::process_owner;
+use crate::process::SLOT_FREE;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -185,28 +185,35 @@ impl Volume {
         Ok(())
     }
 
-    /// Buries who holds a lock if he is dead, both parts; `true` if something was buried. The
-    /// caller holds no lock.
+    /// Buries who holds a lock if he is dead, both parts; `true` if he was: what he held is gone, by
+    /// whomever. The caller holds no lock.
     pub(crate) fn bury_holder(&self, holder: Holder) -> Result<bool> {
         match holder.who() {
             Who::Process { slot, generation } | Who::Guest { slot, generation, .. } => {
-                self.bury_if_dead(process_owner(slot, generation))?;
+                let dead = self.see_buried(slot, generation, false)?;
+                if dead {
+                    // One that left in order while a thread of it was locking has left that lock.
+                    self.drop_process_locks(slot, generation)?;
+                }
+                Ok(dead)
             }
             Who::Description(desc) | Who::Flock(desc) => {
                 let holders = self.holders(desc.index)?;
+                let mut any = false;
                 for &slot in &holders {
                     let state = self.slot_state(slot)?;
-                    self.bury_if_dead(process_owner(slot, state.generation))?;
+                    let used = state.state != SLOT_FREE;
+                    any |= used && self.see_buried(slot, state.generation, true)?;
                 }
                 if holders.is_empty() {
                     // Whoever gave it up last is about to drop it, or died between the two.
                     self.begin_burials()?;
                 }
+                let buried = self.local.remains.load(Ordering::Acquire);
+                self.finish_burials()?;
+                Ok(any || buried)
             }
         }
-        let buried = self.local.remains.load(Ordering::Acquire);
-        self.finish_burials()?;
-        Ok(buried)
     }
 
     /// `F_GETLK`: the first lock that would refuse `lock`, in the order in which Linux lists them:

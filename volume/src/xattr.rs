@@ -10,7 +10,7 @@ use crate::align;
 use crate::directory::Store;
 use crate::held::Held;
 use crate::inject::{Bug, injected};
-use crate::inode::Inode;
+use crate::inode::{Inode, LIVE_PRIVILEGED};
 use crate::layout::{
     BLOCK, FLAG_ALIGNED, Identity, XATTR_MAGIC, XATTR_WORD, XattrHeader, checksum,
 };
@@ -19,7 +19,7 @@ use crate::op::Op;
 use crate::volume::Volume;
 use crate::word::{Key, Word};
 use rustix::io::Errno;
-use vfs::{Kind, Node};
+use vfs::{FILE_CAPABILITIES, Kind, Node};
 use zerocopy::{FromBytes, IntoBytes};
 
 const HEADER: usize = size_of::<XattrHeader>();
@@ -201,9 +201,18 @@ impl Volume {
             }
             push(&mut packed, name, value);
         }
+        if name == FILE_CAPABILITIES {
+            held.current.flags |= LIVE_PRIVILEGED;
+        }
         op.work()?;
         op.replace_xattrs(&mut held, &packed)?;
         op.end()
+    }
+
+    /// Whether a file has capabilities.
+    pub(crate) fn has_capabilities(&self, held: &Held) -> bool {
+        let packed = self.packed_xattrs(held.inode, &held.identity).unwrap_or_default();
+        attributes(&packed).flatten().any(|found| found.name == FILE_CAPABILITIES)
     }
 }
 

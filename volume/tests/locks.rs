@@ -240,6 +240,49 @@ fn a_killed_holder_lets_go() {
     }
 }
 
+/// Whoever buries a process holds its slot's byte, which looks as if it were alive: others who asked for
+/// its locks meanwhile were told of it, and were refused. They wait until it is buried.
+#[test]
+fn a_dead_process_is_not_named_while_somebody_buries_it() {
+    const BURIAL_BYTES: i64 = 8192;
+    if role("digger") {
+        // Stands between the first two instructions of a burial, and is killed there.
+        let live = Place::of_parent().anchor().join("live");
+        let live = std::fs::File::options().read(true).write(true).open(live).expect("opened");
+        let set = |kind: i32, at: i64| {
+            // SAFETY: all zeros is a value of this plain structure.
+            let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+            (lock.l_type, lock.l_start, lock.l_len) = (kind as i16, at, 1);
+            // SAFETY: a lock as the call takes it.
+            unsafe {
+                libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&live), libc::F_SETLK, &lock) == 0
+            }
+        };
+        for slot in 0..512 {
+            let digs = set(libc::F_WRLCK, BURIAL_BYTES + slot) && set(libc::F_WRLCK, slot);
+            assert!(digs || set(libc::F_UNLCK, BURIAL_BYTES + slot));
+        }
+        std::fs::write(Place::of_parent().anchor().join("digging"), "").expect("told");
+        std::thread::sleep(Duration::from_millis(300));
+        return;
+    }
+    let (place, _node, a, b) = two("being-buried");
+    let mut holder = child("a_killed_holder_lets_go", "lock-holder", &place);
+    while a.volume.lookup(a.volume.root(), b"ready").is_err() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    holder.kill().expect("killed");
+    holder.wait().expect("waited");
+    let name = "a_dead_process_is_not_named_while_somebody_buries_it";
+    let mut digger = child(name, "digger", &place);
+    while !place.anchor().join("digging").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(a.test(&write(0, 9)), None, "a process's");
+    assert_eq!(b.set(&write(20, 29)), Ok(()), "a description's");
+    digger.wait().expect("waited");
+}
+
 #[test]
 fn a_full_table_refuses_and_changes_nothing() {
     let (_place, _node, a, b) = two("full");

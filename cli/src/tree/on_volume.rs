@@ -41,7 +41,7 @@ impl VolumeTree {
 
     /// The end of a path. An absolute symlink means the volume's own root, wherever it is shown.
     fn walk<'t>(&self, path: &'t [u8], follow: bool) -> Result<Found<'t>, Errno> {
-        let root = Cred::default();
+        let root = Cred::root();
         let walk = Walk { fs: &*self.0, cred: &root, prefix: b"" };
         match walk.walk(self.0.root(), path, follow)? {
             Place::Inside(found) => Ok(found),

@@ -1,0 +1,51 @@
+//! A chain of locks is strung anew in the order in which it was.
+
+use super::*;
+use crate::testing::{file, fresh};
+
+fn order(volume: &Volume, ino: u64) -> Vec<(u64, u64)> {
+    let locks = volume.chain(ino).unwrap().locks(ino).unwrap();
+    locks.iter().map(|(_, lock)| (lock.holder.0, lock.start)).collect()
+}
+
+/// `F_GETLK` names the first of several locks, by the order in which their holders came. A process
+/// that was killed while it held a chain (it was burying another one) left it in that of the table,
+/// backwards.
+#[test]
+fn a_chain_whose_holder_died_keeps_its_order() {
+    let (volume, root) = fresh();
+    let ino = volume.create(root, b"f", &file()).unwrap().ino;
+    let lock = |number, start| {
+        let holder = Holder::description(Desc { index: number, generation: 1 });
+        Lock { holder, write: false, start, end: start + 5 }
+    };
+    let set = |lock: &Lock, unlock| {
+        let chain = volume.chain(ino).unwrap();
+        let all = chain.locks(ino).unwrap();
+        chain.set(ino, &all, lock, unlock).unwrap();
+    };
+    for (number, start) in [(5, 0), (1, 0), (9, 40), (3, 0), (9, 0), (1, 60), (9, 60)] {
+        set(&lock(number, start), false);
+    }
+    set(&lock(1, 0), true);
+    set(&lock(7, 0), false);
+    let (chain, before) = (volume.chain_of(ino), order(&volume, ino));
+    let starts: Vec<u64> = before.iter().map(|&(_, start)| start).collect();
+    assert_eq!(starts, [0, 60, 0, 40, 60, 0, 0]);
+    volume.string_anew(chain).unwrap();
+    assert_eq!(order(&volume, ino), before);
+
+    // One that was being put in stands where it would have.
+    let (held, half) = (volume.chain(ino).unwrap(), lock(9, 20));
+    let at = volume.rt.lock_record(volume.claim_lock(chain).unwrap());
+    let words = [(INO, ino), (HOLDER, half.holder.0), (START, half.start), (END, half.end)];
+    for (word, value) in words {
+        volume.rt.store(at + word, value).unwrap();
+    }
+    volume.rt.store(at + STATE, held.state(0, &half)).unwrap();
+    drop(held);
+    volume.string_anew(chain).unwrap();
+    let mut after = before;
+    after.insert(3, (half.holder.0, half.start));
+    assert_eq!(order(&volume, ino), after);
+}
