@@ -69,8 +69,7 @@ Examples:
   solera format /dev/dax0.0                         a whole device
   solera format --size 4G --force /dev/shm/v.pm     again, and forget what it held")]
 pub struct FormatArgs {
-    /// Size of the volume: bytes, or with K, M, G, T. May be left out for a device, and for a file
-    /// that has its size already.
+    /// Bytes, or with K, M, G, T. May be left out for a device, and for a file that has its size already.
     #[arg(long, value_parser = size::parse)]
     pub size: Option<u64>,
     /// How many allocation groups (default: by size and CPUs).

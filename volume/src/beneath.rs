@@ -50,8 +50,7 @@ pub(crate) fn provide_fixed(region: &Region, superblock: &Superblock) -> Result<
     }
     for range in ranges {
         let (start, end) = (range.start / BLOCK * BLOCK, range.end.next_multiple_of(BLOCK));
-        if region.next_hole(start) < end && region.provide(start, end - start) == Err(Errno::NOSPC)
-        {
+        if region.next_hole(start) < end && region.populate(start, end - start).is_err() {
             return Err(Errno::NOSPC);
         }
     }
@@ -75,8 +74,8 @@ impl Volume {
         let (map, base) = self.rt.place();
         let chunks = self.chunks();
         let looks_only = self.local.looks_only.load(Ordering::Relaxed);
-        if map.is_private() && !looks_only {
-            // What was stored there the file does not know.
+        if self.pool() <= SMALL || map.is_private() && !looks_only {
+            // They have their memory from the start; or the file does not know what was stored.
             return Touched(std::iter::once(0..chunks).collect());
         }
         let start = base + self.rt.layout.chunks;
