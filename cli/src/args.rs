@@ -58,19 +58,18 @@ pub enum Command {
 
 /// Make a volume in a file or on a device.
 ///
-/// The file is created if it does not exist. On a tmpfs (/dev/shm) it survives the end of every
-/// process but not a reboot; on a DAX file system or a /dev/dax device it is durable. `solera info`
-/// says which it is, and why.
+/// The file is created if need be. On a tmpfs (/dev/shm) it survives the end of every process but not
+/// a reboot; on a DAX file system or a /dev/dax device it is durable (`solera info` says which, and why).
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   solera format --size 4G /dev/shm/v.pm             a volume in memory
+  solera format --size 4G --reserve /dev/shm/v.pm   all of that memory at once, or none
   solera format --size 64G --label db /mnt/dax/v.pm a file on a DAX mount
   solera format /dev/dax0.0                         a whole device
   solera format --size 4G --force /dev/shm/v.pm     again, and forget what it held")]
 pub struct FormatArgs {
-    /// Size of the volume: bytes, or with K, M, G, T. May be left out for a device, and for a file
-    /// that has its size already.
+    /// Bytes, or with K, M, G, T. May be left out for a device, and for a file that has its size already.
     #[arg(long, value_parser = size::parse)]
     pub size: Option<u64>,
     /// How many allocation groups (default: by size and CPUs).
@@ -79,17 +78,18 @@ pub struct FormatArgs {
     /// A name for people, shown by `info`.
     #[arg(long, default_value = "")]
     pub label: String,
-    /// Permissions of a file that is created. Whoever may write the file may change all that is in
-    /// it: 600 for one user, 660 for a group.
+    /// Permissions of a new file: 600 for one user, 660 for a group. Who may write may change all in it.
     #[arg(long, default_value = "600", value_parser = permissions)]
     pub permissions: u32,
-    /// Take the memory for this class whatever it is: byte, cache-line, volatile or page. `page` lets
-    /// a plain file serve, which a power cut may tear.
+    /// Take the memory for this class whatever it is: byte, cache-line, volatile or page (a plain file).
     #[arg(long)]
     pub class: Option<pmem::Class>,
     /// Overwrite what is there, even a volume.
     #[arg(long)]
     pub force: bool,
+    /// Take all of the memory now, or fail: else it is taken as files need it, as long as there is any.
+    #[arg(long)]
+    pub reserve: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

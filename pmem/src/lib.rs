@@ -5,8 +5,8 @@
 //! - A store gives [`Dirty`], a flush makes it [`InFlight`], one fence turns many into [`Durable`];
 //!   commits take `&Durable`.
 //! - [`UserIn`] and [`UserOut`] are the program's buffers, valid or not. A fault on our side is
-//!   [`Fault::Region`] (`EIO`), on the caller's [`Fault::Caller`] (`EFAULT`); see
-//!   [`install_fault_handler`].
+//!   [`Fault::Region`] (`EIO`), or [`Fault::NoMemory`] (`ENOSPC`) in a hole of its file, on the caller's
+//!   [`Fault::Caller`] (`EFAULT`); see [`install_fault_handler`].
 //! - A [`Hook`] sees every store, flush and fence: [`trace`] records them for the crash explorer,
 //!   [`counts`] counts them.
 //! - [`Dispatch`] names the instructions in use; [`checksum`] is made for small structures.
@@ -26,6 +26,7 @@ pub mod counts;
 mod cpu;
 mod device_view;
 mod guard;
+mod holes;
 mod hook;
 #[cfg(feature = "inject")]
 pub mod inject;
@@ -52,6 +53,7 @@ compile_error!("Solera runs on x86-64 Linux");
 pub use checksum::{checksum, checksum_after, checksum_words};
 pub use cpu::{CopyKind, Dispatch, FlushKind};
 pub use guard::{handle_fault, install_fault_handler, own_fault_handler};
+pub use holes::Beneath;
 pub use hook::Hook;
 pub use internal_fd::InternalFd;
 pub use persist::{Dirty, Durable, InFlight};

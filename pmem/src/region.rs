@@ -40,14 +40,14 @@ pub struct Region {
     len: AtomicU64,
     /// Address space from `base` on that is ours, mapped or reserved.
     space: usize,
-    fd: Option<InternalFd>,
+    pub(crate) fd: Option<InternalFd>,
     path: Option<PathBuf>,
     class: Class,
     reason: String,
     writable: bool,
-    map_flags: MapFlags,
+    pub(crate) map_flags: MapFlags,
     map_unit: u64,
-    device: bool,
+    pub(crate) device: bool,
     dispatch: Dispatch,
     hook: Option<Arc<dyn Hook>>,
     growing: Mutex<()>,
@@ -413,6 +413,11 @@ impl Region {
         self.dispatch
     }
 
+    /// Whether stores stay in this process.
+    pub fn is_private(&self) -> bool {
+        self.map_flags.contains(MapFlags::PRIVATE)
+    }
+
     /// Opened for writing.
     pub fn writable(&self) -> bool {
         self.writable
@@ -477,7 +482,7 @@ impl Region {
     pub fn load64(&self, off: u64) -> Result<u64, Fault> {
         let at = self.word(off)?;
         // SAFETY: `at` is a word of the mapping.
-        unsafe { copy::load64(at) }.ok_or(Fault::Region)
+        unsafe { copy::load64(at) }.map_or_else(|| self.absent_word(off), Ok)
     }
 
     /// Copies bytes out; what others store meanwhile may be seen in part, but no aligned 8-byte
@@ -493,7 +498,7 @@ impl Region {
                 copy::load_words(to.as_mut_ptr(), from, to.len())
             }
         };
-        copied.map_err(|_| Fault::Region)
+        copied.or_else(|_| self.read_holes(off, to))
     }
 
     /// Copies `len` bytes out to the caller, in the fastest way (words may be torn);
@@ -507,7 +512,7 @@ impl Region {
         let from = self.range(off, len as u64)?;
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         let copied = unsafe { copy::copy(self.dispatch, to.start(), from, len) };
-        copied.map_err(user::region_to_caller)
+        copied.or_else(|side| self.read_holes_to(side, off, to, len))
     }
 
     /// Stores the aligned word at `off` (release) by one instruction.
@@ -522,7 +527,7 @@ impl Region {
         if unsafe { copy::store64(at, value) } {
             Ok(Dirty::new(self, off, 8))
         } else {
-            Err(Fault::Region)
+            Err(self.lost(off, 8))
         }
     }
 
@@ -542,7 +547,8 @@ impl Region {
             hook.store(off, from, false, at);
         }
         // SAFETY: `to` is mapped for `from.len()` bytes.
-        unsafe { copy::store_words(to, from.as_ptr(), from.len()) }.map_err(|_| Fault::Region)
+        unsafe { copy::store_words(to, from.as_ptr(), from.len()) }
+            .map_err(|_| self.lost(off, from.len() as u64))
     }
 
     /// Stores bytes around the cache. Streamed stores are *not* ordered with later ones: a fence
@@ -552,7 +558,6 @@ impl Region {
     pub fn stream(&self, off: u64, from: &[u8]) -> Result<InFlight<'_>, Fault> {
         // The source is Rust's own memory: only the region can fault.
         self.stream_at(off, from.as_ptr(), from.len(), Location::caller())
-            .map_err(|_| Fault::Region)
     }
 
     /// Copies inside the region, around the cache; the ranges do not overlap.
@@ -565,7 +570,8 @@ impl Region {
             self.read(from, &mut bytes)?;
             return self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
         }
-        self.stream_at(to, source, len as usize, at).map_err(|_| Fault::Region)
+        let copied = self.stream_at(to, source, len as usize, at);
+        copied.or_else(|fault| self.copy_holes(fault, from, to, len, at))
     }
 
     /// The three parts of `off..off + len`: up to a line, whole lines, the rest.
@@ -597,7 +603,7 @@ impl Region {
             // SAFETY: `to` is mapped for all parts and aligned behind the head; both sides are
             // guarded.
             unsafe { copy::stream_lines(self.dispatch.copy, to, from, body) }
-                .map_err(user::caller_to_region)?;
+                .map_err(|side| self.lost_target(side, off, len as u64))?;
         }
         let done = head + body;
         self.store_edge(off + done as u64, from.wrapping_add(done), tail, at)?;
@@ -624,9 +630,11 @@ impl Region {
         // SAFETY: `to` is mapped for `len` bytes; both sides are guarded.
         unsafe {
             if words {
-                copy::stream_words(to, from, len).map_err(user::caller_to_region)
+                copy::stream_words(to, from, len)
+                    .map_err(|side| self.lost_target(side, off, len as u64))
             } else {
-                copy::store_words(to, from, len).map_err(user::caller_to_region)?;
+                copy::store_words(to, from, len)
+                    .map_err(|side| self.lost_target(side, off, len as u64))?;
                 #[cfg(feature = "inject")]
                 if crate::inject::loses_edges() {
                     return Ok(());
@@ -651,7 +659,7 @@ impl Region {
             }
             // SAFETY: `to` is mapped for all parts and aligned behind the head.
             unsafe { copy::zero_lines(self.dispatch.copy, to.wrapping_add(head), body) }
-                .map_err(|_| Fault::Region)?;
+                .map_err(|_| self.lost(off, len))?;
         }
         self.store_edge(off + (head + body) as u64, ZEROES.as_ptr(), tail, at)?;
         Ok(InFlight::new(self))
@@ -715,7 +723,7 @@ impl Region {
         }
         // SAFETY: `to` is a line of the mapping.
         let stored = unsafe { copy::set_off_line(self.dispatch, to, line) };
-        if stored { Ok(InFlight::new(self)) } else { Err(Fault::Region) }
+        if stored { Ok(InFlight::new(self)) } else { Err(self.lost(off, LINE)) }
     }
 
     #[inline]
@@ -744,18 +752,6 @@ impl Region {
             hook.fence(at);
         }
         copy::store_fence();
-    }
-
-    /// Makes the pages of a range present for writing, all at once: a fault for each of them would cost more
-    /// than what is stored there. A hint: where the kernel declines, they come one by one. A private view
-    /// copies only the pages that are stored to.
-    pub fn populate(&self, off: u64, len: u64) {
-        let Ok(at) = self.range(off, len) else { return };
-        if self.writable && !self.map_flags.contains(MapFlags::PRIVATE) {
-            let advice = rustix::mm::Advice::LinuxPopulateWrite;
-            // SAFETY: inside this region's mapping; populating changes no content.
-            let _ = unsafe { rustix::mm::madvise(at.cast(), len as usize, advice) };
-        }
     }
 
     /// Whether [`Region::sync_file`] has anything to do.

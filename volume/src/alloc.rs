@@ -108,7 +108,12 @@ impl Volume {
     pub(crate) fn free_space(&self) -> Result<Space> {
         let mut space = Space { inodes: self.inodes_used()?, ..Space::default() };
         let (kept, singles) = (self.kept_extents()?, self.kept_singles()?);
+        let touched = self.touched();
         for chunk in 0..self.chunks() {
+            if !touched.has(chunk) {
+                space.free_chunks += 1;
+                continue;
+            }
             let bits = self.bitmap(chunk)?;
             // One that was given back meanwhile counts once.
             let there = |index: u64| bits[index as usize / 8] >> (index % 8 * 8) & 0xFF == 0xFF;
@@ -553,8 +558,12 @@ impl Volume {
             let chunks = self.group_chunks(group);
             for _ in 0..ATTEMPTS {
                 let Some(chunk) = self.index_free(&chunks)? else { break };
-                if self.claim_free(chunk, kind, first, count)? {
-                    return Ok(Some(chunk));
+                match self.claim_free(chunk, kind, first, count) {
+                    Err(Errno::NOSPC) => {
+                        return self.take_chunk_with_memory(&ordered, kind, first, count);
+                    }
+                    claimed if claimed? => return Ok(Some(chunk)),
+                    _ => {}
                 }
             }
         }
@@ -592,8 +601,11 @@ impl Volume {
     /// caller keeps all others from growing meanwhile.
     pub(crate) fn add_chunks(&self, chunks: std::ops::Range<u64>) -> Result<()> {
         self.index_extend(chunks.start)?;
+        let touched = self.touched();
         for chunk in chunks {
-            self.write_record(chunk, &[0; 8], Kind::Free, 0)?;
+            if touched.has(chunk) {
+                self.write_record(chunk, &[0; 8], Kind::Free, 0)?;
+            }
             self.index_enter(FREE, chunk)?;
             let group = self.group_of(chunk);
             self.group_add(group, Group::Blocks, CHUNK / BLOCK)?;

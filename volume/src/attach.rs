@@ -19,6 +19,7 @@
 //! dead. The last detach saves the free map and then says clean.
 
 use crate::Mode;
+use crate::beneath;
 use crate::error::{ErrorKind, VolumeError};
 use crate::inject::{Bug, injected};
 use crate::layout::{
@@ -86,13 +87,15 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         };
         let region =
             Region::create_with(path, size, options.permissions, true, &open).map_err(fail)?;
-        return format_new(path, &region, options).inspect_err(|_| {
+        let made = reserve(path, &region, options);
+        return made.and_then(|()| format_new(path, &region, options)).inspect_err(|_| {
             // The file is this call's own and useless; that it cannot be removed would be no news.
             let _ = rustix::fs::unlink(path);
         });
     }
-    let empty = rustix::fs::stat(path).is_ok_and(|stat| stat.st_size == 0 && stat.st_rdev == 0);
-    if !empty {
+    let found = rustix::fs::stat(path).ok();
+    let before = found.map_or(0, |stat| stat.st_size as u64);
+    if before > 0 || found.is_some_and(|stat| stat.st_rdev != 0) {
         let region = Region::open(path, &open).map_err(fail)?;
         check_overwrite(path, &region, options)?;
     }
@@ -100,7 +103,27 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         Some(size) => Region::create_with(path, size, options.permissions, false, &open),
         None => Region::open(path, &open),
     };
-    format_new(path, &region.map_err(fail)?, options)
+    let region = region.map_err(fail)?;
+    reserve(path, &region, options).inspect_err(|_| {
+        // As long as it was.
+        let _ = region.cut(before);
+    })?;
+    format_new(path, &region, options)
+}
+
+/// Gives all of the region's file its memory, if that is asked for.
+fn reserve(path: &Path, region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
+    if !options.reserve {
+        return Ok(());
+    }
+    region.provide(0, region.len()).map_err(|errno| {
+        let what = format!("reserving {} bytes for it", region.len());
+        let error = VolumeError::system("format", path, &what, errno);
+        match errno {
+            Errno::NOSPC => error.advise("give a smaller --size, or make room there"),
+            _ => error.advise("its file system cannot reserve memory: leave --reserve out"),
+        }
+    })
 }
 
 /// Refuses to overwrite what somebody may still want.
@@ -405,6 +428,8 @@ impl Attempt<'_> {
         let dirty = if unrepaired { STATE_REPAIR } else { STATE_DIRTY };
         volume.local.unrepaired.store(unrepaired, Ordering::Relaxed);
         let step = |result: Result<(), Errno>, what: &str| result.map_err(|e| self.system(what, e));
+        // Where there is no memory for them, calls that need them say so.
+        let _ = beneath::provide_fixed(&volume.region, &volume.superblock);
         step(superblock::repair(&volume.region, found), "repairing its superblock")?;
         if clean {
             // CRASH: still clean; the next attach repairs what is left of this.

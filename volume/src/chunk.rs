@@ -7,7 +7,9 @@
 //! | 9 | extents: bit n = blocks 8n to 8n+7 are an inode extent | holder of the extent's busy bit |
 //! | 10 | room: extents that may have a free slot (a hint) | anyone |
 //! | 11 | busy: the bit is a token; who has set it may allocate in, make or drop that extent | its holder |
-//! | 12 | free blocks (a hint, exact when nobody allocates) | anyone, by addition |
+//! | 12 | blocks in use (a hint, exact when nobody allocates) | anyone, by addition |
+//!
+//! The record of a free chunk is all zeros (`beneath.rs`).
 //!
 //! No locks. The bitmap alone decides who owns a block; the rest is policy. Invariants, when nothing is
 //! in flight: kind is free exactly if the bitmap is empty; the counters equal the bitmaps. Whoever claims
@@ -21,10 +23,9 @@
 
 use crate::Result;
 use crate::fullness::FREE as FREE_CHUNKS;
-use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_FREE, LINE};
+use crate::layout::{BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_FREE, LINE};
 use crate::volume::Volume;
 use rustix::io::Errno;
-use std::sync::atomic::Ordering;
 
 /// Words of a chunk's bitmap.
 pub(crate) const BITMAP_WORDS: usize = CHUNK_BLOCKS as usize / 64;
@@ -36,7 +37,7 @@ const KIND: u64 = LINE;
 const EXTENTS: u64 = KIND + 8;
 const ROOM: u64 = EXTENTS + 8;
 const BUSY: u64 = ROOM + 8;
-const FREE: u64 = BUSY + 8;
+const USED: u64 = BUSY + 8;
 
 /// What a chunk's blocks are for. Policy only: on a full volume metadata may lie in data chunks and
 /// data in metadata chunks.
@@ -47,7 +48,7 @@ pub(crate) enum Kind {
     Free = 0,
     Data = 1,
     Metadata = 2,
-    /// Found empty, on its way to [`Kind::Free`]: belongs to who put this here.
+    /// Found empty, on its way to [`Kind::Free`], or about to be broken: belongs to who put this here.
     Retiring = 3,
 }
 
@@ -73,6 +74,12 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Of a chunk that nobody has ever used.
+    pub(crate) fn free() -> Self {
+        let bits = Bitmap::default();
+        Self { bits, kind: Kind::Free, extents: 0, room: 0, busy: 0, free: CHUNK_BLOCKS }
+    }
+
     /// Whether its hints are what a fresh record of this bitmap, which has so many free blocks,
     /// would say.
     pub(crate) fn is_settled(&self, free: u64) -> bool {
@@ -230,7 +237,7 @@ impl Volume {
             extents: word(EXTENTS),
             room: word(ROOM),
             busy: word(BUSY),
-            free: word(FREE),
+            free: CHUNK_BLOCKS.wrapping_sub(word(USED)),
         })
     }
 
@@ -269,7 +276,7 @@ impl Volume {
     }
 
     pub(crate) fn chunk_free(&self, chunk: u64) -> Result<u64> {
-        Ok(self.rt.load(self.rt.chunk(chunk) + FREE)?)
+        Ok(CHUNK_BLOCKS.wrapping_sub(self.rt.load(self.rt.chunk(chunk) + USED)?))
     }
 
     pub(crate) fn mask(&self, chunk: u64, mask: Mask) -> Result<u64> {
@@ -302,7 +309,8 @@ impl Volume {
         self.rt.store(record + EXTENTS, extents)?;
         self.rt.store(record + ROOM, extents)?;
         self.rt.store(record + BUSY, 0)?;
-        Ok(self.rt.store(record + FREE, count_free(bits))?)
+        self.note_written(chunk);
+        Ok(self.rt.store(record + USED, CHUNK_BLOCKS - count_free(bits))?)
     }
 
     // ---- claiming and clearing -----------------------------------------------------------------------
@@ -345,7 +353,8 @@ impl Volume {
 
     /// Moves the counters of free blocks by `delta` (two's complement); gives the chunk's.
     fn account(&self, chunk: u64, kind: Kind, delta: u64) -> Result<u64> {
-        let before = self.rt.add(self.rt.chunk(chunk) + FREE, delta)?;
+        let used = self.rt.add(self.rt.chunk(chunk) + USED, delta.wrapping_neg())?;
+        let before = CHUNK_BLOCKS.wrapping_sub(used);
         let now = before.wrapping_add(delta);
         if matches!(kind, Kind::Data | Kind::Metadata) {
             self.index_moved(chunk, kind, before, now)?;
@@ -370,7 +379,7 @@ impl Volume {
     }
 
     /// Takes a free chunk for `kind`, and its blocks `[first, first + count)`. `false` if it is not
-    /// free (any more).
+    /// free (any more). `ENOSPC`, and it stays free, if the file system beneath has no memory for it.
     pub(crate) fn claim_free(
         &self,
         chunk: u64,
@@ -378,29 +387,41 @@ impl Volume {
         first: u64,
         count: u64,
     ) -> Result<bool> {
+        if !self.take_free(chunk)? {
+            return Ok(false);
+        }
+        if let Err(errno) = self.back_chunk(chunk) {
+            self.set_chunk_kind(chunk, Kind::Free)?;
+            self.index_enter(FREE_CHUNKS, chunk)?;
+            return Err(errno);
+        }
+        self.break_chunk(chunk, kind, first, count)
+    }
+
+    /// Takes all of a free chunk, whether it has memory or not.
+    pub(crate) fn claim_memory(&self, chunk: u64) -> Result<bool> {
+        Ok(self.take_free(chunk)? && self.break_chunk(chunk, Kind::Data, 0, CHUNK_BLOCKS)?)
+    }
+
+    /// Takes a chunk that is free: nobody else can have it meanwhile.
+    fn take_free(&self, chunk: u64) -> Result<bool> {
         let word = self.rt.chunk(chunk) + KIND;
-        if self.rt.cas(word, Kind::Free as u64, kind as u64)?.is_err() {
+        if self.rt.cas(word, Kind::Free as u64, Kind::Retiring as u64)?.is_err() {
             return Ok(false);
         }
         self.index_not_free(chunk)?;
+        Ok(true)
+    }
+
+    /// Opens a chunk that was taken for `kind`, and takes its blocks `[first, first + count)`.
+    fn break_chunk(&self, chunk: u64, kind: Kind, first: u64, count: u64) -> Result<bool> {
         self.group_add(self.group_of(chunk), Group::Chunks, u64::MAX)?;
+        self.set_chunk_kind(chunk, kind)?;
         let claimed = self.claim(chunk, kind, first, count)?;
-        if claimed {
-            self.populate_chunk(chunk);
-        } else {
+        if !claimed {
             self.retire_if_empty(chunk)?;
         }
         Ok(claimed)
-    }
-
-    /// Makes a chunk present in this process's address space, unless that was done lately: its
-    /// blocks are about to be filled one after the other.
-    fn populate_chunk(&self, chunk: u64) {
-        let populated = &self.local.populated;
-        let lately = &populated[chunk as usize % populated.len()];
-        if lately.swap(chunk + 1, Ordering::Relaxed) != chunk + 1 {
-            self.region.populate(self.chunk_start(chunk) * BLOCK, CHUNK);
-        }
     }
 
     /// Clears the bits of blocks inside one chunk.

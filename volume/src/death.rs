@@ -332,9 +332,10 @@ impl Volume {
             return Ok(());
         }
         self.close_gate(old_image)?;
-        let result = self.recover_behind_gate(old_image);
-        if result.is_err() {
-            self.mark_damaged()?;
+        match self.recover_behind_gate(old_image) {
+            // For lack of memory: it is still due, and nothing is damaged.
+            Ok(()) | Err(Errno::NOSPC) => {}
+            Err(_) => self.mark_damaged()?,
         }
         self.open_gate()
     }

@@ -85,7 +85,11 @@ impl Volume {
 
     /// What each chunk of the pool is used for, in the order of the region.
     pub fn chunk_uses(&self) -> Result<Vec<ChunkUse>> {
+        let touched = self.touched();
         let one = |chunk| {
+            if !touched.has(chunk) {
+                return Ok(ChunkUse::Free);
+            }
             let used = CHUNK_BLOCKS - count_free(&self.bitmap(chunk)?);
             Ok(match self.chunk_kind(chunk)? {
                 _ if used == 0 => ChunkUse::Free,

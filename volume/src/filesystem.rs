@@ -155,7 +155,7 @@ impl FileSystem for Volume {
             block_size: BLOCK,
             blocks: self.chunks() * CHUNK_BLOCKS,
             blocks_free: free,
-            blocks_available: free.saturating_sub(self.reserve()),
+            blocks_available: self.can_be_had(free.saturating_sub(self.reserve()) * BLOCK) / BLOCK,
             inodes: self.inodes_used()? + inodes_free,
             inodes_free,
             fsid: u64::from_le_bytes([a, b, c, d, e, f, g, h]),

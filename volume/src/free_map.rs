@@ -8,6 +8,7 @@
 //! Callers are alone: the last to detach, or the first to attach.
 
 use crate::Result;
+use crate::beneath::Touched;
 use crate::chunk::{Bitmap, Group, Kind, Mask, Record, count_free};
 use crate::fullness::Draft;
 use crate::inject::{Bug, injected};
@@ -55,8 +56,13 @@ impl Checksum {
 
 impl Volume {
     /// Adds a chunk to the checksum; gives its record and how many inodes it holds.
-    fn sum_chunk(&self, chunk: u64, checksum: &mut Checksum) -> Result<(Record, u64)> {
-        let record = self.record(chunk)?;
+    fn sum_chunk(
+        &self,
+        chunk: u64,
+        touched: &Touched,
+        checksum: &mut Checksum,
+    ) -> Result<(Record, u64)> {
+        let record = if touched.has(chunk) { self.record(chunk)? } else { Record::free() };
         record.bits.iter().for_each(|&word| checksum.add(word));
         checksum.add(record.kind as u64);
         checksum.add(record.extents);
@@ -72,9 +78,9 @@ impl Volume {
 
     /// The checksum of the free map as it is.
     fn free_map_crc(&self) -> Result<u32> {
-        let mut checksum = Checksum::new();
+        let (mut checksum, touched) = (Checksum::new(), self.touched());
         for chunk in 0..self.chunks() {
-            self.sum_chunk(chunk, &mut checksum)?;
+            self.sum_chunk(chunk, &touched, &mut checksum)?;
         }
         Ok(checksum.end())
     }
@@ -84,9 +90,10 @@ impl Volume {
         self.return_kept()?;
         let (map, base) = self.rt.place();
         let records = self.rt.layout.chunks;
-        let mut pending =
-            self.region.nothing().and(map.flush(base + records, self.chunks() * CHUNK_RECORD));
-        for chunk in 0..self.chunks() {
+        let (mut pending, touched) = (self.region.nothing(), self.touched());
+        for chunk in (0..self.chunks()).filter(|&chunk| touched.has(chunk)) {
+            let record = base + records + chunk * CHUNK_RECORD;
+            pending = pending.and(map.flush(record, CHUNK_RECORD));
             for index in bits_of(self.mask(chunk, Mask::Extents)?) {
                 let line = self.region.flush(self.extent_slots_offset(chunk, index), LINE);
                 pending = pending.and(line);
@@ -101,13 +108,13 @@ impl Volume {
     /// cannot be trusted: the caller rebuilds it. Records whose hints are right already are not
     /// written: every page written would be a page fault.
     pub(crate) fn load_free_map(&self, crc: u32) -> Result<bool> {
-        let mut checksum = Checksum::new();
+        let (mut checksum, touched) = (Checksum::new(), self.touched());
         let (mut groups, mut stale) = (Vec::new(), Vec::new());
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let mut sums = Sums::default();
             for chunk in self.group_chunks(group) {
-                let (record, inodes) = self.sum_chunk(chunk, &mut checksum)?;
+                let (record, inodes) = self.sum_chunk(chunk, &touched, &mut checksum)?;
                 let free = count_free(&record.bits);
                 sums.blocks += free;
                 sums.chunks += u64::from(record.kind == Kind::Free);
@@ -136,12 +143,15 @@ impl Volume {
     /// Makes the free map say that nothing is in use.
     pub(crate) fn forget_free_map(&self) -> Result<()> {
         self.forget_kept()?;
+        let touched = self.touched();
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let chunks = self.group_chunks(group);
             let count = chunks.end - chunks.start;
             for chunk in chunks {
-                self.write_record(chunk, &Bitmap::default(), Kind::Free, 0)?;
+                if touched.has(chunk) {
+                    self.write_record(chunk, &Bitmap::default(), Kind::Free, 0)?;
+                }
                 fullness.add(chunk, Kind::Free, CHUNK_BLOCKS, 0);
             }
             self.write_group(group, count * CHUNK_BLOCKS, count, 0)?;

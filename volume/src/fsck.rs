@@ -29,6 +29,7 @@ use crate::mark::{Counts, Depth, Mark, all_threads};
 use crate::superblock::Found;
 use crate::view::View;
 use crate::volume::Volume;
+use pmem::Beneath;
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -83,6 +84,11 @@ pub struct FsckReport {
     pub pause: Option<Duration>,
     /// How long the check took.
     pub elapsed: Duration,
+    /// Bytes of the volume that the file system beneath could not supply, if all were wanted now. No fault:
+    /// what needs them gets `ENOSPC`.
+    pub missing_bytes: u64,
+    /// Bytes that it has left; `None` where the region has all of its memory.
+    pub beneath_free_bytes: Option<u64>,
 }
 
 /// What one look found.
@@ -90,11 +96,13 @@ pub(crate) struct Look {
     pub(crate) faults: Vec<FsckFault>,
     pub(crate) counts: Counts,
     pub(crate) pause: Option<Duration>,
+    /// What lies beneath, and the volume's size.
+    pub(crate) beneath: Option<(Beneath, u64)>,
 }
 
 impl FsckReport {
     pub(crate) fn new(look: Look, options: &FsckOptions, begun: Instant) -> Self {
-        let Look { mut faults, counts, pause } = look;
+        let Look { mut faults, counts, pause, .. } = look;
         let omitted = faults.len().saturating_sub(options.faults_max);
         faults.truncate(options.faults_max);
         Self {
@@ -107,6 +115,8 @@ impl FsckReport {
             metadata_bytes: counts.metadata_blocks * crate::BLOCK,
             pause,
             elapsed: begun.elapsed(),
+            missing_bytes: look.beneath.map_or(0, |(found, size)| found.missing(size)),
+            beneath_free_bytes: look.beneath.map(|(found, _)| found.free),
         }
     }
 }
@@ -173,7 +183,7 @@ impl Volume {
             let pause = look.pause.max(again.pause);
             let mut faults = again.faults;
             faults.retain(|fault| look.faults.contains(fault));
-            look = Look { faults, counts: again.counts, pause };
+            look = Look { faults, counts: again.counts, pause, ..again };
         }
         Ok(look)
     }
@@ -192,7 +202,8 @@ impl Volume {
         })?;
         let pause = Some(begun.elapsed());
         faults.extend(found);
-        Ok(Look { faults, counts, pause })
+        let beneath = self.beneath().map(|found| (found, self.size()));
+        Ok(Look { faults, counts, pause, beneath })
     }
 
     /// The superblocks of a volume in use, whom nobody changes meanwhile.
@@ -246,7 +257,8 @@ pub(crate) fn check_view(
         compare(volume, &mut mark)?;
     }
     faults.append(&mut mark.found.faults);
-    Ok(Look { faults, counts: mark.found.counts, pause: None })
+    let beneath = volume.beneath().map(|found| (found, volume.size()));
+    Ok(Look { faults, counts: mark.found.counts, pause: None, beneath })
 }
 
 fn stale_copy(found: &Found) -> Option<FsckFault> {
@@ -327,9 +339,10 @@ pub(crate) fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
     let complete = mark.found.faults.iter().all(leaves_nothing_out);
     mark_kept(volume, mark)?;
     let mut faults = Vec::new();
-    let mut free = 0;
+    let (mut free, touched) = (0, volume.touched());
     for chunk in 0..volume.chunks() {
-        let bits = volume.bitmap(chunk)?;
+        let there = touched.has(chunk);
+        let bits = if there { volume.bitmap(chunk)? } else { Bitmap::default() };
         free += count_free(&bits);
         let marked = mark.reached().bits(chunk);
         let start = volume.chunk_start(chunk);
@@ -342,7 +355,7 @@ pub(crate) fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
                 faults.push(fault);
             }
         }
-        compare_inodes(volume, mark, chunk, complete, &mut faults)?;
+        compare_inodes(volume, mark, (chunk, there), complete, &mut faults)?;
     }
     if volume.free_blocks()? != free {
         let meaning = format!("{} blocks are counted as free, {free} are", volume.free_blocks()?);
@@ -418,11 +431,11 @@ fn tell(
 fn compare_inodes(
     volume: &Volume,
     mark: &Mark<'_>,
-    chunk: u64,
+    (chunk, there): (u64, bool),
     complete: bool,
     faults: &mut Vec<FsckFault>,
 ) -> Result<()> {
-    let mapped = volume.mask(chunk, Mask::Extents)?;
+    let mapped = if there { volume.mask(chunk, Mask::Extents)? } else { 0 };
     for index in bits_of(mark.reached().extents(chunk) | mapped) {
         let block = volume.chunk_start(chunk) + index * EXTENT_BLOCKS;
         let first = block / EXTENT_BLOCKS * EXTENT_INODES;

@@ -159,6 +159,11 @@ impl Volume {
         self.index_find(FREE, chunks, LOOKS, &mut |_, _| Ok(true))
     }
 
+    /// The first free chunk of `chunks`.
+    pub(crate) fn index_any_free(&self, chunks: &Range<u64>) -> Result<Option<u64>> {
+        self.index_find(FREE, chunks, u32::MAX, &mut |_, _| Ok(true))
+    }
+
     /// A chunk is free no more.
     pub(crate) fn index_not_free(&self, chunk: u64) -> Result<()> {
         self.index_leave(FREE, chunk)?;

@@ -41,6 +41,14 @@ pub struct Info {
     pub metadata_bytes: u64,
     /// Holes and whole chunks together.
     pub free_bytes: u64,
+    /// Of the free bytes those that can be had: the file system beneath may have less.
+    pub available_bytes: u64,
+    /// Bytes of memory that the region's file has.
+    pub allocated_bytes: u64,
+    /// Bytes that the file system beneath has left; `None` where the region has all of its memory.
+    pub beneath_free_bytes: Option<u64>,
+    /// Bytes of the volume that it could not supply, if all were wanted now.
+    pub missing_bytes: u64,
     /// Files, directories and all other objects.
     pub inodes_used: u64,
     /// What a fence promises on this memory.
@@ -142,18 +150,26 @@ fn describe(
 ) -> Info {
     let dispatch = region.dispatch();
     let fixed = volume.pool();
+    let size_bytes = fixed + volume.chunks() * CHUNK;
+    let free_bytes = space.free_blocks() * BLOCK;
+    let beneath = region.beneath();
+    let missing_bytes = beneath.map_or(0, |found| found.missing(size_bytes));
     Info {
         label: volume.superblock.label(),
         uuid: volume.superblock.uuid(),
         version: volume.superblock.version,
         groups: volume.superblock.groups,
         clean,
-        size_bytes: fixed + volume.chunks() * CHUNK,
+        size_bytes,
         data_bytes: space.data_blocks * BLOCK,
         hole_bytes: space.hole_blocks * BLOCK,
         free_aligned_bytes: space.free_chunks * CHUNK,
         metadata_bytes: fixed + space.metadata_blocks * BLOCK,
-        free_bytes: space.free_blocks() * BLOCK,
+        free_bytes,
+        available_bytes: free_bytes.saturating_sub(missing_bytes),
+        allocated_bytes: beneath.map_or(size_bytes, |found| found.allocated.min(size_bytes)),
+        beneath_free_bytes: beneath.map(|found| found.free),
+        missing_bytes,
         inodes_used: space.inodes,
         class: region.class().to_string(),
         class_reason: region.class_reason().to_owned(),

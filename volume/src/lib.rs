@@ -12,6 +12,7 @@ mod alloc_tests;
 mod alone;
 mod attach;
 mod attributes;
+mod beneath;
 mod brief;
 mod brief_names;
 mod brief_rename;

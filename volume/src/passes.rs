@@ -85,12 +85,18 @@ impl Passes {
         self.files.resize_with(chunks as usize, Files::default);
         let (same, told) = (Reached::new(chunks), AtomicU64::new(0));
         let mut tell = || progress(told.load(Ordering::Relaxed));
-        let known = &self.files;
+        let (known, touched) = (&self.files, volume.touched());
         let files = share(chunks, &mut tell, |chunk| {
+            if !touched.has(chunk) {
+                return Ok(Files::default());
+            }
             let files = FilesPass { volume, copy, how, same: &same, told: &told };
             files.chunk(chunk, &known[chunk as usize])
         })?;
         let rest = share(chunks, &mut tell, |chunk| {
+            if !touched.has(chunk) {
+                return Ok(Done::default());
+            }
             let done = copy_rest(volume, copy, how, chunk, &same)?;
             told.fetch_add(done.read, Ordering::Relaxed);
             Ok(done)

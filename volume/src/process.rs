@@ -23,8 +23,8 @@ use crate::recovery::Recovery;
 use crate::runtime::Owner;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 const STATE: u64 = 0;
@@ -80,6 +80,12 @@ pub(crate) struct Local {
     pub(crate) saved: AtomicU64,
     /// Chunks + 1 that it has made present in its address space lately.
     pub(crate) populated: [AtomicU64; 32],
+    /// The header's count of trims when those were noted.
+    pub(crate) trims: AtomicU64,
+    /// A private view, which only its own few stores change.
+    pub(crate) looks_only: AtomicBool,
+    /// The chunks whose records such a view has written.
+    pub(crate) written: Mutex<Vec<u64>>,
     /// A chunk + 1 that has become almost empty, for `compact.rs`; else 0.
     pub(crate) sparse: AtomicU64,
     /// Data blocks that it has freed, and that it has moved to empty chunks.

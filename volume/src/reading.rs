@@ -196,9 +196,16 @@ impl Reader<'_> {
     fn copy_free_map(&self, region: &Region, shadow: &Region) -> Result<()> {
         let chunks = (self.superblock.size - self.superblock.pool) / crate::layout::CHUNK;
         let at = self.superblock.runtime + Volume::runtime_layout(&self.superblock).chunks;
-        let mut records = vec![0; (chunks * CHUNK_RECORD) as usize];
-        region.read(at, &mut records)?;
-        Ok(shadow.shared_write(at, &records)?)
+        let end = at + chunks * CHUNK_RECORD;
+        let mut from = region.next_data(at);
+        while from < end {
+            let to = region.next_hole(from).min(end);
+            let mut records = vec![0; (to - from) as usize];
+            region.read(from, &mut records)?;
+            shadow.shared_write(from, &records)?;
+            from = region.next_data(to);
+        }
+        Ok(())
     }
 
     fn join(

@@ -31,10 +31,8 @@ use crate::reached::Reached;
 use crate::superblock;
 use crate::view::View;
 use crate::volume::Volume;
-use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Instant;
 use vfs::{Kind, NewNode, Node};
@@ -413,17 +411,7 @@ impl Volume {
 
     /// The first run of bytes from `at` on that the region's file has memory for.
     pub(crate) fn data_from(&self, at: u64) -> std::ops::Range<u64> {
-        if self.region.fd() < 0 {
-            return 0..u64::MAX;
-        }
-        // SAFETY: the region, and with it its descriptor, lives as long as the volume.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.region.fd()) };
-        let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return u64::MAX..u64::MAX,
-            // A device has no holes.
-            Err(_) => return 0..u64::MAX,
-        };
-        start..rustix::fs::seek(fd, SeekFrom::Hole(start)).unwrap_or(u64::MAX)
+        let start = self.region.next_data(at);
+        start..self.region.next_hole(start)
     }
 }

@@ -192,13 +192,25 @@ impl Copy {
                     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
                 ) {
                     Errno::INTR => {}
-                    // Memory that cannot be read.
-                    Errno::FAULT => return Err(Errno::IO),
+                    // Memory that the kernel cannot read: a hole, or lost.
+                    Errno::FAULT => at += self.write_page(volume, at, end)?,
                     errno => return Err(errno),
                 },
             }
         }
         Ok(())
+    }
+
+    /// Writes what lies in the page at `at`, or in its part before `end`, by way of our own memory; gives how
+    /// many bytes.
+    fn write_page(&self, volume: &Volume, at: u64, end: u64) -> Result<u64> {
+        let mut page = [0; BLOCK as usize];
+        let part = &mut page[..(end - at).min(BLOCK - at % BLOCK) as usize];
+        volume.region.read(at, part)?;
+        match rustix::io::pwrite(&self.file, &*part, at)? {
+            0 => Err(Errno::NOSPC),
+            wrote => Ok(wrote as u64),
+        }
     }
 
     /// Writes what the copy is: as large as it was at its moment, and another volume.

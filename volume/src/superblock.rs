@@ -7,6 +7,7 @@
 //! The state line holds two [`State`] slots that alternate like an inode's commit line. It says
 //! dirty before the first change of an epoch and clean after the last orderly detach.
 
+use crate::beneath;
 use crate::error::{ErrorKind, VolumeError};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
@@ -37,6 +38,8 @@ pub struct FormatOptions {
     pub label: String,
     /// Overwrite a volume, or whatever else is there.
     pub force: bool,
+    /// Give all of the file its memory now: `ENOSPC`, and no volume, if there is not as much.
+    pub reserve: bool,
     /// Permissions of a file that is made.
     pub permissions: u32,
     /// Take this class whatever is detected; `page` must be asked for so.
@@ -52,6 +55,7 @@ impl Default for FormatOptions {
             groups: None,
             label: String::new(),
             force: false,
+            reserve: false,
             permissions: 0o600,
             class: None,
             seed: None,
@@ -403,11 +407,19 @@ pub fn format_region(region: &Region, options: &FormatOptions) -> Result<(), Vol
 fn write_volume(region: &Region, superblock: &Superblock) -> Result<(), Errno> {
     // PERSIST: an old volume is no volume any more before the first of its structures is
     // overwritten.
+    beneath::provide_fixed(region, superblock)?;
     let gone =
         region.stream_zero(SUPERBLOCK_A, BLOCK)?.and(region.stream_zero(SUPERBLOCK_B, BLOCK)?);
     let _ = gone.fence();
-    // State, lanes and runtime: no word of another life may look like one of this.
-    let mut pending = region.stream_zero(STATE, superblock.pool - STATE)?;
+    // State, lanes and runtime: no word of another life may look like one of this. What has no memory yet
+    // is zero, and much of a large volume's runtime needs none until it is used.
+    let mut pending = region.nothing();
+    let mut at = region.next_data(STATE);
+    while at < superblock.pool {
+        let end = region.next_hole(at).min(superblock.pool);
+        pending = pending.and(region.stream_zero(at, end - at)?);
+        at = region.next_data(end);
+    }
     for lane in 0..u64::from(superblock.lanes) {
         let word = header_word(lane, 1);
         pending = pending.and(region.store64(lane_offset(lane), word)?.flush());

@@ -6,14 +6,9 @@
 
 use crate::Result;
 use crate::chunk::Kind;
-use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
+use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, HEADER_TRIMS};
 use crate::volume::Volume;
-use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
-
-/// Bytes of a unit of `st_blocks`.
-const STAT_BLOCK: u64 = 512;
 
 impl Volume {
     /// Gives the memory of all free chunks back to the file system that holds the region; gives how many
@@ -22,26 +17,34 @@ impl Volume {
         if self.region.fd() < 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        // SAFETY: the region, and with it its descriptor, lives as long as the volume.
-        let file = unsafe { BorrowedFd::borrow_raw(self.region.fd()) };
-        let held = || Ok::<_, Errno>(rustix::fs::fstat(file)?.st_blocks as u64 * STAT_BLOCK);
-        let before = held()?;
-        for chunk in 0..self.chunks() {
-            if self.chunk_kind(chunk)? == Kind::Free {
-                self.trim_chunk(chunk, file)?;
+        let held = || self.beneath().map_or(0, |beneath| beneath.allocated);
+        let before = held();
+        let touched = self.touched();
+        let mut broken = 0;
+        for chunk in (0..self.chunks()).filter(|&chunk| touched.has(chunk)) {
+            match self.chunk_kind(chunk)? {
+                Kind::Free => self.trim_chunk(chunk)?,
+                _ => broken += 1,
             }
         }
-        Ok(before.saturating_sub(held()?))
+        // Memory that was reserved lies in chunks of which nothing else tells.
+        if held() > self.pool() + broken * CHUNK {
+            for chunk in (0..self.chunks()).filter(|&chunk| !touched.has(chunk)) {
+                self.trim_chunk(chunk)?;
+            }
+        }
+        Ok(before.saturating_sub(held()))
     }
 
-    fn trim_chunk(&self, chunk: u64, file: BorrowedFd<'_>) -> Result<()> {
+    fn trim_chunk(&self, chunk: u64) -> Result<()> {
         let mut op = self.begin()?;
         op.work()?;
-        if self.claim_free(chunk, Kind::Data, 0, CHUNK_BLOCKS)? {
+        if self.claim_memory(chunk)? {
             let block = self.chunk_start(chunk);
             op.record_allocated(block, CHUNK_BLOCKS);
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(file, flags, block * BLOCK, CHUNK)?;
+            // Whoever has made it present must do so again.
+            self.rt.add(HEADER_TRIMS, 1)?;
+            self.region.punch(block * BLOCK, CHUNK)?;
             op.free_later(block, CHUNK_BLOCKS);
         }
         op.end()

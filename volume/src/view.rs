@@ -18,6 +18,7 @@ use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A private view of a volume.
 pub(crate) struct View {
@@ -56,7 +57,9 @@ impl View {
         share_region(region.fd(), REGION_READERS).map_err(locks)?;
         let in_use = region_held(region.fd(), REGION_WRITERS).map_err(locks)?;
         let found = read(&region)?;
-        Ok(Self::of_region(Arc::new(region), found, in_use))
+        let view = Self::of_region(Arc::new(region), found, in_use);
+        view.volume.local.looks_only.store(true, Ordering::Relaxed);
+        Ok(view)
     }
 
     /// Looks at a region that is private already.

@@ -28,6 +28,7 @@ pub fn run(args: &DfArgs) -> Outcome {
             size::show(info.size_bytes),
             size::show(used),
             size::show(info.free_bytes),
+            size::show(info.available_bytes),
             format!("{:.0} %", percent(used, info.size_bytes)),
             format!("{:.0} %", percent(info.free_aligned_bytes, info.free_bytes)),
         ]);
@@ -38,12 +39,14 @@ pub fn run(args: &DfArgs) -> Outcome {
             "used_bytes": used,
             "free_bytes": info.free_bytes,
             "free_aligned_bytes": info.free_aligned_bytes,
+            "available_bytes": info.available_bytes,
+            "beneath_free_bytes": info.beneath_free_bytes,
         }));
     }
     if args.json {
         output::emit_json(&Value::Array(values))?;
     } else if !rows.is_empty() {
-        let head = ["volume", "size", "used", "free", "used", "free in huge pages"];
+        let head = ["volume", "size", "used", "free", "available", "used", "free in huge pages"];
         output::emit(output::table(&head, &rows).as_bytes())?;
     }
     Ok(code)

@@ -1,10 +1,26 @@
 //! `solera format`.
 
+use std::path::Path;
+
+use volume::Info;
+
 use crate::args::FormatArgs;
 use crate::commands::info;
 use crate::failure::Outcome;
 use crate::output;
 use crate::size;
+
+/// Warns of a volume for which the file system beneath has too little.
+pub fn warn_of_missing(path: &Path, made: &Info) {
+    let (Some(free), true) = (made.beneath_free_bytes, made.missing_bytes > 0) else { return };
+    eprintln!(
+        "solera: {}: the file system beneath has {} left, and the volume takes up to {} more: it says \
+         \"no space left\" as soon as that is used up. Take a smaller --size, or make room there.",
+        path.display(),
+        size::show(free),
+        size::show(made.size_bytes.saturating_sub(made.allocated_bytes)),
+    );
+}
 
 /// Makes a volume and says what was made.
 pub fn run(args: &FormatArgs) -> Outcome {
@@ -15,10 +31,12 @@ pub fn run(args: &FormatArgs) -> Outcome {
         force: args.force,
         permissions: args.permissions,
         class: args.class,
+        reserve: args.reserve,
         ..volume::FormatOptions::default()
     };
     volume::format(&args.path, &options)?;
     let made = volume::info(&args.path)?;
+    warn_of_missing(&args.path, &made);
     if args.json {
         output::emit_json(&info::to_json(&made))?;
     } else {

@@ -6,6 +6,7 @@ use volume::{FsckFault, FsckOptions, FsckReport, Remedy, RepairOptions, RepairRe
 use crate::args::FsckArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Progress};
+use crate::size;
 
 const CODE_CLEAN: u8 = 0;
 const CODE_MENDED: u8 = 1;
@@ -67,6 +68,8 @@ fn to_json(report: &RepairReport) -> Value {
         "data_bytes": after.data_bytes,
         "metadata_bytes": after.metadata_bytes,
         "seconds": after.elapsed.as_secs_f64(),
+        "missing_bytes": after.missing_bytes,
+        "beneath_free_bytes": after.beneath_free_bytes,
         "pause_seconds": after.pause.map(|pause| pause.as_secs_f64()),
     })
 }
@@ -97,10 +100,23 @@ fn to_text(report: &RepairReport, args: &FsckArgs) -> String {
     if let Some(pause) = after.pause {
         line(format!("the volume is in use: changes waited for {pause:.1?} at most"));
     }
+    if after.missing_bytes > 0 {
+        line(missing(after));
+    }
     if let Some(advice) = advice(after, args) {
         line(advice);
     }
     text
+}
+
+/// What the volume lacks that is no fault.
+fn missing(report: &FsckReport) -> String {
+    format!(
+        "the file system beneath has {} left and could not supply {} of the volume: calls that need more \
+         than it has give ENOSPC (no fault; removing files and `solera trim` need none)",
+        size::show(report.beneath_free_bytes.unwrap_or(0)),
+        size::show(report.missing_bytes),
+    )
 }
 
 fn verdict(report: &FsckReport) -> String {

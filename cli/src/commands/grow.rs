@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::args::{GrowArgs, NewSize};
+use crate::commands::format;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::size;
@@ -19,7 +20,9 @@ pub fn run(args: &GrowArgs) -> Outcome {
         NewSize::By(more) => before.saturating_add(more),
     };
     tree.volume().grow(wanted)?;
-    let after = info()?.size_bytes;
+    let grown = info()?;
+    let after = grown.size_bytes;
+    format::warn_of_missing(&args.volume, &grown);
     if args.json {
         output::emit_json(&json!({ "size_bytes_before": before, "size_bytes": after }))?;
     } else {

@@ -92,6 +92,10 @@ pub fn to_json(info: &Info) -> Value {
         "free_aligned_bytes": info.free_aligned_bytes,
         "metadata_bytes": info.metadata_bytes,
         "free_bytes": info.free_bytes,
+        "available_bytes": info.available_bytes,
+        "allocated_bytes": info.allocated_bytes,
+        "beneath_free_bytes": info.beneath_free_bytes,
+        "missing_bytes": info.missing_bytes,
         "inodes_used": info.inodes_used,
         "class": info.class,
         "class_reason": info.class_reason,
@@ -130,6 +134,7 @@ fn to_text(info: &Info) -> String {
     line("  free aligned", share(info.free_aligned_bytes, info.size_bytes));
     line("  metadata", share(info.metadata_bytes, info.size_bytes));
     line("free", size::show(info.free_bytes));
+    line("memory", memory(info));
     line("inodes used", info.inodes_used.to_string());
     let pids: Vec<String> = info.attached.iter().map(|process| process.pid.to_string()).collect();
     line("attached", if pids.is_empty() { "nobody".to_owned() } else { pids.join(", ") });
@@ -138,6 +143,22 @@ fn to_text(info: &Info) -> String {
         line("file locks", used.file_locks.to_string());
     }
     text
+}
+
+/// What the region's file has of its memory, and what it could get.
+fn memory(info: &Info) -> String {
+    let rest = info.size_bytes - info.allocated_bytes;
+    let has = format!("{} taken", size::show(info.allocated_bytes));
+    match info.beneath_free_bytes {
+        _ if rest == 0 => format!("{has}, which is all"),
+        Some(free) if info.missing_bytes > 0 => format!(
+            "{has}; of {} more the file system beneath has {}: {} of the free space can be had",
+            size::show(rest),
+            size::show(free),
+            size::show(info.available_bytes),
+        ),
+        _ => format!("{has}; {} more when files need it", size::show(rest)),
+    }
 }
 
 /// Whether this machine can close a volume's memory to a program's own code.
