@@ -365,7 +365,7 @@ const _: () = {
 
 /// Changes with the meaning of anything in the runtime; the sizes below are mixed in by
 /// [`RuntimeLayout::format`].
-pub const RUNTIME_VERSION: u64 = 10;
+pub const RUNTIME_VERSION: u64 = 11;
 /// Bytes of the runtime's header.
 pub const RUNTIME_HEADER: u64 = BLOCK;
 /// Header word: [`RuntimeLayout::format`].
@@ -397,6 +397,10 @@ pub const HEADER_SEQUENCE: u64 = 256;
 pub const HEADER_DESCRIPTIONS: u64 = 320;
 /// Header word: record locks from here on were never used in this epoch; grows.
 pub const HEADER_LOCKS: u64 = 384;
+/// Header words: where the anchor directory is (`anchor.rs`).
+pub const HEADER_ANCHOR: u64 = 448;
+/// Bytes of them.
+pub const HEADER_ANCHOR_BYTES: u64 = HEADER_FREE - HEADER_ANCHOR;
 /// Header words: free blocks of each group (a hint, a line each).
 pub const HEADER_FREE: u64 = 1024;
 /// Largest number of groups.

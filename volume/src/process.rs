@@ -98,6 +98,8 @@ pub(crate) struct Local {
     pub(crate) single: AtomicPtr<AtomicU8>,
     /// Its home among the machine's nodes.
     pub(crate) numa: crate::numa::NumaState,
+    /// It only reads, and what a crash left open was undone in memory.
+    pub(crate) recovered_view: AtomicBool,
     /// What it recovered when it attached.
     pub(crate) recovery: OnceLock<Recovery>,
 }
