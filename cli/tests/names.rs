@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 
-use support::{Place, command, shell, solera};
+use support::{Mounted, Place, can_mount, command, shell, solera};
 
 /// A shell that uses the volume until it is told to end.
 struct User(Child);
@@ -90,6 +90,29 @@ fn a_volume_in_use_is_reached_by_any_name() {
     user.end();
     solera(["detach", &moved]).ok();
     solera(["fsck", &hard]).ok();
+}
+
+#[test]
+fn a_mount_is_found_by_any_name_of_its_volume() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &[]);
+    fs::write(mounted.path("file"), "kept\n").unwrap();
+    let (hard, file) = (place.text("hard.pm"), mounted.path("file"));
+    fs::hard_link(&mounted.volume, &hard).unwrap();
+    let file = file.to_str().unwrap();
+    assert_eq!(solera(["run", "--volume", &hard, "--", "cat", file]).ok(), "kept\n");
+    let line = ["run", "--volume", &hard, "--at", &mounted.at, "--", "cat", file];
+    assert_eq!(solera(line).ok(), "kept\n");
+    assert_eq!(solera(["cat", &format!("{hard}:/file")]).ok(), "kept\n");
+    // Read only, whatever face the program has.
+    let line = format!("echo x > {file}");
+    let refused = solera(["run", "--read-only", "--volume", &hard, "--", "sh", "-c", &line]);
+    assert!(refused.ended_with(2).err.contains("Read-only file system"));
+    solera(["umount", &hard]).ok();
+    solera(["fsck", &mounted.volume]).ok();
 }
 
 #[test]

@@ -96,23 +96,31 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         };
         let region =
             Region::create_with(path, size, options.permissions, true, &open).map_err(fail)?;
-        return format_new(path, &region, options).inspect_err(|_| {
+        let made = format_region(&region, options).and_then(|()| attach_new(path, options));
+        return made.inspect_err(|_| {
             // The file is this call's own and useless; that it cannot be removed would be no news.
             let _ = rustix::fs::unlink(path);
         });
     }
     let empty = rustix::fs::stat(path).is_ok_and(|stat| stat.st_size == 0 && stat.st_rdev == 0);
-    if !empty {
+    // What is there is this call's alone until the new volume is written.
+    let kept = if empty {
+        if is_attached(path) {
+            return Err(format_in_use(path));
+        }
+        None
+    } else {
         let region = Region::open(path, &open).map_err(fail)?;
         check_overwrite(path, &region, options)?;
-    } else if is_attached(path) {
-        return Err(format_in_use(path));
-    }
+        Some(region)
+    };
     let region = match options.size {
         Some(size) => Region::create_with(path, size, options.permissions, false, &open),
         None => Region::open(path, &open),
     };
-    format_new(path, &region.map_err(fail)?, options)
+    format_region(&region.map_err(fail)?, options)?;
+    drop(kept);
+    attach_new(path, options)
 }
 
 /// Refuses to overwrite what somebody may still want.
@@ -123,7 +131,8 @@ fn check_overwrite(
 ) -> Result<(), VolumeError> {
     let system = |errno| VolumeError::system("format", path, "looking at what is there", errno);
     let held = |at| region_held(region.fd(), at).map_err(system);
-    if held(REGION_WRITERS)? || held(REGION_READERS)? {
+    let alone = own_region(region.fd(), REGION_WRITERS).map_err(system)?;
+    if !alone || held(REGION_READERS)? {
         return Err(format_in_use(path));
     }
     if options.force {
@@ -149,9 +158,8 @@ fn format_in_use(path: &Path) -> VolumeError {
     VolumeError::new(ErrorKind::InUse, "format", path, found, advice)
 }
 
-/// Writes the volume, then attaches it once: what cannot be attached is not called made.
-fn format_new(path: &Path, region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
-    format_region(region, options)?;
+/// Attaches the new volume once: what cannot be attached is not called made.
+fn attach_new(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
     let attach_options = AttachOptions { class: options.class, ..AttachOptions::default() };
     let volume = attach(path, &attach_options)?;
     volume

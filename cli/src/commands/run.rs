@@ -61,7 +61,7 @@ fn start(args: &RunArgs) -> Outcome {
         let path = program::find(name).map_err(|refusal| refused(&asked, refusal))?;
         match program::check(&path) {
             // It uses the mount, and what it starts finds the volume again.
-            Err(Refusal::Unserved(_)) if place.mounted => {}
+            Err(Refusal::Unserved(_)) if place.mounted && !args.read_only => {}
             checked => checked.map_err(|refusal| refused(&asked, refusal))?,
         }
         let mut command = Command::new(path);
@@ -69,7 +69,7 @@ fn start(args: &RunArgs) -> Outcome {
         command
     };
     command.args(arguments);
-    if place.by_mount_only {
+    if place.by_mount_only && !args.read_only {
         let (volume, at) = (place.volume.display(), place.at.display());
         eprintln!(
             "solera: {volume} cannot be changed directly: the program uses the mount at {at}"
