@@ -23,11 +23,13 @@ pub use profile::{Profile, Sizes};
 use crate::args::AgeArgs;
 use crate::commands::info::percent;
 use crate::failure::{Failure, Outcome};
+use crate::ordinary;
 use crate::output::{self, Progress};
 use crate::size;
 use measure::Measures;
 use profile::{BLOCK, Event, Generator, Plan};
 use target::Target;
+use volume::Kept;
 
 /// Files of at least this many bytes can hold huge pages.
 const LARGE: u64 = 2 << 20;
@@ -63,6 +65,12 @@ struct Run<'t> {
 /// Ages the target, measures, prints.
 pub fn run(args: &AgeArgs) -> Outcome {
     let asked = format!("age {}", args.target.display());
+    for file in [&args.write_trace, &args.picture].into_iter().flatten() {
+        ordinary::check(format!("write {}", file.display()), file)?;
+    }
+    if volume::is_in_anchor(&args.target) {
+        return Err(Failure::new(asked, Kept::Anchor, "name another directory"));
+    }
     let mut target = target::open(&args.target, args.compaction)?;
     let failed = |errno| Failure::errno(&asked, errno);
     let capacity = match args.capacity {

@@ -1,7 +1,10 @@
 //! The command line: every subcommand, its options, and the help that teaches them.
 
+mod class;
 mod compaction;
+mod files;
 mod numa;
+mod whole;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,8 +13,11 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::age::{Profile, Sizes};
 use crate::size;
+pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
+pub use files::{CatArgs, CpArgs, LsArgs};
 pub use numa::{NumaArgs, NumaCommand};
+pub use whole::{DetachArgs, RmArgs, SnapshotArgs, TrimArgs};
 
 /// Storage for byte-addressable memory: volumes that unmodified programs run on.
 #[derive(Parser)]
@@ -46,6 +52,7 @@ pub enum Command {
     Fsck(FsckArgs),
     Recover(RecoverArgs),
     Snapshot(SnapshotArgs),
+    Rm(RmArgs),
     Grow(GrowArgs),
     Trim(TrimArgs),
     Detach(DetachArgs),
@@ -157,6 +164,8 @@ or would not see the volume (statically linked, Go, set-user-id; not mounted), 1
 Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
 library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_VOLUME, SOLERA_AT, SOLERA_MODE  as --volume, --at and --mode
+  SOLERA_CLASS           as --class (of every command that attaches a volume)
+  SOLERA_READ_ONLY       set: as --read-only
   SOLERA_SPLIT, SOLERA_EMULATE           as --split and --emulate
   SOLERA_SPLIT_WINDOW    bytes of a mapped window [2097152, to 536870912]
   SOLERA_SPLIT_STAGING, SOLERA_SPLIT_STAGING_FILES  largest size of a staging file [167772160], and how
@@ -188,6 +197,8 @@ Examples:
                                                      the five most frequent, for programs
   solera run --volume v.pm --at /pm --strict-support -- ./test
                                                      stop where the library does not do
+  solera run --read-only --volume /backup/v.pm --at /pm -- tar cf v.tar /pm
+                                                     a copy on an ordinary disk
   solera run --split /srv/data --report -- postgres -D /srv/data
                                                      over XFS, ext4 or tmpfs, without a volume
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
@@ -208,6 +219,12 @@ pub struct RunArgs {
     /// What a write promises: posix, sync or strict [default: strict; with --split: posix].
     #[arg(long, value_parser = ["posix", "sync", "strict"])]
     pub mode: Option<String>,
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// Change nothing: every change gives `EROFS`. A volume on an ordinary disk is read so, also one that was
+    /// copied while it was in use: what a crash left open is undone in memory.
+    #[arg(short = 'r', long, conflicts_with_all = ["split", "class"])]
+    pub read_only: bool,
     /// With --split: sync and strict also where the file system does not map with `MAP_SYNC`. What they
     /// promise then holds when processes die, not when the machine does.
     #[arg(long, requires = "split")]
@@ -263,6 +280,7 @@ Options for -o, with commas between them:
   allow_other    other users than the one who mounts may use it (as others than root, only where
                  /etc/fuse.conf says user_allow_other)
   mode=MODE      as --mode
+  class=CLASS    as --class
   suid, dev      set-user-id programs and device nodes work (root only)
   noexec, noatime, and those of mount(8) that say nothing new
 
@@ -289,6 +307,8 @@ pub struct MountArgs {
     /// What a write through the mount promises: posix, sync or strict [default: strict].
     #[arg(long, value_parser = ["posix", "sync", "strict"])]
     pub mode: Option<String>,
+    #[command(flatten)]
+    pub class: ClassArg,
     /// Take options that are not known.
     #[arg(short = 's', long, hide = true)]
     pub sloppy: bool,
@@ -314,56 +334,6 @@ pub struct UmountArgs {
     /// Directories where volumes are mounted, or the volumes.
     #[arg(required = true, value_name = "DIRECTORY")]
     pub places: Vec<PathBuf>,
-}
-
-/// List a directory of a volume.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  solera ls /dev/shm/v.pm              the root
-  solera ls -l /dev/shm/v.pm:/logs")]
-pub struct LsArgs {
-    /// Kind, permissions, links, owner, size and time of each.
-    #[arg(short = 'l')]
-    pub long: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// `VOLUME` or `VOLUME:/path`.
-    #[arg(value_name = "VOLUME[:/PATH]")]
-    pub place: OsString,
-}
-
-/// Write files of a volume to standard output.
-#[derive(Args)]
-#[command(after_help = "\
-Example:
-  solera cat /dev/shm/v.pm:/logs/today | grep error")]
-pub struct CatArgs {
-    /// Files, each as `VOLUME:/path`.
-    #[arg(required = true, value_name = "VOLUME:/PATH")]
-    pub places: Vec<OsString>,
-}
-
-/// Copy files into, out of and between volumes.
-///
-/// Permissions, times and holes are kept; the owner is who copies.
-#[derive(Args)]
-#[command(after_help = "\
-A place on a volume is VOLUME:/path. A local file whose name looks like one is taken as local if it
-exists.
-
-Examples:
-  solera cp notes.txt /dev/shm/v.pm:/              in
-  solera cp /dev/shm/v.pm:/notes.txt .             out
-  solera cp -r src /dev/shm/v.pm:/backup           a directory with all that is in it")]
-pub struct CpArgs {
-    /// Copy directories with all that is in them.
-    #[arg(short = 'r', long)]
-    pub recursive: bool,
-    /// What to copy, then where to: an existing directory, or a new name.
-    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
-    pub places: Vec<OsString>,
 }
 
 /// Show the free space of volumes.
@@ -422,6 +392,8 @@ pub struct FsckArgs {
     /// Accepted as fsck does: a check is always a full one.
     #[arg(short = 'f', long, hide = true)]
     pub force: bool,
+    #[command(flatten)]
+    pub class: ClassArg,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -439,68 +411,8 @@ pub struct GrowArgs {
     /// The new size, or with a + before it how much more.
     #[arg(long, value_parser = new_size)]
     pub size: NewSize,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// The volume's file or device.
-    pub volume: PathBuf,
-}
-
-/// Copy a volume as it is at one moment, while programs go on with it.
-///
-/// The copy holds every call that had returned by that moment, whole, and none of a later one: it is
-/// a volume of its own, which can be attached, checked and copied anywhere. Most of it is copied while
-/// everybody works; then all changes wait while the rest is: that pause grows with the number of files
-/// (under a second for a million) and with the size of those that are being changed or are mapped, not
-/// with the amount of data, and is printed. Where the file system can share blocks (XFS, btrfs), nothing
-/// is copied at all. What a program stores into a file that it has mapped is in the copy as far as it
-/// had come.
-#[derive(Args)]
-#[command(after_help = "\
-Free space of the volume takes none in the copy. A target that exists is refused without --force.
-
-Exit code: 0 the copy is whole, 1 there is none.
-
-Examples:
-  solera snapshot /dev/shm/v.pm /backup/v-monday.pm
-  solera snapshot --force --json /dev/shm/v.pm /backup/v.pm
-  solera fsck /backup/v-monday.pm && solera ls /backup/v-monday.pm")]
-pub struct SnapshotArgs {
-    /// Replace the target if it exists.
-    #[arg(long)]
-    pub force: bool,
-    /// Give the copy the same UUID. Otherwise it is a volume of its own, and both can be used on one machine
-    /// at once.
-    #[arg(long)]
-    pub keep_uuid: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// The volume's file or device.
-    pub volume: PathBuf,
-    /// The file for the copy.
-    #[arg(value_name = "FILE")]
-    pub target: PathBuf,
-}
-
-/// Give the memory of free chunks back to the machine.
-///
-/// Chunks of 2 MiB that hold nothing are punched out of the volume's file; they come back when they
-/// are written again.
-#[derive(Args)]
-pub struct TrimArgs {
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// The volume's file.
-    pub volume: PathBuf,
-}
-
-/// Clean up after processes that were killed, and say who still uses the volume.
-#[derive(Args)]
-#[command(after_help = "\
-Exit code: 0 if nobody is attached any more (the volume is then marked clean), 1 if somebody is.")]
-pub struct DetachArgs {
+    #[command(flatten)]
+    pub class: ClassArg,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -526,6 +438,8 @@ pub struct DefragArgs {
     /// Move nothing: only say how whole the files are.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub class: ClassArg,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -600,6 +514,8 @@ pub struct AgeArgs {
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["utilisation", "churn", "profile", "sizes", "seed"])]
     pub replay: Option<PathBuf>,
+    #[command(flatten)]
+    pub class: ClassArg,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -14,6 +14,7 @@ pub mod map;
 pub mod mount;
 pub mod numa;
 pub mod recover;
+pub mod rm;
 pub mod run;
 pub mod snapshot;
 pub mod trim;

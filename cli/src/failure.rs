@@ -3,7 +3,9 @@
 use std::fmt;
 
 use rustix::io::Errno;
-use volume::VolumeError;
+use volume::{ErrorKind, VolumeError};
+
+use crate::line;
 
 /// What a command gives: its exit code, or a failure.
 pub type Outcome = Result<u8, Failure>;
@@ -24,6 +26,14 @@ impl Failure {
             text.push_str(advice);
         }
         Self { text, code: 1 }
+    }
+
+    /// The volume lies on an ordinary disk, and that this is meant was not said.
+    pub fn ordinary_disk(asked: impl fmt::Display) -> Self {
+        let found =
+            "it lies on an ordinary disk: a power cut may tear what is written (class page)";
+        let line = line::with_option(&["--class", "page"]);
+        Self::new(asked, found, &format!("to write there all the same: {line}"))
     }
 
     /// A failure that another process has put into words.
@@ -62,7 +72,10 @@ impl fmt::Display for Failure {
 
 impl From<VolumeError> for Failure {
     fn from(error: VolumeError) -> Self {
-        Self { text: error.to_string(), code: 1 }
+        if error.kind() != ErrorKind::OrdinaryDisk {
+            return Self { text: error.to_string(), code: 1 };
+        }
+        Self::ordinary_disk(format!("{} {}", error.asked(), error.path().display()))
     }
 }
 

@@ -12,6 +12,8 @@ mod args;
 mod bench;
 mod commands;
 mod failure;
+mod line;
+mod ordinary;
 mod output;
 mod picture;
 mod place;
@@ -27,7 +29,9 @@ use clap::Parser;
 use args::{BenchCommand, Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse_from(command_line()) {
+    let line = command_line();
+    line::remember(&line);
+    let cli = match Cli::try_parse_from(line) {
         Ok(cli) => cli,
         Err(error) => {
             // If the message cannot be printed there is nobody to tell it to.
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
             return ExitCode::from(usage_code(error.exit_code()));
         }
     };
+    cli.command.class().force();
     let outcome = match &cli.command {
         Command::Format(args) => commands::format::run(args),
         Command::Info(args) => commands::info::run(args),
@@ -48,6 +53,7 @@ fn main() -> ExitCode {
         Command::Fsck(args) => commands::fsck::run(args),
         Command::Recover(args) => commands::recover::run(args),
         Command::Snapshot(args) => commands::snapshot::run(args),
+        Command::Rm(args) => commands::rm::run(args),
         Command::Grow(args) => commands::grow::run(args),
         Command::Trim(args) => commands::trim::run(args),
         Command::Detach(args) => commands::detach::run(args),

@@ -8,8 +8,13 @@ mod on_volume;
 use rustix::io::Errno;
 use vfs::{Kind, Nanos};
 
+use crate::failure::Failure;
+
 pub use kernel::KernelTree;
 pub use on_volume::VolumeTree;
+
+/// A file system: its device number, and 0; a volume: its region's device and inode number.
+pub type Home = (u64, u64);
 
 /// What the commands need to know about an object.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +26,8 @@ pub struct Meta {
     pub uid: u32,
     pub gid: u32,
     pub rdev: u64,
-    /// Tells file systems apart; 0 on a volume.
-    pub device: u64,
+    /// Tells file systems apart. A volume is one, by whatever name, and so is a mount of it.
+    pub home: Home,
     pub ino: u64,
     /// Bytes.
     pub size: u64,
@@ -48,8 +53,13 @@ pub trait Tree {
     fn make_node(&self, path: &[u8], meta: &Meta) -> Result<(), Errno>;
     /// Opens a regular file for reading.
     fn open(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Errno>;
-    /// Makes or empties a regular file that its owner may write, and opens it.
-    fn create(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Errno>;
+    /// Makes or empties a regular file that its owner may write, and opens it. Nothing is lost if it is
+    /// refused.
+    fn create(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Failure>;
+    /// Refuses what must not be made at `path`, whatever it is.
+    fn admits(&self, _path: &[u8]) -> Result<(), Failure> {
+        Ok(())
+    }
     /// Gives what was copied the permissions and times of `meta`.
     fn finish(&self, path: &[u8], meta: &Meta) -> Result<(), Errno>;
 }

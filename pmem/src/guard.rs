@@ -14,6 +14,7 @@
 //! Nothing here locks or allocates: the handler is safe in any thread at any time. A program that
 //! has *blocked* SIGBUS or SIGSEGV is killed by the kernel at such a fault, as without us.
 
+use crate::cut;
 use crate::device_view;
 use crate::interrupt::system_call;
 use crate::stray;
@@ -102,6 +103,9 @@ pub unsafe fn handle_fault(signal: i32, info: *mut libc::siginfo_t, context: *mu
             let address = unsafe { info.si_addr() } as usize;
             if !(signal == libc::SIGSEGV && device_view::copy_on_write(address)) {
                 *rip = landing as i64;
+                if signal == libc::SIGBUS {
+                    cut::tell(address);
+                }
             }
             true
         }

@@ -13,6 +13,7 @@
 
 use crate::copy::{self, LINE};
 use crate::cpu::{self, Dispatch, FlushKind};
+use crate::cut;
 use crate::device_view;
 use crate::guard::install_fault_handler;
 use crate::hook::Hook;
@@ -311,7 +312,15 @@ impl Region {
             }
         }
         self.len.store(new_len, Ordering::Release);
+        self.note_file();
         Ok(())
+    }
+
+    /// Lets a fault say so if the file is cut short.
+    fn note_file(&self) {
+        if let Some(path) = &self.path {
+            cut::note(self.base, self.len() as usize, self.fd(), path);
+        }
     }
 
     fn prot(&self) -> ProtFlags {
@@ -430,7 +439,9 @@ impl Region {
 
     /// Goes on under another number of its descriptor; the old one stays open for the caller.
     pub fn vacate_fd(&self) -> Result<(), Errno> {
-        self.fd.as_ref().map_or(Err(Errno::BADF), InternalFd::vacate)
+        self.fd.as_ref().map_or(Err(Errno::BADF), InternalFd::vacate)?;
+        self.note_file();
+        Ok(())
     }
 
     /// The path it was opened by.
@@ -774,6 +785,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         device_view::remove(self.base);
+        cut::forget(self.base);
         // SAFETY: this address space is the region's own, and nothing points into it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.space) };
         debug_assert!(unmapped.is_ok(), "the region's own address space unmaps");

@@ -78,6 +78,11 @@ impl OpenError {
         OpenError { path: path.to_owned(), found: found.into(), advice: advice.into(), errno }
     }
 
+    /// Whether it is a plain file on an ordinary disk, which class `page` must be asked for by name.
+    pub fn needs_class(&self) -> bool {
+        self.errno == Errno::OPNOTSUPP
+    }
+
     /// The error number nearest to this error, for faces that can hand out only a number.
     pub fn errno(&self) -> Errno {
         self.errno
@@ -242,6 +247,13 @@ pub(crate) fn open_path(path: &Path, write: bool) -> Result<OwnedFd, OpenError> 
     open(path, flags, Mode::empty()).map_err(|errno| explain_open(path, errno, write))
 }
 
+/// Whether `path` is a plain file on an ordinary disk, and nothing says that this is meant: who writes there
+/// must ask for class `page`.
+pub fn needs_class(path: &Path) -> bool {
+    let probed = open_path(path, false).and_then(|fd| probe(path, fd, &OpenOptions::default()));
+    probed.is_err_and(|error| error.needs_class())
+}
+
 /// Finds out what an open file is and which class it has.
 pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<Source, OpenError> {
     let fail = |errno, found: &str, advice: &str| Err(OpenError::new(path, errno, found, advice));
@@ -286,7 +298,8 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
         allow_page = true;
     }
     if class == Class::Page && !allow_page {
-        let advice = "use tmpfs, a DAX mount or a dax device, or ask for class `page` by name";
+        let advice = "use tmpfs, a DAX mount or a dax device, or ask for class `page` by name (`--class \
+                      page`, or SOLERA_CLASS=page)";
         return fail(Errno::OPNOTSUPP, &format!("{reason}, which a power loss may tear"), advice);
     }
     let device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;

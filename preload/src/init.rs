@@ -2,10 +2,10 @@
 //! image before this one had.
 //!
 //! The environment says all (`solera run` sets it): `SOLERA_VOLUME`, `SOLERA_AT`, `SOLERA_MODE`,
-//! `SOLERA_MOUNTED`, `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_GUARD`, `SOLERA_KERNEL_AIO`,
-//! `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and its kin. Without `SOLERA_VOLUME` nothing is
-//! served, nor in a program that is named in `SOLERA_BYPASS`. If the volume cannot be attached, the
-//! program does not run: message, exit code 125.
+//! `SOLERA_READ_ONLY`, `SOLERA_MOUNTED`, `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_GUARD`,
+//! `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and its kin. Without
+//! `SOLERA_VOLUME` nothing is served, nor in a program that is named in `SOLERA_BYPASS`. If the volume
+//! cannot be attached, the program does not run: message, exit code 125.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -229,16 +229,27 @@ fn attach(path: &[u8]) -> Result<Process, String> {
         Some(mode) => mode.parse()?,
         None => volume::Mode::default(),
     };
-    let resumed = variable(handover::RESUME).and_then(|token| volume::resume(&token).ok());
+    let resumed = match variable(handover::RESUME).map(|token| volume::resume(&token)) {
+        Some(Err(error)) if error.kind() == volume::ErrorKind::Truncated => {
+            return Err(error.to_string());
+        }
+        resumed => resumed.and_then(Result::ok),
+    };
     let path = PathBuf::from(OsStr::from_bytes(path));
     let volume: Arc<Volume> = match resumed {
         Some(volume) => {
             RESUMED.store(true, Ordering::Relaxed);
+            if let Some(told) = volume.lost_name() {
+                let line = format!("solera: {told}\n");
+                // There is nobody else to tell.
+                let _ = rustix::io::write(fdtable::borrow(2), line.as_bytes());
+            }
             volume
         }
         None => {
-            volume::attach_permitted(&path, &AttachOptions { mode, ..AttachOptions::default() })
-                .map_err(|error| error.to_string())?
+            let read_only = std::env::var_os("SOLERA_READ_ONLY").is_some_and(|set| !set.is_empty());
+            let options = AttachOptions { mode, read_only, ..AttachOptions::default() };
+            volume::attach_permitted(&path, &options).map_err(|error| error.to_string())?
         }
     };
     let numa = variable("SOLERA_NUMA").map_or(Ok(volume::Numa::default()), |numa| numa.parse())?;

@@ -26,6 +26,14 @@ pub struct Mount {
     pub read_only: bool,
 }
 
+impl Mount {
+    /// Whether it is this volume's, whatever name the volume was mounted by.
+    pub fn is_of(&self, volume: &Path) -> bool {
+        let file = |path: &Path| rustix::fs::stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
+        self.volume == volume || file(volume).is_some_and(|own| file(&self.volume) == Some(own))
+    }
+}
+
 /// The mounts of this process's name space, the oldest first. Bind mounts of their subdirectories are
 /// not among them.
 pub fn list() -> std::io::Result<Vec<Mount>> {

@@ -13,12 +13,14 @@
 //!
 //! Who is first is decided on the region, not in the anchor directory, of which there can be two (the
 //! volume was renamed, or has two names): a first attach needs the writers' byte of the region for
-//! itself alone, and shares it only then. So there is never a second runtime beside one in use.
+//! itself alone, and shares it only then. So there is never a second runtime beside one in use. It then
+//! notes in the runtime which anchor directory it uses (`anchor.rs`), where others find it by any name.
 //!
 //! A later attach finds the runtime of this epoch, takes a slot, and recovers the slots of the
 //! dead. The last detach saves the free map and then says clean.
 
 use crate::Mode;
+use crate::anchor::{self, Anchor};
 use crate::beneath;
 use crate::error::{ErrorKind, VolumeError};
 use crate::inject::{Bug, injected};
@@ -31,6 +33,7 @@ use crate::liveness::{
     self, AttachGuard, Liveness, Openness, REGION_READERS, REGION_WRITERS, leave_region,
     own_region, region_held, share_region, stays_read,
 };
+use crate::ordinary::{Kept, is_in_anchor};
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::reading;
 use crate::recovery::Recovery;
@@ -39,7 +42,7 @@ use crate::superblock::{self, FormatOptions, format_region};
 use crate::volume::{Parts, Volume};
 use pmem::{Class, Hook, OpenOptions, Region};
 use rustix::io::Errno;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,6 +52,9 @@ use std::time::Duration;
 pub(crate) const TRIES: u32 = 8;
 /// How often, once a millisecond, an attach looks again at a region that is held by nobody it knows.
 const LOOKS: u32 = 5_000;
+
+/// How often of these an anchor directory that is not seen is looked for.
+const UNSEEN: u32 = 50;
 
 /// How a volume is to be attached.
 #[derive(Clone, Default)]
@@ -79,6 +85,10 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
     let exists = rustix::fs::stat(path).is_ok();
     let open = OpenOptions { write: true, force_class: options.class, ..OpenOptions::default() };
     let fail = |error| VolumeError::region("format", path, &error);
+    if is_in_anchor(path) {
+        let found = Kept::Anchor.to_string();
+        return Err(VolumeError::new(ErrorKind::Invalid, "format", path, found, "choose another"));
+    }
     if !exists {
         let Some(size) = options.size else {
             let found = "it does not exist, and no size is given";
@@ -87,18 +97,28 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         };
         let region =
             Region::create_with(path, size, options.permissions, true, &open).map_err(fail)?;
-        let made = reserve(path, &region, options);
-        return made.and_then(|()| format_new(path, &region, options)).inspect_err(|_| {
+        let made = reserve(path, &region, options)
+            .and_then(|()| format_region(&region, options))
+            .and_then(|()| attach_new(path, options));
+        return made.inspect_err(|_| {
             // The file is this call's own and useless; that it cannot be removed would be no news.
             let _ = rustix::fs::unlink(path);
         });
     }
     let found = rustix::fs::stat(path).ok();
     let before = found.map_or(0, |stat| stat.st_size as u64);
-    if before > 0 || found.is_some_and(|stat| stat.st_rdev != 0) {
+    let is_device = found.is_some_and(|stat| stat.st_rdev != 0);
+    // What is there is this call's alone until the new volume is written.
+    let kept = if before == 0 && !is_device {
+        if is_attached(path) {
+            return Err(format_in_use(path));
+        }
+        None
+    } else {
         let region = Region::open(path, &open).map_err(fail)?;
         check_overwrite(path, &region, options)?;
-    }
+        Some(region)
+    };
     let region = match options.size {
         Some(size) => Region::create_with(path, size, options.permissions, false, &open),
         None => Region::open(path, &open),
@@ -108,7 +128,10 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         // As long as it was.
         let _ = region.cut(before);
     })?;
-    format_new(path, &region, options)
+    format_region(&region, options)?;
+    drop(region);
+    drop(kept);
+    attach_new(path, options)
 }
 
 /// Gives all of the region's file its memory, if that is asked for.
@@ -134,10 +157,9 @@ fn check_overwrite(
 ) -> Result<(), VolumeError> {
     let system = |errno| VolumeError::system("format", path, "looking at what is there", errno);
     let held = |at| region_held(region.fd(), at).map_err(system);
-    if held(REGION_WRITERS)? || held(REGION_READERS)? {
-        let found = "it is a volume in use";
-        let advice = "end the programs that use it (`solera detach` lists them)";
-        return Err(VolumeError::new(ErrorKind::InUse, "format", path, found, advice));
+    let alone = own_region(region.fd(), REGION_WRITERS).map_err(system)?;
+    if !alone || held(REGION_READERS)? {
+        return Err(format_in_use(path));
     }
     if options.force {
         return Ok(());
@@ -156,9 +178,14 @@ fn check_overwrite(
     Err(VolumeError::new(ErrorKind::Exists, "format", path, found, advice))
 }
 
-/// Writes the volume, then attaches it once: what cannot be attached is not called made.
-fn format_new(path: &Path, region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
-    format_region(region, options)?;
+fn format_in_use(path: &Path) -> VolumeError {
+    let found = "it is a volume in use";
+    let advice = "end the programs that use it (`solera detach` lists them)";
+    VolumeError::new(ErrorKind::InUse, "format", path, found, advice)
+}
+
+/// Attaches the new volume once: what cannot be attached is not called made.
+fn attach_new(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
     let attach_options = AttachOptions { class: options.class, ..AttachOptions::default() };
     let volume = attach(path, &attach_options)?;
     volume
@@ -175,9 +202,13 @@ pub fn attach_region(region: Region, options: &AttachOptions) -> Result<Arc<Volu
     attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
-/// Attaches the volume at `path`, beside whoever has attached it already.
+/// Attaches the volume at `path`, beside whoever has attached it already. Read-only this changes nothing:
+/// what a crash left open is undone in a view of the process's own.
 pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
-    attach_for(path, options, Purpose::Use)
+    attach_for(path, options, Purpose::Use).or_else(|error| match error.kind() {
+        ErrorKind::Unclean => reading::attach(path, options),
+        _ => Err(error),
+    })
 }
 
 /// Attaches the volume at `path` as far as that is permitted: who may not write it reads it.
@@ -228,6 +259,14 @@ fn attach_for(
         Err(error) if options.read_only && no_permission(error.errno()) => {
             return reading::attach(path, options);
         }
+        Err(error) if options.read_only && error.needs_class() => {
+            // Nobody loses by being read; beside those who write there, it is read as they see it.
+            if purpose == Purpose::Use && !is_attached(path) {
+                return reading::attach(path, options);
+            }
+            open.allow_page = true;
+            Region::open(path, &open)
+        }
         result => result,
     };
     let mut region = region.map_err(|error| VolumeError::region("attach", path, &error))?;
@@ -247,9 +286,25 @@ fn attach_for(
     let system = |what: &str, errno| VolumeError::system("attach", path, what, errno);
     let directory = liveness::anchor_path(region.fd(), path, &first_look.superblock.uuid())
         .map_err(|errno| system("its kind", errno))?;
+    let (beside, mut directory, mut unseen) = (directory.clone(), directory, 0);
     for look in 0..LOOKS {
         if look > 0 {
             std::thread::sleep(Duration::from_millis(1));
+        }
+        if region_held(region.fd(), REGION_WRITERS).map_err(|errno| system("its locks", errno))? {
+            match Anchor::find(&region, &first_look.superblock, &beside) {
+                Anchor::At(found) => directory = found,
+                Anchor::Elsewhere(noted) if unseen == UNSEEN => {
+                    return Err(anchor::elsewhere("attach", path, &beside, &noted));
+                }
+                // A first one has not noted it yet.
+                Anchor::Elsewhere(_) => {
+                    unseen += 1;
+                    continue;
+                }
+            }
+        } else {
+            directory.clone_from(&beside);
         }
         let liveness =
             Liveness::open("attach", path, &directory, Openness::of_region(region.fd()))?;
@@ -283,6 +338,13 @@ pub fn detach_dead_telling(path: &Path) -> Result<(Vec<u32>, Option<Recovery>), 
     let pids = others.map(|other| other.pid).collect();
     volume.leave().map_err(|errno| system("leaving it", errno))?;
     Ok((pids, recovery))
+}
+
+/// Whether somebody has the volume attached for writing.
+fn is_attached(path: &Path) -> bool {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+        .is_ok_and(|file| region_held(file.as_raw_fd(), REGION_WRITERS) == Ok(true))
 }
 
 fn no_permission(errno: Errno) -> bool {
@@ -366,8 +428,16 @@ impl Attempt<'_> {
             Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
             Err(errno) => Err(self.system("locking it", errno)),
         };
+        let held = || region_held(region.fd(), REGION_WRITERS).map_err(locks);
+        let mut strangers = 0;
         for _ in 0..TRIES {
             if !alone()? {
+                // Whoever has a slot holds its region, and lets go of that later.
+                if !held()? && !alone()? && !held()? {
+                    strangers += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
                 if !share()? {
                     return Ok(None);
                 }
@@ -390,8 +460,25 @@ impl Attempt<'_> {
             }
             leave_region(region.fd(), REGION_WRITERS).map_err(locks)?;
         }
+        if strangers == TRIES {
+            return Err(self.another_volumes_anchor(liveness));
+        }
         let found = "somebody who may not write is reading it as it lies";
         Err(self.fail(ErrorKind::InUse, found, "wait until he has detached"))
+    }
+
+    /// The volume that had this name before is in use, with the anchor directory of this name.
+    fn another_volumes_anchor(&self, liveness: &Liveness) -> VolumeError {
+        let others = liveness.others().unwrap_or_default();
+        let pids: Vec<_> = others.iter().map(|(_, pid)| pid.to_string()).collect();
+        let found = format!(
+            "its anchor directory {} is that of another volume in use, which was moved or replaced \
+             (process {})",
+            liveness.directory().unwrap_or(Path::new("")).display(),
+            if pids.is_empty() { "unknown".to_owned() } else { pids.join(", ") }
+        );
+        let advice = "end the programs that use that one, or give this one another name";
+        self.fail(ErrorKind::InUse, found, advice)
     }
 
     fn first(
@@ -404,7 +491,7 @@ impl Attempt<'_> {
         let clean = state.is_ok_and(|state| state.clean == STATE_CLEAN);
         if self.read_only && !clean {
             let advice = "attach it for writing once, which recovers it, or run `solera fsck`";
-            return Err(self.fail(ErrorKind::Damaged, "it was not left in order", advice));
+            return Err(self.fail(ErrorKind::Unclean, "it was not left in order", advice));
         }
         let epoch = if let Ok(state) = state {
             state.epoch.wrapping_add(1).max(1)
@@ -439,6 +526,7 @@ impl Attempt<'_> {
             step(superblock::write_state(&volume.region, epoch, dirty, 0), "marking it in use")?;
         }
         step(volume.clear_runtime(), "clearing its runtime")?;
+        step(volume.note_anchor(), "noting its anchor directory")?;
         step(volume.enter(), "taking a process slot")?;
         let crc = state.map_or(0, |state| state.free_map_crc);
         // One that cannot be read is built anew, as one that is not what was saved.

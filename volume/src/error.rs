@@ -12,6 +12,10 @@ use std::path::{Path, PathBuf};
 pub enum ErrorKind {
     /// The file cannot be opened or mapped.
     Region,
+    /// The file lies on an ordinary disk, and class `page` was not asked for.
+    OrdinaryDisk,
+    /// It was not left in order, and must not be recovered by who asks.
+    Unclean,
     /// There is no superblock.
     NotAVolume,
     /// Made by another version of the format, or with features this build does not know.
@@ -51,9 +55,11 @@ impl VolumeError {
         advice: impl Into<String>,
     ) -> Self {
         let errno = match kind {
-            ErrorKind::Region | ErrorKind::System | ErrorKind::Damaged => Errno::IO,
+            ErrorKind::Region | ErrorKind::System | ErrorKind::Damaged | ErrorKind::Unclean => {
+                Errno::IO
+            }
             ErrorKind::NotAVolume | ErrorKind::Invalid | ErrorKind::Truncated => Errno::INVAL,
-            ErrorKind::Unsupported => Errno::OPNOTSUPP,
+            ErrorKind::Unsupported | ErrorKind::OrdinaryDisk => Errno::OPNOTSUPP,
             ErrorKind::Exists => Errno::EXIST,
             ErrorKind::InUse => Errno::BUSY,
         };
@@ -69,7 +75,8 @@ impl VolumeError {
 
     /// From a region that could not be opened: its message is complete already.
     pub(crate) fn region(asked: &'static str, path: &Path, error: &pmem::OpenError) -> Self {
-        Self::new(ErrorKind::Region, asked, path, error.to_string(), "").with(error.errno())
+        let kind = if error.needs_class() { ErrorKind::OrdinaryDisk } else { ErrorKind::Region };
+        Self::new(kind, asked, path, error.to_string(), "").with(error.errno())
     }
 
     /// From a system call; `what` says which step.
@@ -94,6 +101,16 @@ impl VolumeError {
     pub(crate) fn advise(mut self, advice: &str) -> Self {
         advice.clone_into(&mut self.advice);
         self
+    }
+
+    /// The volume.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The verb of what was asked.
+    pub fn asked(&self) -> &'static str {
+        self.asked
     }
 
     /// What kind of error it is.

@@ -564,6 +564,9 @@ impl FileSystem for Volume {
     }
 
     fn can_map(&self) -> (usize, bool) {
+        if self.is_recovered_view() {
+            return (0, false);
+        }
         let unit = self.region.map_unit();
         let unit = if unit == BLOCK || unit == CHUNK { unit as usize } else { 0 };
         (unit, self.region.maps_pages_privately())

@@ -17,7 +17,7 @@
 use crate::Result;
 use crate::attach::attach_to_check;
 use crate::chunk::{Bitmap, Mask, count_free};
-use crate::error::VolumeError;
+use crate::error::{ErrorKind, VolumeError};
 use crate::fault::{Action, FsckFault, Remedy};
 use crate::free_map::bits_of;
 use crate::inode::Inode;
@@ -151,7 +151,7 @@ pub fn fsck(
                 return Ok(FsckReport::new(look, options, begun));
             }
             // Those who had attached it are gone, orderly or not: it can be viewed now.
-            Err(_) if tries < TRIES => {}
+            Err(error) if tries < TRIES && error.kind() != ErrorKind::InUse => {}
             Err(error) => return Err(error),
         }
     }

@@ -7,6 +7,7 @@
 
 use crate::Result;
 use crate::alloc::Space;
+use crate::anchor::Anchor;
 use crate::error::VolumeError;
 use crate::layout::{BLOCK, CHUNK, PROCESS_SLOTS};
 use crate::liveness::{Liveness, Openness, anchor_path};
@@ -136,8 +137,14 @@ fn who_is_attached(view: &View, path: &Path) -> std::result::Result<Vec<Attached
     let system = |what: &str, errno| VolumeError::system("look at", path, what, errno);
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (region, uuid) = (view.volume.region.fd(), view.found.superblock.uuid());
-    let directory = anchor_path(region, &path, &uuid).map_err(|e| system("its kind", e))?;
-    let liveness = Liveness::open("look at", &path, &directory, Openness::of_region(region))?;
+    let beside = anchor_path(region, &path, &uuid).map_err(|e| system("its kind", e))?;
+    let liveness = match Anchor::find(&view.volume.region, &view.found.superblock, &beside) {
+        Anchor::At(directory) => {
+            Liveness::open("look at", &path, &directory, Openness::of_region(region))?
+        }
+        // Who lives cannot be asked; what their slots say is told.
+        Anchor::Elsewhere(_) => Liveness::private(),
+    };
     view.volume.attached_by(&liveness).map_err(|errno| system("its process slots", errno))
 }
 

@@ -399,6 +399,10 @@ pub const HEADER_DESCRIPTIONS: u64 = 320;
 pub const HEADER_LOCKS: u64 = 384;
 /// Header word: how often memory of free chunks was given back to the file system beneath.
 pub const HEADER_TRIMS: u64 = 448;
+/// Header words: where the anchor directory is (`anchor.rs`).
+pub const HEADER_ANCHOR: u64 = 512;
+/// Bytes of them.
+pub const HEADER_ANCHOR_BYTES: u64 = HEADER_FREE - HEADER_ANCHOR;
 /// Header words: free blocks of each group (a hint, a line each).
 pub const HEADER_FREE: u64 = 1024;
 /// Largest number of groups.

@@ -10,6 +10,7 @@ mod alloc;
 #[cfg(test)]
 mod alloc_tests;
 mod alone;
+mod anchor;
 mod attach;
 mod attributes;
 mod beneath;
@@ -78,6 +79,7 @@ mod namespace_tests;
 mod new_inode;
 mod numa;
 mod op;
+mod ordinary;
 mod owners;
 mod passes;
 mod path;
@@ -93,6 +95,7 @@ mod redo;
 #[cfg(test)]
 mod redo_tests;
 mod relink;
+mod remove;
 mod rename;
 mod repair;
 #[cfg(test)]
@@ -130,8 +133,10 @@ pub use info::{Info, RuntimeUse, info};
 pub use layout::{BLOCK, CHUNK};
 pub use liveness::HANDING_MODE;
 pub use numa::{Numa, NumaUse};
+pub use ordinary::{Kept, check_ordinary, create_ordinary, is_in_anchor};
 pub use process::Attached;
 pub use recovery::Recovery;
+pub use remove::{Removed, remove};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use resume::resume;
 pub use snapshot::{SnapshotOptions, SnapshotReport, snapshot};

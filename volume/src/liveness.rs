@@ -236,7 +236,14 @@ fn held_by_this_process(fd: RawFd) -> Result<Vec<i64>, Errno> {
     Ok(held)
 }
 
-/// Where the anchor directory of a volume is.
+/// Whether any process holds a byte of a liveness file. Not for who has attached something by it: the
+/// close of this look would end its locks.
+pub(crate) fn any_slot_held(live: &Path) -> Result<bool, Errno> {
+    let file = rustix::fs::open(live, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(holder(file.as_raw_fd(), libc::F_OFD_GETLK, 0, ATTACH_BYTE + 1)?.is_some())
+}
+
+/// Where the anchor directory of a volume is that nobody has attached.
 pub(crate) fn anchor_path(region: RawFd, path: &Path, uuid: &str) -> Result<PathBuf, Errno> {
     // SAFETY: the region's descriptor is open as long as the region.
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(region) };
@@ -417,6 +424,14 @@ impl Liveness {
             }
             return Err(gone(asked, path, directory));
         }
+        // By another path; a second descriptor of it must never be closed.
+        let there = rustix::fs::stat(directory.join("live"));
+        let is = |file: &&Arc<LiveFile>| {
+            there.is_ok_and(|there| (there.st_dev, there.st_ino) == (file.device, file.ino))
+        };
+        if let Some(file) = files.iter().find(is) {
+            return Ok(Self { file: Some(Arc::clone(file)) });
+        }
         let fail = |errno| {
             let what = format!("its anchor directory {}", directory.display());
             let error = VolumeError::system(asked, path, &what, errno);
@@ -581,6 +596,11 @@ impl Liveness {
     /// The descriptor of that which was lent; -1: none.
     pub(crate) fn lent_anchor(&self) -> RawFd {
         self.file.as_ref().and_then(|file| file.anchor.get()).map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// The anchor directory, and the liveness file's device and inode number.
+    pub(crate) fn whereabouts(&self) -> Option<(&Path, u64, u64)> {
+        self.file.as_ref().map(|file| (file.directory.as_path(), file.device, file.ino))
     }
 
     /// The anchor directory.

@@ -107,6 +107,8 @@ pub(crate) struct Local {
     pub(crate) numa: crate::numa::NumaState,
     /// What is done before it changes the contents of a file with set-id bits or capabilities.
     pub(crate) privileged_change: OnceLock<PrivilegedChange>,
+    /// It only reads, and what a crash left open was undone in memory.
+    pub(crate) recovered_view: AtomicBool,
     /// What it recovered when it attached.
     pub(crate) recovery: OnceLock<Recovery>,
 }

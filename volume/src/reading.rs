@@ -6,37 +6,49 @@
 //! that attachments share, so fork, exec, descriptors that are passed on and locks work among them. Readers
 //! of different users know nothing of each other.
 //!
+//! What a crash (or a copy of a volume in use) left open is undone in memory: the first reader recovers his
+//! private map, with the free map in the shadow, and puts those pages of the region that this changed
+//! into a file beside the shadow; every other image that reads there takes them from it. The region
+//! itself then shows something else, so files are mapped by copies only ([`Volume::is_recovered_view`]).
+//!
 //! Nobody reads beside writers: a reader cannot take the locks that keep a writer from moving what is
 //! being read. [`REGION_READERS`] is held shared by every reader, [`REGION_WRITERS`] by every writer;
-//! each takes its own byte, then looks at the other one. So what is read is a volume that was left in
-//! order and lies still; one that was not is refused, for recovering it needs to write.
+//! each takes its own byte, then looks at the other one. So what is read lies still.
 //!
 //! Order of a first reader's attach, under the attach lock of the user's directory: a new shadow; the
-//! saved free map's records are copied to it; its header; a slot. The last to leave removes it; what
-//! readers that were killed leave is replaced by the next first one.
+//! saved free map's records are copied to it; its header; a slot; what is to be recovered, and the file
+//! of what that changed. The last to leave removes both; what readers that were killed leave is replaced by
+//! the next first one.
 
 use crate::Result;
 use crate::attach::{AttachOptions, TRIES, real_path};
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::{
-    CHUNK_RECORD, HEADER_EPOCH, HEADER_FORMAT, RuntimeLayout, STATE_CLEAN, Superblock,
+    BLOCK, CHUNK_RECORD, HEADER_EPOCH, HEADER_FORMAT, RuntimeLayout, STATE_CLEAN, Superblock,
 };
 use crate::liveness::{
     self, Liveness, Openness, REGION_READERS, REGION_WRITERS, region_held, share_region,
 };
 use crate::superblock;
 use crate::volume::{Parts, Volume};
-use pmem::{Class, OpenOptions, Region};
+use pmem::{Class, Hook, OpenOptions, Region};
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::panic::Location;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where users' directories are: the first that can be used.
 const BASES: [&str; 2] = ["/dev/shm", "/tmp"];
 /// The shadow's name beside the liveness file.
 const SHADOW: &str = "shadow";
+/// The name of the file with what a recovery changed: offsets in the region, each with its page.
+const RECOVERED: &str = "recovered";
+/// Bytes of an entry of it.
+const RECOVERED_ENTRY: usize = 8 + BLOCK as usize;
 
 /// Attaches the volume at `path` to read it. `EACCES` while it is attached for writing.
 pub(crate) fn attach(
@@ -59,6 +71,11 @@ pub(crate) fn attach(
         );
     }
     let superblock = superblock::read(&region, path, "attach")?.superblock;
+    let changed = Arc::new(Changed::default());
+    let mut region = region;
+    if superblock::read_state(&region).is_ok_and(|(state, _)| state.clean != STATE_CLEAN) {
+        region.set_hook(Arc::clone(&changed) as Arc<dyn Hook>);
+    }
     let region = Arc::new(region);
     let directory =
         place(region.fd()).map_err(|errno| system("a directory for what is volatile", errno))?;
@@ -74,7 +91,9 @@ pub(crate) fn attach(
             Err(errno) => return Err(system("the lock of its anchor directory", errno)),
         };
         let others = liveness.anyone_but(None).map_err(|errno| system("its locks", errno))?;
-        let reader = Reader { path, options, superblock, shadow: directory.join(SHADOW) };
+        let shadow = directory.join(SHADOW);
+        let recovered = directory.join(RECOVERED);
+        let reader = Reader { path, options, superblock, shadow, recovered, changed };
         let attached = if others.is_some() {
             reader.join(region, liveness)
         } else {
@@ -124,12 +143,64 @@ pub(crate) fn adopt_shadow(fd: OwnedFd) -> std::result::Result<Region, pmem::Ope
     Region::adopt(fd, Path::new("(a reader's shadow)"), &shadow_options())
 }
 
+/// The pages of the region that a recovery stores to.
+#[derive(Default)]
+struct Changed {
+    recording: AtomicBool,
+    pages: Mutex<BTreeSet<u64>>,
+}
+
+impl Changed {
+    fn pages(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hook for Changed {
+    fn store(&self, off: u64, bytes: &[u8], _: bool, _: &'static Location<'static>) {
+        if self.recording.load(Ordering::Relaxed) && !bytes.is_empty() {
+            let last = off + bytes.len() as u64 - 1;
+            self.pages().extend(off / BLOCK..=last / BLOCK);
+        }
+    }
+
+    fn flush(&self, _: u64, _: &'static Location<'static>) {}
+
+    fn fence(&self, _: &'static Location<'static>) {}
+
+    fn shared(&self, off: u64) {
+        if self.recording.load(Ordering::Relaxed) {
+            self.pages().insert(off / BLOCK);
+        }
+    }
+}
+
+/// Puts into a reader's map what the first reader's recovery changed. `false`: there was nothing to recover.
+pub(crate) fn take_recovered(region: &Region, directory: &Path) -> Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(directory.join(RECOVERED), flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(false),
+        opened => opened?,
+    };
+    let (mut entry, mut at) = (vec![0; RECOVERED_ENTRY], 0);
+    while rustix::io::pread(&file, &mut entry, at)? == RECOVERED_ENTRY {
+        let (offset, page) = entry.split_at(8);
+        let offset = u64::from_le_bytes(offset.try_into().map_err(|_| Errno::IO)?);
+        // Private memory: nothing is to be made durable.
+        let _ = region.write(offset, page)?.flush().fence();
+        at += RECOVERED_ENTRY as u64;
+    }
+    Ok(true)
+}
+
 /// One call of [`attach`].
 struct Reader<'a> {
     path: &'a Path,
     options: &'a AttachOptions,
     superblock: Superblock,
     shadow: PathBuf,
+    recovered: PathBuf,
+    changed: Arc<Changed>,
 }
 
 impl Reader<'_> {
@@ -137,8 +208,8 @@ impl Reader<'_> {
         VolumeError::new(kind, "attach", self.path, found, advice)
     }
 
-    fn unclean(&self) -> VolumeError {
-        let found = "it was not left in order, and who may not write cannot recover it";
+    fn no_free_map(&self) -> VolumeError {
+        let found = "its saved free map is damaged, and who only reads cannot mend that";
         let advice =
             "somebody who may write must attach it once (`solera ls` it), or `solera fsck` it";
         self.fail(ErrorKind::Damaged, found, advice)
@@ -167,12 +238,11 @@ impl Reader<'_> {
         liveness: Liveness,
     ) -> std::result::Result<Volume, VolumeError> {
         let (state, _) = self.step(superblock::read_state(&region), "its state")?;
-        if state.clean != STATE_CLEAN {
-            return Err(self.unclean());
-        }
-        match rustix::fs::unlink(&self.shadow) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            removed => self.step(removed, "removing an old shadow of it")?,
+        for old in [&self.shadow, &self.recovered] {
+            match rustix::fs::unlink(old) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                removed => self.step(removed, "removing an old shadow of it")?,
+            }
         }
         let size = region.len();
         let shadow = Region::create_with(&self.shadow, size, 0o600, true, &shadow_options())
@@ -182,14 +252,49 @@ impl Reader<'_> {
         let mut epoch = [0; 4];
         self.step(superblock::random(&mut epoch), "random bytes")?;
         let epoch = u32::from_le_bytes(epoch) | 1;
-        let volume = self.assemble([region, Arc::new(shadow)], epoch, liveness);
+        let mut volume = self.assemble([region, Arc::new(shadow)], epoch, liveness);
         self.step(volume.clear_runtime(), "its runtime")?;
         self.step(volume.enter(), "taking a process slot")?;
-        if volume.load_free_map(state.free_map_crc) != Ok(true) {
-            return Err(self.unclean());
+        if state.clean != STATE_CLEAN {
+            self.recover(&mut volume)?;
+        } else if volume.load_free_map(state.free_map_crc) != Ok(true) {
+            return Err(self.no_free_map());
         }
         volume.set_attached();
         Ok(volume)
+    }
+
+    /// Undoes in this process's map what a crash left open, and keeps for the others what that changed.
+    fn recover(&self, volume: &mut Volume) -> std::result::Result<(), VolumeError> {
+        self.changed.recording.store(true, Ordering::Relaxed);
+        volume.read_only = false;
+        let recovered = volume.recover();
+        volume.read_only = true;
+        self.changed.recording.store(false, Ordering::Relaxed);
+        match recovered {
+            // What is damaged gives errors, as for who may write.
+            Err(Errno::IO) => self.step(volume.mark_damaged(), "its runtime")?,
+            recovered => {
+                self.step(recovered, "recovering it in memory")?;
+            }
+        }
+        volume.local.recovered_view.store(true, Ordering::Relaxed);
+        self.step(self.keep_recovered(volume), "keeping what was recovered in memory")
+    }
+
+    fn keep_recovered(&self, volume: &Volume) -> Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&self.recovered, flags, Mode::RUSR | Mode::WUSR)?;
+        let mut entry = vec![0; RECOVERED_ENTRY];
+        for (&page, at) in self.changed.pages().iter().zip((0..).step_by(RECOVERED_ENTRY)) {
+            let offset = page * BLOCK;
+            entry[..8].copy_from_slice(&offset.to_le_bytes());
+            volume.region.read(offset, &mut entry[8..])?;
+            if rustix::io::pwrite(&file, &entry, at)? != entry.len() {
+                return Err(Errno::NOSPC);
+            }
+        }
+        Ok(())
     }
 
     /// Copies the records of the chunks, which is what of a runtime is there before its epoch.
@@ -213,6 +318,9 @@ impl Reader<'_> {
         region: Arc<Region>,
         liveness: Liveness,
     ) -> std::result::Result<Volume, VolumeError> {
+        let recovered =
+            self.recovered.parent().map_or(Ok(false), |own| take_recovered(&region, own));
+        let recovered = self.step(recovered, "what was recovered in memory")?;
         let shadow = Region::open(&self.shadow, &shadow_options())
             .map_err(|error| VolumeError::region("attach", self.path, &error))?;
         let at = self.superblock.runtime;
@@ -224,6 +332,7 @@ impl Reader<'_> {
             return Err(self.fail(ErrorKind::InUse, found, "let them end, then try again"));
         }
         let volume = self.assemble([region, Arc::new(shadow)], epoch, liveness);
+        volume.local.recovered_view.store(recovered, Ordering::Relaxed);
         self.step(volume.share_epoch(), "its runtime")?;
         self.step(volume.enter(), "taking a process slot")?;
         self.step(volume.join_others(), "waiting for a call of another")?;
@@ -240,6 +349,11 @@ impl Volume {
     /// Whether it is attached as this file has it.
     pub(crate) fn is_reader(&self) -> bool {
         !std::ptr::eq(self.volatile_map(), &raw const *self.region)
+    }
+
+    /// Whether what this process sees is not what the region holds: a crash's leavings were undone in memory.
+    pub(crate) fn is_recovered_view(&self) -> bool {
+        self.local.recovered_view.load(Ordering::Relaxed)
     }
 
     /// The byte of the region that this attachment holds.
@@ -267,6 +381,7 @@ impl Volume {
         // What stays, the next first reader takes or replaces.
         if rustix::fs::rename(directory, &gone).is_ok() {
             let _ = rustix::fs::unlink(gone.join(SHADOW));
+            let _ = rustix::fs::unlink(gone.join(RECOVERED));
             let _ = rustix::fs::unlink(gone.join("live"));
             let _ = rustix::fs::rmdir(gone.join(liveness::HANDING));
             let _ = rustix::fs::rmdir(gone);

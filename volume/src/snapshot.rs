@@ -15,7 +15,10 @@
 //! It is another volume: it has a UUID of its own, so both can be attached on one machine, and their files
 //! tell different devices.
 //!
-//! CRASH: the copy gets its name when it is whole and synced.
+//! CRASH: the copy gets its name when it is whole and synced. Before that it has none, where the file
+//! system allows that: whatever ends the copying, nothing is left. Elsewhere, and for the moment in which it
+//! takes the place of another file, it is called `TARGET.PID.partial`; what a killed one leaves of such
+//! files, the next copy to the same target removes.
 //!
 //! Locks: the gate, during the second pass.
 
@@ -23,16 +26,19 @@ use crate::Result;
 use crate::attach::{AttachOptions, attach};
 use crate::error::{ErrorKind, VolumeError};
 use crate::layout::{BLOCK, CHUNK_BLOCKS, SUPERBLOCK_A, SUPERBLOCK_B};
-use crate::liveness::{REGION_READERS, REGION_WRITERS, region_held};
+use crate::liveness::{REGION_WRITERS, own_region};
+use crate::ordinary::{Kept, is_held, is_in_anchor};
 use crate::passes::{How, Passes};
 use crate::superblock;
 use crate::volume::Volume;
 use pmem::UserOut;
-use rustix::fs::{Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -40,6 +46,8 @@ use zerocopy::IntoBytes;
 const PIECE: u64 = 4 << 20;
 /// Bytes that are compared at a time.
 const COMPARED: usize = 64 << 10;
+/// What ends the name of a copy that is not whole yet.
+const PARTIAL: &str = ".partial";
 /// Passes at most between the first and the last, to bring in what changed during the one before.
 const CATCH_UPS: u32 = 3;
 /// A pass of this length leaves little to the next.
@@ -85,10 +93,20 @@ pub fn snapshot(
     progress: &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<SnapshotReport, VolumeError> {
     check_target(path, target, options)?;
-    let volume = attach(path, &AttachOptions::default())?;
+    let volume = attach_to_copy(path)?;
     let report = volume.snapshot(target, options, progress);
     volume.leave().map_err(|errno| VolumeError::system("copy", path, "leaving it", errno))?;
     report
+}
+
+/// Attaches the volume as far as that is permitted: a copy only reads.
+fn attach_to_copy(path: &Path) -> std::result::Result<Arc<Volume>, VolumeError> {
+    attach(path, &AttachOptions::default()).or_else(|error| match error.errno() {
+        Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => {
+            attach(path, &AttachOptions { read_only: true, ..AttachOptions::default() })
+        }
+        _ => Err(error),
+    })
 }
 
 /// Refuses to replace what somebody may still want.
@@ -100,6 +118,9 @@ fn check_target(
     let refuse = |kind, found: &str, advice: &str| {
         Err(VolumeError::new(kind, "make the copy", target, found, advice))
     };
+    if is_in_anchor(target) {
+        return refuse(ErrorKind::Invalid, &Kept::Anchor.to_string(), "choose another place");
+    }
     let Ok(there) = rustix::fs::stat(target) else { return Ok(()) };
     if rustix::fs::stat(path).is_ok_and(|s| (s.st_dev, s.st_ino) == (there.st_dev, there.st_ino)) {
         return refuse(ErrorKind::Invalid, "it is the volume itself", "choose another name");
@@ -115,33 +136,73 @@ fn check_target(
         return refuse(ErrorKind::Exists, "it exists", "choose another name, or say --force");
     }
     let file = rustix::fs::open(target, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let held = file.is_ok_and(|file| {
-        let held = |at| region_held(file.as_raw_fd(), at) == Ok(true);
-        held(REGION_WRITERS) || held(REGION_READERS)
-    });
-    if held {
+    if file.is_ok_and(|file| is_held(&file) == Ok(true)) {
         let advice = "end the programs that use it (`solera detach` lists them)";
         return refuse(ErrorKind::InUse, "it is a volume in use", advice);
     }
     Ok(())
 }
 
-/// The file that the copy is made in: it has a name of its own until it is whole.
+/// The file that the copy is made in: it has no name, or one of its own, until it is whole.
 pub(crate) struct Copy {
     file: OwnedFd,
-    name: PathBuf,
-    done: bool,
+    name: Option<PathBuf>,
+}
+
+/// The name of a copy to `target` that is not whole yet.
+fn partial_name(target: &Path) -> PathBuf {
+    let mut name = target.to_owned().into_os_string();
+    name.push(format!(".{}{PARTIAL}", std::process::id()));
+    PathBuf::from(name)
+}
+
+/// Removes what copies to `target` that were killed have left: a living one has its file locked.
+fn remove_partials(target: &Path) {
+    let Some(target_name) = target.file_name() else { return };
+    let Ok(entries) = std::fs::read_dir(directory_of(target)) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name
+            .as_bytes()
+            .strip_prefix(target_name.as_bytes())
+            .and_then(|rest| rest.strip_prefix(b"."))
+            .and_then(|rest| rest.strip_suffix(PARTIAL.as_bytes()));
+        if !pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit)) {
+            continue;
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()) else { continue };
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // What cannot be removed stays; it is in nobody's way.
+            let _ = rustix::fs::unlink(entry.path());
+        }
+    }
+}
+
+fn directory_of(target: &Path) -> &Path {
+    match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 impl Copy {
     fn make(volume: &Volume, target: &Path) -> Result<Self> {
-        let mut name = target.to_owned().into_os_string();
-        name.push(format!(".{}.partial", std::process::id()));
-        let name = PathBuf::from(name);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        remove_partials(target);
         let mode = permissions(volume);
-        let file = rustix::fs::open(&name, flags | OFlags::NOFOLLOW, mode)?;
-        let copy = Self { file, name, done: false };
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let copy = match rustix::fs::open(directory_of(target), flags | OFlags::TMPFILE, mode) {
+            Ok(file) => Self { file, name: None },
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::ISDIR | Errno::NOENT) => {
+                let name = partial_name(target);
+                let flags = flags | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+                let file = rustix::fs::open(&name, flags, mode)?;
+                Self { file, name: Some(name) }
+            }
+            Err(errno) => return Err(errno),
+        };
+        // Where there are no such locks, what is left is left.
+        let _ = rustix::fs::flock(&copy.file, FlockOperation::NonBlockingLockExclusive);
         copy.fit(volume)?;
         Ok(copy)
     }
@@ -226,32 +287,59 @@ impl Copy {
         Ok(())
     }
 
-    /// Gives the whole copy its name.
+    /// Gives the whole copy its name. `EBUSY`: what is there has become a volume in use.
     fn finish(mut self, target: &Path, options: SnapshotOptions) -> Result<()> {
         rustix::fs::fsync(&self.file)?;
-        if options.force {
-            rustix::fs::rename(&self.name, target)?;
-        } else {
-            let here = rustix::fs::CWD;
-            match rustix::fs::renameat_with(here, &self.name, here, target, RenameFlags::NOREPLACE)
-            {
-                Err(Errno::INVAL | Errno::NOSYS) => {
-                    rustix::fs::link(&self.name, target)?;
-                    rustix::fs::unlink(&self.name)?;
-                }
-                renamed => renamed?,
-            }
+        if !options.force {
+            return self.link(target);
         }
-        self.done = true;
+        if self.name.is_none() {
+            let name = partial_name(target);
+            self.link(&name)?;
+            self.name = Some(name);
+        }
+        let Some(name) = &self.name else { return Err(Errno::NOENT) };
+        // Until the other file has lost the name nobody attaches it.
+        let _kept = keep_unused(target)?;
+        rustix::fs::rename(name, target)?;
+        self.name = None;
+        Ok(())
+    }
+
+    /// Gives it a name that nothing has.
+    fn link(&mut self, target: &Path) -> Result<()> {
+        let here = rustix::fs::CWD;
+        let Some(name) = &self.name else {
+            let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            return rustix::fs::linkat(here, link, here, target, AtFlags::SYMLINK_FOLLOW);
+        };
+        match rustix::fs::renameat_with(here, name, here, target, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                rustix::fs::link(name, target)?;
+                rustix::fs::unlink(name)?;
+            }
+            renamed => renamed?,
+        }
+        self.name = None;
         Ok(())
     }
 }
 
+/// Keeps everybody from attaching what is at `target`, if it is a file that may be written.
+fn keep_unused(target: &Path) -> Result<Option<OwnedFd>> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(file) = rustix::fs::open(target, flags, Mode::empty()) else { return Ok(None) };
+    if is_held(&file)? || own_region(file.as_raw_fd(), REGION_WRITERS) == Ok(false) {
+        return Err(Errno::BUSY);
+    }
+    Ok(Some(file))
+}
+
 impl Drop for Copy {
     fn drop(&mut self) {
-        if !self.done {
+        if let Some(name) = &self.name {
             // Half a copy is of no use; that it cannot be removed would be no news.
-            let _ = rustix::fs::unlink(&self.name);
+            let _ = rustix::fs::unlink(name);
         }
     }
 }
@@ -283,7 +371,10 @@ impl Volume {
             })?;
         }
         copy.identify(self, options).map_err(|errno| fail("writing what it is", errno))?;
-        copy.finish(target, options).map_err(|errno| fail("naming it", errno))?;
+        copy.finish(target, options).map_err(|errno| match errno {
+            Errno::BUSY => fail("replacing what is there, which is a volume in use by now", errno),
+            errno => fail("naming it", errno),
+        })?;
         report.elapsed = begun.elapsed();
         Ok(report)
     }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::failure::{Failure, describe};
+use crate::ordinary;
 use crate::runs::{CHUNK, Run};
 use rustix::io::Errno;
 
@@ -77,8 +78,7 @@ pub fn write(path: &Path, name: &str, free: Option<&[Run]>) -> Result<(), Failur
         return Err(Failure::new(asked(), describe(Errno::OPNOTSUPP), advice));
     };
     let name: String = name.chars().filter(|at| !"<>&".contains(*at)).collect();
-    std::fs::write(path, draw(&name, free))
-        .map_err(|error| Failure::errno(asked(), Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+    ordinary::write(asked(), path, &draw(&name, free))
 }
 
 #[cfg(test)]

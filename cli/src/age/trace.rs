@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::profile::Event;
 use crate::failure::Failure;
+use crate::ordinary;
 
 /// What the first line begins with.
 const MAGIC: &str = "solera-trace 1";
@@ -23,7 +24,8 @@ impl Writer {
     /// Makes the file; `origin` is kept in its first line, for people.
     pub fn create(path: &Path, origin: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| trace_failure("write", path, &error);
-        let mut out = BufWriter::new(File::create(path).map_err(failed)?);
+        let file = ordinary::create(format!("write the trace {}", path.display()), path)?;
+        let mut out = BufWriter::new(file);
         writeln!(out, "{MAGIC} {origin}").map_err(failed)?;
         Ok(Self(out))
     }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 
+use super::ClassArg;
+
 /// Show on which memory node a file lies, or pin it to one.
 ///
 /// Each allocation group of a volume belongs to one of the machine's memory nodes: the one that holds
@@ -42,6 +44,8 @@ pub enum NumaCommand {
         /// Bring there what it holds. Refused while a program has it mapped.
         #[arg(long = "move", conflicts_with = "none")]
         moves: bool,
+        #[command(flatten)]
+        class: ClassArg,
         /// A file, as `VOLUME:/path`.
         #[arg(value_name = "VOLUME:/PATH")]
         place: OsString,

@@ -2,10 +2,14 @@
 //!
 //! A copy keeps permissions, times and holes; symlinks inside a directory are copied as symlinks,
 //! one that is named on the command line is followed unless `-r` is given, as cp does.
+//!
+//! Nothing is emptied before it is known to be another file than the source, by whatever names and
+//! faces the two are reached, and no local volume or device is written over unless that was asked for.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use vfs::Kind;
@@ -13,26 +17,35 @@ use vfs::Kind;
 use crate::args::CpArgs;
 use crate::failure::{Failure, Outcome};
 use crate::place::{Place, base_name, display, join};
-use crate::tree::{KernelTree, Meta, Tree, VolumeTree};
+use crate::tree::{Home, KernelTree, Meta, Open, Tree, VolumeTree};
 
 /// Bytes copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Each volume that the command line names, attached once.
-struct Trees(BTreeMap<PathBuf, VolumeTree>);
+struct Trees {
+    volumes: BTreeMap<PathBuf, VolumeTree>,
+    local: KernelTree,
+}
 
 /// A place with the tree it lies in.
 struct Located<'t> {
     tree: &'t dyn Tree,
     path: Vec<u8>,
-    /// The volume, to tell whether two places lie in one tree.
-    volume: Option<PathBuf>,
+}
+
+/// A copy under way.
+struct Copy<'t> {
+    from: &'t dyn Tree,
+    to: &'t dyn Tree,
+    /// The directory that was made first: it is not copied into itself.
+    top: Option<(Home, u64)>,
 }
 
 /// Copies all sources to the last place.
 pub fn run(args: &CpArgs) -> Outcome {
     let places: Vec<Place> = args.places.iter().map(|text| Place::parse(text)).collect();
-    let trees = Trees::attach(&places)?;
+    let trees = Trees::attach(&places, args.overwrite_volume)?;
     let Some((to, from)) = places.split_last() else { return Ok(0) };
     let to = trees.locate(to);
     let into_dir = match to.tree.meta(&to.path, true) {
@@ -53,35 +66,35 @@ pub fn run(args: &CpArgs) -> Outcome {
             name if into_dir && !name.is_empty() => join(&to.path, name),
             _ => to.path.clone(),
         };
-        let to = Located { tree: to.tree, path, volume: to.volume.clone() };
+        let to = Located { tree: to.tree, path };
         copy_one(&from, &to, args.recursive)?;
     }
     Ok(0)
 }
 
 impl Trees {
-    fn attach(places: &[Place]) -> Result<Self, Failure> {
-        let mut trees = BTreeMap::new();
+    fn attach(places: &[Place], overwrite_volumes: bool) -> Result<Self, Failure> {
+        let mut volumes = BTreeMap::new();
         let last = places.len() - 1;
         for (index, place) in places.iter().enumerate().rev() {
             let Place::OnVolume { volume, .. } = place else { continue };
-            if !trees.contains_key(volume) {
+            if !volumes.contains_key(volume) {
                 let attach =
                     if index == last { VolumeTree::attach } else { VolumeTree::attach_to_read };
-                trees.insert(volume.clone(), attach(volume)?);
+                volumes.insert(volume.clone(), attach(volume)?);
             }
         }
-        Ok(Self(trees))
+        Ok(Self { volumes, local: KernelTree::new(overwrite_volumes) })
     }
 
     fn locate(&self, place: &Place) -> Located<'_> {
         match place {
             Place::Local(path) => {
                 let path = path.as_os_str().as_bytes().to_vec();
-                Located { tree: &KernelTree, path, volume: None }
+                Located { tree: &self.local, path }
             }
             Place::OnVolume { volume, path } => {
-                Located { tree: &self.0[volume], path: path.clone(), volume: Some(volume.clone()) }
+                Located { tree: &self.volumes[volume], path: path.clone() }
             }
         }
     }
@@ -98,68 +111,98 @@ fn copy_one(from: &Located<'_>, to: &Located<'_>, recursive: bool) -> Result<(),
             "give -r to copy it with all that is in it",
         ));
     }
-    if from.volume == to.volume {
-        if let Ok(there) = to.tree.meta(&to.path, true)
-            && (there.device, there.ino) == (source.device, source.ino)
-        {
-            return Err(Failure::new(
-                format!("copy {} to {}", display(&from.path), display(&to.path)),
-                "they are the same file",
-                "",
-            ));
-        }
-        if source.kind == Kind::Directory && to.path.starts_with(&join(&from.path, b"")) {
-            return Err(Failure::new(
-                format!("copy {} to {}", display(&from.path), display(&to.path)),
-                "the copy would lie inside what is copied",
-                "",
-            ));
-        }
+    let mut copy = Copy { from: from.tree, to: to.tree, top: None };
+    copy.refuse_same(&from.path, &source, &to.path)?;
+    if source.kind == Kind::Directory {
+        copy.refuse_inside(&from.path, &source, &to.path)?;
     }
-    copy(from.tree, &from.path, &source, to.tree, &to.path)
+    copy.copy(&from.path, &source, &to.path)
 }
 
-fn copy(
-    from: &dyn Tree,
-    from_path: &[u8],
-    source: &Meta,
-    to: &dyn Tree,
-    to_path: &[u8],
-) -> Result<(), Failure> {
-    let failed = |errno| failure(from_path, to_path, errno);
-    match source.kind {
-        Kind::File => copy_data(from, from_path, source, to, to_path).map_err(failed)?,
-        Kind::Symlink => {
-            let target = from.link_target(from_path).map_err(failed)?;
-            to.make_symlink(to_path, &target).map_err(failed)?;
+impl Copy<'_> {
+    /// Refuses to copy a thing to itself, or a directory to a place below itself.
+    fn refuse_same(&self, from_path: &[u8], source: &Meta, to_path: &[u8]) -> Result<(), Failure> {
+        let asked = || format!("copy {} to {}", display(from_path), display(to_path));
+        let is_source = |meta: &Meta| (meta.home, meta.ino) == (source.home, source.ino);
+        if self.to.meta(to_path, true).is_ok_and(|there| is_source(&there)) {
+            return Err(Failure::new(asked(), "they are the same file", ""));
         }
-        Kind::Directory => {
-            match to.make_dir(to_path) {
-                Err(Errno::EXIST)
-                    if to.meta(to_path, true).map_err(failed)?.kind == Kind::Directory => {}
-                made => made.map_err(failed)?,
-            }
-            for name in from.list(from_path).map_err(failed)? {
-                let (from_path, to_path) = (join(from_path, &name), join(to_path, &name));
-                let child = from
-                    .meta(&from_path, false)
-                    .map_err(|errno| failure(&from_path, &to_path, errno))?;
-                copy(from, &from_path, &child, to, &to_path)?;
-            }
+        if self.top == Some((source.home, source.ino)) {
+            return Err(inside(from_path, to_path));
         }
-        _ => to.make_node(to_path, source).map_err(failed)?,
+        Ok(())
     }
-    to.finish(to_path, source).map_err(failed)
+
+    /// The same of a directory, before anything is made.
+    fn refuse_inside(
+        &self,
+        from_path: &[u8],
+        source: &Meta,
+        to_path: &[u8],
+    ) -> Result<(), Failure> {
+        let mut above = Path::new(OsStr::from_bytes(to_path));
+        while let Some(parent) = above.parent() {
+            let there: &[u8] = match parent.as_os_str().as_bytes() {
+                b"" => b".",
+                parent => parent,
+            };
+            let meta = self.to.meta(there, true);
+            if meta.is_ok_and(|meta| (meta.home, meta.ino) == (source.home, source.ino)) {
+                return Err(inside(from_path, to_path));
+            }
+            above = parent;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, from_path: &[u8], source: &Meta, to_path: &[u8]) -> Result<(), Failure> {
+        let failed = |errno| failure(from_path, to_path, errno);
+        if source.kind != Kind::File {
+            self.to.admits(to_path)?;
+        }
+        match source.kind {
+            Kind::File => self.copy_data(from_path, source, to_path)?,
+            Kind::Symlink => {
+                let target = self.from.link_target(from_path).map_err(failed)?;
+                self.to.make_symlink(to_path, &target).map_err(failed)?;
+            }
+            Kind::Directory => self.copy_directory(from_path, to_path)?,
+            _ => self.to.make_node(to_path, source).map_err(failed)?,
+        }
+        self.to.finish(to_path, source).map_err(failed)
+    }
+
+    fn copy_directory(&mut self, from_path: &[u8], to_path: &[u8]) -> Result<(), Failure> {
+        let failed = |errno| failure(from_path, to_path, errno);
+        let made = self.to.make_dir(to_path);
+        let there = self.to.meta(to_path, true).map_err(failed)?;
+        match made {
+            Err(Errno::EXIST) if there.kind == Kind::Directory => {}
+            made => made.map_err(failed)?,
+        }
+        self.top.get_or_insert((there.home, there.ino));
+        for name in self.from.list(from_path).map_err(failed)? {
+            let (from_path, to_path) = (join(from_path, &name), join(to_path, &name));
+            let child = self
+                .from
+                .meta(&from_path, false)
+                .map_err(|errno| failure(&from_path, &to_path, errno))?;
+            self.refuse_same(&from_path, &child, &to_path)?;
+            self.copy(&from_path, &child, &to_path)?;
+        }
+        Ok(())
+    }
+
+    fn copy_data(&self, from_path: &[u8], source: &Meta, to_path: &[u8]) -> Result<(), Failure> {
+        let failed = |errno| failure(from_path, to_path, errno);
+        let from = self.from.open(from_path).map_err(failed)?;
+        let to = self.to.create(to_path)?;
+        copy_bytes(&*from, source.size, &*to).map_err(failed)
+    }
 }
 
-fn copy_data(
-    from: &dyn Tree,
-    from_path: &[u8],
-    source: &Meta,
-    to: &dyn Tree,
-    to_path: &[u8],
-) -> Result<(), Errno> {
-    let (from, to) = (from.open(from_path)?, to.create(to_path)?);
+/// Copies what is not a hole.
+fn copy_bytes(from: &dyn Open, size: u64, to: &dyn Open) -> Result<(), Errno> {
     let mut buffer = vec![0; PIECE_BYTES];
     let mut offset = 0;
     while let Some((start, end)) = from.next_data(offset)? {
@@ -178,7 +221,12 @@ fn copy_data(
             return to.close_at(offset);
         }
     }
-    to.close_at(offset.max(source.size))
+    to.close_at(offset.max(size))
+}
+
+fn inside(from: &[u8], to: &[u8]) -> Failure {
+    let asked = format!("copy {} to {}", display(from), display(to));
+    Failure::new(asked, "the copy would lie inside what is copied", "")
 }
 
 fn failure(from: &[u8], to: &[u8], errno: Errno) -> Failure {

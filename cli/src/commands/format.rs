@@ -40,8 +40,9 @@ pub fn run(args: &FormatArgs) -> Outcome {
     if args.json {
         output::emit_json(&info::to_json(&made))?;
     } else {
+        let class = args.class.map_or_else(String::new, |class| format!("--class {class} "));
         let text = format!(
-            "{}: {}, {} free, class {} ({})\nNext: solera run --volume {} --at /pm -- PROGRAM\n",
+            "{}: {}, {} free, class {} ({})\nNext: solera run {class}--volume {} --at /pm -- PROGRAM\n",
             args.path.display(),
             size::show(made.size_bytes),
             size::show(made.free_bytes),

@@ -9,6 +9,7 @@ use volume::Info;
 
 use crate::args::InfoArgs;
 use crate::failure::{Failure, Outcome};
+use crate::ordinary;
 use crate::output;
 use crate::picture::{self, Chunk};
 use crate::runs::{CHUNK, Run};
@@ -31,6 +32,7 @@ pub fn run(args: &InfoArgs) -> Outcome {
 
 /// Draws the volume's chunks.
 fn draw(volume: &Path, file: &Path) -> Result<(), Failure> {
+    ordinary::check(format!("write {}", file.display()), file)?;
     let tree = VolumeTree::attach_to_read(volume)?;
     let asked = format!("draw {}", volume.display());
     let failed = |errno| Failure::errno(&asked, errno);
@@ -47,9 +49,7 @@ fn draw(volume: &Path, file: &Path) -> Result<(), Failure> {
     let chunks: Vec<Chunk> =
         uses.iter().zip(huge).map(|(&used, huge)| Chunk::new(used, huge)).collect();
     let svg = picture::draw(&volume.display().to_string(), &chunks);
-    std::fs::write(file, svg).map_err(|error| {
-        Failure::new(format!("write {}", file.display()), error, "name a file that can be written")
-    })
+    ordinary::write(format!("write {}", file.display()), file, &svg)
 }
 
 /// Tells the place of every huge page of every file below a directory.

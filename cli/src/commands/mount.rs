@@ -40,6 +40,7 @@ pub fn run(args: &MountArgs) -> Outcome {
     for list in &args.options {
         given.add(list, args.sloppy)?;
     }
+    given.class.force();
     given.mount.read_only |= args.read_only;
     if let Some(mode) = &args.mode {
         given.mode = mode.parse().unwrap_or_default();
@@ -90,6 +91,9 @@ fn find_directory(asked: &str, path: &Path) -> Result<PathBuf, Failure> {
     if !meta.is_dir() {
         return Err(fail("that is not a directory".into(), "give a directory"));
     }
+    if volume::is_in_anchor(&at) {
+        return Err(fail(volume::Kept::Anchor.to_string(), "choose another directory"));
+    }
     let listed = mounts::at(&at).map_err(|error| fail(plain(&error), ""))?;
     if let Some(other) = listed {
         let found = format!("{} is mounted there already", other.volume.display());
@@ -131,7 +135,7 @@ impl Work {
             eprintln!("solera: {} may only be read: mounting read-only", self.volume.display());
             options.read_only = true;
         }
-        let tidy = options.read_only && writable;
+        let tidy = options.read_only && writable && !pmem::needs_class(&self.volume);
         if tidy {
             // What was left undone is recovered first, as the kernel's file systems do.
             volume::detach_dead(&self.volume)?;

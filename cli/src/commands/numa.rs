@@ -17,7 +17,9 @@ use crate::tree::VolumeTree;
 pub fn run(args: &NumaArgs) -> Outcome {
     match &args.command {
         NumaCommand::Get { json, place } => get(place, *json),
-        NumaCommand::Set { node, none, moves, place } => set(place, node.filter(|_| !none), *moves),
+        NumaCommand::Set { node, none, moves, place, .. } => {
+            set(place, node.filter(|_| !none), *moves)
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use self::report::Report;
 use crate::args::RunArgs;
 use crate::commands::program::{self, Refusal};
 use crate::failure::{Failure, Outcome};
+use crate::ordinary;
 
 /// `solera run` itself failed, as with `env` and `nohup`.
 pub const CODE_OWN_FAILURE: u8 = 125;
@@ -48,6 +49,9 @@ fn start(args: &RunArgs) -> Outcome {
         return beneath::start(args, directory, &asked, (name, arguments));
     }
     let place = place::find(args)?;
+    if !args.read_only && !place.by_mount_only && pmem::needs_class(&place.volume) {
+        return Err(Failure::ordinary_disk(format!("run on {}", place.volume.display())));
+    }
     let library = find_library()?;
     let mut command = if !place.mounted && Path::new(name).starts_with(&place.at) {
         // The kernel knows no such path: a shell that sees the volume starts the program.
@@ -58,7 +62,7 @@ fn start(args: &RunArgs) -> Outcome {
         let path = program::find(name).map_err(|refusal| refused(&asked, refusal))?;
         match program::check(&path) {
             // It uses the mount, and what it starts finds the volume again.
-            Err(Refusal::Unserved(_)) if place.mounted => {}
+            Err(Refusal::Unserved(_)) if place.mounted && !args.read_only => {}
             checked => checked.map_err(|refusal| refused(&asked, refusal))?,
         }
         let mut command = Command::new(path);
@@ -66,7 +70,7 @@ fn start(args: &RunArgs) -> Outcome {
         command
     };
     command.args(arguments);
-    if place.by_mount_only {
+    if place.by_mount_only && !args.read_only {
         let (volume, at) = (place.volume.display(), place.at.display());
         eprintln!(
             "solera: {volume} cannot be changed directly: the program uses the mount at {at}"
@@ -75,6 +79,9 @@ fn start(args: &RunArgs) -> Outcome {
     }
     let mode = args.mode.as_deref().unwrap_or("strict");
     environment(&mut command, &place.volume, &place.at, mode, &library);
+    if args.read_only {
+        command.env("SOLERA_READ_ONLY", "1");
+    }
     if place.mounted {
         command.env("SOLERA_MOUNTED", "1");
     }
@@ -124,6 +131,7 @@ fn preload(command: &mut Command, library: &Path) {
     }
     command
         .env("LD_PRELOAD", preload)
+        .env_remove("SOLERA_READ_ONLY")
         .env_remove("SOLERA_MOUNTED")
         .env_remove("SOLERA_RESUME")
         .env_remove("SOLERA_REPORT")
@@ -170,6 +178,9 @@ fn bypassed(names: &[OsString]) -> Result<OsString, Failure> {
 
 fn run_and_report(asked: &str, command: &mut Command, args: &RunArgs) -> Outcome {
     let failed = |error: io::Error| Failure::new("keep a report", error, "");
+    if let Some(file) = &args.report_file {
+        ordinary::check(asked_report(file), file)?;
+    }
     let record = temporary_file().map_err(failed)?;
     command.env("SOLERA_REPORT", &record);
     let ended = wait_for(command);
@@ -181,10 +192,14 @@ fn run_and_report(asked: &str, command: &mut Command, args: &RunArgs) -> Outcome
     let text = if args.json { format!("{:#}\n", report.json(top)) } else { report.text(top) };
     match &args.report_file {
         None => eprint!("{text}"),
-        Some(file) => fs::write(file, text).map_err(failed)?,
+        Some(file) => ordinary::write(asked_report(file), file, &text)?,
     }
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     Ok(u8::try_from(code.unwrap_or(CODE_OWN_FAILURE.into())).unwrap_or(CODE_OWN_FAILURE))
+}
+
+fn asked_report(file: &Path) -> String {
+    format!("write the report {}", file.display())
 }
 
 /// A new empty file for the processes to append to.

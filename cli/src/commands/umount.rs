@@ -79,7 +79,7 @@ fn find(listed: &[Mount], place: &Path) -> Option<Mount> {
     let real = place.canonicalize().ok();
     absolute.as_deref().and_then(at).or_else(|| real.as_deref().and_then(at)).or_else(|| {
         let real = real?;
-        listed.iter().rev().find(|mount| mount.volume == real).cloned()
+        listed.iter().rev().find(|mount| mount.is_of(&real)).cloned()
     })
 }
 

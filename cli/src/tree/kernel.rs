@@ -1,14 +1,45 @@
 //! The kernel's side of [`Tree`].
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::{self, Errno};
-use vfs::{Kind, Nanos};
+use vfs::{Kind, Nanos, mounts};
+use volume::Kept;
 
-use super::{Meta, Open, Tree};
+use super::{Home, Meta, Open, Tree};
+use crate::failure::Failure;
+use crate::line;
+use crate::place::display;
 
 /// What every process sees.
-pub struct KernelTree;
+pub struct KernelTree {
+    /// Device numbers of mounts of volumes, and the volumes' own.
+    mounts: Vec<(u64, Home)>,
+    /// Volumes and devices may be written over.
+    overwrite_volumes: bool,
+}
+
+impl KernelTree {
+    /// With `overwrite_volumes`, volumes that nobody uses and devices are targets like any other.
+    pub fn new(overwrite_volumes: bool) -> Self {
+        // Without the list two faces of one file are not told to be one.
+        let listed = mounts::list().unwrap_or_default();
+        let of_volume = |mount: &mounts::Mount| {
+            let stat = fs::stat(&mount.volume).ok()?;
+            Some((mount.device, (stat.st_dev, stat.st_ino)))
+        };
+        Self { mounts: listed.iter().filter_map(of_volume).collect(), overwrite_volumes }
+    }
+
+    fn home(&self, device: u64) -> Home {
+        let mount = self.mounts.iter().find(|mount| mount.0 == device);
+        mount.map_or((device, 0), |mount| mount.1)
+    }
+}
 
 impl Tree for KernelTree {
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno> {
@@ -20,7 +51,7 @@ impl Tree for KernelTree {
             uid: stat.st_uid,
             gid: stat.st_gid,
             rdev: stat.st_rdev,
-            device: stat.st_dev,
+            home: self.home(stat.st_dev),
             ino: stat.st_ino,
             size: stat.st_size as u64,
             allocated: stat.st_blocks as u64 * 512,
@@ -64,12 +95,28 @@ impl Tree for KernelTree {
         Ok(Box::new(KernelFile(file)))
     }
 
-    fn create(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Errno> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        Ok(Box::new(KernelFile(fs::open(path, flags, Mode::RUSR | Mode::WUSR)?)))
+    fn create(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Failure> {
+        let local = Path::new(OsStr::from_bytes(path));
+        let file = volume::create_ordinary(local, 0o600, self.overwrite_volumes);
+        file.map_or_else(
+            |kept| Err(refused(path, kept)),
+            |file| Ok(Box::new(KernelFile(file)) as _),
+        )
+    }
+
+    fn admits(&self, path: &[u8]) -> Result<(), Failure> {
+        if volume::is_in_anchor(Path::new(OsStr::from_bytes(path))) {
+            return Err(refused(path, Kept::Anchor));
+        }
+        Ok(())
     }
 
     fn finish(&self, path: &[u8], meta: &Meta) -> Result<(), Errno> {
+        let there = self.meta(path, meta.kind != Kind::Symlink)?;
+        if there.kind != meta.kind {
+            // A device or a fifo that a file was written to stays as it is.
+            return Ok(());
+        }
         if meta.kind != Kind::Symlink {
             fs::chmod(path, Mode::from_raw_mode(meta.mode))?;
         }
@@ -106,7 +153,41 @@ impl Open for KernelFile {
     }
 
     fn close_at(&self, size: u64) -> Result<(), Errno> {
-        fs::ftruncate(&self.0, size)
+        match fs::ftruncate(&self.0, size) {
+            // A device or a fifo has the size it has.
+            Err(Errno::INVAL) if !is_file(&self.0)? => Ok(()),
+            cut => cut,
+        }
+    }
+}
+
+fn is_file(file: &OwnedFd) -> Result<bool, Errno> {
+    Ok(FileType::from_raw_mode(fs::fstat(file)?.st_mode) == FileType::RegularFile)
+}
+
+/// Why nothing is written there, and what was meant perhaps.
+fn refused(path: &[u8], kept: Kept) -> Failure {
+    let name = display(path);
+    let asked = format!("write {name}");
+    match kept {
+        Kept::System(errno) => Failure::errno(asked, errno),
+        Kept::Volume => {
+            let advice = format!(
+                "for a file on it say {name}:/; to destroy the volume: {}",
+                line::with_option(&["--overwrite-volume"])
+            );
+            Failure::new(asked, kept, &advice)
+        }
+        Kept::BlockDevice | Kept::DaxDevice => {
+            let advice =
+                format!("to write over it: {}", line::with_option(&["--overwrite-volume"]));
+            Failure::new(asked, kept, &advice)
+        }
+        Kept::InUse => {
+            let advice = format!("for a file on it say {name}:/");
+            Failure::new(asked, kept, &advice)
+        }
+        Kept::Anchor => Failure::new(asked, kept, "choose another place"),
     }
 }
 

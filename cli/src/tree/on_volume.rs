@@ -11,15 +11,25 @@ use vfs::{
 };
 use volume::{AttachOptions, Extent, Volume, VolumeError};
 
-use super::{Meta, Open, Tree};
+use super::{Home, Meta, Open, Tree};
+use crate::failure::Failure;
+use crate::place::display;
 
 /// An attached volume; detached when it is dropped.
-pub struct VolumeTree(Arc<Volume>);
+pub struct VolumeTree {
+    volume: Arc<Volume>,
+    home: Home,
+}
 
 impl VolumeTree {
     /// Attaches for reading and writing.
     pub fn attach(path: &Path) -> Result<Self, VolumeError> {
-        Ok(Self(volume::attach(path, &AttachOptions::default())?))
+        Ok(Self::of(path, volume::attach(path, &AttachOptions::default())?))
+    }
+
+    fn of(path: &Path, volume: Arc<Volume>) -> Self {
+        let stat = rustix::fs::stat(path);
+        Self { volume, home: stat.map_or((0, 0), |stat| (stat.st_dev, stat.st_ino)) }
     }
 
     /// Attaches for reading: like anybody else where the region may be written, and read-only where
@@ -28,7 +38,7 @@ impl VolumeTree {
         Self::attach(path).or_else(|error| match error.errno() {
             Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => {
                 let options = AttachOptions { read_only: true, ..AttachOptions::default() };
-                Ok(Self(volume::attach(path, &options)?))
+                Ok(Self::of(path, volume::attach(path, &options)?))
             }
             _ => Err(error),
         })
@@ -36,14 +46,14 @@ impl VolumeTree {
 
     /// The volume itself.
     pub fn volume(&self) -> &Volume {
-        &self.0
+        &self.volume
     }
 
     /// The end of a path. An absolute symlink means the volume's own root, wherever it is shown.
     fn walk<'t>(&self, path: &'t [u8], follow: bool) -> Result<Found<'t>, Errno> {
         let root = Cred::root();
-        let walk = Walk { fs: &*self.0, cred: &root, prefix: b"" };
-        match walk.walk(self.0.root(), path, follow)? {
+        let walk = Walk { fs: &*self.volume, cred: &root, prefix: b"" };
+        match walk.walk(self.volume.root(), path, follow)? {
             Place::Inside(found) => Ok(found),
             Place::Outside(_) => Err(Errno::XDEV),
         }
@@ -56,7 +66,7 @@ impl VolumeTree {
     /// Where the bytes of a file lie, and its size.
     pub fn extents(&self, path: &[u8]) -> Result<(Vec<Extent>, u64), Errno> {
         let node = self.find(path, true)?;
-        Ok((self.0.extents(node)?, self.0.attr(node)?.size))
+        Ok((self.volume.extents(node)?, self.volume.attr(node)?.size))
     }
 
     /// Makes a scattered file whole; `each` is told how many parts of it are done. Gives the bytes moved.
@@ -65,7 +75,7 @@ impl VolumeTree {
         path: &[u8],
         each: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<u64, Errno> {
-        self.0.rewrite(self.find(path, true)?, each)
+        self.volume.rewrite(self.find(path, true)?, each)
     }
 
     /// The file's node.
@@ -75,7 +85,7 @@ impl VolumeTree {
 
     fn read_target(&self, link: Node) -> Result<Vec<u8>, Errno> {
         let mut target = vec![0; 4096];
-        let length = self.0.read_link(link, &mut target)?;
+        let length = self.volume.read_link(link, &mut target)?;
         target.truncate(length);
         Ok(target)
     }
@@ -91,29 +101,36 @@ impl VolumeTree {
         let found = self.walk(path, false)?;
         let Last::Name(name) = found.last else { return Err(Errno::EXIST) };
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        self.0.create(found.dir, name.as_bytes(), &NewNode { kind, mode, uid, gid, rdev, target })
+        self.volume.create(
+            found.dir,
+            name.as_bytes(),
+            &NewNode { kind, mode, uid, gid, rdev, target },
+        )
     }
 
     fn file(&self, node: Node, flags: i32) -> Result<Box<dyn Open + '_>, Errno> {
-        Ok(Box::new(VolumeFile { desc: self.0.open(node, OpenFlags(flags))?, volume: &self.0 }))
+        Ok(Box::new(VolumeFile {
+            desc: self.volume.open(node, OpenFlags(flags))?,
+            volume: &self.volume,
+        }))
     }
 }
 
 impl Drop for VolumeTree {
     fn drop(&mut self) {
         // What detach cannot do now, the next attacher does.
-        let _ = self.0.leave();
+        let _ = self.volume.leave();
     }
 }
 
 impl Tree for VolumeTree {
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno> {
-        Ok(meta_of(&self.0.attr(self.find(path, follow)?)?))
+        Ok(meta_of(self.home, &self.volume.attr(self.find(path, follow)?)?))
     }
 
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, Errno> {
         let mut names = Vec::new();
-        self.0.read_dir(self.find(path, true)?, 0, &mut |entry| {
+        self.volume.read_dir(self.find(path, true)?, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {
                 names.push(entry.name.to_vec());
             }
@@ -143,19 +160,20 @@ impl Tree for VolumeTree {
         self.file(self.find(path, true)?, libc::O_RDONLY)
     }
 
-    fn create(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Errno> {
+    fn create(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Failure> {
         let node = match self.find(path, true) {
-            Err(Errno::NOENT) => self.make(path, Kind::File, 0o600, 0, b"")?,
-            found => found?,
+            Err(Errno::NOENT) => self.make(path, Kind::File, 0o600, 0, b""),
+            found => found,
         };
-        self.file(node, libc::O_RDWR | libc::O_TRUNC)
+        node.and_then(|node| self.file(node, libc::O_RDWR | libc::O_TRUNC))
+            .map_err(|errno| Failure::errno(format!("write {}", display(path)), errno))
     }
 
     fn finish(&self, path: &[u8], meta: &Meta) -> Result<(), Errno> {
         let mode = (meta.kind != Kind::Symlink).then_some(meta.mode);
         let (atime, mtime) = (Some(meta.atime), Some(meta.mtime));
         let change = SetAttr { mode, atime, mtime, ..SetAttr::default() };
-        self.0.set_attr(self.find(path, false)?, &change)
+        self.volume.set_attr(self.find(path, false)?, &change)
     }
 }
 
@@ -204,7 +222,7 @@ impl Drop for VolumeFile<'_> {
     }
 }
 
-fn meta_of(attr: &Attr) -> Meta {
+fn meta_of(home: Home, attr: &Attr) -> Meta {
     Meta {
         kind: attr.kind,
         mode: attr.mode,
@@ -212,7 +230,7 @@ fn meta_of(attr: &Attr) -> Meta {
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
-        device: 0,
+        home,
         ino: attr.node.ino,
         size: attr.size,
         allocated: attr.blocks * 512,

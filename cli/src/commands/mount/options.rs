@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use fuse::MountOptions;
 use volume::Mode;
 
+use crate::args::ClassArg;
 use crate::failure::Failure;
 
 /// What was asked for.
@@ -14,6 +15,8 @@ pub struct Given {
     pub mount: MountOptions,
     /// For the volume.
     pub mode: Mode,
+    /// What its memory is taken for.
+    pub class: ClassArg,
     /// Everything but the mount itself: `mount -f`.
     pub fake: bool,
 }
@@ -74,6 +77,10 @@ impl Given {
         match name {
             "mode" => match value.parse() {
                 Ok(mode) => self.mode = mode,
+                Err(found) => return Err(Failure::new(format!("take -o {option}"), found, "")),
+            },
+            "class" => match value.parse() {
+                Ok(class) => self.class = ClassArg { class: Some(class) },
                 Err(found) => return Err(Failure::new(format!("take -o {option}"), found, "")),
             },
             // For people, and for systemd.

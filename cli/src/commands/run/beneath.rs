@@ -28,6 +28,10 @@ pub fn start(
         let found = "it is not a directory";
         return Err(Failure::new(format!("serve {given}"), found, "name a directory"));
     }
+    if volume::is_in_anchor(&directory) {
+        let asked = format!("serve {given}");
+        return Err(Failure::new(asked, volume::Kept::Anchor, "name another directory"));
+    }
     let mode = args.mode.as_deref().unwrap_or("posix");
     let word: Mode = mode.parse().map_err(|found: String| Failure::new(asked, found, ""))?;
     let direct = split::maps_directly(&directory)

@@ -46,7 +46,7 @@ pub fn find(args: &RunArgs) -> Result<Place, Failure> {
     let mount = listed.iter().rev().find(|mount| mount.at == real);
     match (mount, volume) {
         (Some(mount), None) => Ok(Place::of_mount(mount.clone())),
-        (Some(mount), Some(volume)) if mount.volume == volume => Ok(Place::of_mount(mount.clone())),
+        (Some(mount), Some(volume)) if mount.is_of(&volume) => Ok(Place::of_mount(mount.clone())),
         (Some(mount), Some(volume)) => Err(Failure::new(
             format!("show {} at {}", volume.display(), at.display()),
             format!("{} is mounted there", mount.volume.display()),
@@ -71,7 +71,7 @@ fn mounted(
     program: &[OsString],
 ) -> Result<Mount, Failure> {
     if let Some(volume) = volume {
-        let mount = listed.iter().rev().find(|mount| mount.volume == volume);
+        let mount = listed.iter().rev().find(|mount| mount.is_of(volume));
         return mount.cloned().ok_or_else(|| {
             let advice = "say where the program is to see it: --at /pm; or mount it";
             Failure::new(format!("show {}", volume.display()), "it is not mounted", advice)

@@ -1,0 +1,98 @@
+//! The commands that do something to a volume as a whole, and to nothing in it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::ClassArg;
+
+/// Copy a volume as it is at one moment, while programs go on with it.
+///
+/// The copy holds every call that had returned by that moment, whole, and none of a later one: it is
+/// a volume of its own, which can be attached, checked and copied anywhere. Most of it is copied while
+/// everybody works; then all changes wait while the rest is: that pause grows with the number of files
+/// (under a second for a million) and with the size of those that are being changed or are mapped, not
+/// with the amount of data, and is printed. Where the file system can share blocks (XFS, btrfs), nothing
+/// is copied at all. What a program stores into a file that it has mapped is in the copy as far as it
+/// had come.
+#[derive(Args)]
+#[command(after_help = "\
+Free space of the volume takes none in the copy. A target that exists is refused without --force.
+
+A copy on an ordinary disk is read as any volume (`ls`, `cat`, `cp` out of it, `fsck`, `run --read-only`).
+
+Exit code: 0 the copy is whole, 1 there is none.
+
+Examples:
+  solera snapshot /dev/shm/v.pm /backup/v-monday.pm
+  solera snapshot --force --json /dev/shm/v.pm /backup/v.pm
+  solera fsck /backup/v-monday.pm && solera ls /backup/v-monday.pm
+  solera cp /backup/v-monday.pm:/notes.txt .")]
+pub struct SnapshotArgs {
+    /// Replace the target if it exists.
+    #[arg(long)]
+    pub force: bool,
+    /// Give the copy the same UUID. Otherwise it is a volume of its own, and both can be used on one machine
+    /// at once.
+    #[arg(long)]
+    pub keep_uuid: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+    /// The file for the copy.
+    #[arg(value_name = "FILE")]
+    pub target: PathBuf,
+}
+
+/// Give the memory of free chunks back to the machine.
+///
+/// Chunks of 2 MiB that hold nothing are punched out of the volume's file; they come back when they
+/// are written again.
+#[derive(Args)]
+pub struct TrimArgs {
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file.
+    pub volume: PathBuf,
+}
+
+/// Clean up after processes that were killed, and say who still uses the volume.
+#[derive(Args)]
+#[command(after_help = "\
+Exit code: 0 if nobody is attached any more (the volume is then marked clean), 1 if somebody is.")]
+pub struct DetachArgs {
+    #[command(flatten)]
+    pub class: ClassArg,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volume's file or device.
+    pub volume: PathBuf,
+}
+
+/// Remove a volume: its file, and the anchor directory beside it.
+///
+/// What lies on it is lost. A volume in use is refused, and so is what is no volume.
+#[derive(Args)]
+#[command(after_help = "\
+A volume on a device is not removed: `solera format --force` makes it anew, `blkdiscard` or `ndctl` empty
+it. Of a file with several names the one that is given goes.
+
+Exit code: 0 it is gone, 1 it is not.
+
+Examples:
+  solera rm /dev/shm/v.pm
+  solera rm --json /backup/v-monday.pm /backup/v-tuesday.pm")]
+pub struct RmArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The volumes' files.
+    #[arg(required = true, value_name = "VOLUME")]
+    pub volumes: Vec<PathBuf>,
+}

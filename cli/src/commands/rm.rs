@@ -1,0 +1,40 @@
+//! `solera rm`: removes volumes.
+
+use serde_json::json;
+use volume::Removed;
+
+use crate::args::RmArgs;
+use crate::failure::Outcome;
+use crate::output;
+
+/// Removes one after the other; goes on after one that stays, and fails at the end.
+pub fn run(args: &RmArgs) -> Outcome {
+    let (mut values, mut code) = (Vec::new(), 0);
+    for path in &args.volumes {
+        let shown = path.display();
+        let Removed { names_left, anchor_left } = match volume::remove(path) {
+            Ok(removed) => removed,
+            Err(error) => {
+                eprintln!("solera: {error}");
+                code = 1;
+                continue;
+            }
+        };
+        if names_left > 0 {
+            eprintln!(
+                "solera: {shown}: the volume lives on, {names_left} other names lead to its file"
+            );
+        }
+        if let Some((anchor, why)) = anchor_left {
+            eprintln!(
+                "solera: {shown} is gone, but its anchor directory {} stays: {why}",
+                anchor.display()
+            );
+        }
+        values.push(json!({ "removed": path.to_string_lossy(), "names_left": names_left }));
+    }
+    if args.json {
+        output::emit_json(&values.into())?;
+    }
+    Ok(code)
+}
