@@ -36,7 +36,7 @@ fn link(user: &User<'_>, target: &str, path: &str) {
 
 #[test]
 fn names_dots_and_slashes() {
-    let (fs, cred) = (Model::new(), Cred::default());
+    let (fs, cred) = (Model::new(), Cred::root());
     let user = user(&fs, &cred);
     let dir = make(&user, "a", Kind::Directory, 0o777).expect("mkdir");
     make(&user, "a//b/", Kind::Directory, 0o777).expect("mkdir with a slash at the end");
@@ -63,7 +63,7 @@ fn names_dots_and_slashes() {
 
 #[test]
 fn symlinks_are_followed_where_linux_follows_them() {
-    let (fs, cred) = (Model::new(), Cred::default());
+    let (fs, cred) = (Model::new(), Cred::root());
     let user = user(&fs, &cred);
     make(&user, "d", Kind::Directory, 0o777).expect("mkdir");
     let file = make(&user, "d/f", Kind::File, 0o666).expect("file");
@@ -73,7 +73,7 @@ fn symlinks_are_followed_where_linux_follows_them() {
     link(&user, "loop", "loop");
     assert_eq!(find(&user, "l/f", false).expect("found").existing().expect("is").node, file);
     assert_eq!(find(&user, "absolute", true).expect("found").existing().expect("is").node, file);
-    let guest = Cred { uid: 7, gid: 7, groups: vec![] };
+    let guest = Cred::new(7, 7, vec![], 0);
     let guest = self::user(&fs, &guest);
     assert_eq!(find(&guest, "l/../l/f", false).expect("found").existing().expect("is").node, file);
     assert_eq!(find(&guest, "absolute/x", false).err(), Some(Errno::NOTDIR));
@@ -96,7 +96,7 @@ fn symlinks_are_followed_where_linux_follows_them() {
 
 #[test]
 fn forty_links_and_no_more() {
-    let (fs, cred) = (Model::new(), Cred::default());
+    let (fs, cred) = (Model::new(), Cred::root());
     let user = user(&fs, &cred);
     make(&user, "0", Kind::File, 0o666).expect("file");
     for number in 1..=41 {
@@ -108,7 +108,7 @@ fn forty_links_and_no_more() {
 
 #[test]
 fn the_way_out_of_the_tree() {
-    let (fs, cred) = (Model::new(), Cred::default());
+    let (fs, cred) = (Model::new(), Cred::root());
     let user = user(&fs, &cred);
     make(&user, "d", Kind::Directory, 0o777).expect("mkdir");
     link(&user, "/etc/passwd", "d/away");
@@ -137,7 +137,7 @@ fn the_prefix_is_found_by_text() {
 
 #[test]
 fn permissions_bind_others_than_root() {
-    let (fs, root) = (Model::new(), Cred::default());
+    let (fs, root) = (Model::new(), Cred::root());
     let admin = user(&fs, &root);
     make(&admin, "closed", Kind::Directory, 0o700).expect("mkdir");
     make(&admin, "closed/f", Kind::File, 0o666).expect("file");
@@ -145,7 +145,7 @@ fn permissions_bind_others_than_root() {
     let shared = find(&admin, "shared", true).expect("found").attr.expect("is").node;
     admin.change_mode(shared, 0o1777).expect("chmod");
     make(&admin, "shared/theirs", Kind::File, 0o666).expect("file");
-    let cred = Cred { uid: 7, gid: 7, groups: vec![8] };
+    let cred = Cred::new(7, 7, vec![8], 0);
     let guest = user(&fs, &cred);
     assert_eq!(find(&guest, "closed/f", true).err(), Some(Errno::ACCESS));
     assert_eq!(make(&guest, "new", Kind::File, 0o666).err(), Some(Errno::ACCESS));
@@ -162,7 +162,7 @@ fn permissions_bind_others_than_root() {
 
 #[test]
 fn a_set_group_directory_passes_its_group_on() {
-    let (fs, root) = (Model::new(), Cred::default());
+    let (fs, root) = (Model::new(), Cred::root());
     let admin = user(&fs, &root);
     let team = make(&admin, "team", Kind::Directory, 0o777).expect("mkdir");
     admin.change_owner(team, None, Some(50)).expect("chown");
@@ -174,7 +174,7 @@ fn a_set_group_directory_passes_its_group_on() {
 
 #[test]
 fn removal_and_renaming_refuse_what_linux_refuses() {
-    let (fs, root) = (Model::new(), Cred::default());
+    let (fs, root) = (Model::new(), Cred::root());
     let user = user(&fs, &root);
     make(&user, "d", Kind::Directory, 0o777).expect("mkdir");
     make(&user, "f", Kind::File, 0o666).expect("file");
