@@ -5,6 +5,7 @@
 //! huge pages. Space is reserved as `fallocate` does; bytes are written only where the profile is about
 //! writing them.
 
+mod consent;
 mod measure;
 mod picture;
 mod profile;
@@ -63,6 +64,9 @@ struct Run<'t> {
 /// Ages the target, measures, prints.
 pub fn run(args: &AgeArgs) -> Outcome {
     let asked = format!("age {}", args.target.display());
+    if !args.yes {
+        consent::check(args)?;
+    }
     let mut target = target::open(&args.target, args.compaction)?;
     let failed = |errno| Failure::errno(&asked, errno);
     let capacity = match args.capacity {
@@ -140,9 +144,7 @@ impl Run<'_> {
             Some(path) => Some(trace::Writer::create(path, &origin)?),
             None => None,
         };
-        let failed = |error: std::io::Error| {
-            Failure::errno("write the trace", Errno::from_io_error(&error).unwrap_or(Errno::IO))
-        };
+        let failed = |error: std::io::Error| Failure::io("write the trace", &error);
         let mut generator = Generator::new(plan);
         let mut progress = Progress::new("ageing");
         let mut events = 0;

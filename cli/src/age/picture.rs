@@ -77,8 +77,7 @@ pub fn write(path: &Path, name: &str, free: Option<&[Run]>) -> Result<(), Failur
         return Err(Failure::new(asked(), describe(Errno::OPNOTSUPP), advice));
     };
     let name: String = name.chars().filter(|at| !"<>&".contains(*at)).collect();
-    std::fs::write(path, draw(&name, free))
-        .map_err(|error| Failure::errno(asked(), Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+    std::fs::write(path, draw(&name, free)).map_err(|error| Failure::io(asked(), &error))
 }
 
 #[cfg(test)]
