@@ -37,6 +37,7 @@ use crate::runtime::Runtime;
 use crate::superblock::{self, FormatOptions, format_region};
 use crate::volume::{Parts, Volume};
 use pmem::{Class, Hook, OpenOptions, Region};
+use rustix::fs::{FileType, Gid, Uid};
 use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -86,7 +87,8 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         };
         let region =
             Region::create_with(path, size, options.permissions, true, &open).map_err(fail)?;
-        return format_new(path, &region, options).inspect_err(|_| {
+        let made = give(path, options).and_then(|()| format_new(path, &region, options));
+        return made.inspect_err(|_| {
             // The file is this call's own and useless; that it cannot be removed would be no news.
             let _ = rustix::fs::unlink(path);
         });
@@ -96,11 +98,32 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
         let region = Region::open(path, &open).map_err(fail)?;
         check_overwrite(path, &region, options)?;
     }
+    // Before anything is written or cut.
+    give(path, options)?;
     let region = match options.size {
         Some(size) => Region::create_with(path, size, options.permissions, false, &open),
         None => Region::open(path, &open),
     };
     format_new(path, &region.map_err(fail)?, options)
+}
+
+/// Gives the file to whom it is to belong. A device's node is the administrator's affair.
+fn give(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
+    let system = |errno| VolumeError::system("format", path, "giving it away", errno);
+    let stat = rustix::fs::stat(path).map_err(system)?;
+    let of_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let (owner, group) = (options.owner.map(Uid::from_raw), options.group.map(Gid::from_raw));
+    if !of_file || owner.is_none() && group.is_none() {
+        return Ok(());
+    }
+    rustix::fs::chown(path, owner, group).map_err(|errno| match errno {
+        Errno::PERM => {
+            let found = "only root can give it to another user, or to a group of others";
+            let advice = "run this as root, or without --owner";
+            VolumeError::new(ErrorKind::Invalid, "format", path, found, advice).with(errno)
+        }
+        errno => system(errno),
+    })
 }
 
 /// Refuses to overwrite what somebody may still want.
@@ -367,8 +390,9 @@ impl Attempt<'_> {
             }
             leave_region(region.fd(), REGION_WRITERS).map_err(locks)?;
         }
-        let found = "somebody who may not write is reading it as it lies";
-        Err(self.fail(ErrorKind::InUse, found, "wait until he has detached"))
+        let found =
+            "processes that may only read it are using it, and it must not change beneath them";
+        Err(self.fail(ErrorKind::InUse, found, "wait until they have ended"))
     }
 
     fn first(
@@ -469,11 +493,11 @@ impl Attempt<'_> {
         volume.enter().map_err(|errno| self.system("taking a process slot", errno))?;
         volume
             .join_others()
-            .map_err(|errno| self.system("waiting for a call of another", errno))?;
+            .map_err(|errno| self.system("waiting for another process's call", errno))?;
         volume.bury_the_dead().map_err(|errno| self.system("recovering dead processes", errno))?;
         volume.set_attached();
         if volume.has_orphans().is_ok_and(|any| any) {
-            let what = "dropping what is in flight no more";
+            let what = "closing what no process holds any more";
             volume.drop_orphans().map_err(|errno| self.system(what, errno))?;
         }
         Ok(volume)
