@@ -12,6 +12,7 @@ use vfs::Kind;
 
 use crate::args::CpArgs;
 use crate::failure::{Failure, Outcome};
+use crate::output::Progress;
 use crate::place::{Place, base_name, display, join};
 use crate::tree::{KernelTree, Meta, Tree, VolumeTree};
 
@@ -47,6 +48,7 @@ pub fn run(args: &CpArgs) -> Outcome {
             "make it first, or copy one at a time",
         ));
     }
+    let mut told = Told::new(&trees, from, args.recursive);
     for place in from {
         let from = trees.locate(place);
         let path = match base_name(&from.path) {
@@ -54,7 +56,7 @@ pub fn run(args: &CpArgs) -> Outcome {
             _ => to.path.clone(),
         };
         let to = Located { tree: to.tree, path, volume: to.volume.clone() };
-        copy_one(&from, &to, args.recursive)?;
+        copy_one(&from, &to, args.recursive, &mut told)?;
     }
     Ok(0)
 }
@@ -87,9 +89,42 @@ impl Trees {
     }
 }
 
+/// What is told on a terminal.
+struct Told {
+    progress: Progress,
+    done: u64,
+    /// Bytes in all, where they are known without a walk: nothing but files is named.
+    total: Option<u64>,
+}
+
+impl Told {
+    fn new(trees: &Trees, from: &[Place], recursive: bool) -> Self {
+        let size = |place| {
+            let from = trees.locate(place);
+            let meta = from.tree.meta(&from.path, !recursive).ok()?;
+            (meta.kind == Kind::File).then_some(meta.size)
+        };
+        let total = from.iter().map(size).sum();
+        Self { progress: Progress::new("copying"), done: 0, total }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.done = self.done.saturating_add(bytes);
+        match self.total {
+            Some(total) => self.progress.update(self.done.min(total), total),
+            None => self.progress.count(self.done),
+        }
+    }
+}
+
 /// Copies what the command line named, after the checks that only the top needs.
-fn copy_one(from: &Located<'_>, to: &Located<'_>, recursive: bool) -> Result<(), Failure> {
-    let failed = |errno| failure(&from.path, &to.path, errno);
+fn copy_one(
+    from: &Located<'_>,
+    to: &Located<'_>,
+    recursive: bool,
+    told: &mut Told,
+) -> Result<(), Failure> {
+    let failed = |errno| failure(&from.path, &to.path, to.tree, errno);
     let source = from.tree.meta(&from.path, !recursive).map_err(failed)?;
     if source.kind == Kind::Directory && !recursive {
         return Err(Failure::new(
@@ -116,7 +151,7 @@ fn copy_one(from: &Located<'_>, to: &Located<'_>, recursive: bool) -> Result<(),
             ));
         }
     }
-    copy(from.tree, &from.path, &source, to.tree, &to.path)
+    copy(from.tree, &from.path, &source, to.tree, &to.path, told)
 }
 
 fn copy(
@@ -125,10 +160,11 @@ fn copy(
     source: &Meta,
     to: &dyn Tree,
     to_path: &[u8],
+    told: &mut Told,
 ) -> Result<(), Failure> {
-    let failed = |errno| failure(from_path, to_path, errno);
+    let failed = |errno| failure(from_path, to_path, to, errno);
     match source.kind {
-        Kind::File => copy_data(from, from_path, source, to, to_path).map_err(failed)?,
+        Kind::File => copy_data(from, from_path, source, to, to_path, told).map_err(failed)?,
         Kind::Symlink => {
             let target = from.link_target(from_path).map_err(failed)?;
             to.make_symlink(to_path, &target).map_err(failed)?;
@@ -143,8 +179,8 @@ fn copy(
                 let (from_path, to_path) = (join(from_path, &name), join(to_path, &name));
                 let child = from
                     .meta(&from_path, false)
-                    .map_err(|errno| failure(&from_path, &to_path, errno))?;
-                copy(from, &from_path, &child, to, &to_path)?;
+                    .map_err(|errno| failure(&from_path, &to_path, to, errno))?;
+                copy(from, &from_path, &child, to, &to_path, told)?;
             }
         }
         _ => to.make_node(to_path, source).map_err(failed)?,
@@ -158,10 +194,11 @@ fn copy_data(
     source: &Meta,
     to: &dyn Tree,
     to_path: &[u8],
+    told: &mut Told,
 ) -> Result<(), Errno> {
     let (from, to) = (from.open(from_path)?, to.create(to_path)?);
     let mut buffer = vec![0; PIECE_BYTES];
-    let mut offset = 0;
+    let (mut offset, mut copied) = (0, 0);
     while let Some((start, end)) = from.next_data(offset)? {
         offset = start;
         while offset < end {
@@ -172,15 +209,24 @@ fn copy_data(
             }
             to.write_all_at(offset, &buffer[..length])?;
             offset += length as u64;
+            copied += length as u64;
+            told.add(length as u64);
         }
         if offset < end {
             // The source was cut short meanwhile: what is left of it is copied.
             return to.close_at(offset);
         }
     }
+    // The holes.
+    told.add(source.size.saturating_sub(copied));
     to.close_at(offset.max(source.size))
 }
 
-fn failure(from: &[u8], to: &[u8], errno: Errno) -> Failure {
-    Failure::errno(format!("copy {} to {}", display(from), display(to)), errno)
+/// A copy has failed; more room is to be made where it goes to.
+fn failure(from: &[u8], to: &[u8], tree: &dyn Tree, errno: Errno) -> Failure {
+    let asked = format!("copy {} to {}", display(from), display(to));
+    match errno {
+        Errno::NOSPC if !tree.is_volume() => Failure::outside(asked, errno),
+        _ => Failure::errno(asked, errno),
+    }
 }

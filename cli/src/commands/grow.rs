@@ -18,7 +18,7 @@ pub fn run(args: &GrowArgs) -> Outcome {
         NewSize::To(bytes) => bytes,
         NewSize::By(more) => before.saturating_add(more),
     };
-    tree.volume().grow(wanted)?;
+    output::busy("growing", || tree.volume().grow(wanted))?;
     let after = info()?.size_bytes;
     if args.json {
         output::emit_json(&json!({ "size_bytes_before": before, "size_bytes": after }))?;

@@ -12,6 +12,7 @@ use vfs::{
 use volume::{AttachOptions, Extent, Volume, VolumeError};
 
 use super::{Meta, Open, Tree};
+use crate::output;
 
 /// An attached volume; detached when it is dropped.
 pub struct VolumeTree(Arc<Volume>);
@@ -19,7 +20,7 @@ pub struct VolumeTree(Arc<Volume>);
 impl VolumeTree {
     /// Attaches for reading and writing.
     pub fn attach(path: &Path) -> Result<Self, VolumeError> {
-        Ok(Self(volume::attach(path, &AttachOptions::default())?))
+        attach(path, &AttachOptions::default())
     }
 
     /// Attaches for reading: like anybody else where the region may be written, and read-only where
@@ -28,7 +29,7 @@ impl VolumeTree {
         Self::attach(path).or_else(|error| match error.errno() {
             Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => {
                 let options = AttachOptions { read_only: true, ..AttachOptions::default() };
-                Ok(Self(volume::attach(path, &options)?))
+                attach(path, &options)
             }
             _ => Err(error),
         })
@@ -99,6 +100,11 @@ impl VolumeTree {
     }
 }
 
+/// A volume that was not left in order is recovered first, which takes a while if it has many files.
+fn attach(path: &Path, options: &AttachOptions) -> Result<VolumeTree, VolumeError> {
+    output::busy("attaching", || volume::attach(path, options)).map(VolumeTree)
+}
+
 impl Drop for VolumeTree {
     fn drop(&mut self) {
         // What detach cannot do now, the next attacher does.
@@ -107,6 +113,10 @@ impl Drop for VolumeTree {
 }
 
 impl Tree for VolumeTree {
+    fn is_volume(&self) -> bool {
+        true
+    }
+
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno> {
         Ok(meta_of(&self.0.attr(self.find(path, follow)?)?))
     }
