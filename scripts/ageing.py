@@ -87,7 +87,7 @@ def capacity(size, scratch):
 def age(kind, size, options, scratch):
     with target(kind, size, scratch) as at:
         print(f"{kind} {' '.join(options)}", file=sys.stderr)
-        return json.loads(run(SOLERA, "age", "--seed", "1", "--json", *options, at))
+        return json.loads(run(SOLERA, "age", "--yes", "--seed", "1", "--json", *options, at))
 
 
 def share(value):

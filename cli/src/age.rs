@@ -5,6 +5,7 @@
 //! huge pages. Space is reserved as `fallocate` does; bytes are written only where the profile is about
 //! writing them.
 
+mod consent;
 mod measure;
 mod picture;
 mod profile;
@@ -70,6 +71,9 @@ pub fn run(args: &AgeArgs) -> Outcome {
     }
     if volume::is_in_anchor(&args.target) {
         return Err(Failure::new(asked, Kept::Anchor, "name another directory"));
+    }
+    if !args.yes {
+        consent::check(args)?;
     }
     let mut target = target::open(&args.target, args.compaction)?;
     let failed = |errno| Failure::errno(&asked, errno);
@@ -148,9 +152,7 @@ impl Run<'_> {
             Some(path) => Some(trace::Writer::create(path, &origin)?),
             None => None,
         };
-        let failed = |error: std::io::Error| {
-            Failure::errno("write the trace", Errno::from_io_error(&error).unwrap_or(Errno::IO))
-        };
+        let failed = |error: std::io::Error| Failure::io("write the trace", &error);
         let mut generator = Generator::new(plan);
         let mut progress = Progress::new("ageing");
         let mut events = 0;

@@ -1,5 +1,6 @@
 //! The command line: every subcommand, its options, and the help that teaches them.
 
+mod age;
 mod class;
 mod compaction;
 mod files;
@@ -11,8 +12,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::age::{Profile, Sizes};
 use crate::size;
+pub use age::AgeArgs;
 pub use class::ClassArg;
 pub use compaction::CompactionBenchArgs;
 pub use files::{CatArgs, CpArgs, LsArgs};
@@ -34,9 +35,10 @@ Two commands from nothing to a program on a volume:
 
 For every program and every user:
   solera mount /dev/shm/v.pm /mnt/pm
-  solera run -- sqlite3 /mnt/pm/my.db       and faster by this
+  solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db       and faster by this
 
-Each command has its own --help with examples.";
+Each command has its own --help with examples. What takes longer than two seconds shows its progress on
+a terminal; SOLERA_PROGRESS=SECONDS sets another time than those two.";
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -74,6 +76,8 @@ Examples:
   solera format --size 4G --reserve /dev/shm/v.pm   all of that memory at once, or none
   solera format --size 64G --label db /mnt/dax/v.pm a file on a DAX mount
   solera format /dev/dax0.0                         a whole device
+  solera format --size 64G --owner postgres: /mnt/dax/v.pm
+                                                    by root, for the user postgres and its group
   solera format --size 4G --force /dev/shm/v.pm     again, and forget what it held")]
 pub struct FormatArgs {
     /// Bytes, or with K, M, G, T. May be left out for a device, and for a file that has its size already.
@@ -88,6 +92,11 @@ pub struct FormatArgs {
     /// Permissions of a new file: 600 for one user, 660 for a group. Who may write may change all in it.
     #[arg(long, default_value = "600", value_parser = permissions)]
     pub permissions: u32,
+    /// Whose the volume is to be: the file, what lies beside it while it is used, and its root
+    /// directory. Names or numbers, as chown(1) takes them: only root gives away. The node of a device
+    /// stays as it is.
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub owner: Option<String>,
     /// Take the memory for this class whatever it is: byte, cache-line, volatile or page (a plain file).
     #[arg(long)]
     pub class: Option<pmem::Class>,
@@ -148,8 +157,10 @@ pub struct RecoverArgs {
 ///
 /// The program is not changed in any way: the volume appears to it, and to every program it starts,
 /// as the directory given by --at, which need not exist. A volume that is mounted (`solera mount`)
-/// appears where it is mounted: of several the one that the working directory lies in, or that the
-/// program's arguments speak of. What cannot be preloaded then uses the mount.
+/// appears where it is mounted: of several the one that --require names, that the working directory lies
+/// in, or that the program's arguments speak of; without --volume it is said which one. What cannot be
+/// preloaded then uses the mount. A program has one volume, and so has all that it starts: `solera run`
+/// inside of it goes on with that, and refuses what asks for another one.
 #[derive(Args)]
 #[command(after_help = "\
 Modes (what holds after a power cut; after the end of a process everything holds, always):
@@ -188,7 +199,9 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
 LD_PRELOAD gets the library first, and keeps what else is in it.
 
 Examples:
-  solera mount v.pm /mnt/pm && solera run -- sqlite3 /mnt/pm/my.db
+  solera mount v.pm /mnt/pm && solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db
+  solera run --require /srv/db -- postgres -D /srv/db
+                                                     not if nobody has mounted the volume there
   solera run --volume v.pm --at /pm -- sqlite3 /pm/my.db
   solera run --volume v.pm --at /pm -- bash          a shell; everything it starts sees /pm
   solera run --volume v.pm --at /pm --report -- tar xf a.tar -C /pm
@@ -196,7 +209,7 @@ Examples:
   solera run --volume v.pm --at /pm --report=5 --json --report-file r.json -- make
                                                      the five most frequent, for programs
   solera run --volume v.pm --at /pm --strict-support -- ./test
-                                                     stop where the library does not do
+                                                     end it at the first call that is not served
   solera run --read-only --volume /backup/v.pm --at /pm -- tar cf v.tar /pm
                                                      a copy on an ordinary disk
   solera run --split /srv/data --report -- postgres -D /srv/data
@@ -212,6 +225,10 @@ pub struct RunArgs {
     /// where it is mounted [default: there].
     #[arg(long, value_name = "PREFIX")]
     pub at: Option<PathBuf>,
+    /// Start the program only if DIR lies on a volume: on one that is mounted, or where the program is to
+    /// see its own (with --split: or below that directory). May be given again.
+    #[arg(long, value_name = "DIR")]
+    pub require: Vec<PathBuf>,
     /// Instead of a volume: serve the files below DIR, which stay the kernel's (XFS, ext4, tmpfs; with
     /// DAX or without), from mappings of them.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["volume", "at", "no_guard"])]
@@ -236,9 +253,10 @@ pub struct RunArgs {
     #[arg(long, requires = "split", value_parser = ["exchange", "clone", "copy"])]
     pub relink: Option<String>,
     /// On a machine with several memory nodes: place (files are written at home, the node where the program
-    /// runs when it first writes; what it starts has the same), move (and its threads move there), or off.
-    #[arg(long, default_value = "place", value_parser = ["off", "place", "move"])]
-    pub numa: String,
+    /// runs when it first writes; what it starts has the same), move (and its threads move there), or off
+    /// [default: place].
+    #[arg(long, value_parser = ["off", "place", "move"])]
+    pub numa: Option<String>,
     /// When the program has ended, say on standard error which calls of it and of all that it started
     /// were refused or served by a detour, why and how often: all kinds, or the N most frequent.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
@@ -270,6 +288,9 @@ pub struct RunArgs {
 
 /// Mount a volume at a directory, for every program and every user.
 ///
+/// What root mounts is open to every user; what another user mounts only to that user, unless
+/// -o allow_other is given, and permitted.
+///
 /// A process serves the mount in the background; it ends when the directory is unmounted, and unmounts
 /// it on SIGTERM. Programs under `solera run` find the mount by its path and use the volume directly
 /// below it; all others reach the same files through the kernel.
@@ -277,22 +298,23 @@ pub struct RunArgs {
 #[command(after_help = "\
 Options for -o, with commas between them:
   ro             nothing can be changed
-  allow_other    other users than the one who mounts may use it (as others than root, only where
-                 /etc/fuse.conf says user_allow_other)
+  allow_other    other users than the one who mounts may use it: what root mounts is so anyway; others
+                 may say it where /etc/fuse.conf has the line user_allow_other
+  noallow_other  only who mounts may use it, also if that is root
   mode=MODE      as --mode
   class=CLASS    as --class
   suid, dev      set-user-id programs and device nodes work (root only)
   noexec, noatime, and those of mount(8) that say nothing new
 
-Permissions are checked by the kernel, as on any file system. Users who may not mount need fusermount3
-(Debian: fuse3), and a directory of their own. With the command linked to /sbin/mount.fuse.solera, as
-`make install` does,
+Permissions are checked by the kernel, as on any file system, by the owners and modes of the files.
+Users who may not mount need fusermount3 (Debian: fuse3), and a directory of their own. With the
+command linked to /sbin/mount.fuse.solera, as `make install` does,
 mount(8) knows the type `fuse.solera`, and a line in /etc/fstab mounts at boot:
-  /mnt/dax/v.pm  /srv/data  fuse.solera  allow_other,nofail  0 0
+  /mnt/dax/v.pm  /srv/data  fuse.solera  nofail  0 0
 
 Examples:
   solera mount /dev/shm/v.pm /mnt/pm
-  solera mount -o allow_other,mode=sync /dev/shm/v.pm /mnt/pm
+  solera mount -o mode=sync,noatime /dev/shm/v.pm /mnt/pm
   solera mount /dev/shm/v.pm /mnt/pm && solera run -- bash -c 'cd /mnt/pm && ls'; solera umount /mnt/pm")]
 pub struct MountArgs {
     /// Serve in the foreground: the command ends when the directory is unmounted.
@@ -328,7 +350,8 @@ Examples:
   solera umount /mnt/pm
   solera umount --lazy /mnt/pm      also while programs use it")]
 pub struct UmountArgs {
-    /// Take it out of sight at once; it goes away when nobody uses it any more.
+    /// Take the mount out of the tree at once, also while programs use it; it ends when the last of them
+    /// has closed its files.
     #[arg(short = 'l', long)]
     pub lazy: bool,
     /// Directories where volumes are mounted, or the volumes.
@@ -361,7 +384,7 @@ what it takes to mend it:
   repair    nothing that can be read is lost. Counters, leaked space, a superblock from its copy, the
             free map; damaged parts of directories, whose files get their names back or new ones in
             /lost+found; an inode's owner and permissions that are lost become the directory owner's,
-            for him alone
+            and only that user may use it
   salvage   something that cannot be read any more is given up: a name that leads nowhere is removed,
             the damaged part of a file becomes a hole
   none      nothing here can mend it: copy out what can be read, restore the rest from a backup
@@ -461,80 +484,6 @@ pub struct MapArgs {
     /// A file: `VOLUME:/path`, or one of a kernel file system that tells where bytes lie (ext4, XFS).
     #[arg(value_name = "VOLUME:/PATH")]
     pub place: OsString,
-}
-
-/// Age a file system as years of use do, and measure how much of it still comes in huge pages.
-///
-/// A trace of creates and deletes (or appends, or overwrites) is drawn from a profile and carried out in
-/// a new directory `aged` of the target: a volume, or a directory of any mounted file system. The same
-/// options draw the same trace for every target of the same capacity. The aged files stay.
-#[derive(Args)]
-#[command(after_help = "\
-The measures:
-  aligned_free_pct       of the free bytes, those in whole aligned free 2 MiB
-  new_file_huge_pct      of a new file of 512 MiB, the part in contiguous aligned 2 MiB
-  new_max_file_huge_pct  the same of a new file of 95 % of the free space
-  live_huge_pct          the same of the live files of 2 MiB and more, of their whole chunks
-  moved_bytes            bytes moved meanwhile to keep chunks whole
-ext4 and XFS tell where bytes lie; on others (tmpfs) the measures are null.
-
-Examples:
-  solera age --utilisation 0.9 --seed 1 --json /dev/shm/v.pm
-  solera age --utilisation 0.7 --write-trace t.txt /dev/shm/v.pm
-  solera age --replay t.txt /mnt/ext4          the same life on another file system")]
-pub struct AgeArgs {
-    /// What part of the capacity files fill, 0.01 to 0.97.
-    #[arg(long, default_value_t = 0.7, value_parser = part)]
-    pub utilisation: f64,
-    /// Creates, and deletes, for each file that lives in the end.
-    #[arg(long, default_value_t = 38.5, value_parser = churn)]
-    pub churn: f64,
-    /// What kind of use it saw.
-    #[arg(long, value_enum, default_value_t = Profile::Agrawal)]
-    pub profile: Profile,
-    /// Sizes spread around those of the profile, or exactly those.
-    #[arg(long, value_enum, default_value_t = Sizes::Prop)]
-    pub sizes: Sizes,
-    /// Draws another trace.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Bytes to take as the target's capacity (default: what it says itself).
-    #[arg(long, value_parser = size::parse)]
-    pub capacity: Option<u64>,
-    /// Of a million freed blocks, how many a volume may move to empty chunks (0: none).
-    #[arg(long, value_name = "N")]
-    pub compaction: Option<u32>,
-    /// Keep the trace in FILE.
-    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
-    pub write_trace: Option<PathBuf>,
-    /// Draw what is free in the end, 2 MiB by 2 MiB, into FILE (SVG).
-    #[arg(long, value_name = "FILE.svg")]
-    pub picture: Option<PathBuf>,
-    /// Take the trace from FILE instead of drawing one.
-    #[arg(long, value_name = "FILE",
-          conflicts_with_all = ["utilisation", "churn", "profile", "sizes", "seed"])]
-    pub replay: Option<PathBuf>,
-    #[command(flatten)]
-    pub class: ClassArg,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// A volume's file or device, or a directory.
-    pub target: PathBuf,
-}
-
-fn part(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|part| (0.01..=0.97).contains(part))
-        .ok_or_else(|| format!("`{text}` is not a part of a whole: give 0.01 to 0.97"))
-}
-
-fn churn(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|churn| (0.0..=1000.0).contains(churn))
-        .ok_or_else(|| format!("`{text}` is not a number of times: give 0 to 1000"))
 }
 
 /// Measure.

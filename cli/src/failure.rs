@@ -52,15 +52,30 @@ impl Failure {
         self.code
     }
 
-    /// A system call or a call of the contract failed on `subject`.
+    /// A call on a volume failed.
     pub fn errno(asked: impl fmt::Display, errno: Errno) -> Self {
         let advice = match errno {
             Errno::NOSPC => "make room (`solera df` shows it), or `solera grow` the volume",
             Errno::IO => "check the volume with `solera fsck`",
+            _ => return Self::outside(asked, errno),
+        };
+        Self::new(asked, describe(errno), advice)
+    }
+
+    /// A system call failed on something that no volume can help: standard output, a file of the
+    /// kernel's.
+    pub fn outside(asked: impl fmt::Display, errno: Errno) -> Self {
+        let advice = match errno {
+            Errno::NOSPC => "make room there",
             Errno::ACCESS | Errno::PERM => "run as the owner, or change the permissions",
             _ => "",
         };
         Self::new(asked, describe(errno), advice)
+    }
+
+    /// The same, from an error of the standard library.
+    pub fn io(asked: impl fmt::Display, error: &std::io::Error) -> Self {
+        Self::outside(asked, Errno::from_io_error(error).unwrap_or(Errno::IO))
     }
 }
 

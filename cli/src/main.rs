@@ -15,6 +15,7 @@ mod failure;
 mod line;
 mod ordinary;
 mod output;
+mod owner;
 mod picture;
 mod place;
 mod runs;
@@ -34,9 +35,12 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(line) {
         Ok(cli) => cli,
         Err(error) => {
-            // If the message cannot be printed there is nobody to tell it to.
-            let _ = error.print();
-            return ExitCode::from(usage_code(error.exit_code()));
+            let code = usage_code(error.exit_code());
+            return match error.print() {
+                // What was asked for is the help, and nobody has got it.
+                Err(_) if code == 0 => ExitCode::FAILURE,
+                _ => ExitCode::from(code),
+            };
         }
     };
     cli.command.class().force();
@@ -73,7 +77,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("solera: {failure}");
+            output::tell(&failure);
             ExitCode::from(failure.exit_code())
         }
     }

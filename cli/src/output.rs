@@ -1,10 +1,11 @@
 //! What commands print: text for people, JSON for programs, progress for the impatient.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rustix::io::Errno;
 
 use crate::failure::Failure;
 
@@ -15,11 +16,14 @@ pub fn emit(text: &[u8]) -> Result<(), Failure> {
     match out.write_all(text).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(141),
-        Err(error) => {
-            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            Err(Failure::errno("write to standard output", errno))
-        }
+        Err(error) => Err(Failure::io("write to standard output", &error)),
     }
+}
+
+/// Writes a line to standard error, after the command's name. If that is full or closed there is nobody
+/// to tell.
+pub fn tell(text: impl Display) {
+    let _ = writeln!(io::stderr(), "solera: {text}");
 }
 
 /// Writes one JSON document, indented, with a newline at its end.
@@ -65,35 +69,53 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// How long a thing may take before it owes an explanation.
+fn patience() -> Duration {
+    let said = std::env::var("SOLERA_PROGRESS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(said.unwrap_or(2))
+}
+
 /// A progress bar on standard error that shows itself after two seconds, on terminals only.
 pub struct Progress {
     bar: ProgressBar,
     begun: Instant,
+    patience: Duration,
     shown: bool,
 }
 
 impl Progress {
-    /// How long a thing may take before it owes an explanation.
-    const PATIENCE: Duration = Duration::from_secs(2);
-
     /// `what` is the word before the bar.
     pub fn new(what: &str) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {eta}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_style(style("{prefix} {wide_bar} {percent}% {eta}"));
         bar.set_prefix(what.to_owned());
-        Self { bar, begun: Instant::now(), shown: false }
+        Self { bar, begun: Instant::now(), patience: patience(), shown: false }
     }
 
     /// `done` of `total`, in any unit.
     pub fn update(&mut self, done: u64, total: u64) {
-        if !self.shown && self.begun.elapsed() >= Self::PATIENCE {
+        self.show();
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+    }
+
+    /// So many bytes are done, and nobody knows of how many.
+    pub fn count(&mut self, bytes: u64) {
+        if self.show() {
+            self.bar.set_style(style("{prefix} {bytes} in {elapsed}"));
+        }
+        self.bar.set_position(bytes);
+    }
+
+    /// Shows the bar if it is time; whether it was not shown before.
+    fn show(&mut self) -> bool {
+        let now = !self.shown && self.begun.elapsed() >= self.patience;
+        if now {
             self.shown = true;
             // indicatif stays silent by itself where standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.bar.set_length(total);
-        self.bar.set_position(done);
+        now
     }
 }
 
@@ -101,6 +123,51 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Does something that cannot tell how far it is: after two seconds it is said, on terminals only, that
+/// it goes on.
+pub fn busy<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    /// How often the time is shown anew.
+    const STEP: Duration = Duration::from_millis(250);
+    if !io::stderr().is_terminal() {
+        return work();
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    bar.set_style(style("{prefix} {spinner} {elapsed}"));
+    bar.set_prefix(what.to_owned());
+    let patience = patience();
+    let show = || {
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        bar.tick();
+    };
+    let mut shown = patience.is_zero();
+    if shown {
+        show();
+    }
+    let (ended, end) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let (bar, show) = (&bar, &show);
+        scope.spawn(move || {
+            let mut wait = patience;
+            while end.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                if shown {
+                    bar.tick();
+                } else {
+                    show();
+                }
+                (wait, shown) = (STEP, true);
+            }
+            bar.finish_and_clear();
+        });
+        let result = work();
+        drop(ended);
+        result
+    })
 }
 
 #[cfg(test)]

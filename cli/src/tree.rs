@@ -39,6 +39,8 @@ pub struct Meta {
 
 /// A tree of files.
 pub trait Tree {
+    /// Whether it is a volume's.
+    fn is_volume(&self) -> bool;
     /// What `path` is; a symlink in its last component is followed if `follow`.
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno>;
     /// The names in a directory, without `.` and `..`, in byte order.

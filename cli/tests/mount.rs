@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Mounted, Place, as_user, can_mount, command, compile, solera};
+use support::{Mounted, Place, as_user, can_mount, command, compile, solera, with_own_mounts};
 
 /// Programs that say what each of their calls gave; written for the preload library's tests.
 const PROGRAMS: [&str; 21] = [
@@ -73,7 +73,7 @@ fn programs_see_what_they_see_on_tmpfs() {
         return;
     }
     let place = Place::new();
-    let mounted = Mounted::new(&place, "512M", &["-o", "suid,dev,allow_other"]);
+    let mounted = Mounted::new(&place, "512M", &["-o", "suid,dev"]);
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests/c");
     for name in PROGRAMS {
         let program = place.path(name);
@@ -324,7 +324,7 @@ fn other_users() {
         return;
     }
     let place = Place::new();
-    let mounted = Mounted::new(&place, "64M", &["-o", "allow_other"]);
+    let mounted = Mounted::new(&place, "64M", &[]);
     let at = &mounted.at;
     let user = |line: &str| as_other(4321, "sh", &["-c", line]);
     fs::set_permissions(at, fs::Permissions::from_mode(0o1777)).unwrap();
@@ -371,6 +371,63 @@ fn other_users() {
     mounted.end();
 }
 
+/// README and help said that every user sees a volume that is mounted, but root's mount was closed to all
+/// others.
+#[test]
+fn roots_mount_is_open_unless_it_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let at = place.text("mnt");
+    fs::create_dir(&at).unwrap();
+    for (options, open) in [
+        (&[][..], true),
+        (&["-o", "noatime"], true),
+        (&["-o", "allow_other"], true),
+        (&["-o", "noallow_other"], false),
+        (&["-o", "noallow_other,allow_other"], true),
+        (&["-o", "allow_other", "-o", "noallow_other"], false),
+    ] {
+        let said = solera([&["mount"], options, &[&volume, &at]].concat()).ended_with(0);
+        assert_eq!(said.err, "", "root has nothing to be told");
+        fs::write(format!("{at}/file"), "x").unwrap();
+        assert_eq!(as_other(4321, "cat", &[&format!("{at}/file")]).0, open, "{options:?}");
+        fs::set_permissions(format!("{at}/file"), fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!as_other(4321, "cat", &[&format!("{at}/file")]).0, "{options:?}");
+        fs::remove_file(format!("{at}/file")).unwrap();
+        wait_until("unmounted", || solera(["umount", &at]).code == 0);
+    }
+}
+
+/// A user who may open a mount to others, but has not, is told how.
+#[test]
+fn a_user_who_may_open_a_mount_is_told_so() {
+    if !can_mount() || !shell("command -v fusermount3").0 {
+        return;
+    }
+    let place = Place::new();
+    let program = place.text("solera");
+    fs::copy(env!("CARGO_BIN_EXE_solera"), &program).unwrap();
+    fs::create_dir(place.path("own")).unwrap();
+    std::os::unix::fs::chown(place.path("own"), Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::write(place.path("conf"), "# of a test\nuser_allow_other\n").unwrap();
+    let line = format!(
+        "mount --bind {conf} /etc/fuse.conf; cd {own}; exec setpriv --reuid={NOBODY} --regid={NOBODY} \
+         --clear-groups sh -c 'set -e; mkdir m; {program} format --size 64M v.pm > /dev/null; \
+         {program} mount v.pm m; {program} umount m; {program} mount -o allow_other v.pm m; \
+         grep -c \" $PWD/m .*allow_other\" /proc/self/mountinfo; {program} umount m'",
+        conf = place.text("conf"),
+        own = place.text("own"),
+    );
+    let output = with_own_mounts("", &line);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = "own/m: only you can use this mount; -o allow_other opens it to others\n";
+    assert!(output.status.success() && said.ends_with(told), "{said}");
+    assert_eq!((said.lines().count(), output.stdout), (1, b"1\n".to_vec()), "{said}");
+}
+
 /// Whoever may not mount has `fusermount3`.
 #[test]
 fn an_unprivileged_user_mounts() {
@@ -390,7 +447,18 @@ fn an_unprivileged_user_mounts() {
          {solera_path} run -- sh -c 'cd {at}; echo run >> a'; cat {at}/a"
     );
     let (good, said) = user(&steps);
-    assert!(good && said == "own\nrun\n", "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    // What it has written, then what it was told.
+    let closed = "only you can use this mount; for others, root must mount it, or add the line \
+                  user_allow_other to /etc/fuse.conf; then -o allow_other opens it";
+    let [own, run] = [
+        format!("solera: {at}: {closed}"),
+        format!(
+            "solera: sh goes past the kernel below \
+                      {at} (the volume {volume})"
+        ),
+    ];
+    assert!(good && lines == ["own", "run", &*own, &*run], "{said}");
     // Nobody else sees it, and nobody else takes it away.
     assert!(!as_other(999, "ls", &[&at]).0 && fs::read_dir(&at).is_err());
     assert!(!as_other(999, solera_path, &["umount", &at]).0);

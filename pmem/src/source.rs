@@ -83,6 +83,16 @@ impl OpenError {
         self.errno == Errno::OPNOTSUPP
     }
 
+    /// What was found, without the path.
+    pub fn found(&self) -> &str {
+        &self.found
+    }
+
+    /// What to do.
+    pub fn advice(&self) -> &str {
+        &self.advice
+    }
+
     /// The error number nearest to this error, for faces that can hand out only a number.
     pub fn errno(&self) -> Errno {
         self.errno
@@ -93,7 +103,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "cannot use {} as a region: {}; {}",
+            "cannot use {} as the memory of a volume: {}; {}",
             self.path.display(),
             self.found,
             self.advice
@@ -226,7 +236,10 @@ pub(crate) fn explain_open(path: &Path, errno: Errno, write: bool) -> OpenError 
     let (found, advice) = match errno {
         Errno::NOENT => ("there is no such file", "create it with `solera format`"),
         Errno::ISDIR => ("it is a directory", "name a file or a device in it"),
-        Errno::NXIO => ("it has no device or reader behind it", "name a file or a dax device"),
+        Errno::NXIO => (
+            "nothing is connected to it (a socket, or a node without a device)",
+            "name a file or a dax device",
+        ),
         Errno::ACCESS | Errno::PERM => {
             let found = format!("no permission for {how}");
             return OpenError::new(path, errno, found, "ask its owner, or change its mode");
@@ -340,7 +353,7 @@ mod tests {
     #[test]
     fn a_refused_open_says_what_was_asked_for() {
         let said = |errno, write| explain_open(Path::new("v"), errno, write).to_string();
-        let denied = "cannot use v as a region: no permission for reading and writing; \
+        let denied = "cannot use v as the memory of a volume: no permission for reading and writing; \
                       ask its owner, or change its mode";
         assert_eq!(said(Errno::ACCESS, true), denied);
         assert!(said(Errno::PERM, false).contains("no permission for reading;"));

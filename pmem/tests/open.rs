@@ -139,9 +139,9 @@ fn what_is_no_region_is_refused_with_advice() {
     let missing = refusal(&directory.file("missing"), &WRITE);
     assert_eq!(
         missing,
-        "cannot use PATH as a region: there is no such file; create it with `solera format`"
+        "cannot use PATH as the memory of a volume: there is no such file; create it with `solera format`"
     );
-    let is_directory = "cannot use PATH as a region: it is a directory; \
+    let is_directory = "cannot use PATH as the memory of a volume: it is a directory; \
                         name a file or a device in it";
     assert_eq!(refusal(&directory.0, &WRITE), is_directory);
     assert_eq!(refusal(&directory.0, &OpenOptions::default()), is_directory);

@@ -188,7 +188,7 @@ extern "C" fn in_child() {
         Ok(Ok(())) => {}
         // The parent says why.
         Err(_) => exit_now(crate::lifecycle::EXIT_WITHOUT_VOLUME),
-        Ok(Err(errno)) => fail_loudly("a forked process has no place on the volume", errno),
+        Ok(Err(errno)) => fail_loudly("a forked process cannot attach the volume", errno),
     }
     init::publish(process);
     new_process(process);
@@ -358,7 +358,7 @@ pub fn adopt(process: &'static Process) {
     };
     let mut held = Process::held(&maps);
     if let Err(errno) = process.fs.fork_unprepared(&mut held) {
-        fail_loudly("a process made by a raw system call finds no place on the volume", errno);
+        fail_loudly("a process made by a raw system call cannot attach the volume", errno);
     }
     let lost = fdtable::all().filter(|(_, desc)| !held.contains(desc));
     for (fd, _) in lost.collect::<Vec<_>>() {

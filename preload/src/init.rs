@@ -75,6 +75,17 @@ pub fn attached() -> Option<&'static Process> {
     unsafe { PAGE.process.load(Ordering::Acquire).as_ref() }
 }
 
+/// What serves this process: 1 a volume, 2 the engine over a kernel file system, 0 nothing. `solera run`
+/// looks it up by its name: a program is served once.
+#[unsafe(no_mangle)]
+pub extern "C" fn solera_serves() -> c_int {
+    match process() {
+        Some(_) => 1,
+        None if beneath::is_here() => 2,
+        None => 0,
+    }
+}
+
 /// The attachment of this process or of the one that it was forked from.
 pub fn known() -> Option<&'static Process> {
     // SAFETY: as above.

@@ -180,6 +180,11 @@ pub fn is_ignored(signal: c_int) -> bool {
     HANDLERS[signal as usize].load(Ordering::Relaxed) == libc::SIG_IGN
 }
 
+/// Whether the program handles SIGSEGV or SIGBUS.
+pub fn has_handler(signal: c_int) -> bool {
+    is_handler(HANDLERS[signal as usize].load(Ordering::Relaxed))
+}
+
 /// Gives the kernel the default action: this signal is to end the process.
 pub fn make_default(signal: c_int) {
     let _ = kernel(signal, Some(&plain(libc::SIG_DFL, 0)));

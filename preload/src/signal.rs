@@ -81,9 +81,13 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         if unsafe { pmem::handle_fault(signal, info, context) } {
             return;
         }
-        // SAFETY: as above.
-        if signal == libc::SIGBUS && touched::serve(unsafe { (*info).si_addr() } as usize) {
-            return;
+        if signal == libc::SIGBUS {
+            // SAFETY: as above.
+            match touched::serve(unsafe { (*info).si_addr() } as usize) {
+                Ok(()) => return,
+                Err(Some(reason)) if !sigaction::has_handler(signal) => tell(reason.as_bytes()),
+                Err(_) => {}
+            }
         }
         // SAFETY: as above.
         unsafe { pmem::stray::explain(info, context, tell) };
@@ -113,7 +117,7 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
     unsafe { redirect(context) };
 }
 
-/// Tells standard error of a stray access; the first ones, since a program may go on after each.
+/// Tells standard error of a fault; the first ones, since a program may go on after each.
 fn tell(text: &[u8]) {
     if TOLD.fetch_add(1, Ordering::Relaxed) >= TOLD_MAX {
         return;

@@ -46,20 +46,37 @@ const PARTS: usize = 512;
 /// The larger pieces, bytes.
 const LARGER: u64 = 2 << 20;
 
-/// A SIGBUS at `address` outside of our code: whether the page is there now.
-pub fn serve(address: usize) -> bool {
-    if !had_gap() || here().is_inside() {
-        return false;
+/// Why a mapping of the volume cannot have a page: lines for standard error, if that ends the program.
+const REASONS: [&str; 3] = [
+    "solera: SIGBUS: the program has stored into a hole of a mapped file, and the volume is full; make room \
+     (`solera df` shows it), or `solera grow` the volume\n",
+    "solera: SIGBUS: the program has touched a mapped file where the volume's memory cannot be had: the file \
+     system that the volume lies on is full, or a page is lost (`solera fsck --read-data`)\n",
+    "solera: SIGBUS: the program has touched a mapped file where the volume gives no page: it is damaged \
+     (`solera fsck`)\n",
+];
+const FULL: usize = 2;
+const NO_MEMORY: usize = 3;
+const DAMAGED: usize = 4;
+
+/// A SIGBUS at `address` outside of our code: `Ok`: the page is there now; else why it is not, if the volume
+/// is to blame.
+pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
+    if here().is_inside() {
+        return Err(None);
     }
     let failed = errno();
     // Until the handler returns; whatever it has interrupted.
     let mask = signal::block_for_fault();
     let found = with_stack(address);
-    if !found {
+    if found != 1 {
         signal::set_mask(mask);
     }
     set_errno(failed);
-    found
+    match found {
+        1 => Ok(()),
+        reason => Err(reason.checked_sub(FULL).and_then(|at| REASONS.get(at).copied())),
+    }
 }
 
 /// Gives the page at `address` if it is one that a mapping lacks: for what our own code could not touch.
@@ -78,7 +95,7 @@ pub fn supply(address: usize) -> bool {
 fn is_there(address: usize) -> bool {
     init::process().is_some_and(|process| {
         let _inside = Inside::new();
-        page(process, address) != Page::None
+        matches!(page(process, address), Page::New | Page::There)
     })
 }
 
@@ -200,7 +217,7 @@ fn all(start: usize, len: usize) {
     let _inside = Inside::new();
     while at < end {
         let Some(next) = next_gap(process, at, end) else { return };
-        if page(process, next) == Page::None {
+        if !matches!(page(process, next), Page::New | Page::There) {
             return;
         }
         at = next / PAGE * PAGE + PAGE;
@@ -221,8 +238,10 @@ enum Page {
     New,
     /// It was there already.
     There,
-    /// There is none.
+    /// There is none: the address is nobody's, or lies beyond the end.
     None,
+    /// The volume could not give it.
+    Refused(Errno),
 }
 
 fn page(process: &Process, address: usize) -> Page {
@@ -232,7 +251,8 @@ fn page(process: &Process, address: usize) -> Page {
         None => Page::There,
         Some(gap) => match give(process, &mut map, address, gap) {
             Ok(true) => Page::New,
-            Ok(false) | Err(_) => Page::None,
+            Ok(false) => Page::None,
+            Err(errno) => Page::Refused(errno),
         },
     }
 }
@@ -288,20 +308,24 @@ fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> 
     Ok(())
 }
 
-/// Serves the touch of a page in a signal handler: inside, and on a stack of our own.
+/// Serves the touch of a page in a signal handler: inside, and on a stack of our own. Gives 1 if it is there,
+/// 0 if nothing is known of it, or the reason.
 extern "C" fn serve_inside(address: usize) -> usize {
     let before = signal::set_stack(None);
-    let served = init::process().is_some_and(|process| {
+    let served = init::process().map_or(0, |process| {
         let _inside = Inside::new();
         match page(process, address) {
-            Page::New => true,
+            Page::New => 1,
             // Another thread was faster; or the memory itself has failed.
-            Page::There => can_read(address),
-            Page::None => false,
+            Page::There if can_read(address) => 1,
+            Page::There => NO_MEMORY,
+            Page::None => 0,
+            Page::Refused(Errno::NOSPC) => FULL,
+            Page::Refused(_) => DAMAGED,
         }
     });
     signal::set_stack(Some(before));
-    usize::from(served)
+    served
 }
 
 /// Whether a byte can be read now.
@@ -320,7 +344,7 @@ const STACKS: usize = 8;
 /// child for ever: then others are made and given up.
 static MADE: [AtomicUsize; STACKS] = [const { AtomicUsize::new(0) }; STACKS];
 
-fn with_stack(address: usize) -> bool {
+fn with_stack(address: usize) -> usize {
     for slot in &MADE {
         let made = slot.load(Ordering::Relaxed);
         let take = |from| {
@@ -330,11 +354,11 @@ fn with_stack(address: usize) -> bool {
             continue;
         }
         let stack = if made == 0 { new_stack() } else { Some(made) };
-        let served = stack.is_some_and(|stack| on_stack(stack, address));
+        let served = stack.map_or(0, |stack| on_stack(stack, address));
         slot.store(stack.unwrap_or(0), Ordering::Release);
         return served;
     }
-    new_stack().is_some_and(|stack| {
+    new_stack().map_or(0, |stack| {
         let served = on_stack(stack, address);
         // SAFETY: made above, and left.
         let _ = unsafe { system_call(libc::SYS_munmap, [stack, STACK, 0, 0, 0, 0]) };
@@ -350,9 +374,9 @@ fn new_stack() -> Option<usize> {
     made.ok().map(|stack| stack as usize)
 }
 
-fn on_stack(stack: usize, address: usize) -> bool {
+fn on_stack(stack: usize, address: usize) -> usize {
     // SAFETY: the top of a stack that nobody else uses, a multiple of 16.
-    unsafe { switch(stack + STACK, address, serve_inside) != 0 }
+    unsafe { switch(stack + STACK, address, serve_inside) }
 }
 
 /// Calls `call` with `argument` on the stack that ends at `top`.

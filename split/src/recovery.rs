@@ -69,7 +69,7 @@ impl Refusal {
     pub fn advice(&self) -> Option<&'static str> {
         match self.errno {
             Errno::UCLEAN => Some(
-                "nothing was made of it, and it stays: bring it back from a copy; removing \
+                "it was not used, and stays as it is: bring it back from a copy; removing \
                  .solera-split gives up all that is left in it",
             ),
             Errno::PROTO => Some("recover with that version"),

@@ -321,7 +321,8 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::{AttachOptions, attach, format};
+    use crate::attach::{AttachOptions, attach};
+    use crate::format::format;
     use crate::superblock::FormatOptions;
     use std::path::PathBuf;
     use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Coming and going: format, attach, detach, and attachments that cross an exec.
+//! Coming and going: attach, detach, and attachments that cross an exec.
 //!
 //! Order of a *first* attach (nobody holds a slot's byte), under the attach lock:
 //!
@@ -33,12 +33,11 @@ use crate::liveness::{
     self, AttachGuard, Liveness, Openness, REGION_READERS, REGION_WRITERS, leave_region,
     own_region, region_held, share_region, stays_read,
 };
-use crate::ordinary::{Kept, is_in_anchor};
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::reading;
 use crate::recovery::Recovery;
 use crate::runtime::Runtime;
-use crate::superblock::{self, FormatOptions, format_region};
+use crate::superblock;
 use crate::volume::{Parts, Volume};
 use pmem::{Class, Hook, OpenOptions, Region};
 use rustix::io::Errno;
@@ -77,120 +76,6 @@ impl std::fmt::Debug for AttachOptions {
             .field("class", &self.class)
             .finish_non_exhaustive()
     }
-}
-
-/// Makes a volume at `path`: a new file, or an existing file or device that holds nothing yet (or
-/// anything, with `force`; never a volume in use).
-pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
-    let exists = rustix::fs::stat(path).is_ok();
-    let open = OpenOptions { write: true, force_class: options.class, ..OpenOptions::default() };
-    let fail = |error| VolumeError::region("format", path, &error);
-    if is_in_anchor(path) {
-        let found = Kept::Anchor.to_string();
-        return Err(VolumeError::new(ErrorKind::Invalid, "format", path, found, "choose another"));
-    }
-    if !exists {
-        let Some(size) = options.size else {
-            let found = "it does not exist, and no size is given";
-            let advice = "give a --size";
-            return Err(VolumeError::new(ErrorKind::Invalid, "format", path, found, advice));
-        };
-        let region =
-            Region::create_with(path, size, options.permissions, true, &open).map_err(fail)?;
-        let made = reserve(path, &region, options)
-            .and_then(|()| format_region(&region, options))
-            .and_then(|()| attach_new(path, options));
-        return made.inspect_err(|_| {
-            // The file is this call's own and useless; that it cannot be removed would be no news.
-            let _ = rustix::fs::unlink(path);
-        });
-    }
-    let found = rustix::fs::stat(path).ok();
-    let before = found.map_or(0, |stat| stat.st_size as u64);
-    let is_device = found.is_some_and(|stat| stat.st_rdev != 0);
-    // What is there is this call's alone until the new volume is written.
-    let kept = if before == 0 && !is_device {
-        if is_attached(path) {
-            return Err(format_in_use(path));
-        }
-        None
-    } else {
-        let region = Region::open(path, &open).map_err(fail)?;
-        check_overwrite(path, &region, options)?;
-        Some(region)
-    };
-    let region = match options.size {
-        Some(size) => Region::create_with(path, size, options.permissions, false, &open),
-        None => Region::open(path, &open),
-    };
-    let region = region.map_err(fail)?;
-    reserve(path, &region, options).inspect_err(|_| {
-        // As long as it was.
-        let _ = region.cut(before);
-    })?;
-    format_region(&region, options)?;
-    drop(region);
-    drop(kept);
-    attach_new(path, options)
-}
-
-/// Gives all of the region's file its memory, if that is asked for.
-fn reserve(path: &Path, region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
-    if !options.reserve {
-        return Ok(());
-    }
-    region.provide(0, region.len()).map_err(|errno| {
-        let what = format!("reserving {} bytes for it", region.len());
-        let error = VolumeError::system("format", path, &what, errno);
-        match errno {
-            Errno::NOSPC => error.advise("give a smaller --size, or make room there"),
-            _ => error.advise("its file system cannot reserve memory: leave --reserve out"),
-        }
-    })
-}
-
-/// Refuses to overwrite what somebody may still want.
-fn check_overwrite(
-    path: &Path,
-    region: &Region,
-    options: &FormatOptions,
-) -> Result<(), VolumeError> {
-    let system = |errno| VolumeError::system("format", path, "looking at what is there", errno);
-    let held = |at| region_held(region.fd(), at).map_err(system);
-    let alone = own_region(region.fd(), REGION_WRITERS).map_err(system)?;
-    if !alone || held(REGION_READERS)? {
-        return Err(format_in_use(path));
-    }
-    if options.force {
-        return Ok(());
-    }
-    let mut start = [0; 8192];
-    let length = region.len().min(start.len() as u64) as usize;
-    region.read(0, &mut start[..length]).map_err(|fault| system(fault.into()))?;
-    let found = if superblock::looks_like_volume(region) {
-        "it holds a volume already"
-    } else if start.iter().any(|&byte| byte != 0) {
-        "it holds other data"
-    } else {
-        return Ok(());
-    };
-    let advice = "choose another place, or say --force to destroy what is there";
-    Err(VolumeError::new(ErrorKind::Exists, "format", path, found, advice))
-}
-
-fn format_in_use(path: &Path) -> VolumeError {
-    let found = "it is a volume in use";
-    let advice = "end the programs that use it (`solera detach` lists them)";
-    VolumeError::new(ErrorKind::InUse, "format", path, found, advice)
-}
-
-/// Attaches the new volume once: what cannot be attached is not called made.
-fn attach_new(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
-    let attach_options = AttachOptions { class: options.class, ..AttachOptions::default() };
-    let volume = attach(path, &attach_options)?;
-    volume
-        .leave()
-        .map_err(|errno| VolumeError::system("format", path, "leaving the new volume", errno))
 }
 
 /// Attaches the volume in a region that no other process sees: for tests and the crash explorer.
@@ -341,7 +226,7 @@ pub fn detach_dead_telling(path: &Path) -> Result<(Vec<u32>, Option<Recovery>), 
 }
 
 /// Whether somebody has the volume attached for writing.
-fn is_attached(path: &Path) -> bool {
+pub(crate) fn is_attached(path: &Path) -> bool {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty())
         .is_ok_and(|file| region_held(file.as_raw_fd(), REGION_WRITERS) == Ok(true))
@@ -463,8 +348,9 @@ impl Attempt<'_> {
         if strangers == TRIES {
             return Err(self.another_volumes_anchor(liveness));
         }
-        let found = "somebody who may not write is reading it as it lies";
-        Err(self.fail(ErrorKind::InUse, found, "wait until he has detached"))
+        let found =
+            "processes that may only read it are using it, and it must not change beneath them";
+        Err(self.fail(ErrorKind::InUse, found, "wait until they have ended"))
     }
 
     /// The volume that had this name before is in use, with the anchor directory of this name.
@@ -582,11 +468,11 @@ impl Attempt<'_> {
         volume.enter().map_err(|errno| self.system("taking a process slot", errno))?;
         volume
             .join_others()
-            .map_err(|errno| self.system("waiting for a call of another", errno))?;
+            .map_err(|errno| self.system("waiting for another process's call", errno))?;
         volume.bury_the_dead().map_err(|errno| self.system("recovering dead processes", errno))?;
         volume.set_attached();
         if volume.has_orphans().is_ok_and(|any| any) {
-            let what = "dropping what is in flight no more";
+            let what = "closing what no process holds any more";
             volume.drop_orphans().map_err(|errno| self.system(what, errno))?;
         }
         Ok(volume)

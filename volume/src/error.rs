@@ -73,10 +73,10 @@ impl VolumeError {
         }
     }
 
-    /// From a region that could not be opened: its message is complete already.
+    /// From a region that could not be opened.
     pub(crate) fn region(asked: &'static str, path: &Path, error: &pmem::OpenError) -> Self {
         let kind = if error.needs_class() { ErrorKind::OrdinaryDisk } else { ErrorKind::Region };
-        Self::new(kind, asked, path, error.to_string(), "").with(error.errno())
+        Self::new(kind, asked, path, error.found(), error.advice()).with(error.errno())
     }
 
     /// From a system call; `what` says which step.

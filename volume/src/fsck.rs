@@ -296,7 +296,7 @@ fn check_fixed(view: &View) -> Result<Vec<FsckFault>> {
         faults.push(FsckFault::settled_by_attach(
             "repair-unfinished",
             "the state block".into(),
-            "a repair did not come to its end; until one does, the volume can only be read",
+            "a repair was interrupted; until one has been finished, the volume can only be read",
         ));
     } else if view.is_clean() {
         // Only an orderly end says that no slot can have been torn.

@@ -34,7 +34,10 @@ impl Volume {
             Err(VolumeError::new(ErrorKind::Invalid, "grow", path, found, advice))
         };
         if size <= self.size() {
-            let found = format!("it has {} bytes; {new_size} are no more", self.size());
+            let found = format!(
+                "it has {} bytes already, and grows by whole 2 MiB: {new_size} would not make it larger",
+                self.size()
+            );
             return invalid(found, "give a larger size");
         }
         let most = self.pool() + found.superblock.chunks_max * CHUNK;

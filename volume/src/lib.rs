@@ -44,6 +44,7 @@ mod file_read;
 mod file_tests;
 mod file_write;
 mod filesystem;
+mod format;
 mod free_map;
 mod fsck;
 #[cfg(test)]
@@ -123,11 +124,11 @@ mod xattr;
 
 pub use attach::{
     AttachOptions, attach, attach_permitted, attach_region, detach_dead, detach_dead_telling,
-    format,
 };
 pub use error::{ErrorKind, VolumeError};
 pub use extents::{ChunkUse, Extent};
 pub use fault::{FsckFault, Remedy};
+pub use format::format;
 pub use fsck::{FsckOptions, FsckReport, fsck};
 pub use info::{Info, RuntimeUse, info};
 pub use layout::{BLOCK, CHUNK};

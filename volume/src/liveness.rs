@@ -341,11 +341,13 @@ fn resemble(fd: &OwnedFd, mode: u32, whose: Openness) -> Result<(), Errno> {
 }
 
 /// The same for a part that was there, if it is the caller's (or the region's owner's) and the region
-/// is open to others than it was: a volume becomes a group's by its file's mode.
+/// is open to others than it was: a volume becomes a group's by its file's mode, and another user's by
+/// root.
 fn catch_up(fd: &OwnedFd, mode: u32, whose: Openness) -> Result<(), Errno> {
     let found = fstat(fd)?;
-    let same = (found.st_mode & 0o7777, found.st_gid) == (mode, whose.gid);
     let own = rustix::process::geteuid().as_raw();
+    let same = (found.st_mode & 0o7777, found.st_gid) == (mode, whose.gid)
+        && (own != 0 || found.st_uid == whose.uid);
     if same || found.st_uid != own && (own != 0 || found.st_uid != whose.uid) {
         return Ok(());
     }

@@ -64,8 +64,10 @@ pub(crate) fn attach(
         Region::reading(fd, path).map_err(|error| VolumeError::region("attach", path, &error))?;
     share_region(region.fd(), REGION_READERS).map_err(|errno| system("locking it", errno))?;
     if region_held(region.fd(), REGION_WRITERS).map_err(|errno| system("its locks", errno))? {
-        let found = "others have it attached, and who may not write cannot read beside them";
-        let advice = "wait until they have detached, or ask for a mount of it (`-o allow_other`)";
+        let found = "other processes use it and may write to it: a process that may only read cannot \
+                     read beside them";
+        let advice = "wait until they have ended, or ask root to mount it (`solera mount`): every user \
+                      reads a mount";
         return Err(
             VolumeError::new(ErrorKind::InUse, "attach", path, found, advice).with(Errno::ACCESS)
         );
@@ -209,9 +211,9 @@ impl Reader<'_> {
     }
 
     fn no_free_map(&self) -> VolumeError {
-        let found = "its saved free map is damaged, and who only reads cannot mend that";
+        let found = "its saved free map is damaged, and a user that only reads cannot mend that";
         let advice =
-            "somebody who may write must attach it once (`solera ls` it), or `solera fsck` it";
+            "a user that may write to it must attach it once (`solera ls` it), or `solera fsck` it";
         self.fail(ErrorKind::Damaged, found, advice)
     }
 

@@ -1,9 +1,10 @@
 //! Repair: one structure is damaged at random; what does not depend on the damaged bytes is still there
 //! afterwards, byte for byte, under its name or in `/lost+found`.
 
-use crate::attach::{AttachOptions, attach, format};
+use crate::attach::{AttachOptions, attach};
 use crate::bucket::Dir;
 use crate::fault::Remedy;
+use crate::format::format;
 use crate::fsck::{FsckOptions, fsck};
 use crate::inode::Inode;
 use crate::layout::{BLOCK, COMMIT, EXTENT_INODES, IDENTITY, INODE, LINE, ROOT_WORD, WORDS};

@@ -128,7 +128,7 @@ fn check_target(
     if rustix::fs::FileType::from_raw_mode(there.st_mode) != rustix::fs::FileType::RegularFile {
         return refuse(
             ErrorKind::Exists,
-            "it is there, and no regular file",
+            "it exists, and is not a regular file",
             "choose another name",
         );
     }

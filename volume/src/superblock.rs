@@ -42,6 +42,10 @@ pub struct FormatOptions {
     pub reserve: bool,
     /// Permissions of a file that is made.
     pub permissions: u32,
+    /// Whose the file and the root directory are to be; `None`: the caller's.
+    pub owner: Option<u32>,
+    /// Whose group's; `None`: the caller's.
+    pub group: Option<u32>,
     /// Take this class whatever is detected; `page` must be asked for so.
     pub class: Option<pmem::Class>,
     /// Draw identity, hash key and generation from this number: the same volume again, for tests.
@@ -57,6 +61,8 @@ impl Default for FormatOptions {
             force: false,
             reserve: false,
             permissions: 0o600,
+            owner: None,
+            group: None,
             class: None,
             seed: None,
         }
@@ -400,11 +406,15 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
 pub fn format_region(region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
     let path = region.path().unwrap_or(Path::new("(memory)"));
     let superblock = plan(region.len(), path, options)?;
-    write_volume(region, &superblock)
+    write_volume(region, &superblock, options)
         .map_err(|errno| VolumeError::system("format", path, "writing the volume", errno))
 }
 
-fn write_volume(region: &Region, superblock: &Superblock) -> Result<(), Errno> {
+fn write_volume(
+    region: &Region,
+    superblock: &Superblock,
+    options: &FormatOptions,
+) -> Result<(), Errno> {
     // PERSIST: an old volume is no volume any more before the first of its structures is
     // overwritten.
     beneath::provide_fixed(region, superblock)?;
@@ -425,7 +435,7 @@ fn write_volume(region: &Region, superblock: &Superblock) -> Result<(), Errno> {
         pending = pending.and(region.store64(lane_offset(lane), word)?.flush());
     }
     pending = pending.and(region.stream_zero(superblock.pool, INODE_EXTENT)?);
-    pending = pending.and(write_root(region, superblock)?);
+    pending = pending.and(write_root(region, superblock, options)?);
     let _ = pending.fence();
     write_state(region, 0, STATE_DIRTY, 0)?;
     // PERSIST: everything a superblock promises is durable before the first one is.
@@ -438,6 +448,7 @@ fn write_volume(region: &Region, superblock: &Superblock) -> Result<(), Errno> {
 fn write_root<'r>(
     region: &'r Region,
     superblock: &Superblock,
+    options: &FormatOptions,
 ) -> Result<pmem::InFlight<'r>, Errno> {
     let root = Inode(superblock.root);
     debug_assert!(!root.0.is_multiple_of(EXTENT_INODES));
@@ -445,8 +456,8 @@ fn write_root<'r>(
     let identity = Identity {
         generation: superblock.root_generation,
         mode: libc::S_IFDIR | 0o755,
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
+        uid: options.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+        gid: options.group.unwrap_or_else(|| rustix::process::getegid().as_raw()),
         nlink: 1,
         parent: root.0,
         parent_generation: superblock.root_generation,

@@ -293,7 +293,10 @@ impl<'s, 'v> Visit<'s, 'v> {
         let generation = target.node.generation;
         if let Ok(identity) = volume.identity(inode) {
             if identity.generation != generation {
-                let meaning = format!("the name means a former use of inode {}", inode.0);
+                let meaning = format!(
+                    "the name leads to an earlier file of inode {}, which is gone",
+                    inode.0
+                );
                 self.fault("entry-generation", spot, meaning, spot.removal());
                 return None;
             }
@@ -315,14 +318,14 @@ impl<'s, 'v> Visit<'s, 'v> {
             let meaning = format!(
                 "the identity line of inode {} is {}",
                 inode.0,
-                if free { "free" } else { "damaged, and what could tell it anew is too" }
+                if free { "free" } else { "damaged, and so is what it could be restored from" }
             );
             self.fault("inode-identity", spot, meaning, spot.removal());
             return None;
         };
         let meaning = format!(
             "the identity line of inode {} is damaged: owner and permissions are lost (a repair \
-             gives it to user {}, for him alone)",
+             gives it to user {}, and to that user alone)",
             inode.0, parent.identity.uid
         );
         let action = (Remedy::Repair, Action::Identity { inode, identity });

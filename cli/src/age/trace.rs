@@ -8,8 +8,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 
-use rustix::io::Errno;
-
 use super::profile::Event;
 use crate::failure::Failure;
 use crate::ordinary;
@@ -136,8 +134,7 @@ impl Iterator for Reader {
 }
 
 fn trace_failure(verb: &str, path: &Path, error: &std::io::Error) -> Failure {
-    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-    Failure::errno(format!("{verb} the trace {}", path.display()), errno)
+    Failure::io(format!("{verb} the trace {}", path.display()), error)
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub struct CatArgs {
 
 /// Copy files into, out of and between volumes.
 ///
-/// Permissions, times and holes are kept; the owner is who copies.
+/// Permissions, times and holes are kept; the copy belongs to the user that makes it.
 #[derive(Args)]
 #[command(after_help = "\
 A place on a volume is VOLUME:/path. A local file whose name looks like one is taken as local if it

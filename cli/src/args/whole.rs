@@ -61,10 +61,10 @@ pub struct TrimArgs {
     pub volume: PathBuf,
 }
 
-/// Clean up after processes that were killed, and say who still uses the volume.
+/// Clean up after processes that were killed, and list those that still use the volume.
 #[derive(Args)]
 #[command(after_help = "\
-Exit code: 0 if nobody is attached any more (the volume is then marked clean), 1 if somebody is.")]
+Exit code: 0 if no process is attached any more (the volume is then marked clean), 1 if one is.")]
 pub struct DetachArgs {
     #[command(flatten)]
     pub class: ClassArg,

@@ -16,6 +16,7 @@ use vfs::Kind;
 
 use crate::args::CpArgs;
 use crate::failure::{Failure, Outcome};
+use crate::output::Progress;
 use crate::place::{Place, base_name, display, join};
 use crate::tree::{Home, KernelTree, Meta, Open, Tree, VolumeTree};
 
@@ -40,6 +41,7 @@ struct Copy<'t> {
     to: &'t dyn Tree,
     /// The directory that was made first: it is not copied into itself.
     top: Option<(Home, u64)>,
+    told: &'t mut Told,
 }
 
 /// Copies all sources to the last place.
@@ -60,6 +62,7 @@ pub fn run(args: &CpArgs) -> Outcome {
             "make it first, or copy one at a time",
         ));
     }
+    let mut told = Told::new(&trees, from, args.recursive);
     for place in from {
         let from = trees.locate(place);
         let path = match base_name(&from.path) {
@@ -67,7 +70,7 @@ pub fn run(args: &CpArgs) -> Outcome {
             _ => to.path.clone(),
         };
         let to = Located { tree: to.tree, path };
-        copy_one(&from, &to, args.recursive)?;
+        copy_one(&from, &to, args.recursive, &mut told)?;
     }
     Ok(0)
 }
@@ -100,9 +103,42 @@ impl Trees {
     }
 }
 
+/// What is told on a terminal.
+struct Told {
+    progress: Progress,
+    done: u64,
+    /// Bytes in all, where they are known without a walk: nothing but files is named.
+    total: Option<u64>,
+}
+
+impl Told {
+    fn new(trees: &Trees, from: &[Place], recursive: bool) -> Self {
+        let size = |place| {
+            let from = trees.locate(place);
+            let meta = from.tree.meta(&from.path, !recursive).ok()?;
+            (meta.kind == Kind::File).then_some(meta.size)
+        };
+        let total = from.iter().map(size).sum();
+        Self { progress: Progress::new("copying"), done: 0, total }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.done = self.done.saturating_add(bytes);
+        match self.total {
+            Some(total) => self.progress.update(self.done.min(total), total),
+            None => self.progress.count(self.done),
+        }
+    }
+}
+
 /// Copies what the command line named, after the checks that only the top needs.
-fn copy_one(from: &Located<'_>, to: &Located<'_>, recursive: bool) -> Result<(), Failure> {
-    let failed = |errno| failure(&from.path, &to.path, errno);
+fn copy_one(
+    from: &Located<'_>,
+    to: &Located<'_>,
+    recursive: bool,
+    told: &mut Told,
+) -> Result<(), Failure> {
+    let failed = |errno| failure(&from.path, &to.path, to.tree, errno);
     let source = from.tree.meta(&from.path, !recursive).map_err(failed)?;
     if source.kind == Kind::Directory && !recursive {
         return Err(Failure::new(
@@ -111,7 +147,7 @@ fn copy_one(from: &Located<'_>, to: &Located<'_>, recursive: bool) -> Result<(),
             "give -r to copy it with all that is in it",
         ));
     }
-    let mut copy = Copy { from: from.tree, to: to.tree, top: None };
+    let mut copy = Copy { from: from.tree, to: to.tree, top: None, told };
     copy.refuse_same(&from.path, &source, &to.path)?;
     if source.kind == Kind::Directory {
         copy.refuse_inside(&from.path, &source, &to.path)?;
@@ -156,7 +192,8 @@ impl Copy<'_> {
     }
 
     fn copy(&mut self, from_path: &[u8], source: &Meta, to_path: &[u8]) -> Result<(), Failure> {
-        let failed = |errno| failure(from_path, to_path, errno);
+        let to = self.to;
+        let failed = |errno| failure(from_path, to_path, to, errno);
         if source.kind != Kind::File {
             self.to.admits(to_path)?;
         }
@@ -173,7 +210,8 @@ impl Copy<'_> {
     }
 
     fn copy_directory(&mut self, from_path: &[u8], to_path: &[u8]) -> Result<(), Failure> {
-        let failed = |errno| failure(from_path, to_path, errno);
+        let to = self.to;
+        let failed = |errno| failure(from_path, to_path, to, errno);
         let made = self.to.make_dir(to_path);
         let there = self.to.meta(to_path, true).map_err(failed)?;
         match made {
@@ -186,25 +224,31 @@ impl Copy<'_> {
             let child = self
                 .from
                 .meta(&from_path, false)
-                .map_err(|errno| failure(&from_path, &to_path, errno))?;
+                .map_err(|errno| failure(&from_path, &to_path, to, errno))?;
             self.refuse_same(&from_path, &child, &to_path)?;
             self.copy(&from_path, &child, &to_path)?;
         }
         Ok(())
     }
 
-    fn copy_data(&self, from_path: &[u8], source: &Meta, to_path: &[u8]) -> Result<(), Failure> {
-        let failed = |errno| failure(from_path, to_path, errno);
-        let from = self.from.open(from_path).map_err(failed)?;
-        let to = self.to.create(to_path)?;
-        copy_bytes(&*from, source.size, &*to).map_err(failed)
+    fn copy_data(
+        &mut self,
+        from_path: &[u8],
+        source: &Meta,
+        to_path: &[u8],
+    ) -> Result<(), Failure> {
+        let to = self.to;
+        let failed = |errno| failure(from_path, to_path, to, errno);
+        let source_file = self.from.open(from_path).map_err(failed)?;
+        let target = to.create(to_path)?;
+        copy_bytes(&*source_file, source.size, &*target, self.told).map_err(failed)
     }
 }
 
 /// Copies what is not a hole.
-fn copy_bytes(from: &dyn Open, size: u64, to: &dyn Open) -> Result<(), Errno> {
+fn copy_bytes(from: &dyn Open, size: u64, to: &dyn Open, told: &mut Told) -> Result<(), Errno> {
     let mut buffer = vec![0; PIECE_BYTES];
-    let mut offset = 0;
+    let (mut offset, mut copied) = (0, 0);
     while let Some((start, end)) = from.next_data(offset)? {
         offset = start;
         while offset < end {
@@ -215,12 +259,16 @@ fn copy_bytes(from: &dyn Open, size: u64, to: &dyn Open) -> Result<(), Errno> {
             }
             to.write_all_at(offset, &buffer[..length])?;
             offset += length as u64;
+            copied += length as u64;
+            told.add(length as u64);
         }
         if offset < end {
             // The source was cut short meanwhile: what is left of it is copied.
             return to.close_at(offset);
         }
     }
+    // The holes.
+    told.add(size.saturating_sub(copied));
     to.close_at(offset.max(size))
 }
 
@@ -229,6 +277,11 @@ fn inside(from: &[u8], to: &[u8]) -> Failure {
     Failure::new(asked, "the copy would lie inside what is copied", "")
 }
 
-fn failure(from: &[u8], to: &[u8], errno: Errno) -> Failure {
-    Failure::errno(format!("copy {} to {}", display(from), display(to)), errno)
+/// A copy has failed; more room is to be made where it goes to.
+fn failure(from: &[u8], to: &[u8], tree: &dyn Tree, errno: Errno) -> Failure {
+    let asked = format!("copy {} to {}", display(from), display(to));
+    match errno {
+        Errno::NOSPC if !tree.is_volume() => Failure::outside(asked, errno),
+        _ => Failure::errno(asked, errno),
+    }
 }

@@ -121,10 +121,7 @@ fn resolve(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
         return Ok((volume, path));
     }
     let asked = || format!("defrag {}", Path::new(text).display());
-    let failed = |error: std::io::Error| {
-        Failure::errno(asked(), Errno::from_io_error(&error).unwrap_or(Errno::IO))
-    };
-    let mounts = vfs::mounts::list().map_err(failed)?;
+    let mounts = vfs::mounts::list().map_err(|error| Failure::io(asked(), &error))?;
     let Ok(real) = volume.canonicalize() else { return Ok((volume, path)) };
     match vfs::mounts::around(&mounts, &real) {
         Some(mount) => {

@@ -9,7 +9,8 @@ use crate::output;
 
 /// Recovers what dead processes left, and lists the living.
 pub fn run(args: &DetachArgs) -> Outcome {
-    let (pids, recovery) = volume::detach_dead_telling(&args.volume)?;
+    let work = || volume::detach_dead_telling(&args.volume);
+    let (pids, recovery) = output::busy("recovering", work)?;
     let path = args.volume.display();
     if args.json {
         let recovery = recovery.as_ref().map(to_json);
@@ -20,7 +21,7 @@ pub fn run(args: &DetachArgs) -> Outcome {
         let Recovery { inodes, undone, settled, undo, mark, publish, settle, .. } = done;
         format!(
             "{path}: recovered in {:.1?}: {undone} transactions undone ({undo:.1?}), {inodes} inodes \
-             found ({mark:.1?}), free map written ({publish:.1?}), {settled} ends settled \
+             found ({mark:.1?}), free map written ({publish:.1?}), {settled} ends of files put right \
              ({settle:.1?})\n",
             done.elapsed()
         )

@@ -17,7 +17,7 @@ pub fn run(args: &DfArgs) -> Outcome {
         let info = match volume::info(path) {
             Ok(info) => info,
             Err(error) => {
-                eprintln!("solera: {error}");
+                output::tell(error);
                 code = 1;
                 continue;
             }

@@ -8,6 +8,7 @@ use crate::args::FormatArgs;
 use crate::commands::info;
 use crate::failure::Outcome;
 use crate::output;
+use crate::owner::Owner;
 use crate::size;
 
 /// Warns of a volume for which the file system beneath has too little.
@@ -24,19 +25,28 @@ pub fn warn_of_missing(path: &Path, made: &Info) {
 
 /// Makes a volume and says what was made.
 pub fn run(args: &FormatArgs) -> Outcome {
+    let owner = args.owner.as_deref().map(Owner::parse).transpose()?.unwrap_or_default();
     let options = volume::FormatOptions {
         size: args.size,
         groups: args.groups,
         label: args.label.clone(),
         force: args.force,
         permissions: args.permissions,
+        owner: owner.user,
+        group: owner.group,
         class: args.class,
         reserve: args.reserve,
         ..volume::FormatOptions::default()
     };
-    volume::format(&args.path, &options)?;
+    output::busy("formatting", || volume::format(&args.path, &options))?;
     let made = volume::info(&args.path)?;
     warn_of_missing(&args.path, &made);
+    if owner != Owner::default() && !args.path.is_file() {
+        output::tell(format!(
+            "the node of {} stays as it is: give its user permission (chown, or a udev rule)",
+            args.path.display()
+        ));
+    }
     if args.json {
         output::emit_json(&info::to_json(&made))?;
     } else {

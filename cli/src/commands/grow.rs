@@ -19,7 +19,7 @@ pub fn run(args: &GrowArgs) -> Outcome {
         NewSize::To(bytes) => bytes,
         NewSize::By(more) => before.saturating_add(more),
     };
-    tree.volume().grow(wanted)?;
+    output::busy("growing", || tree.volume().grow(wanted))?;
     let grown = info()?;
     let after = grown.size_bytes;
     format::warn_of_missing(&args.volume, &grown);

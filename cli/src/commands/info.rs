@@ -127,7 +127,10 @@ fn to_text(info: &Info) -> String {
     line("class", format!("{}: {}", info.class, info.class_reason));
     line("instructions", format!("flush {}, copy {}", info.flush, info.copy));
     line("protection key", guard());
-    line("state", if info.clean { "clean" } else { "in use, or not ended orderly" }.to_owned());
+    line(
+        "state",
+        if info.clean { "clean" } else { "in use, or its last process was killed" }.to_owned(),
+    );
     line("size", size::show(info.size_bytes));
     line("  data", share(info.data_bytes, info.size_bytes));
     line("  holes", share(info.hole_bytes, info.size_bytes));
@@ -164,7 +167,7 @@ fn memory(info: &Info) -> String {
 /// Whether this machine can close a volume's memory to a program's own code.
 pub fn guard() -> String {
     match pmem::key::available() {
-        Ok(()) => "closes the memory to what programs do without a call".to_owned(),
+        Ok(()) => "on: a stray pointer of a program cannot reach the volume's memory".to_owned(),
         Err(why) => format!("none: {why}; stray stores of programs are not stopped"),
     }
 }

@@ -30,6 +30,10 @@ use self::options::Given;
 pub use self::options::{is_helper, of_helper};
 use crate::args::MountArgs;
 use crate::failure::{Failure, Outcome, describe};
+use crate::output;
+
+/// What users may do by `fusermount3`.
+const FUSE_TABLE: &str = "/etc/fuse.conf";
 
 /// How long a signalled process serves what is still open before it leaves.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -55,11 +59,32 @@ pub fn run(args: &MountArgs) -> Outcome {
     if given.fake {
         return Ok(0);
     }
+    given.mount.allow_other = open_to_others(&at, given.others);
     let work = Work { asked, volume, at, given };
     if args.foreground {
-        return work.start(false).and_then(Started::serve);
+        return output::busy("attaching", || work.start(false)).and_then(Started::serve);
     }
     background::run(|| work.start(true), Started::serve)
+}
+
+/// Whether other users are to use the mount. What root mounts is open to every user, as the kernel's own
+/// file systems are; what another user mounts is closed, and that is said.
+fn open_to_others(at: &Path, asked: Option<bool>) -> bool {
+    if asked.is_some() || rustix::process::geteuid().is_root() {
+        return asked != Some(false);
+    }
+    let table = fs::read_to_string(FUSE_TABLE).unwrap_or_default();
+    let permitted = table.lines().any(|line| line.trim() == "user_allow_other");
+    let advice = if permitted {
+        "-o allow_other opens it to others".to_owned()
+    } else {
+        format!(
+            "for others, root must mount it, or add the line user_allow_other to {FUSE_TABLE}; then \
+             -o allow_other opens it"
+        )
+    };
+    output::tell(format!("{}: only you can use this mount; {advice}", at.display()));
+    false
 }
 
 /// The volume's absolute path.
@@ -132,7 +157,7 @@ impl Work {
         // Who may only read it gets it read-only, as with a disk that is write-protected.
         let writable = access(&self.volume, Access::WRITE_OK).is_ok();
         if !writable && access(&self.volume, Access::READ_OK).is_ok() && !options.read_only {
-            eprintln!("solera: {} may only be read: mounting read-only", self.volume.display());
+            output::tell(format!("{} may only be read: mounting read-only", self.volume.display()));
             options.read_only = true;
         }
         let tidy = options.read_only && writable && !pmem::needs_class(&self.volume);

@@ -67,7 +67,7 @@ fn set(text: &OsStr, node: Option<u32>, moves: bool) -> Outcome {
         Errno::INVAL => Failure::new(
             asked(),
             format!(
-                "it is no regular file, or there is no such node ({} here)",
+                "it is not a regular file, or there is no such node ({} here)",
                 tree.volume().nodes()
             ),
             "",

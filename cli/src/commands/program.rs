@@ -64,7 +64,9 @@ fn check_deep(path: &Path, depth: u32) -> Result<(), Refusal> {
         let interpreter = script_interpreter(line)
             .ok_or_else(|| Refusal::Unrunnable("its #! line names no interpreter".into()))?;
         if depth == 0 {
-            return Err(Refusal::Unrunnable("its interpreters are scripts without end".into()));
+            return Err(Refusal::Unrunnable(
+                "its interpreter is a script, whose interpreter is a script, and so on".into(),
+            ));
         }
         return check_deep(interpreter, depth - 1).map_err(|refusal| match refusal {
             Refusal::Missing => {

@@ -6,12 +6,13 @@
 
 mod beneath;
 mod library;
+mod nested;
 mod place;
 mod report;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -23,11 +24,13 @@ use signal_hook::iterator::Signals;
 
 use self::library::LIBRARY;
 pub use self::library::find_library;
+use self::place::Place;
 use self::report::Report;
 use crate::args::RunArgs;
 use crate::commands::program::{self, Refusal};
 use crate::failure::{Failure, Outcome};
 use crate::ordinary;
+use crate::output;
 
 /// `solera run` itself failed, as with `env` and `nohup`.
 pub const CODE_OWN_FAILURE: u8 = 125;
@@ -45,6 +48,9 @@ pub fn run(args: &RunArgs) -> Outcome {
 fn start(args: &RunArgs) -> Outcome {
     let [name, arguments @ ..] = args.program.as_slice() else { return Ok(CODE_OWN_FAILURE) };
     let asked = format!("run {}", name.to_string_lossy());
+    if let Some(served) = nested::serving() {
+        return nested::start(args, &served, &asked, (name, arguments));
+    }
     if let Some(directory) = &args.split {
         return beneath::start(args, directory, &asked, (name, arguments));
     }
@@ -53,6 +59,7 @@ fn start(args: &RunArgs) -> Outcome {
         return Err(Failure::ordinary_disk(format!("run on {}", place.volume.display())));
     }
     let library = find_library()?;
+    let mut obstacle = None;
     let mut command = if !place.mounted && Path::new(name).starts_with(&place.at) {
         // The kernel knows no such path: a shell that sees the volume starts the program.
         let mut command = Command::new("/bin/sh");
@@ -61,8 +68,10 @@ fn start(args: &RunArgs) -> Outcome {
     } else {
         let path = program::find(name).map_err(|refusal| refused(&asked, refusal))?;
         match program::check(&path) {
-            // It uses the mount, and what it starts finds the volume again.
-            Err(Refusal::Unserved(_)) if place.mounted && !args.read_only => {}
+            // What it starts finds the volume again.
+            Err(Refusal::Unserved(reason)) if place.mounted && !args.read_only => {
+                obstacle = Some(reason);
+            }
             checked => checked.map_err(|refusal| refused(&asked, refusal))?,
         }
         let mut command = Command::new(path);
@@ -72,10 +81,13 @@ fn start(args: &RunArgs) -> Outcome {
     command.args(arguments);
     if place.by_mount_only && !args.read_only {
         let (volume, at) = (place.volume.display(), place.at.display());
-        eprintln!(
-            "solera: {volume} cannot be changed directly: the program uses the mount at {at}"
-        );
+        output::tell(format!(
+            "{volume} cannot be changed directly: the program uses the mount at {at}"
+        ));
         return Err(not_started(&asked, &command.exec()));
+    }
+    if args.volume.is_none() {
+        output::tell(way(name, &place, obstacle.as_deref()));
     }
     let mode = args.mode.as_deref().unwrap_or("strict");
     environment(&mut command, &place.volume, &place.at, mode, &library);
@@ -88,10 +100,25 @@ fn start(args: &RunArgs) -> Outcome {
     if args.no_guard {
         command.env("SOLERA_GUARD", "off");
     }
-    if args.numa != "place" {
-        command.env("SOLERA_NUMA", &args.numa);
+    if let Some(numa) = args.numa.as_deref().filter(|numa| *numa != "place") {
+        command.env("SOLERA_NUMA", numa);
     }
     execute(&asked, command, args)
+}
+
+/// By which way a program reaches a volume that it was not told by name.
+fn way(name: &OsStr, place: &Place, obstacle: Option<&str>) -> String {
+    let (name, at, volume) = (name.to_string_lossy(), place.at.display(), place.volume.display());
+    let way = match obstacle {
+        None => format!("{name} goes past the kernel below {at} (the volume {volume})"),
+        Some(found) => format!("{name} uses the mount at {at} (the volume {volume}): {found}"),
+    };
+    if place.guessed {
+        let why =
+            "no other volume is mounted; neither the working directory nor an argument is there";
+        return format!("{way}: {why}");
+    }
+    way
 }
 
 /// Becomes the program, or starts it and reports.
@@ -191,7 +218,8 @@ fn run_and_report(asked: &str, command: &mut Command, args: &RunArgs) -> Outcome
     let top = args.report.filter(|&top| top > 0).unwrap_or(usize::MAX);
     let text = if args.json { format!("{:#}\n", report.json(top)) } else { report.text(top) };
     match &args.report_file {
-        None => eprint!("{text}"),
+        // If standard error is full or closed there is nobody to tell.
+        None => drop(io::stderr().write_all(text.as_bytes())),
         Some(file) => ordinary::write(asked_report(file), file, &text)?,
     }
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));

@@ -12,8 +12,8 @@ use crate::tree::VolumeTree;
 pub fn run(args: &TrimArgs) -> Outcome {
     let tree = VolumeTree::attach(&args.volume)?;
     let path = args.volume.display();
-    let bytes =
-        tree.volume().trim().map_err(|errno| Failure::errno(format!("trim {path}"), errno))?;
+    let bytes = output::busy("trimming", || tree.volume().trim())
+        .map_err(|errno| Failure::errno(format!("trim {path}"), errno))?;
     if args.json {
         output::emit_json(&json!({ "trimmed_bytes": bytes }))?;
     } else {

@@ -11,6 +11,7 @@ use vfs::mounts::{self, Mount};
 
 use crate::args::UmountArgs;
 use crate::failure::{Failure, Outcome, describe};
+use crate::output;
 
 /// How long the serving process may take to write down what it has.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -24,7 +25,7 @@ pub fn run(args: &UmountArgs) -> Outcome {
     // The first is told by the caller, and decides about the code.
     let mut failures: Vec<Failure> = failures.collect();
     for failure in failures.drain(failures.len().min(1)..) {
-        eprintln!("solera: {failure}");
+        output::tell(failure);
     }
     failures.pop().map_or(Ok(0), Err)
 }
@@ -39,24 +40,27 @@ fn unmount(place: &Path, lazy: bool) -> Result<(), Failure> {
     let process = serving(&mount);
     take_away(&mount.at, lazy).map_err(|errno| match errno {
         Errno::BUSY => {
-            let advice = "end what uses it (`fuser -vm` lists it), or say --lazy: then it goes out \
-                          of sight at once, and away when nobody uses it any more";
+            let advice = "end what uses it (`fuser -vm` lists it), or say --lazy: the \
+                          mount is then out of the tree at once, and ends when the last program \
+                          has closed its files";
             Failure::new(&asked, "it is in use", advice)
         }
-        Errno::PERM => {
-            Failure::new(&asked, describe(errno), "only root and who mounted it may do that")
-        }
+        Errno::PERM => Failure::new(
+            &asked,
+            describe(errno),
+            "only root and the user that mounted it may do that",
+        ),
         errno => Failure::errno(&asked, errno),
     })?;
     if let (Some(process), false) = (process, lazy)
         && wait_for(&process).is_err()
     {
         // Unmounted it is; there is nothing to do again.
-        eprintln!(
-            "solera: {}: unmounted, but its process has not ended yet: the mount may still be there \
+        output::tell(format!(
+            "{}: unmounted, but its process has not ended yet: the mount may still be there \
              for programs in other mount name spaces; the volume is in order once it has ended",
             place.display()
-        );
+        ));
     }
     Ok(())
 }

@@ -42,6 +42,10 @@ impl KernelTree {
 }
 
 impl Tree for KernelTree {
+    fn is_volume(&self) -> bool {
+        false
+    }
+
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno> {
         let stat = if follow { fs::stat(path) } else { fs::lstat(path) }?;
         Ok(Meta {

@@ -13,6 +13,7 @@ use volume::{AttachOptions, Extent, Volume, VolumeError};
 
 use super::{Home, Meta, Open, Tree};
 use crate::failure::Failure;
+use crate::output;
 use crate::place::display;
 
 /// An attached volume; detached when it is dropped.
@@ -24,7 +25,7 @@ pub struct VolumeTree {
 impl VolumeTree {
     /// Attaches for reading and writing.
     pub fn attach(path: &Path) -> Result<Self, VolumeError> {
-        Ok(Self::of(path, volume::attach(path, &AttachOptions::default())?))
+        attach(path, &AttachOptions::default())
     }
 
     fn of(path: &Path, volume: Arc<Volume>) -> Self {
@@ -38,7 +39,7 @@ impl VolumeTree {
         Self::attach(path).or_else(|error| match error.errno() {
             Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => {
                 let options = AttachOptions { read_only: true, ..AttachOptions::default() };
-                Ok(Self::of(path, volume::attach(path, &options)?))
+                attach(path, &options)
             }
             _ => Err(error),
         })
@@ -116,6 +117,12 @@ impl VolumeTree {
     }
 }
 
+/// A volume that was not left in order is recovered first, which takes a while if it has many files.
+fn attach(path: &Path, options: &AttachOptions) -> Result<VolumeTree, VolumeError> {
+    let attached = output::busy("attaching", || volume::attach(path, options));
+    attached.map(|volume| VolumeTree::of(path, volume))
+}
+
 impl Drop for VolumeTree {
     fn drop(&mut self) {
         // What detach cannot do now, the next attacher does.
@@ -124,6 +131,10 @@ impl Drop for VolumeTree {
 }
 
 impl Tree for VolumeTree {
+    fn is_volume(&self) -> bool {
+        true
+    }
+
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno> {
         Ok(meta_of(self.home, &self.volume.attr(self.find(path, follow)?)?))
     }

@@ -58,7 +58,13 @@ impl Face {
 
     /// Waits until a handler of its has said that it ran.
     pub fn sign(&mut self) {
-        self.signs.read_exact(&mut [0]).expect("a sign");
+        self.signs_byte();
+    }
+
+    fn signs_byte(&mut self) -> u8 {
+        let mut sign = [0];
+        self.signs.read_exact(&mut sign).expect("a sign");
+        sign[0]
     }
 
     pub fn pid(&self) -> i64 {
@@ -88,5 +94,8 @@ pub fn program(place: &Place, name: &str) -> String {
 pub fn both(program: &str, at: &str) -> [Face; 2] {
     let mut preloaded = command();
     preloaded.args(["run", "--at", at, "--", program]);
-    [Face::new(preloaded, at), Face::new(Command::new(program), at)]
+    let mut preloaded = Face::new(preloaded, at);
+    // `solera run` says which mount it takes.
+    while preloaded.signs_byte() != b'\n' {}
+    [preloaded, Face::new(Command::new(program), at)]
 }

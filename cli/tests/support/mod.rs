@@ -93,6 +93,12 @@ impl Ran {
         }
     }
 
+    /// Runs a command to its end.
+    pub fn of(command: &mut Command) -> Self {
+        let what = format!("{command:?}");
+        Self::new(what, &command.output().expect("it starts"))
+    }
+
     /// It ended with 0; gives what it printed.
     #[track_caller]
     pub fn ok(self) -> String {
@@ -161,8 +167,7 @@ pub fn as_user(id: u32, groups: &str, program: &str) -> Command {
 pub fn solera<I: IntoIterator<Item = A>, A: AsRef<OsStr>>(arguments: I) -> Ran {
     let mut command = command();
     command.args(arguments);
-    let what = format!("{command:?}");
-    Ran::new(what, &command.output().expect("solera starts"))
+    Ran::of(&mut command)
 }
 
 /// `solera run` of a shell command line on a volume.
@@ -226,6 +231,16 @@ impl Drop for Mounted {
         // It is there no more if the test went well.
         let _ = solera(["umount", "--lazy", &self.at]);
     }
+}
+
+/// Runs a shell's lines in a mount name space of their own, as root. That has copies of the mounts of other
+/// tests, whose processes would not end before it does: away with them, but for the one at `kept`.
+pub fn with_own_mounts(kept: &str, lines: &str) -> Output {
+    let script = format!(
+        "findmnt -rn -t fuse.solera -o TARGET | grep -vxF '{kept}' | xargs -r -n 1 umount -l; {lines}"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]).output().expect("unshare starts")
 }
 
 /// Whether this test may mount; says so if not.

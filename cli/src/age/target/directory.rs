@@ -31,9 +31,9 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(occupied(path));
             }
-            made => made.map_err(|error| Failure::errno(asked(), errno(&error)))?,
+            made => made.map_err(|error| Failure::io(asked(), &error))?,
         }
-        let handle = File::open(&place).map_err(|error| Failure::errno(asked(), errno(&error)))?;
+        let handle = File::open(&place).map_err(|error| Failure::io(asked(), &error))?;
         Ok(Self { place, handle, directories: Vec::new(), files: HashMap::new() })
     }
 

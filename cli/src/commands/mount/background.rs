@@ -8,6 +8,7 @@ use std::process::exit;
 use rustix::fs::{Mode, OFlags};
 
 use crate::failure::{Failure, Outcome};
+use crate::output;
 
 /// Forks. The child calls `start`, tells the parent how that went, and then `serve`s without a
 /// terminal; the parent gives the child's result of the start. Called while there is one thread.
@@ -27,11 +28,12 @@ pub fn run<S>(
         _ => {
             drop(to_parent);
             let mut said = String::new();
-            let read = File::from(from_child).read_to_string(&mut said);
+            let read =
+                output::busy("attaching", || File::from(from_child).read_to_string(&mut said));
             match (read, said.strip_prefix("ok")) {
                 (Ok(_), Some(_)) => Ok(0),
                 (Ok(_), None) if !said.is_empty() => Err(Failure::told(&said)),
-                _ => Err(failed(&"the process that was to serve has died")),
+                _ => Err(failed(&"the process that serves the mount has died")),
             }
         }
     }

@@ -13,6 +13,8 @@ use crate::failure::Failure;
 pub struct Given {
     /// For the kernel.
     pub mount: MountOptions,
+    /// Whether other users than the one who mounts may use it; `None`: nothing was said.
+    pub others: Option<bool>,
     /// For the volume.
     pub mode: Mode,
     /// What its memory is taken for.
@@ -56,7 +58,8 @@ impl Given {
             match option {
                 "ro" => mount.read_only = true,
                 "rw" => mount.read_only = false,
-                "allow_other" => mount.allow_other = true,
+                "allow_other" => self.others = Some(true),
+                "noallow_other" => self.others = Some(false),
                 "suid" => mount.suid = true,
                 "nosuid" => mount.suid = false,
                 "dev" => mount.dev = true,
@@ -140,9 +143,10 @@ mod tests {
         given
             .add("rw,nosuid,nodev,relatime,allow_other,mode=posix,x-systemd.automount", false)
             .unwrap();
-        assert!(given.mount.allow_other && !given.mount.read_only);
+        assert!(given.others == Some(true) && !given.mount.read_only);
         assert_eq!(given.mode, Mode::Posix);
-        given.add("ro,suid", false).unwrap();
+        given.add("ro,suid,noallow_other", false).unwrap();
+        assert_eq!(given.others, Some(false));
         assert!(given.mount.read_only && given.mount.suid);
         assert!(given.add("quota", false).is_err());
         assert!(given.add("mode=fast", false).is_err());

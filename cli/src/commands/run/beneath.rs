@@ -8,10 +8,11 @@ use std::process::Command;
 
 use split::Mode;
 
-use super::{execute, find_library, preload, refused};
+use super::{execute, find_library, place, preload, refused};
 use crate::args::RunArgs;
 use crate::commands::program;
 use crate::failure::{Failure, Outcome};
+use crate::output;
 
 /// Starts the program.
 pub fn start(
@@ -32,10 +33,11 @@ pub fn start(
         let asked = format!("serve {given}");
         return Err(Failure::new(asked, volume::Kept::Anchor, "name another directory"));
     }
+    place::require(&args.require, Some(&directory))?;
     let mode = args.mode.as_deref().unwrap_or("posix");
     let word: Mode = mode.parse().map_err(|found: String| Failure::new(asked, found, ""))?;
     let direct = split::maps_directly(&directory)
-        .map_err(|errno| Failure::errno(format!("serve {given}"), errno))?;
+        .map_err(|errno| Failure::outside(format!("serve {given}"), errno))?;
     if word != Mode::Posix && !direct && !args.emulate {
         return Err(Failure::new(
             format!("keep what mode {mode} promises in {given}"),
@@ -47,10 +49,10 @@ pub fn start(
     let path = program::find(name).map_err(|refusal| refused(asked, refusal))?;
     program::check(&path).map_err(|refusal| refused(asked, refusal))?;
     if word != Mode::Posix && !direct {
-        eprintln!(
-            "solera: {given} is emulated memory: mode {mode} holds when processes die, not when \
+        output::tell(format!(
+            "{given} is emulated memory: mode {mode} holds when processes die, not when \
              power fails"
-        );
+        ));
     }
     let mut command = Command::new(path);
     command.arg0(OsStr::new(name)).args(arguments);

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -24,25 +25,36 @@ pub struct Place {
     /// The mount is all that the program may use: the volume cannot be opened, or is mounted
     /// read-only.
     pub by_mount_only: bool,
+    /// Nothing on the command line speaks of it, nor does the working directory lie in it: it is the
+    /// only one that is mounted.
+    pub guessed: bool,
 }
 
 impl Place {
     fn of_mount(mount: Mount) -> Self {
         let both = Access::READ_OK | Access::WRITE_OK;
         let by_mount_only = mount.read_only || access(&mount.volume, both).is_err();
-        Self { volume: mount.volume, at: mount.at, mounted: true, by_mount_only }
+        let (volume, at) = (mount.volume, mount.at);
+        Self { volume, at, mounted: true, by_mount_only, guessed: false }
     }
 }
 
-/// Finds it.
+/// Finds it, and checks that what has to lie on a volume does.
 pub fn find(args: &RunArgs) -> Result<Place, Failure> {
     let listed = mounts::list().unwrap_or_default();
     let volume = args.volume.as_deref().map(check_volume).transpose()?;
-    let Some(at) = &args.at else {
-        return mounted(&listed, volume.as_deref(), &args.program).map(Place::of_mount);
+    let place = match &args.at {
+        None => mounted(&listed, volume.as_deref(), args)?,
+        Some(at) => at_path(&listed, volume, at)?,
     };
+    require(&args.require, Some(&place.at))?;
+    Ok(place)
+}
+
+/// The volume that is to be seen at a path, or is mounted there.
+fn at_path(listed: &[Mount], volume: Option<PathBuf>, at: &Path) -> Result<Place, Failure> {
     // A mount whose server has died cannot be looked at, but it is listed.
-    let real = at.canonicalize().unwrap_or_else(|_| at.clone());
+    let real = resolved(at);
     let mount = listed.iter().rev().find(|mount| mount.at == real);
     match (mount, volume) {
         (Some(mount), None) => Ok(Place::of_mount(mount.clone())),
@@ -53,7 +65,8 @@ pub fn find(args: &RunArgs) -> Result<Place, Failure> {
             "choose another path",
         )),
         (None, Some(volume)) => {
-            Ok(Place { volume, at: check_prefix(at)?, mounted: false, by_mount_only: false })
+            let at = check_prefix(at)?;
+            Ok(Place { volume, at, mounted: false, by_mount_only: false, guessed: false })
         }
         (None, None) => Err(Failure::new(
             format!("find the volume at {}", at.display()),
@@ -63,44 +76,104 @@ pub fn find(args: &RunArgs) -> Result<Place, Failure> {
     }
 }
 
-/// The mount that is meant: the volume's; or that of the working directory, or the one that the
-/// program's arguments speak of, or the only one.
-fn mounted(
-    listed: &[Mount],
-    volume: Option<&Path>,
-    program: &[OsString],
-) -> Result<Mount, Failure> {
+/// Refuses if one of the directories lies neither on a mounted volume nor below `served`, where the
+/// program will see its own.
+pub fn require(directories: &[PathBuf], served: Option<&Path>) -> Result<(), Failure> {
+    let listed = mounts::list().unwrap_or_default();
+    for directory in directories {
+        let real = resolved(directory);
+        if served.is_some_and(|served| real.starts_with(served)) {
+            continue;
+        }
+        let asked = format!("run with {} on a volume", directory.display());
+        if directory.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Err(Failure::new(asked, "it does not exist", "check the path"));
+        }
+        if mount_of(&listed, directory).is_none() {
+            let advice = "mount one first: solera mount VOLUME DIRECTORY";
+            return Err(Failure::new(asked, "no volume is mounted there", advice));
+        }
+    }
+    Ok(())
+}
+
+/// The mount that a directory lies in, by whatever path.
+fn mount_of(listed: &[Mount], directory: &Path) -> Option<Mount> {
+    match directory.metadata() {
+        Ok(meta) => listed.iter().rev().find(|mount| mount.device == meta.dev()).cloned(),
+        // A mount that this user may not look into, or whose server has died.
+        Err(_) => mounts::around(listed, &resolved(directory)),
+    }
+}
+
+/// The mount that is meant: the volume's; or that which a --require names, or of the working
+/// directory, or which the program's arguments speak of, or the only one.
+fn mounted(listed: &[Mount], volume: Option<&Path>, args: &RunArgs) -> Result<Place, Failure> {
     if let Some(volume) = volume {
         let mount = listed.iter().rev().find(|mount| mount.is_of(volume));
-        return mount.cloned().ok_or_else(|| {
+        return mount.cloned().map(Place::of_mount).ok_or_else(|| {
             let advice = "say where the program is to see it: --at /pm; or mount it";
             Failure::new(format!("show {}", volume.display()), "it is not mounted", advice)
         });
     }
-    let here = std::env::current_dir().ok().and_then(|here| mounts::around(listed, &here));
-    let named = || {
-        let speaks = |mount: &&Mount| {
-            program.iter().any(|argument| contains(argument, mount.at.as_os_str()))
-        };
-        listed.iter().filter(speaks).max_by_key(|mount| mount.at.as_os_str().len()).cloned()
-    };
-    let only = || match listed {
-        [mount] => Some(mount.clone()),
-        _ => None,
-    };
-    here.or_else(named).or_else(only).ok_or_else(|| {
-        let asked = "find out which volume the program is to see";
-        if listed.is_empty() {
+    // What is required lies on a mount, or there is nothing to choose from.
+    require(&args.require, None)?;
+    let required = args.require.iter().find_map(|directory| mount_of(listed, directory));
+    let here = || mounts::around(listed, &std::env::current_dir().ok()?);
+    if let Some(mount) = required.or_else(here).or_else(|| spoken_of(listed, &args.program)) {
+        return Ok(Place::of_mount(mount));
+    }
+    let asked = "find out which volume the program is to see";
+    match listed {
+        [] => {
             let advice = "`solera mount` one, or say --volume and --at";
-            return Failure::new(asked, "no volume is mounted", advice);
+            Err(Failure::new(asked, "no volume is mounted", advice))
         }
-        Failure::new(asked, "several volumes are mounted", "say which: --at, or --volume")
-    })
+        [mount] => Ok(Place { guessed: true, ..Place::of_mount(mount.clone()) }),
+        _ => {
+            let advice = "say which: --at, or --volume";
+            Err(Failure::new(asked, "several volumes are mounted", advice))
+        }
+    }
 }
 
-fn contains(text: &OsStr, part: &OsStr) -> bool {
-    let part = part.as_bytes();
-    text.as_bytes().windows(part.len()).any(|window| window == part)
+/// Beyond this many words of the arguments none is looked at: they are a script.
+const WORDS_MAX: usize = 4096;
+/// What stands between paths in an argument: of shells, of options (`--file=PATH`), of lists.
+const SEPARATORS: &[u8] = b" \t\n\"'`=;|&<>(){}[],:$";
+
+/// The innermost mount into which a path of the arguments leads: an absolute one, or one from the working
+/// directory.
+fn spoken_of(listed: &[Mount], program: &[OsString]) -> Option<Mount> {
+    let words = program.iter().flat_map(|argument| {
+        let words = argument.as_bytes().split(|byte| SEPARATORS.contains(byte));
+        // Blanks and the like may also belong to a name.
+        std::iter::once(argument.as_bytes()).chain(words)
+    });
+    let words = words.filter(|word| !word.is_empty()).take(WORDS_MAX);
+    let paths = words.map(|word| resolved(Path::new(OsStr::from_bytes(word))));
+    let of_words = paths.filter_map(|path| mounts::around(listed, &path));
+    let named = |mount: &&Mount| {
+        program.iter().any(|argument| names(argument.as_bytes(), mount.at.as_os_str().as_bytes()))
+    };
+    let of_names = listed.iter().filter(named).cloned();
+    of_words.chain(of_names).max_by_key(|mount| mount.at.as_os_str().len())
+}
+
+/// Whether a text has a path that is `at`, or below it.
+fn names(text: &[u8], at: &[u8]) -> bool {
+    let ends = |rest: &[u8]| rest.first().is_none_or(|&b| b == b'/' || SEPARATORS.contains(&b));
+    (0..text.len()).any(|start| text[start..].strip_prefix(at).is_some_and(ends))
+}
+
+/// The absolute path; symlinks are followed as far as there is something.
+pub fn resolved(path: &Path) -> PathBuf {
+    let whole = std::env::current_dir().unwrap_or_default().join(path);
+    let real = whole.ancestors().find_map(|above| {
+        let rest = whole.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    });
+    normalised(&real.unwrap_or(whole))
 }
 
 /// The volume's absolute path. That it is a volume, and which, is found out by who attaches it.
@@ -120,16 +193,7 @@ fn check_prefix(at: &Path) -> Result<PathBuf, Failure> {
     if !at.is_absolute() {
         return Err(Failure::new(asked, "the path is relative", "give an absolute path: --at /pm"));
     }
-    let mut prefix = PathBuf::from("/");
-    for component in at.components() {
-        match component {
-            Component::Normal(name) => prefix.push(name),
-            Component::ParentDir => {
-                prefix.pop();
-            }
-            _ => {}
-        }
-    }
+    let prefix = normalised(at);
     if prefix == Path::new("/") {
         return Err(Failure::new(
             asked,
@@ -150,10 +214,56 @@ fn check_prefix(at: &Path) -> Result<PathBuf, Failure> {
     Err(Failure::new(asked, found, "choose a path where nothing is, or an empty directory"))
 }
 
+/// An absolute path without `.`, `..` and doubled slashes, by its text.
+fn normalised(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir => {
+                plain.pop();
+            }
+            _ => {}
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
-    use super::check_prefix;
+    use super::{check_prefix, spoken_of};
+    use std::ffi::OsString;
     use std::path::{Path, PathBuf};
+
+    use vfs::mounts::Mount;
+
+    /// A relative path into a mount was no path at all, and `/mnt/pm2` spoke of `/mnt/pm`.
+    #[test]
+    fn arguments_speak_of_mounts() {
+        let here = std::env::current_dir().unwrap();
+        let mount = |at: PathBuf| Mount { volume: "/v".into(), at, device: 1, read_only: false };
+        let listed = [
+            mount("/no/pm".into()),
+            mount("/no/pm/in".into()),
+            mount("/no/p m".into()),
+            mount(here.join("no-mount")),
+        ];
+        let told = |arguments: &[&str]| {
+            let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+            spoken_of(&listed, &arguments).map(|mount| mount.at)
+        };
+        let found = |at: &str| Some(here.join(at));
+        assert_eq!(told(&["cat", "/no/pm/file"]), found("/no/pm"));
+        assert_eq!(told(&["dd", "if=/x", "of=/no//pm/./in/file"]), found("/no/pm/in"));
+        assert_eq!(told(&["cat", "/no/p m/file"]), found("/no/p m"));
+        assert_eq!(told(&["sh", "-c", "cat '/no/p m'/file"]), found("/no/p m"));
+        assert_eq!(told(&["cat", "no-mount/file"]), found("no-mount"));
+        assert_eq!(told(&["sh", "-c", "echo x >./no-mount/file"]), found("no-mount"));
+        assert_eq!(told(&["cat", "../x/../no-mount"]), None);
+        for other in ["/no/pm2/file", "no-mounts", "/no", "no", ""] {
+            assert_eq!(told(&["cat", other]), None, "{other}");
+        }
+    }
 
     #[test]
     fn prefixes_are_normalised_or_refused() {

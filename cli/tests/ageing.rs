@@ -1,0 +1,67 @@
+//! `solera age` asks before it fills what is not its own.
+
+mod support;
+
+use std::fs;
+
+use support::{Place, shell, solera, with_own_mounts};
+
+const OPTIONS: [&str; 6] = ["--capacity", "64M", "--churn", "2", "--utilisation", "0.5"];
+
+fn age(more: &[&str], target: &str) -> support::Ran {
+    solera([&["age"], &OPTIONS[..], more, &[target]].concat())
+}
+
+/// A number of bytes of less than 1 GiB, as messages show it.
+fn size(bytes: &serde_json::Value) -> String {
+    let mib = bytes.as_u64().expect("a number") as f64 / f64::from(1 << 20);
+    if mib >= 100.0 { format!("{mib:.0} MiB") } else { format!("{mib:.2} MiB") }
+}
+
+/// `solera age DIR` filled the file system of a directory to 79 % without a question.
+#[test]
+fn only_an_empty_volume_is_aged_unasked() {
+    let place = Place::new();
+    let directory = place.text("dir");
+    fs::create_dir(&directory).unwrap();
+    let told = [&*directory, "it is a directory", "--yes", "of 64.00 MiB", "95 % of what is free"];
+    age(&[], &directory).refused(2, &told);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "nothing was written");
+    // A volume with somebody's files is no better.
+    let (volume, at) = (place.volume("128M"), place.prefix());
+    shell(&volume, &at, &format!("echo x > {at}/mine")).ok();
+    let told = age(&[], &volume).ended_with(2).err;
+    assert_eq!(solera(["ls", &volume]).ok(), "mine\n");
+    let trace = place.text("trace");
+    let done = age(&["--yes", "--json", "--write-trace", &trace], &volume).json();
+    assert_eq!(solera(["ls", &volume]).ok(), "aged\nmine\n");
+    // What was foretold is what was done.
+    let (used, allocated) = (size(&done["used_bytes"]), size(&done["allocated_bytes"]));
+    for word in ["there are files on this volume", "--yes", &used, &allocated] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    let replay = ["age", "--capacity", "64M", "--replay", &trace, &directory];
+    solera(replay).refused(2, &["--yes", &used, &allocated]);
+    // Made for it.
+    let volume = place.text("own.pm");
+    solera(["format", "--size", "128M", &volume]).ok();
+    age(&[], &volume).ok();
+}
+
+#[test]
+fn a_directory_is_aged_when_that_is_said() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("root is needed: nothing tested");
+        return;
+    }
+    let place = Place::new();
+    let directory = place.text("dir");
+    fs::create_dir(&directory).unwrap();
+    let line = format!(
+        "mount -t tmpfs -o size=128M none {directory} && {} age --yes {} {directory} && ls {directory}",
+        env!("CARGO_BIN_EXE_solera"),
+        OPTIONS.join(" "),
+    );
+    let output = with_own_mounts("", &line);
+    assert!(output.status.success() && output.stdout.ends_with(b"\naged\n"), "{output:?}");
+}
