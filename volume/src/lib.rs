@@ -131,7 +131,7 @@ pub use fsck::{FsckOptions, FsckReport, fsck};
 pub use info::{Info, RuntimeUse, info};
 pub use layout::{BLOCK, CHUNK};
 pub use numa::{Numa, NumaUse};
-pub use ordinary::{Kept, check_ordinary, create_ordinary, is_in_anchor};
+pub use ordinary::{Kept, check_ordinary, create_ordinary, is_in_anchor, is_ordinary};
 pub use process::Attached;
 pub use recovery::Recovery;
 pub use remove::{Removed, remove};
