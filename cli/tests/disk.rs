@@ -174,6 +174,54 @@ fn writing_asks_for_the_class_and_says_the_whole_line() {
     assert_eq!(solera(["cat", &format!("{made}:/second")]).ok(), "y\n");
 }
 
+/// Files that change in all ways, until the process is killed.
+const WORK: &str = r#"
+import os, random, sys
+os.chdir(sys.argv[1]); random.seed(int(sys.argv[2])); os.mkdir('d'); print('ready', flush=True)
+while True:
+    name, kind = 'd/%d' % random.randrange(40), random.randrange(6)
+    try:
+        if kind == 0: open(name, 'wb').write(os.urandom(random.randrange(60000)))
+        elif kind == 1: open(name, 'ab').write(os.urandom(random.randrange(9000)))
+        elif kind == 2:
+            with open(name, 'r+b', buffering=0) as file:
+                file.seek(random.randrange(max(1, os.stat(name).st_size)))
+                file.write(os.urandom(random.randrange(1, 20000)))
+        elif kind == 3: os.rename(name, 'd/%d' % random.randrange(40))
+        elif kind == 4: os.unlink(name)
+        else: os.truncate(name, random.randrange(50000))
+    except FileNotFoundError: pass
+"#;
+
+#[test]
+fn what_is_recovered_in_memory_is_what_is_recovered_in_place() {
+    let place = Place::new();
+    let at = place.prefix();
+    fs::write(place.path("work"), WORK).unwrap();
+    for (seed, mode) in ["strict", "sync", "posix", "strict"].into_iter().enumerate() {
+        let _ = fs::remove_file(place.path("v.pm"));
+        let volume = place.volume("64M");
+        let mut child = command()
+            .args(["run", "--mode", mode, "--volume", &volume, "--at", &at, "--", "python3"])
+            .args([&place.text("work"), &at, &seed.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let before = content(&volume);
+        let all = format!("cd {at}/d && sha256sum * && stat -c '%n %s %Y' *");
+        let read = ["run", "--read-only", "--volume", &volume, "--at", &at, "--", "sh", "-c", &all];
+        let read = solera(read).ok();
+        assert!(content(&volume) == before, "a reader changed it");
+        assert_eq!(read, shell(&volume, &at, &all).ok(), "{mode}, seed {seed}");
+        solera(["fsck", &volume]).ok();
+    }
+}
+
 #[test]
 fn a_copy_is_mounted_read_only_without_a_switch() {
     if !can_mount() {

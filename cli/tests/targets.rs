@@ -7,6 +7,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use support::{Mounted, Place, can_mount, command, shell, solera};
@@ -59,6 +60,33 @@ fn a_volume_is_no_ordinary_target_by_any_name() {
         }
     }
     assert!(!place.path("ran").exists(), "the program ran before the report was refused");
+    still_whole(&volume);
+}
+
+/// The library itself appends its report to a file that the environment names.
+#[test]
+fn a_report_is_not_appended_to_a_volume() {
+    let place = Place::new();
+    let (volume, at) = (with_a_file(&place), place.prefix());
+    // A call that is refused.
+    let script = format!(
+        "import ctypes; c = ctypes.CDLL(None); c.inotify_add_watch(c.inotify_init(), b'{at}', 1)"
+    );
+    let library = Path::new(env!("CARGO_BIN_EXE_solera")).with_file_name("libsolera_preload.so");
+    let run = |report: &str| {
+        let status = Command::new("python3")
+            .args(["-c", &script])
+            .env("LD_PRELOAD", &library)
+            .env("SOLERA_VOLUME", &volume)
+            .env("SOLERA_AT", &at)
+            .env("SOLERA_REPORT", report)
+            .status();
+        assert!(status.unwrap().success());
+    };
+    let report = place.text("report");
+    run(&report);
+    assert!(fs::metadata(&report).unwrap().len() > 0, "the program has nothing to report");
+    run(&volume);
     still_whole(&volume);
 }
 

@@ -130,7 +130,8 @@ pub fn write(path: &[u8]) {
         return;
     }
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
-    if let Ok(file) = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)) {
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600));
+    if let Some(file) = file.ok().filter(volume::is_ordinary) {
         // A report that cannot be written has nowhere to say so.
         let _ = rustix::io::write(&file, lines.concat().as_bytes());
     }

@@ -134,7 +134,7 @@ pub use info::{Info, RuntimeUse, info};
 pub use layout::{BLOCK, CHUNK};
 pub use liveness::HANDING_MODE;
 pub use numa::{Numa, NumaUse};
-pub use ordinary::{Kept, check_ordinary, create_ordinary, is_in_anchor};
+pub use ordinary::{Kept, check_ordinary, create_ordinary, is_in_anchor, is_ordinary};
 pub use process::Attached;
 pub use recovery::Recovery;
 pub use remove::{Removed, remove};

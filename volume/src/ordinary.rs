@@ -87,6 +87,11 @@ pub fn check_ordinary(path: &Path, by_name: bool) -> Result<(), Kept> {
     }
 }
 
+/// Whether an open file is one that may be written as an ordinary file.
+pub fn is_ordinary(file: &OwnedFd) -> bool {
+    check_file(file, false).is_ok()
+}
+
 fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
@@ -98,7 +103,7 @@ fn check_device(stat: &Stat, by_name: bool) -> Result<(), Kept> {
         FileType::CharacterDevice => {
             let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
             let sizes = ["size", "align"].map(|name| {
-                Path::new(&format!("/sys/dev/char/{major}:{minor}")).join(name).exists()
+                rustix::fs::stat(format!("/sys/dev/char/{major}:{minor}/{name}")).is_ok()
             });
             if sizes == [true, true] { Err(Kept::DaxDevice) } else { Ok(()) }
         }
