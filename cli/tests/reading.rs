@@ -173,7 +173,7 @@ fn nobody_reads_beside_writers_or_what_was_not_left_in_order() {
     writer.wait().unwrap();
     let (code, said) = other(&look);
     assert!(code == 125 && said.contains("was not left in order"), "{code}: {said}");
-    assert!(said.contains("`solera ls` it"), "{said}");
+    assert!(said.contains("`solera ls` does"), "{said}");
     solera(["ls", &volume]).ok();
     assert_eq!(other(&look), (0, "other\n".into()));
     // A reader keeps writers waiting as long as it reads.
@@ -188,7 +188,7 @@ fn nobody_reads_beside_writers_or_what_was_not_left_in_order() {
     std::io::Read::read_exact(reader.stdout.as_mut().unwrap(), &mut ready).unwrap();
     assert_eq!(other(&look), (0, "other\n".into()), "readers stand each other");
     let refused = shell(&volume, &at, &format!("echo x > {at}/new"));
-    assert!(refused.code != 0 && refused.err.contains("is reading it"), "{}", refused.err);
+    assert!(refused.code != 0 && refused.err.contains("may only read it"), "{}", refused.err);
     drop(reader.stdin.take());
     assert_eq!(reader.wait_with_output().unwrap().stdout, b"1\n");
     shell(&volume, &at, &format!("echo x > {at}/new")).ok();
