@@ -288,8 +288,8 @@ pub struct RunArgs {
 
 /// Mount a volume at a directory, for every program and every user.
 ///
-/// What root mounts is open to every user; what another user mounts only to that user, unless
-/// -o allow_other is given, and permitted.
+/// What root mounts is open to every user; what another user mounts only to that user, unless it is
+/// opened by an option, where that is permitted.
 ///
 /// A process serves the mount in the background; it ends when the directory is unmounted, and unmounts
 /// it on SIGTERM. Programs under `solera run` find the mount by its path and use the volume directly

@@ -13,6 +13,7 @@ fn age(more: &[&str], target: &str) -> support::Ran {
 }
 
 /// A number of bytes of less than 1 GiB, as messages show it.
+#[allow(clippy::cast_precision_loss)]
 fn size(bytes: &serde_json::Value) -> String {
     let mib = bytes.as_u64().expect("a number") as f64 / f64::from(1 << 20);
     if mib >= 100.0 { format!("{mib:.0} MiB") } else { format!("{mib:.2} MiB") }

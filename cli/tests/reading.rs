@@ -164,7 +164,7 @@ fn nobody_reads_beside_writers_and_what_was_not_left_in_order_is_recovered_in_me
     std::io::Read::read_exact(reader.stdout.as_mut().unwrap(), &mut ready).unwrap();
     assert_eq!(other(&theirs, &look), (0, "other\n".into()), "readers stand each other");
     let refused = shell(&volume, &at, &format!("echo x > {at}/new"));
-    assert!(refused.code != 0 && refused.err.contains("is reading it"), "{}", refused.err);
+    assert!(refused.code != 0 && refused.err.contains("may only read it"), "{}", refused.err);
     drop(reader.stdin.take());
     assert_eq!(reader.wait_with_output().unwrap().stdout, b"1\n");
     shell(&volume, &at, &format!("echo x > {at}/new")).ok();
