@@ -17,6 +17,7 @@ help:
 	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 3), and programs there'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
+	@echo 'make mutate     leaves out each flush and fence of the volume in turn; the explorer must miss it (an hour)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
 	@echo 'make benchmarks docs/benchmarks.md: single calls and whole programs beside tmpfs (as root, minutes)'
 	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
@@ -71,6 +72,9 @@ lint: setup
 deny: setup
 	@command -v cargo-deny > /dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
+
+mutate: setup
+	$(CARGO) test --release -p solera-explorer --features inject --test mutate -- --nocapture
 
 bench: build
 	target/release/solera bench micro
