@@ -18,6 +18,7 @@ help:
 	@echo 'make test-bare  demo and tests in a bare Debian 12 made by debootstrap, in a clone below a closed home (as root)'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
+	@echo 'make mutate     leaves out each flush and fence of the volume in turn; the explorer must miss it (an hour)'
 	@echo 'make support    docs/support.md, from the table and the symbols of the library and of glibc'
 	@echo 'make benchmarks docs/benchmarks.md: single calls and whole programs beside tmpfs (as root, minutes)'
 	@echo 'make baseline   preload/tests/costs.txt: what key operations execute, which a test guards'
@@ -77,6 +78,9 @@ lint: setup
 deny: setup
 	@command -v cargo-deny > /dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
+
+mutate: setup
+	$(CARGO) test --release -p solera-explorer --features inject --test mutate -- --nocapture
 
 bench: build
 	target/release/solera bench micro

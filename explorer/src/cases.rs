@@ -9,7 +9,7 @@ use crate::pairs;
 use crate::workload::Action;
 use crate::workload::short::{
     allocate, close, dir, file, link, open, open_append, rename, rewrite, symlink, truncate,
-    unlink, write_at, xattr,
+    unlink, write_at, write_parts, xattr,
 };
 use vfs::Kind;
 
@@ -96,6 +96,12 @@ fn data_calls(size: u64) -> Vec<(String, Vec<Action>, Vec<Action>)> {
             add(&format!("overwrite-{length}-at-{offset}"), opened(), vec![call]);
         }
     }
+    for (parts, offset, length) in [(2, 0, 300), (2, 100, 4096), (3, 50, 1500), (8, 3000, 9000)] {
+        if offset + length <= size {
+            let call = write_parts(0, 2, offset, length, parts);
+            add(&format!("overwrite-{length}-from-{parts}"), opened(), vec![call]);
+        }
+    }
     add("write-across-end", opened(), vec![write_at(0, 2, size.saturating_sub(50), 200)]);
     add("write-beyond-end", opened(), vec![write_at(0, 2, size + 5000, 300)]);
     add("write-far", opened(), vec![write_at(0, 2, (2 << 30) + 7, 5000)]);
@@ -144,6 +150,28 @@ fn mapped_calls(size: u64) -> Vec<Action> {
         write_at(0, 3, size, 100),
         close(0),
     ]
+}
+
+/// Bytes of overwrites, by what decides how one is made atomic: a record's own bytes, a lane's data area,
+/// blocks.
+const SIZE_CLASSES: [u64; 8] = [8, 24, 25, 1024, 4096, 16_384, 16_385, 262_144];
+
+/// Overwrites of each size class where the start's file has blocks; then the same on a file that is mapped.
+fn sized_calls(size: u64) -> Vec<Case> {
+    let map = || Action::Map { slot: 0, offset: 0, length: 4096 };
+    let fitting = SIZE_CLASSES.into_iter().filter(|length| 3000 + length <= size);
+    let case = |length, before: Vec<Action>, mapped| Case {
+        name: format!("sized-{length}{mapped}"),
+        before,
+        calls: vec![write_at(0, 2, 3000, length), write_at(0, 3, 2990, length)],
+    };
+    fitting
+        .flat_map(|length| {
+            let opened = vec![open("f", 0)];
+            let mapped = vec![open("f", 0), map()];
+            [case(length, opened, ""), case(length, mapped, "-mapped")]
+        })
+        .collect()
 }
 
 /// Calls on a file that in mode `posix` ends in a summed append and then one that nobody has committed.
@@ -522,6 +550,8 @@ fn apart() -> (Start, Vec<Case>) {
         case("append-and-replace", vec![write_at(0, 2, 20_480, 100), whole(0, 3)]),
         case("replace-and-punch", vec![whole(0, 2), allocate(0, PUNCH, 4096, 4096), whole(1, 3)]),
         case("replace-and-remove", vec![whole(0, 2), unlink("f"), close(0), whole(1, 3)]),
+        case("overwrite-from-two", vec![write_parts(0, 2, 100, 4096, 2), over(3)]),
+        case("replace-from-two", vec![write_parts(0, 2, 4096, 4096, 2), whole(0, 3)]),
         case("replace-and-grow", vec![whole(0, 2), write_at(0, 3, 20_480, 9000), whole(1, 4)]),
     ];
     (Start { name: "apart", build, full: false }, cases)
@@ -554,6 +584,9 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
             calls.map(|(name, before, calls)| Case { name, before, calls }).collect();
         if start.name == "leaf" {
             cases.extend(leaf_calls());
+        }
+        if ["tree", "sparse", "leaf"].contains(&start.name) {
+            cases.extend(sized_calls(size));
         }
         if start.name == "small" {
             cases.extend(lazy_calls());

@@ -188,13 +188,21 @@ impl Engine {
         Ok(Value::Bytes(bytes))
     }
 
-    fn write(&self, slot: usize, at: Option<u64>, tag: u32, length: u64) -> Outcome {
+    fn write(
+        &self,
+        slot: usize,
+        at: Option<u64>,
+        tag: u32,
+        (length, parts): (u64, usize),
+    ) -> Outcome {
         let bytes = fill(tag, length);
         let desc = self.desc(slot)?;
-        let data = &[UserIn::new(&bytes)];
+        let begin = |part: usize| part * bytes.len() / parts;
+        let part = |part| UserIn::new(&bytes[begin(part)..begin(part + 1)]);
+        let data: Vec<_> = (0..parts).map(part).collect();
         let done = match at {
-            Some(offset) => self.fs.write_at(desc, offset, data)?,
-            None => self.fs.write(desc, data)?,
+            Some(offset) => self.fs.write_at(desc, offset, &data)?,
+            None => self.fs.write(desc, &data)?,
         };
         Ok(Value::Count(done as u64))
     }
@@ -375,9 +383,12 @@ impl System for Engine {
                 let desc = self.slots[slot].take().ok_or(Errno::BADF)?;
                 self.fs.close(desc).map(|()| Value::Done)
             }
-            Action::Write { slot, tag, length } => self.write(slot, None, tag, length),
+            Action::Write { slot, tag, length } => self.write(slot, None, tag, (length, 1)),
             Action::WriteAt { slot, tag, offset, length } => {
-                self.write(slot, Some(offset), tag, length)
+                self.write(slot, Some(offset), tag, (length, 1))
+            }
+            Action::WriteParts { slot, tag, offset, length, parts } => {
+                self.write(slot, Some(offset), tag, (length, parts))
             }
             Action::Read { slot, length } => self.read(slot, None, length),
             Action::ReadAt { slot, offset, length } => self.read(slot, Some(offset), length),

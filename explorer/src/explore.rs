@@ -89,13 +89,15 @@ pub struct Selection<'s> {
     pub use_one_in: u64,
     /// The calls may find the volume full.
     pub may_fill: bool,
+    /// Each call is made on another processor than the one before, so by another lane.
+    pub by_turns: bool,
 }
 
 impl<'s> Selection<'s> {
     /// All states within `limits`, each volume used.
     #[must_use]
     pub fn all(id: &'s str, limits: Limits) -> Self {
-        Self { id, only: None, limits, use_one_in: 1, may_fill: false }
+        Self { id, only: None, limits, use_one_in: 1, may_fill: false, by_turns: false }
     }
 }
 
@@ -161,7 +163,9 @@ fn run<'c>(
     let mut calls = Vec::new();
     let mut live = Vec::new();
     let volatile = || window.volatile_lines(&recorder).map_err(|error| error.to_string());
-    for action in &case.calls {
+    for (number, action) in case.calls.iter().enumerate() {
+        let turn = seed_of(selection.id) as usize + 1 + number;
+        let _elsewhere = selection.by_turns.then(|| Pinned::to(turn));
         live.push(volatile()?);
         recorder.trace.mark("begin");
         both(&mut engine, &mut model, action, may_fill)?;

@@ -34,7 +34,10 @@ pub struct Call<'m> {
 /// Whether the call moves bytes of files (and not names, sizes and maps alone).
 pub(crate) fn moves_data(action: &Action) -> bool {
     match action {
-        Action::Write { .. } | Action::WriteAt { .. } | Action::CopyRange { .. } => true,
+        Action::Write { .. }
+        | Action::WriteAt { .. }
+        | Action::WriteParts { .. }
+        | Action::CopyRange { .. } => true,
         Action::Allocate { mode, .. } => {
             let whole = libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE;
             mode & whole as u32 == 0

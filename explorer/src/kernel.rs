@@ -230,7 +230,8 @@ impl System for Kernel {
                 self.slots[slot].take().map(|_| Value::Done).ok_or(Errno::BADF)
             }
             Action::Write { slot, tag, length } => self.write(slot, None, tag, length),
-            Action::WriteAt { slot, tag, offset, length } => {
+            Action::WriteAt { slot, tag, offset, length }
+            | Action::WriteParts { slot, tag, offset, length, .. } => {
                 self.write(slot, Some(offset), tag, length)
             }
             Action::Read { slot, length } => self.read(slot, None, length),

@@ -10,7 +10,7 @@
 //!   [`lifecycle`]: what happens to whole volumes; [`states`]: which images a power cut can leave of a
 //!   traced run; [`lab`]: the images themselves.
 //! - [`recover`]: recovery, and crashes inside it; [`compare`], [`judge`]: what a recovered volume must
-//!   hold; [`explore`]: one case; [`campaign`]: all.
+//!   hold; [`explore`]: one case; [`campaign`]: all; `mutate`: what shows that a flush or fence is missing.
 
 pub mod campaign;
 pub mod cases;
@@ -25,6 +25,8 @@ pub mod kernel;
 pub mod lab;
 pub mod lifecycle;
 pub mod model;
+#[cfg(feature = "inject")]
+pub mod mutate;
 pub mod pairs;
 pub mod random;
 pub mod recover;

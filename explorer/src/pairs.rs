@@ -6,7 +6,7 @@ use crate::random::Random;
 use crate::workload::Action;
 use crate::workload::short::{
     allocate, close, dir, file, link, open, open_append, rename, rewrite, truncate, unlink,
-    write_at, xattr,
+    write_at, write_parts, xattr,
 };
 
 const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
@@ -80,6 +80,7 @@ pub fn data_calls() -> Vec<Named> {
         ("append", append(1, 700)),
         ("append-block", append(1, 6000)),
         ("write-over", write_at(0, 61, 50, 300)),
+        ("write-parts", write_parts(0, 66, 4000, 600, 3)),
         ("write-blocks", write_at(0, 62, 3000, 5000)),
         ("write-across-end", write_at(0, 63, 9000, 2000)),
         ("write-behind-end", write_at(0, 64, 14_000, 300)),
@@ -139,6 +140,31 @@ pub fn name_calls() -> Vec<Named> {
 #[must_use]
 pub fn calls() -> Vec<Named> {
     [data_calls(), name_calls()].concat()
+}
+
+/// Whether the call is made atomic by a lane's record or images, which another lane's call may meet.
+#[must_use]
+pub fn is_journaled(call: &str) -> bool {
+    let names = [
+        "write-over",
+        "write-parts",
+        "write-blocks",
+        "allocate-keep",
+        "insert",
+        "relink",
+        "mkdir",
+        "link",
+        "unlink",
+        "rmdir",
+        "rename",
+        "rename-over",
+        "rename-dir",
+        "exchange",
+        "exchange-dirs",
+        "mode",
+        "xattr",
+    ];
+    names.contains(&call)
 }
 
 /// All pairs, by number.

@@ -83,7 +83,8 @@ fn asked(labs: &Labs, filter: &Filter, stop: Stop) -> Report {
 }
 
 /// Explores the second call of all pairs and the last of so many triples; in modes that promise less, and
-/// on machines of class `byte`, those whose calls move data.
+/// on machines of class `byte`, those whose calls move data. Pairs that begin with a journaled call are
+/// explored once more with the second call on another processor: it meets what another lane's record tells.
 #[must_use]
 pub fn run_sets(triples: usize) -> Report {
     let filter = &Filter::from_environment();
@@ -91,18 +92,22 @@ pub fn run_sets(triples: usize) -> Report {
     let (calls, data) = (&pairs::calls(), pairs::data_calls().len());
     let sets = pairs::pairs().into_iter().map(Vec::from);
     let sets = sets.chain(pairs::triples(1, triples).into_iter().map(Vec::from));
-    let jobs = sets.flat_map(move |set| {
+    let turns = pairs::pairs().into_iter().filter(|set| pairs::is_journaled(calls[set[0]].0));
+    let turns = turns.map(|set| (Vec::from(set), "turns"));
+    let jobs = sets.map(|set| (set, "sets")).chain(turns).flat_map(move |(set, family)| {
         let moves = set.iter().all(|&call| call < data);
         let wanted = move |setting: &Setting| {
-            moves || setting.mode == Mode::Strict && setting.class == Class::CacheLine
+            let strict = setting.mode == Mode::Strict && setting.class == Class::CacheLine;
+            strict || moves && (family == "sets" || is_long())
         };
         crate::campaign::settings().into_iter().filter(wanted).filter_map(move |setting| {
             let names: Vec<&str> = set.iter().map(|&call| calls[call].0).collect();
-            let id = format!("{}{}", group_of(setting, "sets"), names.join("+"));
+            let id = format!("{}{}", group_of(setting, family), names.join("+"));
             let actions = set.iter().map(|&call| calls[call].1.clone()).collect();
             let work = {
                 let id = id.clone();
-                move |_: &Tell<'_>| one_set(labs, setting, &id, actions, filter.state)
+                let by_turns = family == "turns";
+                move |_: &Tell<'_>| one_set(labs, setting, &id, actions, (filter.state, by_turns))
             };
             filter.takes(&id).then(|| Job { id, work: Box::new(work) })
         })
@@ -115,7 +120,7 @@ fn one_set(
     setting: Setting,
     id: &str,
     actions: Vec<Action>,
-    only: Option<u64>,
+    (only, by_turns): (Option<u64>, bool),
 ) -> Report {
     let lab = match labs.lab(0) {
         Ok(lab) => lab,
@@ -123,7 +128,8 @@ fn one_set(
     };
     let all: Vec<Action> = pairs::opened().into_iter().chain(actions).collect();
     let all: Vec<&Action> = all.iter().collect();
-    let mut report = last_call(lab, setting, id, &all, (set_limits(), only));
+    let selection = Selection { only, by_turns, ..Selection::all(id, set_limits()) };
+    let mut report = last_call(lab, setting, &all, &selection);
     if let (Some(text), Some(broken)) = (report.failures.last_mut(), report.broken) {
         text.push_str("\n  ");
         text.push_str(&again(&format!("{id}#{}", broken.state)));
@@ -182,22 +188,25 @@ fn replay(labs: &Labs, setting: Setting, id: &str, rest: &str, state: Option<u64
     let kept: Option<Vec<usize>> = kept.split(',').map(|index| index.parse().ok()).collect();
     let Some(kept) = kept else { return Report::failed(format!("{id}: no list of calls")) };
     let actions: Vec<&Action> = kept.iter().filter_map(|&index| actions.get(index)).collect();
-    last_call(lab, setting, id, &actions, (Limits::FULL, state))
+    last_call(
+        lab,
+        setting,
+        &actions,
+        &Selection { only: state, ..Selection::all(id, Limits::FULL) },
+    )
 }
 
-/// Explores the last of some calls, within these limits; or only this state.
+/// Explores the last of some calls.
 fn last_call(
     lab: &Lab,
     setting: Setting,
-    id: &str,
     actions: &[&Action],
-    (limits, only): (Limits, Option<u64>),
+    selection: &Selection<'_>,
 ) -> Report {
     let Some((last, before)) = actions.split_last() else { return Report::default() };
     let before = before.iter().map(|&action| action.clone()).collect();
     let case = Case { name: String::new(), before, calls: vec![(*last).clone()] };
-    let selection = Selection { only, may_fill: true, ..Selection::all(id, limits) };
-    explore(lab, &case, setting, &selection)
+    explore(lab, &case, setting, &Selection { may_fill: true, ..*selection })
 }
 
 /// Looks for fewer calls that fail as well; gives the failure told by them, if they fail by themselves.
@@ -207,7 +216,7 @@ fn shrink(lab: &Lab, setting: Setting, id: &str, actions: &[Action]) -> Option<S
         let list: Vec<String> = kept.iter().map(ToString::to_string).collect();
         let id = format!("{id}:{}", list.join(","));
         let chosen: Vec<&Action> = kept.iter().map(|&index| &actions[index]).collect();
-        let mut report = last_call(lab, setting, &id, &chosen, (Limits::FULL, None));
+        let mut report = last_call(lab, setting, &chosen, &Selection::all(&id, Limits::FULL));
         let text = report.failures.pop()?;
         let id = report.broken.map_or(id.clone(), |broken| format!("{id}#{}", broken.state));
         Some((text, id))

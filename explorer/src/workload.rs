@@ -109,6 +109,14 @@ pub enum Action {
         offset: u64,
         length: u64,
     },
+    /// The same from several buffers, of nearly equal length, by one call.
+    WriteParts {
+        slot: usize,
+        tag: u32,
+        offset: u64,
+        length: u64,
+        parts: usize,
+    },
     Read {
         slot: usize,
         length: u64,
@@ -189,6 +197,7 @@ impl Action {
             | Self::StatOpen { slot }
             | Self::Write { slot, .. }
             | Self::WriteAt { slot, .. }
+            | Self::WriteParts { slot, .. }
             | Self::Read { slot, .. }
             | Self::ReadAt { slot, .. }
             | Self::Seek { slot, .. }
@@ -344,6 +353,11 @@ pub mod short {
     /// Writes at an offset.
     pub fn write_at(slot: usize, tag: u32, offset: u64, length: u64) -> Action {
         Action::WriteAt { slot, tag, offset, length }
+    }
+
+    /// Writes at an offset from so many buffers.
+    pub fn write_parts(slot: usize, tag: u32, offset: u64, length: u64, parts: usize) -> Action {
+        Action::WriteParts { slot, tag, offset, length, parts }
     }
 
     /// Takes a name away.

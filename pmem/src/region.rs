@@ -739,6 +739,10 @@ impl Region {
 
     #[inline]
     pub(crate) fn flush_at(&self, off: u64, len: u64, at: &'static Location<'static>) {
+        #[cfg(feature = "inject")]
+        if crate::inject::passes(crate::inject::Does::Flush, at) {
+            return;
+        }
         let end = off.saturating_add(len).min(self.len());
         if self.dispatch.flush == FlushKind::None || off >= end {
             return;
@@ -759,6 +763,10 @@ impl Region {
 
     #[inline]
     pub(crate) fn fence_at(&self, at: &'static Location<'static>) {
+        #[cfg(feature = "inject")]
+        if crate::inject::passes(crate::inject::Does::Fence, at) {
+            return;
+        }
         if let Some(hook) = &self.hook {
             hook.fence(at);
         }

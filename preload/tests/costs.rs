@@ -24,9 +24,11 @@ use object::{Object, ObjectSegment, ObjectSymbol};
 use step::{Counts, Followed, Range, Sample, follow};
 use support::{PREFIX, Place, check_left_in_order, compile, format, library};
 
-/// Groups of operations of `costs.c`, by mode.
-const GROUPS: [(&str, &[&str]); 3] = [
+/// Groups of operations of `costs.c`, by mode; each line is a process, on a volume of its own.
+const GROUPS: [(&str, &[&str]); 5] = [
     ("strict", &["large", "scattered", "appends", "names", "trees"]),
+    ("strict", &["threads"]),
+    ("strict", &["beside"]),
     ("sync", &["large", "appends"]),
     ("posix", &["durable"]),
 ];
@@ -69,7 +71,7 @@ fn surroundings() -> (String, String) {
 }
 
 fn measure(place: &Place, program: &Path, mode: &str, groups: &[&str]) -> Followed {
-    let volume = place.0.join(format!("{mode}.pm"));
+    let volume = place.0.join(format!("{mode}-{}.pm", groups[0]));
     format(&volume);
     let mut command = Command::new(program);
     command

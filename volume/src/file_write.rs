@@ -9,11 +9,14 @@
 //! | hole | fresh blocks, then their words | the same |
 //! | unwritten | its own blocks, the rest zeroed, then the mark | the same |
 //! | written, beyond the end | in place | in place |
-//! | written, up to 1 KiB in all | in place, undo-logged | in place |
-//! | written, parts of blocks, up to 16 KiB | in place, journaled (`brief.rs`) | in place |
-//! | written, blocks | copied to fresh blocks, then the words | in place |
-//! | written, part of a 2 MiB leaf, or mapped | in place, old bytes journaled | in place |
+//! | written, up to 1 KiB in all | in place, old bytes journaled | in place |
+//! | written, more | copied to fresh blocks, then the words | in place |
+//! | written, up to 256 KiB of a 2 MiB leaf, or mapped | in place, old bytes journaled | in place |
 //! | written, a whole 2 MiB leaf or most of one | a fresh chunk, then its word | in place |
+//!
+//! That is what is left to this file: `brief.rs` has been tried before, and does strict overwrites of up to
+//! 16 KiB by redo, from one buffer, of files that are not mapped, where the lock was free at once and the
+//! lane has a data area.
 //!
 //! Persistence order: bytes (and the zeroed gap behind the old end) and new nodes; fence; words;
 //! the commit slot if the durable size grows; fence. Strict calls that change several visible words

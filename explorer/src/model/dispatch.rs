@@ -87,7 +87,8 @@ impl System for Model {
             Action::Open { ref path, slot, flags } => self.open(path, slot, OpenFlags(flags)),
             Action::Close { slot } => self.close(slot),
             Action::Write { slot, tag, length } => self.write(slot, None, tag, length),
-            Action::WriteAt { slot, tag, offset, length } => {
+            Action::WriteAt { slot, tag, offset, length }
+            | Action::WriteParts { slot, tag, offset, length, .. } => {
                 self.write(slot, Some(offset), tag, length)
             }
             Action::Read { slot, length } => self.read(slot, None, length),

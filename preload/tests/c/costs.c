@@ -2,11 +2,14 @@
 #include <dirent.h>
 #include <err.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { WARM = 30, RUNS = 3, BLOCK = 4096, LARGE = 4 << 20 };
@@ -47,6 +50,8 @@ static void scattered(void) {
     }
     close(b);
     OPERATION("overwrite 4K in a hole", MUST(pwrite(a, buffer, BLOCK, i * BLOCK)));
+    struct iovec two[2] = {{buffer, BLOCK / 2}, {buffer + BLOCK, BLOCK / 2}};
+    OPERATION("overwrite 4K, two buffers", MUST(pwritev(a, two, 2, i * BLOCK)));
     OPERATION("overwrite 64 B", MUST(pwrite(a, buffer, 64, i * BLOCK + 128)));
     close(a);
 }
@@ -120,6 +125,11 @@ static void trees(void) {
     OPERATION("mkdir, rmdir", MUST(mkdir("dir", 0755)); MUST(rmdir("dir")));
     OPERATION("symlink, readlink, unlink", MUST(symlink("to", "link"));
               MUST(readlink("link", buffer, 99)); MUST(unlink("link")));
+    // Its only bucket comes and goes with the name.
+    MUST(mkdir("void", 0755));
+    OPERATION("create, unlink, empty directory",
+              MUST(close(open("void/new", O_RDWR | O_CREAT | O_EXCL, 0644)));
+              MUST(unlink("void/new")));
     struct stat is;
     MUST(mkdir("many", 0755));
     for (int i = 0; i < 10; i++) {
@@ -131,6 +141,56 @@ static void trees(void) {
     OPERATION("10 names, each with fstatat", rewinddir(dir); struct dirent *entry;
               while ((entry = readdir(dir))) MUST(fstatat(dirfd(dir), entry->d_name, &is, 0)));
     closedir(dir);
+}
+
+// What a call costs in a process that is not alone.
+static void in_company(const char *of) {
+    char what[3][60];
+    sprintf(what[0], "overwrite 4K, %s", of);
+    sprintf(what[1], "open, close, %s", of);
+    sprintf(what[2], "create, unlink, %s", of);
+    int fd = file("large", LARGE, sizeof buffer);
+    OPERATION(what[0], MUST(pwrite(fd, buffer, BLOCK, i * BLOCK)));
+    close(fd);
+    OPERATION(what[1], MUST(close(open("large", O_RDWR))));
+    OPERATION(what[2], MUST(close(open("new", O_RDWR | O_CREAT | O_EXCL, 0644)));
+              MUST(unlink("new")));
+}
+
+static int wake[2];
+
+static void *sleeps(void *none) {
+    char byte;
+    MUST(read(wake[0], &byte, 1));
+    return none;
+}
+
+static void threads(void) {
+    pthread_t other;
+    MUST(pipe(wake));
+    MUST(-pthread_create(&other, NULL, sleeps, NULL));
+    in_company("two threads");
+    MUST(write(wake[1], "", 1));
+    MUST(-pthread_join(other, NULL));
+}
+
+static void beside(void) {
+    int ready[2];
+    char byte;
+    MUST(pipe(wake));
+    MUST(pipe(ready));
+    pid_t other = fork();
+    MUST(other);
+    if (!other) {
+        close(wake[1]);
+        close(file("others", BLOCK, BLOCK));
+        MUST(write(ready[1], "", 1));
+        exit(read(wake[0], &byte, 1) != 0);
+    }
+    MUST(read(ready[0], &byte, 1));
+    in_company("two processes");
+    close(wake[1]);
+    MUST(waitpid(other, NULL, 0));
 }
 
 int main(int count, char **words) {
@@ -147,6 +207,8 @@ int main(int count, char **words) {
         if (!strcmp(*group, "durable")) durable();
         if (!strcmp(*group, "names")) names();
         if (!strcmp(*group, "trees")) trees();
+        if (!strcmp(*group, "threads")) threads();
+        if (!strcmp(*group, "beside")) beside();
     }
     return 0;
 }
