@@ -99,13 +99,11 @@ fn groups() -> Vec<u32> {
     let given = [few.len(), few.as_mut_ptr() as usize, 0, 0, 0, 0];
     let count = usize::try_from(syscall::kernel(libc::SYS_getgroups, given));
     set_errno(before);
-    match count.ok().and_then(|count| few.get(..count)) {
-        Some(groups) => groups.to_vec(),
-        None => {
-            let many = rustix::process::getgroups().unwrap_or_default();
-            many.iter().map(|gid| gid.as_raw()).collect()
-        }
+    if let Some(groups) = count.ok().and_then(|count| few.get(..count)) {
+        return groups.to_vec();
     }
+    let many = rustix::process::getgroups().unwrap_or_default();
+    many.iter().map(|gid| gid.as_raw()).collect()
 }
 
 /// Asks the kernel whom the calling thread is.
