@@ -92,6 +92,20 @@ pub fn capabilities() -> (u64, u64) {
     (whole(0), whole(1))
 }
 
+/// Its supplementary groups.
+fn groups() -> Vec<u32> {
+    let mut few = [0_u32; 64];
+    let before = errno();
+    let given = [few.len(), few.as_mut_ptr() as usize, 0, 0, 0, 0];
+    let count = usize::try_from(syscall::kernel(libc::SYS_getgroups, given));
+    set_errno(before);
+    if let Some(groups) = count.ok().and_then(|count| few.get(..count)) {
+        return groups.to_vec();
+    }
+    let many = rustix::process::getgroups().unwrap_or_default();
+    many.iter().map(|gid| gid.as_raw()).collect()
+}
+
 /// Asks the kernel whom the calling thread is.
 pub fn learn() -> &'static Cred {
     let (mut uid, mut gid) =
@@ -102,9 +116,7 @@ pub fn learn() -> &'static Cred {
         uid = syscall::kernel(libc::SYS_setfsuid, none) as u32;
         gid = syscall::kernel(libc::SYS_setfsgid, none) as u32;
     }
-    let groups = rustix::process::getgroups().unwrap_or_default();
-    let groups = groups.iter().map(|gid| gid.as_raw()).collect();
-    kept(Cred::new(uid, gid, groups, capabilities().0))
+    kept(Cred::new(uid, gid, groups(), capabilities().0))
 }
 
 /// The calling thread's, where threads differ.
@@ -121,16 +133,28 @@ fn own() -> &'static Cred {
     cred
 }
 
-/// Runs `act` as the real user, with what user 0 may do: for `access`.
-pub fn as_real<T>(process: &Process, act: impl FnOnce() -> T) -> T {
+/// The real user, with what user 0 may do, for `access`; `None`: the thread acts as that anyway.
+#[inline]
+pub fn real(process: &Process) -> Option<&'static Cred> {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let before = process.cred();
-    if before.is_simply(uid, gid) || ELSEWHERE.load(Ordering::Relaxed) {
-        return act();
+    let cred = process.cred();
+    // Whom nothing binds is bound by no group.
+    if uid == 0 && cred.privileged() { None } else { other(cred, uid, gid) }
+}
+
+#[cold]
+fn other(cred: &Cred, uid: u32, gid: u32) -> Option<&'static Cred> {
+    if cred.is_simply(uid, gid) || ELSEWHERE.load(Ordering::Relaxed) {
+        return None;
     }
-    let real = kept(before.with(uid, gid, if uid == 0 { capabilities().1 } else { 0 }));
-    let thread = here();
-    thread.cred.store(std::ptr::from_ref(real).cast_mut(), Ordering::Relaxed);
+    Some(kept(cred.with(uid, gid, if uid == 0 { capabilities().1 } else { 0 })))
+}
+
+/// Runs `act` as another one.
+#[cold]
+pub fn acting_as<T>(process: &Process, other: &'static Cred, act: impl FnOnce() -> T) -> T {
+    let (before, thread) = (process.cred(), here());
+    thread.cred.store(std::ptr::from_ref(other).cast_mut(), Ordering::Relaxed);
     thread.cred_changes.store(CHANGES.load(Ordering::Acquire), Ordering::Relaxed);
     // Other threads ask meanwhile who they are themselves.
     process.set_cred(&OF_THREADS);

@@ -26,6 +26,10 @@ use crate::process::Process;
 const USUAL: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
+/// Flags of `open` that are about the name, or whose it is.
+const FOR_NAMES: c_int =
+    libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_TRUNC | libc::O_NOATIME;
+
 /// Whether a node's data is not the volume's.
 pub const fn is_special(kind: Kind) -> bool {
     !matches!(kind, Kind::File | Kind::Directory | Kind::Symlink)
@@ -45,9 +49,7 @@ pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -
     }
     process.user().may_open(attr, OpenFlags(flags))?;
     // It is there, and has been found, and whose it is, was asked.
-    const DONE: c_int =
-        libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_TRUNC | libc::O_NOATIME;
-    let flags = flags & !DONE;
+    let flags = flags & !FOR_NAMES;
     match attr.kind {
         Kind::Fifo => match path {
             Some(path) if mounted::leads_to(process, path, attr.node) => {

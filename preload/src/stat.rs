@@ -4,7 +4,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_long, c_uint, c_ulong};
 
-use vfs::cred::WRITE;
+use vfs::cred::{Cred, WRITE};
 use vfs::{Attr, Errno, Kind, Nanos};
 
 use crate::credentials;
@@ -272,13 +272,32 @@ fn may(
     place: (c_int, Text, c_int),
     mode: c_int,
 ) -> Served<c_int> {
-    let may = || may_as_it_is(process, kernel, place, mode);
-    if place.2 & libc::AT_EACCESS == 0 { credentials::as_real(process, may) } else { may() }
+    if place.2 & libc::AT_EACCESS == 0
+        && let Some(real) = credentials::real(process)
+    {
+        return may_really(process, &kernel, place, mode, real);
+    }
+    may_as(process, &kernel, place, mode)
 }
 
-fn may_as_it_is(
+/// The same, where the real identity is another one.
+#[cold]
+fn may_really(
     process: &Process,
-    kernel: impl Fn(*const c_char) -> c_int,
+    kernel: &impl Fn(*const c_char) -> c_int,
+    place: (c_int, Text, c_int),
+    mode: c_int,
+    real: &'static Cred,
+) -> Served<c_int> {
+    credentials::acting_as(process, real, || may_as(process, kernel, place, mode))
+}
+
+/// The same, of whom the thread acts as.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the usual way is straight on")]
+fn may_as(
+    process: &Process,
+    kernel: &impl Fn(*const c_char) -> c_int,
     (dirfd, path, flags): (c_int, Text, c_int),
     mode: c_int,
 ) -> Served<c_int> {

@@ -97,6 +97,7 @@ impl Cred {
     }
 
     /// The calling thread's.
+    #[inline]
     fn here(&self) -> &Self {
         self.ask.map_or(self, |ask| ask())
     }
@@ -123,6 +124,7 @@ impl Cred {
     }
 
     /// Whether it is that user, with the capabilities that come with that.
+    #[inline]
     pub fn is_simply(&self, uid: u32, gid: u32) -> bool {
         let here = self.here();
         let usual = if uid == 0 { here.unbound } else { here.capabilities == 0 };

@@ -117,8 +117,8 @@ impl Volume {
     /// Before this process changes a file's contents. The caller holds no inode's lock.
     #[inline]
     pub(crate) fn before_change(&self, node: Node) -> Result<()> {
-        let Ok(inode) = self.inode(node.ino) else { return Err(Errno::STALE) };
-        if self.current(inode)?.flags & LIVE_PRIVILEGED == 0 {
+        let live = self.live_lines(Inode(node.ino))?;
+        if live.flags()? & LIVE_PRIVILEGED == 0 && live.is_ready(self.epoch)? {
             return Ok(());
         }
         self.before_privileged_change(node)
@@ -126,7 +126,9 @@ impl Volume {
 
     #[cold]
     fn before_privileged_change(&self, node: Node) -> Result<()> {
-        if self.identity_of(node)?.1.kind() != Some(Kind::File) {
+        let (inode, identity) = self.identity_of(node)?;
+        let privileged = self.current(inode)?.flags & LIVE_PRIVILEGED != 0;
+        if !privileged || identity.kind() != Some(Kind::File) {
             return Ok(());
         }
         if let Some(act) = self.local.privileged_change.get() {

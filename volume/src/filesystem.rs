@@ -83,7 +83,7 @@ impl Volume {
         place: Position,
         data: &[UserIn<'_>],
     ) -> Result<(usize, u64)> {
-        if data.iter().any(|part| part.len() > 0) {
+        if data.iter().any(|part| !part.is_empty()) {
             self.before_change(opened.node)?;
         }
         self.with_orphans_dropped(|| self.write_file(opened.node, place, data)).map_err(not_open)
