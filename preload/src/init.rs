@@ -9,7 +9,7 @@
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -240,29 +240,8 @@ fn attach(path: &[u8]) -> Result<Process, String> {
         Some(mode) => mode.parse()?,
         None => volume::Mode::default(),
     };
-    let resumed = match variable(handover::RESUME).map(|token| volume::resume(&token)) {
-        Some(Err(error)) if error.kind() == volume::ErrorKind::Truncated => {
-            return Err(error.to_string());
-        }
-        resumed => resumed.and_then(Result::ok),
-    };
     let path = PathBuf::from(OsStr::from_bytes(path));
-    let volume: Arc<Volume> = match resumed {
-        Some(volume) => {
-            RESUMED.store(true, Ordering::Relaxed);
-            if let Some(told) = volume.lost_name() {
-                let line = format!("solera: {told}\n");
-                // There is nobody else to tell.
-                let _ = rustix::io::write(fdtable::borrow(2), line.as_bytes());
-            }
-            volume
-        }
-        None => {
-            let read_only = std::env::var_os("SOLERA_READ_ONLY").is_some_and(|set| !set.is_empty());
-            let options = AttachOptions { mode, read_only, ..AttachOptions::default() };
-            volume::attach_permitted(&path, &options).map_err(|error| error.to_string())?
-        }
-    };
+    let volume = take_over_or_attach(&path, mode)?;
     let numa = variable("SOLERA_NUMA").map_or(Ok(volume::Numa::default()), |numa| numa.parse())?;
     volume.set_numa(numa);
     volume.may_work_alone(thread::single());
@@ -299,6 +278,28 @@ fn attach(path: &[u8]) -> Result<Process, String> {
     }
     IN_FLIGHT.store(in_flight, Ordering::Relaxed);
     Ok(process)
+}
+
+/// The attachment of the image before this one, or a new one.
+fn take_over_or_attach(path: &Path, mode: volume::Mode) -> Result<Arc<Volume>, String> {
+    match variable(handover::RESUME).map(|token| volume::resume(&token)) {
+        Some(Ok(volume)) => {
+            RESUMED.store(true, Ordering::Relaxed);
+            if let Some(told) = volume.lost_name() {
+                let line = format!("solera: {told}\n");
+                // There is nobody else to tell.
+                let _ = rustix::io::write(fdtable::borrow(2), line.as_bytes());
+            }
+            return Ok(volume);
+        }
+        Some(Err(error)) if error.kind() == volume::ErrorKind::Truncated => {
+            return Err(error.to_string());
+        }
+        _ => {}
+    }
+    let read_only = std::env::var_os("SOLERA_READ_ONLY").is_some_and(|set| !set.is_empty());
+    let options = AttachOptions { mode, read_only, ..AttachOptions::default() };
+    volume::attach_permitted(path, &options).map_err(|error| error.to_string())
 }
 
 /// Closes the engine's memory to the program's own code, unless it was asked not to.
