@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::{Place, compile, library};
-use crate::tracer::{Event, Kind, Touched};
+use crate::tracer::{Event, Kind, OneProcessor, Touched};
 use crate::walk::Walk;
 use crate::{Random, text};
 
@@ -174,6 +174,7 @@ impl Files<'_> {
 
 /// Runs the program from its first mark to its last.
 fn record(walk: &mut Walk, directory: &Path, calls: usize) -> io::Result<Run> {
+    let _together = OneProcessor::new(&walk.tracee)?;
     let mut files = Files { directory, names: Vec::new(), now: BTreeMap::new() };
     files.changes();
     let base = files.now.clone();

@@ -16,6 +16,8 @@ use iced_x86::{
     Register,
 };
 use libc::{c_int, c_long, pid_t, user_regs_struct};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// Of an instruction that repeats, one repetition in so many is a point.
 const REPETITIONS: u64 = 509;
@@ -69,6 +71,7 @@ enum Known {
     Flush,
     Fence,
     Call,
+    Break,
     /// Where it stores is seen when it runs.
     Writes(Box<Instruction>),
 }
@@ -96,7 +99,40 @@ pub struct Tracee {
     last: (u64, u64),
     /// A signal to be delivered when it goes on.
     signal: c_int,
+    /// Its next trap may be one of its own. Else the kernel need not be asked: of a million steps each
+    /// call counts.
+    may_break: bool,
     ended: bool,
+}
+
+/// This thread and a tracee on one processor, as long as this lives: each step hands over to the tracee
+/// and back, which costs several times as much between two.
+pub struct OneProcessor {
+    before: CpuSet,
+    tracee: pid_t,
+}
+
+impl OneProcessor {
+    pub fn new(tracee: &Tracee) -> io::Result<Self> {
+        let one = Self { before: sched_getaffinity(None)?, tracee: tracee.pid };
+        let mut here = CpuSet::new();
+        here.set(sched_getcpu());
+        one.place(&here);
+        Ok(one)
+    }
+
+    fn place(&self, processors: &CpuSet) {
+        for whom in [None, Pid::from_raw(self.tracee)] {
+            // One that has ended has no place.
+            let _ = sched_setaffinity(whom, processors);
+        }
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        self.place(&self.before);
+    }
 }
 
 fn check(result: c_long) -> io::Result<c_long> {
@@ -141,6 +177,7 @@ impl Tracee {
             hits: HashMap::new(),
             last: (0, 0),
             signal: 0,
+            may_break: true,
             ended: false,
         }
     }
@@ -177,7 +214,7 @@ impl Tracee {
                 Stop::Child(self.message()?)
             }
             (signal, 0) if signal == libc::SIGTRAP | 0x80 => Stop::Call,
-            (libc::SIGTRAP, 0) if self.is_breakpoint()? => Stop::Break,
+            (libc::SIGTRAP, 0) if self.may_break && self.is_breakpoint()? => Stop::Break,
             (libc::SIGTRAP, 0) => Stop::Step,
             (signal, _) => Stop::Signal(signal),
         })
@@ -307,9 +344,13 @@ impl Tracee {
     }
 
     fn step(&mut self, registers: &user_regs_struct) -> io::Result<Option<Event>> {
-        let maps = matches!(self.known.get(&registers.rip), Some(Known::Call))
+        let known = self.known.get(&registers.rip);
+        let maps = matches!(known, Some(Known::Call))
             && matches!(registers.rax as c_long, libc::SYS_mmap | libc::SYS_mremap);
-        let event = self.go(libc::PTRACE_SINGLESTEP)?;
+        self.may_break = matches!(known, None | Some(Known::Break));
+        let event = self.go(libc::PTRACE_SINGLESTEP);
+        self.may_break = true;
+        let event = event?;
         if maps && event.is_none() {
             self.look_at_maps()?;
         }
@@ -458,7 +499,7 @@ impl Tracee {
             }
         }
         Ok(match known {
-            Known::Nothing => None,
+            Known::Nothing | Known::Break => None,
             Known::Flush => Some(Kind::Flush),
             Known::Fence => Some(Kind::Fence),
             Known::Call => Some(Kind::Call),
@@ -504,6 +545,7 @@ impl Tracee {
             Mnemonic::Sfence | Mnemonic::Mfence => Known::Fence,
             Mnemonic::Clwb | Mnemonic::Clflush | Mnemonic::Clflushopt => Known::Flush,
             Mnemonic::Syscall => Known::Call,
+            Mnemonic::Int3 => Known::Break,
             _ if instruction.code() == Code::INVALID => {
                 return Err(io::Error::other("an instruction that is none"));
             }

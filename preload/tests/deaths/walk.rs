@@ -9,7 +9,7 @@ use std::process::{ChildStdout, Command};
 
 use libc::pid_t;
 
-use crate::tracer::{Event, Kind, Tracee};
+use crate::tracer::{Event, Kind, OneProcessor, Tracee};
 
 /// How the victim is moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,6 +120,7 @@ impl Walk {
 
     /// All points from here to the end of the call, or its own.
     pub fn points(&mut self) -> io::Result<Vec<Point>> {
+        let _together = OneProcessor::new(&self.tracee)?;
         let mut found = Vec::new();
         while let Some(kind) = self.reach_next_point()? {
             let place = self.tracee.place();
