@@ -44,6 +44,7 @@ impl Failure {
 
     /// A system call or a call of the contract failed on `subject`.
     pub fn errno(asked: impl fmt::Display, errno: Errno) -> Self {
+        let errno = pmem::or_no_memory(errno);
         let advice = match errno {
             Errno::NOSPC => "make room (`solera df` shows it), or `solera grow` the volume",
             Errno::IO => "check the volume with `solera fsck`",
