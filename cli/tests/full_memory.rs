@@ -251,7 +251,8 @@ fn a_control_group_at_its_limit_damages_nothing() {
     let (volume, at) = (place.volume("256M"), place.prefix());
     let solera_itself = env!("CARGO_BIN_EXE_solera");
     let line = format!(
-        "echo $$ > {}/cgroup.procs && exec {solera_itself} run --volume {volume} --at {at} -- {program} {at} strict",
+        "echo $$ > {}/cgroup.procs && exec {solera_itself} run --volume {volume} --at {at} -- \
+         {program} {at} strict",
         group.0.display()
     );
     let output = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
