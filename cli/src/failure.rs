@@ -54,6 +54,7 @@ impl Failure {
 
     /// A call on a volume failed.
     pub fn errno(asked: impl fmt::Display, errno: Errno) -> Self {
+        let errno = pmem::or_no_memory(errno);
         let advice = match errno {
             Errno::NOSPC => "make room (`solera df` shows it), or `solera grow` the volume",
             Errno::IO => "check the volume with `solera fsck`",

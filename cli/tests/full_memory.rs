@@ -194,7 +194,7 @@ fn holes_in_what_is_in_use_are_no_damage() {
     is_sound(&volume, true);
     for mode in ["posix", "sync", "strict"] {
         let line = format!(
-            "head -c 3M /dev/zero | cmp - {at}/zeros || exit 1; cd {at}; for i in $(seq 60); do \
+            "cd {at}; for i in $(seq 60); do \
              echo $i > new$i; mkdir dir$i; mv d/f2$i d/a_long_name_instead_of_it_$i; \
              head -c 70000 /dev/urandom >> random; \
              dd if=/dev/urandom of=zeros bs=4k seek=$i count=3 conv=notrunc; done; \
@@ -251,7 +251,8 @@ fn a_control_group_at_its_limit_damages_nothing() {
     let (volume, at) = (place.volume("256M"), place.prefix());
     let solera_itself = env!("CARGO_BIN_EXE_solera");
     let line = format!(
-        "echo $$ > {}/cgroup.procs && exec {solera_itself} run --volume {volume} --at {at} -- {program} {at} strict",
+        "echo $$ > {}/cgroup.procs && exec {solera_itself} run --volume {volume} --at {at} -- \
+         {program} {at} strict",
         group.0.display()
     );
     let output = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();

@@ -248,7 +248,10 @@ impl Worker {
             match served.unwrap_or(Err(Errno::IO)) {
                 Ok(false) => {}
                 Ok(true) => send(&self.device, answer.message(unique, Ok(()))),
-                Err(errno) => send(&self.device, answer.message(unique, Err(errno))),
+                Err(errno) => {
+                    let errno = pmem::or_no_memory(errno);
+                    send(&self.device, answer.message(unique, Err(errno)));
+                }
             }
             crew.finish(self.number);
         }

@@ -19,6 +19,7 @@ use crate::device_view;
 use crate::interrupt::system_call;
 use crate::stray;
 use std::arch::{global_asm, naked_asm};
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -101,6 +102,7 @@ pub unsafe fn handle_fault(signal: i32, info: *mut libc::siginfo_t, context: *mu
         Some(landing) => {
             // SAFETY: the kernel gives the address of a fault.
             let address = unsafe { info.si_addr() } as usize;
+            LAST_FAULT.set(address);
             if !(signal == libc::SIGSEGV && device_view::copy_on_write(address)) {
                 *rip = landing as i64;
                 if signal == libc::SIGBUS {
@@ -111,6 +113,16 @@ pub unsafe fn handle_fault(signal: i32, info: *mut libc::siginfo_t, context: *mu
         }
         None => false,
     }
+}
+
+thread_local! {
+    /// The address of this thread's last fault in a guarded instruction.
+    static LAST_FAULT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Where this thread's last guarded access that faulted did so; 0 if that was asked already.
+pub(crate) fn take_last_fault() -> usize {
+    LAST_FAULT.replace(0)
 }
 
 /// The kernel's own layout of `struct sigaction` on x86-64 (libc's differs).

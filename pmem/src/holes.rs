@@ -2,22 +2,21 @@
 //!
 //! A region's file may be sparse: a page gets its memory at the first touch. Where the file system beneath
 //! has none left, that touch faults exactly as one of a page that is lost. The two are told apart here,
-//! by asking the file: a hole is no loss, for it holds zeros. So a read of one gives zeros, and a store
-//! into one is [`Fault::NoMemory`] (`ENOSPC`) and has stored nothing there.
+//! by asking the file: a hole is no loss, for it holds zeros. Nothing is asked when the fault comes, for that
+//! would weigh on every access that succeeds: whoever is about to say `EIO` asks [`or_no_memory`].
 //!
 //! What must not fail later is given its memory beforehand: [`Region::provide`].
 //!
-//! Nothing here is on the way of an access that succeeds. No locks.
+//! No locks.
 
-use crate::copy::{self, Side};
-use crate::persist::InFlight;
+use crate::guard::take_last_fault;
 use crate::region::Region;
 use crate::source::PAGE;
-use crate::user::{self, Fault, UserOut};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::Advice;
-use std::panic::Location;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// Bytes of a unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
@@ -27,15 +26,15 @@ const STAT_BLOCK: u64 = 512;
 pub struct Beneath {
     /// Bytes that the file has.
     pub allocated: u64,
-    /// Bytes that the file system beneath has left for this user.
-    pub free: u64,
+    /// Bytes that the file system beneath has left for this user; `None`: it has no limit of its own.
+    pub free: Option<u64>,
 }
 
 impl Beneath {
     /// How many of the file's `len` bytes could not be had if all of them were wanted now.
     #[must_use]
     pub fn missing(&self, len: u64) -> u64 {
-        len.saturating_sub(self.allocated).saturating_sub(self.free)
+        len.saturating_sub(self.allocated).saturating_sub(self.free.unwrap_or(u64::MAX))
     }
 }
 
@@ -50,11 +49,9 @@ impl Region {
         let fd = self.fd.as_ref().filter(|_| !self.device)?;
         let (stat, system) = (rustix::fs::fstat(fd).ok()?, rustix::fs::fstatfs(fd).ok()?);
         let allocated = (stat.st_blocks as u64).saturating_mul(STAT_BLOCK);
-        // One without a limit of its own (a memfd, a tmpfs without `size`) says that it has no blocks.
-        let free = match system.f_blocks {
-            0 => u64::MAX,
-            _ => system.f_bavail.saturating_mul(system.f_bsize as u64),
-        };
+        // One without a limit (of a memfd, a tmpfs with `size=0`) says that it has no blocks.
+        let bytes = system.f_bavail.saturating_mul(system.f_bsize as u64);
+        let free = (system.f_blocks > 0).then_some(bytes);
         Some(Beneath { allocated, free })
     }
 
@@ -82,111 +79,10 @@ impl Region {
         stat.is_some_and(|stat| off < stat.st_size as u64)
     }
 
-    /// Why an access to these bytes faulted.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn lost(&self, off: u64, len: u64) -> Fault {
-        let mut page = off - off % PAGE;
-        while page < off.saturating_add(len) {
-            if self.next_data(page) >= page + PAGE {
-                return Fault::NoMemory;
-            }
-            page += PAGE;
-        }
-        Fault::Region
-    }
-
-    /// Which fault one is that is not the caller's, of a copy to these bytes.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn lost_target(&self, side: Side, off: u64, len: u64) -> Fault {
-        match user::caller_to_region(side) {
-            Fault::Region => self.lost(off, len),
-            fault => fault,
-        }
-    }
-
-    /// The word at `off`, after a load of it has faulted.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn absent_word(&self, off: u64) -> Result<u64, Fault> {
-        let mut bytes = [0; 8];
-        self.read_holes(off, &mut bytes)?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    /// Copies bytes out after a copy of them has faulted: holes are zeros.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn read_holes(&self, off: u64, to: &mut [u8]) -> Result<(), Fault> {
-        let mut done = 0;
-        while done < to.len() {
-            let (at, part) = page_part(off, done, to.len());
-            let part = &mut to[done..done + part];
-            let from = self.range(at, part.len() as u64)?;
-            // SAFETY: the target is a slice of ours; the source is guarded.
-            let copy =
-                |part: &mut [u8]| unsafe { copy::load_words(part.as_mut_ptr(), from, part.len()) };
-            if copy(part).is_err() {
-                match self.lost(at, part.len() as u64) {
-                    Fault::NoMemory => part.fill(0),
-                    // Another thread may have filled the page since.
-                    fault => copy(part).map_err(|_| fault)?,
-                }
-            }
-            done += part.len();
-        }
-        Ok(())
-    }
-
-    /// The same, to the caller, of a copy in which `side` has faulted.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn read_holes_to(
-        &self,
-        side: Side,
-        off: u64,
-        to: &UserOut<'_>,
-        len: usize,
-    ) -> Result<(), Fault> {
-        if side == Side::Target {
-            return Err(Fault::Caller);
-        }
-        let mut page = [0; PAGE as usize];
-        let mut done = 0;
-        while done < len {
-            let (at, part) = page_part(off, done, len);
-            self.read_holes(at, &mut page[..part])?;
-            to.slice(done, part).write(&page[..part])?;
-            done += part;
-        }
-        Ok(())
-    }
-
-    /// Copies inside the region after such a copy has faulted: by way of a page of ours.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn copy_holes(
-        &self,
-        fault: Fault,
-        from: u64,
-        to: u64,
-        len: u64,
-        at: &'static Location<'static>,
-    ) -> Result<InFlight<'_>, Fault> {
-        // The other side was the one.
-        if fault != Fault::Caller {
-            return Err(fault);
-        }
-        let mut page = [0; PAGE as usize];
-        let mut done = 0;
-        while done < len as usize {
-            let (source, part) = page_part(from, done, len as usize);
-            self.read_holes(source, &mut page[..part])?;
-            let _ = self.stream_at(to + done as u64, page.as_ptr(), part, at)?;
-            done += part;
-        }
-        Ok(InFlight::new(self))
+    /// Whether the page at `off` has no memory: it holds zeros.
+    pub fn is_hole(&self, off: u64) -> bool {
+        let page = off - off % PAGE;
+        self.next_data(page) >= page + PAGE
     }
 
     /// Gives a range its memory and makes it present for writing, all at once: a fault for each page would
@@ -237,8 +133,73 @@ impl Region {
     }
 }
 
-/// The next part of a range that lies in one page: where it begins, and its length.
-fn page_part(off: u64, done: usize, len: usize) -> (u64, usize) {
-    let at = off + done as u64;
-    (at, (len - done).min((PAGE - at % PAGE) as usize))
+/// Regions of one process that are known by their addresses.
+const KNOWN_MAX: usize = 64;
+
+/// Where a region lies; all zero: none.
+struct Known {
+    base: AtomicUsize,
+    space: AtomicUsize,
+    fd: AtomicI32,
+}
+
+static KNOWN: [Known; KNOWN_MAX] = [const {
+    Known { base: AtomicUsize::new(0), space: AtomicUsize::new(0), fd: AtomicI32::new(-1) }
+}; KNOWN_MAX];
+
+/// From here on a fault in this region can be told apart. Of more regions than there is room for it cannot.
+pub(crate) fn know(region: &Region, space: usize) {
+    if region.device {
+        return;
+    }
+    for known in &KNOWN {
+        let base = region.base() as usize;
+        if known.space.compare_exchange(0, space, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            known.fd.store(region.fd(), Ordering::Relaxed);
+            known.base.store(base, Ordering::Release);
+            return;
+        }
+    }
+}
+
+fn known(address: usize) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| {
+        let base = known.base.load(Ordering::Acquire);
+        base != 0 && address.wrapping_sub(base) < known.space.load(Ordering::Relaxed)
+    })
+}
+
+/// The region's descriptor has another number.
+pub(crate) fn moved(region: &Region) {
+    if let Some(known) = known(region.base() as usize) {
+        known.fd.store(region.fd(), Ordering::Release);
+    }
+}
+
+/// The region is about to go.
+pub(crate) fn forget(region: &Region) {
+    if let Some(known) = known(region.base() as usize) {
+        known.base.store(0, Ordering::Release);
+        known.space.store(0, Ordering::Release);
+    }
+}
+
+/// What a call is to say that has met [`crate::Fault::Region`], as this errno: `ENOSPC` where this thread's
+/// last fault was one in a hole of a region's file, which is no loss.
+#[cold]
+pub fn or_no_memory(errno: Errno) -> Errno {
+    let address = take_last_fault();
+    if errno != Errno::IO || address == 0 {
+        return errno;
+    }
+    let Some(known) = known(address) else { return errno };
+    let page = (address - known.base.load(Ordering::Acquire)) as u64 / PAGE * PAGE;
+    // SAFETY: the descriptor of a region that is in use; should it be closed just now, the calls fail.
+    let fd = unsafe { BorrowedFd::borrow_raw(known.fd.load(Ordering::Acquire)) };
+    let in_file = || rustix::fs::seek(fd, SeekFrom::Hole(page)) == Ok(page);
+    match rustix::fs::seek(fd, SeekFrom::Data(page)) {
+        Ok(data) if data >= page + PAGE => Errno::NOSPC,
+        Err(Errno::NXIO) if in_file() => Errno::NOSPC,
+        _ => errno,
+    }
 }

@@ -5,7 +5,7 @@
 //! - A store gives [`Dirty`], a flush makes it [`InFlight`], one fence turns many into [`Durable`];
 //!   commits take `&Durable`.
 //! - [`UserIn`] and [`UserOut`] are the program's buffers, valid or not. A fault on our side is
-//!   [`Fault::Region`] (`EIO`), or [`Fault::NoMemory`] (`ENOSPC`) in a hole of its file, on the caller's
+//!   [`Fault::Region`] (`EIO`; [`or_no_memory`] tells whether for lack of memory), on the caller's
 //!   [`Fault::Caller`] (`EFAULT`); see [`install_fault_handler`].
 //! - A [`Hook`] sees every store, flush and fence: [`trace`] records them for the crash explorer,
 //!   [`counts`] counts them.
@@ -54,7 +54,7 @@ compile_error!("Solera runs on x86-64 Linux");
 pub use checksum::{checksum, checksum_after, checksum_words};
 pub use cpu::{CopyKind, Dispatch, FlushKind};
 pub use guard::{handle_fault, install_fault_handler, own_fault_handler};
-pub use holes::Beneath;
+pub use holes::{Beneath, or_no_memory};
 pub use hook::Hook;
 pub use internal_fd::InternalFd;
 pub use persist::{Dirty, Durable, InFlight};

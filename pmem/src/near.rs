@@ -34,6 +34,6 @@ impl Region {
         let from = self.range(off, len as u64)?;
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         let copied = unsafe { copy::copy_near(self.dispatch(), to.start(), from, len) };
-        copied.or_else(|side| self.read_holes_to(side, off, to, len))
+        copied.map_err(user::region_to_caller)
     }
 }

@@ -16,6 +16,7 @@ use crate::cpu::{self, Dispatch, FlushKind};
 use crate::cut;
 use crate::device_view;
 use crate::guard::install_fault_handler;
+use crate::holes;
 use crate::hook::Hook;
 use crate::internal_fd::InternalFd;
 use crate::key::{self, Unguarded};
@@ -46,7 +47,7 @@ pub struct Region {
     class: Class,
     reason: String,
     writable: bool,
-    pub(crate) map_flags: MapFlags,
+    map_flags: MapFlags,
     map_unit: u64,
     pub(crate) device: bool,
     dispatch: Dispatch,
@@ -282,6 +283,7 @@ impl Region {
             alone: AtomicBool::new(false),
         };
         region.map_tail(source.len).map_err(fail)?;
+        holes::know(&region, space);
         Ok(region)
     }
 
@@ -441,6 +443,7 @@ impl Region {
     pub fn vacate_fd(&self) -> Result<(), Errno> {
         self.fd.as_ref().map_or(Err(Errno::BADF), InternalFd::vacate)?;
         self.note_file();
+        holes::moved(self);
         Ok(())
     }
 
@@ -493,7 +496,7 @@ impl Region {
     pub fn load64(&self, off: u64) -> Result<u64, Fault> {
         let at = self.word(off)?;
         // SAFETY: `at` is a word of the mapping.
-        unsafe { copy::load64(at) }.map_or_else(|| self.absent_word(off), Ok)
+        unsafe { copy::load64(at) }.ok_or(Fault::Region)
     }
 
     /// Copies bytes out; what others store meanwhile may be seen in part, but no aligned 8-byte
@@ -509,7 +512,7 @@ impl Region {
                 copy::load_words(to.as_mut_ptr(), from, to.len())
             }
         };
-        copied.or_else(|_| self.read_holes(off, to))
+        copied.map_err(|_| Fault::Region)
     }
 
     /// Copies `len` bytes out to the caller, in the fastest way (words may be torn);
@@ -523,7 +526,7 @@ impl Region {
         let from = self.range(off, len as u64)?;
         // SAFETY: the sink is the caller's to overwrite; both sides are guarded.
         let copied = unsafe { copy::copy(self.dispatch, to.start(), from, len) };
-        copied.or_else(|side| self.read_holes_to(side, off, to, len))
+        copied.map_err(user::region_to_caller)
     }
 
     /// Stores the aligned word at `off` (release) by one instruction.
@@ -538,7 +541,7 @@ impl Region {
         if unsafe { copy::store64(at, value) } {
             Ok(Dirty::new(self, off, 8))
         } else {
-            Err(self.lost(off, 8))
+            Err(Fault::Region)
         }
     }
 
@@ -558,8 +561,7 @@ impl Region {
             hook.store(off, from, false, at);
         }
         // SAFETY: `to` is mapped for `from.len()` bytes.
-        unsafe { copy::store_words(to, from.as_ptr(), from.len()) }
-            .map_err(|_| self.lost(off, from.len() as u64))
+        unsafe { copy::store_words(to, from.as_ptr(), from.len()) }.map_err(|_| Fault::Region)
     }
 
     /// Stores bytes around the cache. Streamed stores are *not* ordered with later ones: a fence
@@ -569,6 +571,7 @@ impl Region {
     pub fn stream(&self, off: u64, from: &[u8]) -> Result<InFlight<'_>, Fault> {
         // The source is Rust's own memory: only the region can fault.
         self.stream_at(off, from.as_ptr(), from.len(), Location::caller())
+            .map_err(|_| Fault::Region)
     }
 
     /// Copies inside the region, around the cache; the ranges do not overlap.
@@ -581,8 +584,7 @@ impl Region {
             self.read(from, &mut bytes)?;
             return self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
         }
-        let copied = self.stream_at(to, source, len as usize, at);
-        copied.or_else(|fault| self.copy_holes(fault, from, to, len, at))
+        self.stream_at(to, source, len as usize, at).map_err(|_| Fault::Region)
     }
 
     /// The three parts of `off..off + len`: up to a line, whole lines, the rest.
@@ -614,7 +616,7 @@ impl Region {
             // SAFETY: `to` is mapped for all parts and aligned behind the head; both sides are
             // guarded.
             unsafe { copy::stream_lines(self.dispatch.copy, to, from, body) }
-                .map_err(|side| self.lost_target(side, off, len as u64))?;
+                .map_err(user::caller_to_region)?;
         }
         let done = head + body;
         self.store_edge(off + done as u64, from.wrapping_add(done), tail, at)?;
@@ -641,11 +643,9 @@ impl Region {
         // SAFETY: `to` is mapped for `len` bytes; both sides are guarded.
         unsafe {
             if words {
-                copy::stream_words(to, from, len)
-                    .map_err(|side| self.lost_target(side, off, len as u64))
+                copy::stream_words(to, from, len).map_err(user::caller_to_region)
             } else {
-                copy::store_words(to, from, len)
-                    .map_err(|side| self.lost_target(side, off, len as u64))?;
+                copy::store_words(to, from, len).map_err(user::caller_to_region)?;
                 #[cfg(feature = "inject")]
                 if crate::inject::loses_edges() {
                     return Ok(());
@@ -670,7 +670,7 @@ impl Region {
             }
             // SAFETY: `to` is mapped for all parts and aligned behind the head.
             unsafe { copy::zero_lines(self.dispatch.copy, to.wrapping_add(head), body) }
-                .map_err(|_| self.lost(off, len))?;
+                .map_err(|_| Fault::Region)?;
         }
         self.store_edge(off + (head + body) as u64, ZEROES.as_ptr(), tail, at)?;
         Ok(InFlight::new(self))
@@ -734,7 +734,7 @@ impl Region {
         }
         // SAFETY: `to` is a line of the mapping.
         let stored = unsafe { copy::set_off_line(self.dispatch, to, line) };
-        if stored { Ok(InFlight::new(self)) } else { Err(self.lost(off, LINE)) }
+        if stored { Ok(InFlight::new(self)) } else { Err(Fault::Region) }
     }
 
     #[inline]
@@ -794,6 +794,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         device_view::remove(self.base);
         cut::forget(self.base);
+        holes::forget(self);
         // SAFETY: this address space is the region's own, and nothing points into it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.space) };
         debug_assert!(unmapped.is_ok(), "the region's own address space unmaps");

@@ -59,7 +59,7 @@ impl Region {
     pub fn shared_store(&self, off: u64, value: u64) -> Result<(), Fault> {
         let at = self.changing_word(off)?;
         // SAFETY: `at` is a word of the mapping.
-        if unsafe { copy::store64(at, value) } { Ok(()) } else { Err(self.lost(off, 8)) }
+        if unsafe { copy::store64(at, value) } { Ok(()) } else { Err(Fault::Region) }
     }
 
     /// Replaces `old` by `new` (acquire and release): `Ok(old)`, or `Err` with what was found.
@@ -67,7 +67,7 @@ impl Region {
     pub fn shared_cas(&self, off: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
         let at = self.changing_word(off)?;
         // SAFETY: `at` is a word of the mapping.
-        let found = unsafe { self.cas_word(at, old, new) }.ok_or_else(|| self.lost(off, 8))?;
+        let found = unsafe { self.cas_word(at, old, new) }.ok_or(Fault::Region)?;
         Ok(if found == old { Ok(found) } else { Err(found) })
     }
 
@@ -76,7 +76,7 @@ impl Region {
     pub fn contended_cas(&self, off: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
         let at = self.changing_word(off)?;
         // SAFETY: `at` is a word of the mapping.
-        let found = unsafe { copy::cas64(at, old, new) }.ok_or_else(|| self.lost(off, 8))?;
+        let found = unsafe { copy::cas64(at, old, new) }.ok_or(Fault::Region)?;
         Ok(if found == old { Ok(found) } else { Err(found) })
     }
 
@@ -130,13 +130,13 @@ impl Region {
         let at = self.changing_word(off)?;
         if self.is_alone() {
             // SAFETY: `at` is a word of the mapping.
-            let found = unsafe { copy::load64(at) }.ok_or_else(|| self.lost(off, 8))?;
+            let found = unsafe { copy::load64(at) }.ok_or(Fault::Region)?;
             // SAFETY: as above.
             let stored = unsafe { copy::store64(at, found.wrapping_add(delta)) };
-            return if stored { Ok(found) } else { Err(self.lost(off, 8)) };
+            return if stored { Ok(found) } else { Err(Fault::Region) };
         }
         // SAFETY: `at` is a word of the mapping.
-        unsafe { copy::add64(at, delta) }.ok_or_else(|| self.lost(off, 8))
+        unsafe { copy::add64(at, delta) }.ok_or(Fault::Region)
     }
 
     /// Exchanges the word for `value`; gives the value before.
@@ -144,7 +144,7 @@ impl Region {
     pub fn shared_swap(&self, off: u64, value: u64) -> Result<u64, Fault> {
         let at = self.changing_word(off)?;
         // SAFETY: `at` is a word of the mapping.
-        unsafe { self.swap_word(at, value) }.ok_or_else(|| self.lost(off, 8))
+        unsafe { self.swap_word(at, value) }.ok_or(Fault::Region)
     }
 
     /// Sets the bits of `bits`; gives the value before.
@@ -197,8 +197,7 @@ impl Region {
             hook.shared(off);
         }
         // SAFETY: `at` is mapped for `from.len()` bytes.
-        unsafe { copy::store_words(at, from.as_ptr(), from.len()) }
-            .map_err(|_| self.lost(off, from.len() as u64))
+        unsafe { copy::store_words(at, from.as_ptr(), from.len()) }.map_err(|_| Fault::Region)
     }
 
     /// The 32-bit word at `off` as the futex calls want it. The reference only carries the address:

@@ -90,31 +90,6 @@ impl<const WORDS: usize> Span<'_, WORDS> {
         }
     }
 
-    /// Why an access to a word faulted.
-    #[cold]
-    #[inline(never)]
-    fn lost(&self, index: usize) -> Fault {
-        self.region.lost(self.off + index as u64 * 8, 8)
-    }
-
-    /// A word, after a load of it has faulted.
-    #[cold]
-    #[inline(never)]
-    fn absent(&self, index: usize) -> Result<u64, Fault> {
-        self.region.absent_word(self.off + index as u64 * 8)
-    }
-
-    /// Some words, after a load of them has faulted.
-    #[cold]
-    #[inline(never)]
-    fn absent_words<const COUNT: usize>(&self, first: usize) -> Result<[u64; COUNT], Fault> {
-        let mut words = [0; COUNT];
-        for (word, index) in words.iter_mut().zip(first..) {
-            *word = self.absent(index)?;
-        }
-        Ok(words)
-    }
-
     /// Where a word lies.
     #[inline(always)]
     pub fn place(&self, index: usize) -> (&Region, u64) {
@@ -125,7 +100,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     #[inline(always)]
     pub fn load(&self, index: usize) -> Result<u64, Fault> {
         // SAFETY: a word of the mapping.
-        unsafe { copy::load64(self.word(index)) }.map_or_else(|| self.absent(index), Ok)
+        unsafe { copy::load64(self.word(index)) }.ok_or(Fault::Region)
     }
 
     /// Stores a word (release).
@@ -133,7 +108,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     pub fn store(&self, index: usize, value: u64) -> Result<(), Fault> {
         let at = self.changing(index);
         // SAFETY: a word of the mapping.
-        if unsafe { copy::store64(at, value) } { Ok(()) } else { Err(self.lost(index)) }
+        if unsafe { copy::store64(at, value) } { Ok(()) } else { Err(Fault::Region) }
     }
 
     /// Stores some words (release), in this order.
@@ -149,7 +124,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
             }
             // SAFETY: a word of the mapping.
             if !unsafe { copy::store64(self.word(index), value) } {
-                return Err(self.lost(index));
+                return Err(Fault::Region);
             }
         }
         Ok(())
@@ -160,8 +135,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     pub fn cas(&self, index: usize, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
         let at = self.changing(index);
         // SAFETY: a word of the mapping.
-        let found =
-            unsafe { self.region.cas_word(at, old, new) }.ok_or_else(|| self.lost(index))?;
+        let found = unsafe { self.region.cas_word(at, old, new) }.ok_or(Fault::Region)?;
         Ok(if found == old { Ok(found) } else { Err(found) })
     }
 
@@ -170,7 +144,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     pub fn swap(&self, index: usize, value: u64) -> Result<u64, Fault> {
         let at = self.changing(index);
         // SAFETY: a word of the mapping.
-        unsafe { self.region.swap_word(at, value) }.ok_or_else(|| self.lost(index))
+        unsafe { self.region.swap_word(at, value) }.ok_or(Fault::Region)
     }
 }
 
@@ -180,8 +154,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     pub fn eight(&self, first: usize) -> Result<[u64; 8], Fault> {
         assert!(first + 8 <= WORDS, "words of the span");
         // SAFETY: words of the mapping.
-        unsafe { copy_words::load_line(self.at.wrapping_add(first * 8)) }
-            .map_or_else(|| self.absent_words(first), Ok)
+        unsafe { copy_words::load_line(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
     }
 
     /// Four words from `first` on, each loaded whole, in ascending order: for few of a line, which then
@@ -190,8 +163,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
     pub fn four(&self, first: usize) -> Result<[u64; 4], Fault> {
         assert!(first + 4 <= WORDS, "words of the span");
         // SAFETY: words of the mapping.
-        unsafe { copy_words::load_four(self.at.wrapping_add(first * 8)) }
-            .map_or_else(|| self.absent_words(first), Ok)
+        unsafe { copy_words::load_four(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
     }
 
     /// Stores four words from `first` on, each whole, in ascending order.
@@ -200,7 +172,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
         assert!(first + 4 <= WORDS, "words of the span");
         let at = self.changing(first);
         // SAFETY: words of the mapping.
-        if unsafe { copy_words::store_four(at, words) } { Ok(()) } else { Err(self.lost(first)) }
+        if unsafe { copy_words::store_four(at, words) } { Ok(()) } else { Err(Fault::Region) }
     }
 
     /// Stores eight words from `first` on, each whole, in ascending order.
@@ -209,7 +181,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
         assert!(first + 8 <= WORDS, "words of the span");
         let at = self.changing(first);
         // SAFETY: words of the mapping, from as many of ours.
-        unsafe { copy::copy64(at, words.as_ptr().cast()) }.map_err(|_| self.lost(first))
+        unsafe { copy::copy64(at, words.as_ptr().cast()) }.map_err(|_| Fault::Region)
     }
 }
 

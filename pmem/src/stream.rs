@@ -18,7 +18,7 @@ impl Region {
             let to = self.range(off, len as u64)?;
             // SAFETY: `to` is mapped for these lines; both sides are guarded.
             unsafe { copy::stream_lines(self.dispatch().copy, to, start, len) }
-                .map_err(|side| self.lost_target(side, off, len as u64))?;
+                .map_err(user::caller_to_region)?;
         } else {
             self.stream_parts(off, from, Location::caller())?;
         }

@@ -153,7 +153,7 @@ impl Region {
         from.read(bytes)?;
         // First on their way, then summed: that is done while they go.
         let stored = self.stream_at(to, bytes.as_ptr(), bytes.len(), at);
-        let _ = stored?;
+        let _ = stored.map_err(|_| Fault::Region)?;
         Ok(checksum_after(crc, bytes))
     }
 
@@ -164,7 +164,7 @@ impl Region {
         // SAFETY: `to` is mapped for `len` bytes, and a word; both sides are guarded. The CPU folds, so it
         // has crc32c.
         let state = unsafe { copy::stream_words_summed(to, from, len, !crc) };
-        state.map(|state| !state).map_err(|side| self.lost_target(side, off, len as u64))
+        state.map(|state| !state).map_err(user::caller_to_region)
     }
 
     /// Streams whole lines and goes on from `crc` by them.
@@ -174,7 +174,7 @@ impl Region {
         // SAFETY: `to` is mapped for `len` bytes, a multiple of what is folded, and a line's start; both
         // sides are guarded. The CPU has the instructions, and crc32c with them.
         let state = unsafe { copy::stream_folded(to, from, len, !crc, POWERS.0.as_ptr().cast()) };
-        state.map(|state| !state).map_err(|side| self.lost_target(side, off, len as u64))
+        state.map(|state| !state).map_err(user::caller_to_region)
     }
 }
 

@@ -20,8 +20,6 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub enum Fault {
     /// The region: an offset out of range, a poisoned or vanished page. `EIO`.
     Region,
-    /// A page of the region that has no memory yet, where the file system beneath has none left. `ENOSPC`.
-    NoMemory,
     /// The caller's buffer. `EFAULT`.
     Caller,
 }
@@ -30,7 +28,6 @@ impl From<Fault> for Errno {
     fn from(fault: Fault) -> Errno {
         match fault {
             Fault::Region => Errno::IO,
-            Fault::NoMemory => Errno::NOSPC,
             Fault::Caller => Errno::FAULT,
         }
     }

@@ -180,6 +180,8 @@ fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
             Some(errno)
         }
         Stop::Errno(Errno::BADF) => (!is_replaced()).then_some(Errno::BADF),
+        // A page of the volume that has no memory yet, and gets none, is no lost one.
+        Stop::Errno(Errno::IO) => Some(pmem::or_no_memory(Errno::IO)),
         Stop::Errno(errno) => Some(errno),
         Stop::Kernel => unreachable!("served by the kernel"),
     }

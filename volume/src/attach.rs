@@ -541,7 +541,7 @@ impl Volume {
     /// The volume was not left in order: undoes all lanes and rebuilds the free map. Damage makes
     /// this a read-only attachment; nothing is freed then.
     fn recover_all(&self) -> Result<(), Errno> {
-        match self.recover() {
+        match self.recover().map_err(pmem::or_no_memory) {
             Err(Errno::IO) => self.mark_damaged(),
             Err(errno) => Err(errno),
             Ok(done) => {

@@ -332,7 +332,7 @@ impl Volume {
             return Ok(());
         }
         self.close_gate(old_image)?;
-        match self.recover_behind_gate(old_image) {
+        match self.recover_behind_gate(old_image).map_err(pmem::or_no_memory) {
             // For lack of memory: it is still due, and nothing is damaged.
             Ok(()) | Err(Errno::NOSPC) => {}
             Err(_) => self.mark_damaged()?,

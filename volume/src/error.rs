@@ -81,6 +81,7 @@ impl VolumeError {
 
     /// From a system call; `what` says which step.
     pub(crate) fn system(asked: &'static str, path: &Path, what: &str, errno: Errno) -> Self {
+        let errno = pmem::or_no_memory(errno);
         let advice = match errno {
             Errno::ACCESS | Errno::PERM => "ask its owner, or change its mode",
             Errno::ROFS => "use it where its directory can be written, or attach it read-only",

@@ -87,7 +87,7 @@ pub struct FsckReport {
     /// Bytes of the volume that the file system beneath could not supply, if all were wanted now. No fault:
     /// what needs them gets `ENOSPC`.
     pub missing_bytes: u64,
-    /// Bytes that it has left; `None` where the region has all of its memory.
+    /// Bytes that it has left; `None` where there is no such limit.
     pub beneath_free_bytes: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ impl FsckReport {
             pause,
             elapsed: begun.elapsed(),
             missing_bytes: look.beneath.map_or(0, |(found, size)| found.missing(size)),
-            beneath_free_bytes: look.beneath.map(|(found, _)| found.free),
+            beneath_free_bytes: look.beneath.and_then(|(found, _)| found.free),
         }
     }
 }

@@ -46,7 +46,7 @@ pub struct Info {
     pub available_bytes: u64,
     /// Bytes of memory that the region's file has.
     pub allocated_bytes: u64,
-    /// Bytes that the file system beneath has left; `None` where the region has all of its memory.
+    /// Bytes that the file system beneath has left; `None` where there is no such limit.
     pub beneath_free_bytes: Option<u64>,
     /// Bytes of the volume that it could not supply, if all were wanted now.
     pub missing_bytes: u64,
@@ -175,7 +175,7 @@ fn describe(
         free_bytes,
         available_bytes: free_bytes.saturating_sub(missing_bytes),
         allocated_bytes: beneath.map_or(size_bytes, |found| found.allocated.min(size_bytes)),
-        beneath_free_bytes: beneath.map(|found| found.free),
+        beneath_free_bytes: beneath.and_then(|found| found.free),
         missing_bytes,
         inodes_used: space.inodes,
         class: region.class().to_string(),

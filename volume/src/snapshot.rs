@@ -267,7 +267,13 @@ impl Copy {
     fn write_page(&self, volume: &Volume, at: u64, end: u64) -> Result<u64> {
         let mut page = [0; BLOCK as usize];
         let part = &mut page[..(end - at).min(BLOCK - at % BLOCK) as usize];
-        volume.region.read(at, part)?;
+        if volume.region.read(at, part).is_err() {
+            // A hole holds zeros.
+            if !volume.region.is_hole(at) {
+                return Err(Errno::IO);
+            }
+            part.fill(0);
+        }
         match rustix::io::pwrite(&self.file, &*part, at)? {
             0 => Err(Errno::NOSPC),
             wrote => Ok(wrote as u64),

@@ -467,7 +467,8 @@ impl<'s, 'v> Visit<'s, 'v> {
             let take = (blocks - at).min(PROBE);
             let readable = |from: u64, count: u64, buffer: &mut [u8]| {
                 let bytes = &mut buffer[..(count * BLOCK) as usize];
-                region.read((block + from) * BLOCK, bytes).is_ok()
+                let at = (block + from) * BLOCK;
+                region.read(at, bytes).is_ok() || count == 1 && region.is_hole(at)
             };
             if !readable(at, take, &mut buffer) {
                 for one in (at..at + take).filter(|one| !readable(*one, 1, &mut buffer)) {

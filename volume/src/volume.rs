@@ -129,7 +129,7 @@ impl Volume {
 
     /// Whether a block's memory cannot be read.
     pub(crate) fn is_lost_block(&self, block: u64) -> bool {
-        self.region.load64(block * BLOCK).is_err()
+        self.region.load64(block * BLOCK).is_err() && !self.region.is_hole(block * BLOCK)
     }
 
     /// The map that holds the inodes' volatile lines: where the runtime is.
