@@ -175,7 +175,7 @@ fn writing_asks_for_the_class_and_says_the_whole_line() {
 }
 
 /// Files that change in all ways, until the process is killed.
-const WORK: &str = r#"
+const WORK: &str = r"
 import os, random, sys
 os.chdir(sys.argv[1]); random.seed(int(sys.argv[2])); os.mkdir('d'); print('ready', flush=True)
 while True:
@@ -191,7 +191,7 @@ while True:
         elif kind == 4: os.unlink(name)
         else: os.truncate(name, random.randrange(50000))
     except FileNotFoundError: pass
-"#;
+";
 
 #[test]
 fn what_is_recovered_in_memory_is_what_is_recovered_in_place() {

@@ -24,13 +24,12 @@ impl Small {
         let at = place.path("small");
         fs::create_dir(&at).unwrap();
         let options = std::ffi::CString::new(options).unwrap();
-        match rustix::mount::mount("none", &at, "tmpfs", MountFlags::empty(), options.as_c_str()) {
-            Ok(()) => Some(Self(at)),
-            Err(_) => {
-                eprintln!("mounting a tmpfs is not permitted: nothing tested");
-                None
-            }
+        let flags = MountFlags::empty();
+        if rustix::mount::mount("none", &at, "tmpfs", flags, options.as_c_str()).is_ok() {
+            return Some(Self(at));
         }
+        eprintln!("mounting a tmpfs is not permitted: nothing tested");
+        None
     }
 
     fn resize(&self, options: &str) {

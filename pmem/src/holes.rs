@@ -10,13 +10,12 @@
 //! No locks.
 
 use crate::guard::take_last_fault;
+use crate::listed;
 use crate::region::Region;
 use crate::source::PAGE;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::Advice;
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// Bytes of a unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
@@ -133,57 +132,6 @@ impl Region {
     }
 }
 
-/// Regions of one process that are known by their addresses.
-const KNOWN_MAX: usize = 64;
-
-/// Where a region lies; all zero: none.
-struct Known {
-    base: AtomicUsize,
-    space: AtomicUsize,
-    fd: AtomicI32,
-}
-
-static KNOWN: [Known; KNOWN_MAX] = [const {
-    Known { base: AtomicUsize::new(0), space: AtomicUsize::new(0), fd: AtomicI32::new(-1) }
-}; KNOWN_MAX];
-
-/// From here on a fault in this region can be told apart. Of more regions than there is room for it cannot.
-pub(crate) fn know(region: &Region, space: usize) {
-    if region.device {
-        return;
-    }
-    for known in &KNOWN {
-        let base = region.base() as usize;
-        if known.space.compare_exchange(0, space, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            known.fd.store(region.fd(), Ordering::Relaxed);
-            known.base.store(base, Ordering::Release);
-            return;
-        }
-    }
-}
-
-fn known(address: usize) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| {
-        let base = known.base.load(Ordering::Acquire);
-        base != 0 && address.wrapping_sub(base) < known.space.load(Ordering::Relaxed)
-    })
-}
-
-/// The region's descriptor has another number.
-pub(crate) fn moved(region: &Region) {
-    if let Some(known) = known(region.base() as usize) {
-        known.fd.store(region.fd(), Ordering::Release);
-    }
-}
-
-/// The region is about to go.
-pub(crate) fn forget(region: &Region) {
-    if let Some(known) = known(region.base() as usize) {
-        known.base.store(0, Ordering::Release);
-        known.space.store(0, Ordering::Release);
-    }
-}
-
 /// What a call is to say that has met [`crate::Fault::Region`], as this errno: `ENOSPC` where this thread's
 /// last fault was one in a hole of a region's file, which is no loss.
 #[cold]
@@ -192,10 +140,9 @@ pub fn or_no_memory(errno: Errno) -> Errno {
     if errno != Errno::IO || address == 0 {
         return errno;
     }
-    let Some(known) = known(address) else { return errno };
-    let page = (address - known.base.load(Ordering::Acquire)) as u64 / PAGE * PAGE;
-    // SAFETY: the descriptor of a region that is in use; should it be closed just now, the calls fail.
-    let fd = unsafe { BorrowedFd::borrow_raw(known.fd.load(Ordering::Acquire)) };
+    let Some(region) = listed::find(address) else { return errno };
+    let page = region.offset(address) / PAGE * PAGE;
+    let fd = region.fd();
     let in_file = || rustix::fs::seek(fd, SeekFrom::Hole(page)) == Ok(page);
     match rustix::fs::seek(fd, SeekFrom::Data(page)) {
         Ok(data) if data >= page + PAGE => Errno::NOSPC,

@@ -34,6 +34,7 @@ pub mod inject;
 mod internal_fd;
 pub mod interrupt;
 pub mod key;
+mod listed;
 mod near;
 mod node;
 mod persist;

@@ -13,13 +13,12 @@
 
 use crate::copy::{self, LINE};
 use crate::cpu::{self, Dispatch, FlushKind};
-use crate::cut;
 use crate::device_view;
 use crate::guard::install_fault_handler;
-use crate::holes;
 use crate::hook::Hook;
 use crate::internal_fd::InternalFd;
 use crate::key::{self, Unguarded};
+use crate::listed;
 use crate::persist::{Dirty, Durable, InFlight};
 use crate::source::{self, Class, OpenError, OpenOptions, PAGE, Source};
 use crate::stray;
@@ -283,7 +282,10 @@ impl Region {
             alone: AtomicBool::new(false),
         };
         region.map_tail(source.len).map_err(fail)?;
-        holes::know(&region, space);
+        if !region.device {
+            let (len, fd) = (region.len() as usize, region.fd());
+            listed::enter(region.base, space, len, fd, path);
+        }
         Ok(region)
     }
 
@@ -314,15 +316,13 @@ impl Region {
             }
         }
         self.len.store(new_len, Ordering::Release);
-        self.note_file();
+        self.list_anew();
         Ok(())
     }
 
-    /// Lets a fault say so if the file is cut short.
-    fn note_file(&self) {
-        if let Some(path) = &self.path {
-            cut::note(self.base, self.len() as usize, self.fd(), path);
-        }
+    /// Whoever finds the region by its address finds its length and its descriptor.
+    fn list_anew(&self) {
+        listed::update(self.base, self.len() as usize, self.fd());
     }
 
     fn prot(&self) -> ProtFlags {
@@ -442,8 +442,7 @@ impl Region {
     /// Goes on under another number of its descriptor; the old one stays open for the caller.
     pub fn vacate_fd(&self) -> Result<(), Errno> {
         self.fd.as_ref().map_or(Err(Errno::BADF), InternalFd::vacate)?;
-        self.note_file();
-        holes::moved(self);
+        self.list_anew();
         Ok(())
     }
 
@@ -793,8 +792,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         device_view::remove(self.base);
-        cut::forget(self.base);
-        holes::forget(self);
+        listed::leave(self.base);
         // SAFETY: this address space is the region's own, and nothing points into it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.space) };
         debug_assert!(unmapped.is_ok(), "the region's own address space unmaps");

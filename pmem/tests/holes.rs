@@ -116,7 +116,7 @@ fn memory_is_given_whole_or_not_at_all() {
         (SIZE / 2, SIZE / 2 + 16 * PAGE)
     );
     small.fill();
-    let _ = region.write(SIZE / 2, &[1; 16 * PAGE as usize]).unwrap().flush().fence();
+    let _ = region.write(SIZE / 2, &vec![1; 16 * PAGE as usize]).unwrap().flush().fence();
     region.punch(SIZE / 2, 16 * PAGE).unwrap();
     assert_eq!(region.beneath().unwrap().allocated, PAGE);
     assert!(region.is_hole(SIZE / 2) && !region.is_hole(0));

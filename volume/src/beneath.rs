@@ -112,7 +112,9 @@ impl Volume {
         let populated = &self.local.populated;
         if self.local.trims.load(Ordering::Acquire) != trims {
             // Somebody has taken memory away. The number comes last, for other threads look at it first.
-            populated.iter().for_each(|lately| lately.store(0, Ordering::Relaxed));
+            for lately in populated {
+                lately.store(0, Ordering::Relaxed);
+            }
             self.local.trims.store(trims, Ordering::Release);
         }
         let lately = &populated[chunk as usize % populated.len()];
