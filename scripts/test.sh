@@ -121,7 +121,9 @@ beside machine-crashes tests/vm/run
 # One profile for everything: what is tested is what is used, and it is built once.
 stage units scripts/units.py
 joined machine-crashes
-stage explorer cargo test --release -p solera-explorer -- --nocapture
+# By these names of the whole workspace, so that nothing is built with other features.
+stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
+    --test survived -- --nocapture
 stage injected-bugs cargo test --release -p solera-explorer --features inject --test bugs
 if [ -x tests/programs/run ]; then
     stage programs tests/programs/run
