@@ -6,6 +6,7 @@ use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -20,7 +21,9 @@ fn terminal() -> (File, OwnedFd) {
         let mut name = [0; 64];
         assert_eq!(libc::ptsname_r(seen, name.as_mut_ptr(), name.len()), 0);
         let path = CStr::from_ptr(name.as_ptr()).to_str().unwrap();
-        let file = File::options().read(true).write(true).open(path).unwrap();
+        // Not the controlling terminal of who runs this test: its end would be a SIGHUP.
+        let flags = libc::O_NOCTTY;
+        let file = File::options().read(true).write(true).custom_flags(flags).open(path).unwrap();
         (File::from_raw_fd(seen), file.into())
     }
 }

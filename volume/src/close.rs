@@ -147,7 +147,7 @@ impl Volume {
     pub(crate) fn settle_leftovers(&self, inode: Inode) -> Result<()> {
         let identity = self.identity(inode)?;
         // Before the lock: its first holder in this epoch begins with the durable size.
-        let lazy = self.lazy_size(inode, identity.generation)?;
+        let lazy = self.left_size(inode, identity.generation)?;
         let mut op = self.begin()?;
         let mut file = op.work_on(Node { ino: inode.0, generation: identity.generation })?;
         if let Some((size, mtime)) = lazy {

@@ -31,7 +31,7 @@ use crate::map::Run;
 use crate::op::Op;
 use crate::runtime::Owner;
 use crate::volume::Volume;
-use pmem::{Span, checksum_words};
+use pmem::{Region, Span, checksum_words};
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 
@@ -511,15 +511,30 @@ impl Volume {
         Ok(Some(sequence))
     }
 
-    /// The size and modification time that are newer than the commit line, if there are any; also
-    /// those that another epoch left.
+    /// The size and modification time that are newer than the commit line, if there are any.
     pub(crate) fn lazy_size(&self, inode: Inode, generation: u32) -> Result<Option<(u64, i64)>> {
+        self.lazy_size_in(self.volatile_map(), inode, generation)
+    }
+
+    /// The same, as another epoch left them: in the region itself, also for a reader, whose own volatile
+    /// lines lie elsewhere.
+    pub(crate) fn left_size(&self, inode: Inode, generation: u32) -> Result<Option<(u64, i64)>> {
+        self.lazy_size_in(&self.region, inode, generation)
+    }
+
+    fn lazy_size_in(
+        &self,
+        map: &Region,
+        inode: Inode,
+        generation: u32,
+    ) -> Result<Option<(u64, i64)>> {
         let (commit, _) = self.commit_line(inode, generation)?;
-        let (flags, size) = (self.live(inode, FLAGS)?, self.live(inode, SIZE)?);
+        let word = |word| map.shared_load(inode.at(word));
+        let (flags, size) = (word(FLAGS)?, word(SIZE)?);
         let dirty = dirty_mark(&commit, generation) | LIVE_DIRTY;
         let valid =
             flags & (!LIVE_MASK | LIVE_DIRTY) == dirty && (commit.size..=SIZE_MAX).contains(&size);
-        Ok(if valid { Some((size, self.live(inode, MTIME)? as i64)) } else { None })
+        Ok(if valid { Some((size, word(MTIME)? as i64)) } else { None })
     }
 
     /// The lock's owner died inside an operation, now undone or done: readers may go on. If it had

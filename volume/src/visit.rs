@@ -405,7 +405,7 @@ impl<'s, 'v> Visit<'s, 'v> {
             self.fault("file-size", spot, meaning, (Remedy::None, Action::None));
         }
         let beyond = self.map(inode, identity, size.div_ceil(BLOCK), spot);
-        let lazy = volume.lazy_size(inode, identity.generation);
+        let lazy = volume.left_size(inode, identity.generation);
         let leftover = beyond && is_file && identity.flags & FLAG_KEEP == 0;
         if leftover || lazy.is_ok_and(|lazy| lazy.is_some()) {
             self.found.leftovers.push(inode);
