@@ -5,6 +5,7 @@
 //! and with blocks beyond the end; directories with room, full, and about to lose their last names;
 //! files that are open, unlinked, mapped, or end in short appends; and a full volume.
 
+use crate::campaign::is_long;
 use crate::pairs;
 use crate::workload::Action;
 use crate::workload::short::{
@@ -156,10 +157,13 @@ fn mapped_calls(size: u64) -> Vec<Action> {
 /// blocks.
 const SIZE_CLASSES: [u64; 8] = [8, 24, 25, 1024, 4096, 16_384, 16_385, 262_144];
 
+/// Of these, what is explored in a 2 MiB leaf, which takes long to compare; in the long run all.
+const IN_LEAF: [u64; 2] = [4096, 262_144];
+
 /// Overwrites of each size class where the start's file has blocks; then the same on a file that is mapped.
-fn sized_calls(size: u64) -> Vec<Case> {
+fn sized_calls(size: u64, classes: &[u64]) -> Vec<Case> {
     let map = || Action::Map { slot: 0, offset: 0, length: 4096 };
-    let fitting = SIZE_CLASSES.into_iter().filter(|length| 3000 + length <= size);
+    let fitting = classes.iter().copied().filter(|length| 3000 + length <= size);
     let case = |length, before: Vec<Action>, mapped| Case {
         name: format!("sized-{length}{mapped}"),
         before,
@@ -585,9 +589,12 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
         if start.name == "leaf" {
             cases.extend(leaf_calls());
         }
-        if ["tree", "sparse", "leaf"].contains(&start.name) {
-            cases.extend(sized_calls(size));
-        }
+        let classes: &[u64] = match start.name {
+            "leaf" if !is_long() => &IN_LEAF,
+            "tree" | "sparse" | "leaf" => &SIZE_CLASSES,
+            _ => &[],
+        };
+        cases.extend(sized_calls(size, classes));
         if start.name == "small" {
             cases.extend(lazy_calls());
         }
