@@ -5,7 +5,6 @@ use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
-use rustix::io::Errno;
 use volume::Kept;
 
 use crate::failure::{Failure, describe};
@@ -28,7 +27,7 @@ pub fn write(asked: impl fmt::Display, path: &Path, content: &str) -> Result<(),
     let asked = asked.to_string();
     let mut file = create(&asked, path)?;
     std::io::Write::write_all(&mut file, content.as_bytes())
-        .map_err(|error| Failure::errno(&asked, Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+        .map_err(|error| Failure::io(&asked, &error))
 }
 
 fn refused(asked: impl fmt::Display, kept: Kept) -> Failure {

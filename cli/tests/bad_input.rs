@@ -243,3 +243,36 @@ fn a_region_that_may_not_be_read() {
     assert_eq!(ran.status.code(), Some(1), "{said}");
     assert!(said.starts_with("solera: ") && said.to_lowercase().contains("permission"), "{said}");
 }
+
+/// A pipe that was copied became an empty fifo on the volume, and what came through it was lost; a mistyped
+/// option of `run` was taken for the program.
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let fifo = place.path("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    let (fifo, to) = (place.text("fifo"), format!("{volume}:/new"));
+    let refused = solera(["cp", &fifo, &to]).ended_with(1);
+    assert!(
+        refused.err.contains("this is a pipe") && refused.err.contains("-r"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(solera(["ls", &volume]).ok(), "");
+    solera(["cp", "-r", &fifo, &to]).ok();
+    assert_eq!(solera(["ls", &volume]).ok(), "new\n");
+    let at = place.prefix();
+    let line = ["run", "--volume", &volume, "--at", &at, "--moed", "sync", "--", "true"];
+    let refused = solera(line).ended_with(125);
+    assert!(refused.err.contains("no option of `solera run`"), "{}", refused.err);
+    let full = solera(["info", "--picture", "/dev/full", &volume]).ended_with(1);
+    assert!(!full.err.contains("grow"), "{}", full.err);
+}

@@ -35,6 +35,14 @@ impl Beneath {
     pub fn missing(&self, len: u64) -> u64 {
         len.saturating_sub(self.allocated).saturating_sub(self.free.unwrap_or(u64::MAX))
     }
+
+    /// How many of the `unused` among the file's `len` bytes can be had: those that have memory already,
+    /// as far as what is used has not taken it, and what is left beneath.
+    #[must_use]
+    pub fn available(&self, len: u64, unused: u64) -> u64 {
+        let idle = self.allocated.saturating_sub(len.saturating_sub(unused));
+        unused.min(idle.saturating_add(self.free.unwrap_or(u64::MAX)))
+    }
 }
 
 /// Whether this is what a file system says that has no memory left.

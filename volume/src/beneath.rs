@@ -169,7 +169,6 @@ impl Volume {
 
     /// How many of so many free bytes can be had, as much as the file system beneath has now.
     pub(crate) fn can_be_had(&self, free: u64) -> u64 {
-        let missing = self.beneath().map_or(0, |beneath| beneath.missing(self.size()));
-        free.saturating_sub(missing)
+        self.beneath().map_or(free, |beneath| beneath.available(self.size(), free))
     }
 }

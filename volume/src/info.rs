@@ -173,7 +173,8 @@ fn describe(
         free_aligned_bytes: space.free_chunks * CHUNK,
         metadata_bytes: fixed + space.metadata_blocks * BLOCK,
         free_bytes,
-        available_bytes: free_bytes.saturating_sub(missing_bytes),
+        available_bytes: beneath
+            .map_or(free_bytes, |found| found.available(size_bytes, free_bytes)),
         allocated_bytes: beneath.map_or(size_bytes, |found| found.allocated.min(size_bytes)),
         beneath_free_bytes: beneath.and_then(|found| found.free),
         missing_bytes,

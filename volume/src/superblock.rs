@@ -245,16 +245,25 @@ impl State {
     }
 }
 
-/// The newer valid slot and its index; `EIO` if neither is valid, or if the newest one is damaged
-/// (one that was being written still has the sequence before the other one's, which is stored
-/// last).
-pub(crate) fn read_state(region: &Region) -> Result<(State, u64), Errno> {
+/// Both slots of the state line.
+fn slots(region: &Region) -> Result<[State; 2], Errno> {
     let mut bytes = [0; LINE as usize];
     region.read(STATE, &mut bytes)?;
     let slot =
         |at: usize| State::read_from_bytes(&bytes[at * 32..at * 32 + 32]).unwrap_or_default();
-    let slots = [slot(0), slot(1)];
-    let good = slots.map(|state| state.sequence != 0 && state.sealed().crc == state.crc);
+    Ok([slot(0), slot(1)])
+}
+
+fn is_whole(state: &State) -> bool {
+    state.sequence != 0 && state.sealed().crc == state.crc
+}
+
+/// The newer valid slot and its index; `EIO` if neither is valid, or if the newest one is damaged
+/// (one that was being written still has the sequence before the other one's, which is stored
+/// last).
+pub(crate) fn read_state(region: &Region) -> Result<(State, u64), Errno> {
+    let slots = slots(region)?;
+    let good = slots.map(|state| is_whole(&state));
     let at = match good {
         [true, true] => {
             let newer = slots[1].sequence.wrapping_sub(slots[0].sequence) as i32 > 0;
@@ -269,6 +278,17 @@ pub(crate) fn read_state(region: &Region) -> Result<(State, u64), Errno> {
     if torn && newer.sealed().crc != other.crc { Ok((valid, at as u64)) } else { Err(Errno::IO) }
 }
 
+/// The slot that is whole where the other is damaged, and may have been the newer one: recovery proves
+/// everything anew. The damaged one is written next, so that both are whole again.
+fn last_whole(region: &Region) -> Result<(State, u64), Errno> {
+    if let Some(found) = slots(region)?.into_iter().zip(0..).find(|(state, _)| is_whole(state)) {
+        return Ok(found);
+    }
+    // CRASH: as before: no slot is whole.
+    let _ = region.write(STATE + 32, State::default().as_bytes())?.flush().fence();
+    Ok((State::default(), 1))
+}
+
 /// Writes the next state over the older slot, durably.
 pub(crate) fn write_state(
     region: &Region,
@@ -276,8 +296,10 @@ pub(crate) fn write_state(
     clean: u32,
     free_map_crc: u32,
 ) -> Result<(), Errno> {
-    // With both slots damaged recovery proves everything anew: any sequence may start again.
-    let (newest, at) = read_state(region).unwrap_or((State::default(), 1));
+    let (newest, at) = match read_state(region) {
+        Ok(found) => found,
+        Err(_) => last_whole(region)?,
+    };
     let state = State {
         epoch,
         clean,

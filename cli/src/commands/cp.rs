@@ -147,6 +147,14 @@ fn copy_one(
             "give -r to copy it with all that is in it",
         ));
     }
+    if !recursive && !matches!(source.kind, Kind::File | Kind::Symlink) {
+        return Err(Failure::new(
+            format!("copy {}", display(&from.path)),
+            "this is a pipe, a socket or a device, and what comes out of it has no end that is known",
+            "give -r to copy the node itself; or write through the volume: solera run --volume VOLUME \
+             --at /pm -- sh -c 'cat > /pm/FILE'",
+        ));
+    }
     let mut copy = Copy { from: from.tree, to: to.tree, top: None, told };
     copy.refuse_same(&from.path, &source, &to.path)?;
     if source.kind == Kind::Directory {

@@ -48,6 +48,11 @@ pub fn run(args: &RunArgs) -> Outcome {
 fn start(args: &RunArgs) -> Outcome {
     let [name, arguments @ ..] = args.program.as_slice() else { return Ok(CODE_OWN_FAILURE) };
     let asked = format!("run {}", name.to_string_lossy());
+    if name.as_bytes().starts_with(b"-") {
+        let found =
+            "this is no option of `solera run`, and a program whose name begins so needs a path";
+        return Err(Failure::new(asked, found, "see `solera run --help`; or say ./-NAME"));
+    }
     if let Some(served) = nested::serving() {
         return nested::start(args, &served, &asked, (name, arguments));
     }
