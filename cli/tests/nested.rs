@@ -97,7 +97,6 @@ fn options_that_would_be_ignored_inside_are_refused() {
         &format!("--report-file {file}"),
         "--bypass cat",
         "--read-only",
-        "--class page",
     ] {
         let ran = inside(&outer, &format!("$S run {wrong} -- true"));
         let option = wrong.split(' ').next().unwrap().trim_end_matches("-file");

@@ -170,10 +170,6 @@ fn check_options(args: &RunArgs) -> Result<(), Failure> {
         "--strict-support".to_owned()
     } else if args.read_only && told("SOLERA_READ_ONLY").is_empty() {
         "--read-only".to_owned()
-    } else if let Some(class) =
-        args.class.class.filter(|class| told("SOLERA_CLASS") != class.to_string().as_str())
-    {
-        format!("--class {class}")
     } else if args.report.is_some() || args.report_file.is_some() {
         "--report".to_owned()
     } else if !wanted.is_empty() && !wanted.as_bytes().split(|&byte| byte == b':').all(is_bypassed)
