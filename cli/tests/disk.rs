@@ -158,7 +158,7 @@ fn writing_asks_for_the_class_and_says_the_whole_line() {
     let line = format!("echo x > {at}/file; cat {at}/file");
     let run = ["run", "--class", "page", "--volume", &made, "--at", &at, "--", "sh", "-c", &line];
     assert_eq!(solera(run).ok(), "x\n");
-    // Beside one who writes, it is read as that one sees it.
+    // Beside a process that writes, it is read as that process sees it.
     let mut writer = command()
         .args(["run", "--class", "page", "--volume", &made, "--at", &at, "--", "sh", "-c"])
         .arg(format!("echo y > {at}/second; read line; true"))

@@ -401,7 +401,7 @@ fn roots_mount_is_open_unless_it_is_closed() {
     }
 }
 
-/// A user who may open a mount to others, but has not, is told how.
+/// A user that may open a mount to others, but has not, is told how.
 #[test]
 fn a_user_who_may_open_a_mount_is_told_so() {
     if !can_mount() || !shell("command -v fusermount3").0 {

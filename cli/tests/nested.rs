@@ -32,7 +32,7 @@ fn another_volume_inside_is_refused() {
     inside(&outer, &line)
         .refused(125, &[&two, &below, &one, &at, "outside of `solera run`", "mount"]);
     assert_eq!(fs::read_dir(&below).unwrap().count(), 0, "nothing was written beneath");
-    // Whatever environment the inner one is given, and whoever it is started by.
+    // Whatever environment the inner one is given, and whatever program starts it.
     for by in [
         "env -i $S",
         "env LD_PRELOAD= $S",

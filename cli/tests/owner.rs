@@ -90,7 +90,7 @@ fn half_of_it_may_be_said() {
     assert!(nobody.0 != 0 && nobody.1 != 0, "{nobody:?}: the group of its login");
 }
 
-/// Nothing is made for somebody who is not there, or by somebody who may not give away.
+/// Nothing is made for a user that does not exist, or by one that may not give files away.
 #[test]
 fn what_cannot_be_given_is_not_made() {
     let place = Place::new();

@@ -3,7 +3,7 @@
 //! A region's file may be sparse: a page gets its memory at the first touch. Where the file system beneath
 //! has none left, that touch faults exactly as one of a page that is lost. The two are told apart here,
 //! by asking the file: a hole is no loss, for it holds zeros. Nothing is asked when the fault comes, for that
-//! would weigh on every access that succeeds: whoever is about to say `EIO` asks [`or_no_memory`].
+//! would weigh on every access that succeeds: a call that is about to say `EIO` asks [`or_no_memory`].
 //!
 //! What must not fail later is given its memory beforehand: [`Region::provide`].
 //!

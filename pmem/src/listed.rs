@@ -1,4 +1,4 @@
-//! The regions of this process by their addresses: for whoever has no more than the address of a fault.
+//! The regions of this process by their addresses: for code that has no more than a fault's address.
 //!
 //! Read in a signal handler: nothing here locks, and looking allocates nothing and calls no C library. The
 //! table is fixed; a region that finds no room in it goes without what its users tell of faults.
