@@ -14,7 +14,7 @@ help:
 	@echo 'make install    what was built to $(PREFIX), and the helper of mount -t fuse.solera to /sbin (as root)'
 	@echo 'make test       formatting, lints, all tests, real programs (installs those that are missing)'
 	@echo 'make test-long  the same, with more states, operations, repetitions; random crashes for SOLERA_MINUTES (10)'
-	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 3), and programs there'
+	@echo 'make test-vm    20 machine crashes on emulated NVDIMMs, in a QEMU guest (in make test: 2), and programs there'
 	@echo 'make test-bare  demo and tests in a bare Debian 12 made by debootstrap, in a clone below a closed home (as root)'
 	@echo 'make lint       formatting and lints only'
 	@echo 'make deny       licences and sources of the dependencies (installs cargo-deny)'
@@ -73,6 +73,7 @@ test-bare: setup
 lint: setup
 	$(CARGO) fmt --all --check
 	scripts/style.sh
+	scripts/rooms.py
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 deny: setup

@@ -106,6 +106,11 @@ exec unshare --mount --pid --ipc --fork --kill-child --propagation private bash 
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"
     mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+    # Open to all, as udev makes it on a Debian that was started, whatever this machine has.
+    mkdir -p "$root/opt/dev"
+    mount -t tmpfs tmpfs "$root/opt/dev"
+    mknod -m 666 "$root/opt/dev/fuse" c 10 229
+    mount --bind "$root/opt/dev/fuse" "$root/dev/fuse"
     mount -t proc proc "$root/proc"
     mount --bind "$archives" "$root/var/cache/apt/archives"
     mount --bind "$rust" "$root/opt/rust"

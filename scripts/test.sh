@@ -51,10 +51,12 @@ measured() {
 
 # beside NAME COMMAND...: begins a stage that mostly waits, or keeps one processor busy; `joined` ends it.
 # In a group of its own, so that all of it ends if this is interrupted.
+declare -A begun
 beside() {
     set -m
     measured "$@" &
     set +m
+    begun[$1]=$!
 }
 trap 'for group in $(jobs -p); do kill -- "-$group"; done 2> /dev/null' EXIT
 trap 'exit 130' INT TERM HUP
@@ -69,7 +71,7 @@ stage() {
 # joined NAME: waits for what `beside` began.
 joined() {
     printf '== %s (beside others)\n' "$1"
-    wait
+    wait "${begun[$1]}"
     judge "$1"
 }
 
@@ -105,6 +107,7 @@ skip() {
 
 stage format cargo fmt --all --check
 stage style scripts/style.sh
+stage rooms scripts/rooms.py
 # The tests with it: so that one crate's wait for another leaves no processor idle.
 stage build cargo build --release --workspace --all-targets
 stage lint cargo clippy --release --workspace --all-targets -- -D warnings
@@ -120,11 +123,14 @@ fi
 beside machine-crashes tests/vm/run
 # One profile for everything: what is tested is what is used, and it is built once.
 stage units scripts/units.py
-joined machine-crashes
+# These suites wait for clocks and files, and some are a single program that is long.
+[ ! -x tests/conformance/run ] || beside conformance tests/conformance/run
 # By these names of the whole workspace, so that nothing is built with other features.
 stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
     --test survived -- --nocapture
 stage injected-bugs cargo test --release -p solera-explorer --features inject --test bugs
+joined machine-crashes
+[ ! -x tests/conformance/run ] || joined conformance
 if [ -x tests/programs/run ]; then
     stage programs tests/programs/run
     # Without a volume, over kernel file systems.
@@ -134,7 +140,6 @@ if [ -x tests/programs/run ]; then
     stage split-programs-xfs env SPLIT=exchange tests/programs/run git sqlite-wal leveldb
 fi
 if [ -x tests/conformance/run ]; then
-    stage conformance tests/conformance/run
     # The engine over a directory of the kernel's, beside that directory without it; in the long run all.
     if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(); else suites=(fsx posix sessions); fi
     stage conformance-split env FACES=split tests/conformance/run "${suites[@]}"

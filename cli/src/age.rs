@@ -1,9 +1,9 @@
 //! `solera age`: what years of use do to a file system, in minutes.
 //!
-//! A trace of creates, deletes, appends and overwrites is drawn from a profile, or read from a file, and
-//! carried out on a volume or on any mounted directory; then it is measured how much of it still comes in
-//! huge pages. Space is reserved as `fallocate` does; bytes are written only where the profile is about
-//! writing them.
+//! A trace of creates, deletes, appends and overwrites is drawn from a profile, or read from a
+//! file, and carried out on a volume or on any mounted directory; then it is measured how much of
+//! it still comes in huge pages. Space is reserved as `fallocate` does; bytes are written only
+//! where the profile is about writing them.
 
 mod consent;
 mod measure;
@@ -27,7 +27,7 @@ use crate::failure::{Failure, Outcome};
 use crate::ordinary;
 use crate::output::{self, Progress};
 use crate::size;
-use measure::Measures;
+use measure::{Measures, NEW_FILE};
 use profile::{BLOCK, Event, Generator, Plan};
 use target::Target;
 use volume::Kept;
@@ -57,7 +57,8 @@ struct Run<'t> {
     sizes: Vec<Option<u64>>,
     counts: Counts,
     used: u64,
-    /// Bytes freed since kernel file systems were last made to settle, and the bytes at which they are.
+    /// Bytes freed since kernel file systems were last made to settle, and the bytes at which they
+    /// are.
     freed: u64,
     settle_at: u64,
     data: Vec<u8>,
@@ -75,13 +76,14 @@ pub fn run(args: &AgeArgs) -> Outcome {
     if !args.yes {
         consent::check(args)?;
     }
+    let trace = args.replay.as_deref().map(trace::Reader::open).transpose()?;
     let mut target = target::open(&args.target, args.compaction)?;
-    let failed = |errno| Failure::errno(&asked, errno);
     let capacity = match args.capacity {
         Some(bytes) => bytes,
-        None => target.capacity().map_err(failed)?,
+        None => target.capacity().map_err(|errno| target.failure(&asked, errno))?,
     };
-    target.make_directories(&profile::directories()).map_err(failed)?;
+    let made = target.make_directories(&profile::directories());
+    made.map_err(|errno| target.failure(&asked, errno))?;
     let begun = Instant::now();
     let mut run = Run {
         target: &mut *target,
@@ -94,14 +96,14 @@ pub fn run(args: &AgeArgs) -> Outcome {
         data: vec![0x5A; 1 << 20],
     };
     let plan = plan(args, capacity);
-    match &args.replay {
-        Some(path) => run.replay(path)?,
+    match trace {
+        Some(trace) => run.replay(trace)?,
         None => run.generate(&plan, args.write_trace.as_deref())?,
     }
     let (counts, used, sizes) = (run.counts, run.used, run.sizes);
     let took = begun.elapsed();
     if let Some(path) = &args.picture {
-        let free = target.free_space().map_err(failed)?;
+        let free = target.free_space().map_err(|errno| target.failure(&asked, errno))?;
         let name = args.target.file_name().unwrap_or_default().to_string_lossy();
         picture::write(path, &name, free.as_deref())?;
     }
@@ -114,7 +116,7 @@ pub fn run(args: &AgeArgs) -> Outcome {
         progress.update(done, of);
     });
     drop(progress);
-    let measures = measures.map_err(failed)?;
+    let measures = measures.map_err(|errno| target.failure(&asked, errno))?;
     let moved = target.moved_bytes();
     let live = sizes.iter().flatten().count() as u64;
     let result = Result { plan, counts, used, live, took, measures, moved };
@@ -169,8 +171,7 @@ impl Run<'_> {
         writer.map_or(Ok(()), trace::Writer::finish).map_err(failed)
     }
 
-    fn replay(&mut self, path: &Path) -> std::result::Result<(), Failure> {
-        let mut reader = trace::Reader::open(path)?;
+    fn replay(&mut self, mut reader: trace::Reader) -> std::result::Result<(), Failure> {
         let mut progress = Progress::new("ageing");
         let mut events = 0;
         while let Some(event) = reader.next() {
@@ -188,11 +189,11 @@ impl Run<'_> {
         match self.carry_out(event) {
             Ok(()) => {}
             Err(Errno::NOSPC) => self.counts.refused += 1,
-            Err(errno) => return Err(Failure::errno(&self.asked, errno)),
+            Err(errno) => return Err(self.target.failure(&self.asked, errno)),
         }
         if self.freed >= self.settle_at {
             self.freed = 0;
-            self.target.settle().map_err(|errno| Failure::errno(&self.asked, errno))?;
+            self.target.settle().map_err(|errno| self.target.failure(&self.asked, errno))?;
         }
         Ok(())
     }
@@ -280,6 +281,7 @@ impl Result {
             "free_bytes": measures.free_bytes,
             "aligned_free_pct": measures.aligned_free_pct,
             "new_file_huge_pct": measures.new_file_huge_pct,
+            "new_file_bytes": measures.new_file_bytes,
             "new_max_file_huge_pct": measures.new_max_file_huge_pct,
             "new_max_file_bytes": measures.new_max_file_bytes,
             "live_huge_pct": measures.live_huge_pct,
@@ -309,10 +311,14 @@ impl Result {
             let value = value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} %"));
             vec![name.to_owned(), value]
         };
+        let new = match measures.new_file_bytes {
+            NEW_FILE => "(b) of a new file of 512 MiB".to_owned(),
+            less => format!("(b) of a new file of {}: 512 MiB do not fit", size::show(less)),
+        };
         let large = format!("(c) of a new file of {}", size::show(measures.new_max_file_bytes));
         let rows = [
             row("(a) of the free space, in whole aligned 2 MiB", measures.aligned_free_pct),
-            row("(b) of a new file of 512 MiB", measures.new_file_huge_pct),
+            row(&new, measures.new_file_huge_pct),
             row(&large, measures.new_max_file_huge_pct),
             row("(d) of the live files of 2 MiB and more", measures.live_huge_pct),
         ];

@@ -10,7 +10,7 @@ mod whole;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::size;
 pub use age::AgeArgs;
@@ -37,8 +37,8 @@ For every program and every user:
   solera mount /dev/shm/v.pm /mnt/pm
   solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db       and faster by this
 
-Each command has its own --help with examples. What takes longer than two seconds shows its progress on
-a terminal; SOLERA_PROGRESS=SECONDS sets another time than those two.";
+Each command has its own --help with examples. What takes longer than two seconds shows its progress
+on a terminal; SOLERA_PROGRESS=SECONDS sets another time than those two.";
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -67,8 +67,9 @@ pub enum Command {
 
 /// Make a volume in a file or on a device.
 ///
-/// The file is created if need be. On a tmpfs (/dev/shm) it survives the end of every process but not
-/// a reboot; on a DAX file system or a /dev/dax device it is durable (`solera info` says which, and why).
+/// The file is created if need be. On a tmpfs (/dev/shm) it survives the end of every process but
+/// not a reboot; on a DAX file system or a /dev/dax device it is durable (`solera info` says which,
+/// and why).
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -80,7 +81,8 @@ Examples:
                                                     by root, for the user postgres and its group
   solera format --size 4G --force /dev/shm/v.pm     again, and forget what it held")]
 pub struct FormatArgs {
-    /// Bytes, or with K, M, G, T. May be left out for a device, and for a file that has its size already.
+    /// Bytes, or with K, M, G, T. May be left out for a device, and for a file that has its size
+    /// already.
     #[arg(long, value_parser = size::parse)]
     pub size: Option<u64>,
     /// How many allocation groups (default: by size and CPUs).
@@ -89,21 +91,24 @@ pub struct FormatArgs {
     /// A name for people, shown by `info`.
     #[arg(long, default_value = "")]
     pub label: String,
-    /// Permissions of a new file: 600 for one user, 660 for a group. Who may write may change all in it.
+    /// Permissions of a new file: 600 for one user, 660 for a group. Who may write may change all
+    /// in it.
     #[arg(long, default_value = "600", value_parser = permissions)]
     pub permissions: u32,
     /// Whose the volume is to be: the file, what lies beside it while it is used, and its root
-    /// directory. Names or numbers, as chown(1) takes them: only root gives away. The node of a device
-    /// stays as it is.
+    /// directory. Names or numbers, as chown(1) takes them: only root gives away. The node of a
+    /// device stays as it is.
     #[arg(long, value_name = "USER[:GROUP]")]
     pub owner: Option<String>,
-    /// Take the memory for this class whatever it is: byte, cache-line, volatile or page (a plain file).
+    /// Take the memory for this class whatever it is: byte, cache-line, volatile or page (a plain
+    /// file).
     #[arg(long)]
     pub class: Option<pmem::Class>,
     /// Overwrite what is there, even a volume.
     #[arg(long)]
     pub force: bool,
-    /// Take all of the memory now, or fail: else it is taken as files need it, as long as there is any.
+    /// Take all of the memory now, or fail: else it is taken as files need it, as long as there is
+    /// any.
     #[arg(long)]
     pub reserve: bool,
     /// Print JSON.
@@ -122,7 +127,7 @@ chunks that are partly used; \"free aligned\" are whole free 2 MiB chunks, good 
 Examples:
   solera info /dev/shm/v.pm
   solera info --json /dev/shm/v.pm | jq .free_bytes
-  solera info --picture v.svg /dev/shm/v.pm         every chunk as a square: free, holes, huge pages")]
+  solera info --picture v.svg /dev/shm/v.pm      every chunk as a square: free, holes, huge pages")]
 pub struct InfoArgs {
     /// Draw what each 2 MiB chunk is used for, into this SVG file. Reads the maps of all files.
     #[arg(long, value_name = "FILE.svg")]
@@ -136,15 +141,15 @@ pub struct InfoArgs {
 
 /// Put what killed programs had staged below a directory into its files.
 ///
-/// Programs under `solera run --split DIR` stage what they append; if one is killed, the next one that
-/// is started there does this by itself. It may be run at any time and again.
+/// Programs under `solera run --split DIR` stage what they append; if one is killed, the next one
+/// that is started there does this by itself. It may be run at any time and again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   solera recover /srv/data
 
-Exit code: 0 if nothing is left to be recovered, 1 if something is refused; what, and why, is said, and it
-stays as it was.")]
+Exit code: 0 if nothing is left to be recovered, 1 if something is refused; what, and why, is
+said, and it stays as it was.")]
 pub struct RecoverArgs {
     /// Print JSON.
     #[arg(long)]
@@ -157,10 +162,10 @@ pub struct RecoverArgs {
 ///
 /// The program is not changed in any way: the volume appears to it, and to every program it starts,
 /// as the directory given by --at, which need not exist. A volume that is mounted (`solera mount`)
-/// appears where it is mounted: of several the one that --require names, that the working directory lies
-/// in, or that the program's arguments speak of; without --volume it is said which one. What cannot be
-/// preloaded then uses the mount. A program has one volume, and so has all that it starts: `solera run`
-/// inside of it goes on with that, and refuses what asks for another one.
+/// appears where it is mounted: of several the one that --require names, that the working directory
+/// lies in, or that the program's arguments speak of; without --volume it is said which one. What
+/// cannot be preloaded then uses the mount. A program has one volume, and so has all that it
+/// starts: `solera run` inside of it goes on with that, and refuses what asks for another one.
 #[derive(Args)]
 #[command(after_help = "\
 Modes (what holds after a power cut; after the end of a process everything holds, always):
@@ -169,8 +174,9 @@ Modes (what holds after a power cut; after the end of a process everything holds
   strict  and all of it or nothing: each call is atomic
 With --split, posix is what the kernel gives: durable at fsync.
 
-Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run
-or would not see the volume (statically linked, Go, set-user-id; not mounted), 127 if it was not found.
+Exit code: the program's own; 125 if solera itself failed, 126 if the program could not be run or
+would not see the volume (statically linked, Go, set-user-id; not mounted), 127 if it was not
+found.
 
 Variables: solera reads SOLERA_PRELOAD, the path of its library if it is not beside the command. The
 library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
@@ -179,8 +185,8 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_READ_ONLY       set: as --read-only
   SOLERA_SPLIT, SOLERA_EMULATE           as --split and --emulate
   SOLERA_SPLIT_WINDOW    bytes of a mapped window [2097152, to 536870912]
-  SOLERA_SPLIT_STAGING, SOLERA_SPLIT_STAGING_FILES  largest size of a staging file [167772160], and how
-                         many are kept ready [10]
+  SOLERA_SPLIT_STAGING, SOLERA_SPLIT_STAGING_FILES  largest size of a staging file [167772160], and
+                         how many are kept ready [10]
   SOLERA_SPLIT_LOG       bytes of the operation log, in strict mode [134217728]
   SOLERA_SPLIT_WINDOWS   mapped windows at once; beyond, the coldest are unmapped [16384]
   SOLERA_SPLIT_TECHNIQUE  to measure what each is worth: split (nothing is staged), staging (relinks
@@ -192,10 +198,11 @@ library in each process reads what `solera run` sets, and SOLERA_KERNEL_AIO:
   SOLERA_GUARD           off: as --no-guard
   SOLERA_NUMA            as --numa; SOLERA_NUMA_NODES simulates nodes by their CPUs: 0-3;4-7
   SOLERA_BYPASS          names of programs, with colons between them, as --bypass
-  SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them for
-                         sockets or for files outside only; on a volume's files they fail or hang
-                         (not set: they say ENOSYS, and programs use threads instead)
+  SOLERA_KERNEL_AIO      allow: io_uring and libaio are the kernel's, for a program that uses them
+                         for sockets or for files outside only; on a volume's files they fail or
+                         hang (not set: they say ENOSYS, and programs use threads instead)
   SOLERA_MOUNTED, SOLERA_RESUME, SOLERA_HELD, SOLERA_CWD  what an exec hands over; not for people
+A value that is none of these is refused, by the command or by the library (125).
 LD_PRELOAD gets the library first, and keeps what else is in it.
 
 Examples:
@@ -216,49 +223,52 @@ Examples:
                                                      over XFS, ext4 or tmpfs, without a volume
   solera run --volume v.pm --at /pm --bypass gdb -- gdb ./test
                                                      the debugger alone sees no volume")]
+#[command(group(ArgGroup::new("reported").args(["report", "report_file"]).multiple(true)))]
 #[allow(clippy::struct_excessive_bools)] // Switches.
 pub struct RunArgs {
     /// The volume's file or device [default: the one that is mounted where the program works].
     #[arg(long)]
     pub volume: Option<PathBuf>,
-    /// The path under which the program sees the volume: absolute; nothing, or an empty directory, or
-    /// where it is mounted [default: there].
+    /// The path under which the program sees the volume: absolute; nothing, or an empty directory,
+    /// or where it is mounted [default: there].
     #[arg(long, value_name = "PREFIX")]
     pub at: Option<PathBuf>,
-    /// Start the program only if DIR lies on a volume: on one that is mounted, or where the program is to
-    /// see its own (with --split: or below that directory). May be given again.
+    /// Start the program only if DIR lies on a volume: on one that is mounted, or where the program
+    /// is to see its own (with --split: or below that directory). May be given again.
     #[arg(long, value_name = "DIR")]
     pub require: Vec<PathBuf>,
-    /// Instead of a volume: serve the files below DIR, which stay the kernel's (XFS, ext4, tmpfs; with
-    /// DAX or without), from mappings of them.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["volume", "at", "no_guard"])]
+    /// Instead of a volume: serve the files below DIR, which stay the kernel's (XFS, ext4, tmpfs;
+    /// with DAX or without), from mappings of them.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["volume", "at", "no_guard", "class"])]
     pub split: Option<PathBuf>,
     /// What a write promises: posix, sync or strict [default: strict; with --split: posix].
     #[arg(long, value_parser = ["posix", "sync", "strict"])]
     pub mode: Option<String>,
     #[command(flatten)]
     pub class: ClassArg,
-    /// Change nothing: every change gives `EROFS`. A volume on an ordinary disk is read so, also one that was
-    /// copied while it was in use: what a crash left open is undone in memory.
+    /// Change nothing: every change gives `EROFS`. A volume on an ordinary disk is read so, also
+    /// one that was copied while it was in use: what a crash left open is undone in memory.
     #[arg(short = 'r', long, conflicts_with_all = ["split", "class"])]
     pub read_only: bool,
-    /// With --split: sync and strict also where the file system does not map with `MAP_SYNC`. What they
-    /// promise then holds when processes die, not when the machine does.
-    #[arg(long, requires = "split")]
+    /// With --split: sync and strict also where the file system does not map with `MAP_SYNC`. What
+    /// they promise then holds when processes die, not when the machine does.
+    #[arg(long, requires = "split", conflicts_with_all = ["volume", "at"])]
     pub emulate: bool,
-    /// With --split: how appended bytes are moved into their file: exchange (XFS made with exchange=1), clone
-    /// (XFS with reflink, without DAX), or copy; what the file system cannot do is copied [default: the
-    /// fastest: by exchange on DAX, elsewhere, where moving blocks would wait for the medium, by copy; sync
-    /// and strict move blocks wherever they can].
-    #[arg(long, requires = "split", value_parser = ["exchange", "clone", "copy"])]
+    /// With --split: how appended bytes are moved into their file: exchange (XFS made with
+    /// exchange=1), clone (XFS with reflink, without DAX), or copy; what the file system cannot do
+    /// is copied [default: the fastest: by exchange on DAX, elsewhere, where moving blocks would
+    /// wait for the medium, by copy; sync and strict move blocks wherever they can].
+    #[arg(long, requires = "split", conflicts_with_all = ["volume", "at"],
+          value_parser = ["exchange", "clone", "copy"])]
     pub relink: Option<String>,
-    /// On a machine with several memory nodes: place (files are written at home, the node where the program
-    /// runs when it first writes; what it starts has the same), move (and its threads move there), or off
-    /// [default: place].
+    /// On a machine with several memory nodes: place (files are written at home, the node where the
+    /// program runs when it first writes; what it starts has the same), move (and its threads move
+    /// there), or off [default: place].
     #[arg(long, value_parser = ["off", "place", "move"])]
     pub numa: Option<String>,
-    /// When the program has ended, say on standard error which calls of it and of all that it started
-    /// were refused or served by a detour, why and how often: all kinds, or the N most frequent.
+    /// When the program has ended, say on standard error which calls of it and of all that it
+    /// started were refused or served by a detour, why and how often: all kinds, or the N most
+    /// frequent.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
           default_missing_value = "0")]
     pub report: Option<usize>,
@@ -266,15 +276,15 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub report_file: Option<PathBuf>,
     /// Make it JSON.
-    #[arg(long)]
+    #[arg(long, requires = "reported")]
     pub json: bool,
     /// End the program (SIGABRT, with a message) at the first call that is not served (except where
     /// `io_uring` or libaio would begin: programs then use threads, with the same result).
     #[arg(long)]
     pub strict_support: bool,
-    /// Do not close the volume's memory to the program's own code by a protection key: a stray pointer may
-    /// then read or change anything on the volume. Without it the program gets SIGSEGV, and a message says
-    /// why; it costs some tens of nanoseconds a call (`solera bench micro`).
+    /// Do not close the volume's memory to the program's own code by a protection key: a stray
+    /// pointer may then read or change anything on the volume. Without it the program gets SIGSEGV,
+    /// and a message says why; it costs some tens of nanoseconds a call (`solera bench micro`).
     #[arg(long)]
     pub no_guard: bool,
     /// Leave programs of this name alone: they run without the library and do not see the volume,
@@ -291,15 +301,15 @@ pub struct RunArgs {
 /// What root mounts is open to every user; what another user mounts only to that user, unless it is
 /// opened by an option, where that is permitted.
 ///
-/// A process serves the mount in the background; it ends when the directory is unmounted, and unmounts
-/// it on SIGTERM. Programs under `solera run` find the mount by its path and use the volume directly
-/// below it; all others reach the same files through the kernel.
+/// A process serves the mount in the background; it ends when the directory is unmounted, and
+/// unmounts it on SIGTERM. Programs under `solera run` find the mount by its path and use the
+/// volume directly below it; all others reach the same files through the kernel.
 #[derive(Args)]
 #[command(after_help = "\
 Options for -o, with commas between them:
   ro             nothing can be changed
-  allow_other    other users than the one who mounts may use it: what root mounts is so anyway; others
-                 may say it where /etc/fuse.conf has the line user_allow_other
+  allow_other    other users than the one who mounts may use it: what root mounts is so anyway;
+                 others may say it where /etc/fuse.conf has the line user_allow_other
   noallow_other  only who mounts may use it, also if that is root
   mode=MODE      as --mode
   class=CLASS    as --class
@@ -315,7 +325,8 @@ mount(8) knows the type `fuse.solera`, and a line in /etc/fstab mounts at boot:
 Examples:
   solera mount /dev/shm/v.pm /mnt/pm
   solera mount -o mode=sync,noatime /dev/shm/v.pm /mnt/pm
-  solera mount /dev/shm/v.pm /mnt/pm && solera run -- bash -c 'cd /mnt/pm && ls'; solera umount /mnt/pm")]
+  solera mount /dev/shm/v.pm /mnt/pm && solera run -- bash -c 'cd /mnt/pm && ls'
+  solera umount /mnt/pm")]
 pub struct MountArgs {
     /// Serve in the foreground: the command ends when the directory is unmounted.
     #[arg(short = 'f', long)]
@@ -350,8 +361,8 @@ Examples:
   solera umount /mnt/pm
   solera umount --lazy /mnt/pm      also while programs use it")]
 pub struct UmountArgs {
-    /// Take the mount out of the tree at once, also while programs use it; it ends when the last of them
-    /// has closed its files.
+    /// Take the mount out of the tree at once, also while programs use it; it ends when the last of
+    /// them has closed its files.
     #[arg(short = 'l', long)]
     pub lazy: bool,
     /// Directories where volumes are mounted, or the volumes.
@@ -381,17 +392,17 @@ pub struct DfArgs {
 #[command(after_help = "\
 Each fault is named: a word for its kind, the place (a path where there is one), what it means, and
 what it takes to mend it:
-  repair    nothing that can be read is lost. Counters, leaked space, a superblock from its copy, the
-            free map; damaged parts of directories, whose files get their names back or new ones in
-            /lost+found; an inode's owner and permissions that are lost become the directory owner's,
-            and only that user may use it
-  salvage   something that cannot be read any more is given up: a name that leads nowhere is removed,
-            the damaged part of a file becomes a hole
+  repair    nothing that can be read is lost. Counters, leaked space, a superblock from its copy,
+            the free map; damaged parts of directories, whose files get their names back or new
+            ones in /lost+found; an inode's owner and permissions that are lost become the
+            directory owner's, and only that user may use it
+  salvage   something that cannot be read any more is given up: a name that leads nowhere is
+            removed, the damaged part of a file becomes a hole
   none      nothing here can mend it: copy out what can be read, restore the rest from a backup
 A volume on which damage was found can only be read until it is repaired.
 
-Exit code (as of fsck and e2fsck): 0 clean, 1 faults were found and all are mended, 4 faults are left,
-8 it could not be checked, 16 a wrong command line.
+Exit code (as of fsck and e2fsck): 0 clean, 1 faults were found and all are mended, 4 faults are
+left, 8 it could not be checked, 16 a wrong command line.
 
 Examples:
   solera fsck /dev/shm/v.pm
@@ -445,13 +456,14 @@ pub struct GrowArgs {
 
 /// Rewrite scattered files into whole chunks of 2 MiB, so that mappings of them get huge pages.
 ///
-/// Programs go on with the files meanwhile: bytes move a chunk at a time, each step survives a crash,
-/// and nothing about a file changes but where it lies. Files that a program has mapped stay as they are
-/// (up to 256 MiB of each is rewritten when the last program has closed it), and so do chunks with holes.
+/// Programs go on with the files meanwhile: bytes move a chunk at a time, each step survives a
+/// crash, and nothing about a file changes but where it lies. Files that a program has mapped stay
+/// as they are (up to 256 MiB of each is rewritten when the last program has closed it), and so do
+/// chunks with holes.
 #[derive(Args)]
 #[command(after_help = "\
-Exit code: 0 done, 1 if a file stays scattered: mapped, or no free chunk is left; 130 if it was interrupted
-(what is done stays so).
+Exit code: 0 done, 1 if a file stays scattered: mapped, or no free chunk is left; 130 if it was
+interrupted (what is done stays so).
 
 Examples:
   solera defrag /dev/shm/v.pm:/db            all files below
@@ -481,7 +493,8 @@ pub struct MapArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// A file: `VOLUME:/path`, or one of a kernel file system that tells where bytes lie (ext4, XFS).
+    /// A file: `VOLUME:/path`, or one of a kernel file system that tells where bytes lie (ext4,
+    /// XFS).
     #[arg(value_name = "VOLUME:/PATH")]
     pub place: OsString,
 }
@@ -507,8 +520,8 @@ pub enum BenchCommand {
 /// Single calls on a volume, on tmpfs, and the memory's own limit, side by side.
 ///
 /// Two volumes (one without the guard) are made for the run and touched beforehand, on a tmpfs with
-/// huge pages that is mounted for the run (this needs root; otherwise /dev/shm serves, and the table
-/// says so). Peers take turns, row by row, so that a noisy machine is noisy for all of them.
+/// huge pages that is mounted for the run (this needs root; otherwise /dev/shm serves, and the
+/// table says so). Peers take turns, row by row, so that a noisy machine is noisy for all of them.
 #[derive(Args)]
 #[command(after_help = "\
 \"limit\" is what the memory itself takes for the same bytes in the same pattern: a streaming copy
@@ -563,7 +576,8 @@ pub struct MountBenchArgs {
     pub json: bool,
 }
 
-/// Single calls on tmpfs, ext4 and XFS (in memory, by loop devices), with `run --split` and without.
+/// Single calls on tmpfs, ext4 and XFS (in memory, by loop devices), with `run --split` and
+/// without.
 ///
 /// Peers take turns, row by row, and the memory's own limit with them. Three tables for each file
 /// system: among equals (posix promises what the kernel does), durable at return (which the kernel
@@ -623,8 +637,8 @@ pub struct WorkerArgs {
     /// Measure the memory itself, through a region, not a file system.
     #[arg(long)]
     pub memory: bool,
-    /// Without a directory of many names, which no row lists, and with short runs where `fsync` follows
-    /// often.
+    /// Without a directory of many names, which no row lists, and with short runs where `fsync`
+    /// follows often.
     #[arg(long)]
     pub few: bool,
     /// The directory to work in, or the region's file.

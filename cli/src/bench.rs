@@ -1,8 +1,8 @@
 //! `solera bench micro`: single calls on a volume beside tmpfs and the memory's own limit.
 //!
 //! One worker process per peer stays alive for the whole run and measures one row at a time when it
-//! is told to; the peers take turns row by row, so that a noisy machine is noisy for all of them. The
-//! worker of the volume runs under the preload library and calls the same libc functions as the
+//! is told to; the peers take turns row by row, so that a noisy machine is noisy for all of them.
+//! The worker of the volume runs under the preload library and calls the same libc functions as the
 //! workers of tmpfs: what is timed is what a program would see.
 
 mod calls;

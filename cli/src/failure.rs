@@ -3,9 +3,13 @@
 use std::fmt;
 
 use rustix::io::Errno;
-use volume::{ErrorKind, VolumeError};
+use vfs::mounts::Mount;
+use volume::{ErrorKind, Volume, VolumeError};
 
 use crate::line;
+
+/// Why a volume has no room though its own space is not used up.
+pub const NO_ROOM_BENEATH: &str = "the file system beneath the volume has no memory left for it";
 
 /// What a command gives: its exit code, or a failure.
 pub type Outcome = Result<u8, Failure>;
@@ -36,6 +40,27 @@ impl Failure {
         Self::new(asked, found, &format!("to write there all the same: {line}"))
     }
 
+    /// A mount serves another volume than its path leads to by now. `otherwise`: what else can be
+    /// done.
+    pub fn replaced(asked: impl fmt::Display, mount: &Mount, otherwise: &str) -> Self {
+        let (volume, at) = (mount.volume.display(), mount.at.display());
+        let found = format!(
+            "the mount at {at} still serves the volume that was at {volume} before: another file \
+             is there now"
+        );
+        let advice = format!(
+            "copy from {at} what is needed, `solera umount {at}` and mount anew; {otherwise}"
+        );
+        Self::new(asked, found, &advice)
+    }
+
+    /// No room on a volume, whose own space is not what is used up.
+    pub fn no_room_beneath(asked: impl fmt::Display) -> Self {
+        let advice = "make room there (`solera info` shows it); growing the volume does not help";
+        let found = format!("{}: {NO_ROOM_BENEATH}", describe(Errno::NOSPC));
+        Self::new(asked, found, advice)
+    }
+
     /// A failure that another process has put into words.
     pub fn told(text: &str) -> Self {
         Self { text: text.to_owned(), code: 1 }
@@ -61,6 +86,14 @@ impl Failure {
             _ => return Self::outside(asked, errno),
         };
         Self::new(asked, describe(errno), advice)
+    }
+
+    /// As [`Failure::errno`], of a volume that is attached: what has no room is told.
+    pub fn on_volume(asked: impl fmt::Display, errno: Errno, volume: &Volume) -> Self {
+        match pmem::or_no_memory(errno) {
+            Errno::NOSPC if lacks_memory(volume) => Self::no_room_beneath(asked),
+            errno => Self::errno(asked, errno),
+        }
     }
 
     /// A system call failed on something that no volume can help: standard output, a file of the
@@ -93,6 +126,12 @@ impl From<VolumeError> for Failure {
         }
         Self::ordinary_disk(format!("{} {}", error.asked(), error.path().display()))
     }
+}
+
+/// Whether a volume that has no room lacks memory beneath, rather than space of its own.
+pub fn lacks_memory(volume: &Volume) -> bool {
+    // What cannot be found out is not said.
+    volume.info().is_ok_and(|info| info.missing_bytes > 0 && info.available_bytes < info.free_bytes)
 }
 
 /// The text of an errno without Rust's "(os error N)".

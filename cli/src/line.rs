@@ -1,7 +1,12 @@
-//! The command line as it was typed, with something added: what a message tells people to type is whole.
+//! The command line as it was typed, with something added: what a message tells people to type is
+//! whole.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;
+
+use clap::CommandFactory;
+
+use crate::args::Cli;
 
 /// Commands of commands.
 const GROUPS: [&str; 2] = ["numa", "bench"];
@@ -14,10 +19,29 @@ pub fn remember(line: &[OsString]) {
     let _ = LINE.set(line.to_vec());
 }
 
-/// The command line of this process with `option` behind the command's name.
+/// The command line of this process with `option` behind the command's name; of a command without
+/// that option, with the variable of its name before all.
 pub fn with_option(option: &[&str]) -> String {
     let line = LINE.get().map_or(&[][..], Vec::as_slice);
-    compose(line.get(1..).unwrap_or_default(), option)
+    let arguments = line.get(1..).unwrap_or_default();
+    match option {
+        [name, value] if !takes(arguments, name) => {
+            let variable = name.trim_start_matches('-').to_uppercase();
+            format!("SOLERA_{variable}={value} {}", compose(arguments, &[]))
+        }
+        _ => compose(arguments, option),
+    }
+}
+
+/// Whether the command of these arguments has an option of that name.
+fn takes(arguments: &[OsString], option: &str) -> bool {
+    let mut command = &Cli::command();
+    let mut words = arguments.iter();
+    while let Some(inner) = words.next().and_then(|word| command.find_subcommand(word)) {
+        command = inner;
+    }
+    let option = option.trim_start_matches('-');
+    command.get_arguments().any(|argument| argument.get_long() == Some(option))
 }
 
 fn compose(arguments: &[OsString], option: &[&str]) -> String {
@@ -42,8 +66,21 @@ pub fn quoted(word: &OsStr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::compose;
+    use super::{compose, takes};
     use std::ffi::OsString;
+
+    #[test]
+    fn not_every_command_has_every_option() {
+        let takes = |words: &[&str]| {
+            takes(&words.iter().map(OsString::from).collect::<Vec<_>>(), "--class")
+        };
+        for line in [&["cp", "a", "v:/"][..], &["numa", "set", "v:/a"], &["format", "v"]] {
+            assert!(takes(line), "{line:?}");
+        }
+        for line in [&["bench", "compaction"][..], &["ls", "v"], &["info", "cp"], &[]] {
+            assert!(!takes(line), "{line:?}");
+        }
+    }
 
     #[test]
     fn the_option_stands_behind_the_command() {

@@ -43,6 +43,10 @@ fn main() -> ExitCode {
             };
         }
     };
+    if let Err(wrong) = output::check_patience().and_then(|()| volume::check_simulated()) {
+        output::tell(wrong);
+        return ExitCode::from(usage_code(2));
+    }
     cli.command.class().force();
     let outcome = match &cli.command {
         Command::Format(args) => commands::format::run(args),

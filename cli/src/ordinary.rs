@@ -1,10 +1,12 @@
-//! Files that commands write besides volumes: pictures, traces, reports. What must not be written as an
-//! ordinary file (`volume::Kept`) is refused.
+//! Files that commands write and read besides volumes: pictures, traces, reports. What must not be
+//! written as an ordinary file (`volume::Kept`) is refused, and nobody is waited for at the other
+//! side of a fifo.
 
 use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
 use volume::Kept;
 
 use crate::failure::{Failure, describe};
@@ -28,6 +30,25 @@ pub fn write(asked: impl fmt::Display, path: &Path, content: &str) -> Result<(),
     let mut file = create(&asked, path)?;
     std::io::Write::write_all(&mut file, content.as_bytes())
         .map_err(|error| Failure::io(&asked, &error))
+}
+
+/// Opens a file for reading. A fifo is refused: nobody may ever write into it.
+pub fn open(asked: impl fmt::Display, path: &Path) -> Result<File, Failure> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let read = || {
+        let file = rustix::fs::open(path, flags, Mode::empty())?;
+        let waits = volume::is_fifo(&rustix::fs::fstat(&file)?, rustix::fs::fstatfs(&file).ok());
+        rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
+        Ok((file, waits))
+    };
+    match read() {
+        Ok((file, false)) => Ok(File::from(file)),
+        Ok((_, true)) => {
+            let found = "it is a fifo, and reading would wait until somebody writes into it";
+            Err(Failure::new(asked, found, "name a file"))
+        }
+        Err(errno) => Err(Failure::outside(asked, errno)),
+    }
 }
 
 fn refused(asked: impl fmt::Display, kept: Kept) -> Failure {

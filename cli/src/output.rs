@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use vfs::variable;
 
 use crate::failure::Failure;
 
@@ -20,8 +21,8 @@ pub fn emit(text: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes a line to standard error, after the command's name. If that is full or closed there is nobody
-/// to tell.
+/// Writes a line to standard error, after the command's name. If that is full or closed there is
+/// nobody to tell.
 pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "solera: {text}");
 }
@@ -69,10 +70,22 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// The variable that says how long.
+const PATIENCE: &str = "SOLERA_PROGRESS";
+
 /// How long a thing may take before it owes an explanation.
 fn patience() -> Duration {
-    let said = std::env::var("SOLERA_PROGRESS").ok().and_then(|seconds| seconds.parse().ok());
+    // What is wrong has been told at the start.
+    let said = variable::number(PATIENCE).unwrap_or_default();
     Duration::from_secs(said.unwrap_or(2))
+}
+
+/// Refuses another patience than a number of seconds.
+pub fn check_patience() -> Result<(), String> {
+    match variable::number(PATIENCE) {
+        Ok(_) => Ok(()),
+        Err(wrong) => Err(format!("{wrong}: seconds are meant")),
+    }
 }
 
 /// A progress bar on standard error that shows itself after two seconds, on terminals only.
@@ -129,8 +142,8 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Does something that cannot tell how far it is: after two seconds it is said, on terminals only, that
-/// it goes on.
+/// Does something that cannot tell how far it is: after two seconds it is said, on terminals only,
+/// that it goes on.
 pub fn busy<T>(what: &str, work: impl FnOnce() -> T) -> T {
     /// How often the time is shown anew.
     const STEP: Duration = Duration::from_millis(250);

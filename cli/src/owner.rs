@@ -1,5 +1,5 @@
-//! Users and groups as people name them: `USER`, `USER:GROUP`, `USER:` (the group of the user's login),
-//! `:GROUP`; by name or number, as chown(1) takes them.
+//! Users and groups as people name them: `USER`, `USER:GROUP`, `USER:` (the group of the user's
+//! login), `:GROUP`; by name or number, as chown(1) takes them.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 

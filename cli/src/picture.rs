@@ -1,7 +1,7 @@
 //! A picture of a volume: one square for each 2 MiB chunk, in the order of the region, as SVG.
 //!
-//! A volume of more than 4,096 chunks gets a square for several that lie together, in the mean of their
-//! colours.
+//! A volume of more than 4,096 chunks gets a square for several that lie together, in the mean of
+//! their colours.
 
 use std::fmt::Write as _;
 

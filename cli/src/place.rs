@@ -4,6 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use volume::Kept;
+
+use crate::failure::Failure;
+
 /// A file-system object named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -20,30 +24,48 @@ pub enum Place {
 
 impl Place {
     /// What exists under the whole text is local. Otherwise the text is split at its first `:/`, or
-    /// at a `:` that ends it (the root); without either it is local.
-    pub fn parse(text: &OsStr) -> Self {
-        let local = || Self::Local(PathBuf::from(text));
+    /// at a `:` that ends it (the root); without either it is local. Refused is a local name that
+    /// begins with a volume and a colon, unless it begins with `./`: the slash was forgotten.
+    pub fn parse(text: &OsStr) -> Result<Self, Failure> {
+        let local = || Ok(Self::Local(PathBuf::from(text)));
         if Path::new(text).symlink_metadata().is_ok() {
             return local();
         }
         let bytes = text.as_bytes();
         let split = bytes.windows(2).position(|two| two == b":/");
         match split.or_else(|| bytes.strip_suffix(b":").map(<[u8]>::len)) {
-            Some(at) if at > 0 => Self::OnVolume {
+            Some(at) if at > 0 => Ok(Self::OnVolume {
                 volume: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
                 path: if at + 1 < bytes.len() { bytes[at + 1..].to_vec() } else { b"/".to_vec() },
-            },
-            _ => local(),
+            }),
+            _ if bytes.starts_with(b"./") => local(),
+            _ => slash_forgotten(bytes).map_or_else(local, Err),
         }
     }
 
     /// As [`Place::parse`], but a text without a path means the root of the volume of that name.
-    pub fn on_volume(text: &OsStr) -> (PathBuf, Vec<u8>) {
-        match Self::parse(text) {
+    pub fn on_volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), Failure> {
+        Ok(match Self::parse(text)? {
             Self::Local(volume) => (volume, b"/".to_vec()),
             Self::OnVolume { volume, path } => (volume, path),
-        }
+        })
     }
+}
+
+/// Refuses `VOLUME:name`, where there is such a volume.
+fn slash_forgotten(text: &[u8]) -> Option<Failure> {
+    let mut colons = text.iter().enumerate().filter(|&(_, &byte)| byte == b':').map(|(at, _)| at);
+    let is_volume = |at: usize| {
+        let path = Path::new(OsStr::from_bytes(&text[..at]));
+        let kept = path.metadata().ok().and_then(|_| volume::check_ordinary(path, false).err());
+        matches!(kept, Some(Kept::Volume | Kept::InUse | Kept::DaxDevice))
+    };
+    let at = colons.find(|&at| at > 0 && is_volume(at))?;
+    let (volume, name) = (display(&text[..at]), display(&text[at + 1..]));
+    let found = format!("{volume} is a volume, and a path on it begins with a slash");
+    let advice =
+        format!("did you mean {volume}:/{name}? A local file of such a name is written with ./");
+    Some(Failure::new(format!("find {}", display(text)), found, &advice))
 }
 
 /// The last component of a path, without trailing slashes; empty for a root.
@@ -76,7 +98,7 @@ mod tests {
 
     #[test]
     fn splits_volume_from_path() {
-        let parse = |text: &str| Place::parse(OsStr::new(text));
+        let parse = |text: &str| Place::parse(OsStr::new(text)).expect("no volume is named");
         assert_eq!(parse("v.pm:/a/b"), on_volume("v.pm", "/a/b"));
         assert_eq!(parse("/no/v.pm:"), on_volume("/no/v.pm", "/"));
         assert_eq!(parse("v.pm:/a:/b"), on_volume("v.pm", "/a:/b"));

@@ -39,8 +39,10 @@ pub struct Meta {
 
 /// A tree of files.
 pub trait Tree {
-    /// Whether it is a volume's.
-    fn is_volume(&self) -> bool;
+    /// A call on it has failed: why, and what to do about it here.
+    fn failure(&self, asked: String, errno: Errno) -> Failure;
+    /// A path of it in messages, as it is typed.
+    fn name(&self, path: &[u8]) -> String;
     /// What `path` is; a symlink in its last component is followed if `follow`.
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno>;
     /// The names in a directory, without `.` and `..`, in byte order.
@@ -55,8 +57,8 @@ pub trait Tree {
     fn make_node(&self, path: &[u8], meta: &Meta) -> Result<(), Errno>;
     /// Opens a regular file for reading.
     fn open(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Errno>;
-    /// Makes or empties a regular file that its owner may write, and opens it. Nothing is lost if it is
-    /// refused.
+    /// Makes or empties a regular file that its owner may write, and opens it. Nothing is lost if
+    /// it is refused.
     fn create(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Failure>;
     /// Refuses what must not be made at `path`, whatever it is.
     fn admits(&self, _path: &[u8]) -> Result<(), Failure> {

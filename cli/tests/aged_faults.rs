@@ -1,5 +1,6 @@
-//! Touching a freshly mapped file takes one page fault for each 2 MiB and a few besides, on a volume of any
-//! age. With `SOLERA_TEST_LONG`: a file of 1 GiB on a volume of 8 GiB after the whole life of the literature.
+//! Touching a freshly mapped file takes one page fault for each 2 MiB and a few besides, on a
+//! volume of any age. With `SOLERA_TEST_LONG`: a file of 1 GiB on a volume of 8 GiB after the whole
+//! life of the literature.
 
 mod support;
 

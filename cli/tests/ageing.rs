@@ -59,10 +59,38 @@ fn a_directory_is_aged_when_that_is_said() {
     let directory = place.text("dir");
     fs::create_dir(&directory).unwrap();
     let line = format!(
-        "mount -t tmpfs -o size=128M none {directory} && {} age --yes {} {directory} && ls {directory}",
+        "mount -t tmpfs -o size=128M none {directory} && {} age --yes {} {directory} && ls \
+         {directory}",
         env!("CARGO_BIN_EXE_solera"),
         OPTIONS.join(" "),
     );
     let output = with_own_mounts("", &line);
     assert!(output.status.success() && output.stdout.ends_with(b"\naged\n"), "{output:?}");
+}
+
+/// What an aged volume had no room for was measured all the same: "of a new file of 512 MiB: 100
+/// %", in 24 MiB.
+#[test]
+fn what_there_is_no_room_for_is_not_measured() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let line = ["age", "--churn", "2", &volume];
+    let told = solera(line).ok();
+    assert!(!told.contains("a new file of 512 MiB "), "{told}");
+    let row = told.lines().find(|line| line.starts_with("(b)")).expect("its row");
+    assert!(row.contains("512 MiB do not fit") && row.contains("MiB"), "{row}");
+    // Nothing of 2 MiB lives, nor is there room for one: no part of that is a huge page.
+    let small = place.text("small.pm");
+    solera(["format", "--size", "16M", &small]).ok();
+    let line = ["age", "--profile", "small", "--utilisation", "0.97", "--churn", "2", &small];
+    let told = solera([&line[..], &["--json"]].concat()).json();
+    assert_eq!(told["live_huge_pct"], serde_json::Value::Null, "{told}");
+    let bytes = told["new_file_bytes"].as_u64().expect("a number");
+    assert!(bytes < 512 << 20, "{told}");
+    assert_eq!(told["new_file_huge_pct"].is_null(), bytes < 2 << 20, "{told}");
+    assert_eq!(
+        told["new_max_file_huge_pct"].is_null(),
+        told["new_max_file_bytes"].as_u64() < Some(2 << 20),
+        "{told}"
+    );
 }

@@ -1,4 +1,5 @@
-//! The wish to lie in whole chunks travels: with the real `cp`, `rsync` and `tar`, from volume to volume.
+//! The wish to lie in whole chunks travels: with the real `cp`, `rsync` and `tar`, from volume to
+//! volume.
 
 mod support;
 
@@ -20,13 +21,13 @@ fn in_shell(place: &Place, volume: &str, line: &str) -> String {
     shell(volume, &place.prefix(), &line.replace("$AT", &place.prefix())).ok()
 }
 
-/// The volume's free space is a few holes of 256 KiB and whole chunks: what is written by pieces scatters,
-/// into fewer pieces than an append gathers by itself.
+/// The volume's free space is a few holes of 256 KiB and whole chunks: what is written by pieces
+/// scatters, into fewer pieces than an append gathers by itself.
 fn holed(place: &Place, name: &str) -> String {
     let volume = place.text(name);
     solera(["format", "--size", "128M", &volume]).ok();
-    let line = "mkdir $AT/holes && cd $AT/holes && seq 10 | xargs -I{} sh -c 'head -c 262144 /dev/zero > {}' \
-                && seq 1 2 10 | xargs rm";
+    let line = "mkdir $AT/holes && cd $AT/holes && seq 10 | xargs -I{} sh -c 'head -c 262144 \
+                /dev/zero > {}' && seq 1 2 10 | xargs rm";
     in_shell(place, &volume, line);
     volume
 }

@@ -6,10 +6,10 @@ mod support;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
-use std::process::Stdio;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::process::{Command, Stdio};
 
-use support::{Place, as_user, can_change_user, command, shell, solera};
+use support::{Mounted, Place, as_user, can_change_user, can_mount, command, shell, solera};
 
 /// Every command that takes a volume, and the code with which it refuses.
 fn refuse_all(volume: &str, at: &str, words: &[&str]) {
@@ -244,8 +244,8 @@ fn a_region_that_may_not_be_read() {
     assert!(said.starts_with("solera: ") && said.to_lowercase().contains("permission"), "{said}");
 }
 
-/// A pipe that was copied became an empty fifo on the volume, and what came through it was lost; a mistyped
-/// option of `run` was taken for the program.
+/// A pipe that was copied became an empty fifo on the volume, and what came through it was lost; a
+/// mistyped option of `run` was taken for the program.
 #[test]
 fn what_cannot_be_meant_is_refused() {
     let place = Place::new();
@@ -275,4 +275,135 @@ fn what_cannot_be_meant_is_refused() {
     assert!(refused.err.contains("no option of `solera run`"), "{}", refused.err);
     let full = solera(["info", "--picture", "/dev/full", &volume]).ended_with(1);
     assert!(!full.err.contains("grow"), "{}", full.err);
+}
+
+/// `info`, `df` and `fsck` of a directory spoke of limits on memory; a pipe and a block device were
+/// empty.
+#[test]
+fn what_is_no_file_is_named() {
+    let place = Place::new();
+    let said = |path: &str, words: &[&str]| {
+        for (command, code) in [("info", 1), ("df", 1), ("ls", 1), ("fsck", 8)] {
+            solera([command, path]).refused(code, words);
+        }
+    };
+    fs::create_dir(place.path("dir")).expect("made");
+    said(
+        &place.text("dir"),
+        &["it is a directory", "a volume is a file", "name the volume's file"],
+    );
+    let pipe = place.text("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo starts").success());
+    said(&pipe, &["it is a fifo", "a volume is a file"]);
+    let socket = place.text("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    said(&socket, &["it is a socket", "a volume is a file"]);
+    said("/dev/null", &["it is a device, but not a dax device"]);
+    for name in ["/dev/loop0", "/dev/vda", "/dev/sda"] {
+        let opens = fs::File::open(name).is_ok();
+        if opens && fs::metadata(name).is_ok_and(|meta| meta.file_type().is_block_device()) {
+            said(name, &["it is a block device", "DAX"]);
+        }
+    }
+    solera(["info", &place.text("missing")]).refused(1, &["there is no such file"]);
+}
+
+/// Who names the mount means the volume: what to type instead is said.
+#[test]
+fn a_mount_in_place_of_its_volume_is_told_from_a_directory() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &[]);
+    fs::create_dir(mounted.path("dir")).expect("made");
+    let below = mounted.path("dir").to_str().expect("UTF-8").to_owned();
+    let advice = format!("name the volume's file: {}", mounted.volume);
+    for (path, how) in [(&mounted.at, "is mounted there"), (&below, "is mounted at")] {
+        let words = [how, &mounted.at, &advice];
+        for (command, code) in [("info", 1), ("df", 1), ("ls", 1), ("fsck", 8)] {
+            solera([command, path]).refused(code, &words);
+        }
+    }
+    fs::write(mounted.path("file"), vec![0xE5; 1 << 20]).expect("written");
+    let file = mounted.path("file").to_str().expect("UTF-8").to_owned();
+    solera(["info", &file]).refused(1, &["is mounted at", &advice]);
+    mounted.end();
+}
+
+/// "It is empty; give it a size with `solera format --size`", said `solera format --size 0`.
+#[test]
+fn format_says_what_its_arguments_lack() {
+    let place = Place::new();
+    let path = place.text("v.pm");
+    let least = ["0 bytes are too few", "16777216", "--size"];
+    solera(["format", "--size", "0", &path]).refused(1, &least);
+    assert!(!place.path("v.pm").exists(), "nothing is made");
+    fs::write(&path, "").expect("written");
+    solera(["format", "--size", "0", &path]).refused(1, &least);
+    solera(["format", &path]).refused(1, &["it is empty", "--size"]);
+    solera(["format", "--size", "64M", "--force", &path]).ok();
+    let words = ["0 bytes are too few", "16777216"];
+    solera(["format", "--size", "0", "--force", &path]).refused(1, &words);
+    solera(["fsck", &path]).ok();
+    let (directory, path) = (place.text("none"), place.text("none/v.pm"));
+    let words = [&*format!("the directory {directory} does not exist"), "mkdir"];
+    solera(["format", "--size", "64M", &path]).refused(1, &words);
+}
+
+/// A volume whose beginning was lost was called none at all, and `format` advised, which ends it.
+#[test]
+fn only_where_nothing_is_does_it_advise_to_format() {
+    let place = Place::new();
+    let volume = with_a_file(&place);
+    damage(&volume, 0, &[0; 8192]);
+    let told = |path: &str, words: &[&str]| {
+        for (command, code) in [("info", 1), ("ls", 1), ("fsck", 8)] {
+            let ran = solera([command, path]);
+            assert!(!ran.err.contains("format"), "{}", ran.err);
+            ran.refused(code, words);
+        }
+        let ran = solera(["fsck", "--repair", path]);
+        assert!(!ran.err.contains("format"), "{}", ran.err);
+        ran.refused(8, words);
+    };
+    told(&volume, &["no readable superblock", "damaged"]);
+    let before = fs::read(&volume).expect("read");
+    solera(["format", &volume]).refused(1, &["it holds other data", "--force"]);
+    assert!(fs::read(&volume).expect("read") == before, "it stays as it was");
+    fs::write(place.path("text"), "some notes\n").expect("written");
+    told(&place.text("text"), &["no readable superblock", "something else"]);
+    // All zero, with memory and without.
+    fs::write(place.path("zeros"), vec![0; 1 << 20]).expect("written");
+    fs::File::create(place.path("hole")).expect("made").set_len(1 << 30).expect("its size");
+    for name in ["zeros", "hole"] {
+        solera(["fsck", &place.text(name)]).refused(8, &["nothing but zeros", "solera format"]);
+    }
+}
+
+/// Of a volume that was cut within its superblocks, `fsck` said "Input/output error", and to call
+/// `fsck`.
+#[test]
+fn a_volume_of_which_next_to_nothing_is_left_is_told_to_be_cut() {
+    let place = Place::new();
+    let volume = with_a_file(&place);
+    let whole = fs::read(&volume).expect("read");
+    for length in [4096, 6000, 8192, 10_000, 12_288, 100_000] {
+        fs::write(&volume, &whole[..length]).expect("written");
+        for how in [&["fsck"][..], &["fsck", "--repair"], &["fsck", "--salvage"]] {
+            let ran = solera([how, &[&volume]].concat());
+            let said = format!("{}{}", ran.out, ran.err);
+            assert!(said.contains("67108864 bytes"), "{length}, {how:?}: {said}");
+            assert!(said.contains(&format!("only {length}")), "{length}, {how:?}: {said}");
+            assert!(!said.contains("Input/output"), "{length}, {how:?}: {said}");
+            assert!([4, 8].contains(&ran.code), "{length}, {how:?}: {}", ran.code);
+        }
+        assert_eq!(fs::read(&volume).expect("read").len(), length, "it stays as it was");
+    }
+    for length in [64, 3000] {
+        fs::write(&volume, &whole[..length]).expect("written");
+        let ran = solera(["fsck", &volume]);
+        assert!(!ran.err.contains("format"), "{}", ran.err);
+        ran.refused(8, &["superblock"]);
+    }
 }

@@ -1,6 +1,6 @@
-//! The preload library where another user may not read it. `solera run` said "it is not at ..." of one
-//! that lay below root's closed home; the loader says nothing of one whose mode is closed, and the
-//! program ran without its volume.
+//! The preload library where another user may not read it. `solera run` said "it is not at ..." of
+//! one that lay below root's closed home; the loader says nothing of one whose mode is closed, and
+//! the program ran without its volume.
 
 mod support;
 

@@ -1,8 +1,8 @@
 //! One flipped bit, anywhere but in file data: what is read is right, or the error says so.
 //!
-//! Data carries no checksum, everything else does. So after any single flip `solera fsck` either finds
-//! it or it was nothing (reserved or volatile bytes), and a copy out of the volume either fails or is
-//! the same tree. Nothing may panic, hang or make up names.
+//! Data carries no checksum, everything else does. So after any single flip `solera fsck` either
+//! finds it or it was nothing (reserved or volatile bytes), and a copy out of the volume either
+//! fails or is the same tree. Nothing may panic, hang or make up names.
 
 mod support;
 

@@ -1,6 +1,6 @@
-//! A copy of a volume on an ordinary disk: `ls`, `cp` out of it and `run` were refused, and the message
-//! advised what then failed. It is read without a switch, also one that was copied while it was in use; what
-//! writes asks for `--class page`, and says the whole line to type.
+//! A copy of a volume on an ordinary disk: `ls`, `cp` out of it and `run` were refused, and the
+//! message advised what then failed. It is read without a switch, also one that was copied while it
+//! was in use; what writes asks for `--class page`, and says the whole line to type.
 
 mod support;
 
@@ -38,7 +38,8 @@ impl Drop for Disk {
     }
 }
 
-/// Three copies: by `snapshot`, by `cp` after an orderly end, and of a volume whose user was killed.
+/// Three copies: by `snapshot`, by `cp` after an orderly end, and of a volume whose user was
+/// killed.
 fn copies(place: &Place, disk: &Disk) -> Vec<String> {
     let (volume, at) = (place.volume("64M"), place.prefix());
     let line = format!("mkdir {at}/d; seq 3000 > {at}/d/file; ln -s d/file {at}/link");
@@ -238,5 +239,19 @@ fn a_copy_is_mounted_read_only_without_a_switch() {
         assert_eq!(lines, if copy.ends_with("dirty.pm") { 3001 } else { 3000 });
         solera(["umount", &mnt]).ok();
         assert!(content(&copy) == before, "{copy} was changed");
+    }
+}
+
+/// What was to be typed had an option that the command does not know.
+#[test]
+fn a_command_without_the_option_is_told_the_variable() {
+    let Some(disk) = Disk::new("variable") else { return };
+    let place = disk.text("");
+    for line in [
+        &["bench", "compaction", "--seconds", "1", "--place", &place][..],
+        &["bench", "recovery", "--place", &place],
+    ] {
+        let said = format!(": SOLERA_CLASS=page solera {}", line.join(" "));
+        solera(line).refused(1, &["ordinary disk", &said]);
     }
 }

@@ -1,5 +1,6 @@
-//! Two faces on the same files at once: a preloaded program, and one that knows only the mount. What
-//! one does the other sees when the call has returned; what both do at once is as if on one kernel.
+//! Two faces on the same files at once: a preloaded program, and one that knows only the mount.
+//! What one does the other sees when the call has returned; what both do at once is as if on one
+//! kernel.
 
 mod support;
 
@@ -20,8 +21,8 @@ fn without_blocks(seen: &str) -> Vec<String> {
     seen.split(' ').map(others).collect()
 }
 
-/// In turns; after each operation both see the same, to the last attribute: device and inode number,
-/// times, blocks, contents.
+/// In turns; after each operation both see the same, to the last attribute: device and inode
+/// number, times, blocks, contents.
 #[test]
 fn each_sees_at_once_what_the_other_did() {
     if !can_mount() {
@@ -40,7 +41,8 @@ fn each_sees_at_once_what_the_other_did() {
         let result: i64 = did.split(' ').nth(1).and_then(|text| text.parse().ok()).expect(&did);
         succeeded[turn] += u32::from(result >= 0);
         let mut seen = [preloaded.say("look"), plain.say("look")];
-        // Blocks attached ahead go with the last close, and the mount holds what it has just looked up.
+        // Blocks attached ahead go with the last close, and the mount holds what it has just looked
+        // up.
         for _ in 0..1500 {
             if seen[0] == seen[1] || without_blocks(&seen[0]) != without_blocks(&seen[1]) {
                 break;

@@ -1,4 +1,5 @@
-//! `solera fsck` and `solera snapshot` as people use them: exit codes, what is printed, volumes in use.
+//! `solera fsck` and `solera snapshot` as people use them: exit codes, what is printed, volumes in
+//! use.
 
 mod support;
 
@@ -123,8 +124,8 @@ fn a_volume_in_use_is_checked_and_copied_without_false_alarms() {
     solera(["fsck", "-n", "-y", &volume]).ended_with(16);
 }
 
-/// Eight damaged bytes in the older slot of the state line left a volume that nothing mended: every attach
-/// wrote the other slot, and found the damage again.
+/// Eight damaged bytes in the older slot of the state line left a volume that nothing mended: every
+/// attach wrote the other slot, and found the damage again.
 #[test]
 fn a_damaged_slot_of_the_state_line_is_mended_by_the_next_use() {
     let place = Place::new();

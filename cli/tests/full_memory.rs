@@ -1,6 +1,6 @@
-//! The memory beneath a volume is full, or another file fills it: nothing is damaged, calls say `ENOSPC`,
-//! removing files works and gives memory back; with more memory all goes on. And a volume takes memory
-//! when it needs it, not before.
+//! The memory beneath a volume is full, or another file fills it: nothing is damaged, calls say
+//! `ENOSPC`, removing files works and gives memory back; with more memory all goes on. And a volume
+//! takes memory when it needs it, not before.
 
 mod support;
 
@@ -71,8 +71,9 @@ fn is_sound(volume: &str, lacks: bool) {
     assert_eq!(found["missing_bytes"].as_u64().unwrap() > 0, lacks, "{found}");
 }
 
-/// A volume of 256 MiB was made on a tmpfs of 64 MiB and filled: `fsck` then named up to 51 faults that
-/// were none, `--repair` failed half-way, `rm` and `trim` gave EROFS, and only more memory helped.
+/// A volume of 256 MiB was made on a tmpfs of 64 MiB and filled: `fsck` then named up to 51 faults
+/// that were none, `--repair` failed half-way, `rm` and `trim` gave EROFS, and only more memory
+/// helped.
 #[test]
 fn a_full_file_system_beneath_is_no_damage() {
     let place = Place::new();
@@ -128,12 +129,36 @@ fn the_mount_and_the_command_say_so_too() {
     for number in 0..12 {
         let ran = solera(["cp", &large, &format!("{volume}:/large{number}")]);
         if ran.code != 0 {
-            ran.refused(1, &["No space left on device"]);
+            assert!(!ran.err.contains("`solera grow`"), "{}", ran.err);
+            ran.refused(1, &["No space left on device", "the file system beneath"]);
             refused += 1;
         }
     }
     assert!(refused > 2);
     is_sound(&volume, true);
+}
+
+/// `cp` and `age` advised to grow a volume that had room, but no memory for it.
+#[test]
+fn growing_is_no_advice_where_memory_is_lacking() {
+    let place = Place::new();
+    let Some(small) = Small::new(&place, "size=40M") else { return };
+    let volume = small.volume();
+    solera(["format", "--size", "256M", &volume]).ended_with(0);
+    small.fill();
+    // A few pages may be left that the volume has had before.
+    let (file, copied) = (format!("{volume}:/file"), place.text("copied"));
+    fs::write(&copied, vec![7; 16 << 20]).unwrap();
+    for line in [&["age", "--yes", &volume][..], &["cp", &copied, &file]] {
+        let ran = solera(line);
+        assert!(!ran.err.contains("`solera grow`"), "{}", ran.err);
+        ran.refused(1, &["No space left on device", "the file system beneath"]);
+    }
+    // Where the volume itself is full, it is one.
+    small.resize("size=400M");
+    let large = place.text("large");
+    fs::write(&large, vec![7; 300 << 20]).unwrap();
+    solera(["cp", &large, &file]).refused(1, &["`solera grow`"]);
 }
 
 /// Another file takes the memory while the volume is in use.
@@ -159,8 +184,9 @@ fn another_file_takes_the_memory() {
     solera(["fsck", &volume]).ok();
 }
 
-/// Pages in the middle of what is in use have no memory (a sparse copy of a volume), and there is none for
-/// them: what meets one in the middle of a call is taken back, and nothing is marked as damaged.
+/// Pages in the middle of what is in use have no memory (a sparse copy of a volume), and there is
+/// none for them: what meets one in the middle of a call is taken back, and nothing is marked as
+/// damaged.
 #[test]
 fn holes_in_what_is_in_use_are_no_damage() {
     let place = Place::new();
@@ -241,7 +267,8 @@ impl Drop for Group {
     }
 }
 
-/// At a control group's limit the kernel ends the process, or refuses the memory; neither is damage.
+/// At a control group's limit the kernel ends the process, or refuses the memory; neither is
+/// damage.
 #[test]
 fn a_control_group_at_its_limit_damages_nothing() {
     let place = Place::new();

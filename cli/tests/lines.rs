@@ -54,8 +54,8 @@ fn starting_a_program_costs_little() {
         begun.elapsed()
     };
     let bare = (0..41).map(|_| time(false)).min().expect("some");
-    // Attaching itself has a budget of 1 ms; this is also the start of `solera`. Machines under test
-    // are busy: one undisturbed start is enough.
+    // Attaching itself has a budget of 1 ms; this is also the start of `solera`. Machines under
+    // test are busy: one undisturbed start is enough.
     let limit = bare + Duration::from_millis(10);
     let least = (0..2000).map(|_| time(true)).find(|time| *time < limit);
     assert!(least.is_some(), "a program's start takes more than 10 ms more on a volume");

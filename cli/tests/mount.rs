@@ -146,8 +146,8 @@ fn a_full_volume_says_so_and_can_be_emptied() {
     let made = (0..).find_map(|at| fs::write(mounted.path(&format!("f{at}")), b"x").err());
     assert_eq!(made.unwrap().raw_os_error(), Some(libc::ENOSPC));
     fs::remove_file(&path).unwrap();
-    // The kernel tells of a close when it has returned, and the server waits for that; a child of another
-    // test may have the file a moment longer.
+    // The kernel tells of a close when it has returned, and the server waits for that; a child of
+    // another test may have the file a moment longer.
     wait_until("room again", || fs::write(mounted.path("again"), vec![1; 4 << 20]).is_ok());
     mounted.end();
 }
@@ -285,15 +285,15 @@ fn mount_knows_the_type() {
     fs::create_dir(&at).unwrap();
     let table = place.text("fstab");
     fs::write(&table, format!("{volume} {at} fuse.solera ro,noauto,nofail,x-test 0 0\n")).unwrap();
-    // The helper stands in /sbin, in a name space of this test's own. That has copies of the mounts of
-    // other tests, whose processes would not end before it does: away with them.
+    // The helper stands in /sbin, in a name space of this test's own. That has copies of the mounts
+    // of other tests, whose processes would not end before it does: away with them.
     let script = format!(
         "set -e; findmnt -rn -t fuse.solera -o TARGET | xargs -r -n 1 umount -l || true; \
          mkdir {root}/up {root}/work; sbin=$(realpath /sbin); \
          mount -t overlay -o lowerdir=$sbin,upperdir={root}/up,workdir={root}/work none $sbin; \
          make -s -C {project} install BUILT={built} PREFIX={root}/usr; \
-         {root}/usr/bin/solera run --volume {volume} --at /none -- sh -c 'echo > /none/i; rm /none/i'; \
-         mount -t fuse.solera -o noatime,mode=sync {volume} {at}; \
+         {root}/usr/bin/solera run --volume {volume} --at /none -- sh -c 'echo > /none/i; rm \
+         /none/i'; mount -t fuse.solera -o noatime,mode=sync {volume} {at}; \
          findmnt -n -o FSTYPE,SOURCE {at}; echo one > {at}/a; umount {at}; \
          mount -T {table} {at}; cat {at}/a; (echo no > {at}/b) 2>/dev/null || echo read-only; \
          umount {at}; mount -t fuse.solera -o quota {volume} {at} || echo refused",
@@ -367,12 +367,12 @@ fn other_users() {
     );
     assert_eq!(refused, Err(rustix::io::Errno::OPNOTSUPP));
     let (good, said) = as_other(4321, &place.for_everyone(), &["ls", &mounted.volume]);
-    assert!(!good && said.contains("Permission denied"), "{said}");
+    assert!(!good && said.contains("no permission for reading"), "{said}");
     mounted.end();
 }
 
-/// README and help said that every user sees a volume that is mounted, but root's mount was closed to all
-/// others.
+/// README and help said that every user sees a volume that is mounted, but root's mount was closed
+/// to all others.
 #[test]
 fn roots_mount_is_open_unless_it_is_closed() {
     if !can_mount() {
@@ -414,10 +414,10 @@ fn a_user_who_may_open_a_mount_is_told_so() {
     std::os::unix::fs::chown(place.path("own"), Some(NOBODY), Some(NOBODY)).unwrap();
     fs::write(place.path("conf"), "# of a test\nuser_allow_other\n").unwrap();
     let line = format!(
-        "mount --bind {conf} /etc/fuse.conf; cd {own}; exec setpriv --reuid={NOBODY} --regid={NOBODY} \
-         --clear-groups sh -c 'set -e; mkdir m; {program} format --size 64M v.pm > /dev/null; \
-         {program} mount v.pm m; {program} umount m; {program} mount -o allow_other v.pm m; \
-         grep -c \" $PWD/m .*allow_other\" /proc/self/mountinfo; {program} umount m'",
+        "mount --bind {conf} /etc/fuse.conf; cd {own}; exec setpriv --reuid={NOBODY} \
+         --regid={NOBODY} --clear-groups sh -c 'set -e; mkdir m; {program} format --size 64M v.pm \
+         > /dev/null; {program} mount v.pm m; {program} umount m; {program} mount -o allow_other \
+         v.pm m; grep -c \" $PWD/m .*allow_other\" /proc/self/mountinfo; {program} umount m'",
         conf = place.text("conf"),
         own = place.text("own"),
     );
@@ -479,4 +479,86 @@ fn an_unprivileged_user_mounts() {
         "{solera_path} mount {volume} {at} && echo group >> {at}/a && {solera_path} umount {at}"
     ));
     assert!(good, "{said}");
+}
+
+/// `fusermount3` leaves these options out of what a user mounts, and says so; the command kept that
+/// to itself and ended with 0.
+#[test]
+fn options_that_a_user_cannot_have_are_told() {
+    if !can_mount() || !shell("command -v fusermount3").0 {
+        return;
+    }
+    let place = Place::new();
+    let (solera_path, at) = (&place.for_everyone(), place.text("own/m"));
+    fs::create_dir(place.path("own")).unwrap();
+    std::os::unix::fs::chown(place.path("own"), Some(NOBODY), Some(NOBODY)).unwrap();
+    let volume = place.text("own/v.pm");
+    let (good, said) = as_other(
+        NOBODY,
+        "sh",
+        &[
+            "-c",
+            &format!(
+                "set -e; mkdir {at}; {solera_path} format --size 64M {volume} > /dev/null; \
+                 {solera_path} mount -o suid,dev {volume} {at}; {solera_path} umount {at}"
+            ),
+        ],
+    );
+    assert!(good, "{said}");
+    for option in ["suid", "dev"] {
+        let line = format!("solera: {at}: fusermount3 says: unsafe option {option} ignored");
+        assert!(said.lines().any(|told| told == line), "{said}");
+    }
+}
+
+/// A mount at the place of a dead one took away what was mounted inside that, though its process
+/// was alive.
+#[test]
+fn a_dead_mount_with_a_living_one_in_it_stays() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &[]);
+    let inner = mounted.path("in");
+    fs::create_dir(&inner).unwrap();
+    let inner = inner.to_str().unwrap();
+    let other = place.text("other.pm");
+    solera(["format", "--size", "64M", &other]).ok();
+    solera(["mount", &other, inner]).ok();
+    let held = fs::File::open(inner).unwrap();
+    kill_process(server(&mounted), Signal::KILL).unwrap();
+    wait_until("dead", || fs::metadata(&mounted.at).is_err());
+    solera(["mount", &mounted.volume, &mounted.at]).refused(1, &["another one in it", "--lazy"]);
+    assert!(is_mounted(inner) && is_mounted(&mounted.at));
+    assert!(held.metadata().is_ok());
+    drop(held);
+    // As it is advised; then the inner one's process ends as well.
+    solera(["umount", "--lazy", &mounted.at]).ok();
+    assert!(!is_mounted(inner));
+    wait_until("detached", || solera(["detach", &other]).code == 0);
+    Mounted::again(&place, mounted.volume.clone(), &[]).end();
+}
+
+/// A process that was told to end, and `umount` of a volume, took away whatever was mounted last at
+/// the path.
+#[test]
+fn what_lies_over_a_mount_is_left_alone() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mounted = Mounted::new(&place, "64M", &[]);
+    let (volume, at) = (&mounted.volume, &mounted.at);
+    let process = server(&mounted);
+    let tmpfs = || shell(&format!("findmnt -rn -t tmpfs {at}")).0;
+    assert!(shell(&format!("mount -t tmpfs none {at} && touch {at}/over")).0);
+    solera(["umount", volume]).refused(1, &["in use"]);
+    assert!(tmpfs() && fs::exists(mounted.path("over")).unwrap());
+    kill_process(process, Signal::TERM).unwrap();
+    wait_until("ended", || solera(["detach", volume]).code == 0);
+    assert!(tmpfs() && fs::exists(mounted.path("over")).unwrap());
+    assert!(shell(&format!("umount {at}")).0);
+    // What the process has left is a dead mount like any other.
+    Mounted::again(&place, volume.clone(), &[]).end();
 }

@@ -1,7 +1,7 @@
-//! One volume by two names: a hard link, a symlink, a bind-mounted file, a new name after `mv`. Commands
-//! by the second name waited 5 s and then blamed the anchor directory, which they looked for beside that
-//! name. The region says where its anchor is; who cannot see that is refused at once, and told the other
-//! name.
+//! One volume by two names: a hard link, a symlink, a bind-mounted file, a new name after `mv`.
+//! Commands by the second name waited 5 s and then blamed the anchor directory, which they looked
+//! for beside that name. The region says where its anchor is; who cannot see that is refused at
+//! once, and told the other name.
 
 mod support;
 
@@ -181,4 +181,43 @@ exec "$@""#;
     }
     user.end();
     solera(["fsck", &volume]).ok();
+}
+
+/// A message that named `/x` alone spoke of no volume; `cp` has two.
+#[test]
+fn messages_name_the_volume_with_the_path() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let missing = format!("{volume}:/none/x");
+    for command in ["ls", "cat", "map", "numa get"] {
+        let line: Vec<&str> = command.split(' ').chain([&*missing]).collect();
+        solera(line).refused(1, &[&format!(" {missing}: No such file")]);
+    }
+    solera(["numa", "set", "--none", &missing]).refused(1, &[&missing]);
+    solera(["cp", &missing, &place.text("to")]).refused(1, &[&missing, &place.text("to")]);
+    solera(["cp", "/etc/hostname", &missing]).refused(1, &[&missing]);
+    let root = format!("{volume}:/");
+    solera(["cp", "-r", &root, &format!("{volume}:/in")]).refused(1, &[&root]);
+    solera(["cp", &root, &place.text("to")]).refused(1, &[&root, "-r"]);
+    let many = ["cp", "/etc/hostname", "/etc/passwd", &missing];
+    solera(many).refused(1, &[&missing, "no directory"]);
+}
+
+/// Above a volume's root there is nothing: `..` is the root, as in the kernel.
+#[test]
+fn the_root_is_its_own_parent() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let at = place.prefix();
+    let line =
+        format!("cd {at} && mkdir dir && echo x > dir/file && ln -s ../dir up && ln -s ../up loop");
+    support::shell(&volume, &at, &line).ok();
+    for path in ["/..", "/../..", "/dir/../..", "/../dir/..", "/../up/../"] {
+        assert_eq!(solera(["ls", &format!("{volume}:{path}")]).ok(), "dir\nloop\nup\n", "{path}");
+    }
+    for path in ["/../dir/file", "/dir/../../dir/file", "/up/file", "/loop/file"] {
+        assert_eq!(solera(["cat", &format!("{volume}:{path}")]).ok(), "x\n", "{path}");
+    }
+    solera(["cp", &format!("{volume}:/../dir/file"), &format!("{volume}:/../new")]).ok();
+    assert_eq!(solera(["cat", &format!("{volume}:/new")]).ok(), "x\n");
 }

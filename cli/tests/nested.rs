@@ -1,4 +1,5 @@
-//! `solera run` inside a program that is served already, and which volume it takes where none is named.
+//! `solera run` inside a program that is served already, and which volume it takes where none is
+//! named.
 
 mod support;
 
@@ -19,8 +20,8 @@ fn inside(options: &[&str], line: &str) -> Ran {
     solera([&["run"], options, &["--", "sh", "-c", &line]].concat())
 }
 
-/// The inner `solera run` ended with 0, and the file was on the disk beneath: the library of the outer one
-/// puts its own variables back at each exec.
+/// The inner `solera run` ended with 0, and the file was on the disk beneath: the library of the
+/// outer one puts its own variables back at each exec.
 #[test]
 fn another_volume_inside_is_refused() {
     let place = Place::new();
@@ -65,8 +66,8 @@ fn the_same_volume_inside_goes_on() {
     let at = place.prefix();
     let outer = ["--volume", &volume, "--at", &at, "--mode", "sync"];
     let again = format!(
-        "cd {at} && $S run --volume {volume} --at {at} --mode sync --numa place -- sh -c 'echo 1 > a' && \
-         $S run --at {at}/../prefix --require {at} -- sh -c 'echo 2 > b' && \
+        "cd {at} && $S run --volume {volume} --at {at} --mode sync --numa place -- sh -c 'echo 1 > \
+         a' && $S run --at {at}/../prefix --require {at} -- sh -c 'echo 2 > b' && \
          cp /bin/cat cat && $S run --volume {volume} -- ./cat a b && \
          $S run -- $S run -- {at}/cat {at}/a"
     );
@@ -142,8 +143,8 @@ fn a_command_that_is_not_served_itself_starts_anew() {
     assert_eq!(alone.output().unwrap().stdout, b"x\n");
 }
 
-/// `solera run` was silent about the volume that it had found, and took the only mounted one even where
-/// nothing spoke of it: a mount that was forgotten sent a database to the disk.
+/// `solera run` was silent about the volume that it had found, and took the only mounted one even
+/// where nothing spoke of it: a mount that was forgotten sent a database to the disk.
 #[test]
 fn without_a_name_it_says_which_volume_it_takes() {
     if !can_mount() {
@@ -222,7 +223,8 @@ fn what_is_served_meets_a_requirement() {
     inside(&elsewhere, "true").refused(125, &["/etc", "no volume"]);
 }
 
-/// Of several mounts the one that is required, or that an argument leads to, also by a relative path.
+/// Of several mounts the one that is required, or that an argument leads to, also by a relative
+/// path.
 #[test]
 fn of_several_mounts_it_takes_the_one_that_is_meant() {
     if !can_mount() {
@@ -248,4 +250,23 @@ fn of_several_mounts_it_takes_the_one_that_is_meant() {
     let mut end = command();
     while !end.args(["umount", &second]).status().unwrap().success() {}
     first.end();
+}
+
+/// `--class` inside was taken for the variable that the outer one had set, and of no effect.
+#[test]
+fn another_class_inside_is_refused() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let at = place.prefix();
+    let outer = ["--volume", &volume, "--at", &at];
+    let words = ["--class byte", "already", "give the option there"];
+    inside(&outer, "$S run --class byte -- true").refused(125, &words);
+    inside(&outer, "$S run --class volatile -- true").ok();
+    let outer = [&outer[..], &["--class", "byte"]].concat();
+    inside(&outer, "$S run --class byte -- true").ok();
+    inside(&outer, "$S run --class volatile -- true")
+        .refused(125, &["--class volatile", "already", "give the option there"]);
+    let split = place.text("split");
+    fs::create_dir(&split).unwrap();
+    inside(&["--split", &split], "$S run --class page -- true").refused(125, &["--class page"]);
 }

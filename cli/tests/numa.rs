@@ -1,4 +1,5 @@
-//! Memory nodes, simulated: programs write at home, what they start has the same home, files are pinned.
+//! Memory nodes, simulated: programs write at home, what they start has the same home, files are
+//! pinned.
 
 mod support;
 
@@ -35,10 +36,11 @@ fn programs_write_at_home_and_so_do_those_they_start() {
     solera(["format", "--size", "256M", "--groups", "4", &volume]).ok();
     let [here, there] = cpus();
     let nodes = format!("1000;{here}");
-    // A shell at home on the second node starts a program on a CPU of the first: it is at home there too.
+    // A shell at home on the second node starts a program on a CPU of the first: it is at home
+    // there too.
     let line = format!(
-        "head -c 9000000 /dev/zero > {at}/own; exec taskset -c {there} sh -c 'cat {at}/own > {at}/child; \
-         sh -c \"cat {at}/own > {at}/grandchild\"'"
+        "head -c 9000000 /dev/zero > {at}/own; exec taskset -c {there} sh -c 'cat {at}/own > \
+         {at}/child; sh -c \"cat {at}/own > {at}/grandchild\"'"
     );
     let run = ["run", "--volume", &volume, "--at", &at, "--", "sh", "-c", &line];
     let pinned = Command::new("taskset")

@@ -37,8 +37,8 @@ fn as_user(program: &str, arguments: &[&str]) -> Ran {
     Ran::of(&mut command)
 }
 
-/// Formatted as root and handed over by chown, a volume had a root directory that its user could not
-/// write.
+/// Formatted as root and handed over by chown, a volume had a root directory that its user could
+/// not write.
 #[test]
 fn a_volume_made_for_a_user_is_that_users() {
     if !is_root() {

@@ -1,5 +1,5 @@
-//! A volume that a user may only read: programs read it directly, it can be mounted, nothing is changed, also
-//! where it was not left in order; beside writers that is refused with a reason.
+//! A volume that a user may only read: programs read it directly, it can be mounted, nothing is
+//! changed, also where it was not left in order; beside writers that is refused with a reason.
 
 mod support;
 
@@ -16,13 +16,15 @@ set -e; umask 022; cd "$1"
 mkdir directory; seq 3000 > file; echo other > directory/other; mkfifo fifo; ln -s file link
 echo secret > secret; chmod 600 secret
 truncate -s 1M sparse; printf data | dd of=sparse bs=1 seek=70000 conv=notrunc status=none
-python3 -c 'import os; os.setxattr("file", "user.name", b"value")' || setfattr -n user.name -v value file
+python3 -c 'import os; os.setxattr("file", "user.name", b"value")' ||
+    setfattr -n user.name -v value file
 "#;
 
-/// All that a command printed.
+/// All that a command printed, but for the line that says that nothing can be changed.
 fn said(output: &Output) -> String {
     let text = [output.stdout.as_slice(), &output.stderr].concat();
-    String::from_utf8_lossy(&text).into_owned()
+    let text = String::from_utf8_lossy(&text).into_owned();
+    text.split_inclusive('\n').filter(|line| !line.contains("gives EROFS")).collect()
 }
 
 /// `solera`, as another user: its code and what it said.
@@ -63,7 +65,8 @@ user="setpriv --reuid=4321 --regid=4321 --clear-groups"
 $user "$program" "$place/reference" > "$place/said.user.kernel"
 $user "$solera" run --volume "$volume" --at "$at" -- "$program" "$at" > "$place/said.user.volume"
 "$program" "$place/reference" > "$place/said.root.kernel"
-"$solera" run --volume "$place/still/v.pm" --at "$at" -- "$program" "$at" > "$place/said.root.volume"
+"$solera" run --volume "$place/still/v.pm" --at "$at" -- "$program" "$at" \
+    > "$place/said.root.volume"
 "#;
     let output = Command::new("unshare")
         .args(["-m", "sh", "-c", script, "sh", &program, &place.for_everyone(), &volume, &at])
@@ -200,4 +203,71 @@ fn it_is_mounted_read_only() {
         solera(["umount", &mnt]).ok();
     }
     solera(["fsck", &volume]).ok();
+}
+
+/// Of a volume that another user has in use, `info` said that its owner must use it once.
+#[test]
+fn a_volume_in_use_that_may_only_be_read_is_looked_at() {
+    if !can_change_user() {
+        return;
+    }
+    let place = Place::new();
+    let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
+    let mut child = support::command();
+    child.args([
+        "run",
+        "--volume",
+        &volume,
+        "--at",
+        &at,
+        "--",
+        "sh",
+        "-c",
+        "echo r; read -r line; true",
+    ]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 2];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let (code, text) = other(&theirs, &["info", &volume]);
+    assert!(code == 0 && text.contains(&format!("{}", child.id())), "{code}: {text}");
+    for word in ["another user", "may not be asked", "who of these lives"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let (code, json) = other(&theirs, &["info", "--json", &volume]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(code == 0 && json["attached_asked"] == false && json["attached"][0].is_object());
+    assert_eq!(other(&theirs, &["df", &volume]).0, 0);
+    // What it says that others may do is so.
+    let (code, told) = other(&theirs, &["cat", &format!("{volume}:/file")]);
+    assert!(code == 1 && told.contains("ask root to mount it"), "{told}");
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let (code, text) = other(&theirs, &["info", &volume]);
+    assert!(code == 0 && text.contains("nobody"), "{text}");
+    assert_eq!(solera(["info", "--json", &volume]).json()["attached_asked"], true);
+}
+
+/// Programs met EROFS, and nothing had said why.
+#[test]
+fn that_nothing_can_be_changed_is_said_at_the_start() {
+    if !can_change_user() {
+        return;
+    }
+    let place = Place::new();
+    let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
+    let run = |options: &[&str]| {
+        let line = "sh -c true; (true); exec sh -c true";
+        let line = [&["run", "--volume", &volume, "--at", &at], options, &["--", "sh", "-c", line]];
+        let output = as_user(4321, "", &theirs).args(line.concat()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = run(&[]);
+    assert_eq!(told.lines().count(), 1, "{told}");
+    for word in ["solera: ", &volume, "every change gives EROFS", "no permission to write"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    // Who asked for it knows.
+    assert_eq!(run(&["--read-only"]), "");
+    assert_eq!(shell(&volume, &at, "true").err, "");
 }

@@ -1,8 +1,9 @@
-//! `solera recover` where all is not well: damaged, cut and missing files, those of another version, no
-//! rights, several at once; files that were renamed, and inode numbers that serve again.
+//! `solera recover` where all is not well: damaged, cut and missing files, those of another
+//! version, no rights, several at once; files that were renamed, and inode numbers that serve
+//! again.
 //!
-//! Nothing that was staged is put anywhere but where it belongs: what is damaged is refused, with the
-//! reason, and stays for another try.
+//! Nothing that was staged is put anywhere but where it belongs: what is damaged is refused, with
+//! the reason, and stays for another try.
 
 mod support;
 
@@ -196,8 +197,8 @@ fn damage_is_refused_or_harmless() {
             match split::recover(&left.directory) {
                 Ok(_) => {
                     let length = left.is_right(&told);
-                    // The number of the boot says that the power failed since, and without its owner
-                    // or its key a record is nobody's.
+                    // The number of the boot says that the power failed since, and without its
+                    // owner or its key a record is nobody's.
                     lost += u64::from(length < WHOLE);
                 }
                 Err(incomplete) => {

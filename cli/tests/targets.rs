@@ -1,7 +1,7 @@
 //! A slip on a command line that named a volume as an ordinary file (`solera cp FILE V`, the `:/`
-//! forgotten) ended with 0 and destroyed the volume, also one in use. Whatever writes a file refuses
-//! volumes, what anchor directories hold, and block devices, by whatever name, before it has changed a
-//! byte of them.
+//! forgotten) ended with 0 and destroyed the volume, also one in use. Whatever writes a file
+//! refuses volumes, what anchor directories hold, and block devices, by whatever name, before it
+//! has changed a byte of them.
 
 mod support;
 
@@ -264,7 +264,8 @@ fn a_mount_and_its_volume_are_one() {
     mounted.end();
 }
 
-/// A volume whose file was cut while a shell used it: `bash: fork: Input/output error` was all that was said.
+/// A volume whose file was cut while a shell used it: `bash: fork: Input/output error` was all that
+/// was said.
 #[test]
 fn a_region_that_is_cut_short_in_use_is_named() {
     let place = Place::new();
@@ -289,4 +290,36 @@ fn a_region_that_is_replaced_in_use_is_named_and_served_to_the_end() {
     assert_eq!(ran.out, "kept\nkept\n", "{}", ran.err);
     assert!(ran.err.contains("was replaced by another file"), "{}", ran.err);
     assert!(ran.err.contains("was removed while in use"), "{}", ran.err);
+}
+
+/// `solera cp FILE V:name`, the slash forgotten, made a local file of that name and ended with 0.
+#[test]
+fn a_forgotten_slash_is_told() {
+    let place = Place::new();
+    let volume = with_a_file(&place);
+    let (source, there) = (place.text("source"), format!("{volume}:file"));
+    let words = ["v.pm is a volume", "did you mean", "v.pm:/file?"];
+    solera(["cp", &source, &there]).refused(1, &words);
+    solera(["cp", &there, &place.text("out")]).refused(1, &words);
+    for command in ["ls", "cat", "map", "defrag"] {
+        solera([command, &there]).refused(1, &words);
+    }
+    solera(["numa", "get", &there]).refused(1, &words);
+    assert!(!Path::new(&there).exists() && !place.path("out").exists());
+    solera(["cp", &source, &format!("{volume}:a:b")]).refused(1, &["v.pm:/a:b?"]);
+    // Local names with a colon: in front of it is no volume; it is there already; it begins with
+    // `./`.
+    for name in ["no:file", "source:file"] {
+        solera(["cp", &source, &place.text(name)]).ok();
+        assert_eq!(fs::read(place.path(name)).unwrap(), b"kept\n");
+    }
+    let here = |arguments: &[&str]| {
+        let status = command().args(arguments).current_dir(place.path(".")).status();
+        status.unwrap().success()
+    };
+    assert!(!here(&["cp", "source", "v.pm:file"]));
+    assert!(here(&["cp", "source", "./v.pm:file"]));
+    solera(["cp", "/etc/hostname", &there]).ok();
+    assert_eq!(fs::read(&there).unwrap(), fs::read("/etc/hostname").unwrap());
+    still_whole(&volume);
 }

@@ -1,5 +1,5 @@
-//! What programs of both faces, preloaded and not, keep each other from: locks, and writing to what is
-//! executed.
+//! What programs of both faces, preloaded and not, keep each other from: locks, and writing to what
+//! is executed.
 
 mod support;
 
@@ -12,8 +12,8 @@ use face::{Face, both, program};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Mounted, Place, can_mount, solera};
 
-/// Who waits for each other in a circle is told so, whichever closes it; others are told who has a lock;
-/// a wait goes on after a signal; a killed mount's locks go.
+/// Who waits for each other in a circle is told so, whichever closes it; others are told who has a
+/// lock; a wait goes on after a signal; a killed mount's locks go.
 #[test]
 fn locks_know_each_other() {
     if !can_mount() {

@@ -1,5 +1,5 @@
-//! `solera run` where the volume is mounted: nothing is said about volumes, and what cannot be preloaded
-//! works as well.
+//! `solera run` where the volume is mounted: nothing is said about volumes, and what cannot be
+//! preloaded works as well.
 
 mod support;
 

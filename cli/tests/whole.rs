@@ -1,6 +1,6 @@
-//! A volume as a whole: removed with its anchor directory, and copied without a trace of copies that were
-//! killed. Users removed volumes by `rm`, also ones in use, and anchors stayed; a killed `snapshot` left half
-//! a copy under a name of its own.
+//! A volume as a whole: removed with its anchor directory, and copied without a trace of copies
+//! that were killed. Users removed volumes by `rm`, also ones in use, and anchors stayed; a killed
+//! `snapshot` left half a copy under a name of its own.
 
 mod support;
 

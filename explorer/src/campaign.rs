@@ -206,7 +206,8 @@ pub fn run(wanted: &(dyn Fn(Setting, &Start, &Case) -> bool + Sync)) -> Report {
     let starts = &cases::all();
     let jobs = settings().into_iter().flat_map(|setting| {
         starts.iter().filter_map(move |(start, cases)| {
-            // What an overwrite's size decides, it decides in mode `strict`; the long run tries all.
+            // What an overwrite's size decides, it decides in mode `strict`; the long run tries
+            // all.
             let takes = is_long() || setting.mode == Mode::Strict;
             let differs = move |case: &Case| takes || !case.name.starts_with("sized-");
             let wanted = |case: &&Case| wanted(setting, start, case) && differs(case);
@@ -239,31 +240,38 @@ fn singles(
         let id = format!("{group}{}", case.name);
         if filter.takes(&id) {
             tell(&id);
-            let selection =
-                Selection { only: filter.state, ..Selection::all(&id, limits(start, case)) };
+            let limits = limits(setting, start, case);
+            let selection = Selection { only: filter.state, ..Selection::all(&id, limits) };
             report.add(explore(&lab, case, setting, &selection));
         }
     }
     report
 }
 
-/// All modes are explored in full; long lists of calls and the slowest starts sparsely (unless
-/// `SOLERA_TEST_LONG` is set: then everything in full).
-fn limits(start: &Start, case: &Case) -> Limits {
+/// Mode `strict` of class `cache-line` is explored in full, of the others half of the states; long
+/// lists of calls and the slowest starts sparsely (unless `SOLERA_TEST_LONG` is set: then
+/// everything in full).
+fn limits(setting: Setting, start: &Start, case: &Case) -> Limits {
     if is_long() {
         return Limits::FULL;
     }
-    // Of the slow start, with its 2 MiB to compare, what only a whole chunk can do is explored in full.
+    // Of the slow start, with its 2 MiB to compare, what only a whole chunk can do is explored in
+    // full.
     let large = ["leaf", "scattered"].contains(&start.name);
     let slow = start.full || large && !case.name.contains("leaf");
-    if case.calls.len() < 10 && !slow { Limits::FULL } else { Limits::SPARSE }
+    if case.calls.len() >= 10 || slow {
+        return Limits::SPARSE;
+    }
+    let strictest = setting.mode == Mode::Strict && setting.class == Class::CacheLine;
+    Limits { one_in: if strictest { 1 } else { 2 }, ..Limits::FULL }
 }
 
 /// The figures of a report, in one line.
 #[must_use]
 pub fn figures(report: &Report) -> String {
     format!(
-        "{} workloads, {} calls, {} states ({} distinct), {} crashes inside a recovery, {} failures",
+        "{} workloads, {} calls, {} states ({} distinct), {} crashes inside a recovery, {} \
+         failures",
         report.workloads,
         report.calls,
         report.states,

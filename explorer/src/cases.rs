@@ -153,14 +153,15 @@ fn mapped_calls(size: u64) -> Vec<Action> {
     ]
 }
 
-/// Bytes of overwrites, by what decides how one is made atomic: a record's own bytes, a lane's data area,
-/// blocks.
+/// Bytes of overwrites, by what decides how one is made atomic: a record's own bytes, a lane's data
+/// area, blocks.
 const SIZE_CLASSES: [u64; 8] = [8, 24, 25, 1024, 4096, 16_384, 16_385, 262_144];
 
 /// Of these, what is explored in a 2 MiB leaf, which takes long to compare; in the long run all.
 const IN_LEAF: [u64; 2] = [4096, 262_144];
 
-/// Overwrites of each size class where the start's file has blocks; then the same on a file that is mapped.
+/// Overwrites of each size class where the start's file has blocks; then the same on a file that is
+/// mapped.
 fn sized_calls(size: u64, classes: &[u64]) -> Vec<Case> {
     let map = || Action::Map { slot: 0, offset: 0, length: 4096 };
     let fitting = classes.iter().copied().filter(|length| 3000 + length <= size);
@@ -178,7 +179,8 @@ fn sized_calls(size: u64, classes: &[u64]) -> Vec<Case> {
         .collect()
 }
 
-/// Calls on a file that in mode `posix` ends in a summed append and then one that nobody has committed.
+/// Calls on a file that in mode `posix` ends in a summed append and then one that nobody has
+/// committed.
 fn lazy_calls() -> Vec<Case> {
     let append = |length| Action::Write { slot: 0, tag: 5, length };
     let before = || {
@@ -277,8 +279,8 @@ fn name_calls() -> Vec<(&'static str, Vec<Action>)> {
     ]
 }
 
-/// Names that come and go where the processor's operation record keeps an inode: the brief way, by the
-/// paths that the engine does as programs do.
+/// Names that come and go where the processor's operation record keeps an inode: the brief way, by
+/// the paths that the engine does as programs do.
 fn brief_calls() -> Vec<Case> {
     // Leaves the record an inode, and no name.
     let keeping = Action::Temporary { dir: "d".into(), slot: 0, exclusive: true };
@@ -405,7 +407,8 @@ fn directories() -> Vec<(Start, Vec<Case>)> {
     vec![(full, full_cases), (split, split_cases)]
 }
 
-/// A file that ends in two short appends, each of one fence, and whatever changes what they appended.
+/// A file that ends in two short appends, each of one fence, and whatever changes what they
+/// appended.
 fn tails() -> (Start, Vec<Case>) {
     let append = |length| Action::Write { slot: 0, tag: 5, length };
     let before = || {
@@ -489,8 +492,8 @@ fn full_volume() -> (Start, Vec<Case>) {
     (Start { name: "full", build, full: true }, cases)
 }
 
-/// A chunk with a large file and the beginning of another one, whose rest lies in a second chunk: when
-/// the large file goes, what is left in the first moves to the second.
+/// A chunk with a large file and the beginning of another one, whose rest lies in a second chunk:
+/// when the large file goes, what is left in the first moves to the second.
 fn crowded() -> (Start, Vec<Case>) {
     let mut build = vec![file("a"), open("a", 0), allocate(0, 0, 0, 500 << 12), close(0)];
     build.extend([file("b"), open("b", 0), allocate(0, 0, 0, 100 << 12)]);
@@ -510,8 +513,8 @@ fn crowded() -> (Start, Vec<Case>) {
     (Start { name: "crowded", build, full: false }, cases)
 }
 
-/// A file of one chunk that lies scattered, its second half before its first: a mapping rewrites it into
-/// one whole chunk first; so does the last close after a mapping that could not wait.
+/// A file of one chunk that lies scattered, its second half before its first: a mapping rewrites it
+/// into one whole chunk first; so does the last close after a mapping that could not wait.
 fn scattered() -> (Start, Vec<Case>) {
     let mut build = filled("f", 1, &[(MIB, MIB), (0, MIB)]);
     build.extend(filled("g", 2, &[(2 * MIB - 4096, 4096)]));
@@ -526,8 +529,8 @@ fn scattered() -> (Start, Vec<Case>) {
     (Start { name: "scattered", build, full: false }, cases)
 }
 
-/// Two files that have grown side by side, no two blocks of one together: what overwrites them goes to
-/// several places at once, and is told by one record; a whole block is replaced.
+/// Two files that have grown side by side, no two blocks of one together: what overwrites them goes
+/// to several places at once, and is told by one record; a whole block is replaced.
 fn apart() -> (Start, Vec<Case>) {
     let mut build = vec![file("f"), open("f", 0), file("g"), open("g", 1)];
     let blocks = (0..5).flat_map(|block| [0, 1].map(|slot| write_at(slot, 1, block << 12, 4096)));

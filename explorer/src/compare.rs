@@ -25,8 +25,8 @@ pub fn exactly(_: ObjectId, object: &Object, found: &Content) -> Option<String> 
     unexplained(object, expected, found)
 }
 
-/// The first byte that is neither what is `expected` nor what a store through a mapping has replaced since
-/// the last sync, nor what a call may have left that never ended.
+/// The first byte that is neither what is `expected` nor what a store through a mapping has
+/// replaced since the last sync, nor what a call may have left that never ended.
 #[must_use]
 pub fn unexplained(object: &Object, expected: &Content, found: &Content) -> Option<String> {
     let first = expected.first_difference(found)?;
@@ -152,8 +152,8 @@ fn check_xattrs(engine: &Engine, object: &Object, node: Node) -> Result<(), Stri
     Ok(())
 }
 
-/// Reads a file's contents, which share the pages of `like` that are equal. The inner error says how
-/// `SEEK_DATA` and `SEEK_HOLE` contradict what is read.
+/// Reads a file's contents, which share the pages of `like` that are equal. The inner error says
+/// how `SEEK_DATA` and `SEEK_HOLE` contradict what is read.
 pub fn read_file(
     fs: &dyn FileSystem,
     node: Node,

@@ -1,11 +1,12 @@
-//! Two calls at once: one thread is held up somewhere inside its call while another thread makes one.
+//! Two calls at once: one thread is held up somewhere inside its call while another thread makes
+//! one.
 //!
-//! Whatever power cut follows, the volume holds what it held before, or the effect of one call, or of both,
-//! in an order in which the calls give what they gave; a call that has returned has its effect. A fence
-//! is for its own thread's stores. In modes that promise less, only calls that move no data. Where the
-//! second call needs a lock of the first, the first goes on after a moment.
+//! Whatever power cut follows, the volume holds what it held before, or the effect of one call, or
+//! of both, in an order in which the calls give what they gave; a call that has returned has its
+//! effect. A fence is for its own thread's stores. In modes that promise less, only calls that move
+//! no data. Where the second call needs a lock of the first, the first goes on after a moment.
 
-use crate::campaign::{Filter, Job, Labs, Stop, Tell, settings, work};
+use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, settings, work};
 use crate::compare::{compare, exactly};
 use crate::engine::Engine;
 use crate::explore::Report;
@@ -293,7 +294,7 @@ fn explore(lab: &Lab, race: &Race, report: &mut Report) -> Told<()> {
         })
         .collect();
     let (mut seen, mut wrong) = (HashSet::new(), None);
-    let limits = Limits { one_in: 2, ..Limits::SPARSE };
+    let limits = Limits { one_in: if is_long() { 2 } else { 5 }, ..Limits::SPARSE };
     tracker.explore(race.first, &limits, race.count, &mut |state, marks| {
         report.states += 1;
         if !seen.insert((state.hash, marks)) {

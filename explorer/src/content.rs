@@ -18,8 +18,8 @@ pub struct Content {
     pages: BTreeMap<u64, Arc<Page>>,
 }
 
-/// Bytes `8 * index ..` of the data named `tag`: bytes of different writes, and of different places of
-/// one write, differ nearly everywhere, and none is zero.
+/// Bytes `8 * index ..` of the data named `tag`: bytes of different writes, and of different places
+/// of one write, differ nearly everywhere, and none is zero.
 fn fill_word(tag: u32, index: u64) -> [u8; 8] {
     let mut x = u64::from(tag) << 40 ^ index ^ 0x9E37_79B9_7F4A_7C15;
     x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -2,9 +2,10 @@
 //!
 //! Two attachments of one volume stand for two processes. A thread of the first one stops for ever
 //! at a store, a flush, a fence or a change of a shared word inside its call; its attachment is
-//! forsaken, so that the second one finds it dead, as it would a killed process. The second one makes
-//! some calls, mostly on what the dead one was at. Both are in one trace: what the dead one had in
-//! flight no fence of its own makes durable any more. At every point from then on power fails.
+//! forsaken, so that the second one finds it dead, as it would a killed process. The second one
+//! makes some calls, mostly on what the dead one was at. Both are in one trace: what the dead one
+//! had in flight no fence of its own makes durable any more. At every point from then on power
+//! fails.
 //!
 //! What must be found: the dead one's call done or not done, as the second one's calls have found
 //! it; all calls of the second one that returned; the one in flight before or after. At the end it
@@ -100,7 +101,8 @@ impl Witness {
         inner.ending = Some(Ending::Died(what()));
         self.ended.notify_all();
         drop(inner);
-        // SAFETY: ends this thread alone. Its stack stays mapped, and what lies there stays as it is.
+        // SAFETY: ends this thread alone. Its stack stays mapped, and what lies there stays as it
+        // is.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
 
@@ -406,7 +408,8 @@ impl Death<'_> {
     }
 
     fn live(&self, lab: &Lab, calls: &[Action]) -> Told<Lives> {
-        // The lane and the group of a call are its processor's: the same ones again for the same death.
+        // The lane and the group of a call are its processor's: the same ones again for the same
+        // death.
         let _pinned = Pinned::to(seed_of(self.call.0) as usize);
         let mut pair = Pair::new(lab, self.setting)?;
         let lived = self.live_through(&mut pair, calls);
@@ -563,7 +566,8 @@ pub fn run(seed: u64, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let labs = &Labs::new(vec![pairs::start(), pairs::start_in_pieces()]);
     let calls = pairs::calls().into_iter().map(|call| (0, call));
-    // Who moves what files hold, or replaces it, meets those of the second start: it lies in pieces.
+    // Who moves what files hold, or replaces it, meets those of the second start: it lies in
+    // pieces.
     let calls = calls.filter(|(_, call)| call.0 != "rewrite");
     let second = pairs::moving_calls().into_iter().chain(pairs::replacing_calls());
     let calls = calls.chain(second.map(|call| (1, call)));

@@ -1,4 +1,5 @@
-//! An engine behind the contract, as a [`System`]: what a face does, with as little code as possible.
+//! An engine behind the contract, as a [`System`]: what a face does, with as little code as
+//! possible.
 
 use crate::content::{PAGE, fill};
 use crate::workload::{Action, Outcome, SLOTS, Stat, System, Value, components, split_path};
@@ -149,7 +150,8 @@ impl Engine {
         Ok(entries)
     }
 
-    /// As [`Engine::entries`], in the directory's own order, which must be that of ascending cookies.
+    /// As [`Engine::entries`], in the directory's own order, which must be that of ascending
+    /// cookies.
     pub fn entries_as_told(&self, dir: Node) -> vfs::Result<Vec<(Vec<u8>, u8)>> {
         let mut entries = Vec::new();
         let mut last = 0;
@@ -212,7 +214,8 @@ impl Engine {
         if !matches!(whence, Whence::Data | Whence::Hole) {
             return self.fs.seek(desc, offset, whence).map(Value::Count);
         }
-        // Where data lies is the engine's own choice: only whether the offset is inside is compared.
+        // Where data lies is the engine's own choice: only whether the offset is inside is
+        // compared.
         let (node, _) = self.fs.describe(desc)?;
         let size = self.fs.attr(node)?.size;
         match self.fs.seek(desc, offset, whence) {
@@ -272,8 +275,8 @@ impl Engine {
     }
 }
 
-/// Whether a name comes and goes by the calls of the preload library, which take the brief way where
-/// they can, or by the plain ones: half of the paths each, the same ones in every run.
+/// Whether a name comes and goes by the calls of the preload library, which take the brief way
+/// where they can, or by the plain ones: half of the paths each, the same ones in every run.
 fn as_programs_do(path: &str) -> bool {
     path.bytes().fold(false, |odd, byte| odd ^ (byte & 1 != 0))
 }

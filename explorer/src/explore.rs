@@ -1,4 +1,5 @@
-//! The explorer: runs a case, takes the states that a power cut could leave, recovers and judges each.
+//! The explorer: runs a case, takes the states that a power cut could leave, recovers and judges
+//! each.
 
 use crate::cases::Case;
 use crate::engine::Engine;
@@ -24,7 +25,8 @@ pub struct Report {
     pub distinct: u64,
     pub nested: u64,
     pub failures: Vec<String>,
-    /// Where the last failure was, if it was in a state: what a search for a shorter workload needs.
+    /// Where the last failure was, if it was in a state: what a search for a shorter workload
+    /// needs.
     pub broken: Option<Broken>,
 }
 
@@ -118,8 +120,8 @@ fn bare(model: &Model) -> Model {
     model
 }
 
-/// Whether the volume's answer is the model's. A volume that is full may say so: then the call changed
-/// nothing, and the model does not learn of it.
+/// Whether the volume's answer is the model's. A volume that is full may say so: then the call
+/// changed nothing, and the model does not learn of it.
 fn both(engine: &mut Engine, model: &mut Model, action: &Action, may_fill: bool) -> Told<()> {
     let found = engine.apply(action);
     if may_fill && found == Err(rustix::io::Errno::NOSPC) {
@@ -240,8 +242,8 @@ fn describe(
     )
 }
 
-/// The call in flight or just returned after so many marks, and whether it has returned. Between calls
-/// nothing is in flight.
+/// The call in flight or just returned after so many marks, and whether it has returned. Between
+/// calls nothing is in flight.
 fn call_at<'r>(run: &'r Run<'_>, setting: Setting, marks: usize) -> (Call<'r>, bool) {
     let index = marks.saturating_sub(1) / 2;
     let call = Call {
@@ -254,8 +256,8 @@ fn call_at<'r>(run: &'r Run<'_>, setting: Setting, marks: usize) -> (Call<'r>, b
     (call, marks > 0 && marks.is_multiple_of(2))
 }
 
-/// Recovers the state, compares, uses and empties the volume; crashes again inside some recoveries. Gives
-/// the number of those second crashes.
+/// Recovers the state, compares, uses and empties the volume; crashes again inside some recoveries.
+/// Gives the number of those second crashes.
 fn judge(
     lab: &Lab,
     run: &Run<'_>,
@@ -264,8 +266,8 @@ fn judge(
     (marks, number, use_one_in): (usize, u64, u64),
 ) -> Told<u64> {
     let kinds = [Volatile::Before, Volatile::Live, Volatile::Garbage];
-    // While a call runs, volatile words may say what they said when it began: what they say later is
-    // stored behind fences that this state may not have passed.
+    // While a call runs, volatile words may say what they said when it began: what they say later
+    // is stored behind fences that this state may not have passed.
     let live = &run.live[marks.saturating_sub(1)];
     let mut overlay = volatile_overlay(kinds[(number % 3) as usize], live);
     overlay.extend(state.overlay());

@@ -1,11 +1,12 @@
 //! What a recovered volume must hold, and that it can be used.
 //!
-//! After a call has returned, its effect stands. While it runs: before or after, and nothing else; but
-//! in the modes `sync` and `posix` the *data* of a call may be torn inside the call's own range: each
-//! byte is the old or the new one, and bytes beyond the old end are the new ones, whatever part of
-//! the growth is durable. In mode `posix` growth by writes is durable at `fsync`: until then the size
-//! may be any that the file had since, and what lies below it is as it was written. In no mode does a
-//! file ever show bytes that were not written to it: the data of each write is unmistakable.
+//! After a call has returned, its effect stands. While it runs: before or after, and nothing else;
+//! but in the modes `sync` and `posix` the *data* of a call may be torn inside the call's own
+//! range: each byte is the old or the new one, and bytes beyond the old end are the new ones,
+//! whatever part of the growth is durable. In mode `posix` growth by writes is durable at `fsync`:
+//! until then the size may be any that the file had since, and what lies below it is as it was
+//! written. In no mode does a file ever show bytes that were not written to it: the data of each
+//! write is unmistakable.
 
 use crate::compare::{compare, exactly, unexplained};
 use crate::content::{Content, PAGE, fill};
@@ -155,7 +156,8 @@ pub fn remove_all(engine: &Engine) -> Result<(), String> {
     remove_in_order(engine, false)
 }
 
-/// Removes everything below the root, each directory in the order of its entries, the last ones first.
+/// Removes everything below the root, each directory in the order of its entries, the last ones
+/// first.
 pub fn remove_all_backwards(engine: &Engine) -> Result<(), String> {
     remove_in_order(engine, true)
 }

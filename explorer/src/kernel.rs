@@ -113,7 +113,8 @@ impl Kernel {
     }
 
     fn truncate(&self, path: &str, size: u64) -> Outcome {
-        // Opened without following: links and fifos cannot be truncated through the contract either.
+        // Opened without following: links and fifos cannot be truncated through the contract
+        // either.
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match rustix::fs::open(self.path(path), flags, Mode::empty()) {
             Ok(fd) => rustix::fs::ftruncate(&fd, size).map(|()| Value::Done),

@@ -123,7 +123,8 @@ impl Window {
 pub struct Pinned(rustix::thread::CpuSet);
 
 impl Pinned {
-    /// On the `number`-th of the processors that it may use, counted round; `None` where that cannot be set.
+    /// On the `number`-th of the processors that it may use, counted round; `None` where that
+    /// cannot be set.
     #[must_use]
     pub fn to(number: usize) -> Option<Self> {
         let before = rustix::thread::sched_getaffinity(None).ok()?;
@@ -237,8 +238,8 @@ impl Lab {
 
     /// As [`Lab::new`], the volume being smaller than its file.
     pub fn sized(start: &Start, size: u64) -> Told<Self> {
-        // Which inodes and blocks a call takes is its processor's: the same ones in every image of a
-        // start, or a replay finds its failure on other lines.
+        // Which inodes and blocks a call takes is its processor's: the same ones in every image of
+        // a start, or a replay finds its failure on other lines.
         let _pinned = Pinned::to(0);
         let file = rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC).map_err(told)?;
         rustix::fs::ftruncate(&file, size).map_err(told)?;

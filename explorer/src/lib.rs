@@ -4,13 +4,14 @@
 //! - [`model`], [`engine`], [`kernel`]: the three systems that actions are applied to: the contract
 //!   in memory, an engine behind the contract, a directory of a kernel file system.
 //! - [`cases`]: start states and the calls explored on them; [`random`]: sequences drawn by a seed;
-//!   [`pairs`]: a set of calls, all pairs; [`sequences`]: campaigns of both; [`concurrent`]: two calls at
-//!   once; [`deaths`]: a process dies inside any call of the set, another goes on, in one process and
-//!   one trace; [`survived`]: the same with processes that are killed, on the start states;
-//!   [`lifecycle`]: what happens to whole volumes; [`states`]: which images a power cut can leave of a
-//!   traced run; [`lab`]: the images themselves.
-//! - [`recover`]: recovery, and crashes inside it; [`compare`], [`judge`]: what a recovered volume must
-//!   hold; [`explore`]: one case; [`campaign`]: all; `mutate`: what shows that a flush or fence is missing.
+//!   [`pairs`]: a set of calls, all pairs; [`sequences`]: campaigns of both; [`concurrent`]: two
+//!   calls at once; [`deaths`]: a process dies inside any call of the set, another goes on, in one
+//!   process and one trace; [`survived`]: the same with processes that are killed, on the start
+//!   states; [`lifecycle`]: what happens to whole volumes; [`states`]: which images a power cut can
+//!   leave of a traced run; [`lab`]: the images themselves.
+//! - [`recover`]: recovery, and crashes inside it; [`compare`], [`judge`]: what a recovered volume
+//!   must hold; [`explore`]: one case; [`campaign`]: all; `mutate`: what shows that a flush or
+//!   fence is missing.
 
 pub mod campaign;
 pub mod cases;

@@ -1,7 +1,9 @@
-//! What happens to whole volumes, under crashes: attaching, detaching, growing, trimming, formatting.
+//! What happens to whole volumes, under crashes: attaching, detaching, growing, trimming,
+//! formatting.
 //!
-//! Identities: `mode/class/life/EVENT`. An attach or a detach changes nothing; a volume that is growing
-//! has its old size or the new one; one that is being formatted is the old volume, an empty one, or none.
+//! Identities: `mode/class/life/EVENT`. An attach or a detach changes nothing; a volume that is
+//! growing has its old size or the new one; one that is being formatted is the old volume, an empty
+//! one, or none.
 
 use crate::campaign::{Filter, Job, Labs, Stop, Tell, work};
 use crate::engine::Engine;
@@ -152,7 +154,8 @@ fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
                 let (name, lost) = (&state.name, state.lost().join(", "));
                 let again = crate::sequences::again(id);
                 report.failures.push(format!(
-                    "{id}: {text}\n  state {name} ({kind:?} volatile)\n  lost stores: {lost}\n  {again}"
+                    "{id}: {text}\n  state {name} ({kind:?} volatile)\n  lost stores: {lost}\n  \
+                     {again}"
                 ));
             }
         }

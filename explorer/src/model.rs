@@ -1,7 +1,7 @@
 //! The model: what the contract says, in memory and without any cleverness.
 //!
-//! It follows Linux where the contract leaves the order of checks open. Besides the present state it
-//! knows, for each file, the sizes that may be the durable one: a process in mode `posix` makes
+//! It follows Linux where the contract leaves the order of checks open. Besides the present state
+//! it knows, for each file, the sizes that may be the durable one: a process in mode `posix` makes
 //! growth by writes durable at `fsync` only.
 
 mod dispatch;
@@ -38,8 +38,8 @@ pub struct Object {
     mapped: bool,
     /// Sizes that may be the durable one if appends wait for `fsync`.
     pub durable_sizes: BTreeSet<u64>,
-    /// What stores through a mapping have replaced since the last sync: offsets and bytes. A crash may
-    /// leave any of it.
+    /// What stores through a mapping have replaced since the last sync: offsets and bytes. A crash
+    /// may leave any of it.
     pub unsynced: Vec<(u64, Vec<u8>)>,
     /// What a call that never ended may have left instead of what is there, for good.
     pub torn: Vec<(u64, Vec<u8>)>,
@@ -401,7 +401,8 @@ impl Model {
         }
     }
 
-    // ---- extended attributes ---------------------------------------------------------------------
+    // ---- extended attributes
+    // ---------------------------------------------------------------------
 
     fn takes_xattrs(&self, id: ObjectId) -> bool {
         matches!(self.object(id).kind, Kind::File | Kind::Directory)
@@ -443,7 +444,8 @@ impl Model {
         removed.map(|_| Value::Done).ok_or(Errno::NODATA)
     }
 
-    // ---- open files --------------------------------------------------------------------------------
+    // ---- open files
+    // --------------------------------------------------------------------------------
 
     fn slot(&self, slot: usize) -> Found<&Open> {
         self.slots[slot].as_ref().ok_or(Errno::BADF)

@@ -1,8 +1,9 @@
-//! Mutations: each call site of a flush or a fence is left out in turn, and some crash must show it.
+//! Mutations: each call site of a flush or a fence is left out in turn, and some crash must show
+//! it.
 //!
-//! A survey says which single calls (`cases.rs`) reach a site; those are explored first, without the
-//! site. What they do not show is looked for in lives of volumes, deaths, random sequences and pairs
-//! of calls at once, for a limited time. Only with the feature `inject`.
+//! A survey says which single calls (`cases.rs`) reach a site; those are explored first, without
+//! the site. What they do not show is looked for in lives of volumes, deaths, random sequences and
+//! pairs of calls at once, for a limited time. Only with the feature `inject`.
 
 use crate::campaign::{Job, Stop, Tell, settings, work};
 use crate::cases::{self, Case, Start};
@@ -128,8 +129,8 @@ fn explore_at(lab: &Told<Lab>, case: &Case, place: &Place, id: &str, limits: Lim
     }
 }
 
-/// The sites by names that outlive a change elsewhere in their file: file, function, what it does there,
-/// and which of several of its kind in that function.
+/// The sites by names that outlive a change elsewhere in their file: file, function, what it does
+/// there, and which of several of its kind in that function.
 pub fn names(root: &Path, sites: &BTreeSet<Site>) -> BTreeMap<Site, String> {
     let mut count: BTreeMap<String, u32> = BTreeMap::new();
     let mut names = BTreeMap::new();

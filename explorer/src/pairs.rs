@@ -1,5 +1,5 @@
-//! Pairs and triples: after one or two calls of a reduced set, each other one of the set. What a call does
-//! depends on what came before it: most bugs that single calls do not show, two show.
+//! Pairs and triples: after one or two calls of a reduced set, each other one of the set. What a
+//! call does depends on what came before it: most bugs that single calls do not show, two show.
 
 use crate::cases::Start;
 use crate::random::Random;
@@ -28,8 +28,8 @@ pub fn start() -> Start {
     Start { name: "pairs", build, full: false }
 }
 
-/// The same files in pieces, in a chunk with next to nothing else in it, beside one that is fuller: there is
-/// something to rewrite, and something to compact.
+/// The same files in pieces, in a chunk with next to nothing else in it, beside one that is fuller:
+/// there is something to rewrite, and something to compact.
 #[must_use]
 pub fn start_in_pieces() -> Start {
     let map = |slot| Action::Map { slot, offset: 0, length: 4096 };
@@ -142,7 +142,8 @@ pub fn calls() -> Vec<Named> {
     [data_calls(), name_calls()].concat()
 }
 
-/// Whether the call is made atomic by a lane's record or images, which another lane's call may meet.
+/// Whether the call is made atomic by a lane's record or images, which another lane's call may
+/// meet.
 #[must_use]
 pub fn is_journaled(call: &str) -> bool {
     let names = [

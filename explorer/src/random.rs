@@ -1,8 +1,8 @@
 //! Random sequences of calls: the same seed gives the same sequence, on every machine.
 //!
 //! Calls are drawn with the model at hand, so that most of them succeed; each sequence has a theme
-//! (files, names, one directory that grows and shrinks, attributes, mappings), because a little of everything
-//! meets itself too seldom. Sizes stay within what the volume holds.
+//! (files, names, one directory that grows and shrinks, attributes, mappings), because a little of
+//! everything meets itself too seldom. Sizes stay within what the volume holds.
 
 use crate::cases::Start;
 use crate::model::{Body, Model, ObjectId};
@@ -68,7 +68,8 @@ enum Theme {
     Tails,
 }
 
-/// The starts of random sequences: all have the files `a`, `b`, `c` and the directories `d`, `e`, `d/s`.
+/// The starts of random sequences: all have the files `a`, `b`, `c` and the directories `d`, `e`,
+/// `d/s`.
 #[must_use]
 pub fn starts() -> Vec<Start> {
     let with = |name: &'static str, more: Vec<Action>| {

@@ -47,8 +47,8 @@ impl<'l> Recovery<'l> {
         Ok((Self { lab, setting, overlay, events }, volume))
     }
 
-    /// Crashes inside the recovery and behind it, if it was traced; `check` judges what is recovered
-    /// then. Gives the number of those crashes.
+    /// Crashes inside the recovery and behind it, if it was traced; `check` judges what is
+    /// recovered then. Gives the number of those crashes.
     pub fn crash_again(self, check: &dyn Fn(&Arc<Volume>) -> Told<()>) -> Told<u64> {
         let Self { lab, setting, overlay, events } = self;
         let Some(mut events) = events else { return Ok(0) };

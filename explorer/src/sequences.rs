@@ -1,8 +1,8 @@
-//! Campaigns of sequences: random ones by their seeds, pairs and triples of a reduced set of calls. A
-//! failure is told by the shortest sequence that still shows it.
+//! Campaigns of sequences: random ones by their seeds, pairs and triples of a reduced set of calls.
+//! A failure is told by the shortest sequence that still shows it.
 //!
-//! Identities: `mode/class/random/SEED`, or `.../SEED:0,4,9` for some of its calls, of which only the
-//! last is explored.
+//! Identities: `mode/class/random/SEED`, or `.../SEED:0,4,9` for some of its calls, of which only
+//! the last is explored.
 
 use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, work};
 use crate::cases::Case;
@@ -82,21 +82,39 @@ fn asked(labs: &Labs, filter: &Filter, stop: Stop) -> Report {
     work(std::iter::once(job), stop)
 }
 
-/// Explores the second call of all pairs and the last of so many triples; in modes that promise less, and
-/// on machines of class `byte`, those whose calls move data. Pairs that begin with a journaled call are
-/// explored once more with the second call on another processor: it meets what another lane's record tells.
+/// Explores the second call of all pairs and the last of so many triples; in modes that promise
+/// less, and on machines of class `byte`, those whose calls move data; and what [`run_turns`]
+/// explores.
 #[must_use]
 pub fn run_sets(triples: usize) -> Report {
+    let sets = pairs::pairs().into_iter().map(Vec::from);
+    let sets = sets.chain(pairs::triples(1, triples).into_iter().map(Vec::from));
+    explore_sets(sets.map(|set| (set, "sets")).chain(turns()), Stop::default())
+}
+
+/// Explores pairs that begin with a journaled call, the second one on another processor: it meets
+/// what another lane's record tells.
+#[must_use]
+pub fn run_turns(stop: Stop) -> Report {
+    explore_sets(turns(), stop)
+}
+
+/// Each by its turn, in the long run all.
+fn turns() -> impl Iterator<Item = (Vec<usize>, &'static str)> + Send {
+    let calls = pairs::calls();
+    let turns = pairs::pairs().into_iter().filter(move |set| pairs::is_journaled(calls[set[0]].0));
+    let turns = turns.filter(|set| is_long() || (set[0] + set[1]).is_multiple_of(4));
+    turns.map(|set| (Vec::from(set), "turns"))
+}
+
+fn explore_sets(
+    sets: impl Iterator<Item = (Vec<usize>, &'static str)> + Send,
+    stop: Stop,
+) -> Report {
     let filter = &Filter::from_environment();
     let labs = &Labs::new(vec![pairs::start()]);
     let (calls, data) = (&pairs::calls(), pairs::data_calls().len());
-    let sets = pairs::pairs().into_iter().map(Vec::from);
-    let sets = sets.chain(pairs::triples(1, triples).into_iter().map(Vec::from));
-    let turns = pairs::pairs().into_iter().filter(|set| pairs::is_journaled(calls[set[0]].0));
-    // Each by its turn, in the long run all.
-    let turns = turns.filter(|set| is_long() || (set[0] + set[1]).is_multiple_of(4));
-    let turns = turns.map(|set| (Vec::from(set), "turns"));
-    let jobs = sets.map(|set| (set, "sets")).chain(turns).flat_map(move |(set, family)| {
+    let jobs = sets.flat_map(move |(set, family)| {
         let moves = set.iter().all(|&call| call < data);
         let wanted = move |setting: &Setting| {
             let strict = setting.mode == Mode::Strict && setting.class == Class::CacheLine;
@@ -114,7 +132,7 @@ pub fn run_sets(triples: usize) -> Report {
             filter.takes(&id).then(|| Job { id, work: Box::new(work) })
         })
     });
-    work(jobs, Stop::default())
+    work(jobs, stop)
 }
 
 fn one_set(
@@ -141,7 +159,7 @@ fn one_set(
 
 /// Each call by itself is explored in full: of what it does after another, by default some states.
 fn set_limits() -> Limits {
-    if is_long() { Limits::FULL } else { Limits { one_in: 3, ..Limits::FULL } }
+    if is_long() { Limits::FULL } else { Limits { one_in: 5, ..Limits::FULL } }
 }
 
 fn thin() -> Limits {
@@ -211,7 +229,8 @@ fn last_call(
     explore(lab, &case, setting, &Selection { may_fill: true, ..*selection })
 }
 
-/// Looks for fewer calls that fail as well; gives the failure told by them, if they fail by themselves.
+/// Looks for fewer calls that fail as well; gives the failure told by them, if they fail by
+/// themselves.
 fn shrink(lab: &Lab, setting: Setting, id: &str, actions: &[Action]) -> Option<String> {
     let begun = Instant::now();
     let fails = |kept: &[usize]| -> Option<(String, String)> {
@@ -259,7 +278,8 @@ pub fn again(id: &str) -> String {
     format!("replay: SOLERA_EXPLORE='{id}' cargo test --release -p solera-explorer --test crash")
 }
 
-/// Explores every call of a workload on a start of the random sequences, in full, in all modes and classes.
+/// Explores every call of a workload on a start of the random sequences, in full, in all modes and
+/// classes.
 #[must_use]
 pub fn workload_on(start: &str, actions: &[Action]) -> Report {
     let mut report = Report::default();

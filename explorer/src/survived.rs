@@ -1,10 +1,10 @@
 //! A process dies inside a call, another one recovers it and goes on, and *then* power fails.
 //!
-//! Two processes on one volume, never at work at the same time: the *victim* tells each of its stores,
-//! flushes and fences before it makes them, and dies at one of them; the *survivor* records its own
-//! behind them. What it was told by calls that returned stands on what the dead one stored: a power cut
-//! at any later point must leave both. What the dead one left half flushed is lost with its thread,
-//! unless somebody flushes it again. Mode `strict`, class `cache-line`.
+//! Two processes on one volume, never at work at the same time: the *victim* tells each of its
+//! stores, flushes and fences before it makes them, and dies at one of them; the *survivor* records
+//! its own behind them. What it was told by calls that returned stands on what the dead one stored:
+//! a power cut at any later point must leave both. What the dead one left half flushed is lost with
+//! its thread, unless somebody flushes it again. Mode `strict`, class `cache-line`.
 
 use crate::cases::{self, Case, Start};
 use crate::engine::Engine;
@@ -279,8 +279,8 @@ struct Story {
     threads: Vec<u8>,
     /// The events from here on are explored.
     first: usize,
-    /// Before the call in which the victim died, after it (as the survivor saw it), and after each of
-    /// the survivor's.
+    /// Before the call in which the victim died, after it (as the survivor saw it), and after each
+    /// of the survivor's.
     models: Vec<Model>,
     calls: Vec<Action>,
     points: Option<u64>,

@@ -1,8 +1,8 @@
 //! What is done to a file system: actions with small parameters, and what they give.
 //!
-//! An action names files by path (`a/b`, the root is empty) and open files by slot, so that the same
-//! list runs on the volume, on the model and on a kernel file system. Results are reduced to what
-//! all of them must agree on: times, inode numbers, block counts and cookies are left out.
+//! An action names files by path (`a/b`, the root is empty) and open files by slot, so that the
+//! same list runs on the volume, on the model and on a kernel file system. Results are reduced to
+//! what all of them must agree on: times, inode numbers, block counts and cookies are left out.
 
 use rustix::io::Errno;
 use vfs::{Kind, Whence};

@@ -1,7 +1,8 @@
-//! Bugs that real file systems had, built in again: the explorer must catch each, and nothing without one.
+//! Bugs that real file systems had, built in again: the explorer must catch each, and nothing
+//! without one.
 //!
-//! `cargo test --release -p solera-explorer --features inject --test bugs`. What each bug is stands in
-//! `volume/src/inject.rs`. `SOLERA_BUG=name` tries only that one.
+//! `cargo test --release -p solera-explorer --features inject --test bugs`. What each bug is stands
+//! in `volume/src/inject.rs`. `SOLERA_BUG=name` tries only that one.
 #![cfg(feature = "inject")]
 
 use explorer::campaign::{Stop, figures, run, settings, summary};
@@ -28,12 +29,15 @@ enum Where {
     Deaths,
     /// Files of single blocks.
     Apart,
+    /// Pairs of calls, by two lanes in turns.
+    Turns,
 }
 
 fn place_of(bug: Bug) -> Where {
     match bug {
         Bug::SumNotAsked | Bug::TailNotSettled => Where::Tails,
         Bug::WordNotSettled => Where::Apart,
+        Bug::RedoNotSettled => Where::Tails,
         Bug::DeadNotFlushed | Bug::DeadTailNotFlushed => Where::Deaths,
         _ => Where::Anywhere,
     }
@@ -51,6 +55,7 @@ fn hunt(place: Where, seeds: u64) -> Report {
         Where::Tails => return on("tail"),
         Where::Apart => return on("apart"),
         Where::Deaths => return deaths::run(1, stop),
+        Where::Turns => return sequences::run_turns(stop),
         Where::Anywhere => {}
     }
     let mut report = lifecycle::run(settings()[..1].to_vec(), stop);
@@ -87,7 +92,8 @@ fn each_bug_is_caught_and_nothing_else() {
     assert!(missed.is_empty(), "not caught: {missed:?}");
 }
 
-/// Each fault is seen in its case of this start, at a store of this file, and nothing is without it.
+/// Each fault is seen in its case of this start, at a store of this file, and nothing is without
+/// it.
 fn seen_in(start_name: &str, file: &str, faults: &[(Bug, &str)]) {
     let strict = settings()[0];
     let hunt = |case: &str| {
@@ -146,8 +152,8 @@ fn races_are_judged() {
     assert!(!report.failures.is_empty(), "{}", summary(&report));
 }
 
-/// A failure is told by the shortest workload, the source lines of the stores that are lost, and a command
-/// that shows it again: with the bug the same failure, without it none.
+/// A failure is told by the shortest workload, the source lines of the stores that are lost, and a
+/// command that shows it again: with the bug the same failure, without it none.
 #[test]
 fn a_failure_is_told_in_short_and_can_be_replayed() {
     let _alone = ALONE.lock();

@@ -3,11 +3,12 @@
 //!
 //! The survivor must find each call done or not done (in the modes `sync` and `posix` the data of
 //! the call in flight may be torn), everything that returned in place, all space accounted for, and
-//! must be able to go on. Death differs from power failure: in every mode a call that returned stands.
+//! must be able to go on. Death differs from power failure: in every mode a call that returned
+//! stands.
 //!
-//! The test executes itself as the process that dies. `SOLERA_DEATH=start/case` runs only what begins
-//! so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case instead of at every
-//! one. With `SOLERA_TEST_LONG` every start is tried in every mode.
+//! The test executes itself as the process that dies. `SOLERA_DEATH=start/case` runs only what
+//! begins so, `SOLERA_DEATH_POINTS=n` kills at no more than so many points of each case instead of
+//! at every one. With `SOLERA_TEST_LONG` every start is tried in every mode.
 
 use explorer::cases::{self, Case, Start};
 use explorer::engine::Engine;
@@ -68,8 +69,8 @@ impl Hook for Killer {
     }
 }
 
-/// The process that dies: `die PATH MODE START CASE POINT`. It tells each call that returned by a dot,
-/// and if it lives to the end how many points there were. `visit PATH` attaches and leaves.
+/// The process that dies: `die PATH MODE START CASE POINT`. It tells each call that returned by a
+/// dot, and if it lives to the end how many points there were. `visit PATH` attaches and leaves.
 fn child(arguments: &[String]) -> Result<(), String> {
     let path = Path::new(&arguments[1]);
     let killer = Arc::new(Killer { count: AtomicU64::new(0), at: AtomicU64::new(0) });

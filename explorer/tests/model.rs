@@ -1,9 +1,9 @@
-//! Random action sequences: the volume, the model and a kernel file system must give the same results
-//! and the same errors, and hold the same contents at the end.
+//! Random action sequences: the volume, the model and a kernel file system must give the same
+//! results and the same errors, and hold the same contents at the end.
 //!
-//! Actions that tmpfs lacks (collapse, insert, zero range, relink) run on the volume and the model only.
-//! `SOLERA_SEED=n` draws other sequences, `SOLERA_CASES=n` another number of them
-//! (ten times the usual number with `SOLERA_TEST_LONG`).
+//! Actions that tmpfs lacks (collapse, insert, zero range, relink) run on the volume and the model
+//! only. `SOLERA_SEED=n` draws other sequences, `SOLERA_CASES=n` another number of them (ten times
+//! the usual number with `SOLERA_TEST_LONG`).
 
 use explorer::engine::Engine;
 use explorer::judge::{check_volume, free_space, remove_all};
@@ -21,7 +21,8 @@ use volume::{
     AttachOptions, FormatOptions, Mode, Volume, VolumeError, attach_region, format_region,
 };
 
-/// What symbolic links point to: a file that nothing can change, so that no path leads through them.
+/// What symbolic links point to: a file that nothing can change, so that no path leads through
+/// them.
 const TARGET: &str = "/proc/version";
 
 /// Directories and files, three levels deep, and a name as long as names may be.
@@ -166,8 +167,9 @@ fn common_action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Whether the contract leaves the action to the face (fifos), Linux forbids it (the mode of a link, the
-/// owner of anything unless root asks), or file systems differ in it (positions in directories).
+/// Whether the contract leaves the action to the face (fifos), Linux forbids it (the mode of a
+/// link, the owner of anything unless root asks), or file systems differ in it (positions in
+/// directories).
 fn foreign(model: &mut Model, action: &Action) -> bool {
     let look = match action {
         Action::SetOwner { .. } => return !rustix::process::geteuid().is_root(),

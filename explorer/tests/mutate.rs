@@ -1,9 +1,10 @@
 //! No flush and no fence of the engine is idle: each call site is left out in turn, and it shows.
 //!
 //! `make mutate`, or `cargo test --release -p solera-explorer --features inject --test mutate --
-//! --nocapture`. Sites that nothing shows stand in `mutants.txt`, each with the reason why it cannot
-//! show. It takes some seconds a site, longer where nothing shows; `SOLERA_MUTATE=text` tries only the
-//! sites whose name contains the text, `SOLERA_MINUTES` is the time for one site [2].
+//! --nocapture`. Sites that nothing shows stand in `mutants.txt`, each with the reason why it
+//! cannot show. It takes some seconds a site, longer where nothing shows; `SOLERA_MUTATE=text`
+//! tries only the sites whose name contains the text, `SOLERA_MINUTES` is the time for one site
+//! [2].
 #![cfg(feature = "inject")]
 
 use explorer::mutate::{Survey, names};

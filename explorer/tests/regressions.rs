@@ -17,7 +17,8 @@ fn nothing_fails(report: &Report) {
 }
 
 /// `fsync` and `msync` committed a file's size and flushed nothing: what a program had stored
-/// through a shared mapping stayed in its caches, and a power cut long after the sync could lose it.
+/// through a shared mapping stayed in its caches, and a power cut long after the sync could lose
+/// it.
 #[test]
 fn a_sync_makes_stores_through_mappings_durable() {
     let store = Action::StoreMapped { slot: 1, tag: 110, offset: 27_804, length: 3361 };
@@ -38,16 +39,16 @@ fn a_file_that_was_being_made_without_a_name_goes_with_its_maker() {
     nothing_fails(&deaths::everywhere("temporary"));
 }
 
-/// A size that `fallocate` had set in mode `posix`, lazily, was set once more by `ftruncate`, which saw that
-/// nothing was to be done, and so made nothing durable.
+/// A size that `fallocate` had set in mode `posix`, lazily, was set once more by `ftruncate`, which
+/// saw that nothing was to be done, and so made nothing durable.
 #[test]
 fn a_size_that_is_there_already_is_durable_when_it_is_set() {
     let grow = Action::Allocate { slot: 0, mode: 0, offset: 32_768, length: 20_480 };
     holds("mixed", &[open("a", 0), grow, Action::TruncateOpen { slot: 0, size: 53_248 }]);
 }
 
-/// A lane's record of bytes counted again when what the next one tells of had been overwritten by the one
-/// after that, or when recovery had made void the later one only.
+/// A lane's record of bytes counted again when what the next one tells of had been overwritten by
+/// the one after that, or when recovery had made void the later one only.
 #[test]
 fn an_earlier_record_does_not_count_beside_a_later_one() {
     let over = |tag, length| write_at(0, tag, 0, length);

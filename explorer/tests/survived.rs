@@ -1,8 +1,8 @@
 //! A process dies inside a call, a survivor goes on, then power fails: nothing of the survivor's
 //! work is lost.
 //!
-//! The test executes itself as the process that dies. `SOLERA_DEATH=start/case` runs only what begins
-//! so, at all points with `SOLERA_TEST_LONG`.
+//! The test executes itself as the process that dies. `SOLERA_DEATH=start/case` runs only what
+//! begins so, at all points with `SOLERA_TEST_LONG`.
 
 use explorer::survived;
 use std::process::ExitCode;

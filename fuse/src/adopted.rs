@@ -1,11 +1,11 @@
 //! Descriptions of preloaded programs, used through the mount.
 //!
 //! A program that cannot be preloaded inherits descriptors from one that is. Before the exec the
-//! preloaded one replaces each by a descriptor of the mount, which must stand for the *same* open file
-//! description: shells let several programs write to one file in turn. So it opens, in the root, the
-//! name [`vfs::mounts::description_name`] gives: no entry of the tree, but a way to say which
-//! description is meant. The lookup leads to the description's node, and the open by the same thread
-//! that follows takes hold of the description.
+//! preloaded one replaces each by a descriptor of the mount, which must stand for the *same* open
+//! file description: shells let several programs write to one file in turn. So it opens, in the
+//! root, the name [`vfs::mounts::description_name`] gives: no entry of the tree, but a way to say
+//! which description is meant. The lookup leads to the description's node, and the open by the same
+//! thread that follows takes hold of the description.
 //!
 //! The kernel keeps a file position of its own for each of its descriptors. What it reads or writes
 //! behind the place where it stopped last is taken for sequential and done at the description's own
@@ -129,8 +129,8 @@ impl Adopted {
         lock(&self.state).files.get(&handle).map(|file| file.desc).ok_or(Errno::BADF)
     }
 
-    /// Before a read or write at `offset`: moves the description's position there if the program has
-    /// sought.
+    /// Before a read or write at `offset`: moves the description's position there if the program
+    /// has sought.
     pub fn seek(&self, fs: &dyn FileSystem, handle: u64, offset: u64) -> Result<Desc> {
         let file = lock(&self.state).files.get(&handle).copied().ok_or(Errno::BADF)?;
         if file.end != offset {

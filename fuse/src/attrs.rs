@@ -1,6 +1,6 @@
 //! Requests about attributes: of nodes, extended ones, and of the file system.
 
-use vfs::{Attr, Errno, Kind, Nanos, Node, Result, SetAttr};
+use vfs::{Attr, Errno, Kind, Nanos, Node, Result, SetAttr, mounts};
 
 use crate::abi::{
     self, AttrOut, GETATTR_HANDLE, GetAttrIn, GetXattrIn, SetAttrIn, SetXattrIn, StatfsOut, Statx,
@@ -172,6 +172,9 @@ impl Session {
         let name = request.name()?;
         if name == PROCESS {
             return Self::sized(std::process::id().to_string().as_bytes(), size, answer);
+        }
+        if name == mounts::IDENTITY.as_bytes() {
+            return Self::sized(self.identity.as_bytes(), size, answer);
         }
         let mut value = vec![0; if size == 0 { 0 } else { XATTR_MAX }];
         let length = self.fs.get_xattr(self.node(request)?, name, &mut value)?;

@@ -5,8 +5,8 @@
 //! preloaded process wrote to it, say) the kernel is told to drop its pages, and reads anew what is
 //! still mapped.
 //!
-//! The clock of times ticks every few milliseconds, so a file that changed a moment ago is taken for
-//! one that may change once more within the same tick.
+//! The clock of times ticks every few milliseconds, so a file that changed a moment ago is taken
+//! for one that may change once more within the same tick.
 //!
 //! Locks: `files`, never while the kernel is told.
 
@@ -42,8 +42,8 @@ fn version(attr: &Attr) -> (i64, i64, u64) {
 }
 
 impl Cached {
-    /// The kernel is about to be given pages of a node; `attr` was read before them. `true` if it is
-    /// the first that is watched.
+    /// The kernel is about to be given pages of a node; `attr` was read before them. `true` if it
+    /// is the first that is watched.
     pub fn note(&self, number: u64, attr: &Attr) -> bool {
         let mut files = lock(&self.files);
         let first = files.is_empty();
@@ -66,8 +66,8 @@ impl Cached {
         lock(&self.files).is_empty()
     }
 
-    /// Looks at all that is watched; gives the nodes whose pages are to be dropped. They are watched
-    /// again when the kernel asks for pages anew.
+    /// Looks at all that is watched; gives the nodes whose pages are to be dropped. They are
+    /// watched again when the kernel asks for pages anew.
     pub fn changed(&self, fs: &dyn FileSystem) -> Vec<u64> {
         let all: Vec<(u64, Watched)> =
             lock(&self.files).iter().map(|(&number, &file)| (number, file)).collect();

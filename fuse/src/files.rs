@@ -262,8 +262,8 @@ impl Session {
         Ok(Wish { node, desc, handle, owner, thread: request.header.pid, lock })
     }
 
-    /// A lock that was refused: what refuses it may be a handle whose release another thread has in its
-    /// hands just now. (With one thread requests are served in order.)
+    /// A lock that was refused: what refuses it may be a handle whose release another thread has in
+    /// its hands just now. (With one thread requests are served in order.)
     fn once_more(&self, first: Result<()>, call: impl Fn() -> Result<()>) -> Result<()> {
         let mut result = first;
         for _ in 0..RELEASE_TRIES {

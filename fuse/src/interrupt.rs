@@ -4,7 +4,8 @@
 //! thread that waits for a lock enters here and gets a word; who wants it to end sets the word and
 //! sends the thread a signal, whose handler takes it out of the system call in which it may sleep.
 //!
-//! No locks but that of the spare words; words are never freed, since a late signal may look at one.
+//! No locks but that of the spare words; words are never freed, since a late signal may look at
+//! one.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

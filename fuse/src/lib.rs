@@ -1,5 +1,5 @@
-//! The mount: a face that serves an engine to the kernel by FUSE, so that every program and every user
-//! sees it: static programs, the shell's `cd`, `exec` of a binary that lies on it.
+//! The mount: a face that serves an engine to the kernel by FUSE, so that every program and every
+//! user sees it: static programs, the shell's `cd`, `exec` of a binary that lies on it.
 //!
 //! The mount is one more process that uses the engine through the contract (`vfs`), beside the
 //! preloaded ones. It keeps nothing of its own about files: names and attributes are asked for anew
@@ -7,9 +7,10 @@
 //! one face does the other sees at once; what the kernel must cache (pages of mappings) is dropped
 //! when it changes (`cached.rs`).
 //!
-//! The protocol is spoken here rather than by a crate: `fuser` 0.18 and `fuse-backend-rs` 0.14 answer no
-//! `INTERRUPT` (a program that waits for a lock could not be killed) and know neither `TMPFILE` nor
-//! `STATX`. What is left of them is a loop and the kernel's structures: `session.rs`, `abi.rs`.
+//! The protocol is spoken here rather than by a crate: `fuser` 0.18 and `fuse-backend-rs` 0.14
+//! answer no `INTERRUPT` (a program that waits for a lock could not be killed) and know neither
+//! `TMPFILE` nor `STATX`. What is left of them is a loop and the kernel's structures: `session.rs`,
+//! `abi.rs`.
 //!
 //! Permissions are checked by the kernel (`default_permissions`) against the attributes that it is
 //! given; the process that serves must be allowed to change the volume.
@@ -31,5 +32,5 @@ mod request;
 mod session;
 
 pub use attrs::PROCESS;
-pub use mounting::{MountOptions, mount, unmount};
+pub use mounting::{Made, MountOptions, mount, unmount};
 pub use session::serve;

@@ -9,12 +9,12 @@
 //! closes the file (`FLUSH`), or when the handle goes by which it locked (`RELEASE`: descriptions'
 //! own locks).
 //!
-//! Only processes are in circles, not descriptions, as on Linux. The kernel does not say whose a lock is
-//! to be; the system call in which the caller waits does.
+//! Only processes are in circles, not descriptions, as on Linux. The kernel does not say whose a
+//! lock is to be; the system call in which the caller waits does.
 //!
-//! A wait has a thread of its own. The kernel says by `INTERRUPT` that a signal wants it to end; that
-//! message may overtake the request that it is about. (A call that is to be restarted then is restarted
-//! by the kernel.)
+//! A wait has a thread of its own. The kernel says by `INTERRUPT` that a signal wants it to end;
+//! that message may overtake the request that it is about. (A call that is to be restarted then is
+//! restarted by the kernel.)
 //!
 //! Locks: `programs`; `waiting`. Neither with the other, none while the engine is called.
 
@@ -131,8 +131,8 @@ impl Wish {
     }
 }
 
-/// Whether a thread waits in `fcntl` for a lock of its process, not of a description. It is about to
-/// sleep until it is answered; what it calls is told only then.
+/// Whether a thread waits in `fcntl` for a lock of its process, not of a description. It is about
+/// to sleep until it is answered; what it calls is told only then.
 fn waits_for_process(thread: u32) -> bool {
     let mut call = String::new();
     for _ in 0..SLEEP_TRIES {

@@ -14,7 +14,8 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
-use vfs::{Errno, mounts};
+use vfs::Errno;
+use vfs::mounts::{self, Mount};
 
 /// Mounts for those who may not mount.
 const HELPER: &str = "fusermount3";
@@ -50,16 +51,25 @@ impl MountOptions {
     }
 }
 
-/// Mounts a volume at a directory; gives the descriptor by which the kernel is served. The error is
-/// for people.
-pub fn mount(volume: &Path, at: &Path, options: &MountOptions) -> Result<OwnedFd, String> {
+/// A mount that was made.
+#[derive(Debug)]
+pub struct Made {
+    /// By which the kernel is served.
+    pub device: OwnedFd,
+    /// What the helper said though it did its work, for people: options that it has left out. May
+    /// be empty.
+    pub said: String,
+}
+
+/// Mounts a volume at a directory. The error is for people.
+pub fn mount(volume: &Path, at: &Path, options: &MountOptions) -> Result<Made, String> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(no_device)?;
     if rustix::fs::fstat(&device).is_ok_and(|stat| stat.st_rdev != rustix::fs::makedev(10, 229)) {
         return Err("/dev/fuse is another device than FUSE's (10, 229); make it anew".into());
     }
     match mount_here(&device, volume, at, options) {
-        Ok(()) => Ok(device),
+        Ok(()) => Ok(Made { device, said: String::new() }),
         Err(Errno::PERM) => mount_by_helper(volume, at, options),
         Err(errno) => Err(format!("mounting there failed: {}", text(errno))),
     }
@@ -123,7 +133,7 @@ fn helper_options(volume: &Path, options: &MountOptions) -> OsString {
     list
 }
 
-fn mount_by_helper(volume: &Path, at: &Path, options: &MountOptions) -> Result<OwnedFd, String> {
+fn mount_by_helper(volume: &Path, at: &Path, options: &MountOptions) -> Result<Made, String> {
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
     let (own, theirs) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -145,14 +155,12 @@ fn mount_by_helper(volume: &Path, at: &Path, options: &MountOptions) -> Result<O
         .map_err(|error| failed("only root mounts without fusermount3 (package fuse3)", &error))?;
     drop(theirs);
     let device = receive(&own);
-    let said = child.stderr.take().map(std::io::read_to_string);
+    let said = child.stderr.take().map(std::io::read_to_string).and_then(Result::ok);
+    let said = said.unwrap_or_default().trim().replace("fusermount3: ", "fusermount3 says: ");
     let status = child.wait().map_err(|error| failed(HELPER, &error))?;
     match device {
-        Some(device) if status.success() => Ok(device),
-        _ => {
-            let said = said.and_then(Result::ok).unwrap_or_default();
-            Err(said.trim().replace("fusermount3: ", "fusermount3 says: "))
-        }
+        Some(device) if status.success() => Ok(Made { device, said }),
+        _ => Err(said),
     }
 }
 
@@ -176,9 +184,14 @@ fn receive(socket: &OwnedFd) -> Option<OwnedFd> {
     })
 }
 
-/// Takes a mount away. `lazy`: at once out of the tree, though in use. `EBUSY`, `EINVAL` (no mount);
+/// Takes a mount away, and no other: `EBUSY` if something is mounted over it. `lazy`: at once out
+/// of the tree, though in use, with all that is mounted in it. `EBUSY`, `EINVAL` (no mount);
 /// `EPERM` also where the helper refuses.
-pub fn unmount(at: &Path, lazy: bool) -> Result<(), Errno> {
+pub fn unmount(mount: &Mount, lazy: bool) -> Result<(), Errno> {
+    let at = &mount.at;
+    if !mount.is_on_top().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))? {
+        return Err(if mount.bears_others().unwrap_or(false) { Errno::BUSY } else { Errno::INVAL });
+    }
     let mut flags = UnmountFlags::NOFOLLOW;
     if lazy {
         flags |= UnmountFlags::DETACH;

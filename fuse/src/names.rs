@@ -231,8 +231,8 @@ impl Session {
 
     // ---- listing --------------------------------------------------------------------------------
 
-    /// `plus`: with room for attributes, as the kernel asks for a directory's beginning. It gets none: they
-    /// would be as old as the listing, and it asks for each when it needs them.
+    /// `plus`: with room for attributes, as the kernel asks for a directory's beginning. It gets
+    /// none: they would be as old as the listing, and it asks for each when it needs them.
     pub fn read_dir(
         &self,
         request: &mut Request<'_>,

@@ -1,5 +1,5 @@
-//! The nodes that the kernel knows: it names them by a number, counts in its own way how often it was
-//! told each, and says when it has forgotten them.
+//! The nodes that the kernel knows: it names them by a number, counts in its own way how often it
+//! was told each, and says when it has forgotten them.
 //!
 //! A node's number is its inode number (the root's is 1, as the protocol has it), with the
 //! generation beside it, so that a number which stands for another object by now is refused.
@@ -102,8 +102,8 @@ impl Nodes {
         number
     }
 
-    /// The kernel has forgotten `lookups` of a node's; gives the hold that ends with the last one, to be
-    /// closed by [`Nodes::let_go`].
+    /// The kernel has forgotten `lookups` of a node's; gives the hold that ends with the last one,
+    /// to be closed by [`Nodes::let_go`].
     pub fn forget(&self, number: u64, lookups: u64) -> Option<Desc> {
         let mut shard = self.shard(number);
         let known = shard.get_mut(&number)?;
@@ -122,9 +122,9 @@ impl Nodes {
         self.in_use.fetch_min(left, Ordering::AcqRel);
     }
 
-    /// Ends all holds that the kernel does not need: those of a moment, and those that it is about to
-    /// forget, which takes it a moment: of a `close` it tells after it has returned. For who lacks space.
-    /// What is not forgotten within `patience` is in use.
+    /// Ends all holds that the kernel does not need: those of a moment, and those that it is about
+    /// to forget, which takes it a moment: of a `close` it tells after it has returned. For who
+    /// lacks space. What is not forgotten within `patience` is in use.
     pub fn settle(&self, fs: &dyn FileSystem, patience: Duration) {
         self.drop_recent(fs, true);
         let begun = Instant::now();
@@ -147,8 +147,8 @@ impl Nodes {
         }
     }
 
-    /// Keeps a description until the kernel forgets the node; gives it back if it knows it not, or if
-    /// there is one already.
+    /// Keeps a description until the kernel forgets the node; gives it back if it knows it not, or
+    /// if there is one already.
     pub fn hold(&self, node: Node, desc: Desc) -> Option<Desc> {
         match self.shard(node.ino).get_mut(&node.ino) {
             Some(known) if known.node == node && known.hold.is_none() => {
@@ -160,8 +160,8 @@ impl Nodes {
         }
     }
 
-    /// Holds what was looked up just now for a moment; gives whether it is the only one. A full table
-    /// of descriptions holds nothing. `ESTALE`: it is gone already.
+    /// Holds what was looked up just now for a moment; gives whether it is the only one. A full
+    /// table of descriptions holds nothing. `ESTALE`: it is gone already.
     pub fn hold_recent(&self, fs: &dyn FileSystem, node: Node) -> Result<bool> {
         let since = Instant::now();
         let mut recent = lock(&self.recent);

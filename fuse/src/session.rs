@@ -2,8 +2,8 @@
 //! own, answer them by calls of the contract, and end when the mount is gone.
 //!
 //! No request waits for another one, except for a lock that another program holds: such a wait gets
-//! a thread of its own (`locks.rs`). One more thread watches what the kernel keeps in its page cache
-//! (`cached.rs`), ends the short holds of `nodes.rs`, and sees to it that enough threads read
+//! a thread of its own (`locks.rs`). One more thread watches what the kernel keeps in its page
+//! cache (`cached.rs`), ends the short holds of `nodes.rs`, and sees to it that enough threads read
 //! (`crew.rs`).
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use rustix::fs::{Mode, OFlags};
+use vfs::mounts::Identity;
 use vfs::{Errno, FileSystem, Result};
 use zerocopy::IntoBytes;
 
@@ -43,6 +44,8 @@ pub struct Session {
     pub executed: Executed,
     /// Descriptions of preloaded programs, used through the mount.
     pub adopted: Adopted,
+    /// What the mount says that it serves.
+    pub identity: String,
     device: OwnedFd,
     /// The threads that read requests.
     pub crew: Crew,
@@ -50,8 +53,9 @@ pub struct Session {
     watch: (Mutex<bool>, Condvar),
 }
 
-/// Says hello to the kernel and serves it until the mount is gone.
-pub fn serve(fs: Arc<dyn FileSystem>, device: OwnedFd) -> Result<()> {
+/// Says hello to the kernel and serves it until the mount is gone. `identity`: which volume `fs`
+/// is.
+pub fn serve(fs: Arc<dyn FileSystem>, identity: &Identity, device: OwnedFd) -> Result<()> {
     let session = Arc::new(Session {
         nodes: Nodes::new(fs.root()),
         fs,
@@ -59,6 +63,7 @@ pub fn serve(fs: Arc<dyn FileSystem>, device: OwnedFd) -> Result<()> {
         cached: Cached::default(),
         executed: Executed::default(),
         adopted: Adopted::default(),
+        identity: identity.to_string(),
         device,
         crew: Crew::new(),
         watch: (Mutex::new(false), Condvar::new()),
@@ -231,8 +236,8 @@ impl Worker {
         let mut bytes = vec![0; REQUEST_MAX];
         let crew = &self.session.crew;
         while crew.wait(self.number) {
-            // Who cannot read any more may be the only one who does: all let go of the device, and the
-            // kernel lets nobody wait for an answer that does not come.
+            // Who cannot read any more may be the only one who does: all let go of the device, and
+            // the kernel lets nobody wait for an answer that does not come.
             let Ok(Some(length)) = read(&self.device, &mut bytes) else {
                 crew.end();
                 break;

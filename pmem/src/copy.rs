@@ -231,8 +231,8 @@ pub(crate) unsafe fn copy64(to: *mut u8, from: *const u8) -> Result<(), Side> {
     outcome(fault)
 }
 
-/// Stores a whole line, `to` aligned to it, and sends it on its way: directly where the CPU can, else by
-/// words and a flush. False if it faulted.
+/// Stores a whole line, `to` aligned to it, and sends it on its way: directly where the CPU can,
+/// else by words and a flush. False if it faulted.
 #[inline]
 pub(crate) unsafe fn set_off_line(
     dispatch: Dispatch,
@@ -343,8 +343,8 @@ fn summed(result: u64) -> Result<u32, Side> {
     outcome(result as u32).map(|()| (result >> 32) as u32)
 }
 
-/// As [`stream_words`], summed on the way: gives the state of the crc32c behind them. The CPU must have
-/// SSE 4.2.
+/// As [`stream_words`], summed on the way: gives the state of the crc32c behind them. The CPU must
+/// have SSE 4.2.
 #[inline]
 pub(crate) unsafe fn stream_words_summed(
     to: *mut u8,
@@ -357,8 +357,8 @@ pub(crate) unsafe fn stream_words_summed(
     summed(unsafe { copy_asm::stream_words_summed(to, from, len, state) })
 }
 
-/// As [`stream_lines`], of a multiple of 256 bytes, folded on the way: gives the state of the crc32c behind
-/// them. See [`copy_asm::stream_folded`].
+/// As [`stream_lines`], of a multiple of 256 bytes, folded on the way: gives the state of the
+/// crc32c behind them. See [`copy_asm::stream_folded`].
 #[inline]
 pub(crate) unsafe fn stream_folded(
     to: *mut u8,

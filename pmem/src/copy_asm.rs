@@ -242,8 +242,8 @@ pub unsafe extern "C" fn copy_string(_to: *mut u8, _from: *const u8, _len: usize
 }
 
 /// The place of the first NUL among the `rsi` bytes from `rdi` on; `rsi` or more: there is none;
-/// `usize::MAX`: a fault. Reads aligned blocks of 16 bytes, which lie in one page each: a fault means
-/// that a byte before the first NUL cannot be reached.
+/// `usize::MAX`: a fault. Reads aligned blocks of 16 bytes, which lie in one page each: a fault
+/// means that a byte before the first NUL cannot be reached.
 #[unsafe(naked)]
 pub unsafe extern "C" fn find_nul(_from: *const u8, _max: usize) -> usize {
     naked_asm!(
@@ -457,8 +457,8 @@ bulk!(
     clear "pxor xmm0, xmm0", leave ""
 );
 
-/// As [`stream_words`], summed on the way: `ecx` is the state of a crc32c before them; the state behind them
-/// comes back in the upper half of the result, whose lower half is as of all routines.
+/// As [`stream_words`], summed on the way: `ecx` is the state of a crc32c before them; the state
+/// behind them comes back in the upper half of the result, whose lower half is as of all routines.
 #[unsafe(naked)]
 pub unsafe extern "C" fn stream_words_summed(
     _to: *mut u8,
@@ -509,10 +509,11 @@ pub unsafe extern "C" fn stream_words_summed(
     )
 }
 
-/// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the way. `ecx` is
-/// the state of a crc32c before them; the state behind them comes back in the upper half of the result,
-/// whose lower half is as of all routines. `r8`: five lines, the powers of x by which 128 bits are
-/// multiplied to stand 2048 bits further on (twice one word), and, for each 128 of 2048 bits, at their end.
+/// Streams `rdx` bytes, a multiple of 256 and at least that, to a line, and folds them on the way.
+/// `ecx` is the state of a crc32c before them; the state behind them comes back in the upper half
+/// of the result, whose lower half is as of all routines. `r8`: five lines, the powers of x by
+/// which 128 bits are multiplied to stand 2048 bits further on (twice one word), and, for each 128
+/// of 2048 bits, at their end.
 #[unsafe(naked)]
 pub unsafe extern "C" fn stream_folded(
     _to: *mut u8,

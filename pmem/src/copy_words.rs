@@ -1,15 +1,16 @@
 //! Guarded loads and stores of a few words at once: lines, halves of lines, a `struct stat`.
 //!
-//! Word by word, in ascending order: a wider load of words that were stored one by one, a moment ago,
-//! waits until they have left the CPU. As in `copy.rs`, all functions are `unsafe` for one reason
-//! only: a pointer that *is* mapped is really read or written.
+//! Word by word, in ascending order: a wider load of words that were stored one by one, a moment
+//! ago, waits until they have left the CPU. As in `copy.rs`, all functions are `unsafe` for one
+//! reason only: a pointer that *is* mapped is really read or written.
 
 use crate::copy::{LINE, landing, lost};
 use crate::guard::guarded;
 use std::arch::asm;
 
-/// The eight words of a line, each loaded whole, in ascending order; `None` if it faulted. One by one: a
-/// load of several waits until those that were stored one by one, a moment ago, have left the CPU.
+/// The eight words of a line, each loaded whole, in ascending order; `None` if it faulted. One by
+/// one: a load of several waits until those that were stored one by one, a moment ago, have left
+/// the CPU.
 #[inline]
 pub(crate) unsafe fn load_line(from: *const u8) -> Option<[u64; 8]> {
     // SAFETY: the sources are guarded.
@@ -69,8 +70,9 @@ pub(crate) unsafe fn store_four(to: *mut u8, [a, b, c, d]: [u64; 4]) -> bool {
     true
 }
 
-/// A copy of eighteen words (a `struct stat`), each loaded and stored whole: words that were stored just
-/// before come from the CPU's store buffer so, and not by wider loads. `false` if the target faulted.
+/// A copy of eighteen words (a `struct stat`), each loaded and stored whole: words that were stored
+/// just before come from the CPU's store buffer so, and not by wider loads. `false` if the target
+/// faulted.
 #[inline]
 pub(crate) unsafe fn copy_stat(to: *mut u8, from: &[u64; 18]) -> bool {
     macro_rules! words {
@@ -121,8 +123,8 @@ pub(crate) unsafe fn store_line(to: *mut u8, from: &[u8; LINE as usize]) -> bool
     fault == 0
 }
 
-/// Stores the eight words of a line, each whole, in ascending order; false if it faulted. They are loaded
-/// by words too: those that were made just before need not have reached the cache.
+/// Stores the eight words of a line, each whole, in ascending order; false if it faulted. They are
+/// loaded by words too: those that were made just before need not have reached the cache.
 #[inline]
 pub(crate) unsafe fn store_line_words(to: *mut u8, from: &[u8; LINE as usize]) -> bool {
     let fault: u32;

@@ -64,8 +64,8 @@ pub struct Dispatch {
     pub string_copy: bool,
     /// Whole lines are stored by `movdir64b`: the CPU has it and no flush was forced.
     pub direct_line: bool,
-    /// Streams are summed on the way, in vectors: the CPU multiplies polynomials in 512-bit vectors, and
-    /// bulk copies are that wide.
+    /// Streams are summed on the way, in vectors: the CPU multiplies polynomials in 512-bit
+    /// vectors, and bulk copies are that wide.
     pub folded_sum: bool,
 }
 

@@ -1,8 +1,8 @@
 //! A region's file that was cut short under its mapping: what to say, once.
 //!
-//! Accesses beyond the new end fault and become errors (`guard.rs`); a program then says "Input/output error"
-//! about something that has nothing to do with it. So the first such fault of a process puts a line on
-//! standard error that names the file.
+//! Accesses beyond the new end fault and become errors (`guard.rs`); a program then says
+//! "Input/output error" about something that has nothing to do with it. So the first such fault of
+//! a process puts a line on standard error that names the file.
 //!
 //! Made in a signal handler: nothing here allocates, locks or calls the C library.
 
@@ -45,8 +45,8 @@ fn describe(text: &mut Text, name: &[u8], len: u64, now: u64) {
     // Writing to memory does not fail.
     let _ = write!(
         text,
-        " was cut from {len} to {now} bytes while in use: calls fail (EIO) from here on. End the programs \
-         that use it, then `truncate --size {len} "
+        " was cut from {len} to {now} bytes while in use: calls fail (EIO) from here on. End the \
+         programs that use it, then `truncate --size {len} "
     );
     text.push(name);
     text.push(b"` and `solera fsck --salvage ");

@@ -1,16 +1,17 @@
-//! Private views of regions. Files are mapped privately; what the kernel maps shared only (device-dax) is
-//! copied on write by ourselves.
+//! Private views of regions. Files are mapped privately; what the kernel maps shared only
+//! (device-dax) is copied on write by ourselves.
 //!
-//! The device is mapped read-only. A guarded store into it faults, and the handler puts a private copy
-//! of the piece (2 MiB, or what the device is aligned to) in its place; then the store is made again.
-//! Reads cost nothing, and memory is used for pieces that are stored to.
+//! The device is mapped read-only. A guarded store into it faults, and the handler puts a private
+//! copy of the piece (2 MiB, or what the device is aligned to) in its place; then the store is made
+//! again. Reads cost nothing, and memory is used for pieces that are stored to.
 //!
-//! Invariants: a piece changes from the device's memory to a copy once, whole, by one `mremap`; its byte
-//! in `copied` says so. What cannot be read cannot be copied: such a store ends as a fault of the region.
+//! Invariants: a piece changes from the device's memory to a copy once, whole, by one `mremap`; its
+//! byte in `copied` says so. What cannot be read cannot be copied: such a store ends as a fault of
+//! the region.
 //!
-//! Locks: `FILLING`, a spin lock, held by the handler for one piece. It is taken in a handler, but only of
-//! faults of guarded instructions of this crate, which none is while the lock is held (reading
-//! the device may fault, but is no store into a view).
+//! Locks: `FILLING`, a spin lock, held by the handler for one piece. It is taken in a handler, but
+//! only of faults of guarded instructions of this crate, which none is while the lock is held
+//! (reading the device may fault, but is no store into a view).
 
 use crate::copy;
 use crate::cpu::dispatch;
@@ -146,20 +147,17 @@ impl Region {
 
     fn view(file: OwnedFd, path: Option<&Path>) -> Result<Region, OpenError> {
         let name = path.unwrap_or(Path::new("(private view)"));
-        let device = rustix::fs::fstat(&file)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
+        let (kind, stat) = source::region_kind(name, &file)?;
         let large =
             rustix::fs::fstatfs(&file).is_ok_and(|found| found.f_type == source::HUGETLBFS_MAGIC);
-        if device || large {
+        if kind == FileType::CharacterDevice || large {
             let source = source::probe(name, file, &OpenOptions::default())?;
             return Region::copying_view(path, name, source);
         }
-        let len = rustix::fs::fstat(&file)
-            .map_err(|errno| OpenError::new(name, errno, errno.to_string(), "open it for reading"))?
-            .st_size as u64;
         let source = Source {
             fd: file,
-            len,
+            file: (stat.st_dev, stat.st_ino),
+            len: stat.st_size as u64,
             device: false,
             class: Class::Volatile,
             reason: "a private view".to_owned(),
@@ -171,7 +169,8 @@ impl Region {
         Region::map(path, name, source, &OpenOptions { write: true, ..OpenOptions::default() })
     }
 
-    /// A private view of what cannot be mapped privately: pieces are copied when they are stored to.
+    /// A private view of what cannot be mapped privately: pieces are copied when they are stored
+    /// to.
     pub(crate) fn copying_view(
         path: Option<&Path>,
         name: &Path,

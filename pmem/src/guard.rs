@@ -81,9 +81,9 @@ fn landing_for(rip: usize) -> Option<usize> {
 
 /// Serves a SIGBUS or SIGSEGV if it came from a guarded instruction of this crate.
 ///
-/// True: it did, and `context` now continues at the landing address, or at the same instruction if that
-/// was the first store into a piece of a view. False: the signal is somebody
-/// else's (also one that was sent by `kill`), and nothing was changed.
+/// True: it did, and `context` now continues at the landing address, or at the same instruction if
+/// that was the first store into a piece of a view. False: the signal is somebody else's (also one
+/// that was sent by `kill`), and nothing was changed.
 ///
 /// # Safety
 ///

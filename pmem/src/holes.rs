@@ -1,9 +1,10 @@
 //! Pages of a region that have no memory yet.
 //!
-//! A region's file may be sparse: a page gets its memory at the first touch. Where the file system beneath
-//! has none left, that touch faults exactly as one of a page that is lost. The two are told apart here,
-//! by asking the file: a hole is no loss, for it holds zeros. Nothing is asked when the fault comes, for that
-//! would weigh on every access that succeeds: a call that is about to say `EIO` asks [`or_no_memory`].
+//! A region's file may be sparse: a page gets its memory at the first touch. Where the file system
+//! beneath has none left, that touch faults exactly as one of a page that is lost. The two are told
+//! apart here, by asking the file: a hole is no loss, for it holds zeros. Nothing is asked when the
+//! fault comes, for that would weigh on every access that succeeds: a call that is about to say
+//! `EIO` asks [`or_no_memory`].
 //!
 //! What must not fail later is given its memory beforehand: [`Region::provide`].
 //!
@@ -25,7 +26,8 @@ const STAT_BLOCK: u64 = 512;
 pub struct Beneath {
     /// Bytes that the file has.
     pub allocated: u64,
-    /// Bytes that the file system beneath has left for this user; `None`: it has no limit of its own.
+    /// Bytes that the file system beneath has left for this user; `None`: it has no limit of its
+    /// own.
     pub free: Option<u64>,
 }
 
@@ -36,8 +38,8 @@ impl Beneath {
         len.saturating_sub(self.allocated).saturating_sub(self.free.unwrap_or(u64::MAX))
     }
 
-    /// How many of the `unused` among the file's `len` bytes can be had: those that have memory already,
-    /// as far as what is used has not taken it, and what is left beneath.
+    /// How many of the `unused` among the file's `len` bytes can be had: those that have memory
+    /// already, as far as what is used has not taken it, and what is left beneath.
     #[must_use]
     pub fn available(&self, len: u64, unused: u64) -> u64 {
         let idle = self.allocated.saturating_sub(len.saturating_sub(unused));
@@ -51,7 +53,8 @@ fn is_full(errno: Errno) -> bool {
 }
 
 impl Region {
-    /// What the file has, and what it could get. `None` of what is no file: its memory is all there.
+    /// What the file has, and what it could get. `None` of what is no file: its memory is all
+    /// there.
     pub fn beneath(&self) -> Option<Beneath> {
         let fd = self.fd.as_ref().filter(|_| !self.device)?;
         let (stat, system) = (rustix::fs::fstat(fd).ok()?, rustix::fs::fstatfs(fd).ok()?);
@@ -73,7 +76,8 @@ impl Region {
         }
     }
 
-    /// The first offset from `off` on, which has memory, that may have none; the region's length if all has.
+    /// The first offset from `off` on, which has memory, that may have none; the region's length if
+    /// all has.
     pub fn next_hole(&self, off: u64) -> u64 {
         let Some(fd) = self.fd.as_ref().filter(|_| !self.device) else { return self.len() };
         let found = rustix::fs::seek(fd, SeekFrom::Hole(off));
@@ -92,10 +96,10 @@ impl Region {
         self.next_data(page) >= page + PAGE
     }
 
-    /// Gives a range its memory and makes it present for writing, all at once: a fault for each page would
-    /// cost more than what is stored there. `ENOSPC`, and nothing has changed but which pages have memory,
-    /// if there is none for all of it. What the kernel declines otherwise comes page by page. A private
-    /// view copies only the pages that are stored to.
+    /// Gives a range its memory and makes it present for writing, all at once: a fault for each
+    /// page would cost more than what is stored there. `ENOSPC`, and nothing has changed but which
+    /// pages have memory, if there is none for all of it. What the kernel declines otherwise comes
+    /// page by page. A private view copies only the pages that are stored to.
     pub fn populate(&self, off: u64, len: u64) -> Result<(), Errno> {
         let Ok(at) = self.range(off, len) else { return Ok(()) };
         if !self.writable() || self.is_private() {
@@ -113,8 +117,8 @@ impl Region {
         }
     }
 
-    /// Gives a range its memory: `ENOSPC` if there is none for all of it, another error where the file system
-    /// beneath gives it at the first touch only.
+    /// Gives a range its memory: `ENOSPC` if there is none for all of it, another error where the
+    /// file system beneath gives it at the first touch only.
     pub fn provide(&self, off: u64, len: u64) -> Result<(), Errno> {
         let Some(fd) = self.fd.as_ref().filter(|_| !self.device) else { return Ok(()) };
         loop {
@@ -132,7 +136,8 @@ impl Region {
         fd.map_or(Ok(()), |fd| rustix::fs::ftruncate(fd, len))
     }
 
-    /// Takes the memory of a range away: it holds zeros then. `EOPNOTSUPP` where that cannot be done.
+    /// Takes the memory of a range away: it holds zeros then. `EOPNOTSUPP` where that cannot be
+    /// done.
     pub fn punch(&self, off: u64, len: u64) -> Result<(), Errno> {
         let fd = self.fd.as_ref().filter(|_| !self.device).ok_or(Errno::OPNOTSUPP)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -140,8 +145,8 @@ impl Region {
     }
 }
 
-/// What a call is to say that has met [`crate::Fault::Region`], as this errno: `ENOSPC` where this thread's
-/// last fault was one in a hole of a region's file, which is no loss.
+/// What a call is to say that has met [`crate::Fault::Region`], as this errno: `ENOSPC` where this
+/// thread's last fault was one in a hole of a region's file, which is no loss.
 #[cold]
 pub fn or_no_memory(errno: Errno) -> Errno {
     let address = take_last_fault();

@@ -1,9 +1,9 @@
 //! Faults for tests of the crash explorer. Only with the feature `inject`.
 //!
 //! - [`lose_edges`]: one fault of this crate (see `volume`'s `inject.rs`).
-//! - [`leave_out`]: one call site of a flush or a fence does nothing. [`reached`] says which sites a piece
-//!   of work reaches. A site is known by the place in the source that calls, through every function
-//!   that passes its caller on.
+//! - [`leave_out`]: one call site of a flush or a fence does nothing. [`reached`] says which sites
+//!   a piece of work reaches. A site is known by the place in the source that calls, through every
+//!   function that passes its caller on.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

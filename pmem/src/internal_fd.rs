@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Beyond higher soft limits the kernel's table of numbers, which fork copies, would grow too large.
+/// Beyond higher soft limits the kernel's table of numbers, which fork copies, would grow too
+/// large.
 const SOFT_MAX: u64 = 4096;
 /// Where ours stand if they cannot stand beyond the limit; lower where the limit is lower.
 const HIGH: [RawFd; 3] = [1000, 200, 64];

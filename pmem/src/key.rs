@@ -1,19 +1,19 @@
 //! The protection key: memory that a thread can reach only after it has said so.
 //!
-//! [`Region::guard`](crate::Region::guard) lays one region of the process under a key of its own (MPK).
-//! From then on a load or store in that mapping faults, unless its thread has called [`open`] and not
-//! yet [`close`]. A face opens when a call reaches for the engine and closes when it leaves: a stray
-//! pointer of the program's faults (see [`crate::stray`]), and no byte changes. A file that the
-//! program maps has a mapping of its own, without the key.
+//! [`Region::guard`](crate::Region::guard) lays one region of the process under a key of its own
+//! (MPK). From then on a load or store in that mapping faults, unless its thread has called
+//! [`open`] and not yet [`close`]. A face opens when a call reaches for the engine and closes when
+//! it leaves: a stray pointer of the program's faults (see [`crate::stray`]), and no byte changes.
+//! A file that the program maps has a mapping of its own, without the key.
 //!
-//! What the kernel does by itself: signal handlers run with the key closed, and the interrupted code
-//! gets its rights back afterwards; a new thread has its creator's rights; a new image has none;
-//! threads that are older than the key have it closed; system calls obey the rights of the thread that
-//! makes them.
+//! What the kernel does by itself: signal handlers run with the key closed, and the interrupted
+//! code gets its rights back afterwards; a new thread has its creator's rights; a new image has
+//! none; threads that are older than the key have it closed; system calls obey the rights of the
+//! thread that makes them.
 //!
-//! While the key is open a pointer of the program's could lead a copy of ours into the region. So copies
-//! to and from the caller's buffers ask [`reach`] first, and what lies in the guarded region is the
-//! caller's fault (`EFAULT`), as it would be if the kernel copied.
+//! While the key is open a pointer of the program's could lead a copy of ours into the region. So
+//! copies to and from the caller's buffers ask [`reach`] first, and what lies in the guarded region
+//! is the caller's fault (`EFAULT`), as it would be if the kernel copied.
 //!
 //! No locks. `BITS` is 0 until a region is guarded; then it never changes again.
 
@@ -76,8 +76,8 @@ fn rights() -> u32 {
 /// Sets them. Loads and stores stay on their side of it: the CPU's and, no `nomem`, the compiler's.
 #[inline]
 fn set_rights(rights: u32) {
-    // SAFETY: as above; what becomes unreachable is the guarded region, which is only touched by guarded
-    // instructions.
+    // SAFETY: as above; what becomes unreachable is the guarded region, which is only touched by
+    // guarded instructions.
     unsafe {
         asm!("wrpkru", in("eax") rights, in("ecx") 0, in("edx") 0,
             options(nostack, preserves_flags));
@@ -142,8 +142,8 @@ pub(crate) fn is_own(key: u32) -> Option<usize> {
     (key < 16 && own == bits_of(key)).then(|| START.load(Ordering::Relaxed))
 }
 
-/// Opens the guarded region to the calling thread, for loads and stores. Gives what [`close`] wants:
-/// the thread's rights as they were, with the region closed; 0 if nothing is guarded.
+/// Opens the guarded region to the calling thread, for loads and stores. Gives what [`close`]
+/// wants: the thread's rights as they were, with the region closed; 0 if nothing is guarded.
 #[inline]
 #[must_use]
 pub fn open() -> u32 {

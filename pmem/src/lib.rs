@@ -15,8 +15,8 @@
 //! - [`interrupt`] ends a wait when a signal was kept back.
 //! - [`key`] keeps the program's own code out of a region; [`stray`] says what it did there.
 //!
-//! No other crate stores or flushes by inline assembly or intrinsics. No function here calls what a preload
-//! library interposes: system calls go through rustix's raw backend.
+//! No other crate stores or flushes by inline assembly or intrinsics. No function here calls what a
+//! preload library interposes: system calls go through rustix's raw backend.
 
 mod checksum;
 mod copy;
@@ -26,6 +26,7 @@ pub mod counts;
 mod cpu;
 mod cut;
 mod device_view;
+mod file;
 mod guard;
 mod holes;
 mod hook;
@@ -58,9 +59,9 @@ pub use guard::{handle_fault, install_fault_handler, own_fault_handler};
 pub use holes::{Beneath, or_no_memory};
 pub use hook::Hook;
 pub use internal_fd::InternalFd;
-pub use persist::{Dirty, Durable, InFlight};
+pub use persist::{Dirty, Durable, Gathered, InFlight};
 pub use region::Region;
-pub use source::{Class, OpenError, OpenOptions, needs_class};
+pub use source::{Class, OpenError, OpenOptions, class_of, needs_class, open_to_read};
 pub use span::{Kept, Span};
 pub use user::{Fault, UserIn, UserOut, supply_pages_by, text_length};
 pub use window::{Window, fence};

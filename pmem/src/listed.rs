@@ -1,7 +1,9 @@
-//! The regions of this process by their addresses: for code that has no more than a fault's address.
+//! The regions of this process by their addresses: for code that has no more than a fault's
+//! address.
 //!
-//! Read in a signal handler: nothing here locks, and looking allocates nothing and calls no C library. The
-//! table is fixed; a region that finds no room in it goes without what its users tell of faults.
+//! Read in a signal handler: nothing here locks, and looking allocates nothing and calls no C
+//! library. The table is fixed; a region that finds no room in it goes without what its users tell
+//! of faults.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -86,10 +88,11 @@ impl Listed {
         self.len.load(Ordering::Acquire) as u64
     }
 
-    /// Its descriptor, to ask about; should it be closed just now, the question fails, or is another
-    /// file's: nothing rests on the answer but what is said.
+    /// Its descriptor, to ask about; should it be closed just now, the question fails, or is
+    /// another file's: nothing rests on the answer but what is said.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: asks about a number that is not negative, which the region has open as long as it is used.
+        // SAFETY: asks about a number that is not negative, which the region has open as long as it
+        // is used.
         unsafe { BorrowedFd::borrow_raw(self.fd.load(Ordering::Acquire).max(0)) }
     }
 

@@ -1,4 +1,5 @@
-//! Reads of memory that is in no cache: all its lines are asked for first, and copied when they come.
+//! Reads of memory that is in no cache: all its lines are asked for first, and copied when they
+//! come.
 //!
 //! Persistence: nothing is stored. Locks: none.
 
@@ -8,7 +9,8 @@ use crate::user::{self, Fault, UserOut};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 impl Region {
-    /// Asks for all lines of a range to be brought near: a hint, which changes nothing and never faults.
+    /// Asks for all lines of a range to be brought near: a hint, which changes nothing and never
+    /// faults.
     #[inline]
     pub fn prefetch_all(&self, off: u64, len: usize) {
         if let Ok(at) = self.range(off, len as u64) {

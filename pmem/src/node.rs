@@ -7,14 +7,14 @@ use std::ffi::{c_int, c_void};
 const PAGE: u64 = 4096;
 
 impl Region {
-    /// The memory node of the page that holds this byte; `None` if the page has no memory yet, or the
-    /// kernel does not tell (it does for memory, not for every device).
+    /// The memory node of the page that holds this byte; `None` if the page has no memory yet, or
+    /// the kernel does not tell (it does for memory, not for every device).
     pub fn memory_node(&self, off: u64) -> Option<u32> {
         let page: *const c_void = self.range(off / PAGE * PAGE, 1).ok()?.cast_const().cast();
         let mut status: c_int = -1;
         let none: *const c_int = std::ptr::null();
-        // SAFETY: one page of this region's mapping and one status, both alive; without nodes to move to
-        // nothing moves, and the page is not accessed.
+        // SAFETY: one page of this region's mapping and one status, both alive; without nodes to
+        // move to nothing moves, and the page is not accessed.
         let asked = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,

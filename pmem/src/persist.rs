@@ -6,10 +6,12 @@
 //! ```
 //!
 //! A commit ([`Region::commit64`], [`Region::commit_write`]) takes `&Durable`, and only a fence
-//! makes one: what a commit publishes cannot be forgotten in a cache. The types prove that *a*
-//! fence stands between; that it covers the right stores is what the crash explorer proves.
+//! makes one: what a commit publishes cannot be forgotten in a cache. What takes away and publishes
+//! nothing is a plain store. The types prove that *a* fence stands between; that it covers the
+//! right stores is proven by leaving out each flush and each fence in turn (`make mutate`).
 
 use crate::region::Region;
+use std::marker::PhantomData;
 use std::panic::Location;
 
 /// Stored, perhaps still in a cache only.
@@ -28,18 +30,15 @@ pub struct InFlight<'r> {
     region: &'r Region,
 }
 
-/// Proof that a fence has completed (or that there was nothing to wait for).
-#[derive(Clone, Debug)]
-pub struct Durable {
-    _only_from_fence: (),
-}
+/// What one fence shall cover, perhaps nothing: a loop, or an operation, adds to it.
+#[must_use = "what is in flight becomes durable by a fence only"]
+#[derive(Debug, Default)]
+pub struct Gathered<'r>(Option<InFlight<'r>>);
 
-impl Durable {
-    /// For a commit that publishes nothing, but takes something away: there is nothing to prove.
-    #[must_use]
-    pub fn of_nothing() -> Self {
-        Self { _only_from_fence: () }
-    }
+/// Proof that a fence of this region has completed.
+#[derive(Debug)]
+pub struct Durable<'r> {
+    _of: PhantomData<&'r Region>,
 }
 
 impl<'r> Dirty<'r> {
@@ -79,11 +78,71 @@ impl<'r> InFlight<'r> {
         self
     }
 
+    /// The same, of stores that may not have been due.
+    #[inline]
+    pub fn and_any(self, _others: impl Into<Gathered<'r>>) -> InFlight<'r> {
+        self
+    }
+
     /// Waits until everything that this thread has in flight is durable.
     #[track_caller]
     #[inline]
-    pub fn fence(self) -> Durable {
-        self.region.fence_at(Location::caller());
-        Durable { _only_from_fence: () }
+    pub fn fence(self) -> Durable<'r> {
+        self.region.fence()
+    }
+}
+
+impl<'r> Gathered<'r> {
+    /// Adds what one fence shall cover, too.
+    #[inline]
+    pub fn add(&mut self, stored: impl Into<Gathered<'r>>) {
+        if let Some(stored) = stored.into().0 {
+            self.0 = Some(match self.0.take() {
+                Some(before) => before.and(stored),
+                None => stored,
+            });
+        }
+    }
+
+    /// Whether nothing is on its way.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// One fence for all of it. `None`: there was nothing to wait for, and nothing is proven.
+    #[expect(clippy::manual_map, reason = "a closure would be the place that calls, for hooks")]
+    #[track_caller]
+    #[inline]
+    pub fn fence(self) -> Option<Durable<'r>> {
+        match self.0 {
+            Some(stored) => Some(stored.fence()),
+            None => None,
+        }
+    }
+}
+
+impl<'r> From<Option<InFlight<'r>>> for Gathered<'r> {
+    #[inline]
+    fn from(stored: Option<InFlight<'r>>) -> Self {
+        Self(stored)
+    }
+}
+
+impl<'r> From<InFlight<'r>> for Gathered<'r> {
+    #[inline]
+    fn from(stored: InFlight<'r>) -> Self {
+        Self(Some(stored))
+    }
+}
+
+impl Region {
+    /// Waits until everything that this thread has in flight is durable, also that of which the
+    /// token is gone: a store that faults half-way gives none.
+    #[track_caller]
+    #[inline]
+    pub fn fence(&self) -> Durable<'_> {
+        self.fence_at(Location::caller());
+        Durable { _of: PhantomData }
     }
 }

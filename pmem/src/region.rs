@@ -29,7 +29,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::ffi::c_void;
 use std::hint::cold_path;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -42,7 +42,8 @@ pub struct Region {
     /// Address space from `base` on that is ours, mapped or reserved.
     space: usize,
     pub(crate) fd: Option<InternalFd>,
-    path: Option<PathBuf>,
+    pub(crate) file: (u64, u64),
+    pub(crate) path: Option<PathBuf>,
     class: Class,
     reason: String,
     writable: bool,
@@ -108,8 +109,8 @@ impl Region {
         Region::map(Some(path), path, source, options)
     }
 
-    /// Maps what an open descriptor of this process stands for, which becomes the region's own. `path`
-    /// is where it was opened once.
+    /// Maps what an open descriptor of this process stands for, which becomes the region's own.
+    /// `path` is where it was opened once.
     pub fn adopt(fd: OwnedFd, path: &Path, options: &OpenOptions) -> Result<Region, OpenError> {
         let source = source::probe(path, fd, options)?;
         Region::map(Some(path), path, source, options)
@@ -154,7 +155,7 @@ impl Region {
                 "it exists already",
                 "choose another name, or allow it to be overwritten",
             )),
-            Err(errno) => Err(source::explain_open(path, errno, true)),
+            Err(errno) => Err(source::explain_create(path, errno)),
         }
     }
 
@@ -219,6 +220,7 @@ impl Region {
             len: AtomicU64::new(image.len() as u64),
             space,
             fd: None,
+            file: (0, 0),
             path: None,
             class: Class::Volatile,
             reason: "private memory".to_owned(),
@@ -268,6 +270,7 @@ impl Region {
             len: AtomicU64::new(0),
             space,
             fd: Some(InternalFd::new(source.fd)),
+            file: source.file,
             path: path.map(Path::to_owned),
             class: source.class,
             reason: source.reason,
@@ -321,7 +324,7 @@ impl Region {
     }
 
     /// Whoever finds the region by its address finds its length and its descriptor.
-    fn list_anew(&self) {
+    pub(crate) fn list_anew(&self) {
         listed::update(self.base, self.len() as usize, self.fd());
     }
 
@@ -330,9 +333,9 @@ impl Region {
         ProtFlags::READ | write
     }
 
-    /// Lays the mapping, and what it grows by, under a protection key: from here on a thread reaches
-    /// it only between [`key::open`] and [`key::close`]. One region of a process can be guarded, for
-    /// as long as the process lives. No other thread uses the region meanwhile.
+    /// Lays the mapping, and what it grows by, under a protection key: from here on a thread
+    /// reaches it only between [`key::open`] and [`key::close`]. One region of a process can be
+    /// guarded, for as long as the process lives. No other thread uses the region meanwhile.
     pub fn guard(&self) -> Result<(), Unguarded> {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let key = key::allocate()?;
@@ -342,8 +345,8 @@ impl Region {
             return Err(Unguarded::Other);
         }
         stray::name(self.path.as_deref().unwrap_or(Path::new("(anonymous memory)")));
-        // SAFETY: this region's own mapping. If it is refused, the key guards nothing, and opening it
-        // is of no effect.
+        // SAFETY: this region's own mapping. If it is refused, the key guards nothing, and opening
+        // it is of no effect.
         unsafe { key::protect(start, len, self.prot().bits(), key) }.map_err(Unguarded::Refused)?;
         self.key.store(key, Ordering::Relaxed);
         Ok(())
@@ -386,8 +389,8 @@ impl Region {
         self.class
     }
 
-    /// The pages by which this file or device can be mapped shared, bytes: more than 4096 on hugetlbfs, and
-    /// on device-dax by default.
+    /// The pages by which this file or device can be mapped shared, bytes: more than 4096 on
+    /// hugetlbfs, and on device-dax by default.
     pub fn map_unit(&self) -> u64 {
         self.map_unit
     }
@@ -432,23 +435,6 @@ impl Region {
     /// Opened for writing.
     pub fn writable(&self) -> bool {
         self.writable
-    }
-
-    /// The descriptor of the file or device; -1 if there is none.
-    pub fn fd(&self) -> RawFd {
-        self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
-    }
-
-    /// Goes on under another number of its descriptor; the old one stays open for the caller.
-    pub fn vacate_fd(&self) -> Result<(), Errno> {
-        self.fd.as_ref().map_or(Err(Errno::BADF), InternalFd::vacate)?;
-        self.list_anew();
-        Ok(())
-    }
-
-    /// The path it was opened by.
-    pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
     }
 
     /// The address of offset 0: for arithmetic on addresses only, never to be dereferenced.
@@ -544,8 +530,7 @@ impl Region {
         }
     }
 
-    /// Stores bytes through the cache, each aligned 8-byte word inside them by one instruction, in
-    /// ascending order.
+    /// Stores bytes through the cache, in ascending order, each aligned 8-byte word at once.
     #[track_caller]
     #[inline]
     pub fn write(&self, off: u64, from: &[u8]) -> Result<Dirty<'_>, Fault> {
@@ -612,7 +597,7 @@ impl Region {
                 hook.store(off + head as u64, bytes, true, at);
             }
             let to = to.wrapping_add(head);
-            // SAFETY: `to` is mapped for all parts and aligned behind the head; both sides are
+            // SAFETY: `to` is mapped for all parts, aligned behind the head; both sides are
             // guarded.
             unsafe { copy::stream_lines(self.dispatch.copy, to, from, body) }
                 .map_err(user::caller_to_region)?;
@@ -675,24 +660,18 @@ impl Region {
         Ok(InFlight::new(self))
     }
 
-    /// Flushes the lines of a range, whoever stored them: recovery makes a dead process's stores durable
-    /// before it builds on them. Lines outside the region or on vanished pages are skipped.
+    /// Flushes the lines of a range, whoever stored them: recovery makes a dead process's stores
+    /// durable before it builds on them. Lines outside the region or on vanished pages are skipped.
     #[track_caller]
     pub fn flush(&self, off: u64, len: u64) -> InFlight<'_> {
         self.flush_at(off, len, Location::caller());
         InFlight::new(self)
     }
 
-    /// An empty flight: where a token is due and nothing was stored.
-    #[inline]
-    pub fn nothing(&self) -> InFlight<'_> {
-        InFlight::new(self)
-    }
-
     /// Stores a word that publishes what `after` proves durable.
     #[track_caller]
     #[inline]
-    pub fn commit64(&self, off: u64, value: u64, after: &Durable) -> Result<Dirty<'_>, Fault> {
+    pub fn commit64(&self, off: u64, value: u64, after: &Durable<'_>) -> Result<Dirty<'_>, Fault> {
         let _ = after;
         self.store64(off, value)
     }
@@ -700,20 +679,26 @@ impl Region {
     /// Stores bytes (a commit line) that publish what `after` proves durable.
     #[track_caller]
     #[inline]
-    pub fn commit_write(&self, off: u64, from: &[u8], after: &Durable) -> Result<Dirty<'_>, Fault> {
+    pub fn commit_write(
+        &self,
+        off: u64,
+        from: &[u8],
+        after: &Durable<'_>,
+    ) -> Result<Dirty<'_>, Fault> {
         let _ = after;
         self.write(off, from)
     }
 
-    /// Stores a whole line that publishes what `after` proves durable, and sets it off: by one direct store
-    /// where the CPU has it (116 ns with its fence, not 210; the line is uncached then); else word by word.
+    /// Stores a whole line that publishes what `after` proves durable, and sets it off: by one
+    /// direct store where the CPU has it (116 ns with its fence, not 210; the line is uncached
+    /// then); else word by word.
     #[track_caller]
     #[inline]
     pub fn commit_line(
         &self,
         off: u64,
         line: &[u8; LINE as usize],
-        after: &Durable,
+        after: &Durable<'_>,
     ) -> Result<InFlight<'_>, Fault> {
         let _ = after;
         self.write_line(off, line)

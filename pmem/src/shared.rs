@@ -4,10 +4,10 @@
 //! and a power cut forgets them. A hook hears of each change before it happens, as a point to die
 //! at. Words are 8 bytes, aligned; a futex is the low or high half of one.
 //!
-//! A locked instruction waits until all stores before it have reached the memory, and where nobody else
-//! can change the words it excludes nobody. Who knows that for a while says so
-//! ([`Region::set_alone`]): then a word is read and stored by plain instructions, in the same order and
-//! with the same values. What a death leaves is the same too: the word before, or after.
+//! A locked instruction waits until all stores before it have reached the memory, and where nobody
+//! else can change the words it excludes nobody. Who knows that for a while says so
+//! ([`Region::set_alone`]): then a word is read and stored by plain instructions, in the same order
+//! and with the same values. What a death leaves is the same too: the word before, or after.
 
 use crate::copy;
 use crate::interrupt;
@@ -45,7 +45,8 @@ impl Region {
         self.load64(off)
     }
 
-    /// Asks for the line at `off` to be brought near: a hint, which changes nothing and never faults.
+    /// Asks for the line at `off` to be brought near: a hint, which changes nothing and never
+    /// faults.
     #[inline]
     pub fn prefetch(&self, off: u64) {
         if let Ok(at) = self.range(off, 1) {
@@ -80,8 +81,8 @@ impl Region {
         Ok(if found == old { Ok(found) } else { Err(found) })
     }
 
-    /// From now on, or no longer, nobody but the calling thread changes shared words: no other thread
-    /// of this process, no other process.
+    /// From now on, or no longer, nobody but the calling thread changes shared words: no other
+    /// thread of this process, no other process.
     #[inline]
     pub fn set_alone(&self, alone: bool) {
         self.alone.store(alone, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 //! `MAP_SYNC`; `byte` needs every nvdimm region of the machine to say `cpu_cache`. `SOLERA_CLASS`
 //! or [`OpenOptions::force_class`] overrides what was found; the region says so in its reason.
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, fstatfs, open};
+use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, fstat, fstatfs, open};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::fmt;
@@ -78,7 +78,8 @@ impl OpenError {
         OpenError { path: path.to_owned(), found: found.into(), advice: advice.into(), errno }
     }
 
-    /// Whether it is a plain file on an ordinary disk, which class `page` must be asked for by name.
+    /// Whether it is a plain file on an ordinary disk, which class `page` must be asked for by
+    /// name.
     pub fn needs_class(&self) -> bool {
         self.errno == Errno::OPNOTSUPP
     }
@@ -116,6 +117,8 @@ impl std::error::Error for OpenError {}
 /// What a path turned out to be.
 pub(crate) struct Source {
     pub fd: OwnedFd,
+    /// Device and inode number.
+    pub file: (u64, u64),
     pub len: u64,
     /// A dax device, whose size is given.
     pub device: bool,
@@ -194,9 +197,8 @@ fn grants_map_sync(fd: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// The class of a regular file, by its file system.
-fn file_class(fd: BorrowedFd<'_>) -> (Class, String, MapFlags) {
-    let magic = fstatfs(fd).map_or(0, |found| found.f_type);
+/// The class of a regular file, by its file system, which `magic` names.
+fn file_class(fd: BorrowedFd<'_>, magic: i64) -> (Class, String, MapFlags) {
     let name = match magic {
         TMPFS_MAGIC => "tmpfs or memfd",
         RAMFS_MAGIC => "ramfs",
@@ -235,11 +237,9 @@ pub(crate) fn explain_open(path: &Path, errno: Errno, write: bool) -> OpenError 
     let how = if write { "reading and writing" } else { "reading" };
     let (found, advice) = match errno {
         Errno::NOENT => ("there is no such file", "create it with `solera format`"),
-        Errno::ISDIR => ("it is a directory", "name a file or a device in it"),
-        Errno::NXIO => (
-            "nothing is connected to it (a socket, or a node without a device)",
-            "name a file or a dax device",
-        ),
+        Errno::ISDIR => return no_region(path, FileType::Directory),
+        Errno::NXIO if is_socket(path) => return no_region(path, FileType::Socket),
+        Errno::NXIO => ("it is a node without a device", "name a file or a dax device"),
         Errno::ACCESS | Errno::PERM => {
             let found = format!("no permission for {how}");
             return OpenError::new(path, errno, found, "ask its owner, or change its mode");
@@ -253,6 +253,61 @@ pub(crate) fn explain_open(path: &Path, errno: Errno, write: bool) -> OpenError 
     OpenError::new(path, errno, found, advice)
 }
 
+/// What to say about a path at which no file can be made.
+pub(crate) fn explain_create(path: &Path, errno: Errno) -> OpenError {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent {
+        Some(parent) if errno == Errno::NOENT => {
+            let found = format!("the directory {} does not exist", parent.display());
+            OpenError::new(path, errno, found, "make it (`mkdir -p`), or name another one")
+        }
+        _ => explain_open(path, errno, true),
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    let kind = rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    kind == Ok(FileType::Socket)
+}
+
+/// What to say of a thing of another kind than regions are.
+fn no_region(path: &Path, kind: FileType) -> OpenError {
+    let (errno, what, advice) = match kind {
+        FileType::Directory => (Errno::ISDIR, "directory", "name the volume's file"),
+        FileType::BlockDevice => {
+            let advice = "use a file on a DAX mount of it, or reconfigure it as device-dax";
+            (Errno::NODEV, "block device", advice)
+        }
+        FileType::Fifo => (Errno::NODEV, "fifo", "name the volume's file"),
+        FileType::Socket => (Errno::NODEV, "socket", "name the volume's file"),
+        _ => (Errno::NODEV, "thing of another kind", "name the volume's file"),
+    };
+    let found = format!("it is a {what}, and a volume is a file or a dax device");
+    OpenError::new(path, errno, found, advice)
+}
+
+/// Opens what may only be looked at: a file or a device, which is not written to.
+pub fn open_to_read(path: &Path) -> Result<OwnedFd, OpenError> {
+    open_path(path, false)
+}
+
+/// The kind of an open file; refused if no region can be of that kind.
+pub(crate) fn region_kind(path: &Path, fd: &OwnedFd) -> Result<(FileType, Stat), OpenError> {
+    let stat = fstat(fd).map_err(|errno| {
+        OpenError::new(path, errno, "its kind cannot be read", "check the path")
+    })?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        kind @ (FileType::RegularFile | FileType::CharacterDevice) => Ok((kind, stat)),
+        kind => Err(no_region(path, kind)),
+    }
+}
+
+/// The class that a region is taken for, without mapping it.
+pub fn class_of(path: &Path) -> Result<Class, OpenError> {
+    let options = OpenOptions { allow_page: true, ..OpenOptions::default() };
+    Ok(probe(path, open_path(path, false)?, &options)?.class)
+}
+
 /// Opens a path without following it into something that blocks.
 pub(crate) fn open_path(path: &Path, write: bool) -> Result<OwnedFd, OpenError> {
     let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
@@ -260,8 +315,8 @@ pub(crate) fn open_path(path: &Path, write: bool) -> Result<OwnedFd, OpenError> 
     open(path, flags, Mode::empty()).map_err(|errno| explain_open(path, errno, write))
 }
 
-/// Whether `path` is a plain file on an ordinary disk, and nothing says that this is meant: who writes there
-/// must ask for class `page`.
+/// Whether `path` is a plain file on an ordinary disk, and nothing says that this is meant: who
+/// writes there must ask for class `page`.
 pub fn needs_class(path: &Path) -> bool {
     let probed = open_path(path, false).and_then(|fd| probe(path, fd, &OpenOptions::default()));
     probed.is_err_and(|error| error.needs_class())
@@ -270,39 +325,28 @@ pub fn needs_class(path: &Path) -> bool {
 /// Finds out what an open file is and which class it has.
 pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<Source, OpenError> {
     let fail = |errno, found: &str, advice: &str| Err(OpenError::new(path, errno, found, advice));
-    let stat = match fstat(&fd) {
-        Ok(stat) => stat,
-        Err(errno) => return fail(errno, "its kind cannot be read", "check the path"),
-    };
-    let (len, (mut class, mut reason, flags), unit) = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => {
-            // The block size of hugetlbfs is its page size, 2 MiB or 1 GiB.
-            let huge = fstatfs(&fd).ok().filter(|found| found.f_type == HUGETLBFS_MAGIC);
-            let unit = huge.map_or(PAGE, |found| found.f_bsize as u64);
-            (stat.st_size as u64, file_class(fd.as_fd()), unit)
-        }
-        FileType::CharacterDevice => {
-            let sys = format!(
-                "/sys/dev/char/{}:{}",
-                rustix::fs::major(stat.st_rdev),
-                rustix::fs::minor(stat.st_rdev)
-            );
-            let number = |name| read_small(&format!("{sys}/{name}")).and_then(|n| n.parse().ok());
-            let (Some(len), Some(align)) = (number("size"), number("align")) else {
-                let advice = "name a /dev/daxX.Y made by `ndctl create-namespace -m devdax`";
-                return fail(Errno::NODEV, "it is a device, but not a dax device", advice);
-            };
-            let (class, reason) = direct_class("device-dax");
-            (len, (class, reason, MapFlags::SHARED), align)
-        }
-        FileType::Directory => {
-            return fail(Errno::ISDIR, "it is a directory", "name a file or a device in it");
-        }
-        FileType::BlockDevice => {
-            let advice = "use a file on a DAX mount of it, or reconfigure it as device-dax";
-            return fail(Errno::NODEV, "it is a block device", advice);
-        }
-        _ => return fail(Errno::NODEV, "it is no file", "name a file or a dax device"),
+    let (kind, stat) = region_kind(path, &fd)?;
+    let device = kind == FileType::CharacterDevice;
+    let (len, (mut class, mut reason, flags), unit) = if device {
+        let sys = format!(
+            "/sys/dev/char/{}:{}",
+            rustix::fs::major(stat.st_rdev),
+            rustix::fs::minor(stat.st_rdev)
+        );
+        let number = |name| read_small(&format!("{sys}/{name}")).and_then(|n| n.parse().ok());
+        let (Some(len), Some(align)) = (number("size"), number("align")) else {
+            let advice = "name a /dev/daxX.Y made by `ndctl create-namespace -m devdax`";
+            return fail(Errno::NODEV, "it is a device, but not a dax device", advice);
+        };
+        let (class, reason) = direct_class("device-dax");
+        (len, (class, reason, MapFlags::SHARED), align)
+    } else {
+        let system = fstatfs(&fd).ok();
+        // The block size of hugetlbfs is its page size, 2 MiB or 1 GiB.
+        let huge = system.filter(|found| found.f_type == HUGETLBFS_MAGIC);
+        let unit = huge.map_or(PAGE, |found| found.f_bsize as u64);
+        let magic = system.map_or(0, |found| found.f_type);
+        (stat.st_size as u64, file_class(fd.as_fd(), magic), unit)
     };
     let mut allow_page = options.allow_page;
     if let Some((wanted, by)) = forced(path, options)? {
@@ -311,13 +355,13 @@ pub(crate) fn probe(path: &Path, fd: OwnedFd, options: &OpenOptions) -> Result<S
         allow_page = true;
     }
     if class == Class::Page && !allow_page {
-        let advice = "use tmpfs, a DAX mount or a dax device, or ask for class `page` by name (`--class \
-                      page`, or SOLERA_CLASS=page)";
+        let advice = "use tmpfs, a DAX mount or a dax device, or ask for class `page` by name \
+                      (`--class page`, or SOLERA_CLASS=page)";
         return fail(Errno::OPNOTSUPP, &format!("{reason}, which a power loss may tear"), advice);
     }
-    let device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
     let align = (unit as usize).max(HUGE_PAGE);
-    Ok(Source { fd, len, device, class, reason, flags, align, unit })
+    let file = (stat.st_dev, stat.st_ino);
+    Ok(Source { fd, file, len, device, class, reason, flags, align, unit })
 }
 
 #[cfg(test)]
@@ -353,8 +397,8 @@ mod tests {
     #[test]
     fn a_refused_open_says_what_was_asked_for() {
         let said = |errno, write| explain_open(Path::new("v"), errno, write).to_string();
-        let denied = "cannot use v as the memory of a volume: no permission for reading and writing; \
-                      ask its owner, or change its mode";
+        let denied = "cannot use v as the memory of a volume: no permission for reading and \
+                      writing; ask its owner, or change its mode";
         assert_eq!(said(Errno::ACCESS, true), denied);
         assert!(said(Errno::PERM, false).contains("no permission for reading;"));
         assert!(said(Errno::ROFS, true).contains("read-only"));

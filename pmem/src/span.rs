@@ -157,8 +157,8 @@ impl<const WORDS: usize> Span<'_, WORDS> {
         unsafe { copy_words::load_line(self.at.wrapping_add(first * 8)) }.ok_or(Fault::Region)
     }
 
-    /// Four words from `first` on, each loaded whole, in ascending order: for few of a line, which then
-    /// never pass through memory of ours.
+    /// Four words from `first` on, each loaded whole, in ascending order: for few of a line, which
+    /// then never pass through memory of ours.
     #[inline(always)]
     pub fn four(&self, first: usize) -> Result<[u64; 4], Fault> {
         assert!(first + 4 <= WORDS, "words of the span");

@@ -1,8 +1,8 @@
 //! What a stray load or store into the guarded region was: the text for whoever has to find it.
 //!
-//! Made in a signal handler, maybe on a small stack of the program's: nothing here allocates, locks, calls
-//! the C library, or has large frames. The text lies in one place, for one thread at a time; another that
-//! comes meanwhile goes without.
+//! Made in a signal handler, maybe on a small stack of the program's: nothing here allocates,
+//! locks, calls the C library, or has large frames. The text lies in one place, for one thread at a
+//! time; another that comes meanwhile goes without.
 
 use crate::key;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -125,8 +125,9 @@ fn describe(page: &mut Page, (address, offset): (usize, usize), store: bool, at:
     let _ = write!(
         page,
         ", process {process}, thread {thread}.\n\
-         solera: The protection key stopped it: the volume is unharmed. Only calls reach a volume's memory;\n\
-         solera: the program has used a bad pointer. `solera run --no-guard` runs it without the key.\n"
+         solera: The protection key stopped it: the volume is unharmed. Only calls reach\n\
+         solera: a volume's memory; the program has used a bad pointer.\n\
+         solera: `solera run --no-guard` runs it without the key.\n"
     );
 }
 
@@ -160,8 +161,8 @@ fn describe_code(page: &mut Page, address: usize) {
     }
 }
 
-/// Offset in the file, and the file, if a line `start-end rights offset device inode path` says that
-/// `address` lies there.
+/// Offset in the file, and the file, if a line `start-end rights offset device inode path` says
+/// that `address` lies there.
 fn line_of(line: &[u8], address: usize) -> Option<(usize, &[u8])> {
     let mut words = line.splitn(6, |&byte| byte == b' ');
     let hex = |word: &[u8]| usize::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok();

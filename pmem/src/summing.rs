@@ -1,10 +1,10 @@
 //! Streams that are summed on the way: bytes go around the cache, and their crc32c comes back.
 //!
 //! The caller's memory is read once: what is summed is what is stored, whatever other threads do to
-//! it meanwhile. Long streams are folded in vector registers (as in "Fast CRC Computation for Generic
-//! Polynomials Using PCLMULQDQ", Intel 2009), which costs nothing beside the stores, that wait for
-//! the memory; short ones of whole words go through registers, the rest, and all on CPUs that cannot
-//! do so, through a private copy.
+//! it meanwhile. Long streams are folded in vector registers (as in "Fast CRC Computation for
+//! Generic Polynomials Using PCLMULQDQ", Intel 2009), which costs nothing beside the stores, that
+//! wait for the memory; short ones of whole words go through registers, the rest, and all on CPUs
+//! that cannot do so, through a private copy.
 //!
 //! Persistence order: as [`Region::stream`]. Locks: none.
 
@@ -38,8 +38,8 @@ const fn powers(bits: u32) -> [u64; 2] {
     if bits == 0 { [0; 2] } else { [power(bits + 32), power(bits - 32)] }
 }
 
-/// What [`copy_asm::stream_folded`](crate::copy_asm::stream_folded) multiplies by, in lines: 2048 bits; each
-/// 128 of 2048 bits to the last of them.
+/// What [`copy_asm::stream_folded`](crate::copy_asm::stream_folded) multiplies by, in lines: 2048
+/// bits; each 128 of 2048 bits to the last of them.
 #[repr(align(64))]
 struct Powers([[[u64; 2]; 4]; 5]);
 
@@ -87,7 +87,8 @@ impl Region {
         self.dispatch().folded_sum && self.hook().is_none()
     }
 
-    /// Streams and sums whole words: lines 256 bytes at a time, what stands before and behind them by words.
+    /// Streams and sums whole words: lines 256 bytes at a time, what stands before and behind them
+    /// by words.
     fn stream_words(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
         self.range(off, len as u64)?;
         let head = (off.next_multiple_of(LINE) - off) as usize;
@@ -161,8 +162,8 @@ impl Region {
     #[inline]
     fn stream_few(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
         let to = self.range(off, len as u64)?;
-        // SAFETY: `to` is mapped for `len` bytes, and a word; both sides are guarded. The CPU folds, so it
-        // has crc32c.
+        // SAFETY: `to` is mapped for `len` bytes, and a word; both sides are guarded. The CPU
+        // folds, so it has crc32c.
         let state = unsafe { copy::stream_words_summed(to, from, len, !crc) };
         state.map(|state| !state).map_err(user::caller_to_region)
     }
@@ -171,8 +172,8 @@ impl Region {
     #[inline]
     fn stream_folded(&self, off: u64, from: *const u8, len: usize, crc: u32) -> Result<u32, Fault> {
         let to = self.range(off, len as u64)?;
-        // SAFETY: `to` is mapped for `len` bytes, a multiple of what is folded, and a line's start; both
-        // sides are guarded. The CPU has the instructions, and crc32c with them.
+        // SAFETY: `to` is mapped for `len` bytes, a multiple of what is folded, and a line's start;
+        // both sides are guarded. The CPU has the instructions, and crc32c with them.
         let state = unsafe { copy::stream_folded(to, from, len, !crc, POWERS.0.as_ptr().cast()) };
         state.map(|state| !state).map_err(user::caller_to_region)
     }

@@ -43,8 +43,8 @@ pub(crate) fn check(start: *const u8, len: usize) -> Result<(), Fault> {
 static SUPPLIER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Pages of the caller's memory that are missing when they are touched before a call's work
-/// ([`UserIn::touch`], [`UserOut::touch`]) are asked for by `supply`, with their address; it says whether
-/// there is a new page.
+/// ([`UserIn::touch`], [`UserOut::touch`]) are asked for by `supply`, with their address; it says
+/// whether there is a new page.
 pub fn supply_pages_by(supply: fn(usize) -> bool) {
     SUPPLIER.store(supply as *mut (), Ordering::Release);
 }
@@ -151,8 +151,8 @@ impl<'a> UserIn<'a> {
         self.touch_pages(len)
     }
 
-    /// The same of the first `len` bytes, page by page; who can supply the pages is asked for those that are
-    /// missing.
+    /// The same of the first `len` bytes, page by page; who can supply the pages is asked for those
+    /// that are missing.
     fn touch_pages(&self, len: usize) -> usize {
         for address in page_probes(self.start as usize, len) {
             // SAFETY: a guarded read inside the caller's range.
@@ -256,8 +256,8 @@ impl<'a> UserOut<'a> {
         }
     }
 
-    /// Makes a write fault on each page without changing a byte. Gives how many bytes from the start
-    /// on can be written.
+    /// Makes a write fault on each page without changing a byte. Gives how many bytes from the
+    /// start on can be written.
     pub fn touch(&self) -> usize {
         let len = key::reach(self.start as usize, self.len);
         for address in page_probes(self.start as usize, len) {

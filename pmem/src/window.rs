@@ -1,8 +1,9 @@
-//! A window: a mapped part of a file whose rest is not mapped, for engines over a kernel file system.
+//! A window: a mapped part of a file whose rest is not mapped, for engines over a kernel file
+//! system.
 //!
-//! Unlike a [`crate::Region`] it knows nothing of what lies beside it, and many of them come and go.
-//! The file is the kernel's: another process may cut it at any time. All access is guarded, and a
-//! page that is gone is [`Fault::Region`].
+//! Unlike a [`crate::Region`] it knows nothing of what lies beside it, and many of them come and
+//! go. The file is the kernel's: another process may cut it at any time. All access is guarded, and
+//! a page that is gone is [`Fault::Region`].
 //!
 //! Stores go either through the cache or around it; around it they are durable after [`fence`], if
 //! the file system maps with `MAP_SYNC`.
@@ -31,8 +32,8 @@ unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
 
-/// Waits until all that this thread streamed or flushed is durable (where the medium can make it so),
-/// and orders it before every later store.
+/// Waits until all that this thread streamed or flushed is durable (where the medium can make it
+/// so), and orders it before every later store.
 #[inline]
 pub fn fence() {
     copy::store_fence();
@@ -108,7 +109,8 @@ impl Window {
         self.range(at, len)
     }
 
-    /// Asks for the lines of a range to be brought near: a hint, which changes nothing and never faults.
+    /// Asks for the lines of a range to be brought near: a hint, which changes nothing and never
+    /// faults.
     #[inline]
     pub fn prefetch(&self, at: usize, len: usize) {
         if let Ok(start) = self.range(at, len) {
@@ -158,7 +160,8 @@ impl Window {
             Ok(())
         };
         edge(0, head)?;
-        // SAFETY: the target is inside the mapping, aligned behind the head; both sides are guarded.
+        // SAFETY: the target is inside the mapping, aligned behind the head; both sides are
+        // guarded.
         unsafe {
             let (to, from) = (to.wrapping_add(head), from.start().wrapping_add(head));
             copy::stream_lines(self.dispatch.copy, to, from, body)
@@ -195,8 +198,8 @@ impl Window {
         unsafe { copy::load64(self.word(at)?) }.ok_or(Fault::Region)
     }
 
-    /// Makes the pages of a range present: for reading, which changes nothing, or for writing, which
-    /// allocates what is not there. A hint.
+    /// Makes the pages of a range present: for reading, which changes nothing, or for writing,
+    /// which allocates what is not there. A hint.
     pub fn populate(&self, at: usize, len: usize, write: bool) {
         let Ok(start) = self.range(at, len) else { return };
         let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };

@@ -1,4 +1,5 @@
-//! The file system beneath a region is full: a page that has no memory yet was taken for a lost one.
+//! The file system beneath a region is full: a page that has no memory yet was taken for a lost
+//! one.
 
 use pmem::{Fault, Region, UserIn, UserOut, or_no_memory};
 use rustix::io::Errno;
@@ -32,8 +33,8 @@ impl Small {
         self.0.join("other")
     }
 
-    /// Its memory is there again; a child that another test is starting may have the file open a moment
-    /// longer.
+    /// Its memory is there again; a child that another test is starting may have the file open a
+    /// moment longer.
     fn empty(&self, region: &Region) {
         fs::remove_file(self.other()).unwrap();
         let free = || region.beneath().and_then(|beneath| beneath.free);

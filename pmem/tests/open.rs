@@ -139,10 +139,11 @@ fn what_is_no_region_is_refused_with_advice() {
     let missing = refusal(&directory.file("missing"), &WRITE);
     assert_eq!(
         missing,
-        "cannot use PATH as the memory of a volume: there is no such file; create it with `solera format`"
+        "cannot use PATH as the memory of a volume: there is no such file; create it with `solera \
+         format`"
     );
-    let is_directory = "cannot use PATH as the memory of a volume: it is a directory; \
-                        name a file or a device in it";
+    let is_directory = "cannot use PATH as the memory of a volume: it is a directory, \
+                        and a volume is a file or a dax device; name the volume's file";
     assert_eq!(refusal(&directory.0, &WRITE), is_directory);
     assert_eq!(refusal(&directory.0, &OpenOptions::default()), is_directory);
 
@@ -156,7 +157,7 @@ fn what_is_no_region_is_refused_with_advice() {
     let fifo = directory.file("fifo");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    assert!(refusal(&fifo, &WRITE).contains("it is no file"), "a fifo, without waiting");
+    assert!(refusal(&fifo, &WRITE).contains("it is a fifo"), "a fifo, without waiting");
 }
 
 /// Set in the processes that a test runs itself in.

@@ -116,7 +116,7 @@ fn counts_add_up() {
     region.set_hook(counts.clone());
     let _ = region.store64(0, 1).unwrap().flush().fence();
     let _ = region.stream(64, &[1; 256]).unwrap().fence();
-    let _ = region.nothing().and(region.flush(0, 200)).fence();
+    let _ = region.flush(0, 200).fence();
     region.shared_store(8, 1).unwrap();
     assert_eq!(counts.stores.load(Relaxed), 2);
     assert_eq!(counts.flushed_lines.load(Relaxed), 1 + 4);
@@ -131,7 +131,7 @@ fn a_line_is_stored_whole_or_not_at_all() {
     let line: [u8; 64] = std::array::from_fn(|index| index as u8 + 1);
     let (hooked, trace) = traced(4096);
     for region in [&Region::in_memory([0; 4096], None), &hooked] {
-        let after = region.nothing().fence();
+        let after = region.fence();
         let _ = region.commit_line(128, &line, &after).unwrap().fence();
         let _ = region.write_line(4032, &line).unwrap().fence();
         let mut all = [0; 4096];

@@ -10,16 +10,16 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 
 use vfs::Errno;
 
-use crate::credentials;
-use crate::dir;
+use crate::descriptors::fdtable;
+use crate::descriptors::openat2;
+use crate::descriptors::parked;
+use crate::entry::pointers::Bytes;
 use crate::entry::{Served, Stop, interpose, outside, set_errno};
-use crate::fdtable;
-use crate::lifecycle;
-use crate::openat2;
-use crate::parked;
-use crate::pointers::Bytes;
-use crate::process::Process;
-use crate::rings;
+use crate::files::rings;
+use crate::names::dir;
+use crate::paths::credentials;
+use crate::processes::lifecycle;
+use crate::processes::process::Process;
 
 type Arguments = [usize; 6];
 

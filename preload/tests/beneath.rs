@@ -1,8 +1,8 @@
 //! The second engine: programs on a kernel file system, with and without it.
 //!
-//! Each C program runs on a directory of the kernel's and, preloaded, on another one beside it: their
-//! outputs must be the same, in every mode, on tmpfs and (as root, where loop devices can be had) on
-//! ext4, on XFS by clone and on XFS by exchange.
+//! Each C program runs on a directory of the kernel's and, preloaded, on another one beside it:
+//! their outputs must be the same, in every mode, on tmpfs and (as root, where loop devices can be
+//! had) on ext4, on XFS by clone and on XFS by exchange.
 
 mod support;
 
@@ -12,7 +12,8 @@ use std::process::{Command, Output};
 use support::mounted::{Mounted, Small, succeeds};
 use support::{Place, compile, library, text};
 
-/// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden names.
+/// Programs of the volume's tests that say nothing of what differs here: numbers in use, hidden
+/// names.
 const PROGRAMS: [&str; 16] = [
     "beneath", "files", "streams", "mapping", "sparse", "splice", "sockets", "threads", "messages",
     "moving", "buffers", "limits", "forks", "signals", "hurried", "safety",
@@ -216,7 +217,8 @@ fn as_nobody<T>(directory: &Path, body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// One file that cannot be written does not keep the others from being recovered, nor from starting.
+/// One file that cannot be written does not keep the others from being recovered, nor from
+/// starting.
 #[test]
 fn a_file_without_rights_is_recovered() {
     use std::os::unix::fs::PermissionsExt;
@@ -242,8 +244,8 @@ fn a_file_without_rights_is_recovered() {
     assert!(found.len() >= 700 && found.permissions().mode() & 0o777 == 0o444);
 }
 
-/// Runs a part of `edges.c` on the kernel and under the engine, with these words in its environment;
-/// compares what they say, and gives the report's counts.
+/// Runs a part of `edges.c` on the kernel and under the engine, with these words in its
+/// environment; compares what they say, and gives the report's counts.
 fn at_the_edge(
     ground: &Path,
     part: &str,
@@ -300,7 +302,8 @@ fn whole_blocks_are_exchanged() {
     }
 }
 
-/// Each way to relink can be asked for; without a word `posix` copies where moving blocks would wait.
+/// Each way to relink can be asked for; without a word `posix` copies where moving blocks would
+/// wait.
 #[test]
 fn relinks_are_made_as_asked_for() {
     let Some(mounted) = Mounted::new("exchange") else {
@@ -396,8 +399,8 @@ fn a_full_log_is_begun_anew() {
     assert!(counted(&report, "log-entries") >= 1000, "{report:?}");
 }
 
-/// What was said to be written is there, however little room was left meanwhile: for what is staged, or
-/// for the log.
+/// What was said to be written is there, however little room was left meanwhile: for what is
+/// staged, or for the log.
 #[test]
 fn without_room_nothing_is_lost() {
     without_room("full");

@@ -1,15 +1,16 @@
 //! The regression guard: what key operations execute, beside the figures in `costs.txt`.
 //!
 //! Fences, flushed and streamed lines, locked instructions and system calls must be exactly those;
-//! instructions at most 3 % more. They depend on the compiler and the C library: with others than the
-//! figures were taken with, 15 %. They depend on what the CPU can do, too (how wide copies are, which
-//! routines the C library takes, whether there is a protection key to open): on another kind of CPU
-//! 50 %, and a line may be stored around the cache that is flushed elsewhere, so only their sum
-//! counts; the test says so. `make baseline` takes the figures anew, to be looked at and checked in.
+//! instructions at most 3 % more. They depend on the compiler and the C library: with others than
+//! the figures were taken with, 15 %. They depend on what the CPU can do, too (how wide copies are,
+//! which routines the C library takes, whether there is a protection key to open): on another kind
+//! of CPU 50 %, and a line may be stored around the cache that is flushed elsewhere, so only their
+//! sum counts; the test says so. `make baseline` takes the figures anew, to be looked at and
+//! checked in.
 //!
-//! `SOLERA_COSTS=NAME` shows, for the operation of that name, which function executes how much, and how
-//! many of its instructions store something: what is stored behind a fence waits for it, and there is room
-//! for about a hundred.
+//! `SOLERA_COSTS=NAME` shows, for the operation of that name, which function executes how much, and
+//! how many of its instructions store something: what is stored behind a fence waits for it, and
+//! there is room for about a hundred.
 
 #[path = "support/step.rs"]
 mod step;

@@ -1,7 +1,8 @@
 //! The support table, `preload/support/files.txt`: held against the symbols of glibc, those of the
 //! library and `docs/support.md`, so that no function is forgotten and none is promised in vain.
 //!
-//! `UPDATE_SUPPORT=1 cargo test -p solera-preload --test coverage` (`make support`) writes the page.
+//! `UPDATE_SUPPORT=1 cargo test -p solera-preload --test coverage` (`make support`) writes the
+//! page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -153,8 +154,8 @@ fn every_function_of_glibc_is_classified() {
 }
 
 /// Exported although they take neither path nor descriptor: so that handlers and cancellation wait
-/// until a thread has left the library, missing pages of mappings can come at any time, and the number
-/// that was closed last is free before there are threads or sandboxes.
+/// until a thread has left the library, missing pages of mappings can come at any time, and the
+/// number that was closed last is free before there are threads or sandboxes.
 const SIGNALS: [&str; 30] = [
     "__sigaction",
     "__sysv_signal",
@@ -201,7 +202,8 @@ const RINGS: [&str; 6] = [
     "io_uring_setup",
 ];
 
-/// Passed on, once the number that was closed last is really free (`preload/src/parked.rs`).
+/// Passed on, once the number that was closed last is really free
+/// (`preload/src/descriptors/parked.rs`).
 const NUMBERS: [&str; 55] = [
     "_IO_fclose",
     "__endmntent",
@@ -298,8 +300,8 @@ fn count(status: Status) -> usize {
 /// What the page and the README say in numbers.
 fn sentence() -> String {
     format!(
-        "Of {} functions of glibc that take a path or a descriptor, {} are served, {} are glibc's own \
-         and right, {} are refused with a reason, {} do not see the volume.",
+        "Of {} functions of glibc that take a path or a descriptor, {} are served, {} are glibc's \
+         own and right, {} are refused with a reason, {} do not see the volume.",
         statuses().len(),
         count(Status::Served),
         count(Status::Passed),

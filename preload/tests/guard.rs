@@ -1,5 +1,5 @@
-//! The protection key: stray loads and stores of a program's into the volume's memory, from every place
-//! where its code runs, fault and change nothing; pointers into it are bad arguments.
+//! The protection key: stray loads and stores of a program's into the volume's memory, from every
+//! place where its code runs, fault and change nothing; pointers into it are bad arguments.
 
 mod support;
 

@@ -99,7 +99,8 @@ fn random(program: &Path, place: &Place, seed: u64, steps: u64, on_volume: bool)
     text(&command.args([seed.to_string(), steps.to_string()]).output().expect("the program runs"))
 }
 
-/// Random calls on mapped files answer as on the kernel's file system, and show the same bytes and signals.
+/// Random calls on mapped files answer as on the kernel's file system, and show the same bytes and
+/// signals.
 #[test]
 fn random_calls_answer_as_the_kernel_does() {
     let long = std::env::var_os("SOLERA_TEST_LONG").is_some();
@@ -137,8 +138,9 @@ impl Drop for HugePages {
     }
 }
 
-/// One fault for each 2 MiB at most, and a few for what the program does besides: of files that were
-/// written, allocated ahead and only made long; on a fresh volume, and on one whose space lies in pieces.
+/// One fault for each 2 MiB at most, and a few for what the program does besides: of files that
+/// were written, allocated ahead and only made long; on a fresh volume, and on one whose space lies
+/// in pieces.
 #[test]
 fn touching_a_mapped_file_takes_one_fault_for_each_chunk() {
     let place = Place::new("faults");
@@ -247,7 +249,8 @@ impl Drop for LargePages {
     }
 }
 
-/// Shared mappings where memory has pages of 2 MiB only answer as others do, but for parts of such a page.
+/// Shared mappings where memory has pages of 2 MiB only answer as others do, but for parts of such
+/// a page.
 #[test]
 fn files_are_mapped_shared_by_large_pages() {
     let place = Place::new("large-pages");

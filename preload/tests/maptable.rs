@@ -1,8 +1,8 @@
-//! The table of mappings against a list that is searched from end to end, by random changes; and with many
-//! mappings, where whatever walked all of them for each call would not end.
+//! The table of mappings against a list that is searched from end to end, by random changes; and
+//! with many mappings, where whatever walked all of them for each call would not end.
 
 #[allow(dead_code)] // What only the library itself asks for.
-#[path = "../src/maptable.rs"]
+#[path = "../src/mappings/maptable.rs"]
 mod maptable;
 mod support;
 

@@ -1,5 +1,5 @@
-//! Memory that cannot be read, under an unmodified program: `EIO` for what lies there, and for nothing
-//! else; the check names the file.
+//! Memory that cannot be read, under an unmodified program: `EIO` for what lies there, and for
+//! nothing else; the check names the file.
 
 mod support;
 

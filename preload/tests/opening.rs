@@ -1,5 +1,5 @@
-//! How files are opened, flag by flag, and by programs that do it their own way, against a kernel file
-//! system.
+//! How files are opened, flag by flag, and by programs that do it their own way, against a kernel
+//! file system.
 
 mod support;
 

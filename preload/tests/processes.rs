@@ -63,10 +63,10 @@ fn another_user() {
     check_left_in_order(&place.volume());
 }
 
-/// A process that had been root when it attached, and became another user, wrote to set-user-id files of
-/// others without taking the bits from them; `chown` to nobody new was refused to who did not own the
-/// file, and fifos opened for nobody but who had attached. One process is many users one after the other,
-/// and its threads at once, with every kind of file.
+/// A process that had been root when it attached, and became another user, wrote to set-user-id
+/// files of others without taking the bits from them; `chown` to nobody new was refused to who did
+/// not own the file, and fifos opened for nobody but who had attached. One process is many users
+/// one after the other, and its threads at once, with every kind of file.
 #[test]
 fn a_process_that_is_many_users() {
     if !rustix::process::geteuid().is_root() {
@@ -194,8 +194,9 @@ fn short_processes() {
 /// two libraries more (24), the volume's own, whose file says whose it is (6), those of the guard
 /// against faults, whose signal must not be blocked (1), and of who joins others, to ask for them
 /// once more when it has the region (1), and of the first one, which sees that what any call may
-/// store to has its memory (3); and of all, to see which anchor directory the region is used with (3).
-const START_CALLS_MAX: u64 = 113;
+/// store to has its memory (3); and of all, to see which anchor directory the region is used with
+/// (3).
+const START_CALLS_MAX: u64 = 112;
 
 /// What a start costs is mostly system calls: their number is guarded, for the first process on a
 /// volume and for one that comes beside another.

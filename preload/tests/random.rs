@@ -1,8 +1,8 @@
 //! Random calls of several processes on the second engine: every result must be the kernel's.
 //!
-//! `c/random.c` runs once on a directory of the kernel's and once, preloaded, on another one beside it;
-//! a seed stands for the calls and for the engine's limits. Two of its processes use the engine, the
-//! third never does. More seeds: `SOLERA_TEST_LONG=1`; one: `SOLERA_RANDOM_SEED=N`.
+//! `c/random.c` runs once on a directory of the kernel's and once, preloaded, on another one beside
+//! it; a seed stands for the calls and for the engine's limits. Two of its processes use the
+//! engine, the third never does. More seeds: `SOLERA_TEST_LONG=1`; one: `SOLERA_RANDOM_SEED=N`.
 
 mod support;
 

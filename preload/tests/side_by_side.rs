@@ -1,10 +1,10 @@
-//! The second engine under many hands: threads of one process with one log, and processes of all three
-//! modes on the same files, killed in the middle of it or leaving.
+//! The second engine under many hands: threads of one process with one log, and processes of all
+//! three modes on the same files, killed in the middle of it or leaving.
 //!
-//! Every actor appends numbered records to a file of all and to one of its own, and overwrites its block of
-//! a third with the number of the round; it notes what returned in memory outside. After recovery each
-//! record is whole, and in its actor's order; none that was noted is missing; a block of a `strict` process
-//! is of one round.
+//! Every actor appends numbered records to a file of all and to one of its own, and overwrites its
+//! block of a third with the number of the round; it notes what returned in memory outside. After
+//! recovery each record is whole, and in its actor's order; none that was noted is missing; a block
+//! of a `strict` process is of one round.
 
 mod support;
 
@@ -92,8 +92,8 @@ impl Ground {
         found
     }
 
-    /// Judges what is there of some actors, all of whose processes have ended. `missing`: rounds that
-    /// were under way when one was killed.
+    /// Judges what is there of some actors, all of whose processes have ended. `missing`: rounds
+    /// that were under way when one was killed.
     fn judge(&self, actors: Actors, missing: &BTreeMap<usize, Vec<u64>>, told: &str) {
         self.judge_as(actors, missing, told, actors.2 == "strict");
     }
@@ -216,7 +216,8 @@ fn three_modes(name: &str, base: Option<&Path>) {
     }
 }
 
-/// Three processes in three modes: one after the other is killed and comes again, while the others go on.
+/// Three processes in three modes: one after the other is killed and comes again, while the others
+/// go on.
 fn three_modes_on(ground: &Ground, rounds: u64, random: &mut Random) {
     let all = [Actors(0, 2, "posix"), Actors(2, 4, "sync"), Actors(4, 6, "strict")];
     let mut missing = BTreeMap::new();

@@ -199,8 +199,8 @@ impl Engine {
             })
     }
 
-    /// A file that this process knows and has mapped, which keeps its inode number from any other; one
-    /// that rests is as long as it is now.
+    /// A file that this process knows and has mapped, which keeps its inode number from any other;
+    /// one that rests is as long as it is now.
     fn wakes(&self, ino: u64, size: u64) -> Option<Arc<File>> {
         let files = locked(&self.files);
         let file = files.get(&ino)?;
@@ -484,8 +484,8 @@ impl Engine {
         }))
     }
 
-    /// Writes all at `place`, or at the end; gives where that was (`None`: only the kernel knows), and
-    /// how many bytes: all, unless the kernel did it.
+    /// Writes all at `place`, or at the end; gives where that was (`None`: only the kernel knows),
+    /// and how many bytes: all, unless the kernel did it.
     fn put_at(
         &self,
         file: &File,
@@ -677,7 +677,7 @@ impl Engine {
             })
     }
 
-    /// The size of a file with what is staged for it, if the kernel says `size`; `None`: that is right.
+    /// The size of a file with what is staged for it; `None`: the kernel's `size` is right.
     pub fn size_of(&self, ino: u64, size: u64) -> Option<u64> {
         if self.has_runs()
             && let Some(file) = self.known(ino)
@@ -695,7 +695,7 @@ impl Engine {
         (staged.base == size && born).then_some(staged.base + staged.length)
     }
 
-    /// Whether the file of a record is the one that has its inode number now, as far as its path tells.
+    /// Whether a record's file has its inode number still, as far as its path tells.
     fn is_born(&self, record: usize, ino: u64, birth: u64) -> bool {
         // Closing it would drop the process's record locks.
         if self.has_locks(ino) {
@@ -722,7 +722,7 @@ impl Engine {
         }
     }
 
-    /// The program maps the file: what is appended to it, by whatever descriptor, must be in its pages.
+    /// The program maps the file: what any descriptor appends to it must be in its pages.
     pub fn mapped(&self, fd: RawFd) {
         if matches!(self.look(fd), Found::Plain) {
             return;

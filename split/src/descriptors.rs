@@ -1,6 +1,7 @@
 //! What this process knows of its descriptors: one word a number.
 //!
-//! - *unknown*: it was not opened by a call that the engine saw, in this process. The kernel serves it.
+//! - *unknown*: it was not opened by a call that the engine saw, in this process. The kernel serves
+//!   it.
 //! - *plain*: it is no file of ours.
 //! - *fresh*: opened here; nobody else has it. It becomes ours at the first calls that move data.
 //! - *served*: it stands for a [`Description`], shared by its duplicates.
@@ -8,8 +9,8 @@
 //! A description is private to the process until something may pass it on: then it is *handed*: the
 //! kernel's own file position counts from there on, and the kernel serves its reads and writes.
 //!
-//! A word with a description counts as one reference to it. Bit 0 of the word is a lock, held for the
-//! few instructions of taking another reference.
+//! A word with a description counts as one reference to it. Bit 0 of the word is a lock, held for
+//! the few instructions of taking another reference.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -3,8 +3,8 @@
 //! Calls come with the program's descriptor numbers. Each gives an answer, or `None`: the kernel is
 //! to serve it, and then [`Engine::around`] brings engine and kernel to one view before and after.
 //!
-//! Locks, in this order: a description's position; `files`; a file's state; a shared record; `pool`;
-//! `resting` (after `files`).
+//! Locks, in this order: a description's position; `files`; a file's state; a shared record;
+//! `pool`; `resting` (after `files`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::RawFd;
@@ -38,7 +38,7 @@ const NAME_WORDS: usize = 512;
 
 /// Files that are served at once; more are the kernel's.
 pub(crate) const FILES_MAX: usize = 16_384;
-/// Bytes of memory that a file may take, with its path, its description and its place in the tables.
+/// Bytes of memory that a file may take, with its path, its description, its place in tables.
 const FILE_BYTES: usize = 1024;
 /// And a window, with its place among the others.
 const WINDOW_BYTES: usize = 256;
@@ -210,8 +210,8 @@ pub struct Engine {
     left: AtomicBool,
     /// Held while a dead process's overwrite is finished: for the kernel all threads are one.
     finishing: Mutex<()>,
-    /// Inode numbers of files that the program has mapped, perhaps by another number than is served,
-    /// and perhaps it still has.
+    /// Inode numbers of files that the program has mapped, perhaps by another number than is
+    /// served, and perhaps it still has.
     pub(crate) mapped: Mutex<HashSet<u64>>,
     fell_back: fn(&'static str),
 }
@@ -304,8 +304,8 @@ impl Engine {
         })
     }
 
-    /// In a forked child, before it starts an engine of its own: all that it inherited is forgotten.
-    /// Its parent had handed everything over.
+    /// In a forked child, before it starts an engine of its own: all that it inherited is
+    /// forgotten. Its parent had handed everything over.
     pub fn forget_inherited() {
         descriptors::forget_all();
         internal::close_all();
@@ -419,7 +419,7 @@ impl Engine {
         self.options.patience > 0
     }
 
-    /// Whether an overwrite is better left to the kernel: its pages are clean, and a store would fault.
+    /// Whether an overwrite is better left to the kernel: a store into its clean pages would fault.
     pub(crate) fn is_cold(&self, file: &File, offset: u64, len: u64) -> bool {
         if self.home.fills_holes || !self.leaves() {
             return false;
@@ -436,14 +436,13 @@ impl Engine {
         !self.home.direct && self.backend() == Backend::Copy
     }
 
-    /// Whether long appends are the kernel's (`posix` promises of them what it does): where they would
-    /// be copied twice.
+    /// Whether long appends are the kernel's (`posix` promises of them what it does): where they
+    /// would be copied twice.
     pub(crate) fn leaves_long(&self) -> bool {
         self.leaves() && self.backend() == Backend::Copy
     }
 
-    /// Whether the kernel's writes are as good, as often as they are as fast: `posix` promises what it
-    /// does.
+    /// Whether the kernel's writes are as good: `posix` promises what the kernel does.
     pub(crate) fn leaves(&self) -> bool {
         self.adapts() && self.options.mode == Mode::Posix && !self.home.direct
     }
@@ -584,8 +583,9 @@ impl Engine {
             && self.home.records.find(ino).is_some()
     }
 
-    /// Whether the kernel moves data of a fresh number, and nothing is staged that it could miss, nor is
-    /// any overwrite of a dead process to be finished: as the first calls of a descriptor in `posix` mode.
+    /// Whether the kernel moves data of a fresh number, and nothing is staged that it could miss,
+    /// nor is any overwrite of a dead process to be finished: as the first calls of a descriptor in
+    /// `posix` mode.
     #[inline]
     pub fn leaves_first(&self, fd: RawFd) -> bool {
         let Some(calls) = descriptors::fresh(fd) else { return false };
@@ -656,8 +656,8 @@ impl Engine {
         }
     }
 
-    /// Before this process writes to a file: what a dead one was overwriting there is finished now, not
-    /// later, over what is written.
+    /// Before this process writes to a file: what a dead one was overwriting there is finished now,
+    /// not later, over what is written.
     #[inline]
     pub(crate) fn finish_overwrites(&self, ino: u64) {
         for slot in self.home.records.overwriting(ino, self.home.slot()) {
@@ -733,19 +733,19 @@ impl Engine {
         all
     }
 
-    /// Before the process leaves, while its other threads go on: nothing is staged any more, so that what
-    /// they write next, past the engine, comes behind what they wrote before.
+    /// Before the process leaves, while its other threads go on: nothing is staged any more, so
+    /// that what they write next, past the engine, comes behind what they wrote before.
     pub fn stop(&self) {
         self.left.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let files: Vec<_> = locked(&self.files).values().cloned().collect();
         for file in files {
-            // What cannot be settled now stays staged. Who begins a run just now has the file locked.
+            // What cannot be settled now stays staged. A run that begins now has the file locked.
             let _ = file.stop(self);
         }
     }
 
-    /// A number was adopted just now. Who leaves has found it and handed it over, or this sees that.
+    /// A number was adopted just now: the thread that leaves hands it over, or this does.
     pub(crate) fn adopted(&self, fd: RawFd) {
         fence(Ordering::SeqCst);
         if self.left.load(Ordering::Relaxed) {

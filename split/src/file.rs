@@ -1,11 +1,11 @@
 //! A file that this process has open: its size, its windows, its run of staged bytes.
 //!
-//! Reads and overwrites are copies from and to windows, mapped on first use. The size is cached, and
-//! other processes may change it, with or without an engine. It is never trusted where that could
-//! show: a read that reaches the end asks the kernel again; a window's page that is gone is a fault,
-//! after which the kernel is asked; and a page that was cut in its middle ends in zeros, so a read or
-//! an overwrite whose last byte *is* zero in the file asks the kernel too. So no process sees bytes
-//! beyond an end that it could have known of, and none writes there.
+//! Reads and overwrites are copies from and to windows, mapped on first use. The size is cached,
+//! and other processes may change it, with or without an engine. It is never trusted where that
+//! could show: a read that reaches the end asks the kernel again; a window's page that is gone is a
+//! fault, after which the kernel is asked; and a page that was cut in its middle ends in zeros, so
+//! a read or an overwrite whose last byte *is* zero in the file asks the kernel too. So no process
+//! sees bytes beyond an end that it could have known of, and none writes there.
 //!
 //! Locks: `state` (shared for reads and overwrites, exclusive for all else), then the shared record
 //! (see `records`). None is held while anything but the kernel is waited for.
@@ -25,8 +25,8 @@ use crate::internal::Hidden;
 use crate::records::Word;
 use crate::{Result, sys};
 
-/// Reads of these lengths that do not follow the last one ask for all their lines first: what a reader in
-/// order has read up to is on its way already.
+/// Reads of these lengths that do not follow the last one ask for all their lines first: what a
+/// reader in order has read up to is on its way already.
 const FAR: std::ops::RangeInclusive<usize> = 512..=8192;
 /// How often a call is begun anew before the kernel serves it.
 const TRIES: usize = 16;
@@ -64,8 +64,8 @@ pub struct State {
     pub run: Option<Run>,
     /// The engine's own descriptor, for reading and writing.
     pub own: Option<Hidden>,
-    /// The process may hold record locks on the file, which any close of it would drop: the engine's
-    /// own descriptor is there by now, or is not opened any more.
+    /// The process may hold record locks on the file, which any close of it would drop: the
+    /// engine's own descriptor is there by now, or is not opened any more.
     pub locked: bool,
     /// Appends go to the kernel: the file is mapped, or cannot be opened for writing.
     pub direct: bool,
@@ -208,8 +208,8 @@ impl State {
         self.size.min(self.base())
     }
 
-    /// Whether the file may have been cut before `offset` in its page: then from there to the page's
-    /// end, or the file's, all is zero.
+    /// Whether the file may have been cut before `offset` in its page: then from there to the
+    /// page's end, or the file's, all is zero.
     fn may_be_cut(&self, cx: &Engine, offset: u64) -> std::result::Result<bool, Gap> {
         let window = self.window(cx, offset, false)?;
         let byte = |at: u64| window.byte((at % cx.window_bytes()) as usize);
@@ -311,8 +311,9 @@ impl File {
         Some(file)
     }
 
-    /// A window for reading, which outlives the program's descriptors: so none of their descriptions
-    /// is held by it, with its locks and its right to write. Closing its own would drop record locks.
+    /// A window for reading, which outlives the program's descriptors: so none of their
+    /// descriptions is held by it, with its locks and its right to write. Closing its own would
+    /// drop record locks.
     fn map_to_read(&self, cx: &Engine, state: &State, fd: i32, offset: u64) -> Option<Window> {
         if state.locked || cx.is_locked_elsewhere(self.ino) {
             return None;
@@ -379,7 +380,8 @@ impl File {
             None => self.map_to_read(cx, &state, fd, offset),
         };
         let Some(window) = mapped else { return false };
-        // Elsewhere it would read all of it from the medium; a fault brings what is in memory around it.
+        // Elsewhere it would read all of it from the medium; a fault brings what is in memory
+        // around it.
         if sync || cx.home().fills_holes {
             window.populate(0, state.size.saturating_sub(offset).min(bytes) as usize, false);
         }
@@ -494,8 +496,8 @@ impl File {
         None
     }
 
-    /// Writes to a range that lies in the file below what is staged. `Ok(false)`: it does not, or the
-    /// kernel is to do it.
+    /// Writes to a range that lies in the file below what is staged. `Ok(false)`: it does not, or
+    /// the kernel is to do it.
     pub fn overwrite(
         &self,
         cx: &Engine,
@@ -588,7 +590,8 @@ impl File {
         self.change().cut(cx, 0);
     }
 
-    /// Nobody uses it any more: keeps what may be looked through by who opens it next. `false`: nothing.
+    /// Nobody uses it any more: keeps what may be looked through by who opens it next. `false`:
+    /// nothing.
     ///
     /// What is mapped for writing goes: it would keep the file from being executed.
     pub fn rest(&self, cx: &Engine) -> bool {
@@ -640,8 +643,8 @@ fn copy_all_in(
     offset: u64,
     from: &[UserIn<'_>],
 ) -> std::result::Result<(), Gap> {
-    // Every window first: an entry that is logged and not applied would be replayed with what its lane
-    // holds by then.
+    // Every window first: an entry that is logged and not applied would be replayed with what its
+    // lane holds by then.
     let end = offset + length_in(from) as u64;
     let mut at = offset;
     while at < end {

@@ -5,8 +5,8 @@
 //! finds out by the run's name. A process that dies in between leaves a length that speaks only of
 //! whole appends.
 //!
-//! PERSIST: in `sync` and `strict` the bytes are streamed and fenced before the length moves, and the
-//! length is one durable store of 8 bytes: an append is there whole or not at all.
+//! PERSIST: in `sync` and `strict` the bytes are streamed and fenced before the length moves, and
+//! the length is one durable store of 8 bytes: an append is there whole or not at all.
 
 use std::sync::atomic::Ordering;
 
@@ -71,9 +71,9 @@ pub enum Grown {
 impl State {
     /// Whether the kernel appends here: it is as fast, and a kill tears nothing that is promised.
     ///
-    /// It writes page by page and looks for a kill in between: an append that is not staged is whole
-    /// or not there only in one page. `posix` mode promises no more than that, and relinks of short runs
-    /// are slow.
+    /// It writes page by page and looks for a kill in between: an append that is not staged is
+    /// whole or not there only in one page. `posix` mode promises no more than that, and relinks of
+    /// short runs are slow.
     fn is_left_to_kernel(&self, cx: &Engine, offset: Option<u64>, len: usize) -> bool {
         if self.direct || !cx.stages() {
             return cx.may_be_direct();
@@ -84,8 +84,8 @@ impl State {
 
     /// Makes the length durable at which a run is about to begin, if that is not known to be done.
     ///
-    /// CRASH: others, in posix mode or past the engine, may have appended what no power cut keeps: what is
-    /// staged behind it would come back with zeros before it.
+    /// CRASH: others, in posix mode or past the engine, may have appended what no power cut keeps:
+    /// what is staged behind it would come back with zeros before it.
     fn make_end_durable(&mut self, stat: &rustix::fs::Stat) -> bool {
         let known = stat.st_size == 0 || self.durable == Some(Durable::of(stat));
         known || self.own.as_ref().is_some_and(|own| rustix::fs::fdatasync(own).is_ok())
@@ -141,7 +141,8 @@ impl File {
         if records.get(run.record, Word::Flags) & SETTLING != 0
             || run.staging.reach(at + len as u64).is_err()
         {
-            // Half in its place, full, or no space: all goes to its place, and the kernel tells the rest.
+            // Half in its place, full, or no space: all goes to its place, and the kernel tells the
+            // rest.
             drop(guard);
             self.settle_locked(cx, &mut state, cx.home().durable())?;
             return Ok(Grown::Kernel);
@@ -166,7 +167,8 @@ impl File {
         Ok(Grown::Done(offset))
     }
 
-    /// Relinks a run that is long enough. What cannot be settled now stays staged, and is tried again.
+    /// Relinks a run that is long enough. What cannot be settled now stays staged, and is tried
+    /// again.
     fn settle_early(&self, cx: &Engine, state: &mut State) {
         if self.settle_locked(cx, state, cx.home().durable()).is_err()
             && let Some(run) = &mut state.run

@@ -114,8 +114,8 @@ impl Home {
         Ok(home)
     }
 
-    /// After a power cut the table and the staging files are whatever the kernel had written back by
-    /// then, and what was synced is in the files: nothing here is to be moved there.
+    /// After a power cut the table and the staging files are whatever the kernel had written back
+    /// by then, and what was synced is in the files: nothing here is to be moved there.
     fn forget_other_boots(&self) -> Result<()> {
         let boot = self.boot;
         if self.records.boot() == boot {
@@ -134,7 +134,8 @@ impl Home {
         })
     }
 
-    /// Unlocks it: the lock is the description's, and stays if a process apart is killed that took it.
+    /// Unlocks it: the lock is the description's, and stays if a process apart is killed that took
+    /// it.
     pub fn unlock_directory(&self) {
         // Its descriptor is open.
         let _ = rustix::fs::flock(&self.directory, FlockOperation::Unlock);
@@ -245,8 +246,8 @@ impl Home {
 
     /// Flags of a run that begins.
     ///
-    /// CRASH: in posix mode nobody has made the file's length durable. A power cut may take it back and
-    /// leave the record, whose bytes would then have zeros before them that nobody wrote.
+    /// CRASH: in posix mode nobody has made the file's length durable. A power cut may take it back
+    /// and leave the record, whose bytes would then have zeros before them that nobody wrote.
     pub fn flags(&self) -> u64 {
         if self.direct && !self.durable() { records::of_boot(self.boot) } else { 0 }
     }
@@ -266,10 +267,11 @@ impl Home {
         Some((record, RecordGuard { home: self, record }))
     }
 
-    /// Runs `body` in a process apart (see [`sys::apart`]). If that one is killed meanwhile, what it
-    /// had locked is let go: the record says how far it was.
+    /// Runs `body` in a process apart (see [`sys::apart`]). If that one is killed meanwhile, what
+    /// it had locked is let go: the record says how far it was.
     pub fn apart<T, F: FnOnce() -> T>(&self, body: F) -> Result<T> {
-        // It shares this thread's locals, and is told from the process's other threads by the thread.
+        // It shares this thread's locals, and is told from the process's other threads by the
+        // thread.
         let tag = u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()) << 32;
         HELPER.set(tag);
         let done = sys::apart(body);

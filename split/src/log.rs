@@ -7,19 +7,20 @@
 //! overwrite: a = file offset, b = length; the bytes are in lane `lane` of the data file
 //! ```
 //!
-//! An entry counts if its checksum is right and its sequence number is not below the header's `first`.
-//! The tail is in DRAM only: whoever writes an entry takes a place by one atomic addition. A log that
-//! is full is begun anew after a checkpoint: everything staged is relinked, then `first` moves on.
+//! An entry counts if its checksum is right and its sequence number is not below the header's
+//! `first`. The tail is in DRAM only: whoever writes an entry takes a place by one atomic addition.
+//! A log that is full is begun anew after a checkpoint: everything staged is relinked, then `first`
+//! moves on.
 //!
-//! An overwrite goes to a lane of the data file first, then its entry, then its place; after that the
-//! entry is marked *applied*, before the call returns: so a later write of another process is never
-//! undone by a replay. Nor is one that comes after this process's death: the shared table says that an
-//! overwrite of the file is under way, from before its entry until after that mark, and who writes to
-//! it replays a dead process's log first.
+//! An overwrite goes to a lane of the data file first, then its entry, then its place; after that
+//! the entry is marked *applied*, before the call returns: so a later write of another process is
+//! never undone by a replay. Nor is one that comes after this process's death: the shared table
+//! says that an overwrite of the file is under way, from before its entry until after that mark,
+//! and who writes to it replays a dead process's log first.
 //!
-//! Replaying is idempotent: an append sets a length that its record has or lacks; an overwrite stores
-//! the same bytes again, and is marked applied by whoever replayed it. A log whose header is not what it
-//! should be, or that another version wrote, is left as it is, and told of.
+//! Replaying is idempotent: an append sets a length that its record has or lacks; an overwrite
+//! stores the same bytes again, and is marked applied by whoever replayed it. A log whose header is
+//! not what it should be, or that another version wrote, is left as it is, and told of.
 //!
 //! PERSIST: lane, fence, entry, fence (the commit), file, fence, mark, fence. An append's bytes are
 //! fenced by the caller before its entry.
@@ -254,8 +255,8 @@ impl Log {
         (0, self.lanes[0].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Logs the bytes that are about to be stored at `offset` of `file`; `None`: they are too many, or
-    /// there is no room.
+    /// Logs the bytes that are about to be stored at `offset` of `file`; `None`: they are too many,
+    /// or there is no room.
     pub fn overwrite<'a>(
         &'a self,
         home: &'a Home,

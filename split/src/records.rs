@@ -1,8 +1,8 @@
 //! The shared table: one record for each file that has staged bytes, and the slots of processes.
 //!
 //! It lies in the file `records`, mapped by every process of the engine. A record says all that
-//! anybody needs to relink what a process staged, whether that process lives or not. So a write that
-//! returned survives its process, and whoever would miss staged bytes can fetch them.
+//! anybody needs to relink what a process staged, whether that process lives or not. So a write
+//! that returned survives its process, and whoever would miss staged bytes can fetch them.
 //!
 //! ```text
 //! | header 64 | slots 8 x 256 | ... | marks 16 x 256 | records 256 x 2047 |
@@ -10,20 +10,21 @@
 //! ```
 //!
 //! What a record says is checked before anything is done by it: `base`, `length` and `flags`, which
-//! change by single stores, carry 16 bits of check each, keyed by `owner`; `check` is that of all that
-//! does not change while a run lasts. A record that is not whole is left as it is, and told of.
+//! change by single stores, carry 16 bits of check each, keyed by `owner`; `check` is that of all
+//! that does not change while a run lasts. A record that is not whole is left as it is, and told
+//! of.
 //!
-//! Who writes: `key` from 0 by who makes the record (compare-and-swap), all else by who holds `lock`
-//! (a slot + 1). `owner` names the run: slot, staging file and a sequence number, never reused; 0: the
-//! record speaks of nothing. A run's owner compares it before it stages more.
+//! Who writes: `key` from 0 by who makes the record (compare-and-swap), all else by who holds
+//! `lock` (a slot + 1). `owner` names the run: slot, staging file and a sequence number, never
+//! reused; 0: the record speaks of nothing. A run's owner compares it before it stages more.
 //!
-//! A slot's mark tells which overwrites of its process are under way (strict): a byte for each, of the
-//! inode number. Whoever writes to such a file looks whether that process is dead, and then finishes
-//! its overwrite first.
+//! A slot's mark tells which overwrites of its process are under way (strict): a byte for each, of
+//! the inode number. Whoever writes to such a file looks whether that process is dead, and then
+//! finishes its overwrite first.
 //!
-//! Where the file system does not map with `MAP_SYNC` the table reaches the medium whenever the kernel
-//! likes, and what it says after a power cut is of no use: it carries the boot in which it was begun,
-//! and in another one it begins anew.
+//! Where the file system does not map with `MAP_SYNC` the table reaches the medium whenever the
+//! kernel likes, and what it says after a power cut is of no use: it carries the boot in which it
+//! was begun, and in another one it begins anew.
 //!
 //! PERSIST: where writes are durable at return, a record's first line is flushed before the first
 //! byte counts (`base`, `at`, `birth`, path, then `owner`), and `length` moves after a fence that
@@ -204,7 +205,8 @@ impl Records {
             _ => {
                 let table = Self { region };
                 if table.is_direct() {
-                    // PERSIST: before any slot or record: a table that has these and no magic is damaged.
+                    // PERSIST: before any slot or record: a table that has these and no magic is
+                    // damaged.
                     let _ = table.region.flush(0, 64).fence();
                 }
                 Ok(table)
@@ -262,7 +264,8 @@ impl Records {
         }
     }
 
-    /// Says all of a run that begins; the record is locked, and speaks of nothing until the last store.
+    /// Says all of a run that begins; the record is locked, and speaks of nothing until the last
+    /// store.
     pub fn fill(&self, record: usize, ino: u64, staged: &Staged, path: &[u8]) {
         let owner = staged.owner.0;
         let words = [
@@ -363,8 +366,8 @@ impl Records {
         Self::places(ino).find(|&record| self.get(record, Word::Key) == ino)
     }
 
-    /// Claims a free record for a file, and locks it for `me`; `None`: there is no room, or the file
-    /// has one.
+    /// Claims a free record for a file, and locks it for `me`; `None`: there is no room, or the
+    /// file has one.
     pub fn claim(&self, ino: u64, me: u64) -> Option<usize> {
         let free = |&record: &usize| {
             if self.get(record, Word::Key) != 0 || self.try_lock(record, 0, me).is_err() {
@@ -532,8 +535,8 @@ impl Records {
         (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 | 1
     }
 
-    /// An overwrite of a file is under way, in one of a slot's eight lanes. Adding and taking away leave
-    /// the other lanes alone.
+    /// An overwrite of a file is under way, in one of a slot's eight lanes. Adding and taking away
+    /// leave the other lanes alone.
     pub fn mark(&self, slot: u32, lane: usize, ino: u64) {
         let _ = self
             .region

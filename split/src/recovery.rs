@@ -1,9 +1,9 @@
 //! What dead processes left: found by the next process that starts, and by `solera recover`.
 //!
 //! For a slot whose process is dead: its log is replayed (lengths of runs, overwrites that may have
-//! been under way), then every run of its is relinked into its file, then its files go, then its slot
-//! is free. Each step may be repeated: whoever recovers may die too. While one is at it no other
-//! process of the engine starts: it would see what is about to change.
+//! been under way), then every run of its is relinked into its file, then its files go, then its
+//! slot is free. Each step may be repeated: whoever recovers may die too. While one is at it no
+//! other process of the engine starts: it would see what is about to change.
 //!
 //! A file is found by the path that it had, and by its inode number below the directory if another
 //! lies there now. If it is gone, so are its staged bytes. Inode number and time of birth together
@@ -195,8 +195,8 @@ pub fn recover_telling<'a>(
     work.end()
 }
 
-/// A slot that is free, and of which there are files or records, was not freed in order: it is one of
-/// a dead process.
+/// A slot that is free, and of which there are files or records, was not freed in order: it is one
+/// of a dead process.
 fn mark_forgotten(home: &Home) -> Result<()> {
     let mut slots = BTreeSet::new();
     for entry in Dir::read_from(home.directory())? {
@@ -295,7 +295,8 @@ fn recover_dead_working(home: &Home, work: &mut Work<'_>) {
             Err(errno) => work.refuse(in_home(home, "alive"), errno),
         }
     }
-    // CRASH: the count of records is not among what is made durable. Who starts meanwhile changes it.
+    // CRASH: the count of records is not among what is made durable. Who starts meanwhile changes
+    // it.
     let before = home.records.count();
     if work.done.processes > 0 && slots(home).is_empty() {
         home.records.count_anew(before);
@@ -308,8 +309,8 @@ pub fn is_left(home: &Home, slot: u32) -> bool {
     home.records.slot_state(slot) != 0 && (home.records.is_recovering(slot) || !home.is_alive(slot))
 }
 
-/// Before this process writes to a file that a dead one, of `slot`, was overwriting: that comes first.
-/// What cannot be recovered now is tried again.
+/// Before this process writes to a file that a dead one, of `slot`, was overwriting: that comes
+/// first. What cannot be recovered now is tried again.
 pub fn finish(home: &Home, slot: u32) {
     if is_left(home, slot) && hold(home, slot) == Ok(true) {
         if recover_slot(home, slot, &mut Work::default()) {
@@ -320,7 +321,8 @@ pub fn finish(home: &Home, slot: u32) {
     }
 }
 
-/// A slot that was held stays as it is; nobody sees its byte held and no mark, as if its process lived.
+/// A slot that was held stays as it is; nobody sees its byte held and no mark, as if its process
+/// lived.
 fn give_up(home: &Home, slot: u32) {
     let locked = rustix::fs::flock(home.directory(), FlockOperation::LockExclusive).is_ok();
     home.records.set_recovering(slot, false);
@@ -524,7 +526,8 @@ fn remove_files(home: &Home, slot: u32) -> Result<()> {
         home.remove_file(&name);
     }
     if home.direct {
-        // PERSIST: a power cut would bring them back, in the place of the next one who has the slot.
+        // PERSIST: a power cut would bring them back, in the place of the next one who has the
+        // slot.
         rustix::fs::fsync(home.directory())?;
     }
     Ok(())
@@ -552,8 +555,8 @@ fn open_owned(path: &Path) -> Result<OwnedFd> {
     opened
 }
 
-/// Opens the file of an inode number: by the path that it had, or wherever it lies by now. Where not
-/// everything can be looked at it is not said to be gone.
+/// Opens the file of an inode number: by the path that it had, or wherever it lies by now. Where
+/// not everything can be looked at it is not said to be gone.
 fn find_file(
     home: &Home,
     ino: u64,
@@ -659,8 +662,8 @@ mod tests {
         directory
     }
 
-    /// A file of 3000 bytes, and behind `base` 100 staged ones, in posix mode on a medium that keeps
-    /// them; `cut`: the power failed since. What recovery makes of that, and of the file.
+    /// A file of 3000 bytes, and behind `base` 100 staged ones, in posix mode on a medium that
+    /// keeps them; `cut`: the power failed since. What recovery makes of that, and of the file.
     fn staged_behind(base: u64, cut: bool) -> (Recovered, Vec<u8>) {
         let directory = directory_of(&format!("base-{base}-{cut}"));
         let name = directory.join("f");
@@ -689,8 +692,8 @@ mod tests {
         (recovered, found)
     }
 
-    /// In posix mode a power cut may take back the length at which staged bytes begin: then they are
-    /// gone, too, for no zeros may come before them. Who was only killed has lost nothing.
+    /// In posix mode a power cut may take back the length at which staged bytes begin: then they
+    /// are gone, too, for no zeros may come before them. Who was only killed has lost nothing.
     #[test]
     fn nothing_comes_back_behind_a_length_that_was_lost() {
         let processes = Recovered { processes: 1, ..Recovered::default() };

@@ -1,22 +1,23 @@
 //! Moving staged bytes to their place in the file: the ways that a kernel offers, best first.
 //!
-//! - **Exchange** (`XFS_IOC_EXCHANGE_RANGE` to the end of both files): atomic, size included, and no
-//!   block-aligned byte is copied. The staging file is cut at the append's end first, as the file
-//!   gets its size, and the staged bytes lie at the offset where they belong, as the two *sizes* are
-//!   swapped. What belongs in a block that the file has in part is copied there before: a block that
-//!   others may be writing to is never exchanged.
-//!   Both descriptors are the engine's own: read-write and not `O_APPEND`.
+//! - **Exchange** (`XFS_IOC_EXCHANGE_RANGE` to the end of both files): atomic, size included, and
+//!   no block-aligned byte is copied. The staging file is cut at the append's end first, as the
+//!   file gets its size, and the staged bytes lie at the offset where they belong, as the two
+//!   *sizes* are swapped. What belongs in a block that the file has in part is copied there before:
+//!   a block that others may be writing to is never exchanged. Both descriptors are the engine's
+//!   own: read-write and not `O_APPEND`.
 //! - **Clone** (`FICLONERANGE` of whole blocks, the rest of the last one copied; then the source is
-//!   punched): not on file systems that map with `MAP_SYNC`, where cloning files that are mapped and
-//!   written, and then unlinking them, stops the kernel (`BUG`; Linux 6.1 to 6.12). There it is
+//!   punched): not on file systems that map with `MAP_SYNC`, where cloning files that are mapped
+//!   and written, and then unlinking them, stops the kernel (`BUG`; Linux 6.1 to 6.12). There it is
 //!   exchange or copy.
 //! - **Copy**: always.
 //!
-//! Which one works is found by trying, once for a hidden directory, and noted in the records. The best
-//! that works is not the fastest everywhere: where the page cache stands before a medium an exchange
-//! or a clone waits until the staged pages are written back, block by block as they were stored, and a
-//! copy in long pieces is dirty memory only. So `posix` copies there, and moves blocks where the file
-//! system maps its medium (DAX), or where that is asked for ([`Home::relink`]).
+//! Which one works is found by trying, once for a hidden directory, and noted in the records. The
+//! best that works is not the fastest everywhere: where the page cache stands before a medium an
+//! exchange or a clone waits until the staged pages are written back, block by block as they were
+//! stored, and a copy in long pieces is dirty memory only. So `posix` copies there, and moves
+//! blocks where the file system maps its medium (DAX), or where that is asked for
+//! ([`Home::relink`]).
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -67,8 +68,8 @@ impl std::str::FromStr for Backend {
     }
 }
 
-/// The backend that a home's relinks go by: what is asked for, or else the best, if the file system has
-/// it.
+/// The backend that a home's relinks go by: what is asked for, or else the best, if the file system
+/// has it.
 pub fn backend(home: &Home) -> Backend {
     let best = best(home);
     match home.relink {
@@ -148,8 +149,8 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
 
     /// Copies `length` staged bytes from the `start`th on; those before them are there.
     ///
-    /// Others may append meanwhile, also past the engine: what is appended by the kernel is put over
-    /// nothing of theirs.
+    /// Others may append meanwhile, also past the engine: what is appended by the kernel is put
+    /// over nothing of theirs.
     pub fn put(&self, start: u64, length: u64) -> Result<u64> {
         if !self.appends {
             return self.copy(start, length);
@@ -158,12 +159,13 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
         self.each(self.at + start, length, append)
     }
 
-    /// How many bytes of an interrupted append are in the file: all, up to the end of one of its pages, or
-    /// none.
+    /// How many bytes of an interrupted append are in the file: all, up to the end of one of its
+    /// pages, or none.
     ///
-    /// CRASH: the kernel stops at the edge of a page if it is to kill who writes. What others have appended
-    /// before that is told from it by what it says; a part of fewer than [`PART_MIN`] bytes behind
-    /// theirs is taken for their own: such a part then stays, and the whole comes behind it.
+    /// CRASH: the kernel stops at the edge of a page if it is to kill who writes. What others have
+    /// appended before that is told from it by what it says; a part of fewer than [`PART_MIN`]
+    /// bytes behind theirs is taken for their own: such a part then stays, and the whole comes
+    /// behind it.
     pub fn found(&self) -> Result<u64> {
         let size = rustix::fs::fstat(self.target)?.st_size as u64;
         let behind = size.saturating_sub(self.base);
@@ -292,8 +294,8 @@ fn read_range(file: impl AsFd, at: u64, length: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Looks for bytes in a file that is read piece by piece, in linear time whatever repeats (Knuth, Morris
-/// and Pratt).
+/// Looks for bytes in a file that is read piece by piece, in linear time whatever repeats (Knuth,
+/// Morris and Pratt).
 struct Search<'a> {
     wanted: &'a [u8],
     /// How long the longest proper end of each of its beginnings is that is one of them, too.
@@ -350,8 +352,8 @@ pub fn punch(staging: impl AsFd, at: u64, length: u64) {
 mod tests {
     use super::*;
 
-    /// A file that ends in `tail` behind what others may have appended, and a run of `staged` bytes that
-    /// began at its start: how much of that is there.
+    /// A file that ends in `tail` behind what others may have appended, and a run of `staged` bytes
+    /// that began at its start: how much of that is there.
     fn found(tail: &[u8], staged: &[u8]) -> u64 {
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());
         let open = |bytes: &[u8]| {
@@ -368,8 +370,8 @@ mod tests {
         moving.found().expect("a look")
     }
 
-    /// What is there of an interrupted append is found whatever others have put before it, also where
-    /// everything is alike: a look at each start would take hours here.
+    /// What is there of an interrupted append is found whatever others have put before it, also
+    /// where everything is alike: a look at each start would take hours here.
     #[test]
     fn what_is_there_of_an_append_is_found() {
         let run: Vec<u8> = (0..10_000_u32).map(|at| (at * 7 / 13) as u8 | 1).collect();

@@ -1,16 +1,16 @@
 //! Settling: staged bytes go to their place in the file.
 //!
 //! By their owner at `fsync`, at the last close and before anything that the kernel does with the
-//! file; by another process of the engine that opens the file, reads its end or appends to it; and by
-//! whoever finds their owner dead.
+//! file; by another process of the engine that opens the file, reads its end or appends to it; and
+//! by whoever finds their owner dead.
 //!
 //! CRASH: the record says `SETTLING` from before the first byte moves until after the last. Whoever
 //! finds it so moves them again: an exchange has happened if the staging file ends where the target
-//! ended before it (the two sizes are swapped, and no staging file ends there otherwise); a copy or a
-//! clone of the same bytes to the same place changes nothing; and what was appended is looked for, behind
-//! the end that the file had. What a program beside the engine appends in the moment of an exchange
-//! comes away with it and is given back at once; where who does that is killed before, nothing says
-//! whose it is, and it is gone with the staging file.
+//! ended before it (the two sizes are swapped, and no staging file ends there otherwise); a copy or
+//! a clone of the same bytes to the same place changes nothing; and what was appended is looked
+//! for, behind the end that the file had. What a program beside the engine appends in the moment of
+//! an exchange comes away with it and is given back at once; where who does that is killed before,
+//! nothing says whose it is, and it is gone with the staging file.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -33,8 +33,8 @@ use pmem::Window;
 const STOLEN_MAX: u32 = 3;
 /// Runs shorter than this are small where a relink copies.
 const SMALL: u64 = 32 << 10;
-/// And these where it moves blocks of the page cache: it waits until they are written back, which takes
-/// as long as copying so many.
+/// And these where it moves blocks of the page cache: it waits until they are written back, which
+/// takes as long as copying so many.
 const SMALL_OF_BLOCKS: u64 = 512 << 10;
 /// After so many small runs brief appends go to the kernel, or what is staged of them is copied.
 pub const SMALL_MAX: u32 = 4;
@@ -88,8 +88,8 @@ pub fn relink(
     }
     records.set(record, Word::Flags, staged.flags | SETTLING);
     if durable {
-        // PERSIST: where the bytes belong, before the file changes; they themselves were streamed, and
-        // fenced before the record told of them (see `grow`).
+        // PERSIST: where the bytes belong, before the file changes; they themselves were streamed,
+        // and fenced before the record told of them (see `grow`).
         records.persist(record);
     }
     let (at, length) = (staged.at, staged.length);
@@ -108,8 +108,9 @@ pub fn relink(
     }
 }
 
-/// Whether a power cut has taken back a length that was not durable, behind which a run of posix mode
-/// began. What was staged there was not synced either, and is gone with it: no zeros come before it.
+/// Whether a power cut has taken back a length that was not durable, behind which a run of posix
+/// mode began. What was staged there was not synced either, and is gone with it: no zeros come
+/// before it.
 pub fn has_lost_its_base(home: &Home, staged: &Staged, target: impl AsFd) -> Result<bool> {
     let boot = staged.flags & BOOTS;
     let other = boot != 0 && boot != records::of_boot(home.boot);
@@ -177,8 +178,8 @@ impl File {
         let Some(record) = home.records.find(self.ino) else { return Ok(()) };
         let Some(own) = self.own(cx, state, fd) else {
             if state.locked || cx.is_locked_elsewhere(self.ino) {
-                // Closing it would drop record locks of this process. What cannot be fetched now stays
-                // staged, and is tried again.
+                // Closing it would drop record locks of this process. What cannot be fetched now
+                // stays staged, and is tried again.
                 let path = format!("/proc/self/fd/{fd}");
                 let _ = home.apart(|| cx.fetch_opened(self.ino, path.as_bytes()));
             }
@@ -228,8 +229,8 @@ impl File {
             }
         };
         let Some(staged) = staged.filter(|staged| staged.owner == run.owner) else {
-            // Another has moved it since it was looked at, and the record may be somebody's again. No name
-            // of a run is used twice: this is not another one of this process.
+            // Another has moved it since it was looked at, and the record may be somebody's again.
+            // No name of a run is used twice: this is not another one of this process.
             drop(guard);
             let size = rustix::fs::fstat(own).map(|stat| stat.st_size as u64);
             self.lose_run(cx, state, run);
@@ -347,8 +348,8 @@ mod tests {
     use crate::engine::{Options, locked};
     use std::os::fd::AsRawFd;
 
-    /// Another process moves a run while its owner waits for the record, and stages more there: that
-    /// record is its own, and the owner has none any more.
+    /// Another process moves a run while its owner waits for the record, and stages more there:
+    /// that record is its own, and the owner has none any more.
     #[test]
     fn a_record_that_is_another_ones_by_now_stays() {
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());

@@ -1,9 +1,9 @@
 //! Staging files: where appended bytes wait for their relink.
 //!
-//! One serves one file at a time, so that its end can be cut where an exchange needs it. It is mapped
-//! whole once (address space only), and allocated and made present ahead of use in steps that double,
-//! so that a program that stages little pays for little. Where a run has become long its next step is
-//! made ready by a thread (see `worker`). Files that serve nobody wait in a pool.
+//! One serves one file at a time, so that its end can be cut where an exchange needs it. It is
+//! mapped whole once (address space only), and allocated and made present ahead of use in steps
+//! that double, so that a program that stages little pays for little. Where a run has become long
+//! its next step is made ready by a thread (see `worker`). Files that serve nobody wait in a pool.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -44,8 +44,8 @@ pub struct Staging {
     allocated: u64,
     /// It was last used for an exchange: what it holds is not at its usual place.
     swapped: bool,
-    /// It is as long as its mapping: a step then changes no size, and a relink of another process may
-    /// cut it meanwhile.
+    /// It is as long as its mapping: a step then changes no size, and a relink of another process
+    /// may cut it meanwhile.
     sized: bool,
     /// How long the last run was: the next one may be as long. 0: there was none.
     usual: u64,
@@ -85,8 +85,8 @@ impl Staging {
         })
     }
 
-    /// Where a run for the file offset `base` begins: at the same place of its block; for an exchange,
-    /// which swaps the sizes of two files, at the same offset.
+    /// Where a run for the file offset `base` begins: at the same place of its block; for an
+    /// exchange, which swaps the sizes of two files, at the same offset.
     pub fn begin(&mut self, home: &Home, base: u64, backend: Backend) -> Result<u64> {
         self.collect();
         let exchanges = backend == Backend::Exchange;

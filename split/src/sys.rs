@@ -211,8 +211,8 @@ pub fn set_signals(before: u64) {
 /// The stack of [`apart`].
 const STACK_BYTES: usize = 256 << 10;
 
-/// Runs `body` in a process of its own that shares this one's memory and not its descriptors: what it
-/// closes drops no record lock of this process. This thread waits meanwhile.
+/// Runs `body` in a process of its own that shares this one's memory and not its descriptors: what
+/// it closes drops no record lock of this process. This thread waits meanwhile.
 pub fn apart<T, F: FnOnce() -> T>(body: F) -> Result<T> {
     struct Call<F, T> {
         body: Option<F>,
@@ -248,7 +248,8 @@ pub fn apart<T, F: FnOnce() -> T>(body: F) -> Result<T> {
     call.result.ok_or(Errno::IO)
 }
 
-/// Whether a file has bits that the kernel takes from it when it is written to: stores it does not see.
+/// Whether a file has bits that the kernel takes from it when it is written to: stores it does not
+/// see.
 pub(crate) fn has_set_id_bits(stat: &rustix::fs::Stat) -> bool {
     stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0
 }

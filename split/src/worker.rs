@@ -1,9 +1,10 @@
 //! The thread that makes staging space ready before it is needed.
 //!
-//! A run that has become long asks for its next step (blocks allocated, pages present) while the last
-//! one is being filled. The thread starts with the first such wish and ends when there was none for a
-//! while: a program that stages little never has it, and one whose other threads have ended does not
-//! wait for it. It takes no signal, allocates nothing, and holds nothing but the lock of its slot.
+//! A run that has become long asks for its next step (blocks allocated, pages present) while the
+//! last one is being filled. The thread starts with the first such wish and ends when there was
+//! none for a while: a program that stages little never has it, and one whose other threads have
+//! ended does not wait for it. It takes no signal, allocates nothing, and holds nothing but the
+//! lock of its slot.
 //!
 //! What it works on is numbers and addresses: whoever gives a staging file away, cuts it or maps it
 //! anew calls [`Worker::collect`] first, which waits for a step that is under way.
@@ -111,8 +112,8 @@ fn make_ready(step: &Step) -> bool {
         return false;
     }
     let advice = rustix::mm::Advice::LinuxPopulateWrite;
-    // SAFETY: a part of the staging file's mapping, which stays until the step is collected; populating
-    // changes no content. It is a hint.
+    // SAFETY: a part of the staging file's mapping, which stays until the step is collected;
+    // populating changes no content. It is a hint.
     let _ = unsafe {
         let start = std::ptr::with_exposed_provenance_mut(step.address);
         rustix::mm::madvise(start, step.length as usize, advice)

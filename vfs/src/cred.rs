@@ -1,9 +1,9 @@
 //! On whose behalf a face acts, and what that one may do.
 //!
 //! The rules are the kernel's: owner, else group, else others; capabilities override, but not the
-//! execute bit of a file that nobody may execute; a sticky directory lets only the owner of the entry or
-//! of the directory remove a name. Whoever writes to a file without [`Capability::FileSetId`] takes its
-//! set-id bits from it. Access control lists are not consulted.
+//! execute bit of a file that nobody may execute; a sticky directory lets only the owner of the
+//! entry or of the directory remove a name. Whoever writes to a file without
+//! [`Capability::FileSetId`] takes its set-id bits from it. Access control lists are not consulted.
 
 use crate::{Attr, Errno, Kind, Result};
 
@@ -61,8 +61,8 @@ pub struct Cred {
 }
 
 impl Cred {
-    /// The identity of files' owners and groups (`fsuid`, `fsgid`), with these effective capabilities,
-    /// a bit a number.
+    /// The identity of files' owners and groups (`fsuid`, `fsgid`), with these effective
+    /// capabilities, a bit a number.
     pub const fn new(uid: u32, gid: u32, groups: Vec<u32>, capabilities: u64) -> Self {
         let unbound = capabilities & UNBOUND == UNBOUND;
         Self { unbound, uid, gid, groups, capabilities, ask: None }
@@ -188,8 +188,8 @@ impl Cred {
         !self.can(Capability::FileSetId) && !self.in_group(gid)
     }
 
-    /// The set-id bits that a file with these attributes loses with its owner: the set-group bit means
-    /// something else on a file that the group may not execute.
+    /// The set-id bits that a file with these attributes loses with its owner: the set-group bit
+    /// means something else on a file that the group may not execute.
     pub fn set_id_bits(&self, attr: &Attr) -> u32 {
         let group = attr.mode & libc::S_IXGRP != 0 || self.loses_group_bit(attr.gid);
         let lost = if group { libc::S_ISUID | libc::S_ISGID } else { libc::S_ISUID };

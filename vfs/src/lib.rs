@@ -14,6 +14,7 @@ pub mod executable;
 pub mod mounts;
 mod types;
 mod user;
+pub mod variable;
 pub mod walk;
 
 pub use pmem::{UserIn, UserOut, text_length};
@@ -49,16 +50,17 @@ pub trait FileSystem: Send + Sync {
     /// `ENOENT`, `ENOTDIR`, `ESTALE` (dir was removed and reused), `EIO`.
     fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node>;
 
-    /// The directory to which `names`, separated by single slashes, lead from `start`, if the engine
-    /// knows a short way and each is a directory's. `None` says nothing. Permissions are not asked.
+    /// The directory to which `names`, separated by single slashes, lead from `start`, if the
+    /// engine knows a short way and each is a directory's. `None` says nothing. Permissions are not
+    /// asked.
     fn find_directory(&self, start: Node, names: &[u8]) -> Option<Node> {
         let _ = (start, names);
         None
     }
 
-    /// Writes to `attr` the attributes of what a path of plain names, separated by single slashes, leads
-    /// to from `start`. `false` says nothing, and `attr` is anything then. Permissions are not asked,
-    /// symlinks not followed.
+    /// Writes to `attr` the attributes of what a path of plain names, separated by single slashes,
+    /// leads to from `start`. `false` says nothing, and `attr` is anything then. Permissions are
+    /// not asked, symlinks not followed.
     fn find(&self, start: Node, names: &[u8], attr: &mut Attr) -> bool {
         let _ = (start, names, attr);
         false
@@ -69,9 +71,9 @@ pub trait FileSystem: Send + Sync {
         self.describe(dir).is_ok_and(|(node, _)| self.find(node, names, attr))
     }
 
-    /// The same, for who is about to change what the path leads to, which is not worth remembering: the
-    /// directory of the last name, and the attributes of what has that name; `None` inside: nothing has.
-    /// `None` says nothing.
+    /// The same, for who is about to change what the path leads to, which is not worth remembering:
+    /// the directory of the last name, and the attributes of what has that name; `None` inside:
+    /// nothing has. `None` says nothing.
     fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
         let _ = (start, names);
         None
@@ -236,8 +238,9 @@ pub trait FileSystem: Send + Sync {
     /// directory the position is a `read_dir` cookie.
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64>;
 
-    /// Says what is to be done before a call of this process changes the contents of a file that has
-    /// set-id bits or capabilities: the face knows who it is that writes. Once; nothing is done without.
+    /// Says what is to be done before a call of this process changes the contents of a file that
+    /// has set-id bits or capabilities: the face knows who it is that writes. Once; nothing is done
+    /// without.
     fn on_privileged_change(&self, act: fn(&dyn FileSystem, Node) -> Result<()>) {
         let _ = act;
     }
@@ -286,8 +289,8 @@ pub trait FileSystem: Send + Sync {
     /// description must be held until every mapping is gone (a face keeps a hold for it).
     fn map(&self, desc: Desc, offset: u64, length: u64, mapped: Mapped) -> Result<Vec<Piece>>;
 
-    /// As [`FileSystem::map`], but holes stay holes, whatever the mapping is for: their pieces have no
-    /// place, and what is allocated but unwritten counts as a hole.
+    /// As [`FileSystem::map`], but holes stay holes, whatever the mapping is for: their pieces have
+    /// no place, and what is allocated but unwritten counts as a hole.
     fn map_present(
         &self,
         desc: Desc,
@@ -296,9 +299,9 @@ pub trait FileSystem: Send + Sync {
         mapped: Mapped,
     ) -> Result<Vec<Piece>>;
 
-    /// The page at file offset `at` of a mapping was touched where that has no page: gives the pieces
-    /// around it that it shall have now, inside of `within` (from, to). The engine
-    /// first fills holes, as many as it thinks fit, `least` bytes if it can. No piece: the page lies
+    /// The page at file offset `at` of a mapping was touched where that has no page: gives the
+    /// pieces around it that it shall have now, inside of `within` (from, to). The engine first
+    /// fills holes, as many as it thinks fit, `least` bytes if it can. No piece: the page lies
     /// beyond the end. `ENOSPC`.
     fn map_touched(
         &self,
@@ -309,24 +312,26 @@ pub trait FileSystem: Send + Sync {
         mapped: Mapped,
     ) -> Result<Vec<Piece>>;
 
-    /// `msync`: as [`FileSystem::sync`], but of the stores through mappings only those to this range.
+    /// `msync`: as [`FileSystem::sync`], but of the stores through mappings only those to this
+    /// range.
     fn sync_mapped(&self, desc: Desc, offset: u64, length: u64) -> Result<()>;
 
     /// The open file whose pages are mapped with [`FileSystem::map`], as a descriptor of this
     /// process (of the region), and whether it may be mapped writable.
     fn region_descriptor(&self) -> (i32, bool);
 
-    /// Where the engine itself has the region in this process's memory: a face may move page-table entries
-    /// away from there, which come back when the engine touches them. 0: nowhere.
+    /// Where the engine itself has the region in this process's memory: a face may move page-table
+    /// entries away from there, which come back when the engine touches them. 0: nowhere.
     fn region_address(&self) -> usize;
 
-    /// The pages by which pieces of the region can be mapped shared (4 KiB, or 2 MiB: then pieces that do not
-    /// lie on whole ones cannot; 0: none can), and whether pages of it can be mapped privately.
+    /// The pages by which pieces of the region can be mapped shared (4 KiB, or 2 MiB: then pieces
+    /// that do not lie on whole ones cannot; 0: none can), and whether pages of it can be mapped
+    /// privately.
     fn can_map(&self) -> (usize, bool);
 
     /// The program wants `number`, a descriptor of the engine's own: moves that one away, lets
-    /// `replace` put the program's in its place, and gives the engine's new number. `EBADF` if it is
-    /// not the engine's.
+    /// `replace` put the program's in its place, and gives the engine's new number. `EBADF` if it
+    /// is not the engine's.
     fn vacate(&self, number: i32, replace: &mut dyn FnMut() -> Result<()>) -> Result<i32>;
 
     // ---- locks
@@ -342,8 +347,8 @@ pub trait FileSystem: Send + Sync {
         wait: bool,
     ) -> Result<()>;
 
-    /// `F_GETLK`: the first lock that would refuse `lock` (to unlock: the first of the owner's own in
-    /// the range), or `None`.
+    /// `F_GETLK`: the first lock that would refuse `lock` (to unlock: the first of the owner's own
+    /// in the range), or `None`.
     fn test_lock(
         &self,
         desc: Desc,
@@ -364,12 +369,12 @@ pub trait FileSystem: Send + Sync {
     /// `flock`: bound to the description. `EWOULDBLOCK` without `wait`.
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()>;
 
-    /// This process executes `now` from here on, and `before` no longer. As long as some process does,
-    /// opening the file for writing gives `ETXTBSY`.
+    /// This process executes `now` from here on, and `before` no longer. As long as some process
+    /// does, opening the file for writing gives `ETXTBSY`.
     fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()>;
-    /// Some program that this process serves executes a file, or (`begins` is false) none of them does
-    /// any more: as [`FileSystem::execute`], but this process itself may still open it for writing.
-    /// `ETXTBSY` if another process has it open for writing.
+    /// Some program that this process serves executes a file, or (`begins` is false) none of them
+    /// does any more: as [`FileSystem::execute`], but this process itself may still open it for
+    /// writing. `ETXTBSY` if another process has it open for writing.
     fn host_execution(&self, node: Node, begins: bool) -> Result<()>;
     /// Whether some process has a file open for writing.
     fn is_written(&self, node: Node) -> Result<bool>;
@@ -386,8 +391,8 @@ pub trait FileSystem: Send + Sync {
     /// In the child, first thing (async-signal-safe: no allocation).
     fn fork_child(&self, ticket: ForkTicket) -> Result<()>;
     /// In a child that was forked without [`FileSystem::fork_prepare`]: takes a place, and hold of
-    /// those descriptions of its parent's that are still there; the others leave `held`. `ESTALE` if
-    /// nobody has the file system attached any more.
+    /// those descriptions of its parent's that are still there; the others leave `held`. `ESTALE`
+    /// if nobody has the file system attached any more.
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()>;
 
     /// Before `exec`: makes this process's attachment survive it. Gives a token (an environment

@@ -313,9 +313,9 @@ impl<'a> User<'a> {
         self.fs().set_attr(node, &SetAttr { mode: Some(mode), ..SetAttr::default() })
     }
 
-    /// `chown`; `None` keeps. Only who has that capability gives files away; an owner may choose among
-    /// own groups. The set-id bits of a file go, which is a change of the mode, and its capabilities.
-    /// Where nothing is to change, anybody may, and the change time moves.
+    /// `chown`; `None` keeps. Only who has that capability gives files away; an owner may choose
+    /// among own groups. The set-id bits of a file go, which is a change of the mode, and its
+    /// capabilities. Where nothing is to change, anybody may, and the change time moves.
     pub fn change_owner(&self, node: Node, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let (attr, cred) = (self.fs().attr(node)?, self.cred());
         let (own, gives) = (cred.uid() == attr.uid, cred.can(Capability::ChangeOwner));
@@ -339,8 +339,8 @@ impl<'a> User<'a> {
         if directory { Ok(()) } else { drop_capabilities(self.fs(), node) }
     }
 
-    /// Before this one changes the contents of a file: the set-id bits go, unless it may keep them, and
-    /// the file's capabilities.
+    /// Before this one changes the contents of a file: the set-id bits go, unless it may keep them,
+    /// and the file's capabilities.
     pub fn before_write(&self, node: Node) -> Result<()> {
         let attr = self.fs().attr(node)?;
         let keeps = self.cred().can(Capability::FileSetId);
@@ -387,15 +387,16 @@ impl<'a> User<'a> {
         Ok(name)
     }
 
-    /// As [`Cred::check`]; where nothing can be changed, that is what stands in the way of a change.
+    /// As [`Cred::check`]; where nothing can be changed, that is what stands in the way of a
+    /// change.
     #[inline]
     fn check(&self, attr: &Attr, want: u32) -> Result<()> {
         let denied = |errno| if want & WRITE == 0 { errno } else { self.denied(errno) };
         self.cred().check(attr, want).map_err(denied)
     }
 
-    /// The error of a change that is refused: the kernel looks first whether anything can be changed at
-    /// all.
+    /// The error of a change that is refused: the kernel looks first whether anything can be
+    /// changed at all.
     #[cold]
     pub fn denied(&self, errno: Errno) -> Errno {
         let read_only = self.fs().stat_fs().is_ok_and(|stat| stat.read_only);

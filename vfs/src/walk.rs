@@ -109,7 +109,8 @@ pub struct Walk<'a> {
     pub fs: &'a dyn FileSystem,
     /// Who walks.
     pub cred: &'a Cred,
-    /// Where the root appears: an absolute normal path without a final slash.
+    /// Where the root appears: an absolute normal path without a final slash. Empty: nothing is
+    /// outside, and the root is its own parent.
     pub prefix: &'a [u8],
 }
 
@@ -155,9 +156,10 @@ impl Walk<'_> {
         Err(Errno::LOOP)
     }
 
-    /// Writes to `attr` the attributes of what `path` leads to, if it leads there the plain way: names
-    /// only, each of them there, no symlink among them. `false` says nothing: [`Walk::walk`] knows the
-    /// rest. What programs ask for most is answered without what only the other cases need.
+    /// Writes to `attr` the attributes of what `path` leads to, if it leads there the plain way:
+    /// names only, each of them there, no symlink among them. `false` says nothing: [`Walk::walk`]
+    /// knows the rest. What programs ask for most is answered without what only the other cases
+    /// need.
     #[inline]
     pub fn plain(&self, start: Node, path: &[u8], attr: &mut Attr) -> bool {
         let (node, rest) = match path.split_first() {
@@ -176,7 +178,8 @@ impl Walk<'_> {
         })
     }
 
-    /// As [`Walk::plain`], from the directory behind a description; `path` does not begin with a slash.
+    /// As [`Walk::plain`], from the directory behind a description; `path` does not begin with a
+    /// slash.
     #[inline]
     pub fn plain_at(&self, dir: Desc, path: &[u8], attr: &mut Attr) -> bool {
         if !self.cred.privileged() {
@@ -272,7 +275,7 @@ impl Walk<'_> {
             }
             if dots {
                 let parent = name == b"..";
-                if parent && dir == self.fs.root() {
+                if parent && dir == self.fs.root() && !self.prefix.is_empty() {
                     return Ok(Run::Done(Place::Outside(self.above(rest))));
                 }
                 if parent {

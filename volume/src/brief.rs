@@ -1,47 +1,50 @@
-//! Brief writes: the bytes of one buffer into one run of blocks that an open file already has, or over a
-//! few of its blocks, wherever they lie. What `in_place.rs` does, by the protocol of `op.rs`, in as few
-//! steps as that allows: most calls of a log, a database or a growing file.
+//! Brief writes: the bytes of one buffer into one run of blocks that an open file already has, or
+//! over a few of its blocks, wherever they lie. What `in_place.rs` does, by the protocol of
+//! `op.rs`, in as few steps as that allows: most calls of a log, a database or a growing file.
 //!
 //! Whatever is not that simple (somebody else holds the lock or the record, the gate is closed, the
 //! file is mapped, damaged, or not used in this epoch) is left to the long way, with nothing done.
 //!
 //! The protocol: the record is claimed; the lock is named in it, by a read-modify-write, before the
-//! description is found to be open, which is looked at once more under the lock: on that second look the
-//! rest stands, since what an open description stands for stays an inode. The record says *working* before
-//! the lock is taken, whose read-modify-write orders that before the look at the gate. Between lock and
-//! release the sequence number is odd. A death is recovered as any other operation's.
+//! description is found to be open, which is looked at once more under the lock: on that second
+//! look the rest stands, since what an open description stands for stays an inode. The record says
+//! *working* before the lock is taken, whose read-modify-write orders that before the look at the
+//! gate. Between lock and release the sequence number is odd. A death is recovered as any other
+//! operation's.
 //!
 //! Persistence order, as in `in_place.rs`: bytes; fence; the commit slot if the durable size grows;
-//! fence. A short append stores both before one fence (`summed.rs`). Where the bytes of a strict call
-//! are promised to change at once, they go to the record's lane first: new bytes; fence; the same in
-//! place; fence (`redo.rs`). A whole block that lies by itself is replaced (`brief/replace.rs`). What a
-//! call can do besides it does between its stores and their fence, while they are on their way.
+//! fence. A short append stores both before one fence (`summed.rs`). Where the bytes of a strict
+//! call are promised to change at once, they go to the record's lane first: new bytes; fence; the
+//! same in place; fence (`redo.rs`). A whole block that lies by itself is replaced
+//! (`brief/replace.rs`). What a call can do besides it does between its stores and their fence,
+//! while they are on their way.
 //!
-//! What was stored word by word is loaded word by word, and nothing of several words is passed by value:
-//! a load that spans younger stores waits until all stores before it have left the CPU, streamed ones too.
+//! What was stored word by word is loaded word by word, and nothing of several words is passed by
+//! value: a load that spans younger stores waits until all stores before it have left the CPU,
+//! streamed ones too.
 //!
 //! Locks: the inode's, and none is waited for.
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
-use crate::description::Opened;
-use crate::file_write::Position;
+use crate::data::file_write::Position;
+use crate::data::map::{Map, Run};
+use crate::ground::layout::{
+    BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, HEADER_GATE, Identity, LINE, REDO_BLOCKS,
+    REDO_BYTES, SIZE_MAX, SUMMED_MAX, SUMMED_SHIFT,
+};
+use crate::ground::runtime::Owner;
 use crate::inject::{Bug, injected};
 use crate::inode::{
     Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_PRIVILEGED, LIVE_REDO, LIVE_SUMMED,
     LIVE_WRITTEN, Live,
 };
-use crate::layout::{
-    BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, HEADER_GATE, Identity, LINE, REDO_BLOCKS,
-    REDO_BYTES, SIZE_MAX, SUMMED_MAX, SUMMED_SHIFT,
-};
-use crate::map::{Map, Run};
-use crate::op::Record;
-use crate::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
-use crate::runtime::Owner;
+use crate::open::description::Opened;
+use crate::txn::op::Record;
+use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
 use crate::volume::{Volume, now};
-use crate::{Mode, Result, lockword};
-use pmem::{Region, UserIn};
+use crate::{Mode, Result, ground::lockword};
+use pmem::{Gathered, InFlight, Region, UserIn};
 use rustix::io::Errno;
 use std::hint::cold_path;
 use std::ops::Range;
@@ -60,8 +63,9 @@ const FEW: usize = 256;
 
 /// The right to change one inode: its lock is held, its sequence number odd.
 ///
-/// Its methods are inlined, or take a copy: so its words stay in registers. What a call stores, on its
-/// stack too, waits in the CPU behind the fence of the call before, and there is room for about a hundred.
+/// Its methods are inlined, or take a copy: so its words stay in registers. What a call stores, on
+/// its stack too, waits in the CPU behind the fence of the call before, and there is room for about
+/// a hundred.
 #[derive(Clone, Copy)]
 struct Brief<'v> {
     volume: &'v Volume,
@@ -90,8 +94,8 @@ struct Write<'s, 'b> {
     generation: u32,
 }
 
-/// What a look without a lock told of a write. It holds under the lock if the sequence number, which was
-/// looked at first, is the same.
+/// What a look without a lock told of a write. It holds under the lock if the sequence number,
+/// which was looked at first, is the same.
 #[derive(Default)]
 pub(crate) struct Plan {
     sequence: u64,
@@ -99,16 +103,16 @@ pub(crate) struct Plan {
     offset: u64,
     /// Where the bytes go, if they go into the run of the writer before, or into one block.
     place: Option<u64>,
-    /// What was found if the block was looked for in the map: [`SOUGHT`], [`IN_LEAF`] if it is part of a
-    /// 2 MiB leaf, and above them the word as in [`Write`].
+    /// What was found if the block was looked for in the map: [`SOUGHT`], [`IN_LEAF`] if it is part
+    /// of a 2 MiB leaf, and above them the word as in [`Write`].
     sought: u64,
     /// The operation record to take.
     record: u32,
 }
 
 impl Volume {
-    /// Writes one buffer, all of it, through an open description, if that is a brief matter: gives the
-    /// offset behind it. `None`: nothing has been done.
+    /// Writes one buffer, all of it, through an open description, if that is a brief matter: gives
+    /// the offset behind it. `None`: nothing has been done.
     #[inline]
     pub(crate) fn write_briefly(
         &self,
@@ -125,8 +129,8 @@ impl Volume {
         }
     }
 
-    /// Makes the plan of a write, before its first lock: what stands there is done while the stores of the
-    /// call before are still on their way. `false`: it is not brief.
+    /// Makes the plan of a write, before its first lock: what stands there is done while the stores
+    /// of the call before are still on their way. `false`: it is not brief.
     #[inline(always)]
     pub(crate) fn plan(
         &self,
@@ -279,16 +283,17 @@ impl Volume {
 
 /// Stores bytes into several blocks: in flight.
 #[cold]
-fn stream_scattered(region: &Region, write: Write<'_, '_>) -> Result<()> {
+fn stream_scattered<'r>(region: &'r Region, write: Write<'_, '_>) -> Result<Gathered<'r>> {
+    let mut stored = Gathered::default();
     write.places.each(write.from.len(), |place, at, length| {
-        region.stream_from(place, &write.from.slice(at, length)).map(drop)
+        region.stream_from(place, &write.from.slice(at, length)).map(|part| stored.add(part))
     })?;
-    Ok(())
+    Ok(stored)
 }
 
-impl Brief<'_> {
-    /// Takes the inode's lock, with a claimed record. `false`: it is not to be had at once, and the record
-    /// is free again.
+impl<'v> Brief<'v> {
+    /// Takes the inode's lock, with a claimed record. `false`: it is not to be had at once, and the
+    /// record is free again.
     #[inline(always)]
     fn begin(&mut self, desc: Desc, open: u64) -> Result<bool> {
         let mut held = false;
@@ -301,13 +306,14 @@ impl Brief<'_> {
         }
     }
 
-    /// The same; `false`, or an error: the caller gives everything back, the lock too if it is `held`.
+    /// The same; `false`, or an error: the caller gives everything back, the lock too if it is
+    /// `held`.
     #[inline(always)]
     fn take_lock(&mut self, desc: Desc, open: u64, held: &mut bool) -> Result<bool> {
         let volume = self.volume;
         self.record.announce(self.inode)?;
-        // An open description keeps its inode from being freed. Whoever closes it from here on frees an
-        // inode that is announced, and what is announced stays one.
+        // An open description keeps its inode from being freed. Whoever closes it from here on
+        // frees an inode that is announced, and what is announced stays one.
         if volume.state_word(desc)? == open {
             // PERSIST: nothing yet. The lock's compare-and-swap orders this store before the load
             // of the gate.
@@ -326,9 +332,9 @@ impl Brief<'_> {
         Ok(false)
     }
 
-    /// Under the lock: whether the gate is open, nothing was found damaged, and the inode is still what the
-    /// description stands for.
-    /// (It may have been freed, and made anew, before the lock was taken; not after.)
+    /// Under the lock: whether the gate is open, nothing was found damaged, and the inode is still
+    /// what the description stands for. (It may have been freed, and made anew, before the lock was
+    /// taken; not after.)
     #[inline(always)]
     fn may_go_on(&mut self, desc: Desc, open: u64) -> Result<bool> {
         let volume = self.volume;
@@ -348,8 +354,8 @@ impl Brief<'_> {
         Ok(true)
     }
 
-    /// Gives the record back, and the lock if it is `held`, with nothing done: all that can be given
-    /// back, whatever of it fails.
+    /// Gives the record back, and the lock if it is `held`, with nothing done: all that can be
+    /// given back, whatever of it fails.
     #[cold]
     fn step_back(self, held: bool) -> Result<()> {
         let Self { volume, record, inode, .. } = self;
@@ -387,7 +393,8 @@ impl Brief<'_> {
         self.scattered(node.generation, places, first + 1..last)
     }
 
-    /// Adds the places of further blocks; `None`: one is not written, or further off than a record can say.
+    /// Adds the places of further blocks; `None`: one is not written, or further off than a record
+    /// can say.
     fn scattered(
         &self,
         generation: u32,
@@ -449,16 +456,22 @@ impl Brief<'_> {
         }
         let stored = self.stream(write);
         self.move_on(end);
-        // PERSIST: the bytes before the size that reaches them, before the sequence number too. (Also
-        // where only a part was stored, and none counts.)
+        // PERSIST: the bytes before the size that reaches them, before the sequence number too.
+        // (Also where only a part was stored, and none counts.)
         let bug = if commits { Bug::SizeBeforeData } else { Bug::DataNotFenced };
-        if !injected(bug) {
-            let _ = volume.region.nothing().fence();
+        match stored {
+            Ok(stored) if !injected(bug) => {
+                let _ = stored.fence();
+            }
+            Ok(_) => {}
+            Err(errno) => {
+                let _ = volume.region.fence();
+                return Err(errno);
+            }
         }
-        stored?;
         if commits {
             self.noted = true;
-            self.commit(write.generation, None)?;
+            let _ = self.store_slot(write.generation, None)?.fence();
             self.current.flags &= !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
             self.live.set_current(&self.current)?;
         } else {
@@ -469,16 +482,16 @@ impl Brief<'_> {
 
     /// Stores the bytes where they go: in flight.
     #[inline(always)]
-    fn stream(&self, write: &Write<'_, '_>) -> Result<()> {
+    fn stream(&self, write: &Write<'_, '_>) -> Result<Gathered<'v>> {
         let (region, places) = (&self.volume.region, &write.places);
         if places.blocks[0] == 0 {
-            return Ok(region.stream_from(places.at, write.from).map(drop)?);
+            return Ok(region.stream_from(places.at, write.from)?.into());
         }
         stream_scattered(region, *write)
     }
 
-    /// From now on the file ends at `end`, or where it ended if that is more, and was written just now;
-    /// nobody sees that yet.
+    /// From now on the file ends at `end`, or where it ended if that is more, and was written just
+    /// now; nobody sees that yet.
     #[inline(always)]
     fn move_on(&mut self, end: u64) {
         let (current, time) = (&mut self.current, now());
@@ -497,7 +510,8 @@ impl Brief<'_> {
         self.live.set_current(&self.current)
     }
 
-    /// Changes visible bytes at once, or not at all. `false`: memory that they lie in cannot be had.
+    /// Changes visible bytes at once, or not at all. `false`: memory that they lie in cannot be
+    /// had.
     fn overwrite(self, write: Write<'_, '_>) -> Result<bool> {
         let length = write.from.len();
         if length > FEW {
@@ -513,25 +527,27 @@ impl Brief<'_> {
         let (volume, lane) = (self.volume, u64::from(self.owner.op()));
         let (places, generation) = (&write.places, write.generation);
         volume.approach(places, write.from.len());
-        if self.noted {
-            self.note()?;
-            // CRASH: the slot changes nothing that is told; the record counts beside it only.
-            let _ = volume.store_current(self.inode, generation, &mut self.current)?;
-            self.live.set_current(&self.current)?;
-        }
+        let slot = self.store_slot_beside(generation)?;
         let which = (self.inode, generation, self.live);
         let saved = volume.store_redo(&self.record, lane, which, places, from);
         // A page that is lost shows while they go.
         let reachable = volume.look_at(places, write.from.len()).is_ok();
-        if !injected(Bug::ChangeBeforeRedo) {
-            // PERSIST: the record and its bytes before the first change in place.
-            let _ = volume.region.nothing().fence();
-        }
         let sum = match saved {
-            Ok(sum) if reachable => sum,
-            saved => {
+            Ok((stored, sum)) => {
+                // PERSIST: the record and its bytes before the first change in place.
+                if !injected(Bug::ChangeBeforeRedo) {
+                    let _ = stored.and_any(slot).fence();
+                }
+                if !reachable {
+                    volume.void_redo(lane)?;
+                    return Ok(false);
+                }
+                sum
+            }
+            Err(errno) => {
+                let _ = volume.region.fence();
                 volume.void_redo(lane)?;
-                return saved.map(|_| false);
+                return Err(errno);
             }
         };
         self.record.forget_word()?;
@@ -541,16 +557,21 @@ impl Brief<'_> {
             self.current.flags = flags;
             self.live.set_current(&self.current)?;
         }
-        match from {
-            NewBytes::Own(few) => places.each(few.len(), |place, at, length| {
-                volume.region.stream(place, &few[at..at + length]).map(drop)
-            })?,
+        let stored = match from {
+            NewBytes::Own(few) => {
+                let mut stored = Gathered::default();
+                places.each(few.len(), |place, at, length| {
+                    let part = volume.region.stream(place, &few[at..at + length]);
+                    part.map(|part| stored.add(part))
+                })?;
+                stored
+            }
             NewBytes::Callers(from) => self.store_again(places, from, sum)?,
-        }
+        };
         self.move_on(0);
         if !injected(Bug::DataNotFenced) {
             // PERSIST: whoever changes the bytes next needs the record no more.
-            let _ = volume.region.nothing().fence();
+            let _ = stored.fence();
         }
         self.settle(generation)?;
         Ok(true)
@@ -558,32 +579,53 @@ impl Brief<'_> {
 
     /// Stores the caller's bytes in place, whose record has this sum: in flight.
     #[inline(always)]
-    fn store_again(self, places: &Places, from: &UserIn<'_>, sum: u32) -> Result<()> {
+    fn store_again(self, places: &Places, from: &UserIn<'_>, sum: u32) -> Result<Gathered<'v>> {
         let region = &self.volume.region;
-        let mut again = 0;
-        let stored = places.each(from.len(), |place, at, length| {
-            let stored = region.stream_summed_on(place, &from.slice(at, length), again);
-            stored.map(|(_, sum)| again = sum)
+        let (mut again, mut stored) = (0, Gathered::default());
+        let all = places.each(from.len(), |place, at, length| {
+            let part = region.stream_summed_on(place, &from.slice(at, length), again);
+            part.map(|(part, sum)| {
+                stored.add(part);
+                again = sum;
+            })
         });
-        if stored.is_err() || again != sum {
+        if all.is_err() || again != sum {
+            cold_path();
             // The caller's memory has changed, or has vanished: what the record says counts.
-            let _ = region.nothing().fence();
-            let _ = self.volume.store_newest(&self.record, u64::from(self.owner.op()))?;
+            let _ = region.fence();
+            return self.volume.store_newest(&self.record, u64::from(self.owner.op()));
         }
-        Ok(())
+        Ok(stored)
+    }
+
+    /// Stores the slot that a record needs beside it, if it does: in flight.
+    #[inline(always)]
+    fn store_slot_beside(&mut self, generation: u32) -> Result<Option<InFlight<'v>>> {
+        if !self.noted {
+            return Ok(None);
+        }
+        self.note()?;
+        // CRASH: the slot changes nothing that is told; the record counts beside it only.
+        let stored = self.volume.store_current(self.inode, generation, &mut self.current)?;
+        self.live.set_current(&self.current)?;
+        Ok(Some(stored))
     }
 
     /// Stores a short append and a commit slot with the sum of its bytes, by one fence.
     fn append_summed(mut self, write: Write<'_, '_>) -> Result<()> {
         // PERSIST: bytes and slot in any order, by one fence.
-        // CRASH: without the slot the old size stands; a slot whose bytes are not all there is void.
+        // CRASH: without the slot the old size stands; a slot whose bytes are not all there is
+        // void.
         let stored = self.volume.region.stream_summed(write.places.at, write.from);
         let length = write.from.len();
         self.move_on(write.offset + length as u64);
         match stored {
-            Ok((_, sum)) => self.commit(write.generation, Some((length, sum)))?,
+            Ok((stored, sum)) => {
+                let slot = self.store_slot(write.generation, Some((length, sum)))?;
+                let _ = stored.and(slot).fence();
+            }
             Err(fault) => {
-                let _ = self.volume.region.nothing().fence();
+                let _ = self.volume.region.fence();
                 return Err(fault.into());
             }
         }
@@ -597,9 +639,10 @@ impl Brief<'_> {
         self.record.note(self.inode.at(COMMIT) / LINE * LINE)
     }
 
-    /// Stores the next commit slot, that of a short append with length and sum of its bytes, and fences.
+    /// Stores the next commit slot, that of a short append with length and sum of its bytes: in
+    /// flight.
     #[inline]
-    fn commit(self, generation: u32, tail: Option<(usize, u32)>) -> Result<()> {
+    fn store_slot(self, generation: u32, tail: Option<(usize, u32)>) -> Result<InFlight<'v>> {
         let Current { size, mtime, .. } = self.current;
         let mut commit = Commit { size, mtime, flags: COMMIT_WRITTEN, ..Commit::default() };
         if let Some((length, sum)) = tail {
@@ -607,9 +650,7 @@ impl Brief<'_> {
             commit.aux = sum;
         }
         self.note()?;
-        let stored = self.volume.store_slot(self.inode, generation, commit)?;
-        let _ = stored.fence();
-        Ok(())
+        self.volume.store_slot(self.inode, generation, commit)
     }
 
     /// Gives everything back. What was stored is durable.

@@ -1,48 +1,48 @@
-//! Brief creates and unlinks: one name of a file in one bucket of a directory, by the protocol of `op.rs`
-//! in as few steps as that allows, as `brief.rs` does for writes.
+//! Brief creates and unlinks: one name of a file in one bucket of a directory, by the protocol of
+//! `op.rs` in as few steps as that allows, as `brief.rs` does for writes.
 //!
-//! All that can be known before the first lock is looked up there, under the sequence numbers of the
-//! inodes, and stands if these have not moved once the locks are held. Whatever is not that simple (a
-//! bucket that is full, empty, or becomes so; a long name; two names of one hash; a file with several
-//! names, with nodes or attributes, or open; somebody else who holds a lock or the record; no inode
-//! that the record keeps; a closed gate; damage) is left to the long way (`namespace.rs`), with nothing
-//! done.
+//! All that can be known before the first lock is looked up there, under the sequence numbers of
+//! the inodes, and stands if these have not moved once the locks are held. Whatever is not that
+//! simple (a bucket that is full, empty, or becomes so; a long name; two names of one hash; a file
+//! with several names, with nodes or attributes, or open; somebody else who holds a lock or the
+//! record; no inode that the record keeps; a closed gate; damage) is left to the long way
+//! (`namespace/mod.rs`), with nothing done.
 //!
-//! The protocol: the record is claimed; the locks are named in it, lastly by a read-modify-write, before
-//! the inodes are found to be in use; the record says *working* before the locks are taken, whose
-//! read-modify-write orders that before the look at the gate. Between lock and release the sequence
-//! numbers are odd. A death is recovered as any other operation's.
+//! The protocol: the record is claimed; the locks are named in it, lastly by a read-modify-write,
+//! before the inodes are found to be in use; the record says *working* before the locks are taken,
+//! whose read-modify-write orders that before the look at the gate. Between lock and release the
+//! sequence numbers are odd. A death is recovered as any other operation's.
 //!
-//! What this process remembers is entered before the first store, under the numbers that the inodes will
-//! have: those processor instructions that wait for all stores under way come before there are any. An
-//! operation that fails or dies leaves other numbers, so nothing of that is ever believed.
+//! What this process remembers is entered before the first store, under the numbers that the inodes
+//! will have: those processor instructions that wait for all stores under way come before there are
+//! any. An operation that fails or dies leaves other numbers, so nothing of that is ever believed.
 //!
-//! Persistence order, as in `namespace.rs`. Create: inode and entry; fence; the directory's commit line
-//! and the occupancy word; fence. Unlink: these two; fence; then the inode is free.
+//! Persistence order, as in `namespace/mod.rs`. Create: inode and entry; fence; the directory's
+//! commit line and the occupancy word; fence. Unlink: these two; fence; then the inode is free.
 //!
 //! Locks: the directory's inode, and the file's. None is waited for.
 
-use crate::bucket::{Dir, Target, hash_word_at, occupancy_at, slot_at, slot_words};
 use crate::cache::Asked;
-use crate::commit::next_sequence;
-use crate::directory::Spot;
-use crate::dirhash::checked;
+use crate::data::map::{KIND_LEAF, Map};
+use crate::ground::layout::{
+    ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, HEADER_GATE, IDENTITY, INODE, Identity,
+    LINE, SLOT_NAME, VOLATILE, WORDS,
+};
+use crate::ground::runtime::Owner;
 use crate::inject::{self, Bug, injected};
+use crate::inode::commit::next_sequence;
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_REDO, LIVE_WRITTEN,
     Live, OPENS_COUNT, SEQUENCE, SET_ID, index,
 };
-use crate::layout::{
-    ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, HEADER_GATE, IDENTITY, INODE, Identity,
-    LINE, SLOT_NAME, VOLATILE, WORDS,
-};
-use crate::map::{KIND_LEAF, Map};
+use crate::namespace::bucket::{Dir, Target, hash_word_at, occupancy_at, slot_at, slot_words};
+use crate::namespace::directory::Spot;
+use crate::namespace::dirhash::checked;
 use crate::new_inode::inherited;
-use crate::op::Record;
-use crate::runtime::Owner;
+use crate::txn::op::Record;
 use crate::volume::{Volume, now};
-use crate::{Result, lockword};
-use pmem::{Durable, InFlight, Region};
+use crate::{Result, ground::lockword};
+use pmem::{Durable, InFlight};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Kind, NewNode, Node, OpenFlags};
@@ -80,8 +80,8 @@ pub(crate) struct Step<'a> {
 }
 
 impl Volume {
-    /// Makes a regular file and opens it, as [`Volume::create_opened`], if that is a brief matter. `None`:
-    /// nothing has been done.
+    /// Makes a regular file and opens it, as [`Volume::create_opened`], if that is a brief matter.
+    /// `None`: nothing has been done.
     pub(crate) fn create_briefly(
         &self,
         dir: Node,
@@ -131,8 +131,8 @@ impl Volume {
         }
     }
 
-    /// Takes a file's only name, as [`Volume::unlink_known`], if that is a brief matter. `false`: nothing
-    /// has been done.
+    /// Takes a file's only name, as [`Volume::unlink_known`], if that is a brief matter. `false`:
+    /// nothing has been done.
     pub(crate) fn unlink_briefly(&self, dir: Node, name: &[u8], target: Target) -> Result<bool> {
         if target.kind != Kind::File || name.len() > SLOT_NAME {
             return Ok(false);
@@ -225,8 +225,8 @@ impl Volume {
         Ok(Some(count))
     }
 
-    /// Takes the record and the locks of what was seen; `None` if anything of that is not to be had at
-    /// once, or if it has changed.
+    /// Takes the record and the locks of what was seen; `None` if anything of that is not to be had
+    /// at once, or if it has changed.
     #[inline]
     pub(crate) fn take_hold<'h, 'v>(
         &'v self,
@@ -284,8 +284,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Gives the record back and as many locks as are `held`, with nothing done: all that can be given
-    /// back, whatever of it fails.
+    /// Gives the record back and as many locks as are `held`, with nothing done: all that can be
+    /// given back, whatever of it fails.
     #[cold]
     fn give_up(
         &self,
@@ -392,9 +392,10 @@ impl Hold<'_, '_> {
         let stored = stored.and(word.flush());
         // PERSIST: inode and entry before the word that makes them count.
         // CRASH: until that is durable, the inode is not reachable, so not allocated.
-        let durable = fence_unless(region, stored, Bug::NameBeforeInode);
+        let durable = fence_unless(stored, Bug::NameBeforeInode);
         *named = true;
-        self.commit(step, spot.occupancy | 1 << spot.slot, (line, newest, changed), &durable)?;
+        let taken = spot.occupancy | 1 << spot.slot;
+        self.commit(step, taken, (line, newest, changed), Some(&durable))?;
         Ok(node)
     }
 
@@ -409,13 +410,13 @@ impl Hold<'_, '_> {
             self.carry(step, None, changed.size);
             let left = spot.occupancy & !(1 << spot.slot);
             // A name that goes publishes nothing.
-            self.commit(step, left, (line, newest, changed), &Durable::of_nothing())
+            self.commit(step, left, (line, newest, changed), None)
         });
         if let Err(errno) = done {
             volume.allow_opens(child.inode)?;
             return Err(errno);
         }
-        // CRASH: as in `namespace.rs`: nothing reaches the inode any more, so this is not flushed.
+        // CRASH: as in `namespace/mod.rs`: nothing reaches the inode any more: this is not flushed.
         let _ = volume.region.store64(child.inode.at(IDENTITY), 0)?;
         Ok(true)
     }
@@ -433,7 +434,8 @@ impl Hold<'_, '_> {
         }
     }
 
-    /// Enters what the name means, and what the directory's attributes are, from this operation's end on.
+    /// Enters what the name means, and what the directory's attributes are, from this operation's
+    /// end on.
     #[inline]
     fn carry(&self, step: &Step<'_>, meaning: Option<Target>, entries: u64) {
         let numbers @ (_, after) = (self.seen[0].sequence, self.seen[0].sequence + 2);
@@ -449,7 +451,7 @@ impl Hold<'_, '_> {
         step: &Step<'_>,
         occupancy: u64,
         (mut line, newest, mut changed): ([Commit; 2], usize, Commit),
-        after: &Durable,
+        after: Option<&Durable<'_>>,
     ) -> Result<()> {
         let (volume, Seen { inode, live, flags, .. }) = (self.volume, self.seen[0]);
         self.record.note(inode.at(COMMIT))?;
@@ -457,17 +459,21 @@ impl Hold<'_, '_> {
         let next = if injected(Bug::CommitInPlace) { newest } else { 1 - newest };
         line[next] = changed.sealed(inode, step.dir.generation);
         let line: [u8; LINE as usize] = zerocopy::transmute!(line);
-        let stored = volume.region.commit_line(inode.at(COMMIT), &line, after)?;
+        let stored = match after {
+            Some(after) => volume.region.commit_line(inode.at(COMMIT), &line, after)?,
+            None => volume.region.write_line(inode.at(COMMIT), &line)?,
+        };
         live.set_copy(&line, next)?;
         let at = occupancy_at(step.spot.bucket);
         self.record.note_second(at)?;
-        // PERSIST: what this word publishes is durable (the witness); the word itself must be before
-        // the locks go.
-        let word = volume.region.commit64(at, checked(occupancy), after)?;
-        if !injected(Bug::NameNotFlushed) {
-            drop(word.flush());
-        }
-        let _ = stored.fence();
+        // PERSIST: what this word publishes is durable (the witness); the word itself must be
+        // before the locks go.
+        let word = match after {
+            Some(after) => volume.region.commit64(at, checked(occupancy), after)?,
+            None => volume.region.store64(at, checked(occupancy))?,
+        };
+        let word = (!injected(Bug::NameNotFlushed)).then(|| word.flush());
+        let _ = stored.and_any(word).fence();
         let Commit { size, mtime, .. } = changed;
         live.set_current(&Current { size, mtime, ctime: mtime, flags: flags | LIVE_WRITTEN })
     }
@@ -493,7 +499,7 @@ impl Hold<'_, '_> {
     /// Gives everything back; what was entered of the change is void.
     #[cold]
     pub(crate) fn fail(&self) -> Result<()> {
-        let _ = self.volume.region.nothing().fence();
+        let _ = self.volume.region.fence();
         for one in self.seen {
             one.live.set_sequence(one.sequence + 4)?;
         }
@@ -523,8 +529,8 @@ pub(crate) fn changed(newest: Commit, entries: i64, time: i64) -> Commit {
 
 /// A fence for what is in flight, unless this fault is injected.
 #[inline]
-pub(crate) fn fence_unless(region: &Region, stored: InFlight<'_>, bug: Bug) -> Durable {
-    if injected(bug) { inject::forged(region) } else { stored.fence() }
+pub(crate) fn fence_unless(stored: InFlight<'_>, bug: Bug) -> Durable<'_> {
+    if injected(bug) { inject::forged() } else { stored.fence() }
 }
 
 #[cfg(test)]
@@ -674,7 +680,8 @@ mod tests {
         }
     }
 
-    /// The second inode's page fails between the look and its lock: the first one's lock goes back too.
+    /// The second inode's page fails between the look and its lock: the first one's lock goes back
+    /// too.
     #[test]
     fn a_lock_that_cannot_be_read_leaves_nothing_taken() {
         let (volume, root) = fresh();

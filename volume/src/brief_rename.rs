@@ -1,25 +1,25 @@
-//! Brief renames: to a name that nothing has, in the bucket in which the old one lies, by the protocol of
-//! `brief_names.rs` and in as few steps.
+//! Brief renames: to a name that nothing has, in the bucket in which the old one lies, by the
+//! protocol of `brief_names.rs` and in as few steps.
 //!
-//! Whatever is not that simple (two directories, two buckets, a name that is replaced, an exchange, a long
-//! name, a full bucket, two names of one hash, a file whose size or bytes are not settled, and what
-//! `brief_names.rs` leaves out) is left to the long way (`rename.rs`), with nothing done.
+//! Whatever is not that simple (two directories, two buckets, a name that is replaced, an exchange,
+//! a long name, a full bucket, two names of one hash, a file whose size or bytes are not settled,
+//! and what `brief_names.rs` leaves out) is left to the long way (`rename.rs`), with nothing done.
 //!
-//! Persistence order, as in `rename.rs`: the new entry and the moved inode's change time; fence; the
-//! directory's commit line and the occupancy word; fence.
+//! Persistence order, as in `rename.rs`: the new entry and the moved inode's change time; fence;
+//! the directory's commit line and the occupancy word; fence.
 //!
 //! Locks: the directory's inode, and that of what moves. None is waited for.
 
 use crate::Result;
 use crate::brief_names::{Hold, Seen, Step, changed, fence_unless};
-use crate::bucket::{Dir, Target, hash_word_at, slot_at, slot_words};
 use crate::cache::Asked;
-use crate::directory::Spot;
-use crate::dirhash::checked;
+use crate::ground::layout::{MOVED, SLOT_NAME};
 use crate::inject::{Bug, injected};
 use crate::inode::{CTIME, LIVE_DAMAGED, LIVE_DIRTY, LIVE_REDO, index};
-use crate::layout::{MOVED, SLOT_NAME};
-use crate::op::Record;
+use crate::namespace::bucket::{Dir, Target, hash_word_at, slot_at, slot_words};
+use crate::namespace::directory::Spot;
+use crate::namespace::dirhash::checked;
+use crate::txn::op::Record;
 use crate::volume::{Volume, now};
 use vfs::{Kind, Node};
 
@@ -103,10 +103,10 @@ impl Hold<'_, '_> {
         let moved = region.store64(child.inode.at(MOVED), step.time.cast_unsigned())?;
         let stored = stored.and(word.flush()).and(moved.flush());
         // PERSIST: the new entry before the word that makes it count.
-        let durable = fence_unless(region, stored, Bug::NameBeforeInode);
+        let durable = fence_unless(stored, Bug::NameBeforeInode);
         // CRASH: that word takes the old name away too: one of both is there, never both or none.
         let left = (spot.occupancy | 1 << spot.slot) & !(1 << old.slot);
-        self.commit(step, left, (line, newest, changed), &durable)?;
+        self.commit(step, left, (line, newest, changed), Some(&durable))?;
         child.live.0.store(index(CTIME), step.time.cast_unsigned())?;
         child.live.keep_run(child.sequence, child.sequence + 2)
     }

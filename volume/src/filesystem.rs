@@ -6,17 +6,17 @@
 
 use crate::Result;
 use crate::brief::Plan;
-use crate::bucket::Target;
-use crate::description::Opened;
-use crate::fallocate::check_request;
-use crate::file_read::not_open;
-use crate::file_write::Position;
-use crate::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
-use crate::mapping::{Fill, Touch};
+use crate::data::fallocate::check_request;
+use crate::data::file_read::not_open;
+use crate::data::file_write::Position;
+use crate::data::mapping::{Fill, Touch};
+use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
+use crate::namespace::bucket::Target;
 use crate::new_inode::inherited;
+use crate::open::description::Opened;
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
 use crate::volume::Volume;
-use crate::{Mode, liveness};
+use crate::{Mode, process::liveness};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{

@@ -7,11 +7,11 @@
 //!
 //! Locks: the inode's.
 
-use crate::file::{File, Source};
+use crate::data::file::{File, Source};
+use crate::ground::layout::BLOCK;
 use crate::inject::{Bug, injected};
 use crate::inode::LIVE_SUMMED;
-use crate::layout::BLOCK;
-use crate::op::Op;
+use crate::txn::op::Op;
 use crate::{Mode, Result};
 
 impl Op<'_> {

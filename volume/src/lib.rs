@@ -1,147 +1,64 @@
 //! The `volume` engine: a persistent-memory file system in user space, shared by many processes.
 //!
-//! After `WineFS` (Kadekodi, dissertation, chapter 5): aligned 2 MiB chunks that survive ageing, metadata
-//! contained in chunks of its own, fine-grained undo journals, atomic synchronous operations. Every
-//! process maps the volume and works on it directly; there is no server. `docs/design.md` argues the
-//! architecture, `docs/format.md` draws the medium.
+//! After `WineFS` (Kadekodi, dissertation, chapter 5): aligned 2 MiB chunks that survive ageing,
+//! metadata contained in chunks of its own, fine-grained undo journals, atomic synchronous
+//! operations. Every process maps the volume and works on it directly; there is no server.
+//! `docs/design.md` argues the architecture, `docs/format.md` draws the medium.
+//!
+//! From the ground up: `ground`, `process`, `space`, `inode`, `txn`, `cache`, `data`, `namespace`,
+//! `open`, `upkeep`, `recovery`, `check`, `attach`. A module names its own room and those below it
+//! (`scripts/rooms.py`).
 
-mod align;
-mod alloc;
-#[cfg(test)]
-mod alloc_tests;
-mod alone;
-mod anchor;
 mod attach;
-mod attributes;
-mod beneath;
 mod brief;
 mod brief_names;
 mod brief_rename;
-mod bucket;
 mod cache;
-mod chunk;
-mod close;
-mod commit;
-mod compact;
-#[cfg(test)]
-mod damage_tests;
-mod death;
-mod description;
-mod directory;
-#[cfg(test)]
-mod directory_tests;
-mod dirhash;
-mod dirwalk;
-mod edit;
-mod error;
-mod execution;
-mod extents;
-mod fallocate;
-mod fault;
-mod file;
-mod file_read;
-#[cfg(test)]
-mod file_tests;
-mod file_write;
+mod check;
+mod data;
 mod filesystem;
-mod format;
-mod free_map;
-mod fsck;
-#[cfg(test)]
-mod fsck_tests;
-mod fullness;
-mod grow;
-mod habit;
-mod held;
-mod holders;
-mod in_flight;
+mod ground;
 mod in_place;
-mod info;
 #[cfg(not(feature = "inject"))]
 mod inject;
 #[cfg(feature = "inject")]
 pub mod inject;
 mod inode;
-mod inode_slots;
-mod journal;
-mod layout;
-mod liveness;
-mod lock_table;
-mod lockword;
-mod map;
-mod mapping;
-mod mark;
-#[cfg(test)]
-mod media_tests;
-mod mend;
 mod namespace;
-#[cfg(test)]
-mod namespace_tests;
 mod new_inode;
-mod numa;
-mod op;
-mod ordinary;
-mod owners;
-mod passes;
-mod path;
-mod position;
-mod prefix;
+mod open;
 mod process;
-mod reached;
-mod reading;
-mod recall;
-mod record_lock;
 mod recovery;
-mod redo;
-#[cfg(test)]
-mod redo_tests;
-mod relink;
-mod remove;
 mod rename;
-mod repair;
-#[cfg(test)]
-mod repair_tests;
-#[cfg(test)]
-mod replace_tests;
-mod reserve;
-mod resume;
-mod rewrite;
-mod runtime;
-mod snapshot;
-mod summed;
-#[cfg(test)]
-mod summed_tests;
-mod superblock;
+mod space;
 #[cfg(test)]
 mod testing;
-mod trim;
-mod truncate;
-mod view;
-mod visit;
+mod txn;
+mod upkeep;
 mod volume;
-mod word;
-mod xattr;
 
+pub use attach::format::format;
+pub use attach::ordinary::{
+    Kept, check_ordinary, create_ordinary, is_fifo, is_in_anchor, is_ordinary,
+};
+pub use attach::remove::{Removed, remove};
+pub use attach::resume::resume;
+pub use attach::snapshot::{SnapshotOptions, SnapshotReport, snapshot};
+pub use attach::superblock::{FormatOptions, format_region};
 pub use attach::{
     AttachOptions, attach, attach_permitted, attach_region, detach_dead, detach_dead_telling,
 };
-pub use error::{ErrorKind, VolumeError};
-pub use extents::{ChunkUse, Extent};
-pub use fault::{FsckFault, Remedy};
-pub use format::format;
-pub use fsck::{FsckOptions, FsckReport, fsck};
-pub use info::{Info, RuntimeUse, info};
-pub use layout::{BLOCK, CHUNK};
-pub use liveness::HANDING_MODE;
-pub use numa::{Numa, NumaUse};
-pub use ordinary::{Kept, check_ordinary, create_ordinary, is_in_anchor, is_ordinary};
+pub use check::extents::{ChunkUse, Extent};
+pub use check::fault::{FsckFault, Remedy};
+pub use check::fsck::{FsckOptions, FsckReport, fsck};
+pub use check::info::{Info, RuntimeUse, info};
+pub use check::repair::{RepairOptions, RepairReport, repair};
+pub use ground::error::{ErrorKind, VolumeError};
+pub use ground::layout::{BLOCK, CHUNK};
 pub use process::Attached;
+pub use process::liveness::HANDING_MODE;
 pub use recovery::Recovery;
-pub use remove::{Removed, remove};
-pub use repair::{RepairOptions, RepairReport, repair};
-pub use resume::resume;
-pub use snapshot::{SnapshotOptions, SnapshotReport, snapshot};
-pub use superblock::{FormatOptions, format_region};
+pub use space::numa::{Numa, NumaUse, check_simulated};
 pub use volume::Volume;
 
 /// What calls of the contract return.
@@ -178,7 +95,7 @@ impl std::str::FromStr for Mode {
             "posix" => Ok(Self::Posix),
             "sync" => Ok(Self::Sync),
             "strict" => Ok(Self::Strict),
-            other => Err(format!("mode \"{other}\": posix, sync or strict is needed")),
+            other => Err(format!("{other} is not one of posix, sync, strict")),
         }
     }
 }

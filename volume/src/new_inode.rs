@@ -4,15 +4,15 @@
 //! one metadata block that the first of those words names. Its checksum is in the commit line.
 
 use crate::Result;
-use crate::held::Held;
-use crate::inode::Inode;
-use crate::layout::{
+use crate::ground::layout::{
     ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, FLAG_ALIGNED, Identity, LINE, VOLATILE,
     WORDS,
 };
-use crate::op::Op;
+use crate::ground::word::{Key, Word};
+use crate::inode::Inode;
+use crate::txn::held::Held;
+use crate::txn::op::Op;
 use crate::volume::{Volume, now};
-use crate::word::{Key, Word};
 use rustix::io::Errno;
 use vfs::{Attr, Kind, NewNode, Node};
 use zerocopy::IntoBytes;

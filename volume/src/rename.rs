@@ -1,23 +1,24 @@
 //! Renames: one word, or one transaction over all entries, directories and inodes concerned.
 //!
-//! Where old and new name lie in one bucket that has room, a new entry is put aside, and the bucket's
-//! occupancy word is the commit, for all names at once. Else: where the new name exists, its entry is
-//! changed in place (so a rename over a file needs no room, even on a full volume); if not, a new entry
-//! is put aside and its word published. The old entry's occupancy word goes in the same transaction.
+//! Where old and new name lie in one bucket that has room, a new entry is put aside, and the
+//! bucket's occupancy word is the commit, for all names at once. Else: where the new name exists,
+//! its entry is changed in place (so a rename over a file needs no room, even on a full volume); if
+//! not, a new entry is put aside and its word published. The old entry's occupancy word goes in the
+//! same transaction.
 //!
 //! Lock order: the volume-wide rename lock if a directory changes its parent, so that nobody else
 //! moves one meanwhile and the check that none lands inside itself holds; then the inodes.
 
 use crate::Result;
-use crate::bucket::{Dir, Target, occupancy_at, slot_at, slots_of};
-use crate::directory::{Hit, Search, Store};
-use crate::dirhash::checked;
-use crate::held::{Held, SlotStore};
+use crate::ground::layout::MOVED;
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
-use crate::layout::MOVED;
+use crate::namespace::bucket::{Dir, Target, occupancy_at, slot_at, slots_of};
+use crate::namespace::directory::{Hit, Search, Store};
+use crate::namespace::dirhash::checked;
 use crate::namespace::{LINKS_MAX, RETRIES, check_name, gone, own_name};
-use crate::op::Op;
+use crate::txn::held::{Held, SlotStore};
+use crate::txn::op::Op;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -141,7 +142,8 @@ impl Volume {
             let request = Request { from_dir, from, to_dir, to, exchange, source, target };
             self.check_kinds(&request)?;
             if target.is_some_and(|target| target.node == source.node) {
-                // Two names, or one that has just become the other: then there is nothing to rename.
+                // Two names, or one that has just become the other: then there is nothing to
+                // rename.
                 if self.lookup_target(from_dir, from).map_err(gone)? == source {
                     return Ok(());
                 }
@@ -169,7 +171,8 @@ impl Volume {
         }
     }
 
-    /// Checks what the kinds allow; as on Linux, that a place lies inside what is moved counts first.
+    /// Checks what the kinds allow; as on Linux, that a place lies inside what is moved counts
+    /// first.
     fn check_kinds(&self, request: &Request<'_>) -> Result<()> {
         let checked = request.check_kinds();
         match (checked, request.target) {
@@ -361,8 +364,8 @@ impl<'v> Op<'v> {
         self.prune_after(from_at, &source_hit, removal.value)
     }
 
-    /// Renames within one bucket by a new entry and one store of the occupancy word, which also takes
-    /// the old entries away. `false`, and nothing is changed: it is not that simple.
+    /// Renames within one bucket by a new entry and one store of the occupancy word, which also
+    /// takes the old entries away. `false`, and nothing is changed: it is not that simple.
     ///
     /// Nothing else of the moved inode changes but its change time, which has a word of its own for
     /// this: a crash may forget or foresee it, as it may a directory's times.

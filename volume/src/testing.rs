@@ -1,12 +1,12 @@
 //! What unit tests share: volumes in memory, something in them, repeatable randomness.
 
 use crate::Mode;
+use crate::attach::superblock::{FormatOptions, format_region};
 use crate::attach::{AttachOptions, attach_region};
-use crate::file_write::Position;
-use crate::fsck::compare;
-use crate::layout::CHUNK;
-use crate::mark::{Depth, Mark};
-use crate::superblock::{FormatOptions, format_region};
+use crate::check::fsck::compare;
+use crate::data::file_write::Position;
+use crate::ground::layout::CHUNK;
+use crate::recovery::mark::{Depth, Mark};
 use crate::volume::Volume;
 use pmem::{Region, UserIn};
 use std::sync::Arc;

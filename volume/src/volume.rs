@@ -1,17 +1,18 @@
 //! A volume as one process sees it: the mapped region, the decoded superblock, the runtime, and
 //! this process's place in it.
 
-use crate::alone::Words;
-use crate::layout::{ANNEX, BLOCK, CHUNK, RuntimeLayout, Superblock};
-use crate::liveness::Liveness;
+use crate::ground::layout::{ANNEX, BLOCK, CHUNK, RuntimeLayout, Superblock};
+use crate::ground::runtime::Runtime;
 use crate::process::Local;
-use crate::runtime::Runtime;
+use crate::process::alone::Words;
+use crate::process::liveness::Liveness;
 use crate::{Mode, Result};
 use pmem::Region;
 use pmem::key::Unguarded;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use vfs::mounts::Identity;
 
 /// A volume, attached by this process. Detached when dropped.
 pub struct Volume {
@@ -39,7 +40,8 @@ pub struct Volume {
 /// What an attachment is made of.
 pub(crate) struct Parts {
     pub(crate) region: Arc<Region>,
-    /// Where volatile words lie, at the same offsets: the region itself, or a reader's shadow of it.
+    /// Where volatile words lie, at the same offsets: the region itself, or a reader's shadow of
+    /// it.
     pub(crate) volatile: Arc<Region>,
     pub(crate) superblock: Superblock,
     pub(crate) epoch: u32,
@@ -143,12 +145,28 @@ impl Volume {
         if self.read_only || self.damaged()? { Err(Errno::ROFS) } else { Ok(()) }
     }
 
-    /// Guards the volume's memory against the rest of this process: from here on a thread reaches it
-    /// only between [`pmem::key::open`] and [`pmem::key::close`], which is the caller's to do
+    /// Why every change gives `EROFS` to this attachment, if it does.
+    pub fn unchangeable(&self) -> Option<&'static str> {
+        if self.damaged() != Ok(false) {
+            Some("damage was found on it (`solera fsck` tells which)")
+        } else if self.read_only {
+            Some("there is no permission to write to it, or its file system is read-only")
+        } else {
+            None
+        }
+    }
+
+    /// Guards the volume's memory against the rest of this process: from here on a thread reaches
+    /// it only between [`pmem::key::open`] and [`pmem::key::close`], which is the caller's to do
     /// around every call, this one's detaching included. For a process that runs code which is not
     /// trusted with pointers. No other thread uses the volume meanwhile.
     pub fn guard(&self) -> std::result::Result<(), Unguarded> {
         self.region.guard()
+    }
+
+    /// Which volume this is, whatever its path leads to by now.
+    pub fn volume_identity(&self) -> Identity {
+        Identity { file: self.region.file(), uuid: self.superblock.uuid() }
     }
 
     /// The mode this process attached with.

@@ -1,7 +1,7 @@
-//! The allocator's speed does not depend on how full the volume is: the instructions of mixed operations
-//! (creates, appends, overwrites, truncates, unlinks) at 90 % are at most 1.3 times those at 10 %. Counted by
-//! the CPU, in this thread's own code; where the kernel does not let it count, nothing is tested. With
-//! `SOLERA_TEST_LONG`: over a million operations.
+//! The allocator's speed does not depend on how full the volume is: the instructions of mixed
+//! operations (creates, appends, overwrites, truncates, unlinks) at 90 % are at most 1.3 times
+//! those at 10 %. Counted by the CPU, in this thread's own code; where the kernel does not let it
+//! count, nothing is tested. With `SOLERA_TEST_LONG`: over a million operations.
 
 // Means for people lie far below 2^52.
 #![allow(clippy::cast_precision_loss)]

@@ -1,5 +1,5 @@
-//! A process with one thread, alone on its volume, works by plain instructions (`src/alone.rs`): the same
-//! stores in the same order, and nobody comes in the middle of a call.
+//! A process with one thread, alone on its volume, works by plain instructions (`src/alone.rs`):
+//! the same stores in the same order, and nobody comes in the middle of a call.
 
 mod common;
 
@@ -289,7 +289,8 @@ fn who_waits_for_a_lock_lets_others_in() {
         let (tell, told) = std::sync::mpsc::channel();
         let place = &place;
         scope.spawn(move || tell.send(place.attach()));
-        // While it is there the two threads of this process, which says it has one, do not work alone.
+        // While it is there the two threads of this process, which says it has one, do not work
+        // alone.
         let other = told.recv_timeout(Duration::from_secs(5));
         volume.flock(first, LockKind::Unlock, false).expect("unlocked");
         waits.join().expect("no panic").expect("locked in the end");

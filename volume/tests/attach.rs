@@ -207,7 +207,8 @@ fn an_attachment_waits_for_whoever_looks_at_an_idle_volume() {
     });
 }
 
-/// Bytes of the region on which those who write the volume, and those who read it as it lies, have locks.
+/// Bytes of the region on which those who write the volume, and those who read it as it lies, have
+/// locks.
 const WRITERS: i64 = 1 << 62;
 const READERS: i64 = WRITERS + 1;
 /// Long enough for who does not wait to go on; nobody needs it.
@@ -255,7 +256,8 @@ fn an_attachment_waits_for_the_last_of_the_dying() {
     }
 }
 
-/// They have found the volume idle, each with an anchor directory beside its name, and wait for a reader.
+/// They have found the volume idle, each with an anchor directory beside its name, and wait for a
+/// reader.
 #[test]
 fn two_that_come_by_two_names_at_once_share_one_anchor() {
     let place = Place::formatted("name");

@@ -1,7 +1,7 @@
 //! What a process remembers of names, attributes and ways is what is there, whoever changes it.
 //!
-//! Two attachments change one tree in turns, by runs of calls of one of them and of both, and each is
-//! asked for everything after every call. What is there is read from the directories themselves.
+//! Two attachments change one tree in turns, by runs of calls of one of them and of both, and each
+//! is asked for everything after every call. What is there is read from the directories themselves.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Copies of a volume while processes write to it: each is a volume as after a crash between two calls.
+//! Copies of a volume while processes write to it: each is a volume as after a crash between two
+//! calls.
 
 mod common;
 
@@ -55,7 +56,8 @@ impl Drop for Writer {
     }
 }
 
-/// Writes until it is killed: a file, a rename, its number into the log, one call over a whole file.
+/// Writes until it is killed: a file, a rename, its number into the log, one call over a whole
+/// file.
 fn write_for_ever(volume: &Volume, name: &str) {
     let root = volume.root();
     let log = volume.create(root, format!("{name}-log").as_bytes(), &new_file()).expect("made");
@@ -183,8 +185,9 @@ fn a_copy_is_a_volume_of_its_own_unless_it_is_to_be_the_same() {
     assert_eq!(identity(&target.0), identity(place.path()));
 }
 
-/// A program that stores through a mapping makes no call: such a file is copied in the pause, and what
-/// was stored before is there. One that does not fit the mode of the rest: blocks beyond the end.
+/// A program that stores through a mapping makes no call: such a file is copied in the pause, and
+/// what was stored before is there. One that does not fit the mode of the rest: blocks beyond the
+/// end.
 #[test]
 fn mapped_files_and_reserved_blocks_are_copied() {
     let place = Place::formatted("mapped");

@@ -1,5 +1,5 @@
-//! Space and soundness, from outside: what `info`, `fsck` and `trim` say of a volume that is in use, full,
-//! crashed or damaged. None of them ever changes a byte that they look at.
+//! Space and soundness, from outside: what `info`, `fsck` and `trim` say of a volume that is in
+//! use, full, crashed or damaged. None of them ever changes a byte that they look at.
 
 mod common;
 

@@ -1,6 +1,6 @@
-//! Strict writes keep huge pages: random overwrites of 4 KiB change the bytes of a large file, never where
-//! they lie. With `SOLERA_TEST_LONG`: a million of them. (`--nocapture` shows what they cost beside
-//! copy-on-write in a file of single blocks.)
+//! Strict writes keep huge pages: random overwrites of 4 KiB change the bytes of a large file,
+//! never where they lie. With `SOLERA_TEST_LONG`: a million of them. (`--nocapture` shows what they
+//! cost beside copy-on-write in a file of single blocks.)
 
 // Nanoseconds for people lie far below 2^52.
 #![allow(clippy::cast_precision_loss)]
@@ -45,8 +45,8 @@ fn write(volume: &Volume, desc: Desc, offset: u64, bytes: &[u8]) {
     assert_eq!(written, bytes.len());
 }
 
-/// Overwrites blocks at random, at offsets that are whole blocks or (one in four) are not; `model` holds
-/// what the file must hold. Gives the nanoseconds of one.
+/// Overwrites blocks at random, at offsets that are whole blocks or (one in four) are not; `model`
+/// holds what the file must hold. Gives the nanoseconds of one.
 fn overwrite(volume: &Volume, desc: Desc, model: &mut [u8], count: u64) -> f64 {
     let mut state = 42;
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! Who ages anything but an empty volume must say that it may be filled: ageing writes many times what it
-//! leaves, and leaves most of the capacity in use.
+//! Who ages anything but an empty volume must say that it may be filled: ageing writes many times
+//! what it leaves, and leaves most of the capacity in use.
 
 use rustix::fs::statvfs;
 use vfs::FileSystem;
@@ -15,7 +15,8 @@ use crate::tree::{Tree, VolumeTree};
 /// The exit code where --yes is missing.
 const CODE_USAGE: u8 = 2;
 
-/// Capacities up to this are gone through event by event; what larger ones will take is told from this.
+/// Capacities up to this are gone through event by event; what larger ones will take is told from
+/// this.
 const SAMPLE: u64 = 4 << 30;
 
 /// Bytes that a trace leaves in use, and those that it allocates or writes on the way.
@@ -53,8 +54,8 @@ pub fn check(args: &AgeArgs) -> Result<(), Failure> {
         None => forecast(&plan)?,
     };
     let found = format!(
-        "{what}; files would fill about {} of {} there, by writing {}; 95 % of what is free then would be \
-         taken for a moment, to measure",
+        "{what}; files would fill about {} of {} there, by writing {}; 95 % of what is free then \
+         would be taken for a moment, to measure",
         size::show(weight.left),
         size::show(plan.capacity),
         size::show(weight.written),

@@ -14,7 +14,8 @@ const SIDE: u64 = 8;
 /// Pixels above the squares.
 const HEAD: u64 = 24;
 
-/// Colours: a whole free huge page; then by how much is free of what is broken, from little to most.
+/// Colours: a whole free huge page; then by how much is free of what is broken, from little to
+/// most.
 const WHOLE: &str = "#2e9e5b";
 const FULL: &str = "#3b4252";
 const BROKEN: [&str; 4] = ["#8a6d5a", "#b8763e", "#dd8a2b", "#f2b134"];

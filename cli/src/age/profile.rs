@@ -1,13 +1,14 @@
 //! What a file system goes through in years: the distributions, and the trace drawn from them.
 //!
-//! The default profile is the one of the literature (Agrawal et al., "A five-year study of file-system
-//! metadata", as Geriatrix draws it): file sizes, ages and directory depths by histogram. A file system is
-//! filled to the wanted utilisation by random draws, `K` files; then each tick creates or deletes one:
-//! a fair coin with a weak pull towards `K`. Creates draw a size; deletes take a file at random from the
-//! age bucket that is furthest above its ideal share. Ages are relative to the time that has passed.
+//! The default profile is the one of the literature (Agrawal et al., "A five-year study of
+//! file-system metadata", as Geriatrix draws it): file sizes, ages and directory depths by
+//! histogram. A file system is filled to the wanted utilisation by random draws, `K` files; then
+//! each tick creates or deletes one: a fair coin with a weak pull towards `K`. Creates draw a size;
+//! deletes take a file at random from the age bucket that is furthest above its ideal share. Ages
+//! are relative to the time that has passed.
 //!
-//! A trace depends on its [`Plan`] alone, never on the target: the generator is a portable one (PCG) and
-//! draws integers only.
+//! A trace depends on its [`Plan`] alone, never on the target: the generator is a portable one
+//! (PCG) and draws integers only.
 
 use std::collections::VecDeque;
 
@@ -36,7 +37,8 @@ const AGRAWAL: Histogram = &[
     (8 << 20, 1),
 ];
 
-/// Sizes of a high-performance computing site: most bytes in large files, some small ones beside them.
+/// Sizes of a high-performance computing site: most bytes in large files, some small ones beside
+/// them.
 const HPC: Histogram = &[
     (2 << 10, 20),
     (32 << 10, 20),
@@ -148,8 +150,8 @@ pub enum Event {
     Delete { file: u64 },
 }
 
-/// The directories that files lie in, each behind its parents. All of one depth have the first of the
-/// depth above as their parent.
+/// The directories that files lie in, each behind its parents. All of one depth have the first of
+/// the depth above as their parent.
 pub fn directories() -> Vec<String> {
     let mut paths = Vec::new();
     let mut parent = String::new();
@@ -279,8 +281,8 @@ impl Generator {
     }
 
     /// The coin: towards the wanted number of files by up to a tenth of its own weight for each
-    /// percent that is missing or too many. Where few files hold nearly everything their bytes count
-    /// instead.
+    /// percent that is missing or too many. Where few files hold nearly everything their bytes
+    /// count instead.
     fn next_is_create(&mut self) -> bool {
         let (live, wanted) = match self.plan.profile {
             Profile::Hpc => (self.used, self.goal() / BLOCK),
@@ -320,8 +322,8 @@ impl Generator {
         self.last_tick = Some(self.created * self.plan.churn * 2 / 10);
     }
 
-    /// Files grow in turns, up to sizes that are drawn; a full one is followed by a new one, and the
-    /// oldest go as soon as the goal is reached.
+    /// Files grow in turns, up to sizes that are drawn; a full one is followed by a new one, and
+    /// the oldest go as soon as the goal is reached.
     fn next_of_appends(&mut self) -> Option<Event> {
         if self.is_over() {
             return None;
@@ -391,8 +393,8 @@ impl Generator {
         if self.last_tick.is_none() && self.used * BLOCK + LOG >= self.goal() {
             self.wanted = 0;
             self.growing.steps = 0;
-            // All that appends write comes and goes; of a database a quarter does, the logs, to which
-            // every second step adds.
+            // All that appends write comes and goes; of a database a quarter does, the logs, to
+            // which every second step adds.
             let step = if self.plan.profile == Profile::Appends { APPEND } else { LOGGED * 2 };
             self.last_tick = Some((self.goal() / step).max(1) * self.plan.churn / 10);
         }
@@ -422,8 +424,8 @@ struct Growing {
 /// A file in its age bucket: number, tick of its creation.
 type Aged = (u64, u64);
 
-/// The files that live, by age. In each bucket they stand in the order of their creation; taken ones
-/// leave a gap that is passed over.
+/// The files that live, by age. In each bucket they stand in the order of their creation; taken
+/// ones leave a gap that is passed over.
 struct Ages {
     buckets: Vec<VecDeque<Option<Aged>>>,
     counts: [u64; AGES.len()],
@@ -463,7 +465,8 @@ impl Ages {
         }
     }
 
-    /// Takes a file from the bucket that is furthest above its ideal share, the one that `draw` says.
+    /// Takes a file from the bucket that is furthest above its ideal share, the one that `draw`
+    /// says.
     fn take(&mut self, now: u64, draw: u64) -> Option<u64> {
         self.grow_older(now);
         let total: u64 = AGES.iter().map(|(_, share)| share).sum();
@@ -500,8 +503,8 @@ mod tests {
         }
     }
 
-    /// Runs a trace without a target; gives blocks in use at the end, creates, deletes, and the most
-    /// blocks ever in use.
+    /// Runs a trace without a target; gives blocks in use at the end, creates, deletes, and the
+    /// most blocks ever in use.
     fn play(plan: &Plan) -> (u64, u64, u64, u64) {
         let (mut sizes, mut alive) = (Vec::new(), Vec::new());
         let (mut used, mut most, mut deletes) = (0, 0, 0);

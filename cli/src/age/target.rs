@@ -37,6 +37,8 @@ pub trait Target {
     fn free_space(&self) -> Result<Option<Vec<Run>>, Errno>;
     /// Where the bytes of a file lie; `None` where the file system does not tell.
     fn extents(&self, number: u64) -> Result<Option<Vec<Run>>, Errno>;
+    /// A call has failed: why, and what to do about it here.
+    fn failure(&self, asked: &str, errno: Errno) -> Failure;
     /// Bytes that were moved to keep whole chunks whole, besides those of the files themselves.
     fn moved_bytes(&self) -> u64;
 }

@@ -1,8 +1,9 @@
 //! Traces as files: the same life for every file system.
 //!
-//! Text, one event a line: `+ DIRECTORY SIZE`, `a FILE BYTES`, `o FILE OFFSET BYTES`, `- FILE`; files are
-//! numbered by their creation, directories by their place in [`directories`](super::profile::directories).
-//! The first line names the format and what the trace was drawn from.
+//! Text, one event a line: `+ DIRECTORY SIZE`, `a FILE BYTES`, `o FILE OFFSET BYTES`, `- FILE`;
+//! files are numbered by their creation, directories by their place in
+//! [`directories`](super::profile::directories). The first line names the format and what the trace
+//! was drawn from.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -62,7 +63,7 @@ impl Reader {
     /// Opens a trace; refuses what is not one.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| trace_failure("read", path, &error);
-        let file = File::open(path).map_err(failed)?;
+        let file = ordinary::open(format!("read the trace {}", path.display()), path)?;
         let total = file.metadata().map_err(failed)?.len();
         let mut lines = BufReader::new(file).lines();
         let directories = super::profile::directories().len();

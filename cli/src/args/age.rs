@@ -10,20 +10,22 @@ use crate::size;
 
 /// Age a file system as years of use do, and measure how much of it still comes in huge pages.
 ///
-/// A trace of creates and deletes (or appends, or overwrites) is drawn from a profile and carried out in
-/// a new directory `aged` of the target: a volume, or a directory of any mounted file system. The same
-/// options draw the same trace for every target of the same capacity. The aged files stay. An empty
-/// volume is aged at once; for any other target it is said how much is to be written there, and nothing
-/// is done without --yes.
+/// A trace of creates and deletes (or appends, or overwrites) is drawn from a profile and carried
+/// out in a new directory `aged` of the target: a volume, or a directory of any mounted file
+/// system. The same options draw the same trace for every target of the same capacity. The aged
+/// files stay. An empty volume is aged at once; for any other target it is said how much is to be
+/// written there, and nothing is done without --yes.
 #[derive(Args)]
 #[command(after_help = "\
 The measures:
   aligned_free_pct       of the free bytes, those in whole aligned free 2 MiB
   new_file_huge_pct      of a new file of 512 MiB, the part in contiguous aligned 2 MiB
+  new_file_bytes         that 512 MiB, or as much as could be had
   new_max_file_huge_pct  the same of a new file of 95 % of the free space
   live_huge_pct          the same of the live files of 2 MiB and more, of their whole chunks
   moved_bytes            bytes moved meanwhile to keep chunks whole
-ext4 and XFS tell where bytes lie; on others (tmpfs) the measures are null.
+ext4 and XFS tell where bytes lie; on others (tmpfs) the measures are null. So is each for which
+there is nothing to measure: no whole 2 MiB.
 
 Exit code: 0 done, 1 failed, 2 a wrong command line, or --yes is missing: nothing has been written.
 

@@ -6,10 +6,10 @@ use clap::Args;
 
 /// What a reader feels of compaction and of rewriting beside it.
 ///
-/// One thread reads 4 KiB at random places of a file of 128 MiB, another one deletes and makes files, with
-/// compaction switched off and on: a quarter of the deletions leave a chunk that is worth emptying, so
-/// compaction goes on as fast as its limit allows. Then other files are rewritten beside the reader, and
-/// at last those that it reads.
+/// One thread reads 4 KiB at random places of a file of 128 MiB, another one deletes and makes
+/// files, with compaction switched off and on: a quarter of the deletions leave a chunk that is
+/// worth emptying, so compaction goes on as fast as its limit allows. Then other files are
+/// rewritten beside the reader, and at last those that it reads.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -43,7 +43,9 @@ pub struct CatArgs {
 A place on a volume is VOLUME:/path. A local file whose name looks like one is taken as local if it
 exists.
 
-A local target that is a volume is refused (was `:/` forgotten?).
+A local target that is a volume is refused (was `:/` forgotten?), and so is VOLUME:name without the
+slash; a local file of such a name is written ./VOLUME:name. A fifo is written to as by cp: that
+waits until somebody reads it.
 
 Examples:
   solera cp notes.txt /dev/shm/v.pm:/              in
@@ -53,8 +55,8 @@ pub struct CpArgs {
     /// Copy directories with all that is in them.
     #[arg(short = 'r', long)]
     pub recursive: bool,
-    /// Write also over a local file that is a volume, and is one no more then, and over a block device.
-    /// Never over a volume in use.
+    /// Write also over a local file that is a volume, and is one no more then, and over a block
+    /// device. Never over a volume in use.
     #[arg(long)]
     pub overwrite_volume: bool,
     #[command(flatten)]

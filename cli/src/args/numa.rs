@@ -8,8 +8,9 @@ use super::ClassArg;
 
 /// Show on which memory node a file lies, or pin it to one.
 ///
-/// Each allocation group of a volume belongs to one of the machine's memory nodes: the one that holds
-/// most of its pages. A pinned file is given space on its node as long as there is room, whoever writes it.
+/// Each allocation group of a volume belongs to one of the machine's memory nodes: the one that
+/// holds most of its pages. A pinned file is given space on its node as long as there is room,
+/// whichever process writes it.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -8,18 +8,19 @@ use super::ClassArg;
 
 /// Copy a volume as it is at one moment, while programs go on with it.
 ///
-/// The copy holds every call that had returned by that moment, whole, and none of a later one: it is
-/// a volume of its own, which can be attached, checked and copied anywhere. Most of it is copied while
-/// everybody works; then all changes wait while the rest is: that pause grows with the number of files
-/// (under a second for a million) and with the size of those that are being changed or are mapped, not
-/// with the amount of data, and is printed. Where the file system can share blocks (XFS, btrfs), nothing
-/// is copied at all. What a program stores into a file that it has mapped is in the copy as far as it
-/// had come.
+/// The copy holds every call that had returned by that moment, whole, and none of a later one: it
+/// is a volume of its own, which can be attached, checked and copied anywhere. Most of it is copied
+/// while everybody works; then all changes wait while the rest is: that pause grows with the number
+/// of files (under a second for a million) and with the size of those that are being changed or are
+/// mapped, not with the amount of data, and is printed. Where the file system can share blocks
+/// (XFS, btrfs), nothing is copied at all. What a program stores into a file that it has mapped is
+/// in the copy as far as it had come.
 #[derive(Args)]
 #[command(after_help = "\
 Free space of the volume takes none in the copy. A target that exists is refused without --force.
 
-A copy on an ordinary disk is read as any volume (`ls`, `cat`, `cp` out of it, `fsck`, `run --read-only`).
+A copy on an ordinary disk is read as any volume (`ls`, `cat`, `cp` out of it, `fsck`,
+`run --read-only`).
 
 Exit code: 0 the copy is whole, 1 there is none.
 
@@ -32,8 +33,8 @@ pub struct SnapshotArgs {
     /// Replace the target if it exists.
     #[arg(long)]
     pub force: bool,
-    /// Give the copy the same UUID. Otherwise it is a volume of its own, and both can be used on one machine
-    /// at once.
+    /// Give the copy the same UUID. Otherwise it is a volume of its own, and both can be used on
+    /// one machine at once.
     #[arg(long)]
     pub keep_uuid: bool,
     /// Print JSON.
@@ -80,8 +81,8 @@ pub struct DetachArgs {
 /// What lies on it is lost. A volume in use is refused, and so is what is no volume.
 #[derive(Args)]
 #[command(after_help = "\
-A volume on a device is not removed: `solera format --force` makes it anew, `blkdiscard` or `ndctl` empty
-it. Of a file with several names the one that is given goes.
+A volume on a device is not removed: `solera format --force` makes it anew, `blkdiscard` or `ndctl`
+empty it. Of a file with several names the one that is given goes.
 
 Exit code: 0 it is gone, 1 it is not.
 

@@ -214,8 +214,8 @@ impl<'v> Bench<'v> {
         Ok(Found { reads, deletions, moved, took: begun.elapsed() })
     }
 
-    /// Rounds of it: chunks are filled by two files each, then one of the two goes, so that the other is
-    /// left in an almost empty chunk. Gives the times of the deletions.
+    /// Rounds of it: chunks are filled by two files each, then one of the two goes, so that the
+    /// other is left in an almost empty chunk. Gives the times of the deletions.
     fn churn(&self, most: u32, time: Duration, active: &AtomicBool) -> Result<Times, Errno> {
         let (volume, root, begun) = (self.volume, self.volume.root(), Instant::now());
         let bytes = vec![0x33; (STAYING * BLOCK) as usize];
@@ -240,7 +240,8 @@ impl<'v> Bench<'v> {
         Ok(times)
     }
 
-    /// Rounds of it: files are written in the order of a shuffle, then, while the reader counts, rewritten.
+    /// Rounds of it: files are written in the order of a shuffle, then, while the reader counts,
+    /// rewritten.
     fn rewrite(&mut self, time: Duration, active: &AtomicBool) -> Result<Times, Errno> {
         let begun = Instant::now();
         while begun.elapsed() < time {

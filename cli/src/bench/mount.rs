@@ -2,13 +2,13 @@
 //!
 //! Both are served by a process of their own, through the same kernel code, from the same kind of
 //! memory; what differs is the server. One thread makes system calls on the two in turns of some
-//! milliseconds, so that a noisy machine is noisy for both. Bare tmpfs stands beside them to show what
-//! FUSE itself costs.
+//! milliseconds, so that a noisy machine is noisy for both. Bare tmpfs stands beside them to show
+//! what FUSE itself costs.
 //!
-//! The volume's mount lets the kernel cache nothing that preloaded processes may change. `bindfs` is
-//! measured under the same rule (`attr_timeout=0,entry_timeout=0,direct_io`), and, as a peer of its
-//! own, as it comes: then the kernel answers `stat` and repeated reads by itself, also when the files
-//! beneath have changed.
+//! The volume's mount lets the kernel cache nothing that preloaded processes may change. `bindfs`
+//! is measured under the same rule (`attr_timeout=0,entry_timeout=0,direct_io`), and, as a peer of
+//! its own, as it comes: then the kernel answers `stat` and repeated reads by itself, also when the
+//! files beneath have changed.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -353,9 +353,9 @@ fn to_text(args: &MountBenchArgs, peers: &[Peer; PEERS]) -> String {
         })
         .collect();
     format!(
-        "{}\nmode {}, working set {}, median of {} turns, spread of the middle half; x: time of the \
-         mount over bindfs's, below 1 is faster\nbindfs: with {UNCACHED}, as the volume's mount; \
-         \"cached\": as it comes, when the kernel's answers may be old\n",
+        "{}\nmode {}, working set {}, median of {} turns, spread of the middle half; x: time of \
+         the mount over bindfs's, below 1 is faster\nbindfs: with {UNCACHED}, as the volume's \
+         mount; \"cached\": as it comes, when the kernel's answers may be old\n",
         output::table(&head, &rows),
         args.mode,
         show(args.size),

@@ -1,4 +1,5 @@
-//! `solera bench recovery`: what an unclean end costs the next one to attach; what a check and a copy cost.
+//! `solera bench recovery`: what an unclean end costs the next one to attach; what a check and a
+//! copy cost.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -54,10 +54,11 @@ pub const LISTED: u64 = 100_000;
 
 /// Files that are open at once, or unlinked in one run.
 pub const FILES: u64 = 800;
-/// The most calls of a run in which `fsync` follows often, where there is a medium: it takes its time.
+/// The most calls of a run in which `fsync` follows often, where there is a medium: it takes its
+/// time.
 const SYNCED: u64 = 2000;
-/// Size of the file whose blocks are scattered: between two of them there is always a hole. (Of files that
-/// grow in turns a volume makes whole chunks.)
+/// Size of the file whose blocks are scattered: between two of them there is always a hole. (Of
+/// files that grow in turns a volume makes whole chunks.)
 pub const SCATTERED_BYTES: u64 = 16 << 20;
 
 /// The working set is a multiple of this.

@@ -1,11 +1,11 @@
 //! `solera bench split`: single calls on kernel file systems, with the second engine and without.
 //!
-//! Each file system has a worker process of the kernel alone and one for each mode of the engine, in
-//! directories of their own, and one that only copies memory (its limit); all take turns, row by
+//! Each file system has a worker process of the kernel alone and one for each mode of the engine,
+//! in directories of their own, and one that only copies memory (its limit); all take turns, row by
 //! row. The first table is among equals: `posix` promises what the kernel does. The second is not.
-//! ext4 and XFS lie in files of a tmpfs, behind loop devices: what stands behind them is memory, as it
-//! would be behind DAX, but the page cache lies between. A third table says what each technique of
-//! the engine is worth (split alone, with staging, with relinks).
+//! ext4 and XFS lie in files of a tmpfs, behind loop devices: what stands behind them is memory, as
+//! it would be behind DAX, but the page cache lies between. A third table says what each technique
+//! of the engine is worth (split alone, with staging, with relinks).
 
 use std::ffi::CString;
 use std::fs;
@@ -325,9 +325,10 @@ fn to_text(args: &SplitBenchArgs, tables: &Tables) -> String {
         }
     }
     text + &format!(
-        "working set {}, median of {} (spread); a ratio below 1 is faster. posix promises what the kernel\n\
-         does; sync and strict promise more, with --emulate: durable at return as far as the page cache\n\
-         is. limit: the memory itself, by the fastest copy, or stores around the cache and a fence\n",
+        "working set {}, median of {} (spread); a ratio below 1 is faster. posix promises what\n\
+         the kernel does; sync and strict promise more, with --emulate: durable at return as far\n\
+         as the page cache is. limit: the memory itself, by the fastest copy, or stores around\n\
+         the cache and a fence\n",
         show(args.size),
         args.repeat,
     )

@@ -8,7 +8,7 @@ use vfs::Kind;
 use crate::args::CatArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output;
-use crate::place::{Place, display};
+use crate::place::Place;
 use crate::tree::{Tree, VolumeTree};
 
 /// Writes the files to standard output, one after another.
@@ -18,7 +18,7 @@ pub fn run(args: &CatArgs) -> Outcome {
 }
 
 fn cat(text: &OsStr) -> Result<(), Failure> {
-    let Place::OnVolume { volume, path } = Place::parse(text) else {
+    let Place::OnVolume { volume, path } = Place::parse(text)? else {
         return Err(Failure::new(
             format!("cat {}", text.to_string_lossy()),
             "this is no place on a volume",
@@ -26,7 +26,7 @@ fn cat(text: &OsStr) -> Result<(), Failure> {
         ));
     };
     let tree = VolumeTree::attach_to_read(&volume)?;
-    let failed = |errno| Failure::errno(format!("read {}", display(&path)), errno);
+    let failed = |errno| Failure::errno(format!("read {}", tree.name(&path)), errno);
     let meta = tree.meta(&path, true).map_err(failed)?;
     match meta.kind {
         Kind::File => {}

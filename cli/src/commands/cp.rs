@@ -4,7 +4,8 @@
 //! one that is named on the command line is followed unless `-r` is given, as cp does.
 //!
 //! Nothing is emptied before it is known to be another file than the source, by whatever names and
-//! faces the two are reached, and no local volume or device is written over unless that was asked for.
+//! faces the two are reached, and no local volume or device is written over unless that was asked
+//! for.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,7 +18,7 @@ use vfs::Kind;
 use crate::args::CpArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Progress;
-use crate::place::{Place, base_name, display, join};
+use crate::place::{Place, base_name, join};
 use crate::tree::{Home, KernelTree, Meta, Open, Tree, VolumeTree};
 
 /// Bytes copied at a time.
@@ -35,6 +36,18 @@ struct Located<'t> {
     path: Vec<u8>,
 }
 
+impl Located<'_> {
+    /// As it is typed.
+    fn name(&self) -> String {
+        self.tree.name(&self.path)
+    }
+}
+
+/// What is asked for, in messages.
+fn asked(from: &dyn Tree, from_path: &[u8], to: &dyn Tree, to_path: &[u8]) -> String {
+    format!("copy {} to {}", from.name(from_path), to.name(to_path))
+}
+
 /// A copy under way.
 struct Copy<'t> {
     from: &'t dyn Tree,
@@ -46,18 +59,19 @@ struct Copy<'t> {
 
 /// Copies all sources to the last place.
 pub fn run(args: &CpArgs) -> Outcome {
-    let places: Vec<Place> = args.places.iter().map(|text| Place::parse(text)).collect();
+    let places = args.places.iter().map(|text| Place::parse(text));
+    let places = places.collect::<Result<Vec<Place>, Failure>>()?;
     let trees = Trees::attach(&places, args.overwrite_volume)?;
     let Some((to, from)) = places.split_last() else { return Ok(0) };
     let to = trees.locate(to);
     let into_dir = match to.tree.meta(&to.path, true) {
         Ok(meta) => meta.kind == Kind::Directory,
         Err(Errno::NOENT) => false,
-        Err(errno) => return Err(Failure::errno(format!("copy to {}", display(&to.path)), errno)),
+        Err(errno) => return Err(Failure::errno(format!("copy to {}", to.name()), errno)),
     };
     if from.len() > 1 && !into_dir {
         return Err(Failure::new(
-            format!("copy {} things to {}", from.len(), display(&to.path)),
+            format!("copy {} things to {}", from.len(), to.name()),
             "this is no directory",
             "make it first, or copy one at a time",
         ));
@@ -138,21 +152,23 @@ fn copy_one(
     recursive: bool,
     told: &mut Told,
 ) -> Result<(), Failure> {
-    let failed = |errno| failure(&from.path, &to.path, to.tree, errno);
+    let asked = || asked(from.tree, &from.path, to.tree, &to.path);
+    let failed = |errno| failure(asked(), to.tree, errno);
     let source = from.tree.meta(&from.path, !recursive).map_err(failed)?;
     if source.kind == Kind::Directory && !recursive {
         return Err(Failure::new(
-            format!("copy {}", display(&from.path)),
+            format!("copy {}", from.name()),
             "this is a directory",
             "give -r to copy it with all that is in it",
         ));
     }
     if !recursive && !matches!(source.kind, Kind::File | Kind::Symlink) {
         return Err(Failure::new(
-            format!("copy {}", display(&from.path)),
-            "this is a pipe, a socket or a device, and what comes out of it has no end that is known",
-            "give -r to copy the node itself; or write through the volume: solera run --volume VOLUME \
-             --at /pm -- sh -c 'cat > /pm/FILE'",
+            format!("copy {}", from.name()),
+            "this is a pipe, a socket or a device, and what comes out of it has no end that is \
+             known",
+            "give -r to copy the node itself; or write through the volume: solera run --volume \
+             VOLUME --at /pm -- sh -c 'cat > /pm/FILE'",
         ));
     }
     let mut copy = Copy { from: from.tree, to: to.tree, top: None, told };
@@ -164,15 +180,20 @@ fn copy_one(
 }
 
 impl Copy<'_> {
+    /// A part of it, for messages.
+    fn asked(&self, from_path: &[u8], to_path: &[u8]) -> String {
+        asked(self.from, from_path, self.to, to_path)
+    }
+
     /// Refuses to copy a thing to itself, or a directory to a place below itself.
     fn refuse_same(&self, from_path: &[u8], source: &Meta, to_path: &[u8]) -> Result<(), Failure> {
-        let asked = || format!("copy {} to {}", display(from_path), display(to_path));
+        let asked = || self.asked(from_path, to_path);
         let is_source = |meta: &Meta| (meta.home, meta.ino) == (source.home, source.ino);
         if self.to.meta(to_path, true).is_ok_and(|there| is_source(&there)) {
             return Err(Failure::new(asked(), "they are the same file", ""));
         }
         if self.top == Some((source.home, source.ino)) {
-            return Err(inside(from_path, to_path));
+            return Err(inside(self.asked(from_path, to_path)));
         }
         Ok(())
     }
@@ -192,7 +213,7 @@ impl Copy<'_> {
             };
             let meta = self.to.meta(there, true);
             if meta.is_ok_and(|meta| (meta.home, meta.ino) == (source.home, source.ino)) {
-                return Err(inside(from_path, to_path));
+                return Err(inside(self.asked(from_path, to_path)));
             }
             above = parent;
         }
@@ -200,8 +221,8 @@ impl Copy<'_> {
     }
 
     fn copy(&mut self, from_path: &[u8], source: &Meta, to_path: &[u8]) -> Result<(), Failure> {
-        let to = self.to;
-        let failed = |errno| failure(from_path, to_path, to, errno);
+        let (from, to) = (self.from, self.to);
+        let failed = |errno| failure(asked(from, from_path, to, to_path), to, errno);
         if source.kind != Kind::File {
             self.to.admits(to_path)?;
         }
@@ -218,8 +239,8 @@ impl Copy<'_> {
     }
 
     fn copy_directory(&mut self, from_path: &[u8], to_path: &[u8]) -> Result<(), Failure> {
-        let to = self.to;
-        let failed = |errno| failure(from_path, to_path, to, errno);
+        let (from, to) = (self.from, self.to);
+        let failed = |errno| failure(asked(from, from_path, to, to_path), to, errno);
         let made = self.to.make_dir(to_path);
         let there = self.to.meta(to_path, true).map_err(failed)?;
         match made {
@@ -232,7 +253,7 @@ impl Copy<'_> {
             let child = self
                 .from
                 .meta(&from_path, false)
-                .map_err(|errno| failure(&from_path, &to_path, to, errno))?;
+                .map_err(|errno| failure(self.asked(&from_path, &to_path), to, errno))?;
             self.refuse_same(&from_path, &child, &to_path)?;
             self.copy(&from_path, &child, &to_path)?;
         }
@@ -245,8 +266,8 @@ impl Copy<'_> {
         source: &Meta,
         to_path: &[u8],
     ) -> Result<(), Failure> {
-        let to = self.to;
-        let failed = |errno| failure(from_path, to_path, to, errno);
+        let (from, to) = (self.from, self.to);
+        let failed = |errno| failure(asked(from, from_path, to, to_path), to, errno);
         let source_file = self.from.open(from_path).map_err(failed)?;
         let target = to.create(to_path)?;
         copy_bytes(&*source_file, source.size, &*target, self.told).map_err(failed)
@@ -280,16 +301,15 @@ fn copy_bytes(from: &dyn Open, size: u64, to: &dyn Open, told: &mut Told) -> Res
     to.close_at(offset.max(size))
 }
 
-fn inside(from: &[u8], to: &[u8]) -> Failure {
-    let asked = format!("copy {} to {}", display(from), display(to));
+fn inside(asked: String) -> Failure {
     Failure::new(asked, "the copy would lie inside what is copied", "")
 }
 
-/// A copy has failed; more room is to be made where it goes to.
-fn failure(from: &[u8], to: &[u8], tree: &dyn Tree, errno: Errno) -> Failure {
-    let asked = format!("copy {} to {}", display(from), display(to));
-    match errno {
-        Errno::NOSPC if !tree.is_volume() => Failure::outside(asked, errno),
-        _ => Failure::errno(asked, errno),
+/// A copy has failed; if for lack of room, then where it goes to.
+fn failure(asked: String, tree: &dyn Tree, errno: Errno) -> Failure {
+    match pmem::or_no_memory(errno) {
+        Errno::NOSPC => tree.failure(asked, Errno::NOSPC),
+        // That may be the source's.
+        errno => Failure::errno(asked, errno),
     }
 }

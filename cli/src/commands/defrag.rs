@@ -1,7 +1,7 @@
 //! `solera defrag`: scattered files become whole.
 //!
-//! SIGINT and SIGTERM stop it between two chunks, and what was done so far is told; the second one ends
-//! it at once, as any death.
+//! SIGINT and SIGTERM stop it between two chunks, and what was done so far is told; the second one
+//! ends it at once, as any death.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use vfs::Kind;
 
 use crate::args::DefragArgs;
-use crate::failure::{Failure, Outcome, describe};
+use crate::failure::{Failure, NO_ROOM_BENEATH, Outcome, describe};
 use crate::output::{self, Progress};
 use crate::place::{self, Place};
 use crate::runs::{CHUNK, Run, huge_bytes};
@@ -39,7 +39,7 @@ struct Sum {
     huge_before: u64,
     huge_after: u64,
     /// Files that stay scattered, and why.
-    left: Vec<(String, Errno)>,
+    left: Vec<(String, String)>,
     interrupted: bool,
     /// The volume's almost empty chunks have been emptied.
     compacted: bool,
@@ -82,7 +82,7 @@ fn defrag(text: &OsStr, dry_run: bool, stop: &AtomicBool, sum: &mut Sum) -> Resu
     let shown = |path: &[u8]| format!("{}:{}", volume.display(), place::display(path));
     let Collected { files, left, .. } = Collected::below(&tree, &path)
         .map_err(|errno| Failure::errno(format!("defrag {}", shown(&path)), errno))?;
-    sum.left.extend(left.into_iter().map(|(path, errno)| (shown(&path), errno)));
+    sum.left.extend(left.into_iter().map(|(path, errno)| (shown(&path), describe(errno))));
     let total: u64 = files.iter().map(|file| file.size).sum();
     let mut progress = Progress::new("rewriting");
     let mut done = 0;
@@ -105,18 +105,18 @@ fn defrag(text: &OsStr, dry_run: bool, stop: &AtomicBool, sum: &mut Sum) -> Resu
         match rewritten {
             // Somebody removed it meanwhile.
             Ok(()) | Err(Errno::NOENT | Errno::STALE) => {}
-            Err(errno) => sum.left.push((shown(&file.path), errno)),
+            Err(errno) => sum.left.push((shown(&file.path), reason(&tree, errno))),
         }
         done += file.size;
     }
     Ok(())
 }
 
-/// The volume and the path on it that a text names: `VOLUME:/path`, a volume, or a path below a mount of
-/// one.
+/// The volume and the path on it that a text names: `VOLUME:/path`, a volume, or a path below a
+/// mount of one.
 fn resolve(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
     use std::os::unix::ffi::OsStrExt;
-    let (volume, path) = Place::on_volume(text);
+    let (volume, path) = Place::on_volume(text)?;
     if path != b"/" {
         return Ok((volume, path));
     }
@@ -124,6 +124,9 @@ fn resolve(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
     let mounts = vfs::mounts::list().map_err(|error| Failure::io(asked(), &error))?;
     let Ok(real) = volume.canonicalize() else { return Ok((volume, path)) };
     match vfs::mounts::around(&mounts, &real) {
+        Some(mount) if mount.has_lost_its_file(mount.serves().as_ref()) => {
+            Err(Failure::replaced(asked(), &mount, "or name a place on the new one: VOLUME:/PATH"))
+        }
         Some(mount) => {
             let below = real.strip_prefix(&mount.at).unwrap_or(&real).as_os_str().as_bytes();
             Ok((mount.volume, place::join(b"/", below)))
@@ -133,8 +136,9 @@ fn resolve(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
 }
 
 impl<'t> Collected<'t> {
-    /// The regular files at and below a path, each once. A symbolic link is followed if it is what was
-    /// named; anything else that is no file and no directory is refused then, and passed over below.
+    /// The regular files at and below a path, each once. A symbolic link is followed if it is what
+    /// was named; anything else that is no file and no directory is refused then, and passed over
+    /// below.
     fn below(tree: &'t VolumeTree, path: &[u8]) -> Result<Self, Errno> {
         let mut all = Self { tree, files: Vec::new(), linked: HashSet::new(), left: Vec::new() };
         let meta = tree.meta(path, true)?;
@@ -202,10 +206,20 @@ fn rewrite(
     rewritten.map(drop)
 }
 
+/// Why a file stays scattered.
+fn reason(tree: &VolumeTree, errno: Errno) -> String {
+    match errno {
+        Errno::BUSY => "a program has mapped it; left as it is".to_owned(),
+        Errno::NOSPC if tree.lacks_memory() => NO_ROOM_BENEATH.to_owned(),
+        Errno::NOSPC => "no free chunk of 2 MiB is left".to_owned(),
+        errno => describe(errno),
+    }
+}
+
 fn to_json(sum: &Sum, dry_run: bool) -> Value {
     let left = sum.left.iter();
     let left: Vec<Value> =
-        left.map(|(path, errno)| json!({ "path": path, "reason": describe(*errno) })).collect();
+        left.map(|(path, reason)| json!({ "path": path, "reason": reason })).collect();
     json!({
         "dry_run": dry_run,
         "files": sum.files,
@@ -221,15 +235,8 @@ fn to_json(sum: &Sum, dry_run: bool) -> Value {
 
 fn to_text(sum: &Sum, dry_run: bool) -> String {
     let pages = |bytes: u64| bytes / CHUNK;
-    let left: String = sum
-        .left
-        .iter()
-        .map(|(path, errno)| match *errno {
-            Errno::BUSY => format!("{path}: a program has mapped it; left as it is\n"),
-            Errno::NOSPC => format!("{path}: no free chunk of 2 MiB is left\n"),
-            errno => format!("{path}: {}\n", describe(errno)),
-        })
-        .collect();
+    let left = sum.left.iter().map(|(path, reason)| format!("{path}: {reason}\n"));
+    let left = left.collect::<Vec<String>>().concat();
     let of = format!("of {} whole 2 MiB in {} files", pages(sum.whole), sum.files);
     let told = if dry_run {
         format!("{of}, {} can be huge pages\n", pages(sum.huge_before))

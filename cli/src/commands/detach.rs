@@ -20,9 +20,9 @@ pub fn run(args: &DetachArgs) -> Outcome {
     let recovered = recovery.as_ref().map_or_else(String::new, |done| {
         let Recovery { inodes, undone, settled, undo, mark, publish, settle, .. } = done;
         format!(
-            "{path}: recovered in {:.1?}: {undone} transactions undone ({undo:.1?}), {inodes} inodes \
-             found ({mark:.1?}), free map written ({publish:.1?}), {settled} ends of files put right \
-             ({settle:.1?})\n",
+            "{path}: recovered in {:.1?}: {undone} transactions undone ({undo:.1?}), {inodes} \
+             inodes found ({mark:.1?}), free map written ({publish:.1?}), {settled} ends of files \
+             put right ({settle:.1?})\n",
             done.elapsed()
         )
     });

@@ -15,8 +15,9 @@ use crate::size;
 pub fn warn_of_missing(path: &Path, made: &Info) {
     let (Some(free), true) = (made.beneath_free_bytes, made.missing_bytes > 0) else { return };
     eprintln!(
-        "solera: {}: the file system beneath has {} left, and the volume takes up to {} more: it says \
-         \"no space left\" as soon as that is used up. Take a smaller --size, or make room there.",
+        "solera: {}: the file system beneath has {} left, and the volume takes up to {} more: it \
+         says \"no space left\" as soon as that is used up. Take a smaller --size, or make room \
+         there.",
         path.display(),
         size::show(free),
         size::show(made.size_bytes.saturating_sub(made.allocated_bytes)),
@@ -52,7 +53,8 @@ pub fn run(args: &FormatArgs) -> Outcome {
     } else {
         let class = args.class.map_or_else(String::new, |class| format!("--class {class} "));
         let text = format!(
-            "{}: {}, {} free, class {} ({})\nNext: solera run {class}--volume {} --at /pm -- PROGRAM\n",
+            "{}: {}, {} free, class {} ({})\nNext: solera run {class}--volume {} --at /pm -- \
+             PROGRAM\n",
             args.path.display(),
             size::show(made.size_bytes),
             size::show(made.free_bytes),

@@ -112,8 +112,8 @@ fn to_text(report: &RepairReport, args: &FsckArgs) -> String {
 /// What the volume lacks that is no fault.
 fn missing(report: &FsckReport) -> String {
     format!(
-        "the file system beneath has {} left and could not supply {} of the volume: calls that need more \
-         than it has give ENOSPC (no fault; removing files and `solera trim` need none)",
+        "the file system beneath has {} left and could not supply {} of the volume: calls that \
+         need more than it has give ENOSPC (no fault; removing files and `solera trim` need none)",
         size::show(report.beneath_free_bytes.unwrap_or(0)),
         size::show(report.missing_bytes),
     )

@@ -103,6 +103,7 @@ pub fn to_json(info: &Info) -> Value {
         "copy": info.copy,
         "protection_key": pmem::key::available().is_ok(),
         "attached": attached,
+        "attached_asked": info.unasked.is_none(),
         "runtime": info.runtime.map(|used| json!({
             "processes": used.processes,
             "open_files": used.open_files,
@@ -140,7 +141,16 @@ fn to_text(info: &Info) -> String {
     line("memory", memory(info));
     line("inodes used", info.inodes_used.to_string());
     let pids: Vec<String> = info.attached.iter().map(|process| process.pid.to_string()).collect();
-    line("attached", if pids.is_empty() { "nobody".to_owned() } else { pids.join(", ") });
+    line(
+        "attached",
+        match info.unasked {
+            None if pids.is_empty() => "nobody".to_owned(),
+            None => pids.join(", "),
+            Some(why) => {
+                format!("{} (who of these lives may not be asked: {why})", pids.join(", "))
+            }
+        },
+    );
     if let Some(used) = info.runtime {
         line("open files", used.open_files.to_string());
         line("file locks", used.file_locks.to_string());

@@ -20,10 +20,10 @@ struct Line {
 
 /// Lists a directory, or one file.
 pub fn run(args: &LsArgs) -> Outcome {
-    let (volume, path) = Place::on_volume(&args.place);
+    let (volume, path) = Place::on_volume(&args.place)?;
     let tree = VolumeTree::attach_to_read(&volume)?;
     let lines = collect(&tree, &path)
-        .map_err(|errno| Failure::errno(format!("list {}", display(&path)), errno))?;
+        .map_err(|errno| Failure::errno(format!("list {}", tree.name(&path)), errno))?;
     if args.json {
         output::emit_json(&lines.iter().map(to_json).collect())?;
     } else if args.long {

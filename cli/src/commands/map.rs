@@ -5,19 +5,19 @@ use serde_json::{Value, json};
 use crate::args::MapArgs;
 use crate::commands::info::percent;
 use crate::failure::{Failure, Outcome};
+use crate::ordinary;
 use crate::output;
-use crate::place::{self, Place};
+use crate::place::Place;
 use crate::runs::{self, CHUNK, Run};
 use crate::size;
-use crate::tree::VolumeTree;
+use crate::tree::{Tree, VolumeTree};
 
 /// Prints the extents of a file on a volume, or of one of the kernel's.
 pub fn run(args: &MapArgs) -> Outcome {
-    let (runs, length) = match Place::parse(&args.place) {
+    let (runs, length) = match Place::parse(&args.place)? {
         Place::OnVolume { volume, path } => {
             let tree = VolumeTree::attach_to_read(&volume)?;
-            let failed =
-                |errno| Failure::errno(format!("map \"{}\"", place::display(&path)), errno);
+            let failed = |errno| Failure::errno(format!("map {}", tree.name(&path)), errno);
             let (extents, length) = tree.extents(&path).map_err(failed)?;
             (extents.iter().map(|extent| (Run::from(extent), extent.written)).collect(), length)
         }
@@ -28,7 +28,7 @@ pub fn run(args: &MapArgs) -> Outcome {
                     rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
                 Failure::errno(&asked, errno)
             };
-            let file = std::fs::File::open(&path).map_err(failed)?;
+            let file = ordinary::open(&asked, &path)?;
             let length = file.metadata().map_err(failed)?.len();
             let found = runs::kernel::extents(&file).map_err(|e| Failure::errno(&asked, e))?;
             let found = found.ok_or_else(|| {

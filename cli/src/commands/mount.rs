@@ -1,8 +1,9 @@
 //! `solera mount`: serves a volume to the kernel, so that every program sees it at a directory.
 //!
-//! In the background unless asked otherwise: a child process attaches and mounts, says through a pipe
-//! how that went, and serves; the command ends with its result. The child is forked before anything is
-//! attached, since an attachment belongs to one process, and before any thread is there.
+//! In the background unless asked otherwise: a child process attaches and mounts, says through a
+//! pipe how that went, and serves; the command ends with its result. The child is forked before
+//! anything is attached, since an attachment belongs to one process, and before any thread is
+//! there.
 //!
 //! The process ends when the directory is unmounted, by whomever. On SIGTERM, SIGINT and (in the
 //! background) SIGHUP it unmounts by itself, also when the mount is in use: what is open there then
@@ -23,7 +24,8 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use vfs::{FileSystem, mounts};
+use vfs::FileSystem;
+use vfs::mounts::{self, Mount};
 use volume::{AttachOptions, Volume};
 
 use self::options::Given;
@@ -67,8 +69,8 @@ pub fn run(args: &MountArgs) -> Outcome {
     background::run(|| work.start(true), Started::serve)
 }
 
-/// Whether other users are to use the mount. What root mounts is open to every user, as the kernel's own
-/// file systems are; what another user mounts is closed, and that is said.
+/// Whether other users are to use the mount. What root mounts is open to every user, as the
+/// kernel's own file systems are; what another user mounts is closed, and that is said.
 fn open_to_others(at: &Path, asked: Option<bool>) -> bool {
     if asked.is_some() || rustix::process::geteuid().is_root() {
         return asked != Some(false);
@@ -79,8 +81,8 @@ fn open_to_others(at: &Path, asked: Option<bool>) -> bool {
         "-o allow_other opens it to others".to_owned()
     } else {
         format!(
-            "for others, root must mount it, or add the line user_allow_other to {FUSE_TABLE}; then \
-             -o allow_other opens it"
+            "for others, root must mount it, or add the line user_allow_other to {FUSE_TABLE}; \
+             then -o allow_other opens it"
         )
     };
     output::tell(format!("{}: only you can use this mount; {advice}", at.display()));
@@ -100,10 +102,17 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
-/// The directory's absolute path. A mount there whose process has died is taken away.
+/// The directory's absolute path. A mount there whose process has died is taken away, if nothing
+/// else would go with it.
 fn find_directory(asked: &str, path: &Path) -> Result<PathBuf, Failure> {
     let fail = |found: String, advice: &str| Failure::new(asked, found, advice);
     if let Some(dead) = super::umount::dead_mount(path) {
+        if dead.bears_others().unwrap_or(true) {
+            let found = "a mount whose process has died is there, and another one in it";
+            let advice =
+                "unmount that one first; `solera umount --lazy` takes both out of the tree";
+            return Err(fail(found.to_owned(), advice));
+        }
         fuse::unmount(&dead, true).map_err(|errno| {
             let found = format!("a mount whose process has died is there ({})", describe(errno));
             fail(found, "take it away as its owner: `solera umount --lazy`")
@@ -145,9 +154,11 @@ struct Started {
     volume: Arc<Volume>,
     device: std::os::fd::OwnedFd,
     at: PathBuf,
+    /// As the kernel lists it, if it does.
+    mount: Option<Mount>,
     signals: Signals,
-    /// The volume, if it can be written although the mount is read-only: files that others removed while
-    /// they were open here are freed at the end.
+    /// The volume, if it can be written although the mount is read-only: files that others removed
+    /// while they were open here are freed at the end.
     tidy: Option<PathBuf>,
 }
 
@@ -188,26 +199,29 @@ impl Work {
         }
         let signals = Signals::new(watched)
             .map_err(|error| leave(Failure::new(&self.asked, plain(&error), "")))?;
-        let device = fuse::mount(&self.volume, &self.at, &options)
+        let fuse::Made { device, said } = fuse::mount(&self.volume, &self.at, &options)
             .map_err(|found| leave(Failure::new(&self.asked, found, "")))?;
+        for line in said.lines() {
+            output::tell(format!("{}: {line}", self.at.display()));
+        }
+        let mount = mounts::at(&self.at).ok().flatten();
         let tidy = tidy.then_some(self.volume);
-        Ok(Started { volume, device, at: self.at, signals, tidy })
+        Ok(Started { volume, device, at: self.at, mount, signals, tidy })
     }
 }
 
 impl Started {
     /// Serves until the mount is gone, then leaves the volume in order.
     fn serve(self) -> Outcome {
-        let Self { volume, device, at, mut signals, tidy } = self;
+        let Self { volume, device, at, mount, mut signals, tidy } = self;
         let handle = signals.handle();
         let shared = Arc::clone(&volume);
-        let path = at.clone();
         let watcher = std::thread::spawn(move || {
             if signals.forever().next().is_some() {
-                end_by_signal(&shared, &path);
+                end_by_signal(&shared, mount.as_ref());
             }
         });
-        let served = fuse::serve(volume.clone(), device);
+        let served = fuse::serve(volume.clone(), &volume.volume_identity(), device);
         handle.close();
         let _ = watcher.join();
         let asked = format!("serve {}", at.display());
@@ -220,19 +234,23 @@ impl Started {
     }
 }
 
-/// Unmounts. If the mount is in use, it goes out of the tree at once, and this process with it.
-fn end_by_signal(volume: &Volume, at: &Path) {
-    // What was stored through mappings is written back while there is somebody to take it.
-    if let Ok(root) = fs::File::open(at) {
-        let _ = rustix::fs::syncfs(&root);
+/// Unmounts. If the mount is in use, it goes out of the tree at once, and this process with it. One
+/// that another mount lies over stays there, dead: what lies over it is not this process's.
+fn end_by_signal(volume: &Volume, mount: Option<&Mount>) {
+    if let Some(mount) = mount {
+        // What was stored through mappings is written back while there is somebody to take it.
+        if let Ok(root) = fs::File::open(&mount.at) {
+            let _ = rustix::fs::syncfs(&root);
+        }
+        if fuse::unmount(mount, false).is_ok() {
+            return;
+        }
+        // Whoever has taken it away already has done what is wanted here.
+        let _ = fuse::unmount(mount, true);
     }
-    if fuse::unmount(at, false).is_ok() {
-        return;
-    }
-    // Whoever has taken it away already has done what is wanted here.
-    let _ = fuse::unmount(at, true);
     std::thread::sleep(PATIENCE);
-    // Threads that serve may be inside calls. What is left undone is found by the next one to attach.
+    // Threads that serve may be inside calls. What is left undone is found by the next one to
+    // attach.
     let _ = volume.detach();
     std::process::exit(0);
 }

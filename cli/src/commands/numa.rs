@@ -9,9 +9,9 @@ use serde_json::json;
 use crate::args::{NumaArgs, NumaCommand};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Progress};
-use crate::place::{self, Place};
+use crate::place::Place;
 use crate::size;
-use crate::tree::VolumeTree;
+use crate::tree::{Tree, VolumeTree};
 
 /// Shows or pins.
 pub fn run(args: &NumaArgs) -> Outcome {
@@ -24,7 +24,7 @@ pub fn run(args: &NumaArgs) -> Outcome {
 }
 
 fn parse(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
-    match Place::parse(text) {
+    match Place::parse(text)? {
         Place::OnVolume { volume, path } => Ok((volume, path)),
         Place::Local(path) => Err(Failure::new(
             format!("look at {}", path.display()),
@@ -37,7 +37,7 @@ fn parse(text: &OsStr) -> Result<(std::path::PathBuf, Vec<u8>), Failure> {
 fn get(text: &OsStr, json: bool) -> Outcome {
     let (volume, path) = parse(text)?;
     let tree = VolumeTree::attach_to_read(&volume)?;
-    let failed = |errno| Failure::errno(format!("look at {}", place::display(&path)), errno);
+    let failed = |errno| Failure::errno(format!("look at {}", tree.name(&path)), errno);
     let pinned = tree.volume().node(tree.node(&path).map_err(failed)?).map_err(failed)?;
     let mut bytes = vec![0; tree.volume().nodes() as usize];
     for extent in tree.extents(&path).map_err(failed)?.0 {
@@ -62,7 +62,7 @@ fn get(text: &OsStr, json: bool) -> Outcome {
 fn set(text: &OsStr, node: Option<u32>, moves: bool) -> Outcome {
     let (volume, path) = parse(text)?;
     let tree = VolumeTree::attach(&volume)?;
-    let asked = || format!("pin {}", place::display(&path));
+    let asked = || format!("pin {}", tree.name(&path));
     let failed = |errno| match errno {
         Errno::INVAL => Failure::new(
             asked(),

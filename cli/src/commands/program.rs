@@ -1,5 +1,5 @@
-//! Can this program be preloaded? What the dynamic loader would do with it, looked up beforehand, so
-//! that a refusal comes with its reason instead of a program that silently sees nothing.
+//! Can this program be preloaded? What the dynamic loader would do with it, looked up beforehand,
+//! so that a refusal comes with its reason instead of a program that silently sees nothing.
 
 use std::ffi::OsStr;
 use std::fs::File;

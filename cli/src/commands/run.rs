@@ -21,6 +21,7 @@ use std::process::{Command, ExitStatus};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
+use vfs::variable;
 
 use self::library::LIBRARY;
 pub use self::library::find_library;
@@ -46,6 +47,7 @@ pub fn run(args: &RunArgs) -> Outcome {
 }
 
 fn start(args: &RunArgs) -> Outcome {
+    check_variables()?;
     let [name, arguments @ ..] = args.program.as_slice() else { return Ok(CODE_OWN_FAILURE) };
     let asked = format!("run {}", name.to_string_lossy());
     if name.as_bytes().starts_with(b"-") {
@@ -56,6 +58,8 @@ fn start(args: &RunArgs) -> Outcome {
     if let Some(served) = nested::serving() {
         return nested::start(args, &served, &asked, (name, arguments));
     }
+    // No thread has been started yet.
+    args.class.force();
     if let Some(directory) = &args.split {
         return beneath::start(args, directory, &asked, (name, arguments));
     }
@@ -100,7 +104,8 @@ fn start(args: &RunArgs) -> Outcome {
         command.env("SOLERA_READ_ONLY", "1");
     }
     if place.mounted {
-        command.env("SOLERA_MOUNTED", "1");
+        let serves = place.serves.as_ref().map_or_else(|| "1".to_owned(), ToString::to_string);
+        command.env("SOLERA_MOUNTED", serves);
     }
     if args.no_guard {
         command.env("SOLERA_GUARD", "off");
@@ -109,6 +114,16 @@ fn start(args: &RunArgs) -> Outcome {
         command.env("SOLERA_NUMA", numa);
     }
     execute(&asked, command, args)
+}
+
+/// Values that nobody knows of what the library would read, if the options had not the last word:
+/// who set them meant something.
+fn check_variables() -> Result<(), Failure> {
+    let wrong = |wrong: String| Failure::told(&wrong);
+    variable::parsed::<volume::Mode>("SOLERA_MODE").map_err(wrong)?;
+    variable::parsed::<volume::Numa>("SOLERA_NUMA").map_err(wrong)?;
+    variable::is("SOLERA_GUARD", "off", &["on"]).map_err(wrong)?;
+    Ok(())
 }
 
 /// By which way a program reaches a volume that it was not told by name.

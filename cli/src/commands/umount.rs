@@ -1,5 +1,5 @@
-//! `solera umount`: takes mounts of volumes away, and waits until the processes that served them have
-//! left their volumes.
+//! `solera umount`: takes mounts of volumes away, and waits until the processes that served them
+//! have left their volumes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn unmount(place: &Path, lazy: bool) -> Result<(), Failure> {
         return Err(Failure::new(&asked, "no volume is mounted there", advice));
     };
     let process = serving(&mount);
-    take_away(&mount.at, lazy).map_err(|errno| match errno {
+    take_away(&mount, lazy).map_err(|errno| match errno {
         Errno::BUSY => {
             let advice = "end what uses it (`fuser -vm` lists it), or say --lazy: the \
                           mount is then out of the tree at once, and ends when the last program \
@@ -66,14 +66,14 @@ fn unmount(place: &Path, lazy: bool) -> Result<(), Failure> {
 }
 
 /// Unmounts. Who looks at the mount for a moment only (`df`, a desktop) is waited for.
-fn take_away(at: &Path, lazy: bool) -> Result<(), Errno> {
+fn take_away(mount: &Mount, lazy: bool) -> Result<(), Errno> {
     for _ in 0..BUSY_TRIES {
-        match fuse::unmount(at, lazy) {
+        match fuse::unmount(mount, lazy) {
             Err(Errno::BUSY) => std::thread::sleep(BUSY_STEP),
             result => return result,
         }
     }
-    fuse::unmount(at, lazy)
+    fuse::unmount(mount, lazy)
 }
 
 /// The mount that is meant: by its directory, however it is written, or by its volume.
@@ -96,11 +96,11 @@ fn absolute_of_dead(place: &Path) -> Option<PathBuf> {
     Some(parent.canonicalize().ok()?.join(place.file_name()?))
 }
 
-/// The directory of a mount there whose process has died.
-pub fn dead_mount(place: &Path) -> Option<PathBuf> {
+/// The mount there, if its process has died.
+pub fn dead_mount(place: &Path) -> Option<Mount> {
     let at = absolute_of_dead(place)?;
     let dead = matches!(rustix::fs::stat(&at), Err(Errno::NOTCONN));
-    (dead && mounts::at(&at).ok()?.is_some()).then_some(at)
+    if dead { mounts::at(&at).ok()? } else { None }
 }
 
 /// The process that serves a mount.

@@ -1,5 +1,5 @@
-//! What kernel file systems tell: FIEMAP where a file's bytes lie, GETFSMAP what is free (ext4 and XFS
-//! have both; tmpfs has neither). Places are bytes from the beginning of the block device.
+//! What kernel file systems tell: FIEMAP where a file's bytes lie, GETFSMAP what is free (ext4 and
+//! XFS have both; tmpfs has neither). Places are bytes from the beginning of the block device.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -75,7 +75,8 @@ const OWNER_FREE: u64 = 1;
 
 /// `ioctl` with a structure that the kernel fills; `None` where the file system does not know it.
 fn ask<T>(file: &File, request: libc::c_ulong, structure: &mut T) -> Result<Option<c_int>, Errno> {
-    // SAFETY: the callers give the structure that belongs to the request, with its own count of room.
+    // SAFETY: the callers give the structure that belongs to the request, with its own count of
+    // room.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), request, std::ptr::from_mut(structure)) };
     if result >= 0 {
         return Ok(Some(result));

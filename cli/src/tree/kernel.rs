@@ -1,5 +1,6 @@
 //! The kernel's side of [`Tree`].
 
+use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -7,7 +8,8 @@ use std::path::Path;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::{self, Errno};
-use vfs::{Kind, Nanos, mounts};
+use vfs::mounts::{self, Mount};
+use vfs::{Kind, Nanos};
 use volume::Kept;
 
 use super::{Home, Meta, Open, Tree};
@@ -17,8 +19,8 @@ use crate::place::display;
 
 /// What every process sees.
 pub struct KernelTree {
-    /// Device numbers of mounts of volumes, and the volumes' own.
-    mounts: Vec<(u64, Home)>,
+    /// Mounts of volumes, and what they serve, once that was asked.
+    mounts: Vec<(Mount, OnceCell<Home>)>,
     /// Volumes and devices may be written over.
     overwrite_volumes: bool,
 }
@@ -27,23 +29,25 @@ impl KernelTree {
     /// With `overwrite_volumes`, volumes that nobody uses and devices are targets like any other.
     pub fn new(overwrite_volumes: bool) -> Self {
         // Without the list two faces of one file are not told to be one.
-        let listed = mounts::list().unwrap_or_default();
-        let of_volume = |mount: &mounts::Mount| {
-            let stat = fs::stat(&mount.volume).ok()?;
-            Some((mount.device, (stat.st_dev, stat.st_ino)))
-        };
-        Self { mounts: listed.iter().filter_map(of_volume).collect(), overwrite_volumes }
+        let listed = mounts::list().unwrap_or_default().into_iter();
+        Self { mounts: listed.map(|mount| (mount, OnceCell::new())).collect(), overwrite_volumes }
     }
 
     fn home(&self, device: u64) -> Home {
-        let mount = self.mounts.iter().find(|mount| mount.0 == device);
-        mount.map_or((device, 0), |mount| mount.1)
+        let found = self.mounts.iter().find(|(mount, _)| mount.device == device);
+        found.map_or((device, 0), |(mount, home)| {
+            *home.get_or_init(|| mount.file().unwrap_or((device, 0)))
+        })
     }
 }
 
 impl Tree for KernelTree {
-    fn is_volume(&self) -> bool {
-        false
+    fn failure(&self, asked: String, errno: Errno) -> Failure {
+        Failure::outside(asked, errno)
+    }
+
+    fn name(&self, path: &[u8]) -> String {
+        display(path)
     }
 
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno> {
@@ -96,15 +100,22 @@ impl Tree for KernelTree {
 
     fn open(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Errno> {
         let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Box::new(KernelFile(file)))
+        Ok(Box::new(KernelFile::new(file)))
     }
 
     fn create(&self, path: &[u8]) -> Result<Box<dyn Open + '_>, Failure> {
         let local = Path::new(OsStr::from_bytes(path));
-        let file = volume::create_ordinary(local, 0o600, self.overwrite_volumes);
+        let file = match volume::create_ordinary(local, 0o600, self.overwrite_volumes) {
+            // As cp: the reader gets the bytes, and is waited for. A signal ends the wait.
+            Err(Kept::Fifo) => {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+                fs::open(path, flags, Mode::empty()).map_err(Kept::System)
+            }
+            file => file,
+        };
         file.map_or_else(
             |kept| Err(refused(path, kept)),
-            |file| Ok(Box::new(KernelFile(file)) as _),
+            |file| Ok(Box::new(KernelFile::new(file)) as _),
         )
     }
 
@@ -132,16 +143,53 @@ impl Tree for KernelTree {
     }
 }
 
-struct KernelFile(OwnedFd);
+struct KernelFile {
+    file: OwnedFd,
+    /// What has no places, a pipe or a terminal: how many bytes have gone into it.
+    written: Option<Cell<u64>>,
+}
+
+/// What holes are written as where there are none.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+impl KernelFile {
+    fn new(file: OwnedFd) -> Self {
+        let has_places = fs::seek(&file, SeekFrom::Current(0)) != Err(Errno::SPIPE);
+        Self { file, written: (!has_places).then(|| Cell::new(0)) }
+    }
+
+    /// Writes at the end of what has no places.
+    fn append(&self, written: &Cell<u64>, mut data: &[u8]) -> Result<(), Errno> {
+        while !data.is_empty() {
+            let length = io::retry_on_intr(|| io::write(&self.file, data))?;
+            data = &data[length..];
+            written.set(written.get() + length as u64);
+        }
+        Ok(())
+    }
+
+    /// The same up to an offset.
+    fn append_zeros(&self, written: &Cell<u64>, end: u64) -> Result<(), Errno> {
+        while written.get() < end {
+            let length = (end - written.get()).min(ZEROS.len() as u64) as usize;
+            self.append(written, &ZEROS[..length])?;
+        }
+        Ok(())
+    }
+}
 
 impl Open for KernelFile {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, Errno> {
-        io::retry_on_intr(|| io::pread(&self.0, &mut *out, offset))
+        io::retry_on_intr(|| io::pread(&self.file, &mut *out, offset))
     }
 
     fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<(), Errno> {
+        if let Some(written) = &self.written {
+            self.append_zeros(written, offset)?;
+            return self.append(written, data);
+        }
         while !data.is_empty() {
-            let written = io::retry_on_intr(|| io::pwrite(&self.0, data, offset))?;
+            let written = io::retry_on_intr(|| io::pwrite(&self.file, data, offset))?;
             data = &data[written..];
             offset += written as u64;
         }
@@ -149,17 +197,20 @@ impl Open for KernelFile {
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, Errno> {
-        match fs::seek(&self.0, SeekFrom::Data(offset)) {
-            Ok(start) => Ok(Some((start, fs::seek(&self.0, SeekFrom::Hole(start))?))),
+        match fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => Ok(Some((start, fs::seek(&self.file, SeekFrom::Hole(start))?))),
             Err(Errno::NXIO) => Ok(None),
             Err(errno) => Err(errno),
         }
     }
 
     fn close_at(&self, size: u64) -> Result<(), Errno> {
-        match fs::ftruncate(&self.0, size) {
-            // A device or a fifo has the size it has.
-            Err(Errno::INVAL) if !is_file(&self.0)? => Ok(()),
+        if let Some(written) = &self.written {
+            return self.append_zeros(written, size);
+        }
+        match fs::ftruncate(&self.file, size) {
+            // A device has the size it has.
+            Err(Errno::INVAL) if !is_file(&self.file)? => Ok(()),
             cut => cut,
         }
     }
@@ -174,7 +225,7 @@ fn refused(path: &[u8], kept: Kept) -> Failure {
     let name = display(path);
     let asked = format!("write {name}");
     match kept {
-        Kept::System(errno) => Failure::errno(asked, errno),
+        Kept::System(errno) => Failure::outside(asked, errno),
         Kept::Volume => {
             let advice = format!(
                 "for a file on it say {name}:/; to destroy the volume: {}",
@@ -191,7 +242,7 @@ fn refused(path: &[u8], kept: Kept) -> Failure {
             let advice = format!("for a file on it say {name}:/");
             Failure::new(asked, kept, &advice)
         }
-        Kept::Anchor => Failure::new(asked, kept, "choose another place"),
+        Kept::Anchor | Kept::Fifo => Failure::new(asked, kept, "choose another place"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A volume's side of [`Tree`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -12,13 +12,15 @@ use vfs::{
 use volume::{AttachOptions, Extent, Volume, VolumeError};
 
 use super::{Home, Meta, Open, Tree};
-use crate::failure::Failure;
+use crate::failure::{Failure, lacks_memory};
 use crate::output;
 use crate::place::display;
 
 /// An attached volume; detached when it is dropped.
 pub struct VolumeTree {
     volume: Arc<Volume>,
+    /// The path by which it was named.
+    path: PathBuf,
     home: Home,
 }
 
@@ -30,7 +32,8 @@ impl VolumeTree {
 
     fn of(path: &Path, volume: Arc<Volume>) -> Self {
         let stat = rustix::fs::stat(path);
-        Self { volume, home: stat.map_or((0, 0), |stat| (stat.st_dev, stat.st_ino)) }
+        let path = path.to_owned();
+        Self { volume, path, home: stat.map_or((0, 0), |stat| (stat.st_dev, stat.st_ino)) }
     }
 
     /// Attaches for reading: like anybody else where the region may be written, and read-only where
@@ -45,6 +48,11 @@ impl VolumeTree {
         })
     }
 
+    /// Whether the memory beneath the volume is what is used up.
+    pub fn lacks_memory(&self) -> bool {
+        lacks_memory(&self.volume)
+    }
+
     /// The volume itself.
     pub fn volume(&self) -> &Volume {
         &self.volume
@@ -56,6 +64,7 @@ impl VolumeTree {
         let walk = Walk { fs: &*self.volume, cred: &root, prefix: b"" };
         match walk.walk(self.volume.root(), path, follow)? {
             Place::Inside(found) => Ok(found),
+            // Without a prefix nothing lies outside.
             Place::Outside(_) => Err(Errno::XDEV),
         }
     }
@@ -70,7 +79,8 @@ impl VolumeTree {
         Ok((self.volume.extents(node)?, self.volume.attr(node)?.size))
     }
 
-    /// Makes a scattered file whole; `each` is told how many parts of it are done. Gives the bytes moved.
+    /// Makes a scattered file whole; `each` is told how many parts of it are done. Gives the bytes
+    /// moved.
     pub fn rewrite(
         &self,
         path: &[u8],
@@ -117,7 +127,8 @@ impl VolumeTree {
     }
 }
 
-/// A volume that was not left in order is recovered first, which takes a while if it has many files.
+/// A volume that was not left in order is recovered first, which takes a while if it has many
+/// files.
 fn attach(path: &Path, options: &AttachOptions) -> Result<VolumeTree, VolumeError> {
     let attached = output::busy("attaching", || volume::attach(path, options));
     attached.map(|volume| VolumeTree::of(path, volume))
@@ -131,8 +142,12 @@ impl Drop for VolumeTree {
 }
 
 impl Tree for VolumeTree {
-    fn is_volume(&self) -> bool {
-        true
+    fn failure(&self, asked: String, errno: Errno) -> Failure {
+        Failure::on_volume(asked, errno, &self.volume)
+    }
+
+    fn name(&self, path: &[u8]) -> String {
+        format!("{}:{}", self.path.display(), display(path))
     }
 
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno> {
@@ -177,7 +192,7 @@ impl Tree for VolumeTree {
             found => found,
         };
         node.and_then(|node| self.file(node, libc::O_RDWR | libc::O_TRUNC))
-            .map_err(|errno| Failure::errno(format!("write {}", display(path)), errno))
+            .map_err(|errno| self.failure(format!("write {}", self.name(path)), errno))
     }
 
     fn finish(&self, path: &[u8], meta: &Meta) -> Result<(), Errno> {

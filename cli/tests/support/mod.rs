@@ -45,8 +45,8 @@ impl Place {
         path
     }
 
-    /// The command, with its library beside it, where every user may run it: a clone may lie below a
-    /// directory that is closed to others.
+    /// The command, with its library beside it, where every user may run it: a clone may lie below
+    /// a directory that is closed to others.
     pub fn for_everyone(&self) -> String {
         let own = Path::new(env!("CARGO_BIN_EXE_solera"));
         let directory = self.path("for-everyone");
@@ -203,8 +203,8 @@ impl Mounted {
         Path::new(&self.at).join(name)
     }
 
-    /// Unmounts. A child that another test is starting has copies of this process's descriptors until
-    /// it executes its program: the mount is in use for that long.
+    /// Unmounts. A child that another test is starting has copies of this process's descriptors
+    /// until it executes its program: the mount is in use for that long.
     #[track_caller]
     pub fn unmount(&self) {
         let begun = Instant::now();
@@ -233,11 +233,13 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a shell's lines in a mount name space of their own, as root. That has copies of the mounts of other
-/// tests, whose processes would not end before it does: away with them, but for the one at `kept`.
+/// Runs a shell's lines in a mount name space of their own, as root. That has copies of the mounts
+/// of other tests, whose processes would not end before it does: away with them, but for the one at
+/// `kept`.
 pub fn with_own_mounts(kept: &str, lines: &str) -> Output {
     let script = format!(
-        "findmnt -rn -t fuse.solera -o TARGET | grep -vxF '{kept}' | xargs -r -n 1 umount -l; {lines}"
+        "findmnt -rn -t fuse.solera -o TARGET | grep -vxF '{kept}' | xargs -r -n 1 umount -l; \
+         {lines}"
     );
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &script]).output().expect("unshare starts")

@@ -1,5 +1,5 @@
 //! Only a fence makes proof of durability.
 
 fn main() {
-    let _ = pmem::Durable { _only_from_fence: () };
+    let _ = pmem::Durable { _of: std::marker::PhantomData };
 }

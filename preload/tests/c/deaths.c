@@ -32,6 +32,7 @@ static void hold(void) {
 static void passed(int signal) { (void)signal; }
 
 static void die(const struct victim_case *chosen) {
+    make_fresh();
     chosen->prepare();
     // Who is traced is stopped there; who is no more goes on.
     signal(SIGTRAP, passed);
@@ -56,6 +57,7 @@ static void *call_beside(void *chosen) {
 static void end_beside(const char *how, const struct victim_case *chosen) {
     pthread_t thread;
     char number[12];
+    make_fresh();
     chosen->prepare();
     snprintf(number, sizeof number, "%d", open("t/vother", O_WRONLY | O_CREAT, 0644));
     MARK();

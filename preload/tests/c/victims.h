@@ -30,6 +30,10 @@ static unsigned cases_count;
 static int fd = -1, other = -1, pair[2];
 static char was[2 * BIG], will[2 * BIG], got[2 * BIG];
 static size_t was_size, will_size;
+// What a call writes: there before it begins, for what is inside it is run instruction by instruction.
+static char fresh[BIG];
+
+static void make_fresh(void) { fill(fresh, sizeof fresh, VICTIM, 2, 0); }
 
 static void make(const char *path, size_t size) {
     MUST(fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0644));
@@ -44,14 +48,12 @@ static void make_closed(const char *path, size_t size) {
 }
 
 static void write_new(int to, size_t length, off_t at) {
-    fill(will, length, VICTIM, 2, 0);
-    if (pwrite(to, will, length, at) != (ssize_t)length)
+    if (pwrite(to, fresh, length, at) != (ssize_t)length)
         fail("pwrite");
 }
 
 static void append_new(int to, size_t length) {
-    fill(will, length, VICTIM, 2, 0);
-    if (write(to, will, length) != (ssize_t)length)
+    if (write(to, fresh, length) != (ssize_t)length)
         fail("append");
 }
 

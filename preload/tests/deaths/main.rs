@@ -7,8 +7,8 @@
 //! every mode; `solera fsck` finds nothing while they go on; and when everything is removed, all
 //! space, inodes, descriptions, locks, operations and process slots are free.
 //!
-//! By default each case dies in one of the three modes, one case after the other in the next mode, at a
-//! fixed selection of points; with `SOLERA_TEST_LONG` each in every mode, at all points.
+//! By default each case dies in one of the three modes, one case after the other in the next mode,
+//! at a fixed selection of points; with `SOLERA_TEST_LONG` each in every mode, at all points.
 //! `SOLERA_DEATH=NAME` or `NAME@POINT` chooses a case, or one point of it, in every mode.
 
 mod beneath;

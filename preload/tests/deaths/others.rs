@@ -1,6 +1,6 @@
 //! Deaths that are not one process's inside one call: on the way to the volume and from it, between
-//! fork and exec, beside a thread that ends the process, of everybody at once, at random moments, in
-//! the middle of another death's recovery; and one that only looks like a death.
+//! fork and exec, beside a thread that ends the process, of everybody at once, at random moments,
+//! in the middle of another death's recovery; and one that only looks like a death.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -209,7 +209,7 @@ fn while_recovering_a_death() {
         walk.kill().expect("its end");
         world.judge(case.0).expect("the first death is mended");
         count += steps.len();
-        for chosen in some_of(steps.len(), 12, &mut random) {
+        for chosen in some_of(steps.len(), 6, &mut random) {
             let mut at = || -> Result<(), String> {
                 world.build()?;
                 die(&world)?;
@@ -267,8 +267,8 @@ fn while_recovering_a_death_inside_a_call() {
     world.end().expect("the survivors end in order");
 }
 
-/// Who is stopped in the middle of a call, with locks, is not dead: the others wait, it goes on, and
-/// so do they.
+/// Who is stopped in the middle of a call, with locks, is not dead: the others wait, it goes on,
+/// and so do they.
 #[test]
 fn one_that_is_stopped_is_not_dead() {
     let mut world = World::new("stopped", "strict");

@@ -1,15 +1,16 @@
-//! The second engine and a power cut: every store, flush, fence and system call of a traced program is
-//! recorded, and what a power cut could leave of its files between any two of them is recovered and judged.
+//! The second engine and a power cut: every store, flush, fence and system call of a traced program
+//! is recorded, and what a power cut could leave of its files between any two of them is recovered
+//! and judged.
 //!
-//! The machine's model is the crash explorer's: stores to one line persist in the program's order, as a
-//! prefix; a streamed line by its words, in any order; lines among each other in any order; any line at any
-//! time, flushed or not; after a fence all that was flushed or streamed before it. What the kernel does in a
-//! system call is durable when it returns. States at each fence, system call and mark: nothing of what is
-//! pending, everything, each line alone, all but one, torn lines (of the log without each of their words) and
-//! a seeded sample.
+//! The machine's model is the crash explorer's: stores to one line persist in the program's order,
+//! as a prefix; a streamed line by its words, in any order; lines among each other in any order;
+//! any line at any time, flushed or not; after a fence all that was flushed or streamed before it.
+//! What the kernel does in a system call is durable when it returns. States at each fence, system
+//! call and mark: nothing of what is pending, everything, each line alone, all but one, torn lines
+//! (of the log without each of their words) and a seeded sample.
 //!
-//! The same states are taken with a fault built in, as a wrong program or a wrong recovery would leave or
-//! believe them: each fault must be found.
+//! The same states are taken with a fault built in, as a wrong program or a wrong recovery would
+//! leave or believe them: each fault must be found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -25,7 +26,8 @@ use crate::walk::Walk;
 use crate::{Random, text};
 
 const LINE: usize = 64;
-/// Bytes of a file that are looked at: the first lane of the log's data is larger, and mostly unused.
+/// Bytes of a file that are looked at: the first lane of the log's data is larger, and mostly
+/// unused.
 const FILE_MAX: usize = 1 << 20;
 /// States of a sample at one point.
 const SAMPLE: usize = 4;
@@ -534,7 +536,8 @@ impl Ground {
         }
     }
 
-    /// Judges what is there after so many marks; `returned`: the call that the last one began is over.
+    /// Judges what is there after so many marks; `returned`: the call that the last one began is
+    /// over.
     fn recovered(&self, marks: usize, returned: bool) -> Result<(), String> {
         for _ in 0..2 {
             split::recover(&self.directory).map_err(|refused| refused.to_string())?;

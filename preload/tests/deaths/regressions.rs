@@ -8,8 +8,8 @@ use vfs::{FileSystem, OpenFlags};
 
 /// `open` with `O_TMPFILE` made the inode, claimed a description that named it, and died before the
 /// description was counted at the inode. The sweep spared the inode because a description named it;
-/// then the description was found to be uncounted and freed, and nobody freed the inode. It was lost
-/// until the next sweep.
+/// then the description was found to be uncounted and freed, and nobody freed the inode. It was
+/// lost until the next sweep.
 #[test]
 fn a_nameless_file_whose_maker_dies() {
     let mut world = World::new("nameless", "strict");
@@ -123,8 +123,8 @@ fn a_check_that_meets_a_dead_unlink() {
     world.end().expect("the survivors end in order");
 }
 
-/// The words of a lock were stored at once, in no order: who died in between left a lock whose holder
-/// was who had had the entry before. That one lived, so nobody dropped what was not his.
+/// The words of a lock were stored at once, in no order: who died in between left a lock whose
+/// holder was who had had the entry before. That one lived, so nobody dropped what was not his.
 #[test]
 fn a_lock_of_which_half_is_written() {
     let mut world = World::new("half", "strict");

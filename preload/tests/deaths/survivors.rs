@@ -1,5 +1,5 @@
-//! Those who go on: three processes that work in one directory through the preload library, and what
-//! must be true of the volume when somebody has died beside them.
+//! Those who go on: three processes that work in one directory through the preload library, and
+//! what must be true of the volume when somebody has died beside them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -128,7 +128,8 @@ impl World {
         self.command(&["survive", path, &number.to_string()]).spawn().expect("a survivor")
     }
 
-    // ---- the shared memory, as in deaths.h -------------------------------------------------------
+    // ---- the shared memory, as in deaths.h
+    // -------------------------------------------------------
 
     fn word(&self, array: usize, worker: usize) -> u64 {
         let mut bytes = [0; 8];
@@ -154,7 +155,8 @@ impl World {
         self.word(3, worker)
     }
 
-    // ---- telling them what to do -----------------------------------------------------------------
+    // ---- telling them what to do
+    // -----------------------------------------------------------------
 
     /// Waits until `holds`, or fails if a survivor has failed or that takes too long.
     fn wait_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<(), String> {
@@ -268,7 +270,8 @@ impl World {
         self.workers[worker] = self.start_worker(worker);
     }
 
-    // ---- what must be true -----------------------------------------------------------------------
+    // ---- what must be true
+    // -----------------------------------------------------------------------
 
     /// In which state the call of a case is, when everything else is as it must be.
     pub fn look(&mut self, case: usize) -> Result<String, String> {

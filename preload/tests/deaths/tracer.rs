@@ -99,14 +99,14 @@ pub struct Tracee {
     last: (u64, u64),
     /// A signal to be delivered when it goes on.
     signal: c_int,
-    /// Its next trap may be one of its own. Else the kernel need not be asked: of a million steps each
-    /// call counts.
+    /// Its next trap may be one of its own. Else the kernel need not be asked: of a million steps
+    /// each call counts.
     may_break: bool,
     ended: bool,
 }
 
-/// This thread and a tracee on one processor, as long as this lives: each step hands over to the tracee
-/// and back, which costs several times as much between two.
+/// This thread and a tracee on one processor, as long as this lives: each step hands over to the
+/// tracee and back, which costs several times as much between two.
 pub struct OneProcessor {
     before: CpuSet,
     tracee: pid_t,

@@ -1,7 +1,7 @@
 //! The way of a victim through its call, point by point, with what it starts on the way.
 //!
-//! The way has *parts*. Up to a call it is run; from the call on it goes by single instructions. A new
-//! program goes from system call to system call until it maps the volume, then by instructions.
+//! The way has *parts*. Up to a call it is run; from the call on it goes by single instructions. A
+//! new program goes from system call to system call until it maps the volume, then by instructions.
 
 use std::io;
 use std::path::Path;
@@ -40,7 +40,8 @@ pub struct Walk {
     at_point: bool,
     /// Those that it started, which go on by themselves.
     children: Vec<pid_t>,
-    /// The walk goes on with the first child (or thread) that it starts, and this is what started it.
+    /// The walk goes on with the first child (or thread) that it starts, and this is what started
+    /// it.
     follows: bool,
     parent: Option<Tracee>,
 }

@@ -1,5 +1,5 @@
-//! What the tests of the preload library share: a place of their own, C programs compiled and run on
-//! a kernel file system and, preloaded, on a volume.
+//! What the tests of the preload library share: a place of their own, C programs compiled and run
+//! on a kernel file system and, preloaded, on a volume.
 #![allow(dead_code)] // Each test uses its part.
 
 pub mod mounted;
@@ -41,8 +41,8 @@ impl Place {
         self.0.join("v.pm")
     }
 
-    /// A copy of the library that every user may read: a clone may lie below a directory that is closed
-    /// to others.
+    /// A copy of the library that every user may read: a clone may lie below a directory that is
+    /// closed to others.
     pub fn library_for_everyone(&self) -> PathBuf {
         let copy = self.0.join("libsolera_preload.so");
         std::fs::copy(library(), &copy).expect("a copy of the library");

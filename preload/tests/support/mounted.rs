@@ -35,7 +35,7 @@ impl Mounted {
         let mounted = made
             && set
             && succeeds(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at));
-        mounted.then_some(Self { at, _place: place })
+        mounted.then(|| Self { at, _place: place })
     }
 }
 
@@ -45,8 +45,9 @@ impl Drop for Mounted {
     }
 }
 
-/// A child that another test is starting has copies of this process's descriptors until it executes its
-/// program, and one that was killed is not gone at once: the file system is in use for that long.
+/// A child that another test is starting has copies of this process's descriptors until it executes
+/// its program, and one that was killed is not gone at once: the file system is in use for that
+/// long.
 fn unmount(at: &Path) {
     let begun = Instant::now();
     while !succeeds(Command::new("umount").arg(at)) {
@@ -67,7 +68,7 @@ impl Small {
         std::fs::create_dir_all(&at).expect("a directory");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&at);
-        succeeds(&mut mount).then_some(Self(at))
+        succeeds(&mut mount).then(|| Self(at))
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The program says `int3` with the name of an operation in `rax` where it begins, and `int3` once
 //! more where it ends. Between the marks its thread is single-stepped; all other threads go on, so
-//! they should sleep. What is counted is what the CPU would do on any day: no time is taken, and the
-//! kernel's clock page, whose loops depend on when they run, does not count.
+//! they should sleep. What is counted is what the CPU would do on any day: no time is taken, and
+//! the kernel's clock page, whose loops depend on when they run, does not count.
 //!
 //! Addresses are the same in every run, and the program stays on one CPU at a time.
 #![allow(dead_code)] // Each test uses its part.

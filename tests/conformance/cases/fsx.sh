@@ -1,7 +1,7 @@
 # fsx: random operations of all kinds on one file, each read compared with what was written. Long runs
 # go without reads through mappings, for fsx never unmaps what it has read through.
 tool fsx 0.3.2
-if [ -n "$LONG" ]; then short=4000 long=20 steps=100000; else short=60 long=4 steps=20000; fi
+if [ -n "$LONG" ]; then short=4000 long=20 steps=100000; else short=32 long=2 steps=20000; fi
 # configure NAME MAPREADS FALLOCATES EXTRA...: all operations, with lines of EXTRA before the weights.
 configure() {
     local name=$1 mapread=$2 fallocate=$3

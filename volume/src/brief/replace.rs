@@ -1,21 +1,22 @@
-//! Whole blocks that lie by themselves: a strict overwrite replaces one, instead of storing its bytes twice.
+//! Whole blocks that lie by themselves: a strict overwrite replaces one, instead of storing its
+//! bytes twice.
 //!
 //! As `WineFS` copies on write what is no aligned extent: half of the stores, one fence, nothing
-//! allocated. The bytes go to the block that the operation record keeps (`reserve.rs`), whose place the old
-//! one takes; the lane's record tells of the word that shall lead to it (`redo.rs`). Only where neither
-//! neighbour in the file is the block's neighbour in the pool: so no file comes further apart than it is, and
-//! what may become a huge page stays where it is.
+//! allocated. The bytes go to the block that the operation record keeps (`reserve.rs`), whose place
+//! the old one takes; the lane's record tells of the word that shall lead to it (`redo.rs`). Only
+//! where neither neighbour in the file is the block's neighbour in the pool: so no file comes
+//! further apart than it is, and what may become a huge page stays where it is.
 //!
 //! Where a block lies is looked for before the first lock, in one walk of the map.
 
 use super::{Brief, Plan, Write};
+use crate::data::map::{KIND_LEAF, Map, Run};
+use crate::ground::layout::BLOCK;
+use crate::ground::word::Word;
 use crate::inject::{Bug, forged, injected};
 use crate::inode::Inode;
-use crate::layout::BLOCK;
-use crate::map::{KIND_LEAF, Map, Run};
-use crate::redo::{Replacement, recorded};
+use crate::txn::redo::{Replacement, recorded};
 use crate::volume::Volume;
-use crate::word::Word;
 use crate::{Mode, Result};
 use vfs::Node;
 
@@ -27,8 +28,8 @@ const IN_LEAF: u64 = 2;
 pub(super) const WORD: u64 = !3;
 
 impl Volume {
-    /// Looks for the one block that a write goes to. What cannot be found, or is nonsense because the map
-    /// changes, is looked for under the lock.
+    /// Looks for the one block that a write goes to. What cannot be found, or is nonsense because
+    /// the map changes, is looked for under the lock.
     pub(super) fn seek(&self, node: Node, length: u64, plan: &mut Plan) {
         let map = Map { volume: self, inode: Inode(node.ino), generation: node.generation };
         let Ok(Some(spot)) = map.spot(plan.offset / BLOCK) else { return };
@@ -60,30 +61,30 @@ impl Brief<'_> {
     pub(super) fn replace(&mut self, write: &Write<'_, '_>, word: u64, spare: u64) -> Result<()> {
         let (volume, inode, generation) = (self.volume, self.inode, write.generation);
         let (region, lane) = (&volume.region, u64::from(self.owner.op()));
-        if self.noted {
-            self.note()?;
-            // What a sum, or another lane's record, tells of the old block counts beside the new one no more.
-            let _ = volume.store_current(inode, generation, &mut self.current)?;
-            self.live.set_current(&self.current)?;
-        }
+        // What a sum, or another lane's record, tells of the old block counts beside it no more.
+        let slot = self.store_slot_beside(generation)?;
         let key = Map { volume, inode, generation }.key(write.offset / BLOCK);
         let leads = Word { block: spare, kind: KIND_LEAF, unwritten: false }.sealed(key);
         let new = Replacement { word, leads, block: spare };
         let which = (inode, generation, self.live);
         let stored = volume.store_replacement(&self.record, lane, which, &new, write.from);
         volume.note_owner(inode, spare, 1)?;
+        let stored = match stored {
+            Ok(stored) => stored,
+            Err(error) => {
+                let _ = region.fence();
+                volume.void_redo(lane)?;
+                // Memory that is lost is not tried again: it stays in use until the next sweep.
+                if !volume.is_lost_block(spare) {
+                    self.record.keep_block(spare)?;
+                }
+                return Err(error);
+            }
+        };
         // PERSIST: the bytes and the record, and the slot, before the word.
         // CRASH: without the record the old block counts, and the other one is nobody's.
         let durable =
-            if injected(Bug::ChangeBeforeRedo) { forged(region) } else { region.nothing().fence() };
-        if let Err(error) = stored {
-            volume.void_redo(lane)?;
-            // Memory that is lost is not tried again: it stays in use until the next sweep.
-            if !volume.is_lost_block(spare) {
-                self.record.keep_block(spare)?;
-            }
-            return Err(error);
-        }
+            if injected(Bug::ChangeBeforeRedo) { forged() } else { stored.and_any(slot).fence() };
         // From here on the record counts, until a fence behind the word's flush.
         self.current.flags = recorded(self.current.flags, lane);
         self.replaced = true;

@@ -110,6 +110,10 @@ impl Target for Directory {
         kernel::extents(&file)
     }
 
+    fn failure(&self, asked: &str, errno: Errno) -> Failure {
+        Failure::outside(asked, errno)
+    }
+
     fn moved_bytes(&self) -> u64 {
         0
     }

@@ -30,7 +30,7 @@ impl OnVolume {
         let found = volume.create(volume.root(), PLACE.as_bytes(), &new(Kind::Directory));
         let place = found.map_err(|errno| match errno {
             Errno::EXIST => occupied(path),
-            errno => Failure::errno(format!("age {}", path.display()), errno),
+            errno => Failure::on_volume(format!("age {}", path.display()), errno, &volume),
         })?;
         Ok(Self { volume, directories: vec![place], files: HashMap::new() })
     }
@@ -126,6 +126,10 @@ impl Target for OnVolume {
     fn extents(&self, number: u64) -> Result<Option<Vec<Run>>, Errno> {
         let node = self.files.get(&number).ok_or(Errno::NOENT)?.1;
         Ok(Some(self.volume.extents(node)?.iter().map(Run::from).collect()))
+    }
+
+    fn failure(&self, asked: &str, errno: Errno) -> Failure {
+        Failure::on_volume(asked, errno, &self.volume)
     }
 
     fn moved_bytes(&self) -> u64 {

@@ -1,5 +1,5 @@
-//! `solera run --split DIR`: a program whose files below a directory of the kernel's are served by the
-//! second engine.
+//! `solera run --split DIR`: a program whose files below a directory of the kernel's are served by
+//! the second engine.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -42,7 +42,8 @@ pub fn start(
         return Err(Failure::new(
             format!("keep what mode {mode} promises in {given}"),
             "its file system does not map with MAP_SYNC (no DAX)",
-            "use --mode posix, or --emulate: then it holds when processes die, not when power fails",
+            "use --mode posix, or --emulate: then it holds when processes die, not when power \
+             fails",
         ));
     }
     let library = find_library()?;

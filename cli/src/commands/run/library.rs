@@ -1,5 +1,6 @@
-//! Where the preload library is. The loader skips, with no more than a line, one that it cannot read,
-//! and the program would see no volume: what is missing and what is closed are told apart beforehand.
+//! Where the preload library is. The loader skips, with no more than a line, one that it cannot
+//! read, and the program would see no volume: what is missing and what is closed are told apart
+//! beforehand.
 
 use std::fs::{self, File};
 use std::io;
@@ -56,8 +57,8 @@ fn is_denied<T>(asked: &io::Result<T>) -> bool {
     asked.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Why this user may not read what is at `place`, or may not see whether anything is; `None`: that is
-/// not why.
+/// Why this user may not read what is at `place`, or may not see whether anything is; `None`: that
+/// is not why.
 fn closed(place: &Path) -> Option<String> {
     if !is_denied(&File::open(place)) {
         return None;

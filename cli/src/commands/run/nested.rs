@@ -1,9 +1,9 @@
 //! `solera run` inside a program that is served already.
 //!
-//! A program is served by one volume (or over one directory), and so is all that it starts: the library
-//! puts its own variables back at each exec, whatever environment it is given. So the command line must
-//! ask for nothing else than what is there; then the program just goes on with it. What it asks for beyond
-//! that would be lost in silence, and is refused.
+//! A program is served by one volume (or over one directory), and so is all that it starts: the
+//! library puts its own variables back at each exec, whatever environment it is given. So the
+//! command line must ask for nothing else than what is there; then the program just goes on with
+//! it. What it asks for beyond that would be lost in silence, and is refused.
 
 use std::ffi::{OsStr, OsString, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -36,8 +36,8 @@ pub enum Served {
     },
 }
 
-/// What serves this process, by the library that is preloaded into it, if there is one. A program that is
-/// bypassed is served by nothing.
+/// What serves this process, by the library that is preloaded into it, if there is one. A program
+/// that is bypassed is served by nothing.
 pub fn serving() -> Option<Served> {
     type Serves = extern "C" fn() -> c_int;
     // SAFETY: a name.
@@ -70,6 +70,7 @@ pub fn start(
 ) -> Outcome {
     check_place(args, served)?;
     check_options(args)?;
+    check_class(args, served)?;
     place::require(&args.require, Some(served.place()))?;
     let alone = matches!(served, Served::Volume { mounted: false, .. });
     match program::find(name) {
@@ -132,10 +133,11 @@ fn check_place(args: &RunArgs, served: &Served) -> Result<(), Failure> {
         return Ok(());
     }
     let found = format!(
-        "this program runs with {served} already, and a program and all that it starts have one volume"
+        "this program runs with {served} already, and a program and all that it starts have one \
+         volume"
     );
-    let advice = "start it from a shell outside of `solera run`; or `solera mount` the other volume: \
-                  every program reaches files below a mount";
+    let advice = "start it from a shell outside of `solera run`; or `solera mount` the other \
+                  volume: every program reaches files below a mount";
     Err(Failure::new(asked, found, advice))
 }
 
@@ -178,7 +180,22 @@ fn check_options(args: &RunArgs) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
+    Err(given_outside(&refused))
+}
+
+/// The class is that for which the volume was attached.
+fn check_class(args: &RunArgs, served: &Served) -> Result<(), Failure> {
+    let Some(class) = args.class.class else { return Ok(()) };
+    let in_use = match served {
+        // By the same variable, or by what it lies on.
+        Served::Volume { volume, .. } => pmem::class_of(volume).ok(),
+        Served::Split { .. } => None,
+    };
+    if in_use == Some(class) { Ok(()) } else { Err(given_outside(&format!("--class {class}"))) }
+}
+
+fn given_outside(option: &str) -> Failure {
     let found =
         "this program is under `solera run` already, and what it starts has the options of that";
-    Err(Failure::new(format!("take {refused}"), found, "give the option there"))
+    Failure::new(format!("take {option}"), found, "give the option there")
 }

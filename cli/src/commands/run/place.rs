@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use vfs::mounts::{self, Mount};
+use vfs::mounts::{self, Identity, Mount};
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
@@ -25,17 +25,29 @@ pub struct Place {
     /// The mount is all that the program may use: the volume cannot be opened, or is mounted
     /// read-only.
     pub by_mount_only: bool,
-    /// Nothing on the command line speaks of it, nor does the working directory lie in it: it is the
-    /// only one that is mounted.
+    /// What the mount says that it serves.
+    pub serves: Option<Identity>,
+    /// Nothing on the command line speaks of it, nor does the working directory lie in it: it is
+    /// the only one that is mounted.
     pub guessed: bool,
 }
 
 impl Place {
-    fn of_mount(mount: Mount) -> Self {
+    /// Refused if the program would see another volume below the mount than everybody else does.
+    fn of_mount(mount: Mount) -> Result<Self, Failure> {
         let both = Access::READ_OK | Access::WRITE_OK;
         let by_mount_only = mount.read_only || access(&mount.volume, both).is_err();
+        let serves = mount.serves();
+        if !by_mount_only && mount.has_lost_its_file(serves.as_ref()) {
+            let advice = "or show the new one elsewhere: --volume, --at";
+            return Err(Failure::replaced(
+                format!("run at {}", mount.at.display()),
+                &mount,
+                advice,
+            ));
+        }
         let (volume, at) = (mount.volume, mount.at);
-        Self { volume, at, mounted: true, by_mount_only, guessed: false }
+        Ok(Self { volume, at, mounted: true, by_mount_only, serves, guessed: false })
     }
 }
 
@@ -57,8 +69,8 @@ fn at_path(listed: &[Mount], volume: Option<PathBuf>, at: &Path) -> Result<Place
     let real = resolved(at);
     let mount = listed.iter().rev().find(|mount| mount.at == real);
     match (mount, volume) {
-        (Some(mount), None) => Ok(Place::of_mount(mount.clone())),
-        (Some(mount), Some(volume)) if mount.is_of(&volume) => Ok(Place::of_mount(mount.clone())),
+        (Some(mount), None) => Place::of_mount(mount.clone()),
+        (Some(mount), Some(volume)) if mount.is_of(&volume) => Place::of_mount(mount.clone()),
         (Some(mount), Some(volume)) => Err(Failure::new(
             format!("show {} at {}", volume.display(), at.display()),
             format!("{} is mounted there", mount.volume.display()),
@@ -66,7 +78,8 @@ fn at_path(listed: &[Mount], volume: Option<PathBuf>, at: &Path) -> Result<Place
         )),
         (None, Some(volume)) => {
             let at = check_prefix(at)?;
-            Ok(Place { volume, at, mounted: false, by_mount_only: false, guessed: false })
+            let (mounted, by_mount_only, serves, guessed) = (false, false, None, false);
+            Ok(Place { volume, at, mounted, by_mount_only, serves, guessed })
         }
         (None, None) => Err(Failure::new(
             format!("find the volume at {}", at.display()),
@@ -111,17 +124,18 @@ fn mount_of(listed: &[Mount], directory: &Path) -> Option<Mount> {
 fn mounted(listed: &[Mount], volume: Option<&Path>, args: &RunArgs) -> Result<Place, Failure> {
     if let Some(volume) = volume {
         let mount = listed.iter().rev().find(|mount| mount.is_of(volume));
-        return mount.cloned().map(Place::of_mount).ok_or_else(|| {
+        let mount = mount.cloned().ok_or_else(|| {
             let advice = "say where the program is to see it: --at /pm; or mount it";
             Failure::new(format!("show {}", volume.display()), "it is not mounted", advice)
-        });
+        })?;
+        return Place::of_mount(mount);
     }
     // What is required lies on a mount, or there is nothing to choose from.
     require(&args.require, None)?;
     let required = args.require.iter().find_map(|directory| mount_of(listed, directory));
     let here = || mounts::around(listed, &std::env::current_dir().ok()?);
     if let Some(mount) = required.or_else(here).or_else(|| spoken_of(listed, &args.program)) {
-        return Ok(Place::of_mount(mount));
+        return Place::of_mount(mount);
     }
     let asked = "find out which volume the program is to see";
     match listed {
@@ -129,7 +143,7 @@ fn mounted(listed: &[Mount], volume: Option<&Path>, args: &RunArgs) -> Result<Pl
             let advice = "`solera mount` one, or say --volume and --at";
             Err(Failure::new(asked, "no volume is mounted", advice))
         }
-        [mount] => Ok(Place { guessed: true, ..Place::of_mount(mount.clone()) }),
+        [mount] => Ok(Place { guessed: true, ..Place::of_mount(mount.clone())? }),
         _ => {
             let advice = "say which: --at, or --volume";
             Err(Failure::new(asked, "several volumes are mounted", advice))
@@ -142,8 +156,8 @@ const WORDS_MAX: usize = 4096;
 /// What stands between paths in an argument: of shells, of options (`--file=PATH`), of lists.
 const SEPARATORS: &[u8] = b" \t\n\"'`=;|&<>(){}[],:$";
 
-/// The innermost mount into which a path of the arguments leads: an absolute one, or one from the working
-/// directory.
+/// The innermost mount into which a path of the arguments leads: an absolute one, or one from the
+/// working directory.
 fn spoken_of(listed: &[Mount], program: &[OsString]) -> Option<Mount> {
     let words = program.iter().flat_map(|argument| {
         let words = argument.as_bytes().split(|byte| SEPARATORS.contains(byte));
@@ -241,7 +255,8 @@ mod tests {
     #[test]
     fn arguments_speak_of_mounts() {
         let here = std::env::current_dir().unwrap();
-        let mount = |at: PathBuf| Mount { volume: "/v".into(), at, device: 1, read_only: false };
+        let mount =
+            |at: PathBuf| Mount { id: 1, volume: "/v".into(), at, device: 1, read_only: false };
         let listed = [
             mount("/no/pm".into()),
             mount("/no/pm/in".into()),

@@ -1,0 +1,34 @@
+//! The file or device of a region: which it is, its descriptor, and its path.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::internal_fd::InternalFd;
+use crate::region::Region;
+
+impl Region {
+    /// The descriptor of the file or device; -1 if there is none.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// Device and inode number of the file or device, whatever its path leads to by now; zeros if
+    /// there is none.
+    pub fn file(&self) -> (u64, u64) {
+        self.file
+    }
+
+    /// Goes on under another number of its descriptor; the old one stays open for the caller.
+    pub fn vacate_fd(&self) -> Result<(), Errno> {
+        self.fd.as_ref().map_or(Err(Errno::BADF), InternalFd::vacate)?;
+        self.list_anew();
+        Ok(())
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+}

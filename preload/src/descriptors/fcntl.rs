@@ -1,0 +1,403 @@
+//! Descriptors copied and controlled: `dup`, `dup2`, `dup3`, `fcntl`, `ioctl`, `flock`, `lockf`.
+//!
+//! `FD_CLOEXEC` belongs to the number and is the kernel's; status flags, locks and the position
+//! belong to the description and are the engine's.
+
+use std::ffi::{c_int, c_ulong, c_void};
+use std::sync::atomic::Ordering;
+
+use rustix::io::{DupFlags, FdFlags};
+use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
+
+use crate::descriptors::fdtable;
+use crate::descriptors::owners;
+use crate::descriptors::parked;
+use crate::entry::pointers::Out;
+use crate::entry::{self, DONE, Served, Stop, interpose};
+use crate::files::rw::ours;
+use crate::processes::process::Process;
+
+/// A second number for the description of `fd`.
+fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Served<c_int> {
+    let lock = process.lock();
+    let desc = ours(fd)?;
+    let new = fdtable::install(desc, min, cloexec)?;
+    fdtable::set_shared(fd);
+    fdtable::set_shared(new);
+    drop(lock);
+    crate::glibc::stdio::number_taken(new);
+    Ok(new)
+}
+
+/// `dup2` where the old or the new number is ours.
+fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> Served<c_int> {
+    parked::give_back();
+    if process.is_internal(old) {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    let in_the_way = process.is_internal(new);
+    if fdtable::get(old).is_none() && fdtable::get(new).is_none() && !in_the_way {
+        return Err(Stop::Kernel);
+    }
+    if new < 0 || new as usize >= fdtable::NUMBERS_MAX {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    let maps = process.lock();
+    let source = fdtable::get(old);
+    let from = fdtable::borrow_checked(old)?;
+    // SAFETY: never dropped: the number is the program's.
+    let mut to = std::mem::ManuallyDrop::new(unsafe {
+        <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(new)
+    });
+    let mut duplicate = || rustix::io::dup3(from, &mut to, flags);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    if limit.is_some_and(|limit| new as u64 >= limit) {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    // Who uses the number meanwhile meets what it stood for or what it will: so the table changes
+    // before the kernel's number if the new file is ours, and after it otherwise.
+    let replaced = if source.is_some() && !in_the_way {
+        let before = fdtable::duplicate(old, new);
+        duplicate().inspect_err(|_| fdtable::restore(new, before))?;
+        fdtable::description_of(before)
+    } else {
+        if in_the_way {
+            rustix::io::fcntl_getfd(from)?;
+            process.make_way(new, &mut duplicate)?;
+        } else {
+            duplicate()?;
+        }
+        let replaced = fdtable::clear(new).map(|(desc, _)| desc);
+        if source.is_some() {
+            fdtable::duplicate(old, new);
+        }
+        replaced
+    };
+    let replaced = replaced.map(|desc| (desc, !fdtable::holds(desc) && !maps.holds(desc)));
+    drop(maps);
+    if replaced.is_some() {
+        entry::number_replaced();
+    }
+    if let Some((desc, last)) = replaced {
+        // As in the kernel, errors of the silent close are lost.
+        let _ = process.forget(desc, last);
+    }
+    if source.is_some() {
+        crate::glibc::stdio::number_taken(new);
+    }
+    Ok(new)
+}
+
+interpose! {
+    fn [dup](fd: c_int) -> c_int = |process, _| {
+        ours(fd)?;
+        duplicate(process, fd, 0, false)
+    }
+    fn [dup2, __dup2](old: c_int, new: c_int) -> c_int = |process, _| {
+        if old == new {
+            let hidden = process.is_internal(old);
+            return Err(if hidden { Stop::Errno(Errno::BADF) } else { Stop::Kernel });
+        }
+        duplicate_to(process, old, new, DupFlags::empty())
+    }
+    fn [dup3](old: c_int, new: c_int, flags: c_int) -> c_int = |process, _| {
+        if old == new || flags & !libc::O_CLOEXEC != 0 {
+            return Err(Stop::Kernel);
+        }
+        duplicate_to(process, old, new, DupFlags::from_bits_retain(flags as u32))
+    }
+    fn [fcntl, fcntl64, __fcntl, __libc_fcntl64](
+        fd: c_int, command: c_int, argument: usize,
+    ) -> c_int = |process, _| {
+        control(process, ours(fd)?, fd, command, argument)
+    }
+    fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, _| {
+        let desc = ours(fd)?;
+        let request = c_ulong::from(request as u32);
+        match request {
+            // The flag is the number's: the kernel keeps it.
+            FIOCLEX | FIONCLEX => {
+                fdtable::flag_changes(fd);
+                Err(Stop::Kernel)
+            }
+            _ => device_control(process, desc, request, argument),
+        }
+    }
+    fn [flock](fd: c_int, operation: c_int) -> c_int = |process, _| {
+        let desc = ours(fd)?;
+        if operation & LOCK_MAND != 0 {
+            // Mandatory locks of old: the kernel ignores them.
+            return DONE;
+        }
+        let kind = match operation & !libc::LOCK_NB {
+            libc::LOCK_SH => LockKind::Read,
+            libc::LOCK_EX => LockKind::Write,
+            libc::LOCK_UN => LockKind::Unlock,
+            _ => return Err(Stop::Errno(Errno::INVAL)),
+        };
+        let (_, flags) = process.fs.describe(desc)?;
+        if kind != LockKind::Unlock && !flags.reads() && !flags.writes() {
+            return Err(Stop::Errno(Errno::BADF));
+        }
+        process.fs.flock(desc, kind, operation & libc::LOCK_NB == 0)?;
+        DONE
+    }
+    fn [lockf, lockf64](fd: c_int, command: c_int, len: i64) -> c_int = |process, _| {
+        let desc = ours(fd)?;
+        let mut lock = libc::flock {
+            l_type: libc::F_WRLCK as i16,
+            l_whence: libc::SEEK_CUR as i16,
+            l_start: 0,
+            l_len: len,
+            l_pid: 0,
+        };
+        let wait = match command {
+            libc::F_ULOCK => {
+                lock.l_type = libc::F_UNLCK as i16;
+                false
+            }
+            libc::F_LOCK => true,
+            libc::F_TLOCK => false,
+            libc::F_TEST => {
+                // glibc asks whether it could be read.
+                lock.l_type = libc::F_RDLCK as i16;
+                let asked = range(process, desc, &lock)?;
+                let held = process.fs.test_lock(desc, LockOwner::Process, &asked)?;
+                return if held.is_none() { DONE } else { Err(Stop::Errno(Errno::ACCESS)) };
+            }
+            _ => return Err(Stop::Errno(Errno::INVAL)),
+        };
+        record_lock(process, desc, LockOwner::Process, &lock, wait)
+    }
+}
+
+const LOCK_MAND: c_int = 32;
+const FIONREAD: c_ulong = libc::FIONREAD;
+const FIONBIO: c_ulong = libc::FIONBIO;
+const FIOCLEX: c_ulong = libc::FIOCLEX;
+const FIONCLEX: c_ulong = libc::FIONCLEX;
+const FICLONE: c_ulong = 0x4004_9409;
+const FICLONERANGE: c_ulong = 0x4020_940d;
+const FIBMAP: c_ulong = 1;
+const FIGETBSZ: c_ulong = 2;
+const FS_IOC_GETFLAGS: c_ulong = 0x8008_6601;
+const FS_IOC_SETFLAGS: c_ulong = 0x4008_6602;
+
+/// `ioctl`, as a file system in memory answers it.
+fn device_control(
+    process: &Process,
+    desc: Desc,
+    request: c_ulong,
+    argument: *mut c_void,
+) -> Served<c_int> {
+    let number = Out(argument.cast::<c_int>());
+    let (node, flags) = process.fs.describe(desc)?;
+    if flags.path_only() {
+        return Err(Stop::Errno(Errno::BADF));
+    }
+    let attr = process.fs.attr(node)?;
+    match (request, attr.kind) {
+        (FIONBIO, _) => {
+            let bit = libc::O_NONBLOCK;
+            let flags = if number.value()? != 0 { flags.0 | bit } else { flags.0 & !bit };
+            process.fs.set_flags(desc, OpenFlags(flags))?;
+        }
+        (FIONREAD, Kind::File) => {
+            let at = process.fs.seek(desc, 0, Whence::Current)?;
+            number.put((attr.size as i64 - at as i64) as c_int)?;
+        }
+        (FIBMAP, Kind::File) => {
+            number.value()?;
+            return Err(Stop::Errno(Errno::INVAL));
+        }
+        (FIGETBSZ, _) => number.put(process.fs.stat_fs()?.block_size as c_int)?,
+        (FS_IOC_GETFLAGS, _) => number.put(0)?,
+        (FS_IOC_SETFLAGS, _) if number.value()? != 0 => {
+            return Err(Stop::Errno(Errno::OPNOTSUPP));
+        }
+        (FS_IOC_SETFLAGS, _) => {}
+        (FICLONE | FICLONERANGE, _) => return Err(Stop::Errno(Errno::OPNOTSUPP)),
+        _ => return Err(Stop::Errno(Errno::NOTTY)),
+    }
+    DONE
+}
+
+/// Asks how long what is written will live: not said.
+const F_GET_RW_HINT: c_int = 1035;
+
+/// The status flags that `F_SETFL` changes.
+const CHANGEABLE: c_int =
+    libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | libc::O_DIRECT | libc::O_ASYNC;
+/// Flags that only say how to open.
+const TRANSIENT: c_int =
+    libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
+/// What 64-bit kernels always show.
+const LARGEFILE: c_int = 0o100_000;
+
+fn control(
+    process: &Process,
+    desc: Desc,
+    fd: c_int,
+    command: c_int,
+    argument: usize,
+) -> Served<c_int> {
+    let lock = Out(argument as *mut libc::flock);
+    if let libc::F_SETLK | libc::F_SETLKW = command {
+        // The commonest by far: what is wrong with the descriptor is asked only if it fails.
+        let set = set_lock(process, desc, lock, command == libc::F_SETLKW);
+        let path_only = set.is_err() && process.fs.describe(desc)?.1.path_only();
+        return if path_only { Err(Stop::Errno(Errno::BADF)) } else { set };
+    }
+    match command {
+        libc::F_GETFD | libc::F_SETFD | libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFL => {}
+        _ if process.fs.describe(desc)?.1.path_only() => return Err(Stop::Errno(Errno::BADF)),
+        _ => {}
+    }
+    match command {
+        libc::F_GETFD => {
+            let flags = rustix::io::fcntl_getfd(fdtable::borrow(fd))?;
+            Ok(flags.bits() as c_int)
+        }
+        libc::F_SETFD => {
+            let flags = FdFlags::from_bits_truncate(argument as u32);
+            fdtable::flag_changes(fd);
+            rustix::io::fcntl_setfd(fdtable::borrow(fd), flags)?;
+            DONE
+        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            if argument as c_int as usize >= fdtable::NUMBERS_MAX {
+                return Err(Stop::Errno(Errno::INVAL));
+            }
+            duplicate(process, fd, argument as c_int, command == libc::F_DUPFD_CLOEXEC)
+        }
+        libc::F_GETFL => {
+            let (_, flags) = process.fs.describe(desc)?;
+            let shown = if flags.path_only() { 0 } else { LARGEFILE };
+            Ok(flags.0 & !TRANSIENT | shown)
+        }
+        libc::F_SETFL => {
+            let (node, flags) = process.fs.describe(desc)?;
+            let added = argument as c_int & !flags.0;
+            if added & libc::O_NOATIME != 0 && !process.cred().owns(&process.fs.attr(node)?) {
+                return Err(Stop::Errno(Errno::PERM));
+            }
+            let flags = flags.0 & !CHANGEABLE | argument as c_int & CHANGEABLE;
+            process.fs.set_flags(desc, OpenFlags(flags))?;
+            DONE
+        }
+        libc::F_GETLK => test_lock(process, desc, LockOwner::Process, lock),
+        libc::F_OFD_GETLK => test_lock(process, desc, LockOwner::Description, lock),
+        libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
+            let lock = lock.value()?;
+            let wait = command == libc::F_OFD_SETLKW;
+            if lock.l_pid != 0 {
+                return Err(Stop::Errno(why_not(process, desc, &lock)?));
+            }
+            record_lock(process, desc, LockOwner::Description, &lock, wait)
+        }
+        libc::F_SETPIPE_SZ | libc::F_GETPIPE_SZ => Err(Stop::Errno(Errno::BADF)),
+        libc::F_GET_SEALS => Ok(libc::F_SEAL_SEAL),
+        libc::F_ADD_SEALS => Err(Stop::Errno(Errno::PERM)),
+        libc::F_GETLEASE => Ok(libc::F_UNLCK),
+        F_GET_RW_HINT => {
+            Out(argument as *mut u64).put(0)?;
+            DONE
+        }
+        _ => match owners::control(desc, command, argument)? {
+            Some(value) => Ok(value),
+            None => Err(Stop::Refused("fcntl-command", Errno::INVAL)),
+        },
+    }
+}
+
+/// The absolute byte range of a C lock.
+fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<RecordLock, Errno> {
+    let base = match c_int::from(lock.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => process.fs.seek(desc, 0, Whence::Current)?,
+        libc::SEEK_END => {
+            let (node, _) = process.fs.describe(desc)?;
+            process.fs.attr(node)?.size
+        }
+        _ => return Err(Errno::INVAL),
+    };
+    let start = (base as i64).checked_add(lock.l_start).ok_or(Errno::OVERFLOW)?;
+    // A negative length lies before the start.
+    let (start, end) = match lock.l_len {
+        0 => (start, None),
+        len if len > 0 => (start, Some(start.checked_add(len - 1).ok_or(Errno::OVERFLOW)?)),
+        len => (start.checked_add(len).ok_or(Errno::INVAL)?, Some(start - 1)),
+    };
+    let start = u64::try_from(start).map_err(|_| Errno::INVAL)?;
+    // The last byte that there can be is the end, wherever it is.
+    let end = end.filter(|&end| end != i64::MAX).map_or(u64::MAX, |end| end as u64);
+    let kind = match c_int::from(lock.l_type) {
+        libc::F_RDLCK => LockKind::Read,
+        libc::F_WRLCK => LockKind::Write,
+        libc::F_UNLCK => LockKind::Unlock,
+        _ => return Err(Errno::INVAL),
+    };
+    Ok(RecordLock { kind, start, end, pid: 0 })
+}
+
+/// What the kernel finds wrong with a description's lock that names a process.
+fn why_not(process: &Process, desc: Desc, lock: &libc::flock) -> Result<Errno, Errno> {
+    let wanted = range(process, desc, lock)?;
+    let (_, flags) = process.fs.describe(desc)?;
+    let allowed = match wanted.kind {
+        LockKind::Read => flags.reads(),
+        LockKind::Write => flags.writes(),
+        LockKind::Unlock => !flags.path_only(),
+    };
+    Ok(if allowed { Errno::INVAL } else { Errno::BADF })
+}
+
+fn record_lock(
+    process: &Process,
+    desc: Desc,
+    owner: LockOwner,
+    lock: &libc::flock,
+    wait: bool,
+) -> Served<c_int> {
+    let wanted = range(process, desc, lock)?;
+    if owner == LockOwner::Process {
+        process.record_locks.store(true, Ordering::Relaxed);
+    }
+    process.fs.record_lock(desc, owner, &wanted, wait)?;
+    DONE
+}
+
+fn set_lock(process: &Process, desc: Desc, lock: Out<libc::flock>, wait: bool) -> Served<c_int> {
+    record_lock(process, desc, LockOwner::Process, &lock.value()?, wait)
+}
+
+fn test_lock(
+    process: &Process,
+    desc: Desc,
+    owner: LockOwner,
+    out: Out<libc::flock>,
+) -> Served<c_int> {
+    let mut lock = out.value()?;
+    let process_own = owner == LockOwner::Process;
+    // Asking for what is unlocked is the answer of a description's own locks.
+    if process_own && c_int::from(lock.l_type) == libc::F_UNLCK {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    let wanted = range(process, desc, &lock)?;
+    if !process_own && lock.l_pid != 0 {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    match process.fs.test_lock(desc, owner, &wanted)? {
+        None => lock.l_type = libc::F_UNLCK as i16,
+        Some(held) => {
+            let write = held.kind == LockKind::Write;
+            lock.l_type = if write { libc::F_WRLCK } else { libc::F_RDLCK } as i16;
+            lock.l_whence = libc::SEEK_SET as i16;
+            lock.l_start = held.start as i64;
+            lock.l_len = if held.end == u64::MAX { 0 } else { (held.end - held.start) as i64 + 1 };
+            lock.l_pid = held.pid;
+        }
+    }
+    out.put(lock)?;
+    DONE
+}

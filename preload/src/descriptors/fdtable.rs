@@ -1,0 +1,297 @@
+//! The process's descriptors that are ours.
+//!
+//! A descriptor of ours is a real kernel number, held by a *placeholder*: a duplicate of a
+//! read-only descriptor of the volume's anchor directory. So the number is the lowest free one,
+//! poll says ready, `FD_CLOEXEC` lives in the kernel, and a call that slips past us fails loudly
+//! (`EISDIR`, `EBADF`). The table says which open file description each number stands for.
+//!
+//! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
+//! is given back, and says so while it is parked (see [`parked`]). Lookups are lock-free: one load.
+//! Whoever changes slots holds the process's structure lock (see
+//! [`crate::processes::process::Process`]), but for a parked number's: that is changed by who takes
+//! or returns it. A stale description is refused by the engine.
+
+use std::ffi::c_int;
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use vfs::{Desc, Errno};
+
+use crate::descriptors::parked;
+
+/// Descriptors at and beyond this number are never ours.
+pub const NUMBERS_MAX: usize = 1 << 20;
+
+const USED: u64 = 1 << 63;
+/// Some other number may stand for the same description.
+const SHARED: u64 = 1 << 62;
+/// The whole word of an internal number, which the program must not see.
+const HIDDEN: u64 = 1 << 61;
+/// The number is in hand-over form: it has an open description of the anchor directory to itself.
+const HANDED: u64 = 1 << 60;
+/// The whole word, but for the next bit, of a number that is parked (see [`parked`]).
+const PARKED: u64 = 1 << 59;
+/// Of a plain or parked number: it is close-on-exec.
+const CLOEXEC: u64 = 1 << 58;
+/// The number was the lowest free one when it was taken, and nobody has changed its flag since.
+const PLAIN: u64 = 1 << 57;
+/// Bits of a description's index.
+const INDEX: u64 = 0xff_ffff;
+
+static SLOTS: [AtomicU64; NUMBERS_MAX] = [const { AtomicU64::new(0) }; NUMBERS_MAX];
+/// No slot beyond this number was ever used.
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+/// The internal descriptor whose duplicates are placeholders.
+static PLACEHOLDER: AtomicI32 = AtomicI32::new(-1);
+
+fn slot(fd: c_int) -> Option<&'static AtomicU64> {
+    SLOTS.get(usize::try_from(fd).ok()?)
+}
+
+const fn pack(desc: Desc) -> u64 {
+    USED | (desc.index as u64 & INDEX) << 32 | desc.generation as u64
+}
+
+const fn unpack(word: u64) -> Option<Desc> {
+    if word & USED == 0 {
+        return None;
+    }
+    Some(Desc { index: (word >> 32 & INDEX) as u32, generation: word as u32 })
+}
+
+/// Sets the descriptor that placeholders duplicate.
+pub fn set_placeholder(fd: c_int) {
+    PLACEHOLDER.store(fd, Ordering::Release);
+}
+
+/// The description that `fd` stands for; `None`: not ours.
+#[inline]
+pub fn get(fd: c_int) -> Option<Desc> {
+    let word = slot(fd)?.load(Ordering::Acquire);
+    if word & USED == 0 {
+        return not_ours(word);
+    }
+    unpack(word)
+}
+
+#[cold]
+fn not_ours(word: u64) -> Option<Desc> {
+    if word & PARKED != 0 {
+        // To the program it is closed: so be it.
+        parked::give_back();
+    }
+    None
+}
+
+/// Hides an internal number from the program for ever.
+pub fn hide(fd: c_int) {
+    if let Some(slot) = slot(fd) {
+        slot.store(HIDDEN, Ordering::Release);
+    }
+}
+
+/// Whether `fd` is hidden.
+#[inline]
+pub fn is_hidden(fd: c_int) -> bool {
+    slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) == HIDDEN)
+}
+
+/// A borrowed form for system calls on a number that the program owns.
+pub fn borrow(fd: c_int) -> BorrowedFd<'static> {
+    // SAFETY: used for one call; if the program closes it meanwhile the kernel says EBADF. -1 never
+    // comes here: such numbers are not in the table, and internal ones are valid for ever.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// As [`borrow`], for a directory that may also be `AT_FDCWD`.
+pub fn borrow_directory(fd: c_int) -> BorrowedFd<'static> {
+    if fd == libc::AT_FDCWD { rustix::fs::CWD } else { borrow(fd.max(0)) }
+}
+
+/// As [`borrow`], for a number that the program passed: `EBADF` if it is negative.
+pub fn borrow_checked(fd: c_int) -> Result<BorrowedFd<'static>, Errno> {
+    if fd < 0 { Err(Errno::BADF) } else { Ok(borrow(fd)) }
+}
+
+/// Takes the lowest free number from `min` on for `desc`. Structure lock held.
+pub fn install(desc: Desc, min: c_int, cloexec: bool) -> Result<c_int, Errno> {
+    let fd = reserve(min, cloexec)?;
+    set_reserved(fd, desc);
+    Ok(fd)
+}
+
+/// Makes the lowest free number from `min` on a placeholder that stands for nothing yet.
+pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
+    if min != 0 {
+        parked::give_back();
+    } else if let Some(fd) = parked::take(cloexec) {
+        return Ok(fd);
+    }
+    let placeholder = borrow(PLACEHOLDER.load(Ordering::Acquire));
+    let new: OwnedFd = if cloexec {
+        rustix::io::fcntl_dupfd_cloexec(placeholder, min)?
+    } else {
+        dup_plain(placeholder, min)?
+    };
+    let fd = new.into_raw_fd();
+    if fd as usize >= NUMBERS_MAX {
+        close_number(fd);
+        return Err(Errno::MFILE);
+    }
+    let plain = if min == 0 {
+        parked::lowest_was(fd);
+        PLAIN
+    } else {
+        0
+    };
+    restore(fd, plain | if cloexec { CLOEXEC } else { 0 });
+    Ok(fd)
+}
+
+/// Gives a number back that was reserved, or is parked.
+pub fn release(fd: c_int) {
+    restore(fd, 0);
+    close_number(fd);
+    parked::closed(fd);
+}
+
+/// The parked number is reserved now; `false`: not with this flag.
+#[inline]
+pub fn unpark(fd: c_int, cloexec: bool) -> bool {
+    let Some(slot) = slot(fd) else { return false };
+    let flag = slot.load(Ordering::Relaxed) & CLOEXEC;
+    if (flag != 0) != cloexec {
+        return false;
+    }
+    slot.store(PLAIN | flag, Ordering::Relaxed);
+    true
+}
+
+/// `F_DUPFD`: the duplicate is inherited by exec.
+pub fn dup_plain(fd: BorrowedFd<'_>, min: c_int) -> Result<OwnedFd, Errno> {
+    if min == 0 {
+        return rustix::io::dup(fd);
+    }
+    let new = rustix::io::fcntl_dupfd_cloexec(fd, min)?;
+    rustix::io::fcntl_setfd(&new, rustix::io::FdFlags::empty())?;
+    Ok(new)
+}
+
+/// Says that `fd`, which was reserved, stands for `desc`. Structure lock held.
+#[inline]
+pub fn set_reserved(fd: c_int, desc: Desc) {
+    if let Some(slot) = slot(fd) {
+        raise_highest(fd);
+        let form = slot.load(Ordering::Relaxed) & (PLAIN | CLOEXEC);
+        slot.store(pack(desc) | form, Ordering::Release);
+    }
+}
+
+/// The program changes the flag of `fd` past the table.
+pub fn flag_changes(fd: c_int) {
+    if let Some(slot) = slot(fd) {
+        slot.fetch_and(!PLAIN, Ordering::Relaxed);
+    }
+}
+
+/// Says that `fd`, a placeholder, stands for `desc`. Structure lock held.
+pub fn set(fd: c_int, desc: Desc, shared: bool) {
+    if let Some(slot) = slot(fd) {
+        raise_highest(fd);
+        slot.store(pack(desc) | if shared { SHARED } else { 0 }, Ordering::Release);
+    }
+}
+
+/// A slot of this number is in use from now on. Structure lock held.
+fn raise_highest(fd: c_int) {
+    if HIGHEST.load(Ordering::Relaxed) < fd {
+        HIGHEST.store(fd, Ordering::Release);
+    }
+}
+
+/// Puts `new` where `old` stands: at no moment between does it stand for nothing. Gives the word
+/// that stood there, for [`restore`] and [`description_of`]. Structure lock held.
+pub fn duplicate(old: c_int, new: c_int) -> u64 {
+    set_shared(old);
+    raise_highest(new);
+    let word = slot(old).map_or(0, |slot| slot.load(Ordering::Relaxed)) & !PLAIN;
+    slot(new).map_or(0, |slot| slot.swap(word, Ordering::AcqRel))
+}
+
+/// Undoes that: the number was not to be had. Structure lock held.
+pub fn restore(fd: c_int, word: u64) {
+    if let Some(slot) = slot(fd) {
+        slot.store(word, Ordering::Release);
+    }
+}
+
+/// The description in a word.
+pub fn description_of(word: u64) -> Option<Desc> {
+    unpack(word)
+}
+
+/// Says that `fd` is in hand-over form. Structure lock held.
+pub fn set_handed(fd: c_int) {
+    flag_changes(fd);
+    if let Some(slot) = slot(fd) {
+        slot.fetch_or(HANDED, Ordering::AcqRel);
+    }
+}
+
+/// Whether `fd` is in hand-over form.
+pub fn is_handed(fd: c_int) -> bool {
+    slot(fd).is_some_and(|slot| slot.load(Ordering::Relaxed) & (USED | HANDED) == USED | HANDED)
+}
+
+/// Marks the description of `fd` as reachable by several numbers. Structure lock held.
+pub fn set_shared(fd: c_int) {
+    if let Some(slot) = slot(fd) {
+        slot.fetch_or(SHARED, Ordering::AcqRel);
+    }
+}
+
+/// Closes `fd`, or parks it. Gives its description and whether this was the last number for it.
+/// Structure lock held.
+#[inline]
+pub fn close(fd: c_int) -> Option<(Desc, bool)> {
+    let slot = slot(fd)?;
+    let word = slot.load(Ordering::Relaxed);
+    let Some(desc) = unpack(word) else {
+        parked::closed(fd);
+        return None;
+    };
+    if word & PLAIN != 0 && parked::park(fd) {
+        slot.store(PARKED | word & CLOEXEC, Ordering::Release);
+    } else {
+        release(fd);
+    }
+    Some((desc, word & SHARED == 0 || !holds(desc)))
+}
+
+/// Clears `fd`'s slot. Gives its description and whether this was the last number for it. Structure
+/// lock held.
+pub fn clear(fd: c_int) -> Option<(Desc, bool)> {
+    let slot = slot(fd)?;
+    let word = slot.load(Ordering::Relaxed);
+    let desc = unpack(word)?;
+    slot.store(0, Ordering::Release);
+    let last = word & SHARED == 0 || !holds(desc);
+    Some((desc, last))
+}
+
+/// Whether some number stands for `desc`. Structure lock held.
+pub fn holds(desc: Desc) -> bool {
+    all().any(|(_, other)| other == desc)
+}
+
+/// All numbers of ours. Consistent only under the structure lock.
+pub fn all() -> impl Iterator<Item = (c_int, Desc)> {
+    let word = |fd| Some(slot(fd)?.load(Ordering::Acquire));
+    (0..=HIGHEST.load(Ordering::Acquire)).filter_map(move |fd| Some((fd, unpack(word(fd)?)?)))
+}
+
+/// Gives a number back to the kernel.
+pub fn close_number(fd: c_int) {
+    // SAFETY: the number is a placeholder that the table no longer lists.
+    unsafe { rustix::io::close(fd) };
+}

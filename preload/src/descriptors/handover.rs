@@ -1,0 +1,265 @@
+//! Descriptors that leave this process: their form, and how another image or process takes them
+//! over.
+//!
+//! Before `exec`, and in a message that carries descriptors (`messages.rs`), a descriptor of ours
+//! takes *hand-over form*: an open description of its own of the anchor directory, whose *file
+//! position* is the name that the engine gave and which holds a shared OFD lock on the byte that
+//! the name tells. The kernel carries both through whatever happens in between (a program without
+//! this library, `dup2` in a shell, a socket), and as long as the lock is held anywhere the engine
+//! keeps the description. A slipped read gives `EISDIR`, a slipped write `EBADF`. Placeholders have
+//! position 0 and no lock.
+//!
+//! A number in hand-over form keeps the lock while it is open: it is closed before the engine hears
+//! of it, at the end of the process too ([`close_handed`]).
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::{DupFlags, FdFlags};
+use rustix::process::{Resource, Rlimit};
+use vfs::{Desc, Errno, Node};
+
+use crate::descriptors::fdtable;
+use crate::processes::process::{Cwd, Process};
+
+/// Environment variable: the descriptions that the old image held.
+pub const HELD: &str = "SOLERA_HELD";
+/// Environment variable: inode and generation of the working directory.
+pub const CWD: &str = "SOLERA_CWD";
+/// Environment variable: the engine's token for the new image.
+pub const RESUME: &str = "SOLERA_RESUME";
+
+/// Environment variable: the file that the new image is executed from, and that of the old one.
+pub const PROGRAM: &str = "SOLERA_PROGRAM";
+
+/// What a received number turned out to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// The kernel's affair, or another volume's.
+    Foreign,
+    /// Another process's placeholder, which names nothing.
+    Placeholder,
+    /// In hand-over form, with this name.
+    Named(u64),
+}
+
+/// A descriptor in hand-over form for `desc`.
+pub fn form(process: &Process, desc: Desc) -> Result<OwnedFd, Errno> {
+    let name = process.fs.hand_over(desc)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat(&process.anchor, ".", flags, Mode::empty());
+    let own = match open() {
+        Err(Errno::MFILE) => with_more_numbers(open)?,
+        opened => opened?,
+    };
+    rustix::fs::seek(&own, SeekFrom::Start(name))?;
+    let lock = libc::flock {
+        l_type: libc::F_RDLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: (name >> 32) as i64,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: a lock on a descriptor of our own; through `syscall`, which is not interposed.
+    let locked = unsafe {
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&own);
+        libc::syscall(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, &raw const lock)
+    };
+    if locked < 0 {
+        return Err(Errno::from_raw_os_error(crate::entry::errno()));
+    }
+    // Another thread may have closed it before the lock was there.
+    process.fs.describe(desc)?;
+    Ok(own)
+}
+
+/// Runs `call` while the limit of descriptor numbers is as high as it may be: what the kernel does
+/// without a number takes one here.
+fn with_more_numbers<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    let more = Rlimit { current: before.maximum, maximum: before.maximum };
+    rustix::process::setrlimit(Resource::Nofile, more)?;
+    let result = call();
+    rustix::process::setrlimit(Resource::Nofile, before)?;
+    result
+}
+
+/// Puts every inherited descriptor into hand-over form. They go on working in this image.
+pub fn prepare(process: &Process) -> Result<(), Errno> {
+    let _lock = process.lock();
+    for (fd, desc) in fdtable::all() {
+        if fdtable::is_handed(fd)
+            || rustix::io::fcntl_getfd(fdtable::borrow(fd))?.contains(FdFlags::CLOEXEC)
+        {
+            continue;
+        }
+        let own = form(process, desc)?;
+        // SAFETY: never dropped: the number is the program's.
+        let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        rustix::io::dup3(&own, &mut number, DupFlags::empty())?;
+        fdtable::set_handed(fd);
+    }
+    Ok(())
+}
+
+/// At the end of the process: what it holds itself must not look as if it were in flight.
+pub fn close_handed(process: &Process) {
+    let _lock = process.lock();
+    for (fd, _) in fdtable::all().filter(|&(fd, _)| fdtable::is_handed(fd)) {
+        fdtable::close_number(fd);
+    }
+}
+
+/// The variables that tell the new image what it inherits. `program`: what it is executed from.
+pub fn variables(process: &Process, token: &str, program: Option<Node>) -> Vec<Vec<u8>> {
+    let maps = process.lock();
+    let closed = closed_by_exec(process);
+    let held: Vec<String> = Process::held(&maps)
+        .iter()
+        .map(|desc| {
+            let mark = if closed.contains(desc) { CLOSED } else { "" };
+            format!("{mark}{}.{}", desc.index, desc.generation)
+        })
+        .collect();
+    drop(maps);
+    let mut variables = vec![
+        format!("{RESUME}={token}").into_bytes(),
+        format!("{HELD}={}", held.join(",")).into_bytes(),
+    ];
+    let said = |node: Node| format!("{}.{}", node.ino, node.generation);
+    if let Some(node) = process.cwd().node {
+        variables.push(format!("{CWD}={}", said(node)).into_bytes());
+    }
+    if program.is_some() || process.program.is_some() {
+        let [now, before] =
+            [program, process.program].map(|node| node.map_or_else(String::new, said));
+        variables.push(format!("{PROGRAM}={now},{before}").into_bytes());
+    }
+    variables
+}
+
+/// Stands before a description of which an exec closes a number: as any close, that drops the
+/// process's record locks on its file.
+const CLOSED: &str = "c";
+
+/// The descriptions of which an exec closes a number, if the process may have record locks.
+fn closed_by_exec(process: &Process) -> Vec<Desc> {
+    if !process.record_locks.load(Ordering::Relaxed) {
+        return Vec::new();
+    }
+    let closes = |fd| {
+        let flags = rustix::io::fcntl_getfd(fdtable::borrow(fd));
+        flags.is_ok_and(|flags| flags.contains(FdFlags::CLOEXEC))
+    };
+    fdtable::all().filter(|&(fd, _)| closes(fd)).map(|(_, desc)| desc).collect()
+}
+
+fn pair(text: &str) -> Option<(u64, u32)> {
+    let (first, second) = text.split_once('.')?;
+    Some((first.parse().ok()?, second.parse().ok()?))
+}
+
+/// In the new image: its file is what is executed, and that of the old image no more. `said`: the
+/// variable. Gives its file.
+pub fn take_program(process: &Process, said: &str) -> Option<Node> {
+    let (now, before) = said.split_once(',')?;
+    let [now, before] =
+        [now, before].map(|text| pair(text).map(|(ino, generation)| Node { ino, generation }));
+    // If the table of locks is full, the file can be written to.
+    let _ = process.fs.execute(before, now);
+    now
+}
+
+/// In the new image: takes over what was handed over and drops what was not. `resumed`: the engine
+/// kept the old image's holds.
+pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>) {
+    let mut inherited: Vec<Desc> = Vec::new();
+    for (fd, name) in found(process) {
+        inherited.extend(adopt(process, fd, name));
+    }
+    if resumed {
+        for held in held.split(',') {
+            let named = held.strip_prefix(CLOSED);
+            let Some((index, generation)) = pair(named.unwrap_or(held)) else { continue };
+            let desc = Desc { index: index as u32, generation };
+            if named.is_some()
+                && let Ok((node, _)) = process.fs.describe(desc)
+            {
+                // Nothing was locked, or it is unlocked.
+                let _ = process.fs.release_locks(node);
+            }
+            if !inherited.contains(&desc) {
+                // It was close-on-exec, or only a mapping needed it.
+                let _ = process.fs.close(desc);
+            }
+        }
+    }
+    if let Some((ino, generation)) = cwd.and_then(pair) {
+        let node = Node { ino, generation };
+        if process.fs.attr(node).is_ok() {
+            process.set_cwd(Cwd { node: Some(node), path: Vec::new() });
+        }
+    }
+    for fd in 0..3 {
+        if fdtable::get(fd).is_some() {
+            crate::glibc::stdio::number_taken(fd);
+        }
+    }
+}
+
+/// Makes `fd`, which is in hand-over form, a number of ours. `None`: what it names is gone (its
+/// runtime ended, or it is beyond the table), and the number stays a directory that fails.
+pub fn adopt(process: &Process, fd: c_int, name: u64) -> Option<Desc> {
+    if fd as usize >= fdtable::NUMBERS_MAX {
+        return None;
+    }
+    let _lock = process.lock();
+    let desc = process.fs.adopt(name).ok()?;
+    let mut shared = false;
+    for (other, _) in fdtable::all().filter(|&(other, known)| known == desc && other != fd) {
+        fdtable::set_shared(other);
+        shared = true;
+    }
+    fdtable::set(fd, desc, shared);
+    fdtable::set_handed(fd);
+    Some(desc)
+}
+
+/// What a number is that came from elsewhere.
+pub fn look(process: &Process, fd: c_int) -> Received {
+    let number = fdtable::borrow(fd);
+    let same = rustix::fs::fstat(number)
+        .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == process.anchor_identity);
+    if !same {
+        return Received::Foreign;
+    }
+    match rustix::fs::seek(number, SeekFrom::Current(0)) {
+        Ok(name) if name >> 32 != 0 => Received::Named(name),
+        _ => Received::Placeholder,
+    }
+}
+
+/// The open numbers that are in hand-over form.
+fn found(process: &Process) -> Vec<(c_int, u64)> {
+    let mut found = Vec::new();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(list) = rustix::fs::open("/proc/self/fd", flags, Mode::empty()) else {
+        return found;
+    };
+    let mut buffer = Vec::with_capacity(4096);
+    let mut entries = rustix::fs::RawDir::new(list.as_fd(), buffer.spare_capacity_mut());
+    while let Some(Ok(entry)) = entries.next() {
+        let Some(fd) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if process.is_internal(fd) {
+            continue;
+        }
+        if let Received::Named(name) = look(process, fd) {
+            found.push((fd, name));
+        }
+    }
+    found
+}

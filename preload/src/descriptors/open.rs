@@ -1,0 +1,259 @@
+//! open and close: `open`, `openat`, `creat`, their aliases, `close`, `close_range`, `closefrom`.
+//!
+//! Locks: the structure lock, for the slot only.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use vfs::{Attr, Errno, Kind, OpenFlags, Opened};
+
+use crate::descriptors::fdtable;
+use crate::descriptors::parked;
+use crate::descriptors::special;
+use crate::entry::pointers::Text;
+use crate::entry::{Served, Stop, interpose};
+use crate::paths::identity;
+use crate::paths::{self, Target};
+use crate::processes::process::Process;
+
+/// Flags with which `open` does more than find what is there and open it.
+const MORE: c_int =
+    libc::O_CREAT | libc::O_TRUNC | libc::O_PATH | libc::O_TMPFILE & !libc::O_DIRECTORY;
+
+/// Opens `path`; `kernel` opens what is not ours, by directory and path.
+pub fn open_at(
+    process: &Process,
+    kernel: impl Fn(c_int, *const c_char) -> c_int,
+    dirfd: c_int,
+    path: Text,
+    flags: c_int,
+    mode: c_uint,
+) -> Served<c_int> {
+    let text = path.bytes()?;
+    let taken = taken(flags);
+    let flags = taken.unwrap_or(flags);
+    let exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
+    let follow = flags & libc::O_NOFOLLOW == 0 && !exclusive;
+    let mut attr = Attr::NONE;
+    if taken.is_ok()
+        && flags & MORE == 0
+        && paths::plain(process, dirfd, text, &mut attr)
+        && matches!(attr.kind, Kind::File | Kind::Directory)
+    {
+        match process.user().open_node(&attr, flags) {
+            // Removed meanwhile: the name may lead to another by now.
+            Err(Errno::STALE) => {}
+            opened => return Ok(process.install(opened?, 0, flags & libc::O_CLOEXEC != 0)?),
+        }
+    }
+    let target = match paths::resolve(process, dirfd, text, follow)? {
+        Target::Kernel => return identity::open(process, text, flags),
+        Target::Elsewhere(path) => {
+            parked::give_back();
+            return Ok(kernel(libc::AT_FDCWD, path.as_ptr()));
+        }
+        target => target,
+    };
+    taken?;
+    match open_found(process, &target, flags, mode)? {
+        Ok(fd) => Ok(fd),
+        Err(path) => {
+            parked::give_back();
+            Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr()))
+        }
+    }
+}
+
+/// Opens what a path led to; `Err(path)`: it is the kernel's.
+pub fn open_found(
+    process: &Process,
+    target: &Target<'_>,
+    flags: c_int,
+    mode: c_uint,
+) -> Served<Result<c_int, Vec<u8>>> {
+    if let Some(attr) = special_target(process, target)?
+        && flags & libc::O_PATH == 0
+    {
+        let path = match target {
+            Target::Volume(found) if process.mounted => paths::name_of(process, found).ok(),
+            _ => None,
+        };
+        return special::open(process, &attr, path.as_deref(), flags).map(Ok);
+    }
+    // As in the kernel, without a number nothing is made or emptied.
+    let number = match flags & (libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE) {
+        0 | libc::O_DIRECTORY => None,
+        _ => Some(fdtable::reserve(0, flags & libc::O_CLOEXEC != 0)?),
+    };
+    let opened = open_target(process, target, flags, mode);
+    match (opened, number) {
+        (Ok(Opened::Here(desc)), Some(fd)) => {
+            process.install_at(desc, fd);
+            Ok(Ok(fd))
+        }
+        (Ok(Opened::Here(desc)), None) => {
+            Ok(Ok(process.install(desc, 0, flags & libc::O_CLOEXEC != 0)?))
+        }
+        (Ok(Opened::Outside(path)), number) => {
+            number.into_iter().for_each(fdtable::release);
+            Ok(Err(path))
+        }
+        (Err(stop), number) => {
+            number.into_iter().for_each(fdtable::release);
+            Err(stop)
+        }
+    }
+}
+
+/// What was found if its data is not the volume's.
+fn special_target(process: &Process, target: &Target<'_>) -> Served<Option<Attr>> {
+    let attr = match target {
+        Target::Volume(found) if found.slash => None,
+        Target::Volume(found) => found.attr,
+        target => Some(paths::existing(process, target)?),
+    };
+    Ok(attr.filter(|attr| special::is_special(attr.kind)))
+}
+
+/// Opens what a path led to.
+fn open_target(
+    process: &Process,
+    target: &Target<'_>,
+    flags: c_int,
+    mode: c_uint,
+) -> Served<Opened> {
+    let opened = match target {
+        Target::Kernel | Target::Elsewhere(_) => return Err(Stop::Kernel),
+        Target::Descriptor(fd) => {
+            let desc = fdtable::get(*fd).ok_or(Errno::BADF)?;
+            let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
+            if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 {
+                return Err(Stop::Errno(Errno::EXIST));
+            }
+            let opened = process.user().open_node(&attr, flags)?;
+            if let Ok(dir) = process.fs.place(desc) {
+                process.fs.note_place(opened, dir);
+            }
+            Opened::Here(opened)
+        }
+        Target::Volume(found) => process.user().open(found, flags, mode)?,
+    };
+    if flags & libc::O_TRUNC != 0
+        && let Opened::Here(desc) = opened
+    {
+        // The file is open and empty, whatever becomes of the pages that were mapped.
+        let _ = process.resized_by(desc);
+    }
+    Ok(opened)
+}
+
+/// The flags as the kernel takes them: `O_PATH` leaves only what says how the path is walked, a
+/// directory is never made, and a file without a name is made to be written.
+pub const fn taken(flags: c_int) -> Result<c_int, Errno> {
+    const WALK: c_int = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    const NAMELESS: c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    const MADE: c_int = libc::O_DIRECTORY | libc::O_CREAT;
+    if flags & libc::O_PATH != 0 {
+        return Ok(flags & WALK);
+    }
+    let nameless = flags & NAMELESS != 0;
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if flags & MADE == MADE || nameless && !(writes && flags & libc::O_DIRECTORY != 0) {
+        return Err(Errno::INVAL);
+    }
+    Ok(flags)
+}
+
+/// A mode is passed only where a file may be made.
+const fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
+    if OpenFlags(flags).has(libc::O_CREAT) || OpenFlags(flags).has(libc::O_TMPFILE) {
+        mode
+    } else {
+        0
+    }
+}
+
+interpose! {
+    fn [open, open64, __open, __open64, __open_nocancel, __open64_nocancel](
+        path: Text, flags: c_int, mode: c_uint,
+    ) -> c_int = |process, kernel| {
+        let kernel = |_, path| kernel(Text(path), flags, mode);
+        open_at(process, kernel, libc::AT_FDCWD, path, flags, mode_of(flags, mode))
+    }
+    fn [__open_2, __open64_2](path: Text, flags: c_int) -> c_int = |process, kernel| {
+        open_at(process, |_, path| kernel(Text(path), flags), libc::AT_FDCWD, path, flags, 0)
+    }
+    fn [openat, openat64](dirfd: c_int, path: Text, flags: c_int, mode: c_uint) -> c_int
+    = |process, kernel| {
+        let kernel = |dirfd, path| kernel(dirfd, Text(path), flags, mode);
+        open_at(process, kernel, dirfd, path, flags, mode_of(flags, mode))
+    }
+    fn [__openat_2, __openat64_2](dirfd: c_int, path: Text, flags: c_int) -> c_int
+    = |process, kernel| {
+        open_at(process, |dirfd, path| kernel(dirfd, Text(path), flags), dirfd, path, flags, 0)
+    }
+    fn [creat, creat64](path: Text, mode: c_uint) -> c_int = |process, kernel| {
+        let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+        open_at(process, |_, path| kernel(Text(path), mode), libc::AT_FDCWD, path, flags, mode)
+    }
+    fn [close, __close, __close_nocancel](fd: c_int) -> c_int = |process, _| {
+        if process.is_internal(fd) {
+            return Err(Stop::Errno(Errno::BADF));
+        }
+        if process.close(fd)? { Ok(0) } else { Err(Stop::Kernel) }
+    }
+    fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int = |process, kernel| {
+        let known = (libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) as c_int;
+        if first > last || flags & !known != 0 {
+            return Err(Stop::Errno(Errno::INVAL));
+        }
+        // The table of ours is the process's: so is the kernel's for all that it can tell.
+        let flags = flags & !(libc::CLOSE_RANGE_UNSHARE as c_int);
+        Ok(close_numbers(process, first, last, flags, &kernel))
+    }
+    fn [closefrom](first: c_int) -> () = |process, _| {
+        let first = first.max(0) as c_uint;
+        let close = |first, last, flags| kernel_close_range(first, last, flags);
+        close_numbers(process, first, c_uint::MAX, 0, &close);
+        Ok(())
+    }
+}
+
+/// The system call itself.
+fn kernel_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // SAFETY: closes the program's own numbers, as it asked.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
+}
+
+/// Closes (or marks close-on-exec) a range of numbers: ours by the table, the internal ones never,
+/// the others by `kernel` in the runs between them.
+fn close_numbers(
+    process: &Process,
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+    kernel: &dyn Fn(c_uint, c_uint, c_int) -> c_int,
+) -> c_int {
+    let ours: Vec<c_int> = fdtable::all().map(|(fd, _)| fd).collect();
+    for fd in ours.into_iter().filter(|&fd| (first..=last).contains(&(fd as c_uint))) {
+        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+            // close_range tells of no errors of single numbers.
+            let _ = process.close(fd);
+        } else {
+            fdtable::flag_changes(fd);
+        }
+    }
+    parked::forget();
+    let mut spared: Vec<c_uint> = process.internal_numbers().map(|fd| fd as c_uint).collect();
+    spared.sort_unstable();
+    let mut from = first;
+    for fd in spared.into_iter().filter(|fd| (first..=last).contains(fd)) {
+        if fd > from {
+            let result = kernel(from, fd - 1, flags);
+            if result != 0 {
+                return result;
+            }
+        }
+        from = fd + 1;
+    }
+    if from <= last { kernel(from, last, flags) } else { 0 }
+}

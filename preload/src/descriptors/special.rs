@@ -1,0 +1,148 @@
+//! Fifos and device nodes on the volume: opened as the kernel's own.
+//!
+//! A fifo's data is the kernel's: a real fifo in the anchor directory, named by the node's inode
+//! and generation, made when the node is opened first and removed with the node's last name. A
+//! device node is made there for the moment of opening it, or, where that is not permitted, found
+//! among the usual ones in `/dev`. Permissions are the node's alone: what lies there is open to all
+//! who have the directory open, as every attached process has, whoever it has become since. So
+//! nothing there is believed to be what its name says. The fifos of a mounted volume are the
+//! mount's.
+//!
+//! Opening may wait for the other side: no locks, and handlers of signals run as the program's own.
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
+use vfs::{Attr, Errno, Kind, Node, OpenFlags};
+
+use crate::descriptors::fdtable;
+use crate::descriptors::parked;
+use crate::entry::{Served, Stop, outside};
+use crate::paths;
+use crate::paths::mounted;
+use crate::processes::process::Process;
+
+/// Devices that every system has under these names.
+const USUAL: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// Flags of `open` that are about the name, or whose it is.
+const FOR_NAMES: c_int =
+    libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_TRUNC | libc::O_NOATIME;
+
+/// Whether a node's data is not the volume's.
+pub const fn is_special(kind: Kind) -> bool {
+    !matches!(kind, Kind::File | Kind::Directory | Kind::Symlink)
+}
+
+fn fifo_name(node: Node) -> String {
+    format!("fifo-{}.{}", node.ino, node.generation)
+}
+
+/// Opens a fifo or a device; gives the kernel's number. `path`: where it lies in the mount.
+pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -> Served<c_int> {
+    if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 {
+        return Err(Stop::Errno(Errno::EXIST));
+    }
+    if flags & libc::O_DIRECTORY != 0 {
+        return Err(Stop::Errno(Errno::NOTDIR));
+    }
+    process.user().may_open(attr, OpenFlags(flags))?;
+    // It is there, and has been found, and whose it is, was asked.
+    let flags = flags & !FOR_NAMES;
+    match attr.kind {
+        Kind::Fifo => match path {
+            Some(path) if mounted::leads_to(process, path, attr.node) => {
+                Ok(open_real(rustix::fs::CWD, path, flags)?)
+            }
+            _ => open_fifo(process, attr.node, flags),
+        },
+        Kind::CharDevice | Kind::BlockDevice => open_device(process, attr, flags),
+        _ => Err(Stop::Errno(Errno::NXIO)),
+    }
+}
+
+/// The system call itself, which may wait.
+fn open_real(dir: impl AsFd, name: impl AsRef<[u8]>, flags: c_int) -> Result<c_int, Errno> {
+    let name = paths::c_text(name.as_ref())?;
+    let dir = dir.as_fd().as_raw_fd();
+    parked::give_back();
+    let arguments = [dir as usize, name.as_ptr() as usize, flags as usize, 0, 0, 0];
+    // SAFETY: a text that lives until the call is done.
+    let fd = outside(|| unsafe { pmem::interrupt::system_call(libc::SYS_openat, arguments) })?;
+    Ok(fd as c_int)
+}
+
+fn open_fifo(process: &Process, node: Node, flags: c_int) -> Served<c_int> {
+    let name = fifo_name(node);
+    let there = rustix::fs::statat(&process.anchor, &name, AtFlags::SYMLINK_NOFOLLOW);
+    match there.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::Fifo) => {}
+        // Nobody but a fifo has that name.
+        Ok(_) => return Err(Stop::Errno(Errno::IO)),
+        Err(Errno::NOENT) => make_fifo(process, &name)?,
+        Err(errno) => return Err(Stop::Errno(errno)),
+    }
+    let fd = open_real(&process.anchor, &name, flags | libc::O_NOFOLLOW)?;
+    let opened = rustix::fs::fstat(fdtable::borrow(fd));
+    if opened.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo) {
+        return Ok(fd);
+    }
+    crate::syscall::kernel(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]);
+    Err(Stop::Errno(Errno::IO))
+}
+
+/// Makes the kernel's fifo, open to everybody whatever the umask: the node's own mode has been
+/// asked. It gets its name when it is, so that nobody finds it closed.
+fn make_fifo(process: &Process, name: &str) -> Result<(), Errno> {
+    let shared = Mode::from_raw_mode(0o666);
+    let new = format!("{name}-{}", rustix::thread::gettid().as_raw_nonzero());
+    // Of one that died here.
+    let _ = rustix::fs::unlinkat(&process.anchor, &new, AtFlags::empty());
+    rustix::fs::mknodat(&process.anchor, &new, FileType::Fifo, shared, 0)?;
+    let made =
+        rustix::fs::chmodat(&process.anchor, &new, shared, AtFlags::empty()).and_then(|()| {
+            let (from, to) = (&process.anchor, &process.anchor);
+            rustix::fs::renameat_with(from, &new, to, name, RenameFlags::NOREPLACE)
+        });
+    if made.is_err() {
+        rustix::fs::unlinkat(&process.anchor, &new, AtFlags::empty())?;
+    }
+    // Somebody else may have been faster.
+    if made == Err(Errno::EXIST) { Ok(()) } else { made }
+}
+
+fn open_device(process: &Process, attr: &Attr, flags: c_int) -> Served<c_int> {
+    let name = format!("device-{}.{}", rustix::process::getpid().as_raw_nonzero(), attr.node.ino);
+    let block = attr.kind == Kind::BlockDevice;
+    let kind = if block { FileType::BlockDevice } else { FileType::CharacterDevice };
+    let mode = Mode::from_raw_mode(0o600);
+    let opened = match rustix::fs::mknodat(&process.anchor, &name, kind, mode, attr.rdev) {
+        Ok(()) => {
+            let opened = open_real(&process.anchor, &name, flags | libc::O_NOFOLLOW);
+            rustix::fs::unlinkat(&process.anchor, &name, AtFlags::empty())?;
+            opened
+        }
+        Err(errno) => Err(errno),
+    };
+    match opened {
+        Err(Errno::ACCESS | Errno::PERM) => {}
+        opened => return Ok(opened?),
+    }
+    // Not permitted here, or a file system without devices.
+    for path in USUAL {
+        let same = rustix::fs::stat(path).is_ok_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == kind && stat.st_rdev == attr.rdev
+        });
+        if same {
+            return Ok(open_real(rustix::fs::CWD, path, flags)?);
+        }
+    }
+    Err(Stop::Refused("device-on-volume", Errno::ACCESS))
+}
+
+/// A fifo's last name goes: the kernel's fifo loses its own. Who has it open goes on.
+pub fn unnamed(process: &Process, node: Node) {
+    let _ = rustix::fs::unlinkat(&process.anchor, fifo_name(node), AtFlags::empty());
+}

@@ -1,0 +1,287 @@
+//! Threads that are cancelled: never while they are inside.
+//!
+//! A deferred cancellation acts in glibc's own cancellation points, none of which our code calls
+//! while it is inside; so the calls that POSIX makes such points, and that we serve, look at it by
+//! themselves: a flag in the thread's record, set by `pthread_cancel`, keeps that free for all who
+//! are not cancelled. An asynchronous one acts at any instruction: while a thread of that type is
+//! inside, its type is deferred. The stack is then unwound through our frames.
+//!
+//! In our own code, but not inside (the first and last instructions of a call), a thread could be
+//! stopped where no frame can be unwound from: Rust's tables know calls only, and the C library
+//! ends the process then, without a word. So the handler of glibc's signal is called through one of
+//! ours: a thread that the signal meets in our code is of the deferred type for glibc when it hears
+//! of it, and the end of the call, or of the next one, acts.
+
+use std::arch::global_asm;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::entry::Real;
+use crate::entry::thread::{self, ASYNCHRONOUS, CANCELLED, here};
+use crate::syscall;
+
+const DEFERRED_TYPE: c_int = 0;
+const ASYNCHRONOUS_TYPE: c_int = 1;
+
+/// Whether a function is a cancellation point.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Point {
+    /// It is none.
+    Never,
+    /// Only if it waits for a lock.
+    Waiting,
+    /// Whenever it is called.
+    Always,
+}
+
+/// The served calls that are cancellation points, as in glibc.
+const ALWAYS: &[&str] = &[
+    "close",
+    "copy_file_range",
+    "creat",
+    "creat64",
+    "fallocate",
+    "fallocate64",
+    "fdatasync",
+    "fsync",
+    "msync",
+    "open",
+    "open64",
+    "openat",
+    "openat64",
+    "posix_fallocate",
+    "posix_fallocate64",
+    "pread",
+    "pread64",
+    "preadv",
+    "preadv2",
+    "preadv64",
+    "preadv64v2",
+    "pwrite",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "pwritev64",
+    "pwritev64v2",
+    "read",
+    "readv",
+    "splice",
+    "sync_file_range",
+    "tee",
+    "write",
+    "writev",
+    "__open_2",
+    "__open64_2",
+    "__openat_2",
+    "__openat64_2",
+    "__read_chk",
+    "__pread_chk",
+    "__pread64_chk",
+];
+const WAITING: &[&str] = &["fcntl", "fcntl64", "lockf", "lockf64"];
+
+/// Whether a list has a name.
+pub const fn holds(list: &[&str], name: &str) -> bool {
+    let name = name.as_bytes();
+    let mut index = 0;
+    while index < list.len() {
+        let other = list[index].as_bytes();
+        let mut at = 0;
+        while at < name.len() && at < other.len() && name[at] == other[at] {
+            at += 1;
+        }
+        if at == name.len() && at == other.len() {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+/// What the function of this name is.
+pub const fn point(name: &str) -> Point {
+    if holds(ALWAYS, name) {
+        Point::Always
+    } else if holds(WAITING, name) {
+        Point::Waiting
+    } else {
+        Point::Never
+    }
+}
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+    fn pause() -> c_int;
+}
+
+unsafe extern "C" {
+    fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        start: extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// Ends the thread if somebody has cancelled it and it allows that. Never inside.
+#[cold]
+pub fn act() {
+    if here().flags.load(Ordering::Relaxed) & CANCELLED != 0 {
+        // SAFETY: no lock is held, and the frames of the call are unwound.
+        unsafe { pthread_testcancel() };
+    }
+}
+
+static SET_TYPE: Real = Real::new("pthread_setcanceltype\0");
+
+fn set_type(kind: c_int, old: *mut c_int) -> c_int {
+    type Function = unsafe extern "C-unwind" fn(c_int, *mut c_int) -> c_int;
+    // SAFETY: glibc's function of this name.
+    unsafe { std::mem::transmute::<usize, Function>(SET_TYPE.address())(kind, old) }
+}
+
+/// A thread of the asynchronous type enters.
+pub fn hold() {
+    set_type(DEFERRED_TYPE, std::ptr::null_mut());
+}
+
+/// It has left; a cancellation meanwhile acts in here.
+pub fn release() {
+    set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
+}
+
+// SAFETY: the symbol replaces glibc's of the same name and has its signature.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
+    let flags = &here().flags;
+    // Found before the flag is set: finding it goes inside.
+    SET_TYPE.address();
+    if kind == ASYNCHRONOUS_TYPE {
+        stand_before_first();
+        flags.fetch_or(ASYNCHRONOUS, Ordering::Relaxed);
+        return set_type(kind, old);
+    }
+    let result = set_type(kind, old);
+    if result == 0 {
+        flags.fetch_and(!ASYNCHRONOUS, Ordering::Relaxed);
+    }
+    result
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+    type Function = unsafe extern "C-unwind" fn(libc::pthread_t) -> c_int;
+    static REAL: Real = Real::new("pthread_cancel\0");
+    // SAFETY: by the C contract the thread exists. First the flag: when the thread is told it may
+    // end at once.
+    let result = unsafe {
+        thread::of(thread).flags.fetch_or(CANCELLED, Ordering::Relaxed);
+        std::mem::transmute::<usize, Function>(REAL.address())(thread)
+    };
+    // glibc has installed its handler by now, if it had not before.
+    stand_before();
+    result
+}
+
+/// The signal by which glibc tells a thread of the asynchronous type.
+const SIGCANCEL: usize = 32;
+/// glibc's handler of it; 0: not known yet.
+static HANDLER: AtomicUsize = AtomicUsize::new(0);
+
+// The linker's own symbols: where this library begins, and where its code ends.
+global_asm!(".hidden __ehdr_start", ".hidden etext");
+
+unsafe extern "C" {
+    static __ehdr_start: u8;
+    static etext: u8;
+}
+
+/// The kernel's own layout of `struct sigaction` on x86-64.
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+extern "C-unwind" fn be_cancelled(nothing: *mut c_void) -> *mut c_void {
+    loop {
+        // SAFETY: no arguments; it never returns, for this is where the thread is cancelled.
+        unsafe { pause() };
+        std::hint::black_box(nothing);
+    }
+}
+
+/// Puts our handler before glibc's, which is installed when a thread is cancelled for the first
+/// time: so one is cancelled now, before the first one of the asynchronous type can be.
+#[cold]
+fn stand_before_first() {
+    if HANDLER.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    // It runs no handler of the program; glibc's two signals are not blocked.
+    let (blocked, mut before) = (!(3_u64 << (SIGCANCEL - 1)), 0_u64);
+    let mask = |new: &u64, old: *mut u64| {
+        let how = libc::SIG_SETMASK as usize;
+        let arguments = [how, std::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
+        syscall::kernel(libc::SYS_rt_sigprocmask, arguments);
+    };
+    mask(&blocked, &raw mut before);
+    let mut thread: libc::pthread_t = 0;
+    let (disabled, mut allowed): (c_int, c_int) = (1, 0);
+    // SAFETY: a thread that is joined, which is no place for this one to be cancelled at; without
+    // one nothing has changed.
+    unsafe {
+        pthread_setcancelstate(disabled, &raw mut allowed);
+        let null = std::ptr::null();
+        if pthread_create(&raw mut thread, null, be_cancelled, std::ptr::null_mut()) == 0 {
+            pthread_cancel(thread);
+            libc::pthread_join(thread, std::ptr::null_mut());
+        }
+        pthread_setcancelstate(allowed, &raw mut allowed);
+    }
+    mask(&before, std::ptr::null_mut());
+}
+
+/// Puts our handler before glibc's, once.
+fn stand_before() {
+    if HANDLER.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    let old = (&raw mut action) as usize;
+    let failed = syscall::kernel(libc::SYS_rt_sigaction, [SIGCANCEL, 0, old, 8, 0, 0]) != 0;
+    let own = on_cancel as *const () as usize;
+    if failed || action.handler <= libc::SIG_IGN || action.handler == own {
+        return;
+    }
+    HANDLER.store(action.handler, Ordering::Release);
+    action.handler = own;
+    let new = (&raw const action) as usize;
+    syscall::kernel(libc::SYS_rt_sigaction, [SIGCANCEL, new, 0, 8, 0, 0]);
+}
+
+unsafe extern "C-unwind" fn on_cancel(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
+    type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+    // SAFETY: what the kernel gave; the addresses of the two symbols only are used.
+    let (stopped, code) = unsafe {
+        let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+        let code = &raw const __ehdr_start as usize..&raw const etext as usize;
+        (registers[libc::REG_RIP as usize] as usize, code)
+    };
+    if code.contains(&stopped) {
+        hold();
+    }
+    // SAFETY: glibc's handler, by its own address, and what the kernel gave.
+    unsafe {
+        let handler: Handler = std::mem::transmute(HANDLER.load(Ordering::Acquire));
+        handler(signal, info, context);
+    }
+}

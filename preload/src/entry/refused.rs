@@ -1,0 +1,178 @@
+//! Calls that name something on the volume and that the volume does not serve: refused with a
+//! reason in the report, where the kernel would only say that there is no such file.
+//!
+//! Watches by path, file handles, mounts, swap, accounting and quotas, glibc's own tree walker
+//! `fts` (which opens directories inside itself). What lies on a volume that is mounted can be
+//! mounted once more elsewhere, and be unmounted; nothing is mounted *onto* it, for it would not be
+//! seen here.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+
+use vfs::Errno;
+
+use crate::descriptors::fdtable;
+use crate::entry::pointers::{Out, Text};
+use crate::entry::{Served, Stop, interpose, outside};
+use crate::paths::{self, Target};
+use crate::processes::exec::List;
+use crate::processes::process::Process;
+
+/// Whether a path leads onto the volume; a path that cannot be walked does if it is the volume's.
+fn on_volume(process: &Process, path: &[u8]) -> bool {
+    match paths::resolve(process, libc::AT_FDCWD, path, true) {
+        Ok(Target::Kernel | Target::Elsewhere(_)) => false,
+        Ok(Target::Volume(_) | Target::Descriptor(_)) | Err(_) => true,
+    }
+}
+
+/// Refuses if `path` is the volume's; else the kernel serves.
+fn refuse<T>(process: &Process, path: &[u8], reason: &'static str, errno: Errno) -> Served<T> {
+    let ours = !path.is_empty() && on_volume(process, path);
+    Err(if ours { Stop::Refused(reason, errno) } else { Stop::Kernel })
+}
+
+/// As [`refuse`], for a path that may be NULL or relative to a directory of ours.
+fn refuse_at<T>(
+    process: &Process,
+    (dirfd, path): (c_int, Text),
+    reason: &'static str,
+    errno: Errno,
+) -> Served<T> {
+    let path = if path.0.is_null() { b"" } else { path.bytes()? };
+    if path.first() != Some(&b'/') && fdtable::get(dirfd).is_some() {
+        return Err(Stop::Refused(reason, errno));
+    }
+    refuse(process, path, reason, errno)
+}
+
+type Compare = Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>;
+
+fn walk_with_fts(process: &Process, paths: List) -> Served<*mut c_void> {
+    for path in paths.texts()? {
+        refuse::<()>(process, path.bytes()?, "fts", Errno::OPNOTSUPP).or_else(
+            |stop| match stop {
+                Stop::Kernel => Ok(()),
+                stop => Err(stop),
+            },
+        )?;
+    }
+    Err(Stop::Kernel)
+}
+
+interpose! {
+    fn [inotify_add_watch](fd: c_int, path: Text, mask: c_uint) -> c_int = |process, _| {
+        let _ = (fd, mask);
+        refuse(process, path.bytes()?, "inotify", Errno::OPNOTSUPP)
+    }
+    fn [name_to_handle_at](
+        dirfd: c_int, path: Text, handle: *mut c_void, mount: Out<c_int>, flags: c_int,
+    ) -> c_int = |process, _| {
+        let _ = (handle, mount, flags);
+        if fdtable::get(dirfd).is_some() {
+            return Err(Stop::Refused("file-handle", Errno::OPNOTSUPP));
+        }
+        refuse(process, path.bytes()?, "file-handle", Errno::OPNOTSUPP)
+    }
+    fn [open_by_handle_at](mount: c_int, handle: *mut c_void, flags: c_int) -> c_int = |_, _| {
+        let _ = (handle, flags);
+        let ours = fdtable::get(mount).is_some();
+        Err(if ours { Stop::Refused("file-handle", Errno::OPNOTSUPP) } else { Stop::Kernel })
+    }
+    fn [fanotify_mark](fd: c_int, flags: c_uint, mask: u64, dirfd: c_int, path: Text) -> c_int
+    = |process, _| {
+        let _ = (fd, flags, mask);
+        refuse_at(process, (dirfd, path), "fanotify", Errno::OPNOTSUPP)
+    }
+    fn [mount](
+        source: Text, target: Text, kind: Text, flags: c_ulong, data: *const c_void,
+    ) -> c_int = |process, _| {
+        let _ = (kind, data);
+        if flags & (libc::MS_BIND | libc::MS_MOVE) != 0 {
+            let source = source.bytes()?;
+            if !source.is_empty() && !process.mounted && on_volume(process, source) {
+                return Err(Stop::Refused("mount", Errno::PERM));
+            }
+        }
+        refuse(process, target.bytes()?, "mount", Errno::PERM)
+    }
+    fn [umount](path: Text) -> c_int = |process, _| {
+        if process.mounted {
+            return Err(Stop::Kernel);
+        }
+        refuse(process, path.bytes()?, "mount", Errno::INVAL)
+    }
+    fn [umount2](path: Text, flags: c_int) -> c_int = |process, _| {
+        let _ = flags;
+        if process.mounted {
+            return Err(Stop::Kernel);
+        }
+        refuse(process, path.bytes()?, "mount", Errno::INVAL)
+    }
+    fn [pivot_root](new: Text, old: Text) -> c_int = |process, _| {
+        refuse::<c_int>(process, new.bytes()?, "mount", Errno::INVAL).or_else(|stop| match stop {
+            Stop::Kernel => refuse(process, old.bytes()?, "mount", Errno::INVAL),
+            stop => Err(stop),
+        })
+    }
+    fn [open_tree](dirfd: c_int, path: Text, flags: c_uint) -> c_int = |process, _| {
+        let _ = flags;
+        if process.mounted && fdtable::get(dirfd).is_none() {
+            return Err(Stop::Kernel);
+        }
+        refuse_at(process, (dirfd, path), "mount", Errno::PERM)
+    }
+    fn [fspick](dirfd: c_int, path: Text, flags: c_uint) -> c_int = |process, _| {
+        let _ = flags;
+        refuse_at(process, (dirfd, path), "mount", Errno::INVAL)
+    }
+    fn [move_mount](from: c_int, path: Text, to: c_int, place: Text, flags: c_uint) -> c_int
+    = |process, _| {
+        let _ = flags;
+        let first = refuse_at::<c_int>(process, (from, path), "mount", Errno::INVAL);
+        match first {
+            Err(Stop::Kernel) => refuse_at(process, (to, place), "mount", Errno::INVAL),
+            refused => refused,
+        }
+    }
+    fn [mount_setattr](
+        dirfd: c_int, path: Text, flags: c_uint, attributes: *mut c_void, size: usize,
+    ) -> c_int = |process, _| {
+        let _ = (flags, attributes, size);
+        refuse_at(process, (dirfd, path), "mount", Errno::INVAL)
+    }
+    fn [swapon](path: Text, flags: c_int) -> c_int = |process, _| {
+        let _ = flags;
+        refuse(process, path.bytes()?, "swap", Errno::INVAL)
+    }
+    fn [swapoff](path: Text) -> c_int = |process, _| {
+        refuse(process, path.bytes()?, "swap", Errno::INVAL)
+    }
+    fn [acct](path: Text) -> c_int = |process, _| {
+        refuse_at(process, (libc::AT_FDCWD, path), "accounting", Errno::INVAL)
+    }
+    fn [quotactl](command: c_int, device: Text, id: c_int, address: *mut c_void) -> c_int
+    = |process, _| {
+        let _ = (command, id, address);
+        refuse_at(process, (libc::AT_FDCWD, device), "quota", Errno::NOTBLK)
+    }
+    /// The name is used later, inside glibc.
+    fn [utmpname, utmpxname](path: Text) -> c_int = |process, _| {
+        refuse(process, path.bytes()?, "utmp-file", Errno::OPNOTSUPP)
+    }
+    fn [pkey_mprotect](at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int
+    = |process, _| {
+        if !process.lock().touches(at as usize, (at as usize).saturating_add(len)) {
+            return Err(Stop::Kernel);
+        }
+        if key == -1 {
+            // SAFETY: the program's own pages, as it asked.
+            return Ok(outside(|| unsafe { libc::mprotect(at, len, prot) }));
+        }
+        Err(Stop::Refused("protection-key", Errno::INVAL))
+    }
+    fn [fts_open, fts64_open](paths: *const *const c_char, options: c_int, compare: Compare)
+    -> *mut c_void = |process, _| {
+        let _ = (options, compare);
+        walk_with_fts(process, List(paths))
+    }
+}

@@ -1,0 +1,140 @@
+//! Which calls the volume did not serve, and why: counted here, written at exit to the file named
+//! by `SOLERA_REPORT`, one line `count reason function outcome` each. The outcome is the error that
+//! the program got, or `fell-back` for what was served in a roundabout way.
+//!
+//! With `SOLERA_STRICT_SUPPORT` the first refused call ends the process: better no result than one
+//! of a program that took another way.
+//!
+//! Lock-free: a fixed table of entries that are claimed by compare-and-swap. Beyond its size the
+//! rest is counted together.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use vfs::Errno;
+
+const ENTRIES: usize = 64;
+
+/// Function, reason and error; no error: it fell back.
+type Key = (&'static str, &'static str, Option<Errno>);
+
+struct Entry {
+    key: AtomicPtr<Key>,
+    count: AtomicU64,
+}
+
+static TABLE: [Entry; ENTRIES] =
+    [const { Entry { key: AtomicPtr::new(std::ptr::null_mut()), count: AtomicU64::new(0) } };
+        ENTRIES];
+static OVERFLOW: AtomicU64 = AtomicU64::new(0);
+static STRICT: AtomicBool = AtomicBool::new(false);
+
+/// From now on the first refused call ends the process.
+pub fn be_strict() {
+    STRICT.store(true, Ordering::Relaxed);
+}
+
+/// Counts one call of `function` that was refused for `reason` with `errno`.
+#[cold]
+pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
+    count((function, reason, Some(errno)));
+    if STRICT.load(Ordering::Relaxed) {
+        let line = format!(
+            "solera: {function} is not served ({reason}, {}): the program was ended, as \
+             --strict-support asks\n",
+            name_of(errno),
+        );
+        // There is nobody else to tell.
+        let _ = rustix::io::write(crate::descriptors::fdtable::borrow(2), line.as_bytes());
+        if let Some(process) = crate::processes::init::process() {
+            crate::processes::lifecycle::leave(process);
+        }
+        std::process::abort();
+    }
+}
+
+/// Counts one call that was refused so that the program goes another way, as strict ones may.
+#[cold]
+pub fn declined(function: &'static str, reason: &'static str, errno: Errno) {
+    count((function, reason, Some(errno)));
+}
+
+/// Counts one call that was served, but in another way than a file system's: slower, by a copy.
+#[cold]
+pub fn fell_back(function: &'static str, reason: &'static str) {
+    count((function, reason, None));
+}
+
+fn count(wanted: Key) {
+    for entry in &TABLE {
+        let mut key = entry.key.load(Ordering::Acquire);
+        if key.is_null() {
+            let new = Box::into_raw(Box::new(wanted));
+            let null = std::ptr::null_mut();
+            key = match entry.key.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => new,
+                Err(theirs) => {
+                    // SAFETY: made above and not published.
+                    drop(unsafe { Box::from_raw(new) });
+                    theirs
+                }
+            };
+        }
+        // SAFETY: published keys live for ever.
+        if unsafe { *key } == wanted {
+            entry.count.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+    OVERFLOW.fetch_add(1, Ordering::Relaxed);
+}
+
+/// `EPERM` and the like.
+fn name_of(errno: Errno) -> String {
+    unsafe extern "C" {
+        fn strerrorname_np(number: std::ffi::c_int) -> *const std::ffi::c_char;
+    }
+    // SAFETY: gives a text of glibc's own, or NULL.
+    let text = crate::entry::pointers::Text(unsafe { strerrorname_np(errno.raw_os_error()) });
+    text.bytes().map_or_else(
+        |_| errno.raw_os_error().to_string(),
+        |name| String::from_utf8_lossy(name).into_owned(),
+    )
+}
+
+/// A forked child reports what it did itself.
+pub fn reset() {
+    for entry in &TABLE {
+        entry.count.store(0, Ordering::Relaxed);
+    }
+    OVERFLOW.store(0, Ordering::Relaxed);
+}
+
+/// Appends the lines to `path` in one write.
+pub fn write(path: &[u8]) {
+    let mut lines = Vec::new();
+    for entry in &TABLE {
+        let (key, count) = (entry.key.load(Ordering::Acquire), entry.count.load(Ordering::Relaxed));
+        if !key.is_null() && count > 0 {
+            // SAFETY: published keys live for ever.
+            let (function, reason, errno) = unsafe { *key };
+            let outcome = errno.map_or_else(|| "fell-back".to_owned(), name_of);
+            lines.push(format!("{count} {reason} {function} {outcome}\n"));
+        }
+    }
+    let rest = OVERFLOW.load(Ordering::Relaxed);
+    if rest > 0 {
+        lines.push(format!("{rest} other (any) (any)\n"));
+    }
+    if lines.is_empty() {
+        return;
+    }
+    // A fifo is not waited for.
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    let flags = flags | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600));
+    if let Some(file) = file.ok().filter(volume::is_ordinary) {
+        // A report that cannot be written has nowhere to say so.
+        let _ = rustix::io::write(&file, lines.concat().as_bytes());
+    }
+}

@@ -1,0 +1,277 @@
+//! What the library knows of each thread: how deep it is inside, and what waits until it leaves.
+//!
+//! A thread is *inside* while its depth is not 0: our code runs, may hold locks, and what it calls
+//! is never served by itself. The program's code (a signal handler, a callback, the end of a
+//! cancelled thread) never runs while its thread is inside: [`crate::signals::signal`] keeps
+//! signals back, [`crate::entry::cancel`] keeps asynchronous cancellation back, and the end of the
+//! outermost [`Inside`] lets both happen.
+//!
+//! The engine's memory is closed to the thread (see [`pmem::key`]) but from the moment when a call
+//! first reaches for the engine until the thread leaves: a call that the kernel serves costs
+//! nothing. Opening sets the rights as they have to be, whatever the program did to them; what it
+//! may reach otherwise stays as it was. Handlers run with the key closed, whatever they interrupt,
+//! and the kernel gives the interrupted code its rights back.
+//!
+//! The record lies in the thread's static TLS block, at the same distance from the thread pointer
+//! in all threads, so that it is found in two loads and without `__tls_get_addr`; it is zero in
+//! a new thread.
+//!
+//! Invariants: `depth` changes only in its own thread, and a signal handler leaves it as it found
+//! it (or never comes back, to a place where it is 0). `flags` changes by atomic operations: also
+//! by handlers, and `CANCELLED` by other threads. Whoever leaves sets `depth` to 0 *before* looking
+//! at `flags`: a signal before that is kept back and seen, one after it runs its handler at once.
+//! `closed` is not 0 only while `depth` is not 0, and exactly while the memory is open.
+
+use std::arch::{asm, global_asm};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence,
+};
+
+use vfs::cred::Cred;
+
+use crate::entry::cancel;
+use crate::signals::signal::{self, Kept};
+
+/// A signal was kept back, and all but the faults are blocked until it is given.
+pub const PENDING: u32 = 1;
+/// A signal of a fault's number was sent by somebody and kept back.
+pub const SENT: u32 = 2;
+/// The thread's cancellation type is asynchronous.
+pub const ASYNCHRONOUS: u32 = 4;
+/// Somebody has cancelled the thread.
+pub const CANCELLED: u32 = 8;
+
+/// One thread's record.
+#[repr(C, align(64))]
+pub struct Thread {
+    /// How many [`Inside`] there are.
+    pub depth: AtomicU32,
+    /// What waits, of the constants above.
+    pub flags: AtomicU32,
+    /// The signal mask before `PENDING` was set.
+    pub mask: AtomicU64,
+    /// Whether the kernel would restart a call that the kept signal interrupts.
+    pub restarts: AtomicBool,
+    /// What became of the paths of the call that the thread makes (see [`crate::paths::links`]).
+    pub links: AtomicU8,
+    /// The program has blocked SIGBUS (see [`crate::signals::sigmask`]).
+    pub blocks_bus: AtomicBool,
+    /// While the engine's memory is open to the thread: what closes it; else 0.
+    pub closed: AtomicU32,
+    /// How many replaced numbers it has looked at (see `entry`).
+    pub replaced: AtomicU32,
+    /// Whom it is, where threads differ, and at how many changes it asked that; 0: not yet (see
+    /// [`crate::paths::credentials`]).
+    pub cred: AtomicPtr<Cred>,
+    pub cred_changes: AtomicU32,
+    /// The kept signal, while `PENDING`.
+    pub kept: UnsafeCell<Kept>,
+    /// The kept signals of faults' numbers, while `SENT`; number 0: none.
+    pub sent: UnsafeCell<[Kept; signal::FAULTS.len()]>,
+    /// The SIGBUS that was sent while the program has it blocked; number 0: none.
+    pub held: UnsafeCell<Kept>,
+}
+
+const BYTES: usize = size_of::<Thread>();
+
+global_asm!(
+    ".pushsection .tbss.solera_thread,\"awT\",@nobits",
+    ".balign 64",
+    ".globl solera_thread",
+    ".hidden solera_thread",
+    ".type solera_thread, @object",
+    ".size solera_thread, {bytes}",
+    "solera_thread:",
+    ".zero {bytes}",
+    ".popsection",
+    bytes = const BYTES,
+);
+
+/// The calling thread's record.
+#[inline]
+pub fn here() -> &'static Thread {
+    let at: *const Thread;
+    // SAFETY: the thread pointer (which points at itself) plus the distance that the dynamic linker
+    // put into the table. Not `pure`: code may go on in another thread after a callback.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr fs:[0]",
+            "add {at}, qword ptr [rip + solera_thread@GOTTPOFF]",
+            at = out(reg) at,
+            options(nostack, readonly),
+        );
+        &*at
+    }
+}
+
+/// The record of another thread, whose `pthread_t` is its thread pointer.
+///
+/// # Safety
+///
+/// The thread exists.
+pub unsafe fn of(thread: libc::pthread_t) -> &'static Thread {
+    // SAFETY: asks for a number.
+    let own = unsafe { libc::pthread_self() } as usize;
+    let distance = (std::ptr::from_ref(here()) as usize).wrapping_sub(own);
+    // SAFETY: static TLS lies at the same distance in every thread.
+    unsafe { &*((thread as usize).wrapping_add(distance) as *const Thread) }
+}
+
+unsafe extern "C" {
+    /// glibc's: not 0 while no second thread was ever begun.
+    static __libc_single_threaded: AtomicU8;
+}
+
+/// What is not 0 only while the process has one thread.
+#[inline]
+pub fn single() -> &'static AtomicU8 {
+    // SAFETY: a byte that glibc itself writes before there is a second thread only.
+    unsafe { &__libc_single_threaded }
+}
+
+/// Whether the process has one thread.
+#[inline]
+pub fn is_alone() -> bool {
+    single().load(Ordering::Relaxed) != 0
+}
+
+/// A thread begins that glibc does not know.
+pub fn not_alone() {
+    // SAFETY: as above; programs may only read it, but what it says must be so for them too.
+    unsafe { __libc_single_threaded.store(0, Ordering::Relaxed) };
+}
+
+impl Thread {
+    /// Whether our code runs.
+    #[inline]
+    pub fn is_inside(&self) -> bool {
+        self.depth.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn add_depth(&self, by: u32) {
+        self.depth.store(self.depth.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Takes `by` from the depth; at 0 closes the engine's memory and lets happen what waits.
+    #[inline]
+    fn take_depth(&self, by: u32) {
+        compiler_fence(Ordering::SeqCst);
+        let depth = self.depth.load(Ordering::Relaxed).wrapping_sub(by);
+        if depth == 0 {
+            self.close();
+        }
+        self.depth.store(depth, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.flags.load(Ordering::Relaxed) != 0 && depth == 0 {
+            self.left();
+        }
+    }
+
+    /// Opens the engine's memory to the thread, which is inside.
+    #[inline]
+    pub fn open(&self) {
+        debug_assert!(self.is_inside(), "the engine is reached from inside only");
+        if self.closed.load(Ordering::Relaxed) == 0 {
+            self.closed.store(pmem::key::open(), Ordering::Relaxed);
+        }
+    }
+
+    /// Closes it; whether it was open.
+    #[inline]
+    fn close(&self) -> bool {
+        let closed = self.closed.load(Ordering::Relaxed);
+        if closed == 0 {
+            return false;
+        }
+        pmem::key::close(closed);
+        self.closed.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// Runs `call` in a signal handler that interrupted this thread inside: the memory is closed
+    /// now, whatever it was, and will be again at the handler's end what it was.
+    pub fn interrupted(&self, call: impl FnOnce()) {
+        let closed = self.closed.swap(0, Ordering::Relaxed);
+        call();
+        self.closed.store(closed, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn entering(&self) {
+        if self.flags.load(Ordering::Relaxed) & ASYNCHRONOUS != 0 && !self.is_inside() {
+            cancel::hold();
+        }
+    }
+
+    #[cold]
+    fn left(&self) {
+        let flags = self.flags.load(Ordering::Relaxed);
+        if flags & (PENDING | SENT) != 0 {
+            signal::deliver(self);
+        }
+        if flags & ASYNCHRONOUS != 0 {
+            cancel::release();
+        }
+    }
+}
+
+/// This thread is inside until dropped.
+pub struct Inside(());
+
+impl Inside {
+    /// Enters, or enters once more.
+    #[inline]
+    pub fn new() -> Self {
+        let thread = here();
+        if thread.flags.load(Ordering::Relaxed) != 0 {
+            thread.entering();
+        }
+        thread.add_depth(1);
+        Self(())
+    }
+
+    /// Whether this thread is inside.
+    pub fn already() -> bool {
+        here().is_inside()
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        here().take_depth(1);
+    }
+}
+
+/// The program's code runs until dropped.
+struct Outside {
+    depth: u32,
+    open: bool,
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let thread = here();
+        if self.depth != 0 && thread.flags.load(Ordering::Relaxed) != 0 {
+            thread.entering();
+        }
+        thread.add_depth(self.depth);
+        if self.open {
+            thread.open();
+        }
+    }
+}
+
+/// Runs the program's own functions (callbacks), and calls that may wait for something outside, as
+/// if called from the program. No lock of ours may be held. They may throw, end the thread, or
+/// `longjmp` away: then the thread is not inside.
+pub fn outside<T>(call: impl FnOnce() -> T) -> T {
+    let thread = here();
+    let depth = thread.depth.load(Ordering::Relaxed);
+    let _outside = Outside { depth, open: thread.closed.load(Ordering::Relaxed) != 0 };
+    thread.take_depth(depth);
+    call()
+}

@@ -1,0 +1,395 @@
+//! Questions about files: the `stat` families, `statx`, `access`, `statfs`, `statvfs`, `pathconf`.
+//!
+//! `st_dev` is the volume's own device number; times have nanoseconds.
+
+use std::ffi::{CString, c_char, c_int, c_long, c_uint, c_ulong};
+
+use vfs::cred::{Cred, WRITE};
+use vfs::{Attr, Errno, Kind, Nanos};
+
+use crate::entry::pointers::{Out, Text};
+use crate::entry::{Served, Stop, interpose};
+use crate::files::rw::ours;
+use crate::paths::credentials;
+use crate::paths::{self, Target};
+use crate::processes::process::Process;
+
+const SECOND: i64 = 1_000_000_000;
+/// The unit in which programs should read and write.
+const BLOCK_BYTES: i64 = 4096;
+/// `f_type`: no kernel file system has this number ("SOLE").
+const MAGIC: i64 = 0x534f_4c45;
+
+/// Words of a `struct stat`.
+const STAT: usize = size_of::<libc::stat>() / 8;
+
+/// The word of a `struct stat` in which a field stands.
+macro_rules! word {
+    ($field:ident) => {
+        const { std::mem::offset_of!(libc::stat, $field) / 8 }
+    };
+}
+
+/// `struct stat`, by words: two fields of half a word are put together in a register, and no load
+/// of what was just stored is wider than the store.
+#[inline]
+fn stat_of(process: &Process, attr: &Attr) -> [u64; STAT] {
+    let mut stat = [0; STAT];
+    stat[word!(st_dev)] = process.device;
+    stat[word!(st_ino)] = attr.node.ino;
+    stat[word!(st_nlink)] = u64::from(attr.nlink);
+    stat[word!(st_mode)] = u64::from(attr.kind.mode_bits() | attr.mode) | u64::from(attr.uid) << 32;
+    stat[word!(st_gid)] = u64::from(attr.gid);
+    stat[word!(st_rdev)] = attr.rdev;
+    stat[word!(st_size)] = attr.size;
+    stat[word!(st_blksize)] = BLOCK_BYTES.cast_unsigned();
+    stat[word!(st_blocks)] = attr.blocks;
+    let times = [
+        (word!(st_atime), attr.atime),
+        (word!(st_mtime), attr.mtime),
+        (word!(st_ctime), attr.ctime),
+    ];
+    for (at, time) in times {
+        let (seconds, rest) = split(time);
+        (stat[at], stat[at + 1]) = (seconds.cast_unsigned(), rest.cast_unsigned());
+    }
+    stat
+}
+
+const _: () = assert!(
+    word!(st_mode) * 8 == std::mem::offset_of!(libc::stat, st_mode)
+        && word!(st_mode) == word!(st_uid)
+        && word!(st_gid) * 8 == std::mem::offset_of!(libc::stat, st_gid)
+        && word!(st_ctime) + 1 == word!(st_ctime_nsec)
+        && cfg!(target_endian = "little")
+);
+
+/// Whole seconds, and the nanoseconds behind them.
+#[inline]
+const fn split(time: Nanos) -> (i64, i64) {
+    if time >= 0 {
+        // Without a sign it is a quarter of the work.
+        let (time, second) = (time.cast_unsigned(), SECOND.cast_unsigned());
+        return ((time / second).cast_signed(), (time % second).cast_signed());
+    }
+    (time.div_euclid(SECOND), time.rem_euclid(SECOND))
+}
+
+fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
+    let time = |nanos| {
+        let (seconds, rest) = split(nanos);
+        // SAFETY: all zeros is a value of this plain structure.
+        let mut time: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+        (time.tv_sec, time.tv_nsec) = (seconds, rest as u32);
+        time
+    };
+    // SAFETY: as above.
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
+    statx.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    statx.stx_blksize = BLOCK_BYTES as u32;
+    statx.stx_nlink = attr.nlink;
+    statx.stx_uid = attr.uid;
+    statx.stx_gid = attr.gid;
+    statx.stx_mode = (attr.kind.mode_bits() | attr.mode) as u16;
+    statx.stx_ino = attr.node.ino;
+    statx.stx_size = attr.size;
+    statx.stx_blocks = attr.blocks;
+    statx.stx_atime = time(attr.atime);
+    statx.stx_btime = time(attr.btime);
+    statx.stx_ctime = time(attr.ctime);
+    statx.stx_mtime = time(attr.mtime);
+    statx.stx_rdev_major = libc::major(attr.rdev);
+    statx.stx_rdev_minor = libc::minor(attr.rdev);
+    statx.stx_dev_major = libc::major(process.device);
+    statx.stx_dev_minor = libc::minor(process.device);
+    statx
+}
+
+/// What a call with a directory descriptor, a path and `AT_*` flags means: `None`, and `attr` has
+/// the attributes; else the path by which the kernel is to be asked.
+#[inline]
+fn ask(
+    process: &Process,
+    (dirfd, path, flags): (c_int, Text, c_int),
+    attr: &mut Attr,
+) -> Served<Option<CString>> {
+    let text = path.bytes()?;
+    if !text.is_empty() && paths::plain(process, dirfd, text, attr) {
+        return Ok(None);
+    }
+    ask_further(process, (dirfd, text, flags), attr)
+}
+
+/// As [`ask`], where the path is not plain.
+fn ask_further(
+    process: &Process,
+    (dirfd, text, flags): (c_int, &[u8], c_int),
+    attr: &mut Attr,
+) -> Served<Option<CString>> {
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    *attr = if text.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+        attr_of_descriptor(process, dirfd)?
+    } else {
+        match paths::resolve(process, dirfd, text, follow)? {
+            Target::Elsewhere(path) => return Ok(Some(path)),
+            target => paths::existing(process, &target)?,
+        }
+    };
+    Ok(None)
+}
+
+/// The attributes of a descriptor of ours, or of the working directory on the volume.
+pub fn attr_of_descriptor(process: &Process, fd: c_int) -> Served<Attr> {
+    if fd == libc::AT_FDCWD {
+        let node = process.cwd_node().ok_or(Stop::Kernel)?;
+        return Ok(process.fs.attr(node)?);
+    }
+    let (node, _) = process.fs.describe(ours(fd)?)?;
+    Ok(process.fs.attr(node)?)
+}
+
+/// Answers a `stat` by path; `kernel` asks the kernel for another path.
+fn stat_path(
+    process: &Process,
+    kernel: impl Fn(*const c_char) -> c_int,
+    (dirfd, path, flags): (c_int, Text, c_int),
+    out: Out<libc::stat>,
+) -> Served<c_int> {
+    let mut attr = Attr::NONE;
+    if let Some(path) = ask(process, (dirfd, path, flags), &mut attr)? {
+        return Ok(kernel(path.as_ptr()));
+    }
+    out.put_words(&stat_of(process, &attr))?;
+    Ok(0)
+}
+
+#[inline]
+fn stat_descriptor(process: &Process, fd: c_int, out: Out<libc::stat>) -> Served<c_int> {
+    let mut attr = Attr::NONE;
+    process.fs.attr_of(ours(fd)?, &mut attr)?;
+    out.put_words(&stat_of(process, &attr))?;
+    Ok(0)
+}
+
+type Stat = libc::stat;
+const HERE: c_int = libc::AT_FDCWD;
+const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
+
+interpose! {
+    fn [stat, stat64](path: Text, out: Out<Stat>) -> c_int = |process, kernel| {
+        stat_path(process, |path| kernel(Text(path), out), (HERE, path, 0), out)
+    }
+    fn [lstat, lstat64](path: Text, out: Out<Stat>) -> c_int = |process, kernel| {
+        stat_path(process, |path| kernel(Text(path), out), (HERE, path, NOFOLLOW), out)
+    }
+    fn [fstat, fstat64, __fstat64](fd: c_int, out: Out<Stat>) -> c_int = |process, _| {
+        stat_descriptor(process, fd, out)
+    }
+    fn [fstatat, fstatat64](dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int) -> c_int
+    = |process, kernel| {
+        let kernel = |path| kernel(HERE, Text(path), out, flags);
+        stat_path(process, kernel, (dirfd, path, flags), out)
+    }
+    fn [__xstat, __xstat64](version: c_int, path: Text, out: Out<Stat>) -> c_int
+    = |process, kernel| {
+        stat_path(process, |path| kernel(version, Text(path), out), (HERE, path, 0), out)
+    }
+    fn [__lxstat, __lxstat64](version: c_int, path: Text, out: Out<Stat>) -> c_int
+    = |process, kernel| {
+        stat_path(process, |path| kernel(version, Text(path), out), (HERE, path, NOFOLLOW), out)
+    }
+    fn [__fxstat, __fxstat64](version: c_int, fd: c_int, out: Out<Stat>) -> c_int = |process, _| {
+        let _ = version;
+        stat_descriptor(process, fd, out)
+    }
+    fn [__fxstatat, __fxstatat64](
+        version: c_int, dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int,
+    ) -> c_int = |process, kernel| {
+        let kernel = |path| kernel(version, HERE, Text(path), out, flags);
+        stat_path(process, kernel, (dirfd, path, flags), out)
+    }
+    fn [statx](dirfd: c_int, path: Text, flags: c_int, mask: c_uint, out: Out<libc::statx>)
+    -> c_int = |process, kernel| {
+        let mut attr = Attr::NONE;
+        if let Some(path) = ask(process, (dirfd, path, flags), &mut attr)? {
+            return Ok(kernel(HERE, Text(path.as_ptr()), flags, mask, out));
+        }
+        out.put(statx_of(process, &attr))?;
+        Ok(0)
+    }
+    fn [access](path: Text, mode: c_int) -> c_int = |process, kernel| {
+        may(process, |path| kernel(Text(path), mode), (HERE, path, 0), mode)
+    }
+    fn [faccessat](dirfd: c_int, path: Text, mode: c_int, flags: c_int) -> c_int
+    = |process, kernel| {
+        let kernel = |path| kernel(HERE, Text(path), mode, flags);
+        may(process, kernel, (dirfd, path, flags), mode)
+    }
+    fn [euidaccess, eaccess](path: Text, mode: c_int) -> c_int = |process, kernel| {
+        may(process, |path| kernel(Text(path), mode), (HERE, path, libc::AT_EACCESS), mode)
+    }
+    fn [statfs, statfs64, __statfs](path: Text, out: Out<libc::statfs>) -> c_int
+    = |process, kernel| {
+        if let Some(path) = ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
+            return Ok(kernel(Text(path.as_ptr()), out));
+        }
+        out.put(statfs_of(process)?)?;
+        Ok(0)
+    }
+    fn [fstatfs, fstatfs64](fd: c_int, out: Out<libc::statfs>) -> c_int = |process, _| {
+        ours(fd)?;
+        out.put(statfs_of(process)?)?;
+        Ok(0)
+    }
+    fn [statvfs, statvfs64](path: Text, out: Out<libc::statvfs>) -> c_int = |process, kernel| {
+        if let Some(path) = ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
+            return Ok(kernel(Text(path.as_ptr()), out));
+        }
+        out.put(statvfs_of(process)?)?;
+        Ok(0)
+    }
+    fn [fstatvfs, fstatvfs64](fd: c_int, out: Out<libc::statvfs>) -> c_int = |process, _| {
+        ours(fd)?;
+        out.put(statvfs_of(process)?)?;
+        Ok(0)
+    }
+    fn [pathconf](path: Text, name: c_int) -> c_long = |process, kernel| {
+        match ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
+            None => limit(name),
+            Some(path) => Ok(kernel(Text(path.as_ptr()), name)),
+        }
+    }
+    fn [fpathconf](fd: c_int, name: c_int) -> c_long = |_, _| {
+        ours(fd)?;
+        limit(name)
+    }
+}
+
+/// `access`: by the real identity unless `AT_EACCESS` asks for the effective one.
+fn may(
+    process: &Process,
+    kernel: impl Fn(*const c_char) -> c_int,
+    place: (c_int, Text, c_int),
+    mode: c_int,
+) -> Served<c_int> {
+    if place.2 & libc::AT_EACCESS == 0
+        && let Some(real) = credentials::real(process)
+    {
+        return may_really(process, &kernel, place, mode, real);
+    }
+    may_as(process, &kernel, place, mode)
+}
+
+/// The same, where the real identity is another one.
+#[cold]
+fn may_really(
+    process: &Process,
+    kernel: &impl Fn(*const c_char) -> c_int,
+    place: (c_int, Text, c_int),
+    mode: c_int,
+    real: &'static Cred,
+) -> Served<c_int> {
+    credentials::acting_as(process, real, || may_as(process, kernel, place, mode))
+}
+
+/// The same, of whom the thread acts as.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "the usual way is straight on")]
+fn may_as(
+    process: &Process,
+    kernel: &impl Fn(*const c_char) -> c_int,
+    (dirfd, path, flags): (c_int, Text, c_int),
+    mode: c_int,
+) -> Served<c_int> {
+    let mut attr = Attr::NONE;
+    if let Some(path) = ask(process, (dirfd, path, flags), &mut attr)? {
+        return Ok(kernel(path.as_ptr()));
+    }
+    let mode = u32::try_from(mode).ok().filter(|mode| mode & !7 == 0).ok_or(Errno::INVAL)?;
+    let inert =
+        matches!(attr.kind, Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice);
+    if mode & WRITE != 0 && !inert && !process.fs.region_descriptor().1 {
+        return Err(Stop::Errno(Errno::ROFS));
+    }
+    process.cred().check(&attr, mode)?;
+    Ok(0)
+}
+
+fn statfs_of(process: &Process) -> Result<libc::statfs, Errno> {
+    let stat = process.fs.stat_fs()?;
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut out: libc::statfs = unsafe { std::mem::zeroed() };
+    out.f_type = MAGIC;
+    out.f_bsize = stat.block_size as i64;
+    out.f_frsize = stat.block_size as i64;
+    out.f_blocks = stat.blocks;
+    out.f_bfree = stat.blocks_free;
+    out.f_bavail = stat.blocks_available;
+    out.f_files = stat.inodes;
+    out.f_ffree = stat.inodes_free;
+    out.f_namelen = vfs::walk::NAME_BYTES_MAX as i64;
+    // SAFETY: the word behind `f_frsize`, inside the structure, is `f_flags`; `f_fsid` is two words
+    // of 32 bits. libc names neither.
+    unsafe {
+        (&raw mut out).cast::<i64>().add(FLAGS_WORD).write(VALID | flags_of(&stat).cast_signed());
+        out.f_fsid = std::mem::transmute::<u64, libc::fsid_t>(stat.fsid);
+    }
+    Ok(out)
+}
+
+/// In `f_flags`: they are valid.
+const VALID: i64 = 0x20;
+/// Its place in `struct statfs`, in words.
+const FLAGS_WORD: usize = std::mem::offset_of!(libc::statfs, f_frsize) / 8 + 1;
+const _: () = assert!(FLAGS_WORD == 10 && size_of::<libc::statfs>() == 120);
+
+/// How the volume is mounted, as it were: access times are relative.
+fn flags_of(stat: &vfs::FsStat) -> c_ulong {
+    libc::ST_RELATIME | if stat.read_only { libc::ST_RDONLY } else { 0 }
+}
+
+fn statvfs_of(process: &Process) -> Result<libc::statvfs, Errno> {
+    let stat = process.fs.stat_fs()?;
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut out: libc::statvfs = unsafe { std::mem::zeroed() };
+    out.f_bsize = stat.block_size;
+    out.f_frsize = stat.block_size;
+    out.f_blocks = stat.blocks;
+    out.f_bfree = stat.blocks_free;
+    out.f_bavail = stat.blocks_available;
+    out.f_files = stat.inodes;
+    out.f_ffree = stat.inodes_free;
+    out.f_favail = stat.inodes_free;
+    out.f_fsid = stat.fsid as c_ulong;
+    out.f_flag = flags_of(&stat);
+    out.f_namemax = vfs::walk::NAME_BYTES_MAX as c_ulong;
+    Ok(out)
+}
+
+/// `pathconf`'s values on the volume.
+fn limit(name: c_int) -> Served<c_long> {
+    Ok(match name {
+        libc::_PC_LINK_MAX => 0xffff_fff0,
+        libc::_PC_MAX_CANON | libc::_PC_MAX_INPUT => 255,
+        libc::_PC_NAME_MAX => vfs::walk::NAME_BYTES_MAX as c_long,
+        libc::_PC_PATH_MAX => vfs::walk::PATH_BYTES_MAX as c_long + 1,
+        libc::_PC_SYMLINK_MAX => vfs::walk::PATH_BYTES_MAX as c_long,
+        libc::_PC_PIPE_BUF => 4096,
+        libc::_PC_CHOWN_RESTRICTED | libc::_PC_NO_TRUNC | libc::_PC_2_SYMLINKS => 1,
+        libc::_PC_VDISABLE => 0,
+        libc::_PC_FILESIZEBITS => 64,
+        libc::_PC_ALLOC_SIZE_MIN | libc::_PC_REC_MIN_XFER_SIZE | libc::_PC_REC_XFER_ALIGN => {
+            BLOCK_BYTES
+        }
+        libc::_PC_SYNC_IO
+        | libc::_PC_ASYNC_IO
+        | libc::_PC_PRIO_IO
+        | libc::_PC_SOCK_MAXBUF
+        | libc::_PC_REC_INCR_XFER_SIZE
+        | libc::_PC_REC_MAX_XFER_SIZE => {
+            // No limit: -1 with errno as it was.
+            return Ok(-1);
+        }
+        _ => return Err(Stop::Errno(Errno::INVAL)),
+    })
+}

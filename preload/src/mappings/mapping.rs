@@ -1,0 +1,495 @@
+//! `mmap` of files on the volume: the region's own blocks, mapped piece by piece into one reserved
+//! range. Stores go to the file itself, without a copy and without a page of page cache.
+//!
+//! A mapping holds the open file description until its last page is unmapped: an engine never moves
+//! or frees blocks under it. Where a shared mapping covers holes, and any mapping what lies beyond
+//! the end of its file, its pages are those of an *empty* memory file: touching one raises SIGBUS,
+//! whose handler gives it its place ([`crate::mappings::touched`]) or, beyond the end, hands it on.
+//! So holes are filled when they are touched, and growth is seen whoever lets the file grow. So it
+//! is in private mappings, which show what is written until they are touched; without room for a
+//! page these show zeros.
+//!
+//! Addresses are congruent to places modulo 2 MiB where the kernel may choose them, so that whole
+//! chunks are huge pages.
+//!
+//! A device can be mapped shared only, and device-dax (by default) and hugetlbfs only by pages of 2
+//! MiB: there a private mapping is a copy, made at once. A shared one by such pages stands at
+//! addresses congruent to the file's and reaches, rounded out, over more than the program knows of
+//! ([`Mapping::own`]): a page goes when the program has given up all that it has of it, and is
+//! protected as a whole or not. A part of the file that does not lie on whole chunks is empty, and
+//! made whole by its first touch.
+//!
+//! All bookkeeping ([`crate::mappings::maptable`]) stands under the structure lock, which is held
+//! across the system calls, so that two threads that map and unmap the same range agree on the
+//! result.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::sync::OnceLock;
+
+use pmem::UserOut;
+use pmem::interrupt::system_call;
+use rustix::fs::MemfdFlags;
+use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use vfs::{Desc, Errno, Kind, Node, Piece};
+
+use crate::descriptors::fdtable;
+use crate::mappings::large;
+use crate::mappings::maptable::{Mapping, Mappings, PAGE, any};
+use crate::processes::process::Process;
+
+/// A huge page.
+const HUGE: usize = 2 << 20;
+/// More pieces than this exhaust a process's mappings (`vm.max_map_count` is 65,530).
+const PIECES_MAX: usize = 4096;
+
+/// Drops the holds of descriptions that neither a mapping nor a number needs. Structure lock held.
+pub fn release(process: &Process, mut freed: Vec<Desc>) {
+    freed.sort_unstable();
+    // Once each: another thread's file may get the description's place in the table.
+    freed.dedup();
+    for desc in freed {
+        if !fdtable::holds(desc) {
+            // An unmap cannot fail for this; the engine has forgotten the description already.
+            let _ = process.fs.close(desc);
+        }
+    }
+}
+
+const fn round_up(bytes: u64, unit: usize) -> u64 {
+    bytes.div_ceil(unit as u64) * unit as u64
+}
+
+/// A page of this library's own, so that no program takes its address for one that it had once.
+#[repr(align(4096))]
+struct Page(UnsafeCell<[u8; PAGE]>);
+// SAFETY: nobody uses its bytes.
+unsafe impl Sync for Page {}
+static SEED: Page = Page(UnsafeCell::new([0; PAGE]));
+
+/// A page of an empty memory file, mapped shared: the source of all pages that are not there.
+fn seed() -> Result<*mut c_void, Errno> {
+    static MADE: OnceLock<()> = OnceLock::new();
+    let at = SEED.0.get().cast();
+    if MADE.get().is_none() {
+        let file = rustix::fs::memfd_create("solera-beyond", MemfdFlags::CLOEXEC)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a page that holds nothing.
+        unsafe { rustix::mm::mmap(at, PAGE, prot, MapFlags::SHARED | MapFlags::FIXED, &file, 0)? };
+        let _ = MADE.set(());
+    }
+    Ok(at)
+}
+
+/// Takes the pages of `from..to` away: from here on a touch raises SIGBUS.
+pub fn make_empty(map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno> {
+    if from >= to {
+        return Ok(());
+    }
+    let (at, len, flags) = (from as *mut c_void, to - from, MremapFlags::MAYMOVE);
+    // SAFETY: inside the range of this mapping. A length of 0 makes a second mapping of what is
+    // shared.
+    unsafe {
+        rustix::mm::mremap_fixed(seed()?, 0, len, flags, at)?;
+        rustix::mm::mprotect(at, len, MprotectFlags::from_bits_retain(map.prot as u32))?;
+    }
+    map.note(from, to, true);
+    Ok(())
+}
+
+/// Maps pieces of the region where they belong. Where a piece has no place nothing changes, unless
+/// it never gets one: then a private mapping shows zeros. `is_new`: the engine has just filled
+/// them.
+pub fn place(
+    process: &Process,
+    map: &mut Mapping,
+    pieces: &[Piece],
+    (populate, is_new): (bool, bool),
+) -> Result<(), Errno> {
+    let region = fdtable::borrow(process.fs.region_descriptor().0);
+    let kind = if map.shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
+    let more = if populate { MapFlags::POPULATE } else { MapFlags::empty() };
+    let (prot, flags) =
+        (ProtFlags::from_bits_retain(map.prot as u32), kind | MapFlags::FIXED | more);
+    for piece in pieces {
+        let Some(piece) = large::whole(piece, map.unit as u64) else { continue };
+        let from = map.start + (piece.file_offset - map.offset) as usize;
+        let (at, len) = (from as *mut c_void, piece.length as usize);
+        if let (true, Some(place), HUGE, true) =
+            (is_new, piece.region_offset, len, map.shared && from.is_multiple_of(HUGE))
+            && !map.is_large()
+            && place.is_multiple_of(HUGE as u64)
+            && move_chunk(process, map.prot, from, place).is_ok()
+        {
+            map.note(from, from + len, false);
+            continue;
+        }
+        // SAFETY: inside the range of this mapping.
+        unsafe {
+            match piece.region_offset {
+                Some(place) => rustix::mm::mmap(at, len, prot, flags, region, place)?,
+                None if map.shared || !is_new && comes_later(process) => continue,
+                None => rustix::mm::mmap_anonymous(at, len, prot, flags)?,
+            };
+        }
+        map.note(from, from + len, false);
+        if piece.region_offset.is_some() && !process.fs.region_descriptor().1 {
+            copy_tail(process, map, &piece)?;
+        }
+    }
+    Ok(())
+}
+
+/// The pages that a mapping is made of: where those of the region are larger, and it is no copy,
+/// they are.
+fn unit(process: &Process, shared: bool) -> usize {
+    if shared && comes_later(process) { process.fs.can_map().0.max(PAGE) } else { PAGE }
+}
+
+/// Whether a mapping has copies of the pages, made at once.
+pub fn is_copied(process: &Process, map: &Mapping) -> bool {
+    let (unit, privately) = process.fs.can_map();
+    if map.shared { unit != map.unit } else { !privately }
+}
+
+/// Whether a hole can be filled when it is touched.
+fn comes_later(process: &Process) -> bool {
+    process.fs.region_descriptor().1
+}
+
+/// Where a volume is only read, what lies behind a file's end in its last page cannot be made zeros
+/// there: the page is copied.
+fn copy_tail(process: &Process, map: &mut Mapping, piece: &Piece) -> Result<(), Errno> {
+    let size = process.fs.attr(map.node)?.size;
+    let tail = size - size % PAGE as u64;
+    if tail == size || !(piece.file_offset..piece.file_offset + piece.length).contains(&tail) {
+        return Ok(());
+    }
+    let from = map.start + (tail - map.offset) as usize;
+    copy_in(process, map, from, from + PAGE)
+}
+
+/// A place of address space, for one thing at a time: structure lock held.
+fn scratch() -> Result<usize, Errno> {
+    static SCRATCH: OnceLock<usize> = OnceLock::new();
+    if let Some(&scratch) = SCRATCH.get() {
+        return Ok(scratch);
+    }
+    let (none, flags) = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: new addresses.
+    let made = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 2 * HUGE, none, flags)? };
+    Ok(*SCRATCH.get_or_init(|| (made as usize).next_multiple_of(HUGE)))
+}
+
+/// Maps one whole chunk of the region, with the page-table entries that the engine's own mapping
+/// has for it: it has just zeroed the chunk, and the program's touches need no faults of their own.
+/// By way of a third place, since the engine's pages are under its key: no thread shall meet them
+/// here.
+fn move_chunk(process: &Process, prot: c_int, to: usize, place: u64) -> Result<(), Errno> {
+    let own = process.fs.region_address();
+    if own == 0 {
+        return Err(Errno::NOSYS);
+    }
+    let (from, between, to) =
+        ((own + place as usize) as *mut c_void, scratch()? as *mut c_void, to as *mut c_void);
+    let moves = MremapFlags::MAYMOVE;
+    // SAFETY: the engine's mapping stays, without entries; the others are ours.
+    unsafe {
+        rustix::mm::mremap_fixed(from, HUGE, HUGE, moves | MremapFlags::DONTUNMAP, between)?;
+        let key = if pmem::key::available().is_ok() { 0 } else { usize::MAX };
+        let arguments = [between as usize, HUGE, prot as usize, key, 0, 0];
+        let freed = system_call(libc::SYS_pkey_mprotect, arguments)
+            // The place stays taken until it is mapped over: another thread's `mmap` might get it.
+            .and_then(|_| {
+                rustix::mm::mremap_fixed(between, HUGE, HUGE, moves | MremapFlags::DONTUNMAP, to)
+            });
+        let none = (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED);
+        rustix::mm::mmap_anonymous(between, HUGE, none.0, none.1)?;
+        freed.map(drop)
+    }
+}
+
+/// Gives `map` its pages between `from` (an address) and its end. `populate`: now, holes too.
+fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Result<(), Errno> {
+    let first = map.offset_of(from);
+    let size = round_up(process.fs.attr(map.node)?.size, map.unit);
+    let last = size.clamp(first, map.offset_of(map.end));
+    let inside = from + (last - first) as usize;
+    if is_copied(process, map) {
+        make_empty(map, inside, map.end)?;
+        return copy_in(process, map, from, inside);
+    }
+    let length = last - first;
+    let mut pieces = Vec::new();
+    if length > 0 {
+        let filled = populate
+            .then(|| process.fs.map(map.desc, first, length, map.usage()))
+            // Populating is a wish.
+            .filter(|filled| *filled != Err(Errno::NOSPC));
+        pieces = match filled {
+            Some(pieces) => pieces?,
+            None => process.fs.map_present(map.desc, first, length, map.usage())?,
+        };
+    }
+    if pieces.len() > PIECES_MAX {
+        return Err(Errno::NOMEM);
+    }
+    let later = map.shared || comes_later(process);
+    if map.is_large() || later && pieces.iter().any(|piece| piece.region_offset.is_none()) {
+        make_empty(map, from, map.end)?;
+    } else {
+        make_empty(map, inside, map.end)?;
+    }
+    place(process, map, &pieces, (populate, false))
+}
+
+/// Fills `from..to` of a private mapping with copies, where the region cannot be mapped so.
+pub fn copy_in(process: &Process, map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno> {
+    if from >= to {
+        return Ok(());
+    }
+    let (none, len) = (std::ptr::null_mut(), to - from);
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // At another place, so that no thread sees what is not filled yet.
+    // SAFETY: a new mapping.
+    let copy = unsafe { rustix::mm::mmap_anonymous(none, len, prot, MapFlags::PRIVATE)? };
+    let moved = read_into(process, map, (copy as usize, len), from).and_then(|()| {
+        let prot = MprotectFlags::from_bits_retain(map.prot as u32);
+        // SAFETY: the memory that was mapped above, and the range of this mapping.
+        unsafe {
+            rustix::mm::mprotect(copy, len, prot)?;
+            rustix::mm::mremap_fixed(copy, len, len, MremapFlags::MAYMOVE, from as *mut c_void)
+        }
+    });
+    if moved.is_err() {
+        // SAFETY: as above; it is still there.
+        let _ = unsafe { rustix::mm::munmap(copy, len) };
+    }
+    moved?;
+    map.note(from, to, false);
+    Ok(())
+}
+
+/// Reads into `len` bytes of our own at `to` what the file has for the address `from`.
+fn read_into(
+    process: &Process,
+    map: &Mapping,
+    (to, len): (usize, usize),
+    from: usize,
+) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < len {
+        // SAFETY: memory that the caller has just mapped.
+        let sink = unsafe { UserOut::from_raw((to + done) as *mut u8, len - done) };
+        match process.fs.read_at(map.desc, map.offset_of(from + done), &mut [sink])? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    Ok(())
+}
+
+/// The arguments of `mmap` without the descriptor.
+#[derive(Clone, Copy)]
+pub struct Wish {
+    pub at: *mut c_void,
+    pub len: usize,
+    pub prot: c_int,
+    pub flags: c_int,
+    pub offset: u64,
+}
+
+/// Reserves addresses for a mapping: those that the program names, or such that whole chunks of the
+/// file can be huge pages.
+pub fn reserve(wish: &Wish, len: usize) -> Result<usize, Errno> {
+    let keep = MapFlags::from_bits_retain(
+        wish.flags as u32 & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u32,
+    );
+    let (flags, none) = (MapFlags::PRIVATE | MapFlags::NORESERVE | keep, ProtFlags::empty());
+    let ahead = if wish.at.is_null() && keep.is_empty() && len >= HUGE { HUGE } else { 0 };
+    let whole = len.checked_add(ahead).ok_or(Errno::NOMEM)?;
+    // SAFETY: new addresses, or those that the program told to replace.
+    let start = unsafe { rustix::mm::mmap_anonymous(wish.at, whole, none, flags)? } as usize;
+    if ahead == 0 {
+        return Ok(start);
+    }
+    let lead = (wish.offset as usize).wrapping_sub(start) % HUGE;
+    let chosen = start + lead;
+    for (from, to) in [(start, chosen), (chosen + len, start + whole)] {
+        if from < to {
+            // SAFETY: what was reserved above and is not needed.
+            unsafe { rustix::mm::munmap(from as *mut c_void, to - from)? };
+        }
+    }
+    Ok(chosen)
+}
+
+/// Whether a mapping may promise that what it shows is durable once its lines are flushed.
+fn check_durable(process: &Process) -> Result<(), Errno> {
+    let region = fdtable::borrow(process.fs.region_descriptor().0);
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
+    let (none, prot) = (std::ptr::null_mut(), ProtFlags::READ);
+    // SAFETY: a new mapping, which goes at once.
+    unsafe {
+        let len = process.fs.can_map().0.max(PAGE);
+        let probe =
+            rustix::mm::mmap(none, len, prot, flags, region, 0).map_err(|_| Errno::OPNOTSUPP)?;
+        rustix::mm::munmap(probe, len)
+    }
+}
+
+/// Maps a part of an open file.
+pub fn map_file(process: &Process, desc: Desc, wish: Wish) -> Result<usize, Errno> {
+    let mut maps = process.lock();
+    let (start, mut replaced) = map_locked(process, &mut maps, desc, wish)?;
+    replaced.retain(|desc| !maps.holds(*desc));
+    release(process, replaced);
+    Ok(start)
+}
+
+/// As [`map_file`], with the structure lock held; gives the descriptions, too, that what was
+/// replaced held.
+pub fn map_locked(
+    process: &Process,
+    maps: &mut Mappings,
+    desc: Desc,
+    wish: Wish,
+) -> Result<(usize, Vec<Desc>), Errno> {
+    let (node, flags) = process.fs.describe(desc)?;
+    if flags.path_only() {
+        return Err(Errno::BADF);
+    }
+    let attr = process.fs.attr(node)?;
+    let shared =
+        matches!(wish.flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
+    if !shared && wish.flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+        return Err(Errno::INVAL);
+    }
+    if wish.len == 0 || !wish.offset.is_multiple_of(PAGE as u64) {
+        return Err(Errno::INVAL);
+    }
+    let writes = flags.reads() && flags.writes() && process.fs.region_descriptor().1;
+    if !flags.reads() || shared && wish.prot & libc::PROT_WRITE != 0 && !writes {
+        return Err(Errno::ACCESS);
+    }
+    if attr.kind != Kind::File {
+        return Err(Errno::NODEV);
+    }
+    let len = wish.len.checked_add(PAGE - 1).ok_or(Errno::NOMEM)? / PAGE * PAGE;
+    if wish.offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
+        return Err(Errno::OVERFLOW);
+    }
+    if wish.flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE && wish.flags & libc::MAP_SYNC != 0
+    {
+        check_durable(process)?;
+    }
+    let unit = unit(process, shared);
+    let (start, mut replaced) = reserve_for(process, maps, &wish, len, unit)?;
+    let (first, end) = (start / unit * unit, (start + len).next_multiple_of(unit));
+    replaced.extend(maps.cut(first, end));
+    let mut map = Mapping {
+        start: first,
+        end,
+        desc,
+        node,
+        offset: wish.offset - (start - first) as u64,
+        prot: wish.prot,
+        shared,
+        may_write: writes || !shared,
+        empty: Vec::new(),
+        zeros: false,
+        unit,
+        own: if unit == PAGE { Vec::new() } else { vec![(start, start + len)] },
+    };
+    let populate = wish.flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0;
+    if let Err(errno) = back(process, &mut map, first, populate) {
+        // SAFETY: the range that was reserved above.
+        unsafe { rustix::mm::munmap(first as *mut c_void, end - first)? };
+        release(process, replaced);
+        return Err(errno);
+    }
+    maps.add(map);
+    Ok((start, replaced))
+}
+
+/// Reserves addresses for a mapping by pages of `unit`; gives the descriptions, too, that what was
+/// replaced held.
+fn reserve_for(
+    process: &Process,
+    maps: &mut Mappings,
+    wish: &Wish,
+    len: usize,
+    unit: usize,
+) -> Result<(usize, Vec<Desc>), Errno> {
+    let (at, mut replaced, mut vacated) = (wish.at as usize, Vec::new(), false);
+    if wish.flags & libc::MAP_FIXED != 0 {
+        if at % unit != wish.offset as usize % unit {
+            return Err(Errno::INVAL);
+        }
+        vacated = large::vacate(maps, at, at.saturating_add(len), &mut replaced)?;
+    }
+    let made = if unit == PAGE { reserve(wish, len) } else { large::reserve(wish, len, unit) };
+    match made {
+        Ok(start) => Ok((start, replaced)),
+        Err(errno) => {
+            if vacated {
+                large::unmap(maps, at, len, &mut replaced)?;
+            }
+            release(process, replaced);
+            Err(errno)
+        }
+    }
+}
+
+/// Lets the mapping that ends at `end` reach `more` bytes further, if nothing stands there.
+pub fn extend(
+    process: &Process,
+    maps: &mut Mappings,
+    end: usize,
+    more: usize,
+) -> Result<(), Errno> {
+    let found = maps.find(end.wrapping_sub(1)).filter(|map| map.end == end);
+    let Some(mut map) = found.cloned() else { return Err(Errno::FAULT) };
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: addresses that nobody has.
+    unsafe { rustix::mm::mmap_anonymous(end as *mut c_void, more, ProtFlags::empty(), flags)? };
+    release(process, maps.cut(end, end + more));
+    map.end += more;
+    if let Err(errno) = back(process, &mut map, end, false) {
+        // SAFETY: what was reserved above.
+        unsafe { rustix::mm::munmap(end as *mut c_void, more)? };
+        return Err(errno);
+    }
+    maps.replace(map);
+    Ok(())
+}
+
+impl Process {
+    /// The file's size has changed: mappings of this process lose the pages beyond the end.
+    pub fn resized(&self, node: Node) -> Result<(), Errno> {
+        if !any() {
+            return Ok(());
+        }
+        let mut maps = self.lock();
+        if maps.of_file(node, 0).next().is_none() {
+            return Ok(());
+        }
+        let size = self.fs.attr(node)?.size;
+        for start in maps.of_file(node, size).collect::<Vec<_>>() {
+            let Some(mut map) = maps.find_mut(start) else { continue };
+            let size = round_up(size, map.unit);
+            let inside = size.saturating_sub(map.offset);
+            let last = map.end.min(map.start.saturating_add(inside as usize));
+            if map.empty_at(last).is_none_or(|part| part.1 < map.end) {
+                let end = map.end;
+                make_empty(&mut map, last, end)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Process::resized`], of the file behind `desc`.
+    pub fn resized_by(&self, desc: Desc) -> Result<(), Errno> {
+        self.resized(self.fs.describe(desc)?.0)
+    }
+}

@@ -1,0 +1,403 @@
+//! Pages of mappings that are not there until somebody touches them: holes, and what
+//! lies beyond the end of a file until it grows (see [`crate::mappings::mapping`]).
+//!
+//! The touch raises SIGBUS. If the program's own code did it, the handler asks the engine for the
+//! pieces around the page (which fills a hole as `fallocate` would), maps them over the empty ones,
+//! and the instruction runs again. If there is none, because the page lies beyond the end or the
+//! volume is full, the signal is the program's, as the kernel would send it.
+//!
+//! The program may have been interrupted anywhere, in malloc or on a small signal stack. So the
+//! handler works as any other call does, inside, by the library's own heap and locks, none of which
+//! a thread holds that is outside; on a stack of its own, with all signals but those of faults
+//! blocked, and with the program's signal stack switched off meanwhile: the handler's own frame may
+//! lie on it, and a guarded fault would overwrite it.
+//!
+//! Our own code touches the program's memory by guarded copies, whose faults are errors: there the
+//! copies' callers ask for pages by [`supply`], with no lock held, and try again. Where the kernel
+//! gets pointers of the program, it answers `EFAULT` for such a page, and the call is made again
+//! with the pages of its arguments there ([`with_pages`]). Not so calls that move many bytes, and
+//! would move a part of them: they have their pages ahead ([`ready`]), reads only as many as can
+//! come ([`ready_for`]).
+
+use std::arch::naked_asm;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pmem::interrupt::system_call;
+use rustix::fs::{FileType, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use vfs::{Errno, Mapped, UserIn};
+
+use crate::descriptors::fdtable;
+use crate::entry::thread::here;
+use crate::entry::{Answer, Inside, errno, outside, set_errno};
+use crate::mappings::mapping;
+use crate::mappings::maptable::{Mapping, PAGE, any_gap, had_gap};
+use crate::processes::init;
+use crate::processes::process::Process;
+use crate::signals::signal;
+
+/// Bytes around a page that show zeros where the volume has no room for a page that is only read.
+const ZEROS: usize = 64 << 10;
+
+/// Beyond this many parts without pages a mapping is filled by larger pieces, beyond twice as many
+/// by such that it cannot get more than as many again.
+const PARTS: usize = 512;
+/// The larger pieces, bytes.
+const LARGER: u64 = 2 << 20;
+
+/// Why a mapping of the volume cannot have a page: lines for standard error, if that ends the
+/// program.
+const REASONS: [&str; 3] = [
+    "solera: SIGBUS: the program has stored into a hole of a mapped file, and the volume is full; \
+     make room (`solera df` shows it), or `solera grow` the volume\n",
+    "solera: SIGBUS: the program has touched a mapped file where the volume's memory cannot be \
+     had: the file system that the volume lies on is full, or a page is lost (`solera fsck \
+     --read-data`)\n",
+    "solera: SIGBUS: the program has touched a mapped file where the volume gives no page: it is \
+     damaged (`solera fsck`)\n",
+];
+const FULL: usize = 2;
+const NO_MEMORY: usize = 3;
+const DAMAGED: usize = 4;
+
+/// A SIGBUS at `address` outside of our code: `Ok`: the page is there now; else why it is not, if
+/// the volume is to blame.
+pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
+    if here().is_inside() {
+        return Err(None);
+    }
+    let failed = errno();
+    // Until the handler returns; whatever it has interrupted.
+    let mask = signal::block_for_fault();
+    let found = with_stack(address);
+    if found != 1 {
+        signal::set_mask(mask);
+    }
+    set_errno(failed);
+    match found {
+        1 => Ok(()),
+        reason => Err(reason.checked_sub(FULL).and_then(|at| REASONS.get(at).copied())),
+    }
+}
+
+/// Gives the page at `address` if it is one that a mapping lacks: for what our own code could not
+/// touch. No lock may be held.
+#[cold]
+pub fn supply(address: usize) -> bool {
+    any_gap()
+        && init::process().is_some_and(|process| {
+            let _inside = Inside::new();
+            page(process, address) == Page::New
+        })
+}
+
+/// The same for what the kernel could not touch: also whether a mapping has the page already, since
+/// another thread may have given it meanwhile.
+fn is_there(address: usize) -> bool {
+    init::process().is_some_and(|process| {
+        let _inside = Inside::new();
+        matches!(page(process, address), Page::New | Page::There)
+    })
+}
+
+/// Gives all pages of `len` bytes from `start` on that mappings lack, before the kernel gets to see
+/// the address.
+#[inline]
+pub fn ready(start: *const c_void, len: usize) {
+    if any_gap() {
+        all(start as usize, len);
+    }
+}
+
+/// As [`ready`], for what the kernel will read from `fd`, at `at` or where it stands: no more pages
+/// than the bytes that are there to be read, where that can be told. Inside, with no lock held.
+#[inline]
+pub fn ready_for(fd: c_int, start: *const c_void, len: usize, at: Option<i64>) {
+    if any_gap() {
+        ready_as_far(fd, start as usize, len, at);
+    }
+}
+
+#[cold]
+fn ready_as_far(fd: c_int, start: usize, len: usize, at: Option<i64>) {
+    let lacks = || next_gap(init::process()?, start, start.saturating_add(len));
+    if lacks().is_some() {
+        all(start, coming(fd, at).unwrap_or(len).min(len));
+    }
+}
+
+/// How many bytes a read can give, after waiting as it would; `None`: nobody can tell.
+pub fn coming(fd: c_int, at: Option<i64>) -> Option<usize> {
+    let file = fdtable::borrow(fd);
+    let stat = rustix::fs::fstat(file).ok()?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind == FileType::RegularFile {
+        let at = match at {
+            Some(at) => u64::try_from(at).ok()?,
+            None => rustix::fs::tell(file).ok()?,
+        };
+        return usize::try_from((stat.st_size as u64).saturating_sub(at)).ok();
+    }
+    if !matches!(kind, FileType::Fifo | FileType::Socket) {
+        return None;
+    }
+    let there = || rustix::io::ioctl_fionread(file).ok();
+    if there()? == 0 && !rustix::fs::fcntl_getfl(file).ok()?.contains(OFlags::NONBLOCK) {
+        if !waits_as_poll(file, kind) {
+            return None;
+        }
+        let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure of our own. The read itself says what ended the wait.
+        outside(|| unsafe { libc::poll(&raw mut asked, 1, -1) });
+    }
+    usize::try_from(there()?).ok()
+}
+
+/// The kernel's number of the file system of pipes without a name.
+const PIPEFS: i64 = 0x5049_5045;
+
+/// Whether a read waits just as long as `poll`: a socket does without a limit of its own, a pipe if
+/// it has always had a writer, as one without a name.
+fn waits_as_poll(file: BorrowedFd<'_>, kind: FileType) -> bool {
+    if kind == FileType::Socket {
+        let (mut limit, mut size) = ([0_i64; 2], 16_u32);
+        let (level, name) = (libc::SOL_SOCKET as usize, libc::SO_RCVTIMEO as usize);
+        let (to, length) = ((&raw mut limit) as usize, (&raw mut size) as usize);
+        let arguments = [file.as_raw_fd() as usize, level, name, to, length, 0];
+        // SAFETY: values of our own, of the sizes that are said.
+        let answer = unsafe { system_call(libc::SYS_getsockopt, arguments) };
+        return answer.is_ok() && limit == [0, 0];
+    }
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == PIPEFS)
+}
+
+/// The address that an argument is, if it is one.
+#[inline]
+pub const fn address<T: Copy>(argument: &T) -> usize {
+    if size_of::<T>() != size_of::<usize>() {
+        return 0;
+    }
+    // SAFETY: of that size; integers and pointers are all that functions take.
+    unsafe { std::mem::transmute_copy(argument) }
+}
+
+/// A call that the kernel serves; once more if it does not find pages that mappings lack at its
+/// arguments.
+#[inline]
+pub fn with_pages<T: Answer, const N: usize>(
+    mut call: impl FnMut() -> T,
+    arguments: impl FnOnce() -> [usize; N],
+) -> T {
+    let value = call();
+    if value.has_failed() && had_gap() && errno() == libc::EFAULT && !here().is_inside() {
+        return again(value, call, &arguments());
+    }
+    value
+}
+
+#[cold]
+fn again<T: Answer>(mut value: T, mut call: impl FnMut() -> T, arguments: &[usize]) -> T {
+    // What lies at an argument reaches into the next page at most.
+    for page in [0, PAGE] {
+        let supplied = arguments.iter().filter(|&&at| is_there(at.saturating_add(page))).count();
+        set_errno(libc::EFAULT);
+        if supplied > 0 {
+            value = call();
+            if !value.has_failed() || errno() != libc::EFAULT {
+                break;
+            }
+        }
+    }
+    value
+}
+
+#[cold]
+fn all(start: usize, len: usize) {
+    let end = start.saturating_add(len);
+    let mut at = start;
+    let Some(process) = init::process() else { return };
+    let _inside = Inside::new();
+    while at < end {
+        let Some(next) = next_gap(process, at, end) else { return };
+        if !matches!(page(process, next), Page::New | Page::There) {
+            return;
+        }
+        at = next / PAGE * PAGE + PAGE;
+    }
+}
+
+/// The first address from `at` on, before `end`, where a mapping lacks a page.
+fn next_gap(process: &Process, at: usize, end: usize) -> Option<usize> {
+    let maps = process.lock();
+    let gap = maps.within(at, end).find_map(|map| map.empty_from(at))?;
+    (gap.0 < end).then_some(gap.0.max(at))
+}
+
+/// What became of a page that was touched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Page {
+    /// It was not there, and is now.
+    New,
+    /// It was there already.
+    There,
+    /// There is none: the address is nobody's, or lies beyond the end.
+    None,
+    /// The volume could not give it.
+    Refused(Errno),
+}
+
+fn page(process: &Process, address: usize) -> Page {
+    let mut maps = process.lock();
+    let Some(mut map) = maps.find_mut(address) else { return Page::None };
+    match map.empty_at(address) {
+        None => Page::There,
+        Some(gap) => match give(process, &mut map, address, gap) {
+            Ok(true) => Page::New,
+            Ok(false) => Page::None,
+            Err(errno) => Page::Refused(errno),
+        },
+    }
+}
+
+/// Gives `map` the page at `address`, in the middle of a part that has none; `false`: it lies
+/// beyond the end.
+fn give(
+    process: &Process,
+    map: &mut Mapping,
+    address: usize,
+    (from, to): (usize, usize),
+) -> Result<bool, Errno> {
+    let at = map.offset_of(address / PAGE * PAGE);
+    let least = match map.empty.len() {
+        0..PARTS => 0,
+        PARTS..1024 => LARGER,
+        _ => LARGER.max((map.end - map.start) as u64 / PARTS as u64),
+    };
+    let within = (map.offset_of(from), map.offset_of(to));
+    match process.fs.map_touched(map.desc, at, within, least, map.usage()) {
+        Ok(pieces) if pieces.is_empty() => Ok(false),
+        Ok(pieces) if mapping::is_copied(process, map) => {
+            let end = pieces.last().map_or(0, |piece| piece.file_offset + piece.length);
+            let to = to.min(from + (end - within.0) as usize);
+            mapping::copy_in(process, map, address / PAGE * PAGE, to)?;
+            Ok(true)
+        }
+        // What cannot be filled any more, on a volume that was found damaged, gets no place.
+        Ok(pieces) => mapping::place(process, map, &pieces, (false, true))
+            .map(|()| map.empty_at(address).is_none()),
+        // A page that is only read, or private, is shown as the zeros that it is.
+        Err(Errno::NOSPC) if map.usage() != Mapped::Write && !map.is_large() => {
+            show_zeros(map, address, (from, to)).map(|()| true)
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Shows zeros around `address`. Of a shared mapping the table says that the part has no pages: if
+/// it is to be written after all, it will have none again.
+fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> Result<(), Errno> {
+    let first = address / ZEROS * ZEROS;
+    let (first, last) = (first.max(from), (first + ZEROS).min(to));
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    let prot = ProtFlags::from_bits_retain(map.prot as u32);
+    // SAFETY: inside the range of this mapping.
+    unsafe { rustix::mm::mmap_anonymous(first as *mut c_void, last - first, prot, flags)? };
+    if map.shared {
+        map.zeros = true;
+    } else {
+        map.note(first, last, false);
+    }
+    Ok(())
+}
+
+/// Serves the touch of a page in a signal handler: inside, and on a stack of our own. Gives 1 if it
+/// is there, 0 if nothing is known of it, or the reason.
+extern "C" fn serve_inside(address: usize) -> usize {
+    let before = signal::set_stack(None);
+    let served = init::process().map_or(0, |process| {
+        let _inside = Inside::new();
+        match page(process, address) {
+            Page::New => 1,
+            // Another thread was faster; or the memory itself has failed.
+            Page::There if can_read(address) => 1,
+            Page::There => NO_MEMORY,
+            Page::None => 0,
+            Page::Refused(Errno::NOSPC) => FULL,
+            Page::Refused(_) => DAMAGED,
+        }
+    });
+    signal::set_stack(Some(before));
+    served
+}
+
+/// Whether a byte can be read now.
+fn can_read(address: usize) -> bool {
+    // SAFETY: guarded.
+    let byte = unsafe { UserIn::from_raw(address as *const u8, 1) };
+    byte.read(&mut [0]).is_ok()
+}
+
+// ---- stacks
+
+const STACK: usize = 256 << 10;
+const STACKS: usize = 8;
+
+/// Stacks that were made: the address of each, and 1 while it is used. A fork may leave some used
+/// in the child for ever: then others are made and given up.
+static MADE: [AtomicUsize; STACKS] = [const { AtomicUsize::new(0) }; STACKS];
+
+fn with_stack(address: usize) -> usize {
+    for slot in &MADE {
+        let made = slot.load(Ordering::Relaxed);
+        let take = |from| {
+            slot.compare_exchange(from, from | 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        if made & 1 != 0 || !take(made) {
+            continue;
+        }
+        let stack = if made == 0 { new_stack() } else { Some(made) };
+        let served = stack.map_or(0, |stack| on_stack(stack, address));
+        slot.store(stack.unwrap_or(0), Ordering::Release);
+        return served;
+    }
+    new_stack().map_or(0, |stack| {
+        let served = on_stack(stack, address);
+        // SAFETY: made above, and left.
+        let _ = unsafe { system_call(libc::SYS_munmap, [stack, STACK, 0, 0, 0, 0]) };
+        served
+    })
+}
+
+fn new_stack() -> Option<usize> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping.
+    let made = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), STACK, prot, flags) };
+    made.ok().map(|stack| stack as usize)
+}
+
+fn on_stack(stack: usize, address: usize) -> usize {
+    // SAFETY: the top of a stack that nobody else uses, a multiple of 16.
+    unsafe { switch(stack + STACK, address, serve_inside) }
+}
+
+/// Calls `call` with `argument` on the stack that ends at `top`.
+#[unsafe(naked)]
+unsafe extern "C" fn switch(
+    top: usize,
+    argument: usize,
+    call: extern "C" fn(usize) -> usize,
+) -> usize {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "mov rsp, rdi",
+        "mov rdi, rsi",
+        "call rdx",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+    )
+}

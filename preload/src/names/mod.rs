@@ -1,0 +1,393 @@
+//! Names made, moved and removed: `mkdir`, `rmdir`, `unlink`, `remove`, `rename`, `link`,
+//! `symlink`, `readlink`, `mknod`, `mkfifo`, `realpath`.
+//!
+//! A call with two paths of which one is the volume's and the other is not gives `EXDEV`, as
+//! between any two file systems: `mv` then copies.
+
+pub(crate) mod dir;
+mod temp;
+mod tree;
+
+use std::ffi::{CString, c_char, c_int, c_uint};
+
+use rustix::fs::CWD;
+use vfs::walk::{Found, PATH_BYTES_MAX};
+use vfs::{Errno, Kind, Node};
+
+use crate::descriptors::fdtable;
+use crate::entry::pointers::{Bytes, Out, Text};
+use crate::entry::{DONE, Served, Stop, interpose};
+use crate::paths::identity;
+use crate::paths::{self, Target};
+use crate::processes::process::Process;
+
+const HERE: c_int = libc::AT_FDCWD;
+
+/// Where a path leads whose last component is meant itself; the kernel serves other paths by
+/// `kernel`. `Err(Ok(value))` is its answer.
+#[inline]
+fn place(
+    process: &Process,
+    (dirfd, path): (c_int, Text),
+    kernel: impl Fn(*const c_char) -> c_int,
+) -> Served<Result<Found<'static>, c_int>> {
+    match paths::resolve(process, dirfd, path.bytes()?, false)? {
+        Target::Volume(found) => Ok(Ok(found)),
+        Target::Kernel => Err(Stop::Kernel),
+        Target::Elsewhere(path) => Ok(Err(kernel(path.as_ptr()))),
+        Target::Descriptor(_) => Err(Stop::Errno(Errno::PERM)),
+    }
+}
+
+/// Serves a call with one path by `served`.
+fn one(
+    process: &Process,
+    at: (c_int, Text),
+    kernel: impl Fn(*const c_char) -> c_int,
+    served: impl FnOnce(&Found<'_>) -> Result<(), Errno>,
+) -> Served<c_int> {
+    match place(process, at, kernel)? {
+        Ok(found) => served(&found).map(|()| 0).map_err(Stop::Errno),
+        Err(answer) => Ok(answer),
+    }
+}
+
+fn make(process: &Process, found: &Found<'_>, mode: c_uint, device: u64) -> Result<(), Errno> {
+    let kind = match mode & libc::S_IFMT {
+        0 => Kind::File,
+        libc::S_IFDIR => return Err(Errno::PERM),
+        libc::S_IFLNK => return Err(Errno::INVAL),
+        _ => Kind::from_mode(mode).ok_or(Errno::INVAL)?,
+    };
+    let device = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
+    process.user().make(found, kind, mode, device).map(|_| ())
+}
+
+/// Takes a name away.
+fn take_name(process: &Process, found: &Found<'_>) -> Result<(), Errno> {
+    process.user().unlink(found)?;
+    crate::descriptors::sockets::unnamed(process, found);
+    Ok(())
+}
+
+/// Gives a name to something else; what had it may lose its last one.
+fn move_name(
+    process: &Process,
+    from: &Found<'_>,
+    to: &Found<'_>,
+    flags: c_uint,
+) -> Result<(), Errno> {
+    process.user().rename(from, to, flags)?;
+    let node = |found: &Found<'_>| found.attr.map(|attr| attr.node);
+    if flags & libc::RENAME_EXCHANGE == 0 && node(from) != node(to) {
+        crate::descriptors::sockets::unnamed(process, to);
+    }
+    Ok(())
+}
+
+fn unlink_at(process: &Process, found: &Found<'_>, flags: c_int) -> Result<(), Errno> {
+    match flags {
+        0 => take_name(process, found),
+        libc::AT_REMOVEDIR => process.user().remove_dir(found),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+interpose! {
+    fn [mkdir](path: Text, mode: c_uint) -> c_int = |process, kernel| {
+        one(process, (HERE, path), |path| kernel(Text(path), mode), |found| {
+            process.user().make(found, Kind::Directory, mode & 0o1777, 0).map(|_| ())
+        })
+    }
+    fn [mkdirat](dirfd: c_int, path: Text, mode: c_uint) -> c_int = |process, kernel| {
+        one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode), |found| {
+            process.user().make(found, Kind::Directory, mode & 0o1777, 0).map(|_| ())
+        })
+    }
+    fn [mknod](path: Text, mode: c_uint, device: u64) -> c_int = |process, kernel| {
+        one(process, (HERE, path), |path| kernel(Text(path), mode, device), |found| {
+            make(process, found, mode, device)
+        })
+    }
+    fn [mknodat](dirfd: c_int, path: Text, mode: c_uint, device: u64) -> c_int
+    = |process, kernel| {
+        one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode, device), |found| {
+            make(process, found, mode, device)
+        })
+    }
+    /// What `mknod` was until glibc 2.33. The first argument tells the form of the device number.
+    fn [__xmknod](version: c_int, path: Text, mode: c_uint, device: Out<u64>) -> c_int
+    = |process, kernel| {
+        let number = device.value()?;
+        one(process, (HERE, path), |path| kernel(version, Text(path), mode, device), |found| {
+            make(process, found, mode, number)
+        })
+    }
+    fn [__xmknodat](version: c_int, dirfd: c_int, path: Text, mode: c_uint, device: Out<u64>)
+    -> c_int = |process, kernel| {
+        let number = device.value()?;
+        let kernel = |path| kernel(version, HERE, Text(path), mode, device);
+        one(process, (dirfd, path), kernel, |found| make(process, found, mode, number))
+    }
+    fn [mkfifo](path: Text, mode: c_uint) -> c_int = |process, kernel| {
+        one(process, (HERE, path), |path| kernel(Text(path), mode), |found| {
+            process.user().make(found, Kind::Fifo, mode, 0).map(|_| ())
+        })
+    }
+    fn [mkfifoat](dirfd: c_int, path: Text, mode: c_uint) -> c_int = |process, kernel| {
+        one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode), |found| {
+            process.user().make(found, Kind::Fifo, mode, 0).map(|_| ())
+        })
+    }
+    fn [rmdir](path: Text) -> c_int = |process, kernel| {
+        one(process, (HERE, path), |path| kernel(Text(path)), |found| {
+            process.user().remove_dir(found)
+        })
+    }
+    fn [unlink](path: Text) -> c_int = |process, kernel| {
+        one(process, (HERE, path), |path| kernel(Text(path)), |found| take_name(process, found))
+    }
+    fn [unlinkat](dirfd: c_int, path: Text, flags: c_int) -> c_int = |process, kernel| {
+        one(process, (dirfd, path), |path| kernel(HERE, Text(path), flags), |found| {
+            unlink_at(process, found, flags)
+        })
+    }
+    fn [remove](path: Text) -> c_int = |process, kernel| {
+        one(process, (HERE, path), |path| kernel(Text(path)), |found| {
+            let directory = found.attr.is_some_and(|attr| attr.kind == Kind::Directory);
+            if directory { process.user().remove_dir(found) } else { take_name(process, found) }
+        })
+    }
+    fn [rename](from: Text, to: Text) -> c_int = |process, kernel| {
+        two(process, (HERE, from), (HERE, to), |from, to| kernel(Text(from), Text(to)),
+            |from, to| move_name(process, from, to, 0))
+    }
+    fn [renameat](from_dir: c_int, from: Text, to_dir: c_int, to: Text) -> c_int
+    = |process, kernel| {
+        let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to));
+        two(process, (from_dir, from), (to_dir, to), kernel,
+            |from, to| move_name(process, from, to, 0))
+    }
+    fn [renameat2](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_uint) -> c_int
+    = |process, kernel| {
+        let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
+        two(process, (from_dir, from), (to_dir, to), kernel,
+            |from, to| move_name(process, from, to, flags))
+    }
+    fn [link](from: Text, to: Text) -> c_int = |process, kernel| {
+        let kernel = |from, to| kernel(Text(from), Text(to));
+        link_at(process, (HERE, from), (HERE, to), 0, kernel)
+    }
+    fn [linkat](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_int) -> c_int
+    = |process, kernel| {
+        let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
+        link_at(process, (from_dir, from), (to_dir, to), flags, kernel)
+    }
+    fn [symlink](target: Text, path: Text) -> c_int = |process, kernel| {
+        let bytes = target.bytes()?;
+        one(process, (HERE, path), |path| kernel(target, Text(path)), |found| {
+            process.user().symlink(found, bytes).map(|_| ())
+        })
+    }
+    fn [symlinkat](target: Text, dirfd: c_int, path: Text) -> c_int = |process, kernel| {
+        let bytes = target.bytes()?;
+        one(process, (dirfd, path), |path| kernel(target, HERE, Text(path)), |found| {
+            process.user().symlink(found, bytes).map(|_| ())
+        })
+    }
+    fn [readlink](path: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
+        read_link(process, (HERE, path), to, len, |path| kernel(Text(path), to, len))
+    }
+    fn [__readlink_chk](path: Text, to: Bytes, len: usize, room: usize) -> isize
+    = |process, kernel| {
+        read_link(process, (HERE, path), to, len, |path| kernel(Text(path), to, len, room))
+    }
+    fn [readlinkat](dirfd: c_int, path: Text, to: Bytes, len: usize) -> isize
+    = |process, kernel| {
+        read_link(process, (dirfd, path), to, len, |path| kernel(HERE, Text(path), to, len))
+    }
+    fn [__readlinkat_chk](dirfd: c_int, path: Text, to: Bytes, len: usize, room: usize) -> isize
+    = |process, kernel| {
+        let kernel = |path| kernel(HERE, Text(path), to, len, room);
+        read_link(process, (dirfd, path), to, len, kernel)
+    }
+    fn [realpath](path: Text, to: *mut c_char) -> *mut c_char = |process, kernel| {
+        real_path(process, path, to, |path| kernel(Text(path), to))
+    }
+    fn [__realpath_chk](path: Text, to: *mut c_char, room: usize) -> *mut c_char
+    = |process, kernel| {
+        real_path(process, path, to, |path| kernel(Text(path), to, room))
+    }
+    fn [canonicalize_file_name](path: Text) -> *mut c_char = |process, kernel| {
+        real_path(process, path, std::ptr::null_mut(), |path| kernel(Text(path)))
+    }
+}
+
+/// Serves a call with two paths by `served`; by `kernel` if neither is the volume's.
+fn two(
+    process: &Process,
+    from: (c_int, Text),
+    to: (c_int, Text),
+    kernel: impl Fn(*const c_char, *const c_char) -> c_int,
+    served: impl FnOnce(&Found<'_>, &Found<'_>) -> Result<(), Errno>,
+) -> Served<c_int> {
+    let source = paths::resolve(process, from.0, from.1.bytes()?, false)?;
+    let target = paths::resolve(process, to.0, to.1.bytes()?, false)?;
+    match (&source, &target) {
+        (Target::Kernel, Target::Kernel) => Err(Stop::Kernel),
+        (Target::Volume(source), Target::Volume(target)) => {
+            served(source, target)?;
+            DONE
+        }
+        (Target::Volume(_), _) | (_, Target::Volume(_)) => {
+            // What does not exist is told before where it is.
+            if let Target::Volume(found) = &source {
+                found.existing()?;
+            }
+            Err(Stop::Errno(Errno::XDEV))
+        }
+        _ => {
+            let source = kernel_name(from, &source)?;
+            let target = kernel_name(to, &target)?;
+            Ok(kernel(source.as_ptr(), target.as_ptr()))
+        }
+    }
+}
+
+/// A path for the kernel that does not depend on the directory descriptor it came with.
+fn kernel_name(at: (c_int, Text), target: &Target<'_>) -> Result<CString, Errno> {
+    let text = at.1.bytes()?;
+    match target {
+        Target::Elsewhere(path) => Ok(path.clone()),
+        _ if at.0 == HERE || text.first() == Some(&b'/') => paths::c_text(text),
+        _ => {
+            let link = format!("/proc/self/fd/{}", at.0);
+            let mut path = rustix::fs::readlinkat(CWD, link, Vec::new())?.into_bytes();
+            path.push(b'/');
+            path.extend_from_slice(text);
+            paths::c_text(&path)
+        }
+    }
+}
+
+fn link_at(
+    process: &Process,
+    from: (c_int, Text),
+    to: (c_int, Text),
+    flags: c_int,
+    kernel: impl Fn(*const c_char, *const c_char) -> c_int,
+) -> Served<c_int> {
+    let text = from.1.bytes()?;
+    let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    let nameless = text.is_empty() && flags & libc::AT_EMPTY_PATH != 0;
+    let source = if nameless && fdtable::get(from.0).is_some() {
+        Target::Descriptor(from.0)
+    } else {
+        paths::resolve(process, from.0, text, follow)?
+    };
+    let node: Node = match &source {
+        // A descriptor's link in /proc leads to the file itself when it is followed.
+        Target::Volume(_) | Target::Descriptor(_) => paths::existing(process, &source)?.node,
+        _ => return two(process, from, to, kernel, |_, _| Err(Errno::XDEV)),
+    };
+    match paths::resolve(process, to.0, to.1.bytes()?, false)? {
+        Target::Volume(found) => process.user().link(node, &found)?,
+        _ => return Err(Stop::Errno(Errno::XDEV)),
+    }
+    DONE
+}
+
+fn read_link(
+    process: &Process,
+    (dirfd, path): (c_int, Text),
+    to: Bytes,
+    len: usize,
+    kernel: impl Fn(*const c_char) -> isize,
+) -> Served<isize> {
+    let text = path.bytes()?;
+    let cwd = paths::working_directory_link(process, text) == Some(b"");
+    let target = if text.is_empty() && fdtable::get(dirfd).is_some() {
+        Target::Descriptor(dirfd)
+    } else if let Some((fd, [])) = paths::descriptor_link(text) {
+        Target::Descriptor(fd)
+    } else {
+        paths::resolve(process, dirfd, text, false)?
+    };
+    if len == 0 || len > isize::MAX as usize {
+        return if matches!(target, Target::Kernel) {
+            Err(Stop::Kernel)
+        } else {
+            Err(Stop::Errno(Errno::INVAL))
+        };
+    }
+    let mut buffer = vec![0; PATH_BYTES_MAX];
+    let name;
+    let bytes = match &target {
+        _ if cwd => {
+            name = identity::working_directory(process)?;
+            &name[..]
+        }
+        Target::Kernel => return Err(Stop::Kernel),
+        Target::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
+        Target::Descriptor(fd) if !text.is_empty() => {
+            let desc = fdtable::get(*fd).ok_or(Errno::BADF)?;
+            name = identity::path_of_descriptor(process, desc)?;
+            &name[..]
+        }
+        _ => {
+            let attr = paths::existing(process, &target)?;
+            let node = attr.node;
+            if text.is_empty() && attr.kind != Kind::Symlink {
+                return Err(Stop::Errno(Errno::NOENT));
+            }
+            let whole = process.fs.read_link(node, &mut buffer)?;
+            &buffer[..whole.min(PATH_BYTES_MAX)]
+        }
+    };
+    let len = bytes.len().min(len);
+    to.put(&bytes[..len])?;
+    Ok(len as isize)
+}
+
+/// The canonical path into `to` (`PATH_MAX` bytes by contract) or into memory of the program's
+/// heap.
+fn real_path(
+    process: &Process,
+    path: Text,
+    to: *mut c_char,
+    kernel: impl Fn(*const c_char) -> *mut c_char,
+) -> Served<*mut c_char> {
+    if path.0.is_null() {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    let text = path.bytes()?;
+    let target = paths::resolve(process, HERE, text, true)?;
+    let whole = match &target {
+        Target::Kernel => return Err(Stop::Kernel),
+        Target::Elsewhere(path) => return Ok(kernel(path.as_ptr())),
+        Target::Volume(found) => {
+            found.existing()?;
+            paths::name_of(process, found)?
+        }
+        Target::Descriptor(fd) => {
+            let attr = paths::existing(process, &target)?;
+            if attr.nlink == 0 {
+                return Err(Stop::Errno(Errno::NOENT));
+            }
+            identity::path_of_descriptor(process, fdtable::get(*fd).ok_or(Errno::BADF)?)?
+        }
+    };
+    let whole = paths::c_text(&whole)?;
+    Ok(give_text(&whole, to))
+}
+
+/// Copies `text` to `to`, or to memory that the program frees.
+fn give_text(text: &CString, to: *mut c_char) -> *mut c_char {
+    if to.is_null() {
+        // SAFETY: a NUL-terminated text; the result is the program's.
+        return unsafe { libc::strdup(text.as_ptr()) };
+    }
+    // SAFETY: the program's buffer holds PATH_MAX bytes by the contract of `realpath`, which stores
+    // them itself in glibc too: a bad address is the program's own fault.
+    unsafe { libc::strcpy(to, text.as_ptr()) }
+}

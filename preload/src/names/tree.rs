@@ -1,0 +1,249 @@
+//! Functions of glibc that read directories inside themselves, where nothing can be interposed:
+//! `glob` (which takes other functions: ours), `nftw` and `ftw` (walked here).
+
+use std::ffi::{c_char, c_int, c_void};
+
+use vfs::Errno;
+
+use crate::entry::pointers::{Out, Text};
+use crate::entry::{Served, Stop, interpose, outside};
+use crate::paths;
+
+type Entry = libc::dirent64;
+
+// ---- glob
+
+/// glibc's `glob_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Glob {
+    count: usize,
+    paths: *mut *mut c_char,
+    offset: usize,
+    flags: c_int,
+    closedir: Option<unsafe extern "C" fn(*mut c_void)>,
+    readdir: Option<unsafe extern "C" fn(*mut c_void) -> *mut Entry>,
+    opendir: Option<unsafe extern "C" fn(*const c_char) -> *mut c_void>,
+    lstat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+    stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
+}
+
+const ALTDIRFUNC: c_int = 1 << 9;
+
+unsafe extern "C" fn glob_close(dir: *mut c_void) {
+    // SAFETY: opened by `libc::opendir`, which is ours.
+    unsafe { libc::closedir(dir.cast()) };
+}
+unsafe extern "C" fn glob_read(dir: *mut c_void) -> *mut Entry {
+    // SAFETY: as above.
+    unsafe { libc::readdir64(dir.cast()) }
+}
+unsafe extern "C" fn glob_open(path: *const c_char) -> *mut c_void {
+    // SAFETY: glob passes a path.
+    unsafe { libc::opendir(path).cast() }
+}
+unsafe extern "C" fn glob_lstat(path: *const c_char, out: *mut libc::stat) -> c_int {
+    // SAFETY: glob passes a path and room for the answer.
+    unsafe { libc::lstat(path, out) }
+}
+unsafe extern "C" fn glob_stat(path: *const c_char, out: *mut libc::stat) -> c_int {
+    // SAFETY: as above.
+    unsafe { libc::stat(path, out) }
+}
+
+type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
+
+interpose! {
+    /// glibc's glob reads directories inside itself, unless it is given functions for that: ours.
+    fn [glob, glob64](pattern: Text, flags: c_int, error: GlobError, out: Out<Glob>) -> c_int
+    = |_, kernel| {
+        let mut given = match out.value() {
+            Ok(given) if flags & ALTDIRFUNC == 0 => given,
+            _ => return Err(Stop::Kernel),
+        };
+        given.closedir = Some(glob_close);
+        given.readdir = Some(glob_read);
+        given.opendir = Some(glob_open);
+        given.lstat = Some(glob_lstat);
+        given.stat = Some(glob_stat);
+        out.put(given)?;
+        let answer = outside(|| kernel(pattern, flags | ALTDIRFUNC, error, out));
+        if let Ok(mut filled) = out.value() {
+            filled.flags &= !ALTDIRFUNC;
+            out.put(filled)?;
+        }
+        Ok(answer)
+    }
+}
+
+// ---- tree walks
+
+type Visit =
+    unsafe extern "C-unwind" fn(*const c_char, *const libc::stat, c_int, *mut c_void) -> c_int;
+/// `struct FTW`.
+#[repr(C)]
+struct Depth {
+    base: c_int,
+    level: c_int,
+}
+
+const PHYSICAL: c_int = 1;
+const MOUNT: c_int = 2;
+const CHDIR: c_int = 4;
+const DEPTH: c_int = 8;
+const ACTION: c_int = 16;
+const FILE: c_int = 0;
+const DIRECTORY: c_int = 1;
+const UNREADABLE: c_int = 2;
+const NO_STAT: c_int = 3;
+const SYMLINK: c_int = 4;
+const DIRECTORY_AFTER: c_int = 5;
+const DANGLING: c_int = 6;
+const SKIP_SUBTREE: c_int = 2;
+const SKIP_SIBLINGS: c_int = 3;
+
+struct TreeWalk {
+    visit: Visit,
+    flags: c_int,
+    /// `ftw` does not know of `FTW_SL` and the fourth argument.
+    plain: bool,
+    device: u64,
+    /// Directories above the present one, against cycles when links are followed.
+    above: Vec<(u64, u64)>,
+}
+
+impl TreeWalk {
+    fn tell(&self, path: &[u8], stat: &libc::stat, mut what: c_int, level: c_int) -> c_int {
+        if self.plain && what == DANGLING {
+            what = NO_STAT;
+        }
+        let base = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let mut depth = Depth { base: base as c_int, level };
+        let Ok(path) = paths::c_text(path) else { return -1 };
+        // SAFETY: the program's own function with the arguments of its manual.
+        unsafe { (self.visit)(path.as_ptr(), stat, what, (&raw mut depth).cast()) }
+    }
+
+    /// Tells of `path` and what is below it. Runs outside: all calls are interposed as the
+    /// program's.
+    fn walk(&mut self, path: &[u8], level: c_int) -> c_int {
+        let Ok(text) = paths::c_text(path) else { return -1 };
+        // SAFETY: all zeros is a value of this plain structure; then libc fills it.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        let physical = self.flags & PHYSICAL != 0;
+        // SAFETY: a path and room for the answer.
+        let (mut found, mut what) = unsafe {
+            if physical {
+                (libc::lstat(text.as_ptr(), &raw mut stat) == 0, NO_STAT)
+            } else if libc::stat(text.as_ptr(), &raw mut stat) == 0 {
+                (true, NO_STAT)
+            } else {
+                (libc::lstat(text.as_ptr(), &raw mut stat) == 0, DANGLING)
+            }
+        };
+        if !found && level == 0 {
+            return -1;
+        }
+        if found && what != DANGLING {
+            what = match stat.st_mode & libc::S_IFMT {
+                libc::S_IFDIR => DIRECTORY,
+                libc::S_IFLNK => SYMLINK,
+                _ => FILE,
+            };
+            if self.flags & MOUNT != 0 && level > 0 && stat.st_dev != self.device {
+                return 0;
+            }
+            if level == 0 {
+                self.device = stat.st_dev;
+            }
+        } else if !found {
+            found = true;
+            what = NO_STAT;
+        }
+        let here = (stat.st_dev, stat.st_ino);
+        if what == DIRECTORY && (physical || !self.above.contains(&here)) {
+            return self.directory(path, &text, &stat, level);
+        }
+        if what == DIRECTORY || !found { 0 } else { self.tell(path, &stat, what, level) }
+    }
+
+    fn directory(
+        &mut self,
+        path: &[u8],
+        text: &std::ffi::CStr,
+        stat: &libc::stat,
+        level: c_int,
+    ) -> c_int {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        // SAFETY: a stream that is opened, read and closed here.
+        let readable = unsafe {
+            let dir = libc::opendir(text.as_ptr());
+            while !dir.is_null() {
+                let entry = libc::readdir64(dir);
+                if entry.is_null() {
+                    break;
+                }
+                let name = std::ffi::CStr::from_ptr((*entry).d_name.as_ptr()).to_bytes();
+                if name != b"." && name != b".." {
+                    names.push(name.to_vec());
+                }
+            }
+            if !dir.is_null() {
+                libc::closedir(dir);
+            }
+            !dir.is_null()
+        };
+        if !readable {
+            return self.tell(path, stat, UNREADABLE, level);
+        }
+        let after = self.flags & DEPTH != 0;
+        if !after {
+            match self.tell(path, stat, DIRECTORY, level) {
+                0 => {}
+                SKIP_SUBTREE if self.flags & ACTION != 0 => return 0,
+                other => return other,
+            }
+        }
+        self.above.push((stat.st_dev, stat.st_ino));
+        for name in names {
+            let mut below = path.to_vec();
+            if below.last() != Some(&b'/') {
+                below.push(b'/');
+            }
+            below.extend_from_slice(&name);
+            match self.walk(&below, level + 1) {
+                0 => {}
+                SKIP_SIBLINGS if self.flags & ACTION != 0 => break,
+                SKIP_SUBTREE if self.flags & ACTION != 0 => {}
+                other => return other,
+            }
+        }
+        self.above.pop();
+        if after { self.tell(path, stat, DIRECTORY_AFTER, level) } else { 0 }
+    }
+}
+
+/// Walks a tree of which the program may have parts on the volume; wholly foreign ones too.
+fn tree(path: Text, visit: Option<Visit>, flags: c_int, plain: bool) -> Served<c_int> {
+    let (Some(visit), true) = (visit, flags & CHDIR == 0) else {
+        return Err(Stop::Refused("nftw-with-chdir", Errno::INVAL));
+    };
+    let path = path.bytes()?.to_vec();
+    let mut walk = TreeWalk { visit, flags, plain, device: 0, above: Vec::new() };
+    Ok(outside(|| walk.walk(&path, 0)))
+}
+
+interpose! {
+    fn [nftw, nftw64](path: Text, visit: Option<Visit>, depth: c_int, flags: c_int) -> c_int
+    = |_, _| {
+        let _ = depth;
+        if flags & CHDIR != 0 && path.bytes()?.first() == Some(&b'/') {
+            return Err(Stop::Kernel);
+        }
+        tree(path, visit, flags, false)
+    }
+    fn [ftw, ftw64](path: Text, visit: Option<Visit>, depth: c_int) -> c_int = |_, _| {
+        let _ = depth;
+        tree(path, visit, 0, true)
+    }
+}

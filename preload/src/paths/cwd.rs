@@ -1,0 +1,135 @@
+//! The working directory: `chdir`, `fchdir`, `getcwd` and its kin; `chroot` is refused.
+//!
+//! While the working directory is on a volume that is mounted, it is the kernel's as well. Else the
+//! kernel's is a *removed* directory: a relative path that slips past us finds nothing and creates
+//! nothing.
+
+use std::ffi::{CString, c_char, c_int};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use vfs::cred::EXECUTE;
+use vfs::{Attr, Errno, Node};
+
+use crate::descriptors::fdtable;
+use crate::entry::pointers::{Bytes, Text};
+use crate::entry::{DONE, Served, Stop, interpose};
+use crate::paths::mounted;
+use crate::paths::{self, Target};
+use crate::processes::process::{Cwd, Process};
+
+/// Enters a directory of the volume.
+fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
+    paths::require_directory(attr)?;
+    process.cred().check(attr, EXECUTE)?;
+    if !mounted::enter(process, attr.node) && (process.mounted || process.cwd().node.is_none()) {
+        leave_kernel_directory(process)?;
+    }
+    process.set_cwd(Cwd { node: Some(attr.node), path: Vec::new() });
+    DONE
+}
+
+/// Puts the kernel's working directory where nothing is.
+fn leave_kernel_directory(process: &Process) -> Result<(), Errno> {
+    let name = format!("void-{}", rustix::process::getpid().as_raw_nonzero());
+    let made = rustix::fs::mkdirat(&process.anchor, &name, Mode::from_raw_mode(0o700));
+    if made.is_err() && made != Err(Errno::EXIST) {
+        // A read-only anchor: relative paths that slip find only its few files.
+        return rustix::process::fchdir(&process.anchor);
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let void = rustix::fs::openat(&process.anchor, &name, flags, Mode::empty())?;
+    rustix::fs::unlinkat(&process.anchor, &name, AtFlags::REMOVEDIR)?;
+    rustix::process::fchdir(&void)
+}
+
+/// The kernel's working directory has changed, or is in use again.
+pub fn entered_kernel_directory(process: &Process) {
+    let path = rustix::process::getcwd(Vec::new());
+    let path = path.map_or_else(|_| Vec::new(), CString::into_bytes);
+    let node = mounted::working_directory(process, &path);
+    process.set_cwd(Cwd { node, path });
+}
+
+/// The working directory's path, as the program asks for it.
+fn current(process: &Process) -> Served<CString> {
+    let node: Node = process.cwd().node.ok_or(Stop::Kernel)?;
+    Ok(paths::c_text(&paths::directory_path(process, node)?)?)
+}
+
+/// `getcwd`: into a buffer of `len` bytes, or into memory of the program's heap.
+fn get(process: &Process, to: *mut c_char, len: usize) -> Served<*mut c_char> {
+    let path = current(process)?;
+    let need = path.as_bytes_with_nul().len();
+    if to.is_null() {
+        if len != 0 && len < need {
+            return Err(Stop::Errno(Errno::RANGE));
+        }
+        // SAFETY: memory for the program, filled up to its size.
+        unsafe {
+            let memory = libc::malloc(len.max(need)).cast::<c_char>();
+            if memory.is_null() {
+                return Err(Stop::Errno(Errno::NOMEM));
+            }
+            return Ok(libc::strcpy(memory, path.as_ptr()));
+        }
+    }
+    if len == 0 {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    if len < need {
+        return Err(Stop::Errno(Errno::RANGE));
+    }
+    Bytes(to.cast()).put(path.as_bytes_with_nul())?;
+    Ok(to)
+}
+
+interpose! {
+    fn [chdir](path: Text) -> c_int = |process, kernel| {
+        let target = paths::resolve(process, libc::AT_FDCWD, path.bytes()?, true)?;
+        let kernel_path = match &target {
+            Target::Kernel => path,
+            Target::Elsewhere(path) => Text(path.as_ptr()),
+            _ => return enter(process, &paths::existing(process, &target)?),
+        };
+        let result = kernel(kernel_path);
+        if result == 0 {
+            entered_kernel_directory(process);
+        } else if matches!(target, Target::Kernel) {
+            // It may lead here by a symlink.
+            return Err(Stop::Kernel);
+        }
+        Ok(result)
+    }
+    fn [fchdir](fd: c_int) -> c_int = |process, kernel| {
+        if let Some(desc) = fdtable::get(fd) {
+            let (node, _) = process.fs.describe(desc)?;
+            return enter(process, &process.fs.attr(node)?);
+        }
+        let result = kernel(fd);
+        if result == 0 {
+            entered_kernel_directory(process);
+        }
+        Ok(result)
+    }
+    fn [getcwd](to: *mut c_char, len: usize) -> *mut c_char = |process, _| {
+        get(process, to, len)
+    }
+    fn [__getcwd_chk](to: *mut c_char, len: usize, room: usize) -> *mut c_char = |process, _| {
+        get(process, to, len.min(room))
+    }
+    fn [__getwd_chk](to: *mut c_char, room: usize) -> *mut c_char = |process, _| {
+        get(process, to, room.min(libc::PATH_MAX as usize))
+    }
+    fn [getwd](to: *mut c_char) -> *mut c_char = |process, _| {
+        get(process, to, libc::PATH_MAX as usize)
+    }
+    fn [get_current_dir_name]() -> *mut c_char = |process, _| {
+        get(process, std::ptr::null_mut(), 0)
+    }
+    fn [chroot](path: Text) -> c_int = |process, _| {
+        match paths::resolve(process, libc::AT_FDCWD, path.bytes()?, true)? {
+            Target::Kernel | Target::Elsewhere(_) => Err(Stop::Kernel),
+            _ => Err(Stop::Refused("chroot-onto-volume", Errno::PERM)),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The names under which `/proc` shows what is ours: the links of descriptors and of the working
+//! directory, the files behind mappings (`maps`, `smaps`), the volume among the mounts.
+//!
+//! The kernel knows only the region's file, its offsets and the anchor directory. A program that
+//! opens one of its own lists gets a memory file with the list as it would be if the volume were
+//! mounted at the prefix.
+//!
+//! Locks: the structure lock, for the mappings.
+
+use std::ffi::c_int;
+use std::io::Write as _;
+use std::os::fd::{AsRawFd, IntoRawFd};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use vfs::{Desc, Errno};
+
+use crate::descriptors::parked;
+use crate::entry::{Served, Stop};
+use crate::mappings::maptable::Mappings;
+use crate::paths;
+use crate::processes::process::Process;
+
+/// What a name that is gone is followed by, as in the kernel.
+const DELETED: &[u8] = b" (deleted)";
+
+/// The path of what is open: where it was found, under the name it has there now.
+pub fn path_of_descriptor(process: &Process, desc: Desc) -> Result<Vec<u8>, Errno> {
+    let (node, _) = process.fs.describe(desc)?;
+    let walk = process.walk();
+    if let Ok(path) = walk.path_of(node) {
+        return Ok(path);
+    }
+    let noted = || {
+        let dir = process.fs.place(desc)?;
+        let name = walk.name_in(dir, node.ino)?;
+        Ok::<_, Errno>([walk.path_of(dir)?, name].join(&b'/'))
+    };
+    if let Ok(path) = noted() {
+        return Ok(path);
+    }
+    // It has moved, or is gone.
+    if process.fs.attr(node)?.nlink > 0
+        && let Some(path) = walk.path_of_any(node.ino)?
+    {
+        return Ok(path);
+    }
+    let dir = process.fs.place(desc).and_then(|dir| walk.path_of(dir));
+    let mut path = dir.unwrap_or_else(|_| process.prefix.clone());
+    let _ = write!(path, "/#{}", node.ino);
+    path.extend_from_slice(DELETED);
+    Ok(path)
+}
+
+/// The path of the working directory on the volume.
+pub fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
+    let node = process.cwd().node.ok_or(Errno::NOENT)?;
+    let path = paths::directory_path(process, node);
+    path.or_else(|_| Ok([&process.prefix, b"/#".as_slice(), DELETED].concat()))
+}
+
+/// Opens a path that the kernel serves: itself, unless it is one of the process's own lists.
+pub fn open(process: &Process, path: &[u8], flags: c_int) -> Served<c_int> {
+    if !path.starts_with(b"/proc/") && path != b"/etc/mtab"
+        || flags & (libc::O_ACCMODE | libc::O_PATH) != libc::O_RDONLY
+    {
+        return Err(Stop::Kernel);
+    }
+    let rewrite: fn(&Process, &[u8]) -> Vec<u8> = match paths::own_process(path) {
+        Some(b"maps" | b"smaps") if !process.lock().is_empty() => with_files,
+        Some(b"mountinfo") => with_mount,
+        Some(b"mounts") => with_table_line,
+        None if path == b"/proc/mounts" || path == b"/etc/mtab" => with_table_line,
+        _ => return Err(Stop::Kernel),
+    };
+    let Ok(list) = read(path) else { return Err(Stop::Kernel) };
+    parked::give_back();
+    let file = rustix::fs::memfd_create(c"list", MemfdFlags::CLOEXEC)?;
+    let text = rewrite(process, &list);
+    let mut done = 0;
+    while done < text.len() {
+        done += rustix::io::write(&file, &text[done..])?;
+    }
+    // Once more, to be read only.
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mut once_more = OFlags::RDONLY;
+    once_more.set(OFlags::CLOEXEC, flags & libc::O_CLOEXEC != 0);
+    Ok(rustix::fs::open(link, once_more, Mode::empty())?.into_raw_fd())
+}
+
+fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut whole = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match rustix::io::read(&file, &mut buffer)? {
+            0 => return Ok(whole),
+            got => whole.extend_from_slice(&buffer[..got]),
+        }
+    }
+}
+
+/// A line of `maps`, or the first one of each block of `smaps`.
+pub struct Line {
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Line {
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(line.get(..line.len().min(60))?).ok()?;
+        let mut words = text.split(' ');
+        let (start, end) = words.next()?.split_once('-')?;
+        words.next().filter(|access| access.len() == 4)?;
+        Some(Self {
+            start: usize::from_str_radix(start, 16).ok()?,
+            end: usize::from_str_radix(end, 16).ok()?,
+        })
+    }
+}
+
+/// The list of mappings with the files of the volume in place of the pieces of the region.
+fn with_files(process: &Process, list: &[u8]) -> Vec<u8> {
+    let maps: &Mappings = &process.lock();
+    let mut text = Vec::with_capacity(list.len());
+    for line in list.split_inclusive(|&byte| byte == b'\n') {
+        let parsed = Line::parse(line);
+        let ours = parsed.and_then(|line| {
+            let (file, access) = (maps.at(line.start)?, maps.access_at(line.start)?);
+            Some((file, access, line))
+        });
+        match &ours {
+            Some((file, access, line)) if file_line(process, *file, line, access, &mut text) => {}
+            _ => text.extend_from_slice(line),
+        }
+    }
+    text
+}
+
+/// `false`: nothing is known of the description, and nothing was written.
+fn file_line(
+    process: &Process,
+    (desc, offset): (Desc, u64),
+    line: &Line,
+    access: &str,
+    text: &mut Vec<u8>,
+) -> bool {
+    let (Ok((node, _)), Ok(path)) = (process.fs.describe(desc), path_of_descriptor(process, desc))
+    else {
+        return false;
+    };
+    let Line { start, end } = line;
+    let (major, minor) = (libc::major(process.device), libc::minor(process.device));
+    let from = text.len();
+    let ino = node.ino;
+    let _ =
+        write!(text, "{start:08x}-{end:08x} {access} {offset:08x} {major:02x}:{minor:02x} {ino} ");
+    // The kernel's column of names.
+    text.resize(text.len().max(from + 73), b' ');
+    for byte in path {
+        match byte {
+            b'\n' => text.extend_from_slice(b"\\012"),
+            byte => text.push(byte),
+        }
+    }
+    text.push(b'\n');
+    true
+}
+
+/// A path as the lists of mounts write it.
+fn escaped(path: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(path.len());
+    for &byte in path {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => {
+                let _ = write!(text, "\\{byte:03o}");
+            }
+            byte => text.push(byte),
+        }
+    }
+    text
+}
+
+/// The volume's file, as the program was told.
+fn source(process: &Process) -> Vec<u8> {
+    let variable = process.environment.iter().find_map(|text| text.strip_prefix(b"SOLERA_VOLUME="));
+    escaped(variable.unwrap_or(b"solera"))
+}
+
+fn access(process: &Process) -> &'static str {
+    let read_only = process.fs.stat_fs().is_ok_and(|stat| stat.read_only);
+    if read_only { "ro" } else { "rw" }
+}
+
+/// `mounts` with a line for the volume.
+fn with_table_line(process: &Process, list: &[u8]) -> Vec<u8> {
+    let mut text = list.to_vec();
+    if process.mounted {
+        // The kernel lists it.
+        return text;
+    }
+    text.extend_from_slice(&source(process));
+    text.push(b' ');
+    text.extend_from_slice(&escaped(&process.prefix));
+    let _ = writeln!(text, " solera {},relatime 0 0", access(process));
+    text
+}
+
+/// `mountinfo` with a line for the volume: a child of the mount that its prefix lies on.
+fn with_mount(process: &Process, list: &[u8]) -> Vec<u8> {
+    if process.mounted {
+        return list.to_vec();
+    }
+    let prefix = escaped(&process.prefix);
+    let (mut highest, mut parent, mut longest) = (0_u64, 0_u64, 0);
+    for line in list.split(|&byte| byte == b'\n') {
+        let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+        let number = words.first().and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+        let (Some(number), Some(&place)) = (number, words.get(4)) else { continue };
+        highest = highest.max(number);
+        let above = place == b"/"
+            || prefix.strip_prefix(place).is_some_and(|rest| rest.first() == Some(&b'/'));
+        if above && place.len() >= longest {
+            (parent, longest) = (number, place.len());
+        }
+    }
+    let (major, minor) = (libc::major(process.device), libc::minor(process.device));
+    let mut text = list.to_vec();
+    let _ = write!(text, "{} {parent} {major}:{minor} / ", highest + 1);
+    text.extend_from_slice(&prefix);
+    let access = access(process);
+    let _ = write!(text, " {access},relatime - solera ");
+    text.extend_from_slice(&source(process));
+    let _ = writeln!(text, " {access}");
+    text
+}

@@ -1,0 +1,106 @@
+//! Symlinks of the kernel's file systems that lead to the volume.
+//!
+//! A path that does not name the prefix is the kernel's, which follows its own symlinks; where one
+//! leads into the prefix, it finds nothing there. So a call whose path was left to the kernel, and
+//! which then fails with `ENOENT`, is made once more ([`crate::entry::serve`]): this time the path
+//! is walked here, link by link, to see whether it reaches the volume. A call that succeeds pays
+//! nothing for this.
+//!
+//! Locks: none.
+
+use std::sync::atomic::Ordering;
+
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use vfs::walk::{LINKS_MAX, strip_prefix};
+
+use crate::entry::thread::here;
+use crate::processes::process::Process;
+
+/// No path was left to the kernel.
+const NONE: u8 = 0;
+/// The call's path was left to the kernel.
+const LEFT: u8 = 1;
+/// The call is made once more, with its paths walked.
+const WALKED: u8 = 2;
+
+/// A call begins.
+#[inline]
+pub fn begin() {
+    here().links.store(NONE, Ordering::Relaxed);
+}
+
+/// Whether a path of the call was left to the kernel.
+#[inline]
+pub fn was_left() -> bool {
+    here().links.load(Ordering::Relaxed) == LEFT
+}
+
+/// Runs `call` with its paths walked.
+pub fn walked<T>(call: impl FnOnce() -> T) -> T {
+    here().links.store(WALKED, Ordering::Relaxed);
+    let value = call();
+    begin();
+    value
+}
+
+/// A path that is the kernel's by its text: where it leads below the prefix, if this is the second
+/// time and it leads there. `whole` gives the absolute path.
+#[inline]
+pub fn leave(
+    process: &Process,
+    whole: impl FnOnce() -> Option<Vec<u8>>,
+    follow: bool,
+) -> Option<Vec<u8>> {
+    if here().links.load(Ordering::Relaxed) == WALKED {
+        return through(&process.prefix, whole()?, follow);
+    }
+    here().links.store(LEFT, Ordering::Relaxed);
+    None
+}
+
+/// Follows an absolute path's symlinks until the rest lies below the prefix.
+#[cold]
+fn through(prefix: &[u8], path: Vec<u8>, follow: bool) -> Option<Vec<u8>> {
+    let mut pending = path;
+    let mut done: Vec<u8> = Vec::new();
+    let mut links = 0;
+    loop {
+        let from = pending.iter().position(|&byte| byte != b'/')?;
+        let length = pending[from..].iter().take_while(|&&byte| byte != b'/').count();
+        let name = pending[from..from + length].to_vec();
+        let rest = pending.split_off(from + length);
+        pending = rest;
+        match &name[..] {
+            b"." => continue,
+            b".." => {
+                let cut = done.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+                done.truncate(cut);
+                continue;
+            }
+            _ => {}
+        }
+        if pending.is_empty() && !follow {
+            return None;
+        }
+        let parent = done.len();
+        done.push(b'/');
+        done.extend_from_slice(&name);
+        let target = match rustix::fs::readlinkat(CWD, &done[..], Vec::new()) {
+            Ok(target) => target.into_bytes(),
+            // Not a link.
+            Err(Errno::INVAL) => continue,
+            Err(_) => return None,
+        };
+        links += 1;
+        if links > LINKS_MAX {
+            return None;
+        }
+        done.truncate(if target.first() == Some(&b'/') { 0 } else { parent });
+        pending = [b"/", &target[..], &pending[..]].concat();
+        let whole = [&done[..], &pending[..]].concat();
+        if let Some(rest) = strip_prefix(prefix, &whole) {
+            return Some(if rest.is_empty() { b".".to_vec() } else { rest.to_vec() });
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Which paths are the volume's, and where they lead.
+//!
+//! A path is the volume's if its text, resolved from the process's working directory or the given
+//! directory descriptor, reaches the prefix; or if it starts at a directory of the volume. Symlinks
+//! *outside* are looked into only where the kernel does not find what they lead to (`links`).
+//! `/proc/self/fd/N`, `/dev/fd/N` and `/dev/std*` that name a descriptor of ours mean that
+//! descriptor.
+
+pub(crate) mod credentials;
+pub(crate) mod cwd;
+pub(crate) mod identity;
+pub(crate) mod links;
+pub(crate) mod mounted;
+
+use std::borrow::Cow;
+use std::ffi::{CString, c_int};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::CWD;
+use vfs::walk::{Found, LINKS_MAX, Last, PATH_BYTES_MAX, Place, strip_prefix};
+use vfs::{Attr, Errno, Kind, Node};
+
+use crate::descriptors::fdtable;
+use crate::entry::Served;
+use crate::processes::process::Process;
+
+/// Where a path led.
+#[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.
+pub enum Target<'t> {
+    /// A place on the volume.
+    Volume(Found<'t>),
+    /// A descriptor of ours, named through `/proc` or `/dev`.
+    Descriptor(c_int),
+    /// The kernel's affair, as it was written.
+    Kernel,
+    /// The kernel's affair, under this absolute path.
+    Elsewhere(CString),
+}
+
+/// Resolves `path` as a call with `dirfd` does. `follow`: also a symlink at the end.
+#[inline]
+pub fn resolve<'t>(
+    process: &Process,
+    dirfd: c_int,
+    path: &'t [u8],
+    follow: bool,
+) -> Result<Target<'t>, Errno> {
+    if let Some(rest) = working_directory_link(process, path)
+        && (follow || rest.contains(&b'/'))
+    {
+        let node = process.cwd_node().ok_or(Errno::NOENT)?;
+        let rest = if rest.is_empty() { rest } else { &rest[1..] };
+        let rest: &[u8] = if rest.is_empty() { b"." } else { rest };
+        return walk(process, Start::At(node, Cow::Borrowed(rest)), follow);
+    }
+    match start(process, dirfd, path, follow) {
+        None => Ok(Target::Kernel),
+        // The link itself is the kernel's.
+        Some(Start::Descriptor(_)) if !follow => Ok(Target::Kernel),
+        Some(start) => walk(process, start, follow),
+    }
+}
+
+/// A walk's beginning.
+enum Start<'a> {
+    /// From this directory with this text.
+    At(Node, Cow<'a, [u8]>),
+    Descriptor(c_int),
+}
+
+/// Writes to `attr` the attributes of what `path` leads to, if that is on the volume and reached
+/// the plain way; `false` says nothing.
+#[inline]
+pub fn plain(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> bool {
+    if let Some(rest) = below_prefix(process, path) {
+        return process.walk().plain(process.root, &rest[1..], attr);
+    }
+    if path.first() != Some(&b'/')
+        && let Some(desc) = fdtable::get(dirfd)
+    {
+        return process.walk().plain_at(desc, path, attr);
+    }
+    plain_elsewhere(process, dirfd, path, attr)
+}
+
+/// As [`plain`], of a path that is not written with the prefix.
+fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr) -> bool {
+    match start(process, dirfd, path, true) {
+        Some(Start::At(node, text)) => process.walk().plain(node, &text, attr),
+        Some(Start::Descriptor(_)) | None => false,
+    }
+}
+
+/// What follows the prefix, from its slash on, in a path as a program writes it that was told the
+/// prefix: no path below `/proc` or `/dev/fd` begins so.
+#[inline]
+fn below_prefix<'a>(process: &Process, path: &'a [u8]) -> Option<&'a [u8]> {
+    path.strip_prefix(&*process.prefix).filter(|rest| rest.first() == Some(&b'/'))
+}
+
+#[inline]
+fn walk<'t>(process: &Process, start: Start<'t>, follow: bool) -> Result<Target<'t>, Errno> {
+    let outside = match start {
+        Start::Descriptor(fd) => return Ok(Target::Descriptor(fd)),
+        Start::At(node, Cow::Borrowed(text)) => match process.walk().walk(node, text, follow)? {
+            Place::Inside(found) => return Ok(Target::Volume(found)),
+            Place::Outside(outside) => outside,
+        },
+        Start::At(node, Cow::Owned(text)) => match process.walk().walk(node, &text, follow)? {
+            Place::Inside(found) => return Ok(Target::Volume(found.into_owned())),
+            Place::Outside(outside) => outside,
+        },
+    };
+    come_back(process, outside, follow)
+}
+
+/// Where a path leads that has left the tree: it may come back, as `/pm/../pm/x` does, or a symlink
+/// to `/proc/self/fd/3`.
+#[cold]
+fn come_back(process: &Process, outside: Vec<u8>, follow: bool) -> Result<Target<'static>, Errno> {
+    let mut outside = outside;
+    for _ in 0..LINKS_MAX {
+        let (node, text) = match absolute(process, &outside) {
+            None => return Ok(Target::Elsewhere(c_text(&outside)?)),
+            Some(Start::Descriptor(_)) if !follow => {
+                return Ok(Target::Elsewhere(c_text(&outside)?));
+            }
+            Some(Start::Descriptor(fd)) => return Ok(Target::Descriptor(fd)),
+            Some(Start::At(node, text)) => (node, text),
+        };
+        outside = match process.walk().walk(node, &text, follow)? {
+            Place::Inside(found) => return Ok(Target::Volume(found.into_owned())),
+            Place::Outside(outside) => outside,
+        };
+    }
+    Err(Errno::LOOP)
+}
+
+/// Decides whose a path is.
+#[inline]
+fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8], follow: bool) -> Option<Start<'a>> {
+    let below = |rest| Start::At(process.root, Cow::Owned(rest));
+    if path.first() == Some(&b'/') {
+        return absolute(process, path)
+            .or_else(|| links::leave(process, || Some(path.to_vec()), follow).map(below));
+    }
+    if dirfd == libc::AT_FDCWD {
+        if let Some(node) = process.cwd_node() {
+            return Some(Start::At(node, Cow::Borrowed(path)));
+        }
+        let cwd = process.cwd();
+        return joined(process, path, follow, || Some(cwd.path.clone()));
+    }
+    if fdtable::get(dirfd).is_some() {
+        return at_descriptor(process, dirfd, Cow::Borrowed(path));
+    }
+    joined(process, path, follow, || kernel_path(dirfd))
+}
+
+/// Below the directory behind a number of ours.
+fn at_descriptor<'a>(process: &Process, fd: c_int, path: Cow<'a, [u8]>) -> Option<Start<'a>> {
+    let desc = fdtable::get(fd)?;
+    // A description that went away meanwhile fails in the walk.
+    let node = process.fs.describe(desc).map_or(Node { ino: 0, generation: 0 }, |is| is.0);
+    Some(Start::At(node, path))
+}
+
+#[inline]
+fn absolute<'a>(process: &Process, path: &'a [u8]) -> Option<Start<'a>> {
+    if let Some(rest) = below_prefix(process, path) {
+        return Some(Start::At(process.root, Cow::Borrowed(rest)));
+    }
+    if let Some((fd, rest)) = descriptor_link(path) {
+        if rest.is_empty() {
+            return Some(Start::Descriptor(fd));
+        }
+        return at_descriptor(process, fd, Cow::Borrowed(rest));
+    }
+    let as_written = path.starts_with(&process.prefix);
+    let winding = || path.windows(2).any(|pair| pair == b"/." || pair == b"//");
+    if !as_written && !winding() {
+        return None;
+    }
+    let rest = strip_prefix(&process.prefix, path)?;
+    let rest: &[u8] = if rest.is_empty() { b"." } else { rest };
+    Some(Start::At(process.root, Cow::Borrowed(rest)))
+}
+
+/// A relative path below a directory of the kernel's: it can reach the prefix only by way of one of
+/// the prefix's own components, or of `..`.
+fn joined(
+    process: &Process,
+    path: &[u8],
+    follow: bool,
+    base: impl Fn() -> Option<Vec<u8>>,
+) -> Option<Start<'static>> {
+    let whole = || {
+        let mut whole = base()?;
+        whole.push(b'/');
+        whole.extend_from_slice(path);
+        Some(whole)
+    };
+    let below = |rest| Start::At(process.root, Cow::Owned(rest));
+    let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+    let leads = first == b".."
+        || first == b"." && path.len() > 1
+        || process.prefix.split(|&byte| byte == b'/').any(|name| !name.is_empty() && name == first);
+    if leads
+        && let Some(whole) = whole()
+        && let Some(rest) = strip_prefix(&process.prefix, &whole)
+    {
+        return Some(below(if rest.is_empty() { b".".to_vec() } else { rest.to_vec() }));
+    }
+    links::leave(process, whole, follow).map(below)
+}
+
+/// The path of a directory descriptor of the kernel's.
+fn kernel_path(dirfd: c_int) -> Option<Vec<u8>> {
+    let link = format!("/proc/self/fd/{dirfd}");
+    let path = rustix::fs::readlinkat(CWD, link, Vec::new()).ok()?.into_bytes();
+    (path.first() == Some(&b'/')).then_some(path)
+}
+
+/// What follows `/proc/self/cwd` (nothing, or a slash and more) while the working directory is on
+/// the volume.
+pub fn working_directory_link<'a>(process: &Process, path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = own_process(path)?.strip_prefix(b"cwd")?;
+    let whole = rest.is_empty() || rest[0] == b'/';
+    (whole && process.cwd_node().is_some()).then_some(rest)
+}
+
+/// What follows `/proc/self/` or its other names.
+pub fn own_process(path: &[u8]) -> Option<&[u8]> {
+    let rest = path.strip_prefix(b"/proc/")?;
+    if let Some(rest) = rest.strip_prefix(b"self/").or_else(|| rest.strip_prefix(b"thread-self/")) {
+        return Some(rest);
+    }
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number: i32 = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    rest[digits..].strip_prefix(b"/").filter(|_| number == own)
+}
+
+/// The descriptor of ours that a path under `/proc` or `/dev` names, and what follows its name.
+pub fn descriptor_link(path: &[u8]) -> Option<(c_int, &[u8])> {
+    if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/") {
+        return None;
+    }
+    let (number, rest) = match path {
+        b"/dev/stdin" => (0, &[][..]),
+        b"/dev/stdout" => (1, &[][..]),
+        b"/dev/stderr" => (2, &[][..]),
+        _ => {
+            let pid = rustix::process::getpid().as_raw_nonzero();
+            let own = format!("/proc/{pid}/fd/");
+            let task = format!("/proc/{pid}/task/{pid}/fd/");
+            let text = [
+                b"/proc/self/fd/".as_slice(),
+                b"/dev/fd/",
+                b"/proc/thread-self/fd/",
+                own.as_bytes(),
+                task.as_bytes(),
+            ]
+            .iter()
+            .find_map(|head| path.strip_prefix(*head))?;
+            let end = text.iter().position(|&byte| byte == b'/').unwrap_or(text.len());
+            let slashes = text[end..].iter().take_while(|&&byte| byte == b'/').count();
+            let number = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
+            (number, &text[end + slashes..])
+        }
+    };
+    fdtable::get(number).map(|_| (number, rest))
+}
+
+/// What exists at a path of ours: through a descriptor link, the descriptor's node.
+pub fn existing(process: &Process, target: &Target<'_>) -> Served<Attr> {
+    match target {
+        Target::Volume(found) => Ok(found.existing()?),
+        Target::Descriptor(fd) => {
+            let desc = fdtable::get(*fd).ok_or(Errno::BADF)?;
+            Ok(process.fs.attr(process.fs.describe(desc)?.0)?)
+        }
+        Target::Kernel | Target::Elsewhere(_) => Err(crate::entry::Stop::Kernel),
+    }
+}
+
+/// The absolute path of something that was found now: its directory's path and its last name.
+pub fn name_of(process: &Process, found: &Found<'_>) -> Result<Vec<u8>, Errno> {
+    let mut path = directory_path(process, found.dir)?;
+    if let Last::Name(name) = &found.last {
+        path.push(b'/');
+        path.extend_from_slice(name.as_bytes());
+    }
+    Ok(path)
+}
+
+/// The absolute path of a directory of the volume.
+pub fn directory_path(process: &Process, dir: Node) -> Result<Vec<u8>, Errno> {
+    let path = process.walk().path_of(dir)?;
+    if path.len() > PATH_BYTES_MAX { Err(Errno::NAMETOOLONG) } else { Ok(path) }
+}
+
+/// Whether an attribute is a directory's: `ENOTDIR` otherwise.
+pub fn require_directory(attr: &Attr) -> Result<(), Errno> {
+    if attr.kind == Kind::Directory { Ok(()) } else { Err(Errno::NOTDIR) }
+}
+
+/// A path as C text.
+pub fn c_text(path: &[u8]) -> Result<CString, Errno> {
+    CString::new(std::ffi::OsStr::from_bytes(path).as_bytes()).map_err(|_| Errno::INVAL)
+}

@@ -1,0 +1,118 @@
+//! The volume as it is mounted: at the same path, served to the kernel by another process.
+//!
+//! `solera run` says (`SOLERA_MOUNTED`) that the prefix is a mount of the volume. Then what slips
+//! past this library reaches the same files, and what the kernel can do better by itself is left to
+//! it: the working directory is a directory of the mount, programs are executed from where they
+//! lie, fifos and sockets are the mount's, and a program that cannot be preloaded gets descriptors
+//! of the mount ([`give`]). All else is served here as ever, only faster. `st_dev` is the mount's.
+//!
+//! The mount may be forbidden to this process, or its server may die: what fails here is then done
+//! as without a mount.
+
+use std::ffi::{CString, OsStr, c_int};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
+use rustix::io::DupFlags;
+use vfs::mounts::Identity;
+use vfs::walk::{Place, strip_prefix};
+use vfs::{Desc, Errno, Kind, Node, Whence, mounts};
+use volume::Volume;
+
+use crate::processes::process::Process;
+
+/// Environment variable: set if the prefix is a mount of the volume.
+/// Its value is what the mount says that it serves, or `1` if it does not say.
+pub const VARIABLE: &str = "SOLERA_MOUNTED";
+
+/// What of a description's flags the mount's descriptor gets.
+const PASSED: c_int = libc::O_ACCMODE
+    | libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_SYNC
+    | libc::O_DIRECT
+    | libc::O_NOATIME
+    | libc::O_PATH;
+
+/// Refuses a volume that is not the one that the mount served when `solera run` looked: another one
+/// has been put at its path. All that is compared has been read already.
+pub fn check(volume: &Volume) -> Result<(), String> {
+    let told = std::env::var(VARIABLE).ok();
+    match told.as_deref().and_then(Identity::parse) {
+        Some(served) if served != volume.volume_identity() => {
+            Err("the mount serves another volume than the one at this path: that was replaced \
+                 since it was mounted; unmount it and mount it anew"
+                .to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The mount's device number, if the volume is mounted at the prefix. `lost`: the volume, if its
+/// path leads to it no more; then the mount is asked whether it serves the same.
+pub fn device(volume: &[u8], prefix: &[u8], lost: Option<&Volume>) -> Option<u64> {
+    std::env::var_os(VARIABLE).filter(|value| !value.is_empty())?;
+    let mount = mounts::at(Path::new(OsStr::from_bytes(prefix))).ok()??;
+    if let (Some(own), Some(served)) = (lost, lost.and_then(|_| mount.serves()))
+        && own.volume_identity() != served
+    {
+        return None;
+    }
+    (mount.volume.as_os_str().as_bytes() == volume).then_some(mount.device)
+}
+
+/// Whether the kernel finds this node at a path, in the mount.
+pub fn leads_to(process: &Process, path: &[u8], node: Node) -> bool {
+    process.mounted
+        && rustix::fs::stat(path)
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (process.device, node.ino))
+}
+
+/// The node of the kernel's working directory, whose path this is, if it lies below the prefix.
+pub fn working_directory(process: &Process, path: &[u8]) -> Option<Node> {
+    if !process.mounted {
+        return None;
+    }
+    let rest = strip_prefix(&process.prefix, path)?;
+    let rest: &[u8] = if rest.is_empty() { b"." } else { rest };
+    match process.walk().walk(process.fs.root(), rest, true).ok()? {
+        Place::Inside(found) => {
+            let node = found.attr.filter(|attr| attr.kind == Kind::Directory)?.node;
+            leads_to(process, b".", node).then_some(node)
+        }
+        Place::Outside(_) => None,
+    }
+}
+
+/// Makes a directory of the mount the kernel's working directory; `false`: that did not go.
+pub fn enter(process: &Process, node: Node) -> bool {
+    process.mounted
+        && crate::paths::directory_path(process, node)
+            .and_then(rustix::process::chdir)
+            .is_ok_and(|()| leads_to(process, b".", node))
+}
+
+/// Puts a descriptor of the mount in place of a number of ours, for a program that cannot be
+/// preloaded. It stands for the same open file description.
+pub fn give(process: &Process, fd: c_int, desc: Desc) -> Result<(), Errno> {
+    let name = process.fs.hand_over(desc)?;
+    let (node, flags) = process.fs.describe(desc)?;
+    let path = [&process.prefix, b"/".as_slice(), &mounts::description_name(name)].concat();
+    let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+    let wanted = flags.0 & PASSED | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NOCTTY;
+    let wanted = OFlags::from_bits_retain(wanted as u32);
+    let own = rustix::fs::openat(CWD, &path, wanted, Mode::empty())?;
+    let stat = rustix::fs::fstat(&own)?;
+    if (stat.st_dev, stat.st_ino) != (process.device, node.ino) {
+        return Err(Errno::STALE);
+    }
+    if process.fs.attr(node)?.kind == Kind::File && !flags.path_only() {
+        let position = process.fs.seek(desc, 0, Whence::Current)?;
+        rustix::fs::seek(&own, SeekFrom::Start(position))?;
+    }
+    // SAFETY: never dropped: the number is the program's.
+    let mut number = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+    rustix::io::dup3(&own, &mut number, DupFlags::empty())
+}

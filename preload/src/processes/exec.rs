@@ -1,0 +1,502 @@
+//! `exec` in all its forms. The new image gets this library, the volume's variables, the
+//! descriptors in hand-over form and the working directory, whatever environment the program
+//! passes.
+//!
+//! A file on a volume that is not mounted cannot be executed by the kernel: a script is run by its
+//! interpreter, a binary through a copy in memory.
+//!
+//! A program that cannot be preloaded gets descriptors of the mount in place of ours. Without a
+//! mount it runs if it would inherit nothing of the volume, and is refused before the exec
+//! otherwise, with a message and `EACCES`. This process's place on the volume ends with its image.
+//!
+//! No locks are held across the system call.
+
+use std::ffi::{CString, c_char, c_int};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+
+use rustix::fs::{Mode, OFlags};
+use vfs::cred::EXECUTE;
+use vfs::{Attr, Errno, Kind, Node, UserOut};
+
+use crate::descriptors::fdtable;
+use crate::descriptors::handover;
+use crate::descriptors::parked;
+use crate::entry::pointers::{Out, Text};
+use crate::entry::report;
+use crate::entry::{Served, Stop, interpose, outside};
+use crate::paths::mounted;
+use crate::paths::{self, Target};
+use crate::processes::loadable;
+use crate::processes::process::Process;
+use crate::signals::sigaction;
+
+/// A NULL-terminated list of strings of the program's.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct List(pub *const *const c_char);
+
+impl List {
+    /// Its texts; none for NULL. `EFAULT`.
+    pub fn texts(self) -> Result<Vec<Text>, Errno> {
+        let mut texts = Vec::new();
+        if self.0.is_null() {
+            return Ok(texts);
+        }
+        loop {
+            let text = Text(Out(self.0.wrapping_add(texts.len()).cast_mut()).value()?);
+            if text.0.is_null() {
+                return Ok(texts);
+            }
+            texts.push(text);
+        }
+    }
+
+    /// The program's environment.
+    pub fn environment() -> Self {
+        // SAFETY: glibc's variable.
+        Self(unsafe { environ }.cast_const().cast())
+    }
+}
+
+unsafe extern "C" {
+    static mut environ: *mut *mut c_char;
+}
+
+/// What to give to the kernel.
+struct Image {
+    /// What a relative path starts from.
+    at: c_int,
+    path: CString,
+    /// Of `execveat`.
+    flags: c_int,
+    /// A copy of a binary of the volume, to be executed instead of the path.
+    memory: Option<OwnedFd>,
+    /// That binary.
+    program: Option<Node>,
+    /// For a script: what stands in place of the first argument: interpreter, its argument, script.
+    leading: Vec<CString>,
+    /// Why the program cannot be preloaded.
+    obstacle: Option<&'static str>,
+}
+
+impl Image {
+    fn plain(path: CString) -> Self {
+        Self::relative(libc::AT_FDCWD, path, 0)
+    }
+
+    fn relative(at: c_int, path: CString, flags: c_int) -> Self {
+        let obstacle = if path.is_empty() {
+            loadable::obstacle_of(fdtable::borrow(at))
+        } else {
+            loadable::obstacle(fdtable::borrow_directory(at), &path)
+        };
+        Self { at, path, flags, memory: None, program: None, leading: Vec::new(), obstacle }
+    }
+}
+
+/// How often an interpreter may itself be a script, as in the kernel.
+const INTERPRETERS_MAX: u32 = 4;
+
+/// Longest first line of a script that is looked at, as the kernel's.
+const SCRIPT_LINE_MAX: usize = 256;
+
+/// Longest argument or variable, as the kernel's (`MAX_ARG_STRLEN`, its NUL left out).
+const ARGUMENT_MAX: usize = (128 << 10) - 1;
+
+fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+    let desc = process.fs.open(attr.node, vfs::OpenFlags(libc::O_RDONLY))?;
+    let result = process.fs.read_at(desc, offset, &mut [UserOut::new(to)]);
+    process.fs.close(desc)?;
+    result
+}
+
+/// Interpreter and argument of a script's first line; `None` if it is not a script.
+pub fn interpreter(first: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = first[..first.len().min(SCRIPT_LINE_MAX)].strip_prefix(b"#!")?;
+    let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len());
+    let line = line[..end].trim_ascii();
+    let cut = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    Some((&line[..cut], line[cut..].trim_ascii()))
+}
+
+/// A script at `path` whose interpreter has been found to be `image`, named `name`.
+fn script(image: Image, (name, argument): (&[u8], &[u8]), path: &[u8]) -> Result<Image, Errno> {
+    let mut leading = image.leading;
+    if leading.is_empty() {
+        leading.push(paths::c_text(name)?);
+    }
+    if !argument.is_empty() {
+        leading.push(paths::c_text(argument)?);
+    }
+    leading.push(paths::c_text(path)?);
+    Ok(Image { leading, ..image })
+}
+
+/// Prepares a file of the volume for execution.
+fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image, Errno> {
+    if attr.kind != Kind::File {
+        return Err(Errno::ACCESS);
+    }
+    process.cred().check(attr, EXECUTE)?;
+    if process.fs.is_written(attr.node)? {
+        return Err(Errno::TXTBSY);
+    }
+    let mut first = [0; SCRIPT_LINE_MAX];
+    let length = read_at(process, attr, 0, &mut first)?;
+    if let Some((name, argument)) = interpreter(&first[..length]) {
+        if name.is_empty() {
+            return Err(Errno::NOEXEC);
+        }
+        if depth >= INTERPRETERS_MAX {
+            return Err(Errno::LOOP);
+        }
+        return script(find(process, name, depth + 1)?, (name, argument), path);
+    }
+    if !first[..length].starts_with(b"\x7fELF") {
+        return Err(Errno::NOEXEC);
+    }
+    if mounted::leads_to(process, path, attr.node) {
+        return Ok(Image::plain(paths::c_text(path)?));
+    }
+    report::fell_back("execve", "binary-copied-to-memory");
+    let memory = copy_to_memory(process, attr, path)?;
+    let read = |at, to: &mut [u8]| rustix::io::pread(&memory, to, at).unwrap_or(0);
+    let obstacle = loadable::obstacle_in(&read);
+    Ok(Image {
+        at: libc::AT_FDCWD,
+        path: paths::c_text(path)?,
+        flags: 0,
+        memory: Some(memory),
+        program: Some(attr.node),
+        leading: Vec::new(),
+        obstacle,
+    })
+}
+
+/// A copy of a file of the volume in memory, for who opens files without us.
+pub fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let memory = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let got = read_at(process, attr, at, &mut buffer)?;
+        if got == 0 {
+            return Ok(memory);
+        }
+        let mut done = 0;
+        while done < got {
+            done += rustix::io::write(&memory, &buffer[done..got])?;
+        }
+        at += got as u64;
+    }
+}
+
+/// What a path means as a program.
+fn find(process: &Process, path: &[u8], depth: u32) -> Result<Image, Errno> {
+    match paths::resolve(process, libc::AT_FDCWD, path, true)? {
+        Target::Kernel => paths::c_text(path).map(Image::plain),
+        Target::Elsewhere(path) => Ok(Image::plain(path)),
+        target => match paths::existing(process, &target) {
+            Ok(attr) => load(process, &attr, path, depth),
+            Err(Stop::Errno(errno) | Stop::Refused(_, errno)) => Err(errno),
+            Err(Stop::Kernel) => Err(Errno::NOENT),
+        },
+    }
+}
+
+/// A script outside whose interpreter is on the volume: the kernel does not find that one.
+fn outside_script(process: &Process, path: &CString) -> Option<Image> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let mut first = [0; SCRIPT_LINE_MAX];
+    let length = rustix::io::read(&file, &mut first).ok()?;
+    let (name, argument) = interpreter(&first[..length])?;
+    let target = paths::resolve(process, libc::AT_FDCWD, name, true).ok()?;
+    if matches!(target, Target::Kernel) {
+        return None;
+    }
+    let image = find(process, name, 1).ok()?;
+    script(image, (name, argument), path.as_bytes()).ok()
+}
+
+/// The environment of the new image: the program's, with our variables put back.
+fn environment(
+    process: &Process,
+    given: List,
+    resumed: Option<(&str, Option<Node>)>,
+) -> Result<Vec<CString>, Errno> {
+    let mut variables = Vec::new();
+    let mut preload = process.library.clone();
+    for text in given.texts()? {
+        let variable = text.within(ARGUMENT_MAX, Errno::TOOBIG)?;
+        if let Some(value) = variable.strip_prefix(b"LD_PRELOAD=") {
+            for library in value.split(|&byte| byte == b':' || byte == b' ') {
+                if !library.is_empty() && library != process.library {
+                    preload.push(b':');
+                    preload.extend_from_slice(library);
+                }
+            }
+        } else if !variable.starts_with(b"SOLERA_") {
+            variables.push(paths::c_text(variable)?);
+        }
+    }
+    variables.push(paths::c_text(&[b"LD_PRELOAD=", preload.as_slice()].concat())?);
+    for variable in &process.environment {
+        variables.push(paths::c_text(variable)?);
+    }
+    let own = resumed.map(|(token, program)| handover::variables(process, token, program));
+    for variable in own.unwrap_or_default() {
+        variables.push(paths::c_text(&variable)?);
+    }
+    Ok(variables)
+}
+
+/// Ends with NULL, as C wants it.
+fn pointers(texts: impl IntoIterator<Item = *const c_char>) -> Vec<*const c_char> {
+    texts.into_iter().chain([std::ptr::null()]).collect()
+}
+
+/// Executes; comes back only with the error.
+fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno {
+    let own = match arguments.texts() {
+        Ok(own) => own,
+        Err(errno) => return errno,
+    };
+    let result = match image.obstacle {
+        Some(reason) => match inherits(process, image, &own) {
+            Some(what) => return refuse(image, reason, &what),
+            // What it starts in its turn may see the volume again.
+            None => environment(process, given, None)
+                .map(|variables| execute(process, image, &own, &variables)),
+        },
+        None => process.fs.exec_prepare().and_then(|token| {
+            let resumed = Some((token.as_str(), image.program));
+            if image.program.is_some() {
+                // From the system call on nobody may write to it.
+                process.fs.execute(None, image.program)?;
+            }
+            let prepared = still_unwritten(process, image)
+                .and_then(|()| handover::prepare(process))
+                .and_then(|()| environment(process, given, resumed));
+            let errno = prepared.map(|variables| execute(process, image, &own, &variables));
+            process.fs.exec_failed();
+            if image.program.is_some() {
+                process.fs.execute(image.program, process.program)?;
+            }
+            errno
+        }),
+    };
+    result.unwrap_or_else(|errno| errno)
+}
+
+/// Nobody opened the program for writing before it was said that it is executed: `ETXTBSY`.
+fn still_unwritten(process: &Process, image: &Image) -> Result<(), Errno> {
+    fence(Ordering::SeqCst);
+    match image.program {
+        Some(node) if process.fs.is_written(node)? => Err(Errno::TXTBSY),
+        _ => Ok(()),
+    }
+}
+
+/// What a program that cannot be preloaded would get of the volume, and cannot use.
+fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<String> {
+    let kept = |fd| {
+        rustix::io::fcntl_getfd(fdtable::borrow(fd))
+            .is_ok_and(|flags| !flags.contains(rustix::io::FdFlags::CLOEXEC))
+    };
+    let unusable =
+        |fd, desc| kept(fd) && !(process.mounted && mounted::give(process, fd, desc).is_ok());
+    if let Some((fd, _)) = fdtable::all().find(|&(fd, desc)| unusable(fd, desc)) {
+        return Some(format!("descriptor {fd}, which it would inherit, is a file there"));
+    }
+    if let Some(node) = process.cwd().node
+        && !mounted::leads_to(process, b".", node)
+    {
+        return Some("its working directory is there".to_owned());
+    }
+    if process.mounted {
+        return None;
+    }
+    let given = arguments.iter().skip(1).filter_map(|text| text.bytes().ok());
+    let mut texts = image.leading.iter().skip(1).map(CString::as_bytes).chain(given);
+    let text = texts.find(|text| {
+        let rest = text.strip_prefix(process.prefix.as_slice());
+        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+    })?;
+    Some(format!("its argument {} is there", String::from_utf8_lossy(text)))
+}
+
+/// Says why a program is not run.
+fn refuse(image: &Image, reason: &str, what: &str) -> Errno {
+    report::refused("execve", "program-cannot-be-preloaded", Errno::ACCESS);
+    let path = image.path.to_string_lossy();
+    let line = format!("solera: {path}: {reason}, so it cannot use the volume, and {what}\n");
+    // SAFETY: a buffer of our own, written as the program would write it.
+    outside(|| unsafe { libc::write(2, line.as_ptr().cast(), line.len()) });
+    Errno::ACCESS
+}
+
+/// The system call.
+fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CString]) -> Errno {
+    let environment = pointers(environment.iter().map(|text| text.as_ptr()));
+    let replaced = usize::from(!image.leading.is_empty());
+    let rest = own.iter().skip(replaced).map(|text| text.0);
+    let leading = image.leading.iter().map(|text| text.as_ptr());
+    let arguments = pointers(leading.chain(rest));
+    // What this image counted would end with it.
+    process.write_report();
+    let memory = image.memory.as_ref().map(AsRawFd::as_raw_fd);
+    let (at, path, flags) = match memory {
+        Some(memory) => (memory, c"", libc::AT_EMPTY_PATH),
+        None => (image.at, image.path.as_c_str(), image.flags),
+    };
+    let (path, arguments, environment) = (path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+    let lists = [path as usize, arguments as usize, environment as usize];
+    let (number, arguments) = if at == libc::AT_FDCWD && flags == 0 {
+        (libc::SYS_execve, [lists[0], lists[1], lists[2], 0, 0, 0])
+    } else {
+        let all = [at as usize, lists[0], lists[1], lists[2], flags as usize, 0];
+        (libc::SYS_execveat, all)
+    };
+    parked::give_back();
+    sigaction::before_exec();
+    // SAFETY: NULL-terminated lists of texts that live until the call. A signal that is kept back
+    // ends it: the new image must inherit neither the signal nor the mask that keeps it.
+    let failed = unsafe { pmem::interrupt::wait_call(number, arguments) };
+    sigaction::after_exec();
+    match failed {
+        Err(Errno::INTR) => vfs::BEGIN_ANEW,
+        Err(errno) => errno,
+        Ok(_) => Errno::NOSYS,
+    }
+}
+
+/// `execve`; comes back only with the error.
+pub fn exec(process: &Process, path: &[u8], arguments: List, environment: List) -> Errno {
+    let image = match find(process, path, 0) {
+        Ok(image) => image,
+        Err(errno) => return errno,
+    };
+    let errno = run(process, &image, arguments, environment);
+    if errno == Errno::NOENT
+        && let Some(image) = outside_script(process, &image.path)
+    {
+        return run(process, &image, arguments, environment);
+    }
+    errno
+}
+
+/// `execvpe`: along `PATH` unless the name has a slash; a file of no known format is a shell
+/// script.
+pub fn exec_search(process: &Process, file: &[u8], arguments: List, environment: List) -> Errno {
+    if file.is_empty() {
+        return Errno::NOENT;
+    }
+    if file.contains(&b'/') {
+        return exec_or_shell(process, file, arguments, environment);
+    }
+    // SAFETY: a text of the environment, copied at once.
+    let path = Text(unsafe { libc::getenv(c"PATH".as_ptr()) });
+    let path = path.within(ARGUMENT_MAX, Errno::TOOBIG).unwrap_or(b"/bin:/usr/bin").to_vec();
+    let mut denied = false;
+    for directory in path.split(|&byte| byte == b':') {
+        let mut whole = directory.to_vec();
+        if !whole.is_empty() {
+            whole.push(b'/');
+        }
+        whole.extend_from_slice(file);
+        // Much cheaper than preparing for an exec that fails.
+        let absent = outside(|| {
+            let Ok(text) = paths::c_text(&whole) else { return true };
+            // SAFETY: a text.
+            unsafe { libc::access(text.as_ptr(), libc::F_OK) != 0 }
+        });
+        if absent {
+            denied |= crate::entry::errno() == libc::EACCES;
+            continue;
+        }
+        match exec_or_shell(process, &whole, arguments, environment) {
+            Errno::ACCESS => denied = true,
+            Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::NODEV | Errno::TIMEDOUT => {}
+            errno => return errno,
+        }
+    }
+    if denied { Errno::ACCESS } else { Errno::NOENT }
+}
+
+fn exec_or_shell(process: &Process, path: &[u8], arguments: List, environment: List) -> Errno {
+    let errno = exec(process, path, arguments, environment);
+    if errno != Errno::NOEXEC {
+        return errno;
+    }
+    let Ok(script) = paths::c_text(path) else { return errno };
+    let Ok(rest) = arguments.texts() else { return Errno::FAULT };
+    let shell = [c"/bin/sh".as_ptr(), script.as_ptr()];
+    let all = pointers(shell.into_iter().chain(rest.iter().skip(1).map(|text| text.0)));
+    exec(process, b"/bin/sh", List(all.as_ptr()), environment)
+}
+
+/// An open file as a program.
+fn open_image(process: &Process, fd: c_int) -> Result<Image, Errno> {
+    if let Some(desc) = fdtable::get(fd) {
+        let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
+        return load(process, &attr, format!("/dev/fd/{fd}").as_bytes(), 0);
+    }
+    fdtable::borrow_checked(fd)?;
+    Ok(Image::relative(fd, CString::default(), libc::AT_EMPTY_PATH))
+}
+
+/// What a path from a directory means as a program.
+fn image_at(process: &Process, dirfd: c_int, path: &[u8], flags: c_int) -> Result<Image, Errno> {
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    let target = paths::resolve(process, dirfd, path, follow)?;
+    let attr = match &target {
+        Target::Kernel => return Ok(Image::relative(dirfd, paths::c_text(path)?, flags)),
+        Target::Elsewhere(path) => {
+            return Ok(Image::relative(libc::AT_FDCWD, path.clone(), flags));
+        }
+        Target::Descriptor(fd) => return open_image(process, *fd),
+        Target::Volume(found) => found.existing()?,
+    };
+    if attr.kind == Kind::Symlink {
+        return Err(Errno::LOOP);
+    }
+    let Target::Volume(found) = &target else { return Err(Errno::NOENT) };
+    load(process, &attr, &paths::name_of(process, found)?, 0)
+}
+
+fn failed(errno: Errno) -> Served<c_int> {
+    Err(Stop::Errno(errno))
+}
+
+interpose! {
+    fn [execve](path: Text, arguments: List, environment: List) -> c_int = |process, _| {
+        failed(exec(process, path.bytes()?, arguments, environment))
+    }
+    fn [execv](path: Text, arguments: List) -> c_int = |process, _| {
+        failed(exec(process, path.bytes()?, arguments, List::environment()))
+    }
+    fn [execvp](file: Text, arguments: List) -> c_int = |process, _| {
+        failed(exec_search(process, file.bytes()?, arguments, List::environment()))
+    }
+    fn [execvpe](file: Text, arguments: List, environment: List) -> c_int = |process, _| {
+        failed(exec_search(process, file.bytes()?, arguments, environment))
+    }
+    fn [fexecve](fd: c_int, arguments: List, environment: List) -> c_int = |process, _| {
+        let image = open_image(process, fd)?;
+        failed(run(process, &image, arguments, environment))
+    }
+    fn [execveat](
+        dirfd: c_int, path: Text, arguments: List, environment: List, flags: c_int,
+    ) -> c_int = |process, _| {
+        let path = path.bytes()?;
+        let image = if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+            open_image(process, dirfd)?
+        } else {
+            image_at(process, dirfd, path, flags)?
+        };
+        failed(run(process, &image, arguments, environment))
+    }
+}

@@ -1,0 +1,475 @@
+//! New processes: `fork`, `_Fork`, `vfork`, `clone`, and children that were made behind our back.
+//!
+//! A forked child holds every description that its parent held, under a place of its own in the
+//! engine, prepared before the fork. Around glibc's `fork` this happens in `pthread_atfork`
+//! handlers that were registered before all others: so the program's handlers run outside of all
+//! our locks, and may do I/O on the volume.
+//!
+//! `vfork`, and `clone` with memory but not descriptors shared, are served by a fork whose parent
+//! waits until the child has executed something or ended: programs edit descriptors in the child,
+//! which would be the parent's table.
+//!
+//! A child that a raw system call made finds the page with the attachment's address empty
+//! (`MADV_WIPEONFORK`, see `init`): its first call gives it a place of its own, or ends it with a
+//! message. It never acts as its parent.
+//!
+//! Locks, across the system call, so that the child of a threaded parent finds none of them held by
+//! a thread that it does not have: the turn to fork, structure, working directory, streams of
+//! `popen`, signal actions, heap. While glibc waits for locks of its own, before the system call,
+//! [`give_way`] lets others have them: why and when, see `lock`. What they then change is there
+//! when the locks are taken again, and the child's place is prepared for that.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
+
+use rustix::pipe::PipeFlags;
+use vfs::{Errno, ForkTicket};
+
+use crate::descriptors::fdtable;
+use crate::descriptors::parked;
+use crate::entry::heap;
+use crate::entry::lock::{self, Guard, Turn};
+use crate::entry::report;
+use crate::entry::{Inside, Real, Stop, errno, interpose, outside, set_errno};
+use crate::mappings::maptable::Mappings;
+use crate::paths::credentials;
+use crate::processes::init;
+use crate::processes::lifecycle::{exit_now, fail_loudly, leave};
+use crate::processes::process::{Cwd, Process};
+use crate::processes::spawn;
+use crate::{entry::thread, signals::sigaction, signals::signal};
+
+/// The locks that are held from before a fork until after it, in parent and child.
+struct Locks {
+    heap: Guard<'static, dlmalloc::Dlmalloc>,
+    children: Guard<'static, spawn::Children>,
+    cwd: Guard<'static, Arc<Cwd>>,
+    maps: Guard<'static, Mappings>,
+    actions: Guard<'static, sigaction::Actions>,
+    turn: Turn,
+}
+
+impl Locks {
+    /// Takes all, and prepares the child's place.
+    fn take(process: &'static Process) -> Self {
+        let turn = Turn::take();
+        let maps = process.lock();
+        let cwd = process.cwd.lock();
+        let children = spawn::children();
+        TICKET.set(process.fs.fork_prepare(&Process::held(&maps)));
+        let actions = sigaction::lock();
+        let heap = heap::lock();
+        Self { heap, children, cwd, maps, actions, turn }
+    }
+
+    /// Gives all back.
+    fn release(self) {
+        let Self { heap, children, cwd, maps, actions, turn } = self;
+        drop((heap, actions, children, cwd, maps, turn));
+    }
+}
+
+/// A fork that is under way.
+struct Held {
+    locks: Locks,
+    inside: Inside,
+}
+
+/// Filled while a fork is under way.
+struct Place(UnsafeCell<Option<Held>>);
+// SAFETY: used only by the thread that has the turn to fork, which is in it.
+unsafe impl Sync for Place {}
+static HELD: Place = Place(UnsafeCell::new(None));
+/// It is whole: for a signal handler of the thread that forks.
+static FILLED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// This thread is in a fork that began in this file.
+    static FORKING: Cell<bool> = const { Cell::new(false) };
+    /// The child's place, or why it has none.
+    static TICKET: Cell<Result<ForkTicket, Errno>> = const { Cell::new(Err(Errno::AGAIN)) };
+}
+
+/// The pipe whose end tells the parent of a `vfork` to go on; -1: this process was not made so.
+static TOLD: AtomicI32 = AtomicI32::new(-1);
+
+/// Before the fork: the child's place, then all locks.
+extern "C" fn before() {
+    let Some(process) = init::process().filter(|_| FORKING.get()) else { return };
+    let inside = Inside::new();
+    signal::unblock_nudge();
+    keep(Some(Held { locks: Locks::take(process), inside }));
+}
+
+/// Changes what is held; gives what was. Only in the thread that has the turn, in the midst of
+/// which a signal may call [`give_way`].
+fn keep(held: Option<Held>) -> Option<Held> {
+    let filled = held.is_some();
+    FILLED.store(false, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: this thread has the turn to fork, or is its image in the child.
+    let before = unsafe { std::mem::replace(&mut *HELD.0.get(), held) };
+    compiler_fence(Ordering::SeqCst);
+    FILLED.store(filled, Ordering::Relaxed);
+    before
+}
+
+/// Gives all back, in the parent and in the child.
+fn release() {
+    if let Some(Held { locks, inside }) = keep(None) {
+        locks.release();
+        drop(inside);
+    }
+}
+
+/// Whether a handler has interrupted a wait for a lock: the thread stands at the system call that
+/// the kernel is about to start anew, or behind it.
+fn waited(context: *mut c_void) -> bool {
+    // SAFETY: the kernel's context of this handler.
+    let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let [at, result, operation] =
+        [libc::REG_RIP, libc::REG_RAX, libc::REG_RSI].map(|index| registers[index as usize]);
+    let behind = match result {
+        libc::SYS_futex => 0,
+        FUTEX_INTERRUPTED => SYSCALL.len(),
+        _ => return false,
+    };
+    let call = (at as usize).wrapping_sub(behind) as *const [u8; SYSCALL.len()];
+    // SAFETY: the code that runs, or for the second case has just run: what gives this value there
+    // is a system call or, at worst, an instruction in the midst of a function.
+    let calls = unsafe { call.read() } == SYSCALL;
+    calls
+        && matches!(operation as c_int & FUTEX_COMMAND, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET)
+}
+
+/// The instruction.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+const FUTEX_INTERRUPTED: i64 = -(libc::EINTR as i64);
+/// Without the flags of private words and clocks.
+const FUTEX_COMMAND: c_int = 0x7f;
+
+/// In the handler of the signal by which somebody who waits for our locks asks for them.
+#[cold]
+pub fn give_way(context: *mut c_void) {
+    let Some(process) = init::known() else { return };
+    if !lock::has_turn() || !FILLED.load(Ordering::Relaxed) || !waited(context) {
+        return;
+    }
+    let failed = errno();
+    if let Some(Held { locks, inside }) = keep(None) {
+        if let Ok(ticket) = TICKET.replace(Err(Errno::AGAIN)) {
+            process.fs.fork_parent(ticket, None);
+        }
+        locks.release();
+        lock::let_others();
+        keep(Some(Held { locks: Locks::take(process), inside }));
+    }
+    set_errno(failed);
+}
+
+extern "C" fn in_parent() {
+    if FORKING.get() {
+        release();
+    }
+}
+
+/// In the child, before any handler of the program's.
+extern "C" fn in_child() {
+    if !FORKING.replace(false) {
+        parked::forked();
+        return;
+    }
+    let Some(process) = init::known() else { return };
+    let inside = Inside::new();
+    match TICKET.get().map(|ticket| process.fs.fork_child(ticket)) {
+        Ok(Ok(())) => {}
+        // The parent says why.
+        Err(_) => exit_now(crate::processes::lifecycle::EXIT_WITHOUT_VOLUME),
+        Ok(Err(errno)) => fail_loudly("a forked process cannot attach the volume", errno),
+    }
+    init::publish(process);
+    new_process(process);
+    release();
+    drop(inside);
+}
+
+/// What a child starts anew with.
+fn new_process(process: &Process) {
+    lock::forked();
+    parked::forked();
+    signal::forked();
+    if process.program.is_some() {
+        // If the table of locks is full, the file can be written to.
+        let _ = process.fs.execute(None, process.program);
+    }
+    process.record_locks.store(false, Ordering::Relaxed);
+    report::reset();
+    let told = TOLD.swap(-1, Ordering::Relaxed);
+    if told >= 0 {
+        // A child of a vfork's child: only the latter's end counts.
+        process.set_spare(-1);
+        fdtable::close_number(told);
+    }
+}
+
+/// Registered before the program's own, so that it runs next to the system call.
+pub fn register() {
+    // SAFETY: functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+/// After the system call in the parent, outside all locks.
+fn settle(process: &Process, pid: c_int, failed: c_int) -> Result<c_int, Errno> {
+    match TICKET.replace(Err(Errno::AGAIN)) {
+        Ok(ticket) => {
+            process.fs.fork_parent(ticket, u32::try_from(pid).ok());
+            if pid < 0 { Err(Errno::from_raw_os_error(failed.max(1))) } else { Ok(pid) }
+        }
+        Err(errno) => {
+            if pid > 0 {
+                // SAFETY: the child ends at once.
+                unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+            }
+            // All places of the volume are taken: what the kernel says where it has none.
+            Err(if errno == Errno::USERS { Errno::AGAIN } else { errno })
+        }
+    }
+}
+
+/// `fork` with the program's handlers: `real` runs outside.
+fn with_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+    // A handler of a signal may fork in the midst of it.
+    let outer = FORKING.replace(true);
+    let pid = outside(real);
+    let failed = errno();
+    FORKING.set(outer);
+    if pid == 0 { Ok(0) } else { settle(process, pid, failed) }
+}
+
+/// A fork that runs no handlers but ours. The child must not use glibc's heap if the parent has
+/// threads.
+fn without_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+    FORKING.set(true);
+    before();
+    if let Err(errno) = TICKET.get() {
+        FORKING.set(false);
+        release();
+        return Err(if errno == Errno::USERS { Errno::AGAIN } else { errno });
+    }
+    let pid = real();
+    let failed = errno();
+    if pid == 0 {
+        in_child();
+        return Ok(0);
+    }
+    in_parent();
+    FORKING.set(false);
+    settle(process, pid, failed)
+}
+
+fn real_fork() -> c_int {
+    static REAL: Real = Real::new("_Fork\0");
+    // SAFETY: glibc's function of that name and type.
+    unsafe { std::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(REAL.address())() }
+}
+
+/// Forks for glibc's own purposes, with the program's handlers; 0 in the child.
+pub fn fork_with_handlers(process: &Process) -> Result<c_int, Errno> {
+    static REAL: Real = Real::new("fork\0");
+    // SAFETY: as above.
+    let real = || unsafe {
+        std::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(REAL.address())()
+    };
+    with_handlers(process, real)
+}
+
+/// A descriptor at a high number, out of the program's way.
+fn high(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let start = limit.unwrap_or(1024).min(1024).saturating_sub(200) as c_int;
+    rustix::io::fcntl_dupfd_cloexec(fd, start)
+}
+
+/// A pipe that ends with an exec, at high numbers.
+fn high_pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((high(&read)?, high(&write)?))
+}
+
+/// What a child that is about to execute something can tell its parent.
+pub enum Born {
+    /// In the child: where a failure is told, before it ends.
+    Child(OwnedFd),
+    /// In the parent: the child has executed something or ended; what it told.
+    Parent(c_int, Option<c_int>),
+}
+
+/// Forks by `real` a child that only prepares an exec, and waits for it. Its standard streams stay
+/// as they are, and it runs no handlers.
+fn fork_to_exec(process: &Process, real: impl FnOnce() -> c_int) -> Result<Born, Errno> {
+    let (read, write) = high_pipe()?;
+    let pid = without_handlers(process, real)?;
+    if pid == 0 {
+        drop(read);
+        crate::glibc::stdio::leave_streams();
+        TOLD.store(write.as_raw_fd(), Ordering::Relaxed);
+        process.set_spare(write.as_raw_fd());
+        return Ok(Born::Child(write));
+    }
+    drop(write);
+    let mut told = [0; 4];
+    let got = rustix::io::retry_on_intr(|| rustix::io::read(read.as_fd(), &mut told));
+    Ok(Born::Parent(pid, (got == Ok(4)).then(|| i32::from_ne_bytes(told))))
+}
+
+/// Forks for `posix_spawn` and its kin.
+pub fn fork_for_spawn(process: &Process) -> Result<Born, Errno> {
+    fork_to_exec(process, real_fork)
+}
+
+/// A `vfork` by `real`: 0 in the child.
+fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+    match fork_to_exec(process, real)? {
+        Born::Child(end) => {
+            // Open until the child executes something or ends.
+            let _ = end.into_raw_fd();
+            Ok(0)
+        }
+        Born::Parent(pid, _) => Ok(pid),
+    }
+}
+
+// ---- children made behind our back --------------------------------------------------------------
+
+/// The first call of a process that inherited this library's state by a raw system call: takes a
+/// place of its own for it, and hold of its parent's descriptions as far as they are still there.
+#[cold]
+pub fn adopt(process: &'static Process) {
+    let inside = Inside::new();
+    let free = heap::is_free() && sigaction::is_free() && spawn::children_are_free();
+    if !free || !lock::nobody_forks() || process.cwd.try_lock().is_none() {
+        fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
+    }
+    let Some(maps) = process.structure.try_lock() else {
+        fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
+    };
+    let mut held = Process::held(&maps);
+    if let Err(errno) = process.fs.fork_unprepared(&mut held) {
+        fail_loudly("a process made by a raw system call cannot attach the volume", errno);
+    }
+    let lost = fdtable::all().filter(|(_, desc)| !held.contains(desc));
+    for (fd, _) in lost.collect::<Vec<_>>() {
+        // Its number stays taken, by a placeholder that serves nothing.
+        fdtable::clear(fd);
+    }
+    drop(maps);
+    new_process(process);
+    init::publish(process);
+    drop(inside);
+}
+
+// ---- clone --------------------------------------------------------------------------------------
+
+type Main = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// What the child of a `clone` runs, on the parent's stack, of which it has a copy.
+struct Start {
+    main: Main,
+    argument: *mut c_void,
+    told: c_int,
+    /// In a user namespace of its own.
+    elsewhere: bool,
+}
+
+/// A cloned child with memory of its own.
+unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
+    in_child();
+    // SAFETY: the parent's variable, as `clone` was given it.
+    let Start { main, argument, told, elsewhere } = unsafe { std::ptr::read(start.cast()) };
+    if let Some(process) = init::known().filter(|_| elsewhere) {
+        credentials::cloned_elsewhere(process);
+    }
+    if let Some(process) = init::known().filter(|_| told >= 0) {
+        crate::glibc::stdio::leave_streams();
+        TOLD.store(told, Ordering::Relaxed);
+        process.set_spare(told);
+    }
+    // SAFETY: the program's function.
+    let code = outside(|| unsafe { main(argument) });
+    // glibc ends the process without any handlers.
+    if let Some(process) = init::process() {
+        let _inside = Inside::new();
+        leave(process);
+    }
+    code
+}
+
+/// Who a `clone` with these flags is for.
+enum Kind {
+    /// A thread, or as good as one: shares memory and descriptors.
+    Thread,
+    /// Shares the memory until it executes something.
+    Vfork,
+    Process,
+    /// Shares descriptors or the working directory, but not the memory that says what they are; or
+    /// the memory but not the descriptors.
+    Odd,
+}
+
+fn kind(flags: c_int) -> Kind {
+    let has = |flag: c_int| flags & flag != 0;
+    match (has(libc::CLONE_VM), has(libc::CLONE_FILES)) {
+        (true, true) => Kind::Thread,
+        (true, false) if has(libc::CLONE_VFORK) && !has(libc::CLONE_FS) => Kind::Vfork,
+        (false, false) if !has(libc::CLONE_FS) => Kind::Process,
+        _ => Kind::Odd,
+    }
+}
+
+interpose! {
+    fn [fork, __fork, __libc_fork]() -> c_int = |process, _| {
+        Ok(fork_with_handlers(process)?)
+    }
+    fn [_Fork]() -> c_int = |process, kernel| {
+        Ok(without_handlers(process, kernel)?)
+    }
+    /// Never glibc's: its child would return through this library's frame, which is the parent's.
+    fn [vfork, __vfork]() -> c_int = |process, _| {
+        Ok(vfork_by(process, real_fork)?)
+    }
+    /// The last three are there only if the flags say so.
+    fn [clone, __clone](
+        main: Main, stack: *mut c_void, flags: c_int, argument: *mut c_void,
+        parent_id: *mut c_int, tls: *mut c_void, child_id: *mut c_int,
+    ) -> c_int = |process, kernel| {
+        let own = |flags: c_int, start: *mut Start| {
+            kernel(cloned, stack, flags, start.cast(), parent_id, tls, child_id)
+        };
+        let elsewhere = flags & libc::CLONE_NEWUSER != 0;
+        match kind(flags) {
+            Kind::Thread => {
+                thread::not_alone();
+                Err(Stop::Kernel)
+            }
+            _ if stack.is_null() => Err(Stop::Errno(Errno::INVAL)),
+            Kind::Odd => Err(Stop::Refused("clone-shares-half", Errno::INVAL)),
+            Kind::Process => {
+                let mut start = Start { main, argument, told: -1, elsewhere };
+                Ok(without_handlers(process, || own(flags, &raw mut start))?)
+            }
+            Kind::Vfork => {
+                let (read, write) = high_pipe()?;
+                let told = write.as_raw_fd();
+                let mut start = Start { main, argument, told, elsewhere };
+                let flags = flags & !(libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_SETTLS);
+                let pid = without_handlers(process, || own(flags, &raw mut start))?;
+                drop(write);
+                let _ = rustix::io::retry_on_intr(|| rustix::io::read(&read, &mut [0; 1]));
+                Ok(pid)
+            }
+        }
+    }
+}

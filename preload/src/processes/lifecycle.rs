@@ -1,0 +1,104 @@
+//! The process itself: leaving, `daemon`, and changes of the umask.
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::sync::atomic::Ordering;
+
+use vfs::Errno;
+
+use crate::descriptors::fdtable;
+use crate::descriptors::handover;
+use crate::entry::{Inside, Stop, interpose, outside};
+use crate::glibc::stdio;
+use crate::processes::fork;
+use crate::processes::init;
+use crate::processes::process::Process;
+
+/// The exit code that says that the program could not run on the volume.
+pub const EXIT_WITHOUT_VOLUME: c_int = 125;
+
+/// Ends the process at once.
+pub fn exit_now(code: c_int) -> ! {
+    crate::syscall::kernel(libc::SYS_exit_group, [code as usize, 0, 0, 0, 0, 0]);
+    std::process::abort()
+}
+
+/// Says why the process cannot go on, and ends it. Allocates nothing: it may not be possible.
+pub fn fail_loudly(what: &str, errno: Errno) -> ! {
+    let error = errno.raw_os_error();
+    let digits = [error / 100 % 10, error / 10 % 10, error % 10].map(|digit| b'0' + digit as u8);
+    for part in [b"solera: ", what.as_bytes(), b": error ", digits.as_slice(), b"\n"] {
+        // There is nobody else to tell.
+        let _ = rustix::io::write(fdtable::borrow(2), part);
+    }
+    exit_now(EXIT_WITHOUT_VOLUME)
+}
+
+/// Leaves the volume in order: the report, then every hold.
+pub fn leave(process: &Process) {
+    process.write_report();
+    handover::close_handed(process);
+    // A detach that fails is a death: whoever comes next cleans up.
+    let _ = process.fs.detach();
+}
+
+/// Runs after all exit handlers of the program, since it was registered before any of them.
+pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
+    // A process that was made behind our back and has not called since leaves nothing.
+    if let Some(process) = init::attached() {
+        stdio::flush_all();
+        let _inside = Inside::new();
+        leave(process);
+    }
+}
+
+/// The same for `quick_exit`, which flushes nothing.
+pub extern "C" fn at_quick_exit(_: *mut std::ffi::c_void) {
+    if let Some(process) = init::attached() {
+        let _inside = Inside::new();
+        leave(process);
+    }
+}
+
+interpose! {
+    fn [_exit, _Exit](code: c_int) -> () = |process, _| {
+        let _ = code;
+        leave(process);
+        Err(Stop::Kernel)
+    }
+    /// glibc's forks inside itself.
+    fn [daemon](keep_directory: c_int, keep_streams: c_int) -> c_int = |process, _| {
+        if fork::fork_with_handlers(process)? != 0 {
+            leave(process);
+            exit_now(0);
+        }
+        rustix::process::setsid()?;
+        outside(|| {
+            // SAFETY: calls with constant arguments, as the program would make them.
+            unsafe {
+                if keep_directory == 0 {
+                    libc::chdir(c"/".as_ptr());
+                }
+                if keep_streams == 0 {
+                    let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+                    for fd in 0..3 {
+                        libc::dup2(null, fd);
+                    }
+                    if null > 2 {
+                        libc::close(null);
+                    }
+                }
+            }
+        });
+        Ok(0)
+    }
+    fn [umask](mask: c_uint) -> c_uint = |process, kernel| {
+        let before = kernel(mask);
+        process.umask.store(mask & 0o777, Ordering::Relaxed);
+        Ok(before)
+    }
+}
+
+/// A shell command as an argument list.
+pub fn shell(command: *const c_char) -> [*const c_char; 4] {
+    [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()]
+}

@@ -1,0 +1,83 @@
+//! Will the dynamic linker load this library into a program? Looked up before `exec`, so that a
+//! program that would see a directory's descriptor instead of a file, or nothing where the volume
+//! is, does not run at all (docs/caveats.md, "Programs that cannot be preloaded").
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use vfs::executable::{self, Linkage};
+
+use crate::processes::exec::interpreter;
+
+/// How much of a script's beginning is looked at.
+const HEAD_BYTES: usize = 256;
+/// How often an interpreter may itself be a script, as in the kernel.
+const INTERPRETERS_MAX: u32 = 4;
+
+const STATIC: &str = "it is statically linked";
+const GO: &str = "it is a Go program, which makes its system calls without the C library";
+const FOREIGN: &str = "it is no 64-bit x86 program";
+const GAINS: &str = "it changes its user or group, or has capabilities";
+const DIFFERS: &str = "this process's real and effective user or group differ";
+
+/// Why a kernel's program is not preloaded; `None`: it is, or it cannot be read or executed.
+pub fn obstacle(dirfd: BorrowedFd<'_>, path: &CString) -> Option<&'static str> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    look(&rustix::fs::openat(dirfd, path, flags, Mode::empty()).ok()?, INTERPRETERS_MAX)
+}
+
+/// The same for an open program.
+pub fn obstacle_of(program: BorrowedFd<'_>) -> Option<&'static str> {
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&program));
+    obstacle(rustix::fs::CWD, &CString::new(link).ok()?)
+}
+
+fn look(file: &OwnedFd, depth: u32) -> Option<&'static str> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let mut head = [0; HEAD_BYTES];
+    let length = rustix::io::pread(file, &mut head, 0).ok()?;
+    let head = &head[..length];
+    if let Some((name, _)) = interpreter(head) {
+        let name = Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let next = rustix::fs::open(name, flags, Mode::empty()).ok()?;
+        return depth.checked_sub(1).and_then(|depth| look(&next, depth));
+    }
+    let read = |at, to: &mut [u8]| rustix::io::pread(file, to, at).unwrap_or(0);
+    obstacle_in(&read).or_else(|| gains(file, &stat))
+}
+
+/// Whether the linker will be in its secure mode, in which it preloads nothing.
+fn gains(file: &OwnedFd, stat: &Stat) -> Option<&'static str> {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+    let user = stat.st_mode & 0o4000 != 0 && stat.st_uid != uid;
+    let group = stat.st_mode & 0o2010 == 0o2010 && stat.st_gid != gid;
+    let capabilities = || {
+        let mut value = [0_u8; 64];
+        rustix::fs::fgetxattr(file.as_fd(), "security.capability", &mut value[..]).is_ok()
+    };
+    if user || group || uid != 0 && capabilities() {
+        return Some(GAINS);
+    }
+    let keeps = |bit| stat.st_mode & bit == 0;
+    let differs =
+        keeps(0o4000) && geteuid().as_raw() != uid || keeps(0o2000) && getegid().as_raw() != gid;
+    differs.then_some(DIFFERS)
+}
+
+/// Why the program that `read` reads is not preloaded, as far as its contents show.
+pub fn obstacle_in(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Option<&'static str> {
+    match executable::linkage(read) {
+        Linkage::Foreign => Some(FOREIGN),
+        Linkage::Static => Some(STATIC),
+        Linkage::Go => Some(GO),
+        // The kernel refuses it, or knows its format by other means.
+        Linkage::OtherFormat | Linkage::Damaged | Linkage::Dynamic => None,
+    }
+}

@@ -1,0 +1,5 @@
+//! Signals: actions, masks, and the way to the program's handlers.
+
+pub(crate) mod sigaction;
+pub(crate) mod sigmask;
+pub(crate) mod signal;

@@ -1,0 +1,246 @@
+//! The signal mask: `sigprocmask`, `pthread_sigmask` and their old kin, that of new threads, and
+//! the calls that wait with another one or for signals that are blocked.
+//!
+//! A program that blocks SIGBUS means signals that are sent: the kernel ends it at a fault in which
+//! the signal is blocked. But missing pages of mappings come by that signal (see
+//! [`crate::mappings::touched`]), and a fork is asked for its locks by it. So the kernel's mask
+//! never has it: the thread's record says whether the program has blocked it, the program is told
+//! so, and one that is sent meanwhile waits there until it is unblocked. Only while a thread waits
+//! for signals, and touches nothing, the kernel has it blocked, too: then it keeps those that are
+//! sent, and gives them as it gives others.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
+
+use libc::{epoll_event, fd_set, nfds_t, pollfd, siginfo_t, timespec};
+use vfs::Errno;
+
+use crate::descriptors::parked;
+use crate::entry::pointers::Out;
+use crate::entry::thread::here;
+use crate::entry::{Answer, Inside, Served, Stop, interpose, outside};
+use crate::signals::signal;
+
+type Mask = u64;
+
+/// SIGBUS in the kernel's mask.
+const BUS: Mask = 1 << (libc::SIGBUS - 1);
+
+/// A mask call: `kernel` gets what the kernel is to hear of it.
+fn change<T: Answer>(
+    how: c_int,
+    new: Out<Mask>,
+    old: Out<Mask>,
+    kernel: impl FnOnce(Out<Mask>, Out<Mask>) -> T,
+    done: T,
+) -> Served<T> {
+    let wanted = new.get()?;
+    // glibc's structure is larger than the kernel's mask.
+    let (mut given, mut found) = ([0; 16], [0; 16]);
+    // Unblocking goes through: in a handler of SIGBUS the kernel has blocked it itself.
+    let hidden = if how == libc::SIG_UNBLOCK { 0 } else { BUS };
+    given[0] = wanted.map_or(0, |mask| mask & !hidden);
+    let given = if wanted.is_some() { given.as_mut_ptr() } else { std::ptr::null_mut() };
+    let result = outside(|| kernel(Out(given), Out(found.as_mut_ptr())));
+    if result != done {
+        return Ok(result);
+    }
+    let thread = here();
+    let before = thread.blocks_bus.load(Ordering::Relaxed);
+    if !old.is_null() {
+        old.put(found[0] | if before { BUS } else { 0 })?;
+    }
+    let Some(wanted) = wanted else { return Ok(result) };
+    let blocks = match how {
+        libc::SIG_SETMASK => wanted & BUS != 0,
+        libc::SIG_BLOCK => before || wanted & BUS != 0,
+        _ => before && wanted & BUS == 0,
+    };
+    thread.blocks_bus.store(blocks, Ordering::Relaxed);
+    if before && !blocks {
+        outside(|| signal::give_held(thread));
+    }
+    Ok(result)
+}
+
+/// While it lives the kernel has SIGBUS blocked, with the one that was sent.
+struct Blocked;
+
+impl Blocked {
+    fn new() -> Self {
+        signal::set_bus_blocked(true);
+        signal::give_held(here());
+        Self
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        signal::set_bus_blocked(false);
+    }
+}
+
+/// A call that asks or waits for signals which are blocked.
+fn with_blocked<T>(call: impl FnOnce() -> T) -> Served<T> {
+    if !here().blocks_bus.load(Ordering::Relaxed) {
+        return Err(Stop::Kernel);
+    }
+    Ok(outside(|| {
+        let _blocked = Blocked::new();
+        call()
+    }))
+}
+
+/// A call that waits with another mask: `kernel` gets it without SIGBUS.
+fn with_mask<T>(mask: Out<Mask>, kernel: impl FnOnce(Out<Mask>) -> T) -> Served<T> {
+    let wanted = mask.get()?.ok_or(Stop::Kernel)?;
+    let thread = here();
+    let (before, during) = (thread.blocks_bus.load(Ordering::Relaxed), wanted & BUS != 0);
+    if !before && !during {
+        return Err(Stop::Kernel);
+    }
+    let mut given: [Mask; 16] = [0; 16];
+    given[0] = wanted & !BUS;
+    let call = || kernel(Out(given.as_mut_ptr()));
+    let result = outside(|| {
+        // One that was sent arrives when the wait has begun.
+        let _blocked = (!during).then(Blocked::new);
+        let _restored = Restored(before);
+        thread.blocks_bus.store(during, Ordering::Relaxed);
+        call()
+    });
+    Ok(result)
+}
+
+/// Whether SIGBUS is blocked, for when the wait is over.
+struct Restored(bool);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        here().blocks_bus.store(self.0, Ordering::Relaxed);
+    }
+}
+
+/// BSD's masks: those of the first 32 signals. Gives the one before.
+fn change_old(how: c_int, mask: c_int) -> c_int {
+    let (mut new, mut old): ([Mask; 16], [Mask; 16]) = ([0; 16], [0; 16]);
+    new[0] = Mask::from(mask.cast_unsigned());
+    // SAFETY: masks of our own.
+    outside(|| unsafe { libc::sigprocmask(how, new.as_ptr().cast(), old.as_mut_ptr().cast()) });
+    old[0] as c_int
+}
+
+/// System V's: one signal.
+fn change_one(how: c_int, signal: c_int) -> Served<c_int> {
+    if !(1..=64).contains(&signal) {
+        return Err(Stop::Errno(Errno::INVAL));
+    }
+    let mut set: [Mask; 16] = [0; 16];
+    set[0] = 1 << (signal - 1);
+    // SAFETY: a mask of our own.
+    Ok(outside(|| unsafe { libc::sigprocmask(how, set.as_ptr().cast(), std::ptr::null_mut()) }))
+}
+
+/// What a thread begins with whose parent has blocked SIGBUS.
+struct Born {
+    start: Start,
+    argument: *mut c_void,
+}
+
+type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+extern "C-unwind" fn begin(born: *mut c_void) -> *mut c_void {
+    // SAFETY: made for this thread.
+    let born = unsafe {
+        let _inside = Inside::new();
+        *Box::from_raw(born.cast::<Born>())
+    };
+    here().blocks_bus.store(true, Ordering::Relaxed);
+    (born.start)(born.argument)
+}
+
+interpose! {
+    fn [pthread_create](
+        thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t, start: Start,
+        argument: *mut c_void,
+    ) -> c_int = |_, kernel| {
+        if !here().blocks_bus.load(Ordering::Relaxed) {
+            return Err(Stop::Kernel);
+        }
+        parked::give_back();
+        let born = Box::into_raw(Box::new(Born { start, argument }));
+        let result = outside(|| kernel(thread, attributes, begin, born.cast()));
+        if result != 0 {
+            // SAFETY: there is no thread that it was made for.
+            drop(unsafe { Box::from_raw(born) });
+        }
+        Ok(result)
+    }
+    fn [sigblock](mask: c_int) -> c_int = |_, _| {
+        Ok(change_old(libc::SIG_BLOCK, mask))
+    }
+    fn [sigsetmask](mask: c_int) -> c_int = |_, _| {
+        Ok(change_old(libc::SIG_SETMASK, mask))
+    }
+    fn [siggetmask]() -> c_int = |_, _| {
+        Ok(change_old(libc::SIG_BLOCK, 0))
+    }
+    fn [sighold](signal: c_int) -> c_int = |_, _| {
+        change_one(libc::SIG_BLOCK, signal)
+    }
+    fn [sigrelse](signal: c_int) -> c_int = |_, _| {
+        change_one(libc::SIG_UNBLOCK, signal)
+    }
+    fn [sigpending](set: Out<Mask>) -> c_int = |_, kernel| {
+        with_blocked(|| kernel(set))
+    }
+    fn [sigwait](set: Out<Mask>, signal: *mut c_int) -> c_int = |_, kernel| {
+        with_blocked(|| kernel(set, signal))
+    }
+    fn [sigwaitinfo](set: Out<Mask>, info: *mut siginfo_t) -> c_int = |_, kernel| {
+        with_blocked(|| kernel(set, info))
+    }
+    fn [sigtimedwait](set: Out<Mask>, info: *mut siginfo_t, time: *const timespec) -> c_int
+    = |_, kernel| {
+        with_blocked(|| kernel(set, info, time))
+    }
+    fn [sigsuspend](mask: Out<Mask>) -> c_int = |_, kernel| {
+        with_mask(mask, kernel)
+    }
+    fn [ppoll](list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>) -> c_int
+    = |_, kernel| {
+        parked::give_back();
+        with_mask(mask, |mask| kernel(list, count, time, mask))
+    }
+    fn [__ppoll_chk](
+        list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>, room: usize,
+    ) -> c_int = |_, kernel| {
+        parked::give_back();
+        with_mask(mask, |mask| kernel(list, count, time, mask, room))
+    }
+    fn [pselect](
+        count: c_int, reads: *mut fd_set, writes: *mut fd_set, others: *mut fd_set,
+        time: *const timespec, mask: Out<Mask>,
+    ) -> c_int = |_, kernel| {
+        parked::give_back();
+        with_mask(mask, |mask| kernel(count, reads, writes, others, time, mask))
+    }
+    fn [epoll_pwait](
+        poll: c_int, events: *mut epoll_event, count: c_int, time: c_int, mask: Out<Mask>,
+    ) -> c_int = |_, kernel| {
+        with_mask(mask, |mask| kernel(poll, events, count, time, mask))
+    }
+    fn [epoll_pwait2](
+        poll: c_int, events: *mut epoll_event, count: c_int, time: *const timespec,
+        mask: Out<Mask>,
+    ) -> c_int = |_, kernel| {
+        with_mask(mask, |mask| kernel(poll, events, count, time, mask))
+    }
+    fn [sigprocmask](how: c_int, new: Out<Mask>, old: Out<Mask>) -> c_int = |_, kernel| {
+        change(how, new, old, |new, old| kernel(how, new, old), 0)
+    }
+    fn [pthread_sigmask](how: c_int, new: Out<Mask>, old: Out<Mask>) -> c_int = |_, kernel| {
+        // Gives its error as its value.
+        change(how, new, old, |new, old| kernel(how, new, old), 0)
+    }
+}

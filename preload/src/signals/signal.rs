@@ -1,0 +1,433 @@
+//! Signals on their way to the program's handlers.
+//!
+//! A handler of the program's never runs while its thread is inside: so it may read, write, lock,
+//! fork, `longjmp` or end the thread. Where the program has a handler, the kernel has ours:
+//! [`arrive`]. Outside, it calls the program's in its own frame, so that mask, stack, `siginfo` and
+//! context are the real ones. Inside, it keeps the signal back: it notes it in the thread's record
+//! and returns with everything blocked but faults. When the thread leaves, [`deliver`] queues the
+//! signal to the thread once more and restores the mask: then the kernel delivers it for the second
+//! time. A thread that waits for somebody in our code is woken (see [`pmem::interrupt`]).
+//!
+//! Faults of the program are given at once, in the frame of the fault. SIGSEGV and SIGBUS always
+//! come here first, because guarded copies make them too; what the kernel would have done by itself
+//! is done by letting the fault happen again.
+//!
+//! Invariant: while `PENDING` is set, what is kept and the mask are written by nobody.
+//! No locks: handlers find their handler in [`crate::signals::sigaction`] by one load.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::siginfo_t;
+use pmem::interrupt::{Watched, redirect, system_call, watch};
+
+use crate::entry::thread::{CANCELLED, PENDING, SENT, Thread, here};
+use crate::mappings::touched;
+use crate::signals::sigaction;
+
+/// A kept signal, as the kernel gave it.
+pub type Kept = siginfo_t;
+
+/// The signals that faults raise.
+pub const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// All signals but those of faults, as the kernel's mask.
+const KEEPABLE: u64 = {
+    let mut mask = u64::MAX;
+    let mut index = 0;
+    while index < FAULTS.len() {
+        mask &= !(1 << (FAULTS[index] - 1));
+        index += 1;
+    }
+    mask
+};
+
+/// The first number of the signals that queue.
+const REALTIME: c_int = 32;
+
+/// A handler as the kernel calls it; one that takes only the number ignores the rest.
+pub type Handler = extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// Sets the calling thread's whole mask; gives the one before.
+pub fn set_mask(mask: u64) -> u64 {
+    change_mask(libc::SIG_SETMASK, mask)
+}
+
+/// `sigprocmask` of the calling thread.
+fn change_mask(how: c_int, mask: u64) -> u64 {
+    let mut before = 0_u64;
+    let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);
+    let arguments = [how as usize, new, old, size_of::<u64>(), 0, 0];
+    // SAFETY: two words of the kernel's size. It does not fail.
+    let _ = unsafe { system_call(libc::SYS_rt_sigprocmask, arguments) };
+    before
+}
+
+/// The mask in a handler's context, which the thread gets when the handler returns: the kernel's
+/// 8 bytes of it.
+fn mask_of(context: *mut c_void) -> *mut u64 {
+    // SAFETY: the kernel's context of this handler.
+    unsafe { (&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
+}
+
+/// The kernel's handler of every signal that the program handles, and of SIGSEGV and SIGBUS.
+pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel called us with these.
+    let code = unsafe { (*info).si_code };
+    let fault = FAULTS.iter().position(|&fault| fault == signal);
+    if fault.is_some() && code > 0 {
+        // SAFETY: as above.
+        if unsafe { pmem::handle_fault(signal, info, context) } {
+            return;
+        }
+        if signal == libc::SIGBUS {
+            // SAFETY: as above.
+            match touched::serve(unsafe { (*info).si_addr() } as usize) {
+                Ok(()) => return,
+                Err(Some(reason)) if !sigaction::has_handler(signal) => tell(reason.as_bytes()),
+                Err(_) => {}
+            }
+        }
+        // SAFETY: as above.
+        unsafe { pmem::stray::explain(info, context, tell) };
+        return give(signal, info, context);
+    }
+    // SAFETY: as above.
+    if signal == NUDGE && unsafe { is_nudge(info) } {
+        return here().interrupted(|| crate::processes::fork::give_way(context));
+    }
+    let thread = here();
+    if signal == libc::SIGBUS && thread.blocks_bus.load(Ordering::Relaxed) {
+        // SAFETY: the thread's own record, and the kernel's information.
+        return unsafe { thread.held.get().write(info.read()) };
+    }
+    if !thread.is_inside() {
+        return give(signal, info, context);
+    }
+    match fault {
+        Some(index) => keep_sent(thread, index, info),
+        // `abort`, called by our own code, has unblocked it.
+        None if signal == libc::SIGABRT && thread.flags.load(Ordering::Relaxed) & PENDING != 0 => {
+            return give(signal, info, context);
+        }
+        None => keep(thread, info, context),
+    }
+    // SAFETY: the kernel's context of this handler.
+    unsafe { redirect(context) };
+}
+
+/// Tells standard error of a fault; the first ones, since a program may go on after each.
+fn tell(text: &[u8]) {
+    if TOLD.fetch_add(1, Ordering::Relaxed) >= TOLD_MAX {
+        return;
+    }
+    let failed = crate::entry::errno();
+    // That nobody can be told would be no news.
+    if on_small_stack() {
+        let _ = rustix::io::write(crate::descriptors::fdtable::borrow(2), text);
+    } else {
+        // SAFETY: a whole text. In the program's own way: it may be a file on the volume. If our
+        // own code has faulted, this goes to the kernel.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+    }
+    crate::entry::set_errno(failed);
+}
+
+/// Whether the thread stands on a signal stack that may be too small for the engine.
+fn on_small_stack() -> bool {
+    let stack = change_stack(None);
+    stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < STACK_BYTES
+}
+
+const NO_STACK: libc::stack_t =
+    libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+
+/// Tells the thread's signal stack, and sets another.
+fn change_stack(new: Option<&libc::stack_t>) -> libc::stack_t {
+    let mut before = NO_STACK;
+    let new = new.map_or(0, |new| std::ptr::from_ref(new) as usize);
+    let arguments = [new, (&raw mut before) as usize, 0, 0, 0, 0];
+    // SAFETY: structures of our own, here and in our callers.
+    let _ = unsafe { system_call(libc::SYS_sigaltstack, arguments) };
+    before
+}
+
+/// In a handler that has left the signal stack: sets it, or switches it off. Gives the one before.
+pub fn set_stack(stack: Option<libc::stack_t>) -> libc::stack_t {
+    change_stack(Some(&stack.unwrap_or(NO_STACK)))
+}
+
+/// In the handler of a fault: only faults arrive. Gives the mask before.
+pub fn block_for_fault() -> u64 {
+    set_mask(KEEPABLE)
+}
+
+const STACK_BYTES: usize = 64 << 10;
+
+/// How many stray accesses are told of.
+const TOLD_MAX: u32 = 4;
+static TOLD: AtomicU32 = AtomicU32::new(0);
+
+/// Keeps a signal back. If one is kept already, that came at the same time: it was handled on top
+/// of this one's frame, so this one's mask is the thread's; and this one is queued again at once.
+fn keep(thread: &Thread, info: *mut siginfo_t, context: *mut c_void) {
+    // Another could come until here, and be handled; from here on none comes.
+    set_mask(u64::MAX);
+    let another = thread.flags.load(Ordering::Relaxed) & PENDING != 0;
+    let mask = mask_of(context);
+    // SAFETY: the kernel's information and context, and the thread's own record, which nobody reads
+    // while everything is blocked.
+    let signal = unsafe {
+        thread.mask.store(mask.read(), Ordering::Relaxed);
+        mask.write(mask.read() | KEEPABLE);
+        if !another {
+            thread.kept.get().write(info.read());
+        }
+        (*info).si_signo
+    };
+    // The first to be delivered decides, as in the kernel.
+    thread.restarts.store(sigaction::restarts(signal), Ordering::Relaxed);
+    if another {
+        queue(signal, info);
+    }
+    thread.flags.fetch_or(PENDING, Ordering::Relaxed);
+}
+
+/// A fault's signal that somebody sent: it cannot be blocked, so it has a place of its own. A
+/// second one before the first is given is lost, as with any signal that is pending already.
+fn keep_sent(thread: &Thread, index: usize, info: *mut siginfo_t) {
+    // SAFETY: the thread's own record.
+    let kept = unsafe { &mut (*thread.sent.get())[index] };
+    if kept.si_signo != 0 {
+        return;
+    }
+    // SAFETY: the kernel's information.
+    *kept = unsafe { info.read() };
+    thread.restarts.store(sigaction::restarts(kept.si_signo), Ordering::Relaxed);
+    thread.flags.fetch_or(SENT, Ordering::Relaxed);
+}
+
+/// Calls the program's handler, or does what the kernel would do without one.
+fn give(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    match sigaction::take(signal) {
+        libc::SIG_DFL | libc::SIG_IGN => without_handler(signal, info),
+        handler => {
+            // SAFETY: the program installed this address as a handler; on this machine one that
+            // takes fewer arguments may be called with all.
+            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
+            let thread = here();
+            let blocked = thread.blocks_bus.load(Ordering::Relaxed);
+            if blocked && !FAULTS.contains(&signal) {
+                // A wait for signals may have it in the kernel's mask, which the return brings
+                // back.
+                unblock_nudge();
+            }
+            handler(signal, info, context);
+            // The mask is what it was before the handler; SIGBUS is not in the kernel's.
+            if thread.blocks_bus.swap(blocked, Ordering::Relaxed) && !blocked {
+                give_held(thread);
+            }
+        }
+    }
+}
+
+/// SIGSEGV or SIGBUS where the program has no handler (or has just lost a one-shot one).
+fn without_handler(signal: c_int, info: *mut siginfo_t) {
+    // SAFETY: the kernel's information.
+    let sent = unsafe { (*info).si_code } <= 0;
+    if sent && sigaction::is_ignored(signal) {
+        return;
+    }
+    // A fault happens again when we return, and ends the process as it should; an ignored one too.
+    sigaction::make_default(signal);
+    if sent || !FAULTS.contains(&signal) {
+        queue(signal, info);
+    }
+}
+
+/// Sends a signal to the calling thread, with what the first sender said.
+fn queue(signal: c_int, info: *const siginfo_t) {
+    let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
+    let arguments = [process, thread, signal as usize, info as usize, 0, 0];
+    // SAFETY: numbers, and a whole structure.
+    unsafe {
+        if system_call(libc::SYS_rt_tgsigqueueinfo, arguments).is_err() {
+            // No room in the queue: better without its value than lost.
+            let _ = system_call(libc::SYS_tgkill, arguments);
+        }
+    }
+}
+
+/// The signal by which a thread that forks is asked to give way (see `lock`).
+const NUDGE: c_int = libc::SIGBUS;
+/// Its address is what that signal carries.
+static TOKEN: u8 = 0;
+
+/// # Safety
+///
+/// The information is the kernel's.
+unsafe fn is_nudge(info: *const siginfo_t) -> bool {
+    // SAFETY: the caller vouches for it; such a signal carries a value.
+    unsafe {
+        (*info).si_code == libc::SI_QUEUE
+            && (*info).si_value().sival_ptr == (&raw const TOKEN).cast_mut().cast()
+    }
+}
+
+/// Asks a thread of this process to give way.
+pub fn send_nudge(thread: u32) {
+    let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
+    // What the kernel has for a queued signal: number, error, code; process, user, value.
+    let mut information = [0_u64; size_of::<siginfo_t>() / 8];
+    information[0] = NUDGE as u64;
+    information[1] = u64::from(libc::SI_QUEUE.cast_unsigned());
+    information[2] = process as u64;
+    information[3] = (&raw const TOKEN) as u64;
+    let at = (&raw const information) as usize;
+    let arguments = [process, thread as usize, NUDGE as usize, at, 0, 0];
+    // SAFETY: numbers, and a whole structure. One that does not arrive is sent again.
+    let _ = unsafe { system_call(libc::SYS_rt_tgsigqueueinfo, arguments) };
+}
+
+const NUDGE_BIT: u64 = 1 << (NUDGE - 1);
+
+/// Lets that signal through, if the image before this one had blocked its number, or a system call
+/// of the program has.
+pub fn admit_nudge() {
+    if unblock_nudge() {
+        here().blocks_bus.store(true, Ordering::Relaxed);
+    }
+}
+
+/// As [`admit_nudge`], where it is not the program that has blocked it (we around a spawn, the
+/// kernel in its handler); gives whether it was blocked.
+pub fn unblock_nudge() -> bool {
+    change_mask(libc::SIG_UNBLOCK, NUDGE_BIT) & NUDGE_BIT != 0
+}
+
+/// Around an exec: the kernel blocks SIGBUS if the program has, for the new image.
+pub fn block_bus(blocks: bool) {
+    if here().blocks_bus.load(Ordering::Relaxed) {
+        set_bus_blocked(blocks);
+    }
+}
+
+/// Lets the kernel block SIGBUS, or not.
+pub fn set_bus_blocked(blocks: bool) {
+    change_mask(if blocks { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK }, NUDGE_BIT);
+}
+
+/// The program blocks SIGBUS no more: what was sent meanwhile arrives.
+pub fn give_held(thread: &Thread) {
+    // SAFETY: the thread's own record; all zeros are no signal.
+    let held = unsafe { thread.held.get().replace(std::mem::zeroed()) };
+    if held.si_signo != 0 {
+        queue(held.si_signo, &raw const held);
+    }
+}
+
+/// Takes the next pending signal of this number, if there is one.
+fn next_pending(signal: c_int) -> Option<Kept> {
+    let set = 1_u64 << (signal - 1);
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: all zeros is a value of this plain structure, which the kernel fills in.
+    unsafe {
+        let mut kept: Kept = std::mem::zeroed();
+        let (set, kept_at) = ((&raw const set) as usize, (&raw mut kept) as usize);
+        let arguments = [set, kept_at, (&raw const now) as usize, size_of::<u64>(), 0, 0];
+        system_call(libc::SYS_rt_sigtimedwait, arguments).is_ok().then_some(kept)
+    }
+}
+
+/// The thread has left: what was kept back is given now, by the kernel.
+///
+/// The handlers may come here again, and need not come back.
+pub fn deliver(thread: &Thread) {
+    let errno = crate::entry::errno();
+    let restarts = thread.restarts.load(Ordering::Relaxed);
+    let now = set_mask(u64::MAX);
+    let flags = thread.flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
+    let mut mask = now;
+    if flags & PENDING != 0 {
+        mask = thread.mask.load(Ordering::Relaxed);
+        // SAFETY: the thread's own record, and everything is blocked.
+        queue_first(unsafe { &*thread.kept.get() });
+    }
+    if flags & SENT != 0 {
+        // SAFETY: as above; all zeros are no signals.
+        let sent = unsafe { thread.sent.get().replace(std::mem::zeroed()) };
+        for kept in sent.iter().filter(|kept| kept.si_signo != 0) {
+            queue(kept.si_signo, kept);
+        }
+    }
+    // The handlers run in here.
+    set_mask(mask);
+    // For the call that was interrupted, whatever the handlers' own calls met.
+    thread.restarts.store(restarts, Ordering::Relaxed);
+    crate::entry::set_errno(errno);
+}
+
+/// Queues a kept signal in front of those of its number that came after it.
+fn queue_first(kept: &Kept) {
+    let signal = kept.si_signo;
+    let mut later = Vec::new();
+    while signal >= REALTIME
+        && let Some(next) = next_pending(signal)
+    {
+        later.push(next);
+    }
+    queue(signal, kept);
+    for next in &later {
+        queue(signal, next);
+    }
+}
+
+/// In a forked child: what was kept back is the parent's, which gets it.
+pub fn forked() {
+    let thread = here();
+    // SAFETY: the thread's own record; all zeros are no signal.
+    unsafe { thread.held.get().write(std::mem::zeroed()) };
+    let flags = thread.flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
+    if flags & SENT != 0 {
+        // SAFETY: the thread's own record; all zeros are no signals.
+        unsafe { thread.sent.get().write(std::mem::zeroed()) };
+    }
+    if flags & PENDING != 0 {
+        set_mask(thread.mask.load(Ordering::Relaxed));
+    }
+}
+
+/// Blocks everything around a fork whose child becomes another program. Gives what the thread is
+/// to have afterwards, and the program's own mask.
+pub fn block_all() -> (u64, u64) {
+    let before = set_mask(u64::MAX);
+    let thread = here();
+    let kept = thread.flags.load(Ordering::Relaxed) & PENDING != 0;
+    (before, if kept { thread.mask.load(Ordering::Relaxed) } else { before })
+}
+
+/// In a child that is to become another program, forked after [`block_all`]: no handler of the
+/// program's runs any more. `mask`: the program's own.
+pub fn leave_program(mask: u64) {
+    set_mask(u64::MAX);
+    sigaction::drop_handlers();
+    here().flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
+    set_mask(mask);
+}
+
+/// What ends a wait of the calling thread.
+fn watched() -> Watched {
+    let word = &here().flags;
+    Watched { word, urgent: PENDING | SENT, idle: CANCELLED }
+}
+
+/// Before the volume is attached: from here on faults come to us.
+pub fn start() {
+    pmem::own_fault_handler();
+    pmem::supply_pages_by(touched::supply);
+    sigaction::start();
+    admit_nudge();
+    watch(watched);
+}

@@ -1,0 +1,414 @@
+//! The second engine: files of a kernel file system below `SOLERA_SPLIT`, in their own place.
+//!
+//! Here descriptors are the kernel's own and paths are nobody's concern: a call that the volume
+//! leaves to the kernel comes here first (see `beneath_calls`), and the engine says whether it can
+//! serve it from its mappings. Without an engine that question is one load.
+//!
+//! A forked child starts without: everything was handed over to the kernel before the fork, and it
+//! starts an engine of its own when it first opens something or moves data. A child that was made
+//! behind our back finds the page with the engine's address empty, and is the kernel's.
+//!
+//! Locks: none here, and none is held across a fork: a child that finds the heap in use by a thread
+//! that it does not have stays without an engine.
+
+use std::ffi::{OsString, c_int, c_void};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use split::{Engine, Mode, Options};
+use vfs::{Errno, variable};
+
+use crate::entry::thread::here;
+use crate::entry::{Inside, errno, fail, set_errno};
+use crate::processes::init::tell;
+pub(crate) use crate::split::beneath_calls::call;
+pub use crate::split::beneath_serve::*;
+use crate::{entry::heap, entry::report, processes::lifecycle};
+use crate::{signals::sigaction, signals::signal};
+
+const PAGE_BYTES: usize = 4096;
+
+/// The engine's address on a page of its own, which the kernel empties in forked children.
+#[repr(C, align(4096))]
+struct Page {
+    engine: AtomicPtr<Engine>,
+    rest: [u8; PAGE_BYTES - size_of::<AtomicPtr<Engine>>()],
+}
+
+static PAGE: Page = Page {
+    engine: AtomicPtr::new(std::ptr::null_mut()),
+    rest: [0; PAGE_BYTES - size_of::<AtomicPtr<Engine>>()],
+};
+/// The engine again: in a forked child its parent's, of which only the shared records are looked
+/// at.
+static KEPT: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
+/// How to start another one in a child.
+static OPTIONS: AtomicPtr<Options> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Stands for an engine that this process is yet to start: when it opens something or moves data.
+const DUE: *mut Engine = std::ptr::without_provenance_mut(1);
+
+/// The engine, for a thread that is not inside.
+#[inline]
+pub fn engine() -> Option<&'static Engine> {
+    let engine = PAGE.engine.load(Ordering::Acquire);
+    if engine.is_null() { None } else { usable(engine) }
+}
+
+fn usable(engine: *mut Engine) -> Option<&'static Engine> {
+    if engine == DUE || here().is_inside() {
+        return None;
+    }
+    // SAFETY: published once and never freed.
+    Some(unsafe { &*engine })
+}
+
+/// Whether there is an engine, or one to be started.
+#[inline]
+pub fn is_here() -> bool {
+    !PAGE.engine.load(Ordering::Acquire).is_null()
+}
+
+/// The engine, which is started now if it is due.
+#[inline]
+pub fn started() -> Option<&'static Engine> {
+    let engine = PAGE.engine.load(Ordering::Acquire);
+    if engine.is_null() {
+        return None;
+    }
+    if engine == DUE {
+        start_late();
+    }
+    usable(PAGE.engine.load(Ordering::Acquire))
+}
+
+/// The engine; if it is due it is started now, unless nobody has staged anything: then the kernel's
+/// answers are right.
+#[inline]
+pub fn asked() -> Option<&'static Engine> {
+    let engine = PAGE.engine.load(Ordering::Acquire);
+    if engine == DUE { asked_late() } else { self::engine() }
+}
+
+#[cold]
+fn asked_late() -> Option<&'static Engine> {
+    // SAFETY: published once and never freed.
+    let kept = unsafe { KEPT.load(Ordering::Acquire).as_ref() };
+    if kept.is_some_and(|kept| inside(|| kept.anything_staged())) { started() } else { None }
+}
+
+fn publish(engine: Engine) {
+    let engine = Box::into_raw(Box::new(engine));
+    KEPT.store(engine, Ordering::Release);
+    PAGE.engine.store(engine, Ordering::Release);
+    let page = std::ptr::from_ref(&PAGE).cast_mut().cast::<c_void>();
+    // SAFETY: a page of this library's own, which holds nothing else.
+    let _ = unsafe { rustix::mm::madvise(page, PAGE_BYTES, rustix::mm::Advice::LinuxWipeOnFork) };
+}
+
+/// Runs `body` inside; `errno` is left as it was: waiting for a lock changes it.
+pub fn inside<T>(body: impl FnOnce() -> T) -> T {
+    let _inside = Inside::new();
+    let before = errno();
+    let value = body();
+    set_errno(before);
+    value
+}
+
+/// Runs `body` inside, with `kernel` to be called in it, whose `errno` is the program's.
+pub fn inside_with<T, K>(
+    kernel: impl FnOnce() -> K,
+    body: impl FnOnce(&mut dyn FnMut() -> K) -> T,
+) -> T {
+    let mut told = errno();
+    let mut kernel = Some(kernel);
+    let value = inside(|| {
+        body(&mut || {
+            // Called once: an engine serves one call.
+            let kernel = kernel.take().unwrap_or_else(|| unreachable!("called twice"));
+            set_errno(told);
+            let result = kernel();
+            told = errno();
+            result
+        })
+    });
+    set_errno(told);
+    value
+}
+
+fn count_fallback(reason: &'static str) {
+    report::fell_back("(split)", reason);
+}
+
+// ---- the beginning and the end
+
+fn options(directory: OsString) -> Result<Options, String> {
+    let mode = variable::parsed("SOLERA_MODE")?.unwrap_or(Mode::Posix);
+    let mut options = Options::new(&PathBuf::from(directory), mode);
+    options.emulate = std::env::var_os("SOLERA_EMULATE").is_some();
+    if let Some(bytes) = variable::number("SOLERA_SPLIT_WINDOW")? {
+        options.window_bytes = bytes;
+    }
+    if let Some(bytes) = variable::number("SOLERA_SPLIT_STAGING")? {
+        options.staging_bytes = bytes;
+    }
+    if let Some(count) = variable::number("SOLERA_SPLIT_STAGING_FILES")? {
+        options.staging_files = count as usize;
+    }
+    if let Some(bytes) = variable::number("SOLERA_SPLIT_LOG")? {
+        options.log_bytes = bytes;
+    }
+    if let Some(calls) = variable::number("SOLERA_SPLIT_PATIENCE")? {
+        options.patience = calls as usize;
+    }
+    if let Some(count) = variable::number("SOLERA_SPLIT_WINDOWS")? {
+        options.windows = count as usize;
+    }
+    if let Some(technique) = variable::parsed("SOLERA_SPLIT_TECHNIQUE")? {
+        options.technique = technique;
+    }
+    options.relink = variable::parsed("SOLERA_SPLIT_RELINK")?;
+    options.check()?;
+    Ok(options)
+}
+
+/// There is no engine, and the report is to say so.
+static WITHOUT: AtomicBool = AtomicBool::new(false);
+
+fn stay_without(reason: &'static str) {
+    report::fell_back("(split)", reason);
+    WITHOUT.store(true, Ordering::Relaxed);
+    // SAFETY: a function of this library, which is never unloaded.
+    unsafe { __cxa_atexit(at_exit, std::ptr::null_mut(), std::ptr::null_mut()) };
+}
+
+/// Starts the engine if the environment asks for it. Inside.
+pub fn start() {
+    let Some(directory) = std::env::var_os("SOLERA_SPLIT") else { return };
+    let started = options(directory).and_then(|options| {
+        signal::start();
+        let kept = options.clone();
+        match Engine::start(options, count_fallback) {
+            Ok(engine) => {
+                OPTIONS.store(Box::into_raw(Box::new(kept)), Ordering::Release);
+                publish(engine);
+                register();
+                Ok(())
+            }
+            Err(Errno::OPNOTSUPP) => {
+                Err("this file system does not map with MAP_SYNC: use --mode \
+                                          posix, or --emulate"
+                    .to_owned())
+            }
+            Err(Errno::FBIG) => {
+                stay_without("file-size-limit");
+                Ok(())
+            }
+            // What the kernel does is posix, without staging.
+            Err(errno) if kept.mode == Mode::Posix => {
+                let _ = errno;
+                stay_without("no-hidden-directory");
+                Ok(())
+            }
+            Err(errno) => Err(format!("{}: {errno}", kept.directory.display())),
+        }
+    });
+    if let Err(message) = started {
+        tell(&message);
+        lifecycle::exit_now(lifecycle::EXIT_WITHOUT_VOLUME);
+    }
+}
+
+/// In a child, before it opens something: an engine of its own.
+#[cold]
+fn start_late() {
+    let null = std::ptr::null_mut();
+    let order = (Ordering::AcqRel, Ordering::Relaxed);
+    if here().is_inside() || PAGE.engine.compare_exchange(DUE, null, order.0, order.1).is_err() {
+        return;
+    }
+    // SAFETY: published once and never freed.
+    let Some(options) = (unsafe { OPTIONS.load(Ordering::Acquire).as_ref() }) else { return };
+    inside(|| match Engine::start(options.clone(), count_fallback) {
+        Ok(engine) => publish(engine),
+        Err(_) => report::fell_back("(split)", "no-engine-in-child"),
+    });
+}
+
+unsafe extern "C" {
+    fn __cxa_atexit(
+        function: extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        object: *mut c_void,
+    ) -> c_int;
+    fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
+    fn __register_atfork(
+        before: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+        object: *mut c_void,
+    ) -> c_int;
+}
+
+extern "C" fn at_exit(_: *mut c_void) {
+    leave();
+}
+
+fn register() {
+    let null = std::ptr::null_mut();
+    // SAFETY: functions of this library, which is never unloaded.
+    unsafe {
+        __cxa_atexit(at_exit, null, null);
+        __cxa_at_quick_exit(at_exit, null);
+        __register_atfork(Some(before_fork), None, Some(in_child), null);
+    }
+}
+
+/// Everything goes to its place; from here on the kernel serves all.
+pub fn leave() {
+    let Some(engine) = engine() else {
+        if WITHOUT.swap(false, Ordering::Relaxed)
+            && let Some(path) = std::env::var_os("SOLERA_REPORT")
+        {
+            inside(|| report::write(&path.into_vec()));
+        }
+        return;
+    };
+    inside(|| {
+        engine.stop();
+        engine.hand_over_all();
+        PAGE.engine.store(std::ptr::null_mut(), Ordering::Release);
+        engine.leave();
+        if let Some(path) = std::env::var_os("SOLERA_REPORT") {
+            engine_report(engine);
+            report::write(&path.into_vec());
+            report::reset();
+        }
+    });
+}
+
+/// What the engine has used, as lines of the report.
+fn engine_report(engine: &Engine) {
+    let usage = engine.usage();
+    let Some(path) = std::env::var_os("SOLERA_REPORT") else { return };
+    let backend = usage.backend.map_or_else(|| "none".to_owned(), |backend| backend.to_string());
+    let lines = [
+        (usage.relinks, format!("relinks-by-{backend}")),
+        (usage.relinked, "bytes-relinked".to_owned()),
+        (usage.copied, "bytes-copied-by-relinks".to_owned()),
+        (usage.relinking, "nanoseconds-in-relinks".to_owned()),
+        (usage.windows as u64, "windows-most".to_owned()),
+        (usage.windows_made, "windows-made".to_owned()),
+        (usage.logged, "log-entries".to_owned()),
+        (usage.checkpoints, "log-checkpoints".to_owned()),
+        (usage.memory, "bytes-of-memory-most".to_owned()),
+    ];
+    let text: Vec<String> =
+        lines.iter().map(|(count, what)| format!("{count} {what} (split) resource\n")).collect();
+    let text = text.concat();
+    let flags = rustix::fs::OFlags::WRONLY
+        | rustix::fs::OFlags::APPEND
+        | rustix::fs::OFlags::CREATE
+        | rustix::fs::OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::from_raw_mode(0o600)) {
+        // A report that cannot be written has nowhere to say so.
+        let _ = rustix::io::write(&file, text.as_bytes());
+    }
+}
+
+// ---- forks
+
+extern "C" fn before_fork() {
+    hand_over_all();
+}
+
+/// In a child: nothing of the parent's engine is used any more.
+extern "C" fn in_child() {
+    PAGE.engine.store(std::ptr::null_mut(), Ordering::Release);
+    if OPTIONS.load(Ordering::Acquire).is_null() {
+        return;
+    }
+    inside(Engine::forget_inherited);
+    // A thread that this process does not have may be in the heap for ever: then it stays without.
+    if heap::is_free() && sigaction::is_free() {
+        report::reset();
+        PAGE.engine.store(DUE, Ordering::Release);
+    }
+}
+
+unsafe extern "C" {
+    fn _Fork() -> c_int;
+}
+
+/// As [`crate::processes::fork`] does: by a fork whose parent waits until the child has executed
+/// something or ended, because programs edit descriptors in the child, which would be the parent's
+/// table. Also where nothing is served (a program that is bypassed): the child of glibc's `vfork`
+/// would return through this library's frame, which is the parent's.
+pub fn vfork() -> c_int {
+    let serves = engine().is_some();
+    if serves {
+        hand_over_all();
+    }
+    let made = inside(|| {
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        Ok((pmem::InternalFd::new(read), pmem::InternalFd::new(write)))
+    });
+    let (read, write) = match made {
+        Ok(ends) => ends,
+        Err(errno) => return fail(errno),
+    };
+    // SAFETY: the program forks; none of its handlers runs in between, as with `vfork`.
+    let pid = unsafe { _Fork() };
+    if pid == 0 {
+        if serves {
+            in_child();
+        }
+        // It ends with the exec, or with the child.
+        std::mem::forget(write);
+        return 0;
+    }
+    inside(|| {
+        drop(write);
+        if pid > 0 {
+            // The end of the pipe is all there is to be read.
+            let _ = rustix::io::retry_on_intr(|| rustix::io::read(&read, &mut [0; 1]));
+        }
+        drop(read);
+    });
+    pid
+}
+
+/// Limits have changed: those on the size of files are the kernel's to enforce.
+pub fn limited(kernel: impl FnOnce() -> c_int) -> c_int {
+    // What was written before a limit is not subject to it.
+    settle_all();
+    let result = kernel();
+    if let Some(engine) = engine() {
+        inside(|| engine.limits_changed());
+    }
+    result
+}
+
+/// `daemon`, which forks and moves the three standard numbers by itself.
+pub fn daemon(kernel: impl FnOnce() -> c_int) -> c_int {
+    if let Some(engine) = engine() {
+        inside(|| (0..3).for_each(|fd| engine.unknown(fd)));
+    }
+    kernel()
+}
+
+/// Everything is handed over to the kernel.
+pub fn hand_over_all() {
+    if let Some(engine) = engine() {
+        inside(|| engine.hand_over_all());
+    }
+}
+
+/// `sync`.
+pub fn settle_all() {
+    if let Some(engine) = engine() {
+        // As above.
+        let _ = inside(|| engine.settle_all());
+    }
+}

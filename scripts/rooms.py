@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Checks the rooms of `volume` and `preload` (CONTRIBUTING.md, "Rooms"): a file names only its own room
+and those below it; the methods of `Volume` stand at the top; every module is used; no folder has
+more than 20 entries, no room more than 4,500 lines, tests apart. What breaks a rule today is a debt,
+listed in scripts/rooms-debts.txt. A new one fails, and so does one that is paid and still listed:
+the list only shrinks.
+
+usage: scripts/rooms.py [--write]    (--write: lists the debts of today, after some were paid)
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEBTS = ROOT / "scripts" / "rooms-debts.txt"
+# From the ground up. What lies beside the rooms is their top, which may name all of them.
+ROOMS = {
+    "volume": "ground process space inode txn cache data namespace open upkeep recovery check attach",
+    "preload": "entry paths descriptors files names mappings processes signals glibc split",
+}
+# Where the methods of the type at the top may stand.
+TOP = {"volume": ("Volume", ("volume.rs", "filesystem.rs", "attach/"))}
+# What every room may name: the mistakes that tests put in.
+COMMON = {"inject"}
+ENTRIES, LINES = 20, 4500
+
+
+def code(path):
+    """The lines of a file without comments and without its tests at the end."""
+    text = path.read_text().split("\n#[cfg(test)]\nmod tests")[0]
+    return re.sub(r"^\s*//.*\n", "", text, flags=re.M)
+
+
+def is_test(path):
+    return path.stem.endswith("_tests") or path.stem in ("testing", "tests")
+
+
+def named(text):
+    """The modules of the crate's root that a file names: `crate::a::b`, `use crate::{a, b::c}`."""
+    found = set(re.findall(r"\bcrate::(\w+)", text))
+    for group in re.findall(r"\buse crate::\{((?:[^{};]|\{[^{}]*\})*)\}", text):
+        found.update(re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"\{[^{}]*\}", "", group)))
+    return found
+
+
+def debts_of(crate, rooms):
+    """Every rule that a file or folder of the crate breaks, a line each."""
+    src = ROOT / crate / "src"
+    files = {path: code(path) for path in sorted(src.rglob("*.rs"))}
+    rank = {room: at for at, room in enumerate(rooms)}
+    beside = {path.stem for path in src.glob("*.rs")} - {"lib"} - COMMON
+    for path, text in files.items():
+        place = path.relative_to(src)
+        room = place.parts[0] if len(place.parts) > 1 and place.parts[0] in rank else None
+        if room and not is_test(path):
+            above = {name for name in named(text) if rank.get(name, -1) > rank[room] or name in beside}
+            yield from (f"{crate}/src/{place} names {name}" for name in sorted(above))
+        kind, places = TOP.get(crate, ("", ()))
+        stands = str(place).startswith(places) if places else True
+        if kind and not stands and not is_test(path) and re.search(rf"^impl {kind} \{{", text, re.M):
+            yield f"{crate}/src/{place} has an impl {kind}"
+        if place.name not in ("lib.rs", "mod.rs") and not is_test(path):
+            yield from unused(crate, path, place, files)
+    for folder in {path.parent for path in files}:
+        entries = len(list(folder.iterdir()))
+        if entries > ENTRIES:
+            yield f"{crate}/{folder.relative_to(src.parent)} has more than {ENTRIES} entries"
+    for room in rooms:
+        own = [p for p in files if p.is_relative_to(src / room) and not is_test(p)]
+        if sum(len(p.read_text().splitlines()) for p in own) > LINES:
+            yield f"{crate}/src/{room} has more than {LINES} lines"
+
+
+def unused(crate, path, place, files):
+    """Whether a file is no module, or one that no other file names and that exports no symbol."""
+    name = path.stem
+    declared = any(re.search(rf"^\s*(pub(\(\w+\))? )?mod {name};", text, re.M) for text in files.values())
+    if not declared:
+        yield f"{crate}/src/{place} is no module"
+    elif not re.search(r"interpose!|#\[unsafe\(no_mangle\)\]|^impl ", files[path], re.M) and not any(
+        re.search(rf"\b{name}\b(?!;)", text) for other, text in files.items() if other != path
+    ):
+        yield f"{crate}/src/{place} is used by nothing"
+
+
+def main():
+    found = sorted(line for crate, rooms in ROOMS.items() for line in debts_of(crate, rooms.split()))
+    if "--write" in sys.argv[1:]:
+        DEBTS.write_text("".join(f"{line}\n" for line in found))
+        return
+    listed = DEBTS.read_text().splitlines()
+    new, paid = [x for x in found if x not in listed], [x for x in listed if x not in found]
+    for line in new:
+        print(f"error: {line}: a room knows only the rooms below it (CONTRIBUTING.md, \"Rooms\")")
+    for line in paid:
+        print(f"error: {line}: no longer so; `scripts/rooms.py --write` takes it off the list")
+    sys.exit(1 if new or paid else 0)
+
+
+main()

@@ -1,0 +1,33 @@
+//! Variables of the environment, as all faces read them: what is set has a meaning, or is refused
+//! by a text that names it. One that is not set is `None`.
+
+use std::str::FromStr;
+
+/// The value by its text; `FromStr`'s error begins with that.
+pub fn parsed<T: FromStr<Err = String>>(name: &str) -> Result<Option<T>, String> {
+    read(name, str::parse)
+}
+
+/// A number, in decimal.
+pub fn number(name: &str) -> Result<Option<u64>, String> {
+    read(name, |text| text.parse().map_err(|_| format!("{text} is not a number")))
+}
+
+/// Whether it is `word`. It may also be one of the others, or empty.
+pub fn is(name: &str, word: &str, others: &[&str]) -> Result<bool, String> {
+    let found = read(name, |text| {
+        let known = text.is_empty() || text == word || others.contains(&text);
+        let all = [&[word], others].concat().join(", ");
+        if known { Ok(text == word) } else { Err(format!("{text} is not one of {all}")) }
+    });
+    Ok(found? == Some(true))
+}
+
+fn read<T>(
+    name: &str,
+    meaning: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    let Some(text) = std::env::var_os(name) else { return Ok(None) };
+    let found = meaning(&text.to_string_lossy());
+    found.map(Some).map_err(|wrong| format!("{name}={wrong}; correct it, or unset it"))
+}

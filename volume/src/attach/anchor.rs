@@ -1,0 +1,129 @@
+//! Which anchor directory a volume in use has: the region says so itself.
+//!
+//! All who attach must agree on the anchor directory, but a region can have several names: hard
+//! links, a file that is bind-mounted into a container, a new name after `mv`. So the first one to
+//! attach notes in the runtime's header where its anchor is: the path, and device and inode number
+//! of the liveness file. Who comes while the region is held takes that directory: the one beside
+//! the name that it was given, if it is the same one, or the one noted. If neither is reached from
+//! where it runs, it is refused at once.
+//!
+//! The note is void with the runtime (it is zeroed with it), and is read only while somebody holds
+//! the region's writers' byte. A path that is too long is not noted: then another name waits in
+//! vain, as for an anchor directory that was removed.
+
+use crate::Result;
+use crate::attach::superblock;
+use crate::ground::error::{ErrorKind, VolumeError};
+use crate::ground::layout::{
+    HEADER_ANCHOR, HEADER_ANCHOR_BYTES, HEADER_EPOCH, HEADER_FORMAT, RuntimeLayout, Superblock,
+};
+use crate::process::liveness;
+use crate::volume::Volume;
+use pmem::Region;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Words of the note before the path: its length, device and inode number of the liveness file.
+const LENGTH: u64 = HEADER_ANCHOR;
+const DEVICE: u64 = LENGTH + 8;
+const INO: u64 = DEVICE + 8;
+const PATH: u64 = INO + 8;
+/// Bytes of the path at most.
+const PATH_BYTES: usize = (HEADER_ANCHOR + HEADER_ANCHOR_BYTES - PATH) as usize;
+
+/// What the region says of its anchor directory.
+struct Noted {
+    directory: PathBuf,
+    device: u64,
+    ino: u64,
+}
+
+impl Noted {
+    fn read(region: &Region, superblock: &Superblock) -> Option<Self> {
+        let word = |at| region.shared_load(superblock.runtime + at).ok();
+        let (state, _) = superblock::read_state(region).ok()?;
+        let in_force = word(HEADER_FORMAT)? == RuntimeLayout::format()
+            && word(HEADER_EPOCH)? == u64::from(state.epoch);
+        let length = word(LENGTH)? as usize;
+        if !in_force || length == 0 || length > PATH_BYTES {
+            return None;
+        }
+        let mut path = vec![0; length];
+        region.read(superblock.runtime + PATH, &mut path).ok()?;
+        let directory = PathBuf::from(OsStr::from_bytes(&path));
+        Some(Self { directory, device: word(DEVICE)?, ino: word(INO)? })
+    }
+
+    /// Whether this directory is it. Who may not look must be told so when it opens it.
+    fn is(&self, directory: &Path) -> bool {
+        match rustix::fs::stat(directory.join("live")) {
+            Ok(stat) => (stat.st_dev, stat.st_ino) == (self.device, self.ino),
+            Err(errno) => errno == Errno::ACCESS,
+        }
+    }
+}
+
+/// Where the anchor directory of a region is that somebody holds.
+pub(crate) enum Anchor {
+    At(PathBuf),
+    /// It is not reached from here.
+    Elsewhere(PathBuf),
+}
+
+impl Anchor {
+    /// `beside` is where it would be if nobody held the region.
+    pub(crate) fn find(region: &Region, superblock: &Superblock, beside: &Path) -> Self {
+        match Noted::read(region, superblock) {
+            None => Self::At(beside.to_owned()),
+            Some(noted) if noted.is(beside) => Self::At(beside.to_owned()),
+            Some(noted) if noted.is(&noted.directory) => Self::At(noted.directory),
+            Some(noted) => Self::Elsewhere(noted.directory),
+        }
+    }
+}
+
+/// The volume at `path` is in use with an anchor that is not reached from here.
+pub(crate) fn elsewhere(
+    asked: &'static str,
+    path: &Path,
+    beside: &Path,
+    noted: &Path,
+) -> VolumeError {
+    if noted == beside {
+        return liveness::gone(asked, path, noted);
+    }
+    let bytes = noted.as_os_str().as_bytes();
+    let other =
+        bytes.strip_suffix(b".solera").map_or(noted, |name| Path::new(OsStr::from_bytes(name)));
+    let found = format!(
+        "it is in use by another name, {}, whose anchor directory {} is not to be seen from here",
+        other.display(),
+        noted.display()
+    );
+    let advice = format!(
+        "use it by that name, or let that directory be seen at {} too (in a container: mount it \
+         there)",
+        beside.display()
+    );
+    VolumeError::new(ErrorKind::InUse, asked, path, found, advice)
+}
+
+impl Volume {
+    /// Notes where the anchor directory is; the runtime has just been cleared, and nobody has
+    /// joined yet.
+    pub(crate) fn note_anchor(&self) -> Result<()> {
+        let Some((directory, device, ino)) = self.liveness.whereabouts() else { return Ok(()) };
+        let path = directory.as_os_str().as_bytes();
+        if path.len() > PATH_BYTES {
+            return Ok(());
+        }
+        let mut padded = path.to_vec();
+        padded.resize(path.len().next_multiple_of(8), 0);
+        self.rt.write(PATH, &padded)?;
+        self.rt.store(DEVICE, device)?;
+        self.rt.store(INO, ino)?;
+        Ok(self.rt.store(LENGTH, path.len() as u64)?)
+    }
+}

@@ -1,0 +1,527 @@
+//! Superblocks and the state line: what the volume is, and whether it was left in order.
+//!
+//! Two copies of the superblock; the newer valid one counts. A change (grow) writes B, then A, each
+//! durable before the next, so one copy is whole at any time; a torn copy is repaired at the next
+//! attach for writing. Format writes both last: a torn format is no volume.
+//!
+//! The state line holds two [`State`] slots that alternate like an inode's commit line. It says
+//! dirty before the first change of an epoch and clean after the last orderly detach.
+
+use crate::ground::error::{ErrorKind, VolumeError};
+use crate::ground::layout::{
+    ANNEX, BLOCK, CHUNK, COMMIT, COMPAT_KNOWN, Commit, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR,
+    IDENTITY, INCOMPAT_KNOWN, INODE, INODE_EXTENT, Identity, LANE, LANES, LINE, MAGIC,
+    RO_COMPAT_KNOWN, STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, State, Superblock, VERSION,
+    VOLUME_MIN, checksum,
+};
+use crate::inject::{Bug, injected};
+use crate::inode::Inode;
+use crate::space::beneath;
+use crate::txn::journal::{header_word, lane_offset};
+use crate::volume::{Volume, now};
+use pmem::Region;
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::path::Path;
+use zerocopy::{FromBytes, IntoBytes};
+
+const _: () = assert!(COMPAT_KNOWN == 0, "unknown compat bits are ignored: nothing to check");
+
+/// How a volume is to be made.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// Bytes; `None`: as long as the file or device is.
+    pub size: Option<u64>,
+    /// Allocation groups; `None`: by the number of CPUs.
+    pub groups: Option<u32>,
+    /// A name for people, up to 64 bytes of UTF-8.
+    pub label: String,
+    /// Overwrite a volume, or whatever else is there.
+    pub force: bool,
+    /// Give all of the file its memory now: `ENOSPC`, and no volume, if there is not as much.
+    pub reserve: bool,
+    /// Permissions of a file that is made.
+    pub permissions: u32,
+    /// Whose the file and the root directory are to be; `None`: the caller's.
+    pub owner: Option<u32>,
+    /// Whose group's; `None`: the caller's.
+    pub group: Option<u32>,
+    /// Take this class whatever is detected; `page` must be asked for so.
+    pub class: Option<pmem::Class>,
+    /// Draw identity, hash key and generation from this number: the same volume again, for tests.
+    pub seed: Option<u64>,
+}
+
+impl Default for FormatOptions {
+    fn default() -> Self {
+        Self {
+            size: None,
+            groups: None,
+            label: String::new(),
+            force: false,
+            reserve: false,
+            permissions: 0o600,
+            owner: None,
+            group: None,
+            class: None,
+            seed: None,
+        }
+    }
+}
+
+/// Both copies as they were found.
+pub(crate) struct Found {
+    /// The one that counts.
+    pub(crate) superblock: Superblock,
+    /// Offsets of copies that are torn or behind.
+    pub(crate) stale: Option<u64>,
+}
+
+impl Superblock {
+    fn sealed(mut self) -> Self {
+        self.crc = 0;
+        self.crc = checksum(0, self.as_bytes());
+        self
+    }
+
+    /// The label as text.
+    pub(crate) fn label(&self) -> String {
+        let end = self.label.iter().position(|&byte| byte == 0).unwrap_or(self.label.len());
+        String::from_utf8_lossy(&self.label[..end]).into_owned()
+    }
+
+    /// The UUID in its usual notation.
+    pub(crate) fn uuid(&self) -> String {
+        let hex = format!("{:032x}", u128::from_be_bytes(self.uuid));
+        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+        parts.join("-")
+    }
+
+    /// Whether the numbers fit each other; they are checksummed, so this guards against builds that
+    /// wrote nonsense, not against bad memory.
+    fn consistent(&self) -> bool {
+        let pool_bytes = self.chunks.checked_mul(CHUNK).and_then(|n| n.checked_add(self.pool));
+        self.lanes > 0
+            && self.lanes < 1000
+            && (1..=GROUPS_MAX).contains(&u64::from(self.groups))
+            && self.runtime == LANES + u64::from(self.lanes) * LANE
+            && self.runtime + self.runtime_length <= self.pool
+            && self.pool.is_multiple_of(CHUNK)
+            && self.chunks > 0
+            && self.chunks <= self.chunks_max
+            && pool_bytes == Some(self.size)
+    }
+}
+
+/// Reads one copy: `None` if it is no valid superblock of any version.
+fn read_copy(region: &Region, at: u64) -> Result<Option<Superblock>, Errno> {
+    let mut bytes = [0; size_of::<Superblock>()];
+    if region.len() < at + BLOCK {
+        return Ok(None);
+    }
+    region.read(at, &mut bytes)?;
+    let found = Superblock::read_from_bytes(&bytes).map_err(|_| Errno::IO)?;
+    Ok((found.magic == MAGIC && found.sealed().crc == found.crc).then_some(found))
+}
+
+/// Whether the magic number stands at either place, valid or not.
+pub(crate) fn looks_like_volume(region: &Region) -> bool {
+    [SUPERBLOCK_A, SUPERBLOCK_B].iter().any(|&at| region.load64(at) == Ok(MAGIC))
+}
+
+/// Reads and checks both copies. `asked` is the verb of the error message.
+pub(crate) fn read(
+    region: &Region,
+    path: &Path,
+    asked: &'static str,
+) -> Result<Found, VolumeError> {
+    let found = read_copies(region, path, asked)?;
+    if found.superblock.size > region.len() {
+        let (size, length) = (found.superblock.size, region.len());
+        let text = format!("the volume has {size} bytes, its region only {length}");
+        let advice = "put the missing end back (`truncate --size`), or see with `solera fsck` what \
+                      is lost";
+        return Err(VolumeError::new(ErrorKind::Truncated, asked, path, text, advice));
+    }
+    Ok(found)
+}
+
+/// As [`read`], of a region that may have lost its end.
+pub(crate) fn read_to_check(region: &Region, path: &Path) -> Result<Found, VolumeError> {
+    read_copies(region, path, "check")
+}
+
+fn read_copies(region: &Region, path: &Path, asked: &'static str) -> Result<Found, VolumeError> {
+    let fault = |errno| VolumeError::system(asked, path, "reading the superblocks", errno);
+    let a = read_copy(region, SUPERBLOCK_A).map_err(fault)?;
+    let b = read_copy(region, SUPERBLOCK_B).map_err(fault)?;
+    let (superblock, stale) = match (a, b) {
+        (Some(a), Some(b)) if a == b => (a, None),
+        (Some(a), Some(b)) if b.sequence.wrapping_sub(a.sequence) as i32 > 0 => {
+            (b, Some(SUPERBLOCK_A))
+        }
+        (Some(a), _) => (a, Some(SUPERBLOCK_B)),
+        (None, Some(b)) => (b, Some(SUPERBLOCK_A)),
+        (None, None) if looks_like_volume(region) => {
+            let found = "both copies of its superblock are damaged";
+            let advice = "restore it from a copy; the data itself may be whole";
+            return Err(VolumeError::new(ErrorKind::Damaged, asked, path, found, advice));
+        }
+        (None, None) => return Err(no_superblock(region, path, asked)),
+    };
+    check(&superblock, path, asked)?;
+    Ok(Found { superblock, stale })
+}
+
+/// Only where nothing is can nothing be lost by `format`.
+fn no_superblock(region: &Region, path: &Path, asked: &'static str) -> VolumeError {
+    let error = |found, advice| VolumeError::new(ErrorKind::NotAVolume, asked, path, found, advice);
+    if is_blank(region) {
+        let found = "it holds no volume, nothing but zeros";
+        return error(found, "make a volume in it with `solera format`").or_of_mount();
+    }
+    let found = "it has no readable superblock: it is something else, or a volume that was cut or \
+                 damaged at its beginning";
+    error(found, "check the path; if it was a volume, restore it from a copy").or_of_mount()
+}
+
+/// Zeros that are read, holes aside, before all is taken for blank: every volume has other bytes
+/// before.
+const BLANK: u64 = 64 << 20;
+
+/// Whether there is nothing in a region but zeros.
+pub(crate) fn is_blank(region: &Region) -> bool {
+    let mut bytes = [0; BLOCK as usize];
+    let (mut at, mut seen) = (region.next_data(0), 0);
+    while at < region.len() && seen < BLANK {
+        let length = (region.len() - at).min(BLOCK);
+        let piece = &mut bytes[..length as usize];
+        if region.read(at, piece).is_err() || piece.iter().any(|&byte| byte != 0) {
+            return false;
+        }
+        seen += length;
+        at = region.next_data(at + length);
+    }
+    true
+}
+
+/// Whether this build may attach such a volume.
+fn check(superblock: &Superblock, path: &Path, asked: &'static str) -> Result<(), VolumeError> {
+    let fail =
+        |kind, found: String, advice: &str| Err(VolumeError::new(kind, asked, path, found, advice));
+    if superblock.version != VERSION {
+        let found = format!(
+            "its format has version {}; this build knows version {VERSION}",
+            superblock.version
+        );
+        return fail(ErrorKind::Unsupported, found, "use the release that made it");
+    }
+    let unknown = superblock.incompat & !INCOMPAT_KNOWN;
+    if unknown != 0 {
+        let found = format!("it needs features that this build does not know ({unknown:#x})");
+        return fail(ErrorKind::Unsupported, found, "use a newer release");
+    }
+    if superblock.runtime_length != Volume::runtime_layout(superblock).length {
+        let found = "its runtime range has another length than this build's".to_owned();
+        return fail(ErrorKind::Unsupported, found, "use the release that made it");
+    }
+    if !superblock.consistent() {
+        let found = "the numbers in its superblock contradict each other".to_owned();
+        return fail(ErrorKind::Damaged, found, "check it with `solera fsck`");
+    }
+    Ok(())
+}
+
+/// Features that allow this build to read the volume but not to change it.
+pub(crate) fn read_only_features(superblock: &Superblock) -> u32 {
+    superblock.ro_compat & !RO_COMPAT_KNOWN
+}
+
+/// Writes one copy and makes it durable.
+fn write_copy(region: &Region, at: u64, superblock: &Superblock) -> Result<(), Errno> {
+    // PERSIST: the other copy is valid; this one is whole before anything goes on.
+    let _ = region.write(at, superblock.sealed().as_bytes())?.flush().fence();
+    Ok(())
+}
+
+/// Puts a torn copy right.
+pub(crate) fn repair(region: &Region, found: &Found) -> Result<(), Errno> {
+    found.stale.map_or(Ok(()), |at| write_copy(region, at, &found.superblock))
+}
+
+/// Replaces the superblock: B, then A.
+/// CRASH: between the two the newer copy counts if it is whole, else the older; both are volumes.
+pub(crate) fn replace(region: &Region, mut superblock: Superblock) -> Result<Superblock, Errno> {
+    superblock.sequence = superblock.sequence.wrapping_add(1);
+    let superblock = superblock.sealed();
+    if injected(Bug::SuperblocksAtOnce) {
+        let _ = region.write(SUPERBLOCK_B, superblock.as_bytes())?.flush();
+        return write_copy(region, SUPERBLOCK_A, &superblock).map(|()| superblock);
+    }
+    write_copy(region, SUPERBLOCK_B, &superblock)?;
+    write_copy(region, SUPERBLOCK_A, &superblock)?;
+    Ok(superblock)
+}
+
+// ---- the state line -----------------------------------------------------------------------------
+
+impl State {
+    fn sealed(mut self) -> Self {
+        self.crc = 0;
+        self.crc = checksum(STATE, self.as_bytes());
+        self
+    }
+}
+
+/// Both slots of the state line.
+fn slots(region: &Region) -> Result<[State; 2], Errno> {
+    let mut bytes = [0; LINE as usize];
+    region.read(STATE, &mut bytes)?;
+    let slot =
+        |at: usize| State::read_from_bytes(&bytes[at * 32..at * 32 + 32]).unwrap_or_default();
+    Ok([slot(0), slot(1)])
+}
+
+fn is_whole(state: &State) -> bool {
+    state.sequence != 0 && state.sealed().crc == state.crc
+}
+
+/// The newer valid slot and its index; `EIO` if neither is valid, or if the newest one is damaged
+/// (one that was being written still has the sequence before the other one's, which is stored
+/// last).
+pub(crate) fn read_state(region: &Region) -> Result<(State, u64), Errno> {
+    let slots = slots(region)?;
+    let good = slots.map(|state| is_whole(&state));
+    let at = match good {
+        [true, true] => {
+            let newer = slots[1].sequence.wrapping_sub(slots[0].sequence) as i32 > 0;
+            return Ok(if newer { (slots[1], 1) } else { (slots[0], 0) });
+        }
+        [false, false] => return Err(Errno::IO),
+        [_, second] => usize::from(second),
+    };
+    let (valid, other) = (slots[at], slots[1 - at]);
+    let torn = other.sequence == 0 || other.sequence.wrapping_add(1) == valid.sequence;
+    let newer = State { sequence: valid.sequence.wrapping_add(1), ..other };
+    if torn && newer.sealed().crc != other.crc { Ok((valid, at as u64)) } else { Err(Errno::IO) }
+}
+
+/// The slot that is whole where the other is damaged, and may have been the newer one: recovery
+/// proves everything anew. The damaged one is written next, so that both are whole again.
+fn last_whole(region: &Region) -> Result<(State, u64), Errno> {
+    if let Some(found) = slots(region)?.into_iter().zip(0..).find(|(state, _)| is_whole(state)) {
+        return Ok(found);
+    }
+    // CRASH: as before: no slot is whole.
+    let _ = region.write(STATE + 32, State::default().as_bytes())?.flush().fence();
+    Ok((State::default(), 1))
+}
+
+/// Writes the next state over the older slot, durably.
+pub(crate) fn write_state(
+    region: &Region,
+    epoch: u32,
+    clean: u32,
+    free_map_crc: u32,
+) -> Result<(), Errno> {
+    let (newest, at) = match read_state(region) {
+        Ok(found) => found,
+        Err(_) => last_whole(region)?,
+    };
+    let state = State {
+        epoch,
+        clean,
+        free_map_crc,
+        reserved: [0; 3],
+        sequence: newest.sequence.wrapping_add(1).max(1),
+        crc: 0,
+    }
+    .sealed();
+    // PERSIST: one line; the other slot stays valid until this one is.
+    let _ = region.write(STATE + (1 - at) * 32, state.as_bytes())?.flush().fence();
+    Ok(())
+}
+
+// ---- format -------------------------------------------------------------------------------------
+
+/// What both copies say in a copy of the volume as it is now, with a UUID of its own unless `keep`.
+pub(crate) fn of_copy(volume: &Volume, keep: bool) -> Result<Superblock, Errno> {
+    let mut copy = volume.superblock;
+    (copy.size, copy.chunks) = (volume.size(), volume.chunks());
+    if !keep {
+        let words = identity_words(None)?;
+        copy.uuid = uuid_of([words[0], words[1]]);
+    }
+    Ok(copy.sealed())
+}
+
+/// A random UUID (version 4) of these words.
+fn uuid_of(words: [u64; 2]) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(words.as_bytes());
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    uuid
+}
+
+/// Fills `bytes` with random ones.
+pub(crate) fn random(bytes: &mut [u8]) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += getrandom(&mut bytes[done..], GetRandomFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Words by which a volume differs from any other; the same again for the same seed.
+fn identity_words(seed: Option<u64>) -> Result<[u64; 5], Errno> {
+    let mut words = [0; 5];
+    match seed {
+        None => random(words.as_mut_bytes())?,
+        Some(seed) => {
+            for (word, index) in words.iter_mut().zip(0_u64..) {
+                let draw = |half: u64| checksum(seed, &(index * 2 + half).to_le_bytes());
+                *word = u64::from(draw(0)) << 32 | u64::from(draw(1));
+            }
+        }
+    }
+    Ok(words)
+}
+
+/// Bytes of a volume from which on the lanes' annexes are made room for.
+const WORTH_ANNEXES: u64 = 512 << 20;
+
+/// Plans the layout of a volume in a region of `size` bytes.
+///
+/// Errors say what is wrong with the request; nothing has been touched.
+pub(crate) fn plan(
+    size: u64,
+    path: &Path,
+    options: &FormatOptions,
+) -> Result<Superblock, VolumeError> {
+    let invalid = |found: String, advice: &str| {
+        Err(VolumeError::new(ErrorKind::Invalid, "format", path, found, advice))
+    };
+    if size < VOLUME_MIN {
+        let found = format!("{size} bytes are too few; a volume needs {VOLUME_MIN}");
+        return invalid(found, "give a larger --size");
+    }
+    if options.label.len() > 64 || options.label.contains('\0') {
+        return invalid("the label is longer than 64 bytes".into(), "choose a shorter one");
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let lanes = (size / (4 << 20)).clamp(16, (2 * cpus).clamp(64, 512));
+    let tables = (size / (256 << 10)).clamp(1024, 65536);
+    let chunks_max = (size / CHUNK).saturating_mul(GROWTH_FACTOR);
+    let runtime = LANES + lanes * LANE;
+    let layout = crate::ground::layout::RuntimeLayout::new(lanes, tables, chunks_max);
+    // The lanes' annexes share what is left before the pool, and get a chunk where that is little.
+    let annexes = if size >= WORTH_ANNEXES { lanes * ANNEX } else { 0 };
+    let pool = (runtime + layout.length + annexes).next_multiple_of(CHUNK);
+    let chunks = size.saturating_sub(pool) / CHUNK;
+    if chunks < 2 {
+        return invalid(format!("{size} bytes leave no room for data"), "give a larger --size");
+    }
+    let most = GROUPS_MAX.min(chunks);
+    let groups = u64::from(options.groups.unwrap_or((cpus.min(chunks / 8)).clamp(1, most) as u32));
+    if groups == 0 || groups > most {
+        return invalid(format!("{groups} groups: 1 to {most} are possible"), "choose others");
+    }
+    let fail = |errno| VolumeError::system("format", path, "asking for random bytes", errno);
+    let words = identity_words(options.seed).map_err(fail)?;
+    let uuid = uuid_of([words[0], words[1]]);
+    let mut label = [0; 64];
+    label[..options.label.len()].copy_from_slice(options.label.as_bytes());
+    Ok(Superblock {
+        magic: MAGIC,
+        version: VERSION,
+        crc: 0,
+        compat: 0,
+        incompat: 0,
+        ro_compat: 0,
+        sequence: 1,
+        uuid,
+        label,
+        size: pool + chunks * CHUNK,
+        lanes: lanes as u32,
+        groups: groups as u32,
+        runtime,
+        runtime_length: layout.length,
+        pool,
+        chunks,
+        chunks_max,
+        root: pool / INODE + 1,
+        hash_key: [words[2], words[3]],
+        created: now() as u64,
+        root_generation: words[4] as u32 | 1,
+        tables: tables as u32,
+    })
+}
+
+/// Makes a volume of the whole region; what was there is lost.
+pub fn format_region(region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
+    let path = region.path().unwrap_or(Path::new("(memory)"));
+    let superblock = plan(region.len(), path, options)?;
+    write_volume(region, &superblock, options)
+        .map_err(|errno| VolumeError::system("format", path, "writing the volume", errno))
+}
+
+fn write_volume(
+    region: &Region,
+    superblock: &Superblock,
+    options: &FormatOptions,
+) -> Result<(), Errno> {
+    // PERSIST: an old volume is no volume any more before the first of its structures is
+    // overwritten.
+    beneath::provide_fixed(region, superblock)?;
+    let gone =
+        region.stream_zero(SUPERBLOCK_A, BLOCK)?.and(region.stream_zero(SUPERBLOCK_B, BLOCK)?);
+    let _ = gone.fence();
+    // State, lanes and runtime: no word of another life may look like one of this. What has no
+    // memory yet is zero, and much of a large volume's runtime needs none until it is used.
+    let mut pending = region.stream_zero(superblock.pool, INODE_EXTENT)?;
+    let mut at = region.next_data(STATE);
+    while at < superblock.pool {
+        let end = region.next_hole(at).min(superblock.pool);
+        pending = pending.and(region.stream_zero(at, end - at)?);
+        at = region.next_data(end);
+    }
+    for lane in 0..u64::from(superblock.lanes) {
+        let word = header_word(lane, 1);
+        pending = pending.and(region.store64(lane_offset(lane), word)?.flush());
+    }
+    pending = pending.and(write_root(region, superblock, options)?);
+    let _ = pending.fence();
+    write_state(region, 0, STATE_DIRTY, 0)?;
+    // PERSIST: everything a superblock promises is durable before the first one is.
+    write_copy(region, SUPERBLOCK_B, superblock)?;
+    write_copy(region, SUPERBLOCK_A, superblock)?;
+    region.sync_file().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// The root directory: the first inode of the first extent, empty.
+fn write_root<'r>(
+    region: &'r Region,
+    superblock: &Superblock,
+    options: &FormatOptions,
+) -> Result<pmem::InFlight<'r>, Errno> {
+    let root = Inode(superblock.root);
+    debug_assert!(!root.0.is_multiple_of(EXTENT_INODES));
+    let time = superblock.created as i64;
+    let identity = Identity {
+        generation: superblock.root_generation,
+        mode: libc::S_IFDIR | 0o755,
+        uid: options.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+        gid: options.group.unwrap_or_else(|| rustix::process::getegid().as_raw()),
+        nlink: 1,
+        parent: root.0,
+        parent_generation: superblock.root_generation,
+        btime: time,
+        ctime: time,
+        ..Identity::default()
+    };
+    let commit = Commit { mtime: time, sequence: 1, ..Commit::default() };
+    let commit = commit.sealed(root, superblock.root_generation);
+    let line = region.write(root.at(IDENTITY), identity.sealed(root).as_bytes())?;
+    Ok(line.join(region.write(root.at(COMMIT), commit.as_bytes())?).flush())
+}

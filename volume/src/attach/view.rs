@@ -1,0 +1,89 @@
+//! A look at a volume without attaching it: for `info` and `fsck`.
+//!
+//! The region is mapped privately (copy-on-write): whatever is undone, rebuilt or initialised here
+//! never reaches it. While nobody has attached the volume, the look keeps first attachments away by
+//! the same lock as a read-only attachment. While somebody has, a look is good for single words
+//! only (counters, slots): a check must attach then.
+//!
+//! Locks: the region's reader byte, shared, for as long as the view lives.
+
+use crate::attach::superblock::{self, Found};
+use crate::ground::error::VolumeError;
+use crate::ground::layout::{STATE_CLEAN, State};
+use crate::process::liveness::{
+    Liveness, REGION_READERS, REGION_WRITERS, region_held, share_region,
+};
+use crate::volume::{Parts, Volume};
+use crate::{Mode, Result};
+use pmem::Region;
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A private view of a volume.
+pub(crate) struct View {
+    pub(crate) volume: Volume,
+    /// The superblock as found, and which copy of it is not as it should be.
+    pub(crate) found: Found,
+    /// The newer valid slot of the state line.
+    pub(crate) state: Result<State>,
+    /// Somebody has attached the volume: what is seen here moves.
+    pub(crate) in_use: bool,
+}
+
+impl View {
+    /// Looks at the volume at `path`; `asked` is the verb of error messages.
+    pub(crate) fn open(asked: &'static str, path: &Path) -> std::result::Result<Self, VolumeError> {
+        Self::open_as(asked, path, |region| superblock::read(region, path, asked))
+    }
+
+    /// As [`View::open`], of a volume whose region may have lost its end.
+    pub(crate) fn open_to_check(path: &Path) -> std::result::Result<Self, VolumeError> {
+        Self::open_as("check", path, |region| superblock::read_to_check(region, path))
+    }
+
+    fn open_as(
+        asked: &'static str,
+        path: &Path,
+        read: impl FnOnce(&Region) -> std::result::Result<Found, VolumeError>,
+    ) -> std::result::Result<Self, VolumeError> {
+        let system = |what: &str, errno| VolumeError::system(asked, path, what, errno);
+        let region = pmem::open_to_read(path).and_then(Region::private_view);
+        let region = region.map_err(|error| VolumeError::region(asked, path, &error))?;
+        let locks = |errno| system("its locks", errno);
+        share_region(region.fd(), REGION_READERS).map_err(locks)?;
+        let in_use = region_held(region.fd(), REGION_WRITERS).map_err(locks)?;
+        let found = read(&region)?;
+        let view = Self::of_region(Arc::new(region), found, in_use);
+        view.volume.local.looks_only.store(true, Ordering::Relaxed);
+        Ok(view)
+    }
+
+    /// Looks at a region that is private already.
+    pub(crate) fn of_region(region: Arc<Region>, found: Found, in_use: bool) -> Self {
+        let state = superblock::read_state(&region).map(|(state, _)| state);
+        let epoch = state.map_or(1, |state| state.epoch.wrapping_add(u32::from(!in_use)).max(1));
+        let volume = Volume::assemble(Parts {
+            volatile: Arc::clone(&region),
+            region,
+            superblock: found.superblock,
+            epoch,
+            mode: Mode::Strict,
+            read_only: true,
+            liveness: Liveness::private(),
+        });
+        Self { volume, found, state, in_use }
+    }
+
+    /// Whether the last one to detach left the volume in order.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.state.is_ok_and(|state| state.clean == STATE_CLEAN)
+    }
+
+    /// Undoes, in this view, what a crash left open; gives the lanes that are damaged.
+    pub(crate) fn undo_lanes(&self) -> Vec<u64> {
+        let lanes = 0..u64::from(self.volume.superblock.lanes);
+        lanes.filter(|lane| self.volume.settle_lane(*lane) == Err(Errno::IO)).collect()
+    }
+}

@@ -1,0 +1,235 @@
+//! What this process remembers of the files that it read, so that most reads neither walk a map
+//! nor check an identity.
+//!
+//! An entry is a run of an open description's file, wholly below its end, as it was under a
+//! sequence number of the inode. It is right exactly as long as the description's state word and
+//! that number have not moved (numbers never repeat in an epoch: [`crate::inode`]), so nothing is
+//! ever invalidated. A read that it serves copies under the number, as all reads do, and writes no
+//! memory that another thread reads, but for the position of a `read`.
+//!
+//! The table is direct-mapped, shared by the threads of the process. An entry is guarded by a
+//! version, odd while it is filled; who finds it odd goes the long way.
+//!
+//! The access time of a file that nobody changes can only become due by age: each thread goes the
+//! long way now and then, which looks.
+//!
+//! Locks: none. Persistence: none.
+
+use crate::cache::mix;
+use crate::data::map::Run;
+use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
+use crate::inode::Inode;
+use crate::open::description::{Opened, is_generation};
+use crate::volume::Volume;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use vfs::{Desc, UserOut};
+
+/// Runs that are remembered: one each 2 MiB at most.
+const ENTRIES: usize = 1024;
+/// One of so many reads of a thread goes the long way.
+const SERVES: u32 = 256;
+/// Longest read that is served: what is copied under one sequence number.
+const LONGEST: usize = 64 << 10;
+/// Blocks that a reader in order looks ahead.
+const AHEAD: u64 = 32;
+/// Words of an entry beside its version.
+const WORDS: usize = 7;
+
+/// One remembered run.
+#[derive(Clone, Copy)]
+struct Memory {
+    /// The instance of the volume and the description's index.
+    head: u64,
+    /// The description's state word.
+    state: u64,
+    ino: u64,
+    sequence: u64,
+    /// Bytes of the file.
+    from: u64,
+    to: u64,
+    /// Where the first of them lies in the region.
+    place: u64,
+}
+
+/// A cache line.
+#[repr(align(64))]
+struct Entry {
+    version: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+impl Entry {
+    const fn new() -> Self {
+        Self { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] }
+    }
+
+    /// What it holds, if nobody changes it meanwhile.
+    #[inline]
+    fn get(&self) -> Option<Memory> {
+        let version = self.version.load(Ordering::Acquire);
+        let word = |index: usize| self.words[index].load(Ordering::Relaxed);
+        let (head, state, ino, sequence) = (word(0), word(1), word(2), word(3));
+        let (from, to, place) = (word(4), word(5), word(6));
+        fence(Ordering::Acquire);
+        let steady = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
+        steady.then_some(Memory { head, state, ino, sequence, from, to, place })
+    }
+
+    fn put(&self, memory: &Memory) {
+        let version = self.version.load(Ordering::Relaxed);
+        let taken = version & 1 == 0
+            && self
+                .version
+                .compare_exchange(version, version | 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        if !taken {
+            return;
+        }
+        let Memory { head, state, ino, sequence, from, to, place } = *memory;
+        for (to, from) in self.words.iter().zip([head, state, ino, sequence, from, to, place]) {
+            to.store(from, Ordering::Release);
+        }
+        self.version.store(version + 2, Ordering::Release);
+    }
+}
+
+static TABLE: [Entry; ENTRIES] = [const { Entry::new() }; ENTRIES];
+
+/// Reads elsewhere whose lines are all asked for beforehand: a shorter one waits for a line or two
+/// anyway.
+const FAR: std::ops::RangeInclusive<usize> = 512..=8 << 10;
+
+/// What a thread knows of its own reads.
+struct Reader {
+    /// Those that may still be served from the table.
+    left: Cell<u32>,
+    /// Where the last one ended in the region.
+    end: Cell<u64>,
+}
+
+thread_local! {
+    static READER: Reader = const { Reader { left: Cell::new(SERVES), end: Cell::new(0) } };
+}
+
+/// Where the run is remembered in which a byte of a description's file lies.
+#[inline]
+fn entry(desc: Desc, offset: u64) -> &'static Entry {
+    let hash = mix(&[u64::from(desc.index), offset / CHUNK]);
+    &TABLE[(hash >> 32) as usize % ENTRIES]
+}
+
+/// Counts a read of `place..end` of the region: `None` now and then; else whether it goes on where
+/// the last one ended.
+#[inline]
+fn may_be_served(place: u64, end: u64) -> Option<bool> {
+    READER.with(|reader| match reader.left.get() {
+        0 => {
+            reader.left.set(SERVES);
+            None
+        }
+        some => {
+            reader.left.set(some - 1);
+            Some(reader.end.replace(end) == place)
+        }
+    })
+}
+
+/// What a read of one piece found, under the sequence number that did not move.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen {
+    pub(crate) sequence: u64,
+    pub(crate) size: u64,
+    /// Its first block, and the run that begins there.
+    pub(crate) logical: u64,
+    pub(crate) run: Run,
+}
+
+impl Volume {
+    fn recalled(&self, desc: Desc) -> u64 {
+        u64::from(self.local.instance.number()) << 32 | u64::from(desc.index)
+    }
+
+    /// Serves a read of remembered bytes; `None`: the long way knows.
+    #[inline]
+    pub(crate) fn read_again(&self, desc: Desc, offset: u64, out: &UserOut<'_>) -> Option<usize> {
+        let known = entry(desc, offset).get()?;
+        let (length, inode) = (out.len(), Inode(known.ino));
+        let holds = known.head == self.recalled(desc)
+            && known.from <= offset
+            && offset < known.to
+            && length as u64 <= known.to - offset
+            && length <= LONGEST;
+        if !holds || !self.is_calm() {
+            return None;
+        }
+        let place = known.place + (offset - known.from);
+        let far = !may_be_served(place, place + length as u64)? && FAR.contains(&length);
+        if far {
+            // What a reader in order has read up to is on its way already.
+            self.region.prefetch_all(place, length);
+        }
+        let is_same =
+            known.state == self.state_word(desc).ok()? && is_generation(known.state, desc);
+        if !is_same || self.sequence(inode).ok()? != known.sequence {
+            return None;
+        }
+        if far {
+            self.region.read_near(place, out, length).ok()?;
+        } else {
+            self.region.read_to(place, out, length).ok()?;
+        }
+        (self.sequence(inode).ok()? == known.sequence).then_some(length)
+    }
+
+    /// As [`Volume::read_again`], at the position, which moves.
+    #[inline]
+    pub(crate) fn read_on(&self, desc: Desc, out: &UserOut<'_>) -> Option<usize> {
+        let position = self.resting_position(desc).ok()??;
+        let read = self.read_again(desc, position, out)?;
+        let moved = self.advance(desc, position, position + read as u64).ok()?;
+        moved.then_some(read)
+    }
+
+    /// Nothing asks for more than the call itself: no burial is waiting, and this is attached.
+    #[inline]
+    fn is_calm(&self) -> bool {
+        self.local.attached.load(Ordering::Relaxed) && !self.local.remains.load(Ordering::Relaxed)
+    }
+
+    /// How far a read at `offset` should look: further than it goes, if it follows the last one.
+    pub(crate) fn blocks_ahead(&self, desc: Desc, offset: u64) -> u64 {
+        let before = entry(desc, offset.saturating_sub(1)).get();
+        let follows = before.is_some_and(|known| {
+            known.head == self.recalled(desc) && known.to / BLOCK == offset / BLOCK
+        });
+        if follows { AHEAD } else { 0 }
+    }
+
+    /// Remembers what a read of an open description found.
+    pub(crate) fn recall(&self, desc: Desc, opened: &Opened, seen: &Seen) {
+        let Seen { sequence, size, mut logical, mut run } = *seen;
+        if run.huge {
+            // All of it.
+            let before = logical % CHUNK_BLOCKS;
+            logical -= before;
+            run.block -= before;
+            run.blocks = CHUNK_BLOCKS;
+        }
+        let chunk = logical - logical % CHUNK_BLOCKS;
+        let end = (logical + run.blocks).min(chunk + CHUNK_BLOCKS);
+        let (from, to) = (logical * BLOCK, (end * BLOCK).min(size));
+        if !run.is_written() || sequence & 1 != 0 || to <= from {
+            return;
+        }
+        entry(desc, from).put(&Memory {
+            head: self.recalled(desc),
+            state: opened.state,
+            ino: opened.node.ino,
+            sequence,
+            from,
+            to,
+            place: run.block * BLOCK,
+        });
+    }
+}

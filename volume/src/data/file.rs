@@ -1,0 +1,238 @@
+//! What all calls on a regular file share: finding it under its lock, its current size and times,
+//! and the bytes that a call brings along.
+//!
+//! Sizes: the volatile lines hold the *current* size, the commit line the *durable* one, which is
+//! never larger. Bytes below the current size are durable or, for a moment, fenced; what lies
+//! beyond it means nothing, and every increase of the size zeroes the gap first.
+
+use crate::Result;
+use crate::data::edit::Sizing;
+use crate::data::map::Map;
+use crate::ground::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
+use crate::inject::{Bug, injected};
+use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_SUMMED, LIVE_WRITTEN};
+use crate::txn::op::Op;
+use crate::volume::{Volume, now};
+use pmem::{Gathered, InFlight, Region, UserIn};
+use rustix::io::Errno;
+use vfs::{Kind, Node};
+
+/// Largest number of bytes that one call moves, as in Linux.
+pub(crate) const CALL_MAX: u64 = 0x7FFF_F000;
+
+/// A regular file whose lock the operation holds.
+#[derive(Clone, Copy)]
+pub(crate) struct File<'v> {
+    pub(crate) inode: Inode,
+    pub(crate) identity: Identity,
+    pub(crate) current: Current,
+    pub(crate) map: Map<'v>,
+}
+
+impl File<'_> {
+    /// Some process has mapped it: its blocks stay where they are.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.current.flags & LIVE_MAPPED != 0
+    }
+
+    /// First block wholly beyond the end.
+    pub(crate) fn end_block(&self) -> u64 {
+        self.current.size.div_ceil(BLOCK)
+    }
+
+    /// The size and times as a commit slot says them.
+    pub(crate) fn sizing(&self, current: &Current) -> Sizing {
+        let written = current.flags & LIVE_WRITTEN != 0;
+        let flags = if written { COMMIT_WRITTEN } else { 0 };
+        let commit =
+            Commit { size: current.size, mtime: current.mtime, flags, ..Commit::default() };
+        Sizing { inode: self.inode, generation: self.identity.generation, commit }
+    }
+
+    /// What is current after the contents changed just now.
+    pub(crate) fn written(&self, size: u64) -> Current {
+        let now = now();
+        let flags = self.current.flags | LIVE_WRITTEN;
+        Current { size, mtime: now, ctime: now, flags }
+    }
+}
+
+impl Volume {
+    /// As [`Volume::commits_at_once`].
+    pub(crate) fn commits_file(&self, file: &File<'_>) -> Result<bool> {
+        let sequence = self.sequence(file.inode)?;
+        Ok(self.commits_at_once(file.inode, sequence, file.current.flags))
+    }
+
+    /// The size that a power cut would leave.
+    pub(crate) fn durable_size(&self, file: &File<'_>) -> Result<u64> {
+        if file.current.flags & LIVE_DIRTY == 0 {
+            return Ok(file.current.size);
+        }
+        Ok(self.commit_line(file.inode, file.identity.generation)?.0.size)
+    }
+
+    /// Publishes a file's new current state after a change; `committed`: the commit line says the
+    /// same.
+    pub(crate) fn publish_current(
+        &self,
+        file: &File<'_>,
+        mut current: Current,
+        committed: bool,
+        delta: i64,
+    ) -> Result<()> {
+        self.mark_current(file, &mut current, committed)?;
+        self.adjust_blocks(file.inode, &file.identity, delta)?;
+        self.set_current(file.inode, &current)
+    }
+
+    /// Says in a new current state whether the commit line says the same.
+    pub(crate) fn mark_current(
+        &self,
+        file: &File<'_>,
+        current: &mut Current,
+        committed: bool,
+    ) -> Result<()> {
+        if committed {
+            current.flags &= !(LIVE_DIRTY | LIVE_SUMMED);
+        } else if file.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
+            // Of a summed file there may be a newer slot than it is marked with (`summed.rs`).
+            let generation = file.identity.generation;
+            current.flags = self.dirty_flags(file.inode, generation, current.flags)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'v> Op<'v> {
+    /// The file of a node, to be called under its lock. `EISDIR` for a directory, `EINVAL` for
+    /// anything else that is not a regular file.
+    pub(crate) fn file(&self, node: Node) -> Result<File<'v>> {
+        let volume = self.volume;
+        let (inode, identity) = volume.identity_of(node)?;
+        expect_file(&identity)?;
+        let current = volume.current(inode)?;
+        let map = Map::new(volume, inode, &identity);
+        Ok(File { inode, identity, current, map })
+    }
+
+    /// Locks a node's file, and works on it from here on.
+    pub(crate) fn work_on(&mut self, node: Node) -> Result<File<'v>> {
+        let inode = self.volume.inode(node.ino).map_err(|_| Errno::STALE)?;
+        self.lock(&[inode])?;
+        if self.volume.is_still(inode, node.generation).is_err() {
+            // Who works on an inode has it to himself: not one that is another object by now.
+            self.volume.identity_of(node)?;
+        }
+        // What is current may change while work begins (`redo.rs`).
+        self.work()?;
+        self.file(node)
+    }
+
+    /// Zeroes `[from, to)` where written blocks lie, in place; pended. For bytes beyond the end,
+    /// and for calls that need not be atomic.
+    pub(crate) fn zero_written(&mut self, map: Map<'v>, from: u64, to: u64) -> Result<()> {
+        let mut at = from;
+        while at < to && !injected(Bug::GapNotZeroed) {
+            let logical = at / BLOCK;
+            let run = map.run(logical, to.div_ceil(BLOCK) - logical)?;
+            let end = ((logical + run.blocks) * BLOCK).min(to);
+            if run.is_written() {
+                let offset = run.block * BLOCK + at % BLOCK;
+                let pending = self.volume.region.stream_zero(offset, end - at)?;
+                self.pend(pending);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// `EISDIR`, `EINVAL`, or nothing wrong.
+pub(crate) fn expect_file(identity: &Identity) -> Result<()> {
+    match identity.kind() {
+        Some(Kind::File) => Ok(()),
+        Some(Kind::Directory) => Err(Errno::ISDIR),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// The bytes of a write: the caller's buffers, one after the other, or zeros.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Caller(&'a [UserIn<'a>]),
+    Zero,
+}
+
+impl Source<'_> {
+    /// Streams `length` bytes from position `from` of the source to the region. `EFAULT` if the
+    /// caller's memory is not there; a part may be stored then.
+    pub(crate) fn stream<'r>(
+        &self,
+        region: &'r Region,
+        from: u64,
+        to: u64,
+        length: u64,
+    ) -> Result<Gathered<'r>> {
+        let Self::Caller(parts) = self else { return Ok(region.stream_zero(to, length)?.into()) };
+        let mut flight = Gathered::default();
+        let (mut skip, mut done) = (from, 0);
+        for part in *parts {
+            let size = part.len() as u64;
+            if skip >= size {
+                skip -= size;
+                continue;
+            }
+            let take = (size - skip).min(length - done);
+            let piece = part.slice(skip as usize, take as usize);
+            match region.stream_from(to + done, &piece) {
+                Ok(stored) => flight.add(stored),
+                Err(fault) => {
+                    // PERSIST: a part may be stored, and whoever gets the lock next, which goes by
+                    // a plain store, may store there too.
+                    let _ = region.fence();
+                    return Err(fault.into());
+                }
+            }
+            done += take;
+            skip = 0;
+            if done == length {
+                break;
+            }
+        }
+        Ok(flight)
+    }
+
+    /// As [`Source::stream`], of `places.0` to `places.1`, with the crc32c of the bytes: of few, in
+    /// one buffer or in several.
+    pub(crate) fn stream_summed<'r>(
+        &self,
+        region: &'r Region,
+        places: (u64, u64),
+        length: u64,
+    ) -> Result<(InFlight<'r>, u32)> {
+        let (from, to) = places;
+        if let Self::Caller([only]) = self {
+            let part = only.slice(from as usize, length as usize);
+            return if part.len() as u64 == length {
+                Ok(region.stream_summed(to, &part)?)
+            } else {
+                Err(Errno::FAULT)
+            };
+        }
+        let mut bytes = vec![0; length as usize];
+        if let Self::Caller(parts) = self {
+            let (mut skip, mut done) = (from as usize, 0);
+            for part in *parts {
+                let take = part.len().saturating_sub(skip).min(bytes.len() - done);
+                part.slice(skip, take).read(&mut bytes[done..done + take])?;
+                skip = skip.saturating_sub(part.len());
+                done += take;
+            }
+            if done < bytes.len() {
+                return Err(Errno::FAULT);
+            }
+        }
+        Ok((region.stream(to, &bytes)?, crc32c::crc32c(&bytes)))
+    }
+}

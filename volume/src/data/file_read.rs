@@ -1,0 +1,203 @@
+//! Reading files, and finding where their data is: without a lock, straight into the caller's
+//! memory.
+//!
+//! A piece of at most 256 KiB is copied under a sequence number that did not move
+//! ([`Volume::read_steadily`]); what a retry overwrites had not been told to anybody. For
+//! `SEEK_DATA` and `SEEK_HOLE` unwritten blocks count as holes, and the end of the file is one.
+//!
+//! Persistence: only the access time is stored, lazily; it is never flushed by itself.
+
+use crate::Result;
+use crate::cache::recall::Seen;
+use crate::data::file::{CALL_MAX, expect_file};
+use crate::data::map::Map;
+use crate::ground::layout::{ATIME, BLOCK};
+use crate::inode::Inode;
+use crate::open::description::Opened;
+use crate::volume::{Volume, now};
+use rustix::io::Errno;
+use vfs::{Desc, Node, UserOut};
+
+/// Bytes copied under one sequence number.
+const PIECE: u64 = 256 << 10;
+/// An access time older than this moves even if nothing changed (relatime): a day, in ns.
+const ACCESS_AGE: i64 = 86_400_000_000_000;
+
+/// Of a call on an open description: what a file is cannot change, so the description was closed,
+/// and opened for another, while its entry was read.
+pub(crate) fn not_open(errno: Errno) -> Errno {
+    if errno == Errno::STALE { Errno::BADF } else { errno }
+}
+
+impl Volume {
+    /// Reads at `offset` into the buffers, in order, up to the first byte that cannot be written;
+    /// gives the bytes read, 0 at the end. Holes read as zeros. `EISDIR`, `EINVAL` (not a regular
+    /// file), `EFAULT` if nothing was read before.
+    pub(crate) fn read_file(
+        &self,
+        node: Node,
+        offset: u64,
+        out: &mut [UserOut<'_>],
+    ) -> Result<usize> {
+        self.read_buffers(node, offset, out, 0, &mut None)
+    }
+
+    /// As [`Volume::read_file`], through an open description, and remembers what it saw.
+    pub(crate) fn read_opened(
+        &self,
+        desc: Desc,
+        opened: &Opened,
+        offset: u64,
+        out: &mut [UserOut<'_>],
+    ) -> Result<usize> {
+        let mut seen = None;
+        let ahead = self.blocks_ahead(desc, offset);
+        let read = self.read_buffers(opened.node, offset, out, ahead, &mut seen);
+        let read = read.map_err(not_open)?;
+        if let Some(seen) = seen {
+            self.recall(desc, opened, &seen);
+        }
+        Ok(read)
+    }
+
+    fn read_buffers(
+        &self,
+        node: Node,
+        offset: u64,
+        out: &mut [UserOut<'_>],
+        ahead: u64,
+        seen: &mut Option<Seen>,
+    ) -> Result<usize> {
+        let mut done = 0;
+        for buffer in out.iter() {
+            let mut filled = 0;
+            while filled < buffer.len() as u64 && done < CALL_MAX {
+                let want = PIECE.min(buffer.len() as u64 - filled).min(CALL_MAX - done);
+                let sink = buffer.slice(filled as usize, want as usize);
+                let read = match self.read_piece(node, offset + done, &sink, ahead, seen) {
+                    Ok(0) => return self.read_done(node, done),
+                    Ok(read) => read,
+                    Err(error) => match self.read_reachable(node, offset + done, &sink, error) {
+                        // Its pages were missing only.
+                        Ok(read) if read == want => read,
+                        Ok(read) => return self.read_done(node, done + read),
+                        Err(_) if done > 0 => return self.read_done(node, done),
+                        Err(error) => return Err(error),
+                    },
+                };
+                filled += read;
+                done += read;
+            }
+        }
+        self.read_done(node, done)
+    }
+
+    /// Reads once more what failed with `error`, as far as the caller's memory can be had.
+    #[cold]
+    fn read_reachable(
+        &self,
+        node: Node,
+        offset: u64,
+        sink: &UserOut<'_>,
+        error: Errno,
+    ) -> Result<u64> {
+        let reach = if error == Errno::FAULT { sink.touch() } else { 0 };
+        if reach == 0 {
+            return Err(error);
+        }
+        self.read_piece(node, offset, &sink.slice(0, reach), 0, &mut None)
+    }
+
+    fn read_done(&self, node: Node, done: u64) -> Result<usize> {
+        if done > 0 && !self.read_only {
+            self.touch_access(Inode(node.ino))?;
+        }
+        Ok(done as usize)
+    }
+
+    /// Reads up to a piece; tells the last run that it `seen`, up to `ahead` blocks further than it
+    /// needed.
+    fn read_piece(
+        &self,
+        node: Node,
+        offset: u64,
+        sink: &UserOut<'_>,
+        ahead: u64,
+        seen: &mut Option<Seen>,
+    ) -> Result<u64> {
+        self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            let (current, sequence) = self.current_and_sequence(inode)?;
+            let size = current.size;
+            let length = (sink.len() as u64).min(size.saturating_sub(offset));
+            let map = Map::new(self, inode, identity);
+            let mut done = 0;
+            while done < length {
+                let at = offset + done;
+                let logical = at / BLOCK;
+                let run = map.run(logical, (offset + length).div_ceil(BLOCK) - logical + ahead)?;
+                *seen = Some(Seen { sequence, size, logical, run });
+                let take = ((logical + run.blocks) * BLOCK - at).min(length - done);
+                let piece = sink.slice(done as usize, take as usize);
+                if run.is_written() {
+                    let from = run.block * BLOCK + at % BLOCK;
+                    self.region.read_to(from, &piece, take as usize)?;
+                } else {
+                    piece.zero(take as usize)?;
+                }
+                done += take;
+            }
+            Ok(length)
+        })
+    }
+
+    /// The access time.
+    pub(crate) fn access_time(&self, inode: Inode) -> Result<i64> {
+        Ok(self.region.load64(inode.at(ATIME))? as i64)
+    }
+
+    /// Moves the access time as `relatime` does. The caller holds the inode open.
+    pub(crate) fn touch_access(&self, inode: Inode) -> Result<()> {
+        let (before, current, now) = (self.access_time(inode)?, self.current(inode)?, now());
+        let stale = before <= current.mtime
+            || before <= current.ctime
+            || now.saturating_sub(before) > ACCESS_AGE;
+        if stale && before != now {
+            // PERSIST: never flushed by itself; any value of this word is harmless.
+            let _ = self.region.store64(inode.at(ATIME), now as u64)?;
+        }
+        Ok(())
+    }
+
+    /// The first byte at or behind `offset` that is data. `ENXIO` if there is none or `offset` is
+    /// not inside the file.
+    pub(crate) fn seek_data(&self, node: Node, offset: u64) -> Result<u64> {
+        self.seek_run(node, offset, true)?.ok_or(Errno::NXIO)
+    }
+
+    /// The first byte at or behind `offset` that is in a hole, the end at the latest. `ENXIO` if
+    /// `offset` is not inside the file.
+    pub(crate) fn seek_hole(&self, node: Node, offset: u64) -> Result<u64> {
+        self.seek_run(node, offset, false)?.ok_or(Errno::NXIO)
+    }
+
+    fn seek_run(&self, node: Node, offset: u64, data: bool) -> Result<Option<u64>> {
+        self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            let size = self.current(inode)?.size;
+            if offset >= size {
+                return Ok(None);
+            }
+            let map = Map::new(self, inode, identity);
+            let (mut logical, end) = (offset / BLOCK, size.div_ceil(BLOCK));
+            while logical < end {
+                let run = map.run(logical, end - logical)?;
+                if run.is_written() == data {
+                    return Ok(Some(offset.max(logical * BLOCK)));
+                }
+                logical += run.blocks;
+            }
+            Ok((!data).then_some(size))
+        })
+    }
+}

@@ -1,0 +1,515 @@
+//! Writing files: what is written where, in which mode, and in which order it becomes durable.
+//!
+//! A write is cut at the runs of the map. A run below the end is *visible*: somebody may read it,
+//! and a strict call must change all of it at once. What lies beyond the end means nothing until
+//! the size moves.
+//!
+//! | run | strict | sync, posix |
+//! |---|---|---|
+//! | hole | fresh blocks, then their words | the same |
+//! | unwritten | its own blocks, the rest zeroed, then the mark | the same |
+//! | written, beyond the end | in place | in place |
+//! | written, up to 1 KiB in all | in place, old bytes journaled | in place |
+//! | written, more | copied to fresh blocks, then the words | in place |
+//! | written, up to 256 KiB of a 2 MiB leaf, or mapped | in place, old bytes journaled | in place |
+//! | written, a whole 2 MiB leaf or most of one | a fresh chunk, then its word | in place |
+//!
+//! That is what is left to this file: `brief.rs` has been tried before, and does strict overwrites
+//! of up to 16 KiB by redo, from one buffer, of files that are not mapped, where the lock was free
+//! at once and the lane has a data area.
+//!
+//! Persistence order: bytes (and the zeroed gap behind the old end) and new nodes; fence; words;
+//! the commit slot if the durable size grows; fence. Strict calls that change several visible words
+//! or bytes in place do it in one undo transaction. A plain append needs no journal: its words lie
+//! beyond the end, so they share the first fence with its bytes, and the commit slot is the second.
+//! An append into blocks that are there is simpler still (`in_place.rs`); a short one needs one
+//! fence only (`summed.rs`).
+//!
+//! A write to a file that is mapped *and* scattered over so many blocks that a lane cannot name
+//! them is atomic by steps of 64 KiB only.
+//!
+//! Locks: the inode's.
+
+use crate::data::edit::{Change, Changes, Sizing, Target, Words};
+use crate::data::file::{CALL_MAX, File, Source};
+use crate::data::map::Run;
+use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_ALIGNED, SIZE_MAX};
+use crate::inject::Bug;
+use crate::inode::{LIVE_BEYOND, LIVE_SCATTERED};
+use crate::space::numa::pinned;
+use crate::txn::op::Op;
+use crate::volume::Volume;
+use crate::{Mode, Result, space::alloc::Want};
+use pmem::UserIn;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use vfs::Node;
+
+/// Visible bytes up to which a strict overwrite is undo-logged in place.
+const SMALL: u64 = 1024;
+/// Visible bytes of a 2 MiB leaf up to which old bytes are journaled; more, and the chunk is
+/// copied.
+const JOURNAL_MAX: u64 = 256 << 10;
+/// Bytes of one step of a write to a mapped file that a lane cannot hold.
+const STEP: u64 = 64 << 10;
+
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Position {
+    At(u64),
+    /// At the end, wherever it is by then.
+    End,
+}
+
+/// How a strict write deals with what it cannot replace block by block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Care {
+    /// Parts of 2 MiB leaves are journaled or copied whole.
+    KeepHuge,
+    /// 2 MiB leaves are broken, mapped files written by steps: it takes less space and fewer
+    /// entries.
+    Frugal,
+}
+
+/// Visible bytes that change in place, under undo.
+struct InPlace<'s> {
+    at: u64,
+    length: u64,
+    source: Source<'s>,
+    from: u64,
+}
+
+/// A part of a write that falls into one run.
+#[derive(Clone, Copy)]
+struct Piece<'s> {
+    run: Run,
+    /// Byte range in the file.
+    at: u64,
+    to: u64,
+    source: Source<'s>,
+    /// Where its bytes are in the source.
+    from: u64,
+}
+
+/// A change of contents in the making: bytes are on their way, words are planned, nothing visible
+/// has changed yet in strict mode.
+pub(crate) struct Writer<'o, 'v, 's> {
+    pub(crate) op: &'o mut Op<'v>,
+    pub(crate) file: File<'v>,
+    strict: bool,
+    care: Care,
+    visible: Changes,
+    beyond: Changes,
+    in_place: SmallVec<[InPlace<'s>; 2]>,
+    /// Where the file will end at least: bytes below are right, whoever puts them there.
+    pub(crate) reach: u64,
+    /// Appends may attach blocks ahead of the end.
+    grows: bool,
+    /// They did.
+    ahead: bool,
+}
+
+/// The bytes before the first that cannot be read. `EFAULT` if there are none but should be.
+fn readable(data: &[UserIn<'_>]) -> Result<u64> {
+    let mut length = 0;
+    for part in data {
+        let reach = part.touch();
+        length += reach as u64;
+        if reach < part.len() {
+            return if length > 0 { Ok(length) } else { Err(Errno::FAULT) };
+        }
+    }
+    Ok(length)
+}
+
+impl Volume {
+    /// Writes the buffers at `position`, up to the first byte that cannot be read; gives the bytes
+    /// written and the position behind them. All of it or an error with nothing changed, but for
+    /// the caution of the module's head and the largest size. `EFBIG`, `ENOSPC`, `EFAULT`,
+    /// `EISDIR`, `EINVAL`.
+    pub(crate) fn write_file(
+        &self,
+        node: Node,
+        position: Position,
+        data: &[UserIn<'_>],
+    ) -> Result<(usize, u64)> {
+        let length = readable(data)?.min(CALL_MAX);
+        let source = Source::Caller(data);
+        match self.write_once(node, position, source, 0, length, Care::KeepHuge) {
+            Err(Errno::NOSPC) if self.mode == Mode::Strict => {}
+            other => return other.map(|(written, end)| (written as usize, end)),
+        }
+        let (mut done, mut end) =
+            self.write_once(node, position, source, 0, length, Care::Frugal)?;
+        while done < length && end < SIZE_MAX {
+            let rest = length - done;
+            let at = Position::At(end);
+            let (written, next) = self.write_once(node, at, source, done, rest, Care::Frugal)?;
+            done += written;
+            end = next;
+        }
+        Ok((done as usize, end))
+    }
+
+    fn write_once(
+        &self,
+        node: Node,
+        position: Position,
+        source: Source<'_>,
+        from: u64,
+        length: u64,
+        care: Care,
+    ) -> Result<(u64, u64)> {
+        let mut op = self.begin()?;
+        let file = op.work_on(node)?;
+        let offset = match position {
+            Position::At(offset) => offset,
+            Position::End => file.current.size,
+        };
+        if length == 0 {
+            op.end()?;
+            return Ok((0, offset));
+        }
+        if offset >= SIZE_MAX {
+            return Err(Errno::FBIG);
+        }
+        let mut length = length.min(SIZE_MAX - offset);
+        let size = file.current.size;
+        if file.is_mapped() && care == Care::Frugal {
+            length = length.min(STEP - offset % STEP);
+        }
+        if op.write_in_place(&file, source, from, offset, length)? {
+            op.end()?;
+            return Ok((length, offset + length));
+        }
+        if offset < file.current.size {
+            let pended = op.pend_settled_tail(&file)?;
+            // A strict call changes nothing visible before a fence.
+            if pended && self.mode != Mode::Strict {
+                let _ = op.fence();
+            }
+        }
+        let mut writer = Writer::new(&mut op, file, care);
+        writer.grows = true;
+        writer.gap(offset)?;
+        writer.put(source, from, offset, length)?;
+        writer.finish(offset + length)?;
+        op.end()?;
+        if completes_chunk(size, offset, length) {
+            self.gather_chunk(node, (offset + length - 1) / CHUNK);
+        }
+        Ok((length, offset + length))
+    }
+}
+
+/// Whether an append has filled a chunk of the file that it did not begin.
+fn completes_chunk(size: u64, offset: u64, length: u64) -> bool {
+    let last = (offset + length - 1) / BLOCK;
+    offset >= size && last % CHUNK_BLOCKS == CHUNK_BLOCKS - 1 && length < CHUNK / 2
+}
+
+impl<'o, 'v, 's> Writer<'o, 'v, 's> {
+    pub(crate) fn new(op: &'o mut Op<'v>, file: File<'v>, care: Care) -> Self {
+        let strict = op.volume.mode == Mode::Strict;
+        let (visible, beyond) = (Changes::new(), Changes::new());
+        let (in_place, reach) = (SmallVec::new(), file.current.size);
+        Self {
+            op,
+            file,
+            strict,
+            care,
+            visible,
+            beyond,
+            in_place,
+            reach,
+            grows: false,
+            ahead: false,
+        }
+    }
+
+    /// Zeroes what lies between the end and `offset`, if the write starts behind the end.
+    pub(crate) fn gap(&mut self, offset: u64) -> Result<()> {
+        self.op.zero_written(self.file.map, self.file.current.size, offset)
+    }
+
+    /// Takes `length` bytes from position `from` of `source` for file offset `offset`. Calls must
+    /// come in ascending order of offsets, at least a block apart.
+    pub(crate) fn put(
+        &mut self,
+        source: Source<'s>,
+        from: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let (end, size) = (offset + length, self.file.current.size);
+        let boundary = self.file.end_block() * BLOCK;
+        let small = end.min(size).saturating_sub(offset) <= SMALL;
+        let mut at = offset;
+        while at < end {
+            let logical = at / BLOCK;
+            let run = self.file.map.run(logical, end.div_ceil(BLOCK) - logical)?;
+            let mut to = ((logical + run.blocks) * BLOCK).min(end);
+            if at < boundary && !run.huge {
+                to = to.min(boundary);
+            }
+            let piece = Piece { run, at, to, source, from: from + at - offset };
+            if run.is_hole() {
+                self.replace(&piece, logical, to.div_ceil(BLOCK), None)?;
+            } else if run.unwritten {
+                self.fill_unwritten(&piece)?;
+            } else {
+                self.overwrite(&piece, small)?;
+            }
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// Makes whole blocks a hole; ascending order as for [`Writer::put`].
+    pub(crate) fn punch(&mut self, logical: u64, blocks: u64) {
+        self.change(Change { logical, blocks, to: Target::Hole, frees: true });
+    }
+
+    /// Plans a change of the map.
+    pub(crate) fn change(&mut self, change: Change) {
+        if change.logical < self.file.end_block() {
+            self.visible.push(change);
+        } else {
+            self.beyond.push(change);
+        }
+    }
+
+    fn overwrite(&mut self, piece: &Piece<'s>, small: bool) -> Result<()> {
+        let &Piece { run, at, to, source, from } = piece;
+        let visible_end = to.min(self.file.current.size);
+        let offset = run.block * BLOCK + at % BLOCK;
+        if !self.strict || at >= visible_end {
+            return self.stream(source, from, offset, to - at);
+        }
+        let visible = visible_end - at;
+        let keep_huge = run.huge && self.care == Care::KeepHuge;
+        if small || self.file.is_mapped() || keep_huge && visible <= JOURNAL_MAX {
+            self.in_place.push(InPlace { at: offset, length: visible, source, from });
+            return self.stream(source, from + visible, offset + visible, to - visible_end);
+        }
+        let logical = at / BLOCK;
+        if keep_huge {
+            let first = logical / CHUNK_BLOCKS * CHUNK_BLOCKS;
+            let old = run.block - (logical - first);
+            return self.replace(piece, first, first + CHUNK_BLOCKS, Some(old));
+        }
+        self.replace(piece, logical, to.div_ceil(BLOCK), Some(run.block))
+    }
+
+    fn stream(&mut self, source: Source<'s>, from: u64, to: u64, length: u64) -> Result<()> {
+        if length > 0 {
+            let pending = source.stream(&self.op.volume.region, from, to, length)?;
+            self.op.pend(pending);
+        }
+        Ok(())
+    }
+
+    fn zero(&mut self, at: u64, length: u64) -> Result<()> {
+        if length > 0 {
+            let pending = self.op.volume.region.stream_zero(at, length)?;
+            self.op.pend(pending);
+        }
+        Ok(())
+    }
+
+    /// Fills allocated blocks that read as zeros, and plans their mark.
+    fn fill_unwritten(&mut self, piece: &Piece<'s>) -> Result<()> {
+        let &Piece { run, at, to, source, from } = piece;
+        let logical = at / BLOCK;
+        let (first, last) = if run.huge {
+            let first = logical / CHUNK_BLOCKS * CHUNK_BLOCKS;
+            (first, first + CHUNK_BLOCKS)
+        } else {
+            (logical, to.div_ceil(BLOCK))
+        };
+        // Offset in the region of the file's byte 0, were it all contiguous.
+        let place = |at: u64| (run.block - (logical - first)) * BLOCK + (at - first * BLOCK);
+        self.zero(place(first * BLOCK), at - first * BLOCK)?;
+        self.stream(source, from, place(at), to - at)?;
+        let tail = (last * BLOCK).min(self.reach).saturating_sub(to);
+        self.zero(place(to), tail)?;
+        let to = Target::Mark { unwritten: false };
+        self.change(Change { logical: first, blocks: last - first, to, frees: true });
+        Ok(())
+    }
+
+    /// Puts fresh blocks in place of the logical blocks `first..last`, filled with the piece's
+    /// bytes and around them with those of the `old` blocks or zeros.
+    fn replace(
+        &mut self,
+        piece: &Piece<'s>,
+        first: u64,
+        last: u64,
+        old: Option<u64>,
+    ) -> Result<()> {
+        for (logical, block, blocks) in self.allocate(first, last, old)? {
+            let (start, end) = (logical * BLOCK, (logical + blocks) * BLOCK);
+            let place = |at: u64| block * BLOCK + (at - start);
+            let (from, to) = (piece.at.clamp(start, end), piece.to.clamp(start, end));
+            self.stream(piece.source, piece.from + (from - piece.at), place(from), to - from)?;
+            // Behind the end nothing needs to be right.
+            let tail = end.min(self.reach).max(to);
+            for (from, to) in [(start, from), (to, tail)] {
+                match old {
+                    Some(old) if from < to => {
+                        let source = old * BLOCK + (from - first * BLOCK);
+                        let region = &self.op.volume.region;
+                        let pending = region.copy(source, place(from), to - from)?;
+                        self.op.pend(pending);
+                    }
+                    _ => self.zero(place(from), to - from)?,
+                }
+            }
+            let to = Target::Leaf { block, unwritten: false };
+            self.change(Change { logical, blocks, to, frees: true });
+        }
+        Ok(())
+    }
+
+    /// Fresh blocks for `first..last`: {logical, block, blocks}, whole chunks where whole chunks
+    /// fit.
+    pub(crate) fn allocate(
+        &mut self,
+        first: u64,
+        last: u64,
+        old: Option<u64>,
+    ) -> Result<SmallVec<[(u64, u64, u64); 4]>> {
+        let volume = self.op.volume;
+        let mut placed = SmallVec::new();
+        let mut place = |mut logical: u64, extents: &[(u64, u64)]| {
+            for &(block, blocks) in extents {
+                placed.push((logical, block, blocks));
+                logical += blocks;
+            }
+        };
+        let mut up = first.next_multiple_of(CHUNK_BLOCKS);
+        let mut down = last / CHUNK_BLOCKS * CHUNK_BLOCKS;
+        if up > down {
+            // No chunk begins inside.
+            (up, down) = (last, last);
+        }
+        let near = match old {
+            None if first > 0 => self.block_before(first)?,
+            _ => None,
+        };
+        let reserve = old.is_some();
+        let node = pinned(self.file.identity.flags);
+        let want = Want { near, reserve, node, ..Want::default() };
+        place(first, &volume.allocate_data(self.op, up - first, want)?);
+        let aligned = Want { aligned: true, reserve, node, ..Want::default() };
+        place(up, &volume.allocate_data(self.op, down - up, aligned)?);
+        if down < last {
+            let tail = match old {
+                None if self.grows => self.grow(down)?,
+                _ => None,
+            };
+            match tail {
+                Some(chunk) => place(down, &[(chunk, CHUNK_BLOCKS)]),
+                None => place(down, &volume.allocate_data(self.op, last - down, want)?),
+            }
+        }
+        Ok(placed)
+    }
+
+    /// The block after which the file goes on at `logical`.
+    fn block_before(&self, logical: u64) -> Result<Option<u64>> {
+        let run = self.file.map.run(logical - 1, 1)?;
+        Ok((!run.is_hole()).then_some(run.block))
+    }
+
+    /// A whole chunk for the appends to come, if the file grows past 2 MiB at `logical` and space
+    /// is not scarce. Trimmed at the last close.
+    fn grow(&mut self, logical: u64) -> Result<Option<u64>> {
+        let volume = self.op.volume;
+        let end = self.file.current.size;
+        let start = logical * BLOCK;
+        let appends =
+            start >= CHUNK && start.is_multiple_of(CHUNK) && (end..end + CHUNK).contains(&start);
+        let plenty = || Ok::<_, Errno>(volume.free_blocks()? > volume.chunks() * CHUNK_BLOCKS / 8);
+        if !appends || !plenty()? {
+            return Ok(None);
+        }
+        let run = self.file.map.run(logical, CHUNK_BLOCKS)?;
+        if !run.is_hole() || run.blocks < CHUNK_BLOCKS {
+            return Ok(None);
+        }
+        let chunk = volume.allocate_chunk(self.op, pinned(self.file.identity.flags))?;
+        self.ahead |= chunk.is_some();
+        Ok(chunk)
+    }
+
+    /// Makes it happen: afterwards the file ends at `end`, or where it ended if that is more.
+    pub(crate) fn finish(mut self, end: u64) -> Result<()> {
+        let volume = self.op.volume;
+        let mut next = self.file.written(end.max(self.file.current.size));
+        if self.ahead {
+            next.flags |= LIVE_BEYOND;
+        }
+        let commits = volume.commits_file(&self.file)? && end > volume.durable_size(&self.file)?;
+        let sizing = commits.then(|| self.file.sizing(&next));
+        let ordered = !self.visible.is_empty();
+        self.visible.append(&mut self.beyond);
+        let atomic = self.strict && ordered || !self.in_place.is_empty();
+        let words = if atomic {
+            self.op.plan_edit(self.file.map, &self.visible)?
+        } else {
+            self.op.plan_loose(self.file.map, &self.visible)?
+        };
+        if !self.in_place.is_empty() {
+            self.transact(&words, sizing.as_slice())?;
+        } else if atomic {
+            self.op.publish(&[&words], sizing.as_slice())?;
+        } else {
+            self.one_by_one(&words, ordered, sizing.as_ref())?;
+        }
+        if words.delta > 0 && self.file.identity.flags & FLAG_ALIGNED != 0 {
+            next.flags |= LIVE_SCATTERED;
+        }
+        volume.publish_current(&self.file, next, commits, words.delta)
+    }
+
+    /// Words one by one, then the size. `ordered`: some of the words are visible.
+    fn one_by_one(&mut self, words: &Words, ordered: bool, size: Option<&Sizing>) -> Result<()> {
+        if ordered && !words.fresh {
+            // PERSIST: the bytes before the visible words that lead to them.
+            let _ = self.op.fence_unless(Bug::WordsBeforeBytes);
+        }
+        // CRASH: any subset of the words is right: each visible one leads to durable bytes, the
+        // others lie beyond the end. So what was allocated is in use, even if this call fails from
+        // here on.
+        self.op.keep_allocated();
+        self.op.store_loose(words)?;
+        if let Some(size) = size {
+            return self.op.publish_size(size);
+        }
+        let _ = self.op.fence();
+        Ok(())
+    }
+
+    /// Bytes in place, words and size in one transaction.
+    fn transact(&mut self, words: &Words, sizes: &[Sizing]) -> Result<()> {
+        let region = &self.op.volume.region;
+        for data in &self.in_place {
+            self.op.undo_data(data.at, data.length)?;
+        }
+        self.op.undo_words(words)?;
+        for size in sizes {
+            self.op.undo_commit(size.inode, size.generation)?;
+        }
+        let sealed = self.op.seal();
+        let mut flight = self.op.store_words(words, &sealed)?;
+        for size in sizes {
+            flight.add(self.op.store_size(size, &sealed)?);
+        }
+        for data in &self.in_place {
+            let stored = data.source.stream(region, data.from, data.at, data.length)?;
+            flight.add(stored);
+        }
+        self.op.commit(flight)
+    }
+}

@@ -1,0 +1,420 @@
+//! `mmap`: where the bytes of a file lie in the region.
+//!
+//! A mapping is made without filling holes ([`Volume::map_pieces`] with [`Fill::None`]); the first
+//! touch of a page in one fills it and what is worth it around it ([`Volume::map_touched_page`]):
+//!
+//! - blocks that are there but unwritten: the rest of their 2 MiB;
+//! - a hole of a whole 2 MiB of the file: a whole chunk, while more than an eighth of the volume is
+//!   free, or 1/32 and 128 MiB, if the file could be filled twice over by what is free, or if the
+//!   file begins there or has a block right before or right behind: so a file that grows through
+//!   its mapping gets huge pages, however much larger the mapping is than the volume, and one that
+//!   is touched here and there does not eat it up;
+//! - else 64 KiB, while more than 1/64 of the volume is free; else one page. The caller may ask for
+//!   more, since each piece costs the process a mapping.
+//!
+//! Where memory can be mapped by 2 MiB only (hugetlbfs, device-dax), that is whole chunks of
+//! written bytes: a touch makes the chunk so first ([`Volume::make_whole`]), and what lies behind
+//! the end in the last one can be seen, as zeros.
+//!
+//! A process that maps the pieces stores into the blocks without a call, so from the first mapping
+//! to the last close no block of the file moves or is freed (`LIVE_MAPPED`): writes go in place,
+//! truncation and punching zero instead.
+//!
+//! What is stored through a mapping lies in caches until it is flushed: a sync does that for the
+//! lines of a file that was mapped for writing (`LIVE_STORED`), and so does its last close, before
+//! blocks move again.
+//!
+//! Persistence order for filled holes: zeros; fence; words, in any order (each replaces zeros by
+//! zeros); fence. Locks: the inode's.
+
+use crate::Result;
+use crate::data::edit::{Change, Changes, Target};
+use crate::data::file::{File, expect_file};
+use crate::data::file_write::{Care, Writer};
+use crate::data::map::Map;
+use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
+use crate::inject::{Bug, injected};
+use crate::inode::{LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED};
+use crate::txn::op::Op;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use vfs::{Mapped, Node, Piece};
+
+/// Blocks that are much on any volume: 128 MiB.
+const MUCH: u64 = 64 * CHUNK_BLOCKS;
+/// Blocks that a touch fills where a whole chunk is too much.
+const AROUND: u64 = 16;
+
+/// What becomes of the holes in a range that is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fill {
+    None,
+    All,
+}
+
+/// A page of a mapping that was touched.
+#[derive(Clone, Copy)]
+pub(crate) struct Touch {
+    /// The block of the file.
+    pub(crate) page: u64,
+    /// The blocks of the file that may be mapped around it.
+    pub(crate) within: (u64, u64),
+    /// Blocks that the caller would have filled at least.
+    pub(crate) least: u64,
+}
+
+/// Pieces of one mapping at most: each becomes a mapping of the process, of which the kernel allows
+/// 65,530.
+const PIECES_MAX: usize = 4096;
+/// Pieces that are mapped for one touch at most.
+const PIECES_TOUCHED: usize = 64;
+
+impl Volume {
+    /// The pieces of `[offset, offset + length)` (multiples of 4096) as the contract says. Blocks
+    /// wholly beyond the end have none. `ENOMEM` if there are too many pieces, `ENOSPC`, `EINVAL`.
+    pub(crate) fn map_pieces(
+        &self,
+        node: Node,
+        (offset, length): (u64, u64),
+        mapped: Mapped,
+        fill: Fill,
+    ) -> Result<Vec<Piece>> {
+        let end = offset.checked_add(length).ok_or(Errno::OVERFLOW)?;
+        if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) || length == 0 {
+            return Err(Errno::INVAL);
+        }
+        self.rewrite_by_the_way(node);
+        if fill == Fill::All && self.maps_chunks() && self.check_writable().is_ok() {
+            self.make_all_whole(node, offset / BLOCK, end / BLOCK)?;
+        }
+        let Some(mut op) = self.begin_mapping()? else {
+            return self.map_still(node, (offset / BLOCK, end / BLOCK), None);
+        };
+        let file = op.work_on(node)?;
+        op.settle_tail(&file)?;
+        let (first, last) = (offset / BLOCK, end / BLOCK);
+        let inside = last.min(self.shown_end(&file)).max(first);
+        if fill == Fill::All && !self.maps_chunks() {
+            op.fill_for_mapping(&file, first, inside)?;
+        }
+        let pieces = op.map_blocks(&file, (first, inside, last), mapped, PIECES_MAX)?;
+        op.end()?;
+        if pieces.len() > PIECES_MAX { Err(Errno::NOMEM) } else { Ok(pieces) }
+    }
+
+    /// The pieces around a page that was touched, in the order of the file, filled as this module's
+    /// head says; none if the page lies beyond the end. `ENOSPC` if not even the page can have a
+    /// block.
+    pub(crate) fn map_touched_page(
+        &self,
+        node: Node,
+        touch: &Touch,
+        mapped: Mapped,
+    ) -> Result<Vec<Piece>> {
+        let mut frugal = false;
+        loop {
+            match self.with_orphans_dropped(|| self.map_page_once(node, touch, mapped, frugal)) {
+                Err(Errno::NOSPC) if !frugal => frugal = true,
+                result => return result,
+            }
+        }
+    }
+
+    fn map_page_once(
+        &self,
+        node: Node,
+        touch: &Touch,
+        mapped: Mapped,
+        frugal: bool,
+    ) -> Result<Vec<Piece>> {
+        // Who may only read, or has a private mapping, has copies.
+        if self.maps_chunks() && mapped != Mapped::Private && self.check_writable().is_ok() {
+            return self.map_chunk(node, touch.page - touch.page % CHUNK_BLOCKS, mapped);
+        }
+        let Some(mut op) = self.begin_mapping()? else {
+            let around = (touch.page, touch.page + AROUND.min(touch.within.1 - touch.page));
+            return self.map_still(node, around, Some(mapped));
+        };
+        let file = op.work_on(node)?;
+        op.settle_tail(&file)?;
+        let end = touch.within.1.min(file.end_block());
+        if touch.page < touch.within.0 || touch.page >= end {
+            op.end()?;
+            return Ok(Vec::new());
+        }
+        let (first, last) = if frugal {
+            (touch.page, touch.page + 1)
+        } else {
+            self.worth_filling(&file, touch, end)?
+        };
+        op.fill_for_mapping(&file, first, last)?;
+        // What is there already goes along as far as it is together.
+        let behind = file.map.run(last - 1, end - (last - 1))?;
+        let last = if behind.is_written() { last - 1 + behind.blocks } else { last };
+        let mut pieces = op.map_blocks(&file, (first, last, last), mapped, PIECES_TOUCHED)?;
+        if pieces.len() > PIECES_TOUCHED {
+            // Too many to tell all: those from the touched page on.
+            pieces = pieces_of(file.map, (touch.page, last, last), PIECES_TOUCHED)?;
+            pieces.truncate(PIECES_TOUCHED);
+        }
+        op.end()?;
+        Ok(pieces)
+    }
+
+    /// Whether memory can be mapped by whole chunks only.
+    fn maps_chunks(&self) -> bool {
+        self.region.map_unit() == CHUNK
+    }
+
+    /// One behind the last block that a mapping shows.
+    fn shown_end(&self, file: &File<'_>) -> u64 {
+        let end = file.end_block();
+        if self.maps_chunks() { end.next_multiple_of(CHUNK_BLOCKS) } else { end }
+    }
+
+    /// Makes whole what a mapping of `first..last` that is populated shows.
+    fn make_all_whole(&self, node: Node, first: u64, last: u64) -> Result<()> {
+        let size = self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            Ok(self.current(inode)?.size)
+        })?;
+        let chunks = first / CHUNK_BLOCKS..last.min(size.div_ceil(BLOCK)).div_ceil(CHUNK_BLOCKS);
+        for chunk in chunks {
+            self.make_whole(node, chunk * CHUNK_BLOCKS)?;
+        }
+        Ok(())
+    }
+
+    /// The one piece of the chunk's worth of blocks from `first` on; none behind the end.
+    fn map_chunk(&self, node: Node, first: u64, mapped: Mapped) -> Result<Vec<Piece>> {
+        self.make_whole(node, first)?;
+        let mut op = self.begin()?;
+        let file = op.work_on(node)?;
+        if first >= file.end_block() {
+            op.end()?;
+            return Ok(Vec::new());
+        }
+        let last = first + CHUNK_BLOCKS;
+        let pieces = op.map_blocks(&file, (first, last, last), mapped, 1)?;
+        op.end()?;
+        Ok(pieces)
+    }
+
+    /// `None`: nothing of the volume changes (it is only read, or damage was found), so blocks stay
+    /// where they are without a word to anybody.
+    fn begin_mapping(&self) -> Result<Option<Op<'_>>> {
+        match self.begin() {
+            Err(Errno::ROFS) if self.is_reader() || self.damaged()? => Ok(None),
+            begun => begun.map(Some),
+        }
+    }
+
+    /// The pieces of blocks `first..last` of a file that nobody changes. Unlike other mappings' its
+    /// last block may show what lies behind the end. `touched`: the first block was, through such a
+    /// mapping; then nothing behind the end, and `ENOSPC` if a shared one that is only read has a
+    /// hole there.
+    fn map_still(
+        &self,
+        node: Node,
+        (first, last): (u64, u64),
+        touched: Option<Mapped>,
+    ) -> Result<Vec<Piece>> {
+        self.read_steadily(node, |inode, identity| {
+            expect_file(identity)?;
+            let map = Map::new(self, inode, identity);
+            let end = self.current(inode)?.size.div_ceil(BLOCK);
+            let inside = last.min(end).max(first);
+            if touched == Some(Mapped::Read) && first < inside {
+                let run = map.run(first, inside - first)?;
+                if !run.is_written() {
+                    return Err(Errno::NOSPC);
+                }
+                return pieces_of(map, (first, first + run.blocks, first), PIECES_TOUCHED);
+            }
+            let last = if touched.is_some() { inside } else { last };
+            let pieces = pieces_of(map, (first, inside, last), PIECES_MAX)?;
+            if pieces.len() > PIECES_MAX { Err(Errno::NOMEM) } else { Ok(pieces) }
+        })
+    }
+
+    /// The blocks that the touch of one is to fill, as this module's head says.
+    fn worth_filling(&self, file: &File<'_>, touch: &Touch, end: u64) -> Result<(u64, u64)> {
+        let page = touch.page;
+        let cut = |first: u64, last: u64| (first.max(touch.within.0), last.min(end));
+        let chunk = page - page % CHUNK_BLOCKS;
+        if !file.map.run(page, 1)?.is_hole() {
+            return there(file, page, cut(chunk, chunk + CHUNK_BLOCKS));
+        }
+        let (free, all) = (self.free_blocks()?, self.chunks() * CHUNK_BLOCKS);
+        let whole = cut(chunk, chunk + CHUNK_BLOCKS) == (chunk, chunk + CHUNK_BLOCKS);
+        let much = free > all / 8 || free > (all / 32).max(MUCH);
+        if whole && much && is_hole(file, chunk)? {
+            let small = file.end_block() <= free / 2;
+            let is_there = |block| Ok::<_, Errno>(!file.map.run(block, 1)?.is_hole());
+            let grows = chunk == 0 || is_there(chunk - 1)?;
+            if small || grows || is_there(chunk + CHUNK_BLOCKS)? {
+                return Ok((chunk, chunk + CHUNK_BLOCKS));
+            }
+        }
+        let around = if free > all / 64 { AROUND } else { 1 };
+        let around = around.max(touch.least).next_power_of_two();
+        let first = page - page % around;
+        Ok(cut(first, first + around))
+    }
+}
+
+impl<'v> Op<'v> {
+    /// The pieces of blocks `first..inside`, and nothing from there to `last`; about `most` at
+    /// most. The file is known as mapped from here on.
+    fn map_blocks(
+        &mut self,
+        file: &File<'v>,
+        (first, inside, last): (u64, u64, u64),
+        mapped: Mapped,
+        most: usize,
+    ) -> Result<Vec<Piece>> {
+        // A mapping shows the rest of the last block, or chunk: zeros, as mmap promises.
+        let end = self.volume.shown_end(file);
+        if !self.volume.maps_chunks() || first < end && end <= last {
+            self.zero_written(file.map, file.current.size, end * BLOCK)?;
+        }
+        let _ = self.fence();
+        let pieces = pieces_of(file.map, (first, inside, last), most)?;
+        let mut current = self.volume.current(file.inode)?;
+        current.flags |= LIVE_MAPPED;
+        if mapped == Mapped::Write {
+            current.flags |= LIVE_STORED;
+        }
+        self.volume.set_current(file.inode, &current)?;
+        Ok(pieces)
+    }
+
+    /// Flushes the lines of `[from, to)` of a file, whoever stored to them through a mapping.
+    /// Pended.
+    pub(crate) fn flush_stores(&mut self, file: &File<'v>, from: u64, to: u64) -> Result<()> {
+        let (mut at, end) = (from / BLOCK, to.min(file.current.size).div_ceil(BLOCK));
+        if injected(Bug::StoresNotFlushed) {
+            return Ok(());
+        }
+        while at < end {
+            let run = file.map.run(at, end - at)?;
+            if run.is_written() {
+                self.pend(self.volume.region.flush(run.block * BLOCK, run.blocks * BLOCK));
+            }
+            at += run.blocks;
+        }
+        Ok(())
+    }
+
+    /// Gives every block between `first` and `last` written bytes.
+    fn fill_for_mapping(&mut self, file: &File<'v>, first: u64, last: u64) -> Result<()> {
+        let mut changes = Changes::new();
+        let mut at = first;
+        while at < last {
+            let run = file.map.run(at, last - at)?;
+            let mut next = at + run.blocks;
+            if run.is_hole() {
+                let mut writer = Writer::new(self, *file, Care::KeepHuge);
+                for (logical, block, blocks) in writer.allocate(at, next, None)? {
+                    let zeroed = self.volume.region.stream_zero(block * BLOCK, blocks * BLOCK)?;
+                    self.pend(zeroed);
+                    let to = Target::Leaf { block, unwritten: false };
+                    changes.push(Change { logical, blocks, to, frees: true });
+                }
+            } else if run.unwritten {
+                let (mut logical, mut block, mut blocks) = (at, run.block, run.blocks);
+                if run.huge {
+                    block -= logical % CHUNK_BLOCKS;
+                    logical -= logical % CHUNK_BLOCKS;
+                    blocks = CHUNK_BLOCKS;
+                    next = logical + CHUNK_BLOCKS;
+                }
+                let zeroed = self.volume.region.stream_zero(block * BLOCK, blocks * BLOCK)?;
+                self.pend(zeroed);
+                let to = Target::Mark { unwritten: false };
+                changes.push(Change { logical, blocks, to, frees: true });
+            }
+            at = next;
+        }
+        let words = self.plan_loose(file.map, &changes)?;
+        // PERSIST: the zeros before the words that lead to them.
+        let _ = self.fence();
+        self.keep_allocated();
+        self.store_loose(&words)?;
+        let _ = self.fence();
+        let clean = file.current.flags & LIVE_DIRTY == 0;
+        self.volume.publish_current(file, file.current, clean, words.delta)
+    }
+}
+
+/// Whether no block of the 2 MiB that begin at block `chunk` is there.
+fn is_hole(file: &File<'_>, chunk: u64) -> Result<bool> {
+    let mut at = chunk;
+    while at < chunk + CHUNK_BLOCKS {
+        let run = file.map.run(at, chunk + CHUNK_BLOCKS - at)?;
+        if !run.is_hole() {
+            return Ok(false);
+        }
+        at += run.blocks;
+    }
+    Ok(true)
+}
+
+/// The blocks around `page` between `from` and `to` that are there, up to the next hole.
+fn there(file: &File<'_>, page: u64, (from, to): (u64, u64)) -> Result<(u64, u64)> {
+    let (mut first, mut at) = (from, from);
+    while at < page {
+        let run = file.map.run(at, page - at)?;
+        at += run.blocks;
+        if run.is_hole() {
+            first = at;
+        }
+    }
+    while at < to {
+        let run = file.map.run(at, to - at)?;
+        if run.is_hole() {
+            break;
+        }
+        at += run.blocks;
+    }
+    Ok((first, at))
+}
+
+/// The runs of `first..inside` as pieces, and nothing from there to `last`; whoever gets more than
+/// `most` has not got all.
+fn pieces_of(
+    map: Map<'_>,
+    (first, inside, last): (u64, u64, u64),
+    most: usize,
+) -> Result<Vec<Piece>> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut add = |at: u64, blocks: u64, block: Option<u64>| {
+        let length = blocks * BLOCK;
+        let region_offset = block.map(|block| block * BLOCK);
+        if let Some(before) = pieces.last_mut() {
+            let goes_on = match (before.region_offset, region_offset) {
+                (Some(before_at), Some(at)) => before_at + before.length == at,
+                (None, None) => true,
+                _ => false,
+            };
+            if goes_on {
+                before.length += length;
+                return true;
+            }
+        }
+        pieces.push(Piece { file_offset: at * BLOCK, region_offset, length });
+        pieces.len() <= most
+    };
+    let mut at = first;
+    while at < inside {
+        let run = map.run(at, inside - at)?;
+        if !add(at, run.blocks, run.is_written().then_some(run.block)) {
+            return Ok(pieces);
+        }
+        at += run.blocks;
+    }
+    if inside < last {
+        add(inside, last - inside, None);
+    }
+    Ok(pieces)
+}

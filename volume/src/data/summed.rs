@@ -1,0 +1,191 @@
+//! Short appends with one fence.
+//!
+//! An append of at most [`SUMMED_MAX`] bytes into blocks that the file already has stores its bytes
+//! *and* its commit slot before one fence. The slot carries the sum of the bytes
+//! ([`COMMIT_SUMMED`]): if a power cut leaves the slot without them, the sum does not fit, and the
+//! slot before it counts, as if the call had never begun.
+//!
+//! Only the newest slot can be in doubt, and only until its call's fence. So the sum is asked for
+//! after an unclean end, by [`Volume::void_torn_tail`], and from then on the bytes may be what
+//! anybody writes. Whoever changes bytes below the end must therefore first store a slot without a
+//! sum ([`Op::pend_settled_tail`]), or a later recovery would take his bytes for torn ones. A
+//! mapped file gets no summed slots, since stores to a mapping settle nothing.
+//!
+//! Locks: the inode's; `void_torn_tail`: the caller is alone (recovery).
+
+use crate::Result;
+use crate::data::edit::Sizing;
+use crate::data::file::{File, Source};
+use crate::data::map::Map;
+use crate::ground::layout::{
+    BLOCK, COMMIT, COMMIT_SUMMED, Commit, Identity, SUMMED_MAX, SUMMED_SHIFT,
+};
+use crate::inject::{Bug, injected};
+use crate::inode::{Inode, LIVE_DIRTY, LIVE_SUMMED};
+use crate::txn::op::Op;
+use crate::volume::Volume;
+use pmem::Gathered;
+use vfs::Kind;
+
+/// Offset in a commit slot of the word that holds its sequence and its crc.
+const SEQUENCE_WORD: u64 = std::mem::offset_of!(Commit, sequence) as u64;
+const _: () = assert!(SEQUENCE_WORD.is_multiple_of(8) && SUMMED_MAX < 1 << SUMMED_SHIFT);
+
+impl Commit {
+    /// As it is, without a sum.
+    pub(crate) fn settled(mut self) -> Self {
+        if self.flags & COMMIT_SUMMED != 0 {
+            self.flags &= ((1 << SUMMED_SHIFT) - 1) & !COMMIT_SUMMED;
+            self.aux = 0;
+        }
+        self
+    }
+
+    /// The bytes that it sums, if it does: first and count.
+    fn tail(&self) -> Option<(u64, u64)> {
+        let count = u64::from(self.flags >> SUMMED_SHIFT);
+        let summed = self.flags & COMMIT_SUMMED != 0 && count <= SUMMED_MAX.min(self.size);
+        summed.then(|| (self.size - count, count))
+    }
+}
+
+impl Op<'_> {
+    /// Whether `length` bytes at `offset` may be appended with one fence.
+    pub(crate) fn appends_summed(&self, file: &File<'_>, offset: u64, length: u64) -> Result<bool> {
+        let short = length <= SUMMED_MAX && offset == file.current.size;
+        let settled = file.current.flags & LIVE_DIRTY == 0 && !file.is_mapped();
+        Ok(short && settled && self.volume.commits_file(file)?)
+    }
+
+    /// Appends `length` bytes of the source, to the region's bytes from `place` on.
+    pub(crate) fn append_summed(
+        &mut self,
+        file: &File<'_>,
+        source: Source<'_>,
+        from: u64,
+        place: u64,
+        length: u64,
+    ) -> Result<()> {
+        let volume = self.volume;
+        // PERSIST: bytes and slot in any order, by one fence.
+        // CRASH: without the slot the old size stands; a slot whose bytes are not all there is
+        // void.
+        let (stored, sum) = source.stream_summed(&volume.region, (from, place), length)?;
+        self.pend(stored);
+        let mut next = file.written(file.current.size + length);
+        let Sizing { inode, generation, mut commit } = file.sizing(&next);
+        commit.flags |= COMMIT_SUMMED | (length as u32) << SUMMED_SHIFT;
+        commit.aux = sum;
+        self.note(inode.at(COMMIT))?;
+        let stored = volume.store_slot(inode, generation, commit)?;
+        self.pend(stored);
+        let _ = self.fence();
+        volume.mark_current(file, &mut next, true)?;
+        next.flags |= LIVE_SUMMED;
+        volume.set_current(inode, &next)
+    }
+
+    /// Makes the newest commit slot one without a sum: bytes below the end are about to change.
+    /// Durable on return.
+    pub(crate) fn settle_tail(&mut self, file: &File<'_>) -> Result<()> {
+        if self.pend_settled_tail(file)? {
+            let _ = self.fence();
+        }
+        Ok(())
+    }
+
+    /// As [`Op::settle_tail`], for who fences once more before the first of those bytes changes.
+    /// Tells whether there is anything to fence.
+    pub(crate) fn pend_settled_tail(&mut self, file: &File<'_>) -> Result<bool> {
+        if file.current.flags & LIVE_SUMMED == 0 || injected(Bug::TailNotSettled) {
+            return Ok(false);
+        }
+        let (volume, generation) = (self.volume, file.identity.generation);
+        let (commit, _) = volume.commit_line(file.inode, generation)?;
+        if commit.flags & COMMIT_SUMMED == 0 {
+            return Ok(false);
+        }
+        self.note(file.inode.at(COMMIT))?;
+        // CRASH: a lazy size is void beside another slot than it was marked with (`held.rs`): this
+        // one carries it.
+        let is_lazy = file.current.flags & LIVE_DIRTY != 0;
+        let next = if is_lazy { file.sizing(&file.current).commit } else { commit.settled() };
+        // PERSIST: the bytes are durable since their call returned; this slot must be before any of
+        // them changes. CRASH: with either slot the bytes are what they were.
+        let stored = volume.store_slot(file.inode, generation, next)?;
+        self.pend(stored);
+        Ok(true)
+    }
+}
+
+impl Volume {
+    /// Takes a summed slot back whose bytes never became durable; tells whether it did. After a
+    /// crash, with the lanes undone.
+    pub(crate) fn void_torn_tail(&self, inode: Inode) -> Result<bool> {
+        let identity = self.identity(inode)?;
+        let (commit, at) = self.commit_line(inode, identity.generation)?;
+        if injected(Bug::SumNotAsked) {
+            return Ok(false);
+        }
+        if commit.tail().is_none() || self.tail_is_whole(inode, &identity, &commit)? {
+            return Ok(false);
+        }
+        let word = inode.at(COMMIT) + at as u64 * 32 + SEQUENCE_WORD;
+        // CRASH: one word: a slot without a sequence was never written.
+        let _ = self.region.store64(word, 0)?.flush().fence();
+        Ok(true)
+    }
+
+    /// Whether the bytes are there that a summed slot sums.
+    fn tail_is_whole(&self, inode: Inode, identity: &Identity, commit: &Commit) -> Result<bool> {
+        let mut bytes = [0; SUMMED_MAX as usize];
+        let Some(tail) = commit.tail() else { return Ok(true) };
+        self.each_tail_piece(inode, identity, tail, &mut |at, done, take| {
+            Ok(self.region.read(at, &mut bytes[done..done + take])?)
+        })?;
+        Ok(crc32c::crc32c(&bytes[..tail.1 as usize]) == commit.aux)
+    }
+
+    /// Flushes the bytes that a dead process's summed slot sums: survivors build on it.
+    pub(crate) fn flush_tail(&self, inode: Inode) -> Result<Gathered<'_>> {
+        let mut pending = Gathered::default();
+        self.forget_commit(inode)?;
+        let Ok(identity) = self.identity(inode) else { return Ok(pending) };
+        let Ok((commit, _)) = self.commit_line(inode, identity.generation) else {
+            return Ok(pending);
+        };
+        let file = identity.kind() == Some(Kind::File);
+        let Some(tail) = commit.tail().filter(|_| file) else { return Ok(pending) };
+        if injected(Bug::DeadTailNotFlushed) {
+            return Ok(pending);
+        }
+        self.each_tail_piece(inode, &identity, tail, &mut |at, _, take| {
+            pending.add(self.region.flush(at, take as u64));
+            Ok(())
+        })?;
+        Ok(pending)
+    }
+
+    /// Calls `each` with the written pieces of a range: offset in the region, bytes of the range
+    /// before it, length.
+    fn each_tail_piece(
+        &self,
+        inode: Inode,
+        identity: &Identity,
+        (first, count): (u64, u64),
+        each: &mut dyn FnMut(u64, usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        let map = Map::new(self, inode, identity);
+        let mut done = 0;
+        while done < count {
+            let at = first + done;
+            let end = ((at / BLOCK + 1) * BLOCK).min(first + count);
+            let run = map.run(at / BLOCK, 1)?;
+            if run.is_written() {
+                each(run.block * BLOCK + at % BLOCK, done as usize, (end - at) as usize)?;
+            }
+            done += end - at;
+        }
+        Ok(())
+    }
+}

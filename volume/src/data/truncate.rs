@@ -1,0 +1,87 @@
+//! Setting a file's size, and cutting off what lies beyond it.
+//!
+//! Persistence order: shrinking commits the size first and detaches the blocks after it; growing
+//! zeroes the gap within written blocks, fences, and commits the size. CRASH: in between, words lie
+//! beyond the end, where they mean nothing; recovery and the last close cut them off. Every mode
+//! commits here: blocks that are given back must not be needed by an older size.
+//!
+//! A file that some process has mapped keeps its blocks until its last close; they are zeroed
+//! instead.
+//!
+//! Locks: the inode's.
+
+use crate::Result;
+use crate::data::edit::{Change, Target, Words};
+use crate::data::file::File;
+use crate::data::map::{LEVEL_MAX, span};
+use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, FLAG_KEEP, SIZE_MAX};
+use crate::inject::{Bug, injected};
+use crate::inode::{LIVE_BEYOND, LIVE_DIRTY};
+use crate::txn::op::Op;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use vfs::Node;
+
+/// One behind the last logical block that a map can hold.
+const BLOCKS_END: u64 = span(LEVEL_MAX);
+
+impl Volume {
+    /// Sets the size. `EINVAL` beyond the largest size or if it is not a regular file, `EISDIR`.
+    pub(crate) fn truncate_file(&self, node: Node, size: u64) -> Result<()> {
+        if size > SIZE_MAX {
+            return Err(Errno::INVAL);
+        }
+        let mut op = self.begin()?;
+        let file = op.work_on(node)?;
+        let current = file.current;
+        let mut next = file.written(size);
+        let kept = file.identity.flags & FLAG_KEEP != 0 || current.flags & LIVE_BEYOND != 0;
+        if size == current.size && !kept && current.flags & LIVE_DIRTY == 0 {
+            self.publish_current(&file, next, false, 0)?;
+            return op.end();
+        }
+        let mut delta = 0;
+        if size > current.size {
+            op.zero_written(file.map, current.size, size)?;
+            op.publish_size(&file.sizing(&next))?;
+        } else if file.is_mapped() {
+            op.publish_size(&file.sizing(&next))?;
+            op.zero_written(file.map, size, current.size)?;
+            let _ = op.fence();
+            next.flags |= LIVE_BEYOND;
+        } else {
+            let cut = op.plan_cut(&file, size)?;
+            if injected(Bug::CutBeforeSize) {
+                op.store_loose(&cut)?;
+            }
+            op.publish_size(&file.sizing(&next))?;
+            // PERSIST: the words lie beyond a size that is durable: any subset of them is right.
+            // The fence of [`Op::end`] stands before their blocks are given to anybody else.
+            op.keep_allocated();
+            op.store_loose(&cut)?;
+            delta = cut.delta;
+            next.flags &= !LIVE_BEYOND;
+        }
+        self.publish_current(&file, next, true, delta)?;
+        op.end()
+    }
+}
+
+impl<'v> Op<'v> {
+    /// Plans to detach every block wholly beyond `size`. Without room for the node that a broken
+    /// chunk needs, that chunk stays whole.
+    pub(crate) fn plan_cut(&mut self, file: &File<'v>, size: u64) -> Result<Words> {
+        let first = size.div_ceil(BLOCK);
+        let from = |logical: u64| Change {
+            logical,
+            blocks: BLOCKS_END - logical,
+            to: Target::Hole,
+            frees: true,
+        };
+        let run = file.map.run(first, 1)?;
+        if run.huge && !first.is_multiple_of(CHUNK_BLOCKS) && self.volume.free_blocks()? == 0 {
+            return self.plan_loose(file.map, &[from(first.next_multiple_of(CHUNK_BLOCKS))]);
+        }
+        self.plan_loose(file.map, &[from(first)])
+    }
+}

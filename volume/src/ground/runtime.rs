@@ -1,0 +1,196 @@
+//! The runtime: volatile state shared by all processes, reached by offset.
+//!
+//! It lies in a reserved range of the region and is valid for one epoch. Arrays of fixed-layout
+//! words at computed offsets, no heap, no pointers. Every word says who writes it: lock words by
+//! whoever takes the lock, a process slot by its process, an operation record by its operation.
+
+use crate::ground::layout::{
+    CHUNK_RECORD, DESCRIPTION, LOCK_RECORD, OP_RECORD, PROCESS_SLOT, RuntimeLayout,
+};
+use pmem::{Fault, Region, Span};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The mapped runtime range.
+pub(crate) struct Runtime {
+    map: Arc<Region>,
+    base: u64,
+    pub(crate) layout: RuntimeLayout,
+}
+
+/// Identifies an operation of a thread of a process, as lock words name it: operation record + 1
+/// (10 bits), process slot (9 bits), the slot's generation (12 bits); bit 31 is the waiters' bit.
+/// Never 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner(pub(crate) u32);
+
+/// Set in a lock word while somebody sleeps on it.
+pub(crate) const WAITERS: u64 = 1 << 31;
+
+impl Owner {
+    pub(crate) fn new(op: u32, slot: u32, generation: u32) -> Self {
+        debug_assert!(op < 1023 && slot < 512);
+        Self((generation & 0xFFF) << 19 | slot << 10 | (op + 1))
+    }
+
+    /// The owner in a lock word, `None` if it is free or of another epoch.
+    pub(crate) fn of_word(word: u64, epoch: u32) -> Option<Self> {
+        let owner = (word & !WAITERS) as u32;
+        ((word >> 32) as u32 == epoch && owner != 0).then_some(Self(owner))
+    }
+
+    pub(crate) fn word(self, epoch: u32) -> u64 {
+        u64::from(epoch) << 32 | u64::from(self.0)
+    }
+
+    /// Index of the operation record.
+    pub(crate) fn op(self) -> u32 {
+        (self.0 & 0x3FF) - 1
+    }
+
+    /// The process slot.
+    pub(crate) fn slot(self) -> u32 {
+        self.0 >> 10 & 0x1FF
+    }
+
+    /// Low 12 bits of the slot's generation.
+    pub(crate) fn generation(self) -> u32 {
+        self.0 >> 19 & 0xFFF
+    }
+}
+
+impl Runtime {
+    pub(crate) fn new(map: Arc<Region>, base: u64, layout: RuntimeLayout) -> Self {
+        Self { map, base, layout }
+    }
+
+    #[inline]
+    pub(crate) fn process(&self, slot: u32) -> u64 {
+        self.layout.processes + u64::from(slot) * PROCESS_SLOT
+    }
+
+    #[inline]
+    pub(crate) fn op(&self, index: u32) -> u64 {
+        self.layout.ops + u64::from(index) * OP_RECORD
+    }
+
+    #[inline]
+    pub(crate) fn description(&self, index: u32) -> u64 {
+        self.layout.descriptions + u64::from(index) * DESCRIPTION
+    }
+
+    #[inline]
+    pub(crate) fn lock_record(&self, index: u32) -> u64 {
+        self.layout.locks + u64::from(index) * LOCK_RECORD
+    }
+
+    #[inline]
+    pub(crate) fn chunk(&self, chunk: u64) -> u64 {
+        debug_assert!(chunk < self.layout.chunk_count);
+        self.layout.chunks + chunk * CHUNK_RECORD
+    }
+
+    /// The region that holds the runtime, and the runtime's offset in it.
+    pub(crate) fn place(&self) -> (&Arc<Region>, u64) {
+        (&self.map, self.base)
+    }
+
+    #[inline]
+    pub(crate) fn load(&self, offset: u64) -> Result<u64, Fault> {
+        self.map.shared_load(self.base + offset)
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, offset: u64, value: u64) -> Result<(), Fault> {
+        self.map.shared_store(self.base + offset, value)
+    }
+
+    /// Some words, checked once.
+    #[inline]
+    pub(crate) fn span<const WORDS: usize>(&self, offset: u64) -> Result<Span<'_, WORDS>, Fault> {
+        self.map.span(self.base + offset)
+    }
+
+    /// The eight words of a line, each loaded whole.
+    #[inline]
+    pub(crate) fn line(&self, offset: u64) -> Result<[u64; 8], Fault> {
+        self.span(offset)?.words()
+    }
+
+    /// Stores consecutive words, in ascending order.
+    #[inline]
+    pub(crate) fn write(&self, offset: u64, words: &[u8]) -> Result<(), Fault> {
+        self.map.shared_write(self.base + offset, words)
+    }
+
+    /// Compare and swap; the inner error is the value found.
+    #[inline]
+    pub(crate) fn cas(&self, offset: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
+        self.map.shared_cas(self.base + offset, old, new)
+    }
+
+    /// As [`Runtime::cas`], of a word that newcomers change while this process works alone.
+    pub(crate) fn contended_cas(
+        &self,
+        offset: u64,
+        old: u64,
+        new: u64,
+    ) -> Result<Result<u64, u64>, Fault> {
+        self.map.contended_cas(self.base + offset, old, new)
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, offset: u64, delta: u64) -> Result<u64, Fault> {
+        self.map.shared_add(self.base + offset, delta)
+    }
+
+    #[inline]
+    pub(crate) fn or(&self, offset: u64, bits: u64) -> Result<u64, Fault> {
+        self.map.shared_or(self.base + offset, bits)
+    }
+
+    #[inline]
+    pub(crate) fn and(&self, offset: u64, bits: u64) -> Result<u64, Fault> {
+        self.map.shared_and(self.base + offset, bits)
+    }
+
+    #[inline]
+    pub(crate) fn swap(&self, offset: u64, value: u64) -> Result<u64, Fault> {
+        self.map.shared_swap(self.base + offset, value)
+    }
+
+    /// Makes the word at least `value`.
+    pub(crate) fn raise(&self, offset: u64, value: u64) -> Result<(), Fault> {
+        let mut found = self.load(offset)?;
+        while found < value {
+            match self.cas(offset, found, value)? {
+                Ok(_) => break,
+                Err(other) => found = other,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps while the low half of the word is `expected`; `false` on timeout.
+    pub(crate) fn wait(&self, offset: u64, expected: u32, timeout: Duration) -> bool {
+        self.map.futex_wait(self.base + offset, expected, Some(timeout))
+    }
+
+    /// The same, for a wait that a signal may end: `INTERRUPTED` or `BEGIN_ANEW` then.
+    pub(crate) fn wait_interruptible(
+        &self,
+        offset: u64,
+        expected: u32,
+        timeout: Duration,
+    ) -> Result<bool, rustix::io::Errno> {
+        match self.map.futex_wait_interruptible(self.base + offset, expected, timeout) {
+            Err(rustix::io::Errno::INTR) => Err(vfs::INTERRUPTED),
+            Err(_) => Err(vfs::BEGIN_ANEW),
+            Ok(woken) => Ok(woken),
+        }
+    }
+
+    pub(crate) fn wake(&self, offset: u64) {
+        self.map.futex_wake(self.base + offset, u32::MAX);
+    }
+}

@@ -1,0 +1,153 @@
+//! Attributes: what `stat` tells, and changes, each one transaction over the identity line, the
+//! commit line and the access time.
+
+use crate::Result;
+use crate::ground::layout::{ATIME, DIRECT};
+use crate::inode::{Inode, LIVE_PRIVILEGED, live_privileged};
+use crate::namespace::directory::Store;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use vfs::{Attr, FileSystem, Kind, Node, SetAttr};
+
+/// Blocks that are counted anew for each `stat`; more are remembered.
+const COUNTED_MAX: u64 = DIRECT;
+/// What a face does before a file's contents change (see [`FileSystem::on_privileged_change`]).
+pub(crate) type PrivilegedChange = fn(&dyn FileSystem, Node) -> Result<()>;
+
+/// The bits of a mode that can be changed.
+const PERMISSIONS: u32 = 0o7777;
+
+impl Volume {
+    /// What `stat` tells.
+    pub(crate) fn attributes(&self, node: Node) -> Result<Attr> {
+        let mut attr = Attr::NONE;
+        self.attributes_to(node, &mut attr).map(|()| attr)
+    }
+
+    /// The same, written to `attr`.
+    #[inline]
+    pub(crate) fn attributes_to(&self, node: Node, attr: &mut Attr) -> Result<()> {
+        if self.recall_attributes(node, attr) {
+            attr.atime = self.access_time(Inode(node.ino))?;
+        } else {
+            *attr = self.read_attributes(node)?;
+        }
+        Ok(())
+    }
+
+    /// The same, as they are now.
+    fn read_attributes(&self, node: Node) -> Result<Attr> {
+        let mut counted = false;
+        let before = self.sequence_of(node);
+        let attr = self.read_steadily(node, |inode, identity| {
+            let kind = identity.kind().ok_or(Errno::IO)?;
+            counted = self.known_blocks(inode)?.is_none();
+            let current = self.current(inode)?;
+            let nlink = match kind {
+                Kind::Directory if identity.nlink > 0 => {
+                    2 + self.commit_line(inode, identity.generation)?.0.aux
+                }
+                _ => identity.nlink,
+            };
+            Ok(Attr {
+                node,
+                kind,
+                mode: identity.mode & 0o7777,
+                nlink,
+                uid: identity.uid,
+                gid: identity.gid,
+                rdev: libc::makedev(identity.rdev_major, identity.rdev_minor),
+                size: current.size,
+                blocks: self.count_blocks(inode, identity)? * 8,
+                atime: self.access_time(inode)?,
+                mtime: current.mtime,
+                ctime: current.ctime,
+                btime: identity.btime,
+            })
+        })?;
+        if counted && attr.blocks > COUNTED_MAX * 8 {
+            // What was read stands, even if the inode is gone by now.
+            self.remember_blocks(node).or_else(|errno| match errno {
+                Errno::STALE => Ok(()),
+                other => Err(other),
+            })?;
+        }
+        self.remember_attributes(&attr, before);
+        Ok(attr)
+    }
+
+    /// Changes mode, owner, group and times in one atomic step; the change time moves with them.
+    pub(crate) fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
+        if *change == SetAttr::default() {
+            return self.read_steadily(node, |_, _| Ok(()));
+        }
+        let mut op = self.begin()?;
+        op.lock(&[self.inode_of(node)?])?;
+        let mut held = self.held(node)?;
+        op.work()?;
+        held.touch();
+        let identity = &mut held.identity;
+        if let Some(mode) = change.mode {
+            identity.mode = identity.mode & !PERMISSIONS | mode & PERMISSIONS;
+            held.current.flags |= live_privileged(identity.mode);
+        }
+        identity.uid = change.uid.unwrap_or(identity.uid);
+        identity.gid = change.gid.unwrap_or(identity.gid);
+        if let Some(time) = change.mtime {
+            held.commit.mtime = time;
+            held.current.mtime = time;
+        }
+        let mut words: SmallVec<[Store; 1]> = SmallVec::new();
+        if let Some(time) = change.atime {
+            words.push(Store { at: held.inode.at(ATIME), value: time as u64 });
+        }
+        op.commit_held(&[&held], &words, &[])?;
+        op.end()
+    }
+
+    // ---- set-id bits and capabilities of files that are written to
+    // -------------------------------
+
+    /// From now on `act` is called before this process changes the contents of a file with such.
+    pub(crate) fn set_privileged_change(&self, act: PrivilegedChange) {
+        // The first one stands: there is one face.
+        let _ = self.local.privileged_change.set(act);
+    }
+
+    /// Before this process changes a file's contents. The caller holds no inode's lock.
+    #[inline]
+    pub(crate) fn before_change(&self, node: Node) -> Result<()> {
+        let live = self.live_lines(Inode(node.ino))?;
+        if live.flags()? & LIVE_PRIVILEGED == 0 && live.is_ready(self.epoch)? {
+            return Ok(());
+        }
+        self.before_privileged_change(node)
+    }
+
+    #[cold]
+    fn before_privileged_change(&self, node: Node) -> Result<()> {
+        let (inode, identity) = self.identity_of(node)?;
+        let privileged = self.current(inode)?.flags & LIVE_PRIVILEGED != 0;
+        if !privileged || identity.kind() != Some(Kind::File) {
+            return Ok(());
+        }
+        if let Some(act) = self.local.privileged_change.get() {
+            act(self, node)?;
+        }
+        self.look_at_privileges(node)
+    }
+
+    /// Takes the flag from a file that has no such bits and attributes (any more).
+    fn look_at_privileges(&self, node: Node) -> Result<()> {
+        let mut op = self.begin()?;
+        op.lock(&[self.inode_of(node)?])?;
+        let mut held = self.held(node)?;
+        op.work()?;
+        if live_privileged(held.identity.mode) == 0 && !self.has_capabilities(&held) {
+            held.current.flags &= !LIVE_PRIVILEGED;
+            self.set_current(held.inode, &held.current)?;
+        }
+        op.end()
+    }
+}

@@ -1,0 +1,207 @@
+//! What is left to do when a file is synced, closed for the last time, or goes for good.
+//!
+//! Lazy state: times move in the volatile lines only, in posix mode the size too; `fsync` and the
+//! last close commit them. Blocks attached ahead of the end are cut off at the last close, unless
+//! `fallocate` asked for them. Bytes and words are durable before any of this runs, so committing
+//! is one slot and a fence. Locks: the inode's.
+
+use crate::Result;
+use crate::data::edit::Sizing;
+use crate::data::file::File;
+use crate::data::map::MapItem;
+use crate::ground::layout::{COMMIT, FLAG_KEEP, Identity};
+use crate::inject::{Bug, injected};
+use crate::inode::{
+    Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
+    LIVE_STORED, LIVE_WRITTEN, SEQUENCE, index,
+};
+use crate::txn::op::Op;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use vfs::{Kind, Node};
+
+/// What waits for a last close.
+const LAZY: u64 = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED;
+
+impl Volume {
+    /// Makes what was written durable, sizes and times included. Everything but files is durable
+    /// anyway.
+    pub(crate) fn sync_file(&self, node: Node) -> Result<()> {
+        self.sync_range(node, 0, u64::MAX)
+    }
+
+    /// As [`Volume::sync_file`], but of the stores through mappings only those to `[from, to)`.
+    pub(crate) fn sync_range(&self, node: Node, from: u64, to: u64) -> Result<()> {
+        if !self.region.needs_sync()
+            && let Some(sequence) = self.without(node, LIVE_DIRTY | LIVE_STORED)?
+        {
+            self.note_synced(Inode(node.ino), sequence);
+            return Ok(());
+        }
+        // Steadily: the identity line may be changing.
+        let (inode, kind) = self.read_steadily(node, |inode, id| Ok((inode, id.kind())))?;
+        let file = kind == Some(Kind::File) && !self.read_only;
+        if file && self.current(inode)?.flags & (LIVE_DIRTY | LIVE_STORED) != 0 {
+            let _alone = self.alone();
+            let mut op = self.begin()?;
+            let file = op.work_on(node)?;
+            if file.current.flags & LIVE_STORED != 0 {
+                op.flush_stores(&file, from, to)?;
+            }
+            if file.current.flags & LIVE_DIRTY != 0 {
+                let Sizing { inode, generation, commit } = file.sizing(&file.current);
+                op.note(inode.at(COMMIT))?;
+                // PERSIST: bytes and words below the current size were fenced by who moved it; so
+                // the slot, and what was stored through mappings, go in any order. The fence is the
+                // end's.
+                let stored = self.store_slot(inode, generation, commit)?;
+                op.pend(stored);
+                let _ = op.fence();
+                self.publish_current(&file, file.current, true, 0)?;
+            }
+            op.end()?;
+            self.note_synced_now(inode)?;
+        }
+        self.region.sync_file().map_err(|_| Errno::IO)
+    }
+
+    /// Whether, by a look, what `fdatasync` promises is so already: nothing but times may be newer
+    /// than the commit line. `false` says nothing.
+    pub(crate) fn is_data_durable(&self, node: Node) -> Result<bool> {
+        let inode = self.inode(node.ino)?;
+        let live = self.live_lines(inode)?;
+        let Some((current, sequence)) = live.current(self.epoch)? else { return Ok(false) };
+        if self.region.needs_sync() || current.flags & (LIVE_STORED | LIVE_DAMAGED) != 0 {
+            return Ok(false);
+        }
+        let lazy = current.flags & LIVE_DIRTY != 0
+            && self.commit_line(inode, node.generation)?.0.size != current.size;
+        let durable = !lazy
+            && self.is_still(inode, node.generation).is_ok()
+            && self.sequence(inode)? == sequence;
+        if durable {
+            self.note_synced(inode, sequence);
+        }
+        Ok(durable)
+    }
+
+    /// The sequence number under which, by a look, a node has none of these volatile flags; `None`
+    /// says nothing.
+    fn without(&self, node: Node, flags: u64) -> Result<Option<u64>> {
+        Ok(self.looked_at(node, flags)?.map(|(sequence, _)| sequence))
+    }
+
+    /// Whether, by a look, a node has a name and nothing that waits for its last close; `false`
+    /// says nothing.
+    pub(crate) fn is_at_rest(&self, node: Node) -> Result<bool> {
+        Ok(self.looked_at(node, LAZY)?.is_some_and(|(_, names)| names != 0))
+    }
+
+    /// As [`Volume::without`], with the number of the node's names.
+    #[inline]
+    fn looked_at(&self, node: Node, flags: u64) -> Result<Option<(u64, u32)>> {
+        let inode = self.inode(node.ino)?;
+        let live = self.live_lines(inode)?;
+        let sequence = live.0.load(index(SEQUENCE))?;
+        let lacks = sequence & 1 == 0
+            && live.is_ready(self.epoch)?
+            && live.flags()? & (flags | LIVE_DAMAGED) == 0;
+        if !lacks {
+            return Ok(None);
+        }
+        let names = self.names_of(inode, node.generation)?;
+        // Who has begun since may have taken a flag away before what that says is durable.
+        let same = live.0.load(index(SEQUENCE))? == sequence;
+        Ok(names.filter(|_| same).map(|names| (sequence, names)))
+    }
+
+    /// The last description of a file that still has a name is closed: commits what is lazy, cuts
+    /// off what was attached ahead, forgets that it was mapped. `ESTALE` if it has been unlinked,
+    /// and so freed, by another process meanwhile.
+    pub(crate) fn last_close(&self, node: Node) -> Result<()> {
+        let waits = self.read_steadily(node, |inode, identity| {
+            let file = identity.kind() == Some(Kind::File);
+            Ok(file && self.current(inode)?.flags & LAZY != 0)
+        })?;
+        if !waits || self.read_only {
+            return Ok(());
+        }
+        let mut op = self.begin()?;
+        let file = op.work_on(node)?;
+        if self.opens(file.inode)? > 0 {
+            // Somebody opened it meanwhile, and will close it.
+            return op.end();
+        }
+        let keep = file.identity.flags & FLAG_KEEP != 0;
+        let cuts = file.current.flags & (LIVE_BEYOND | LIVE_MAPPED) != 0 && !keep;
+        op.settle_lazy(&file, cuts)?;
+        op.end()?;
+        if file.current.flags & (LIVE_MAPPED | LIVE_SCATTERED) != 0 {
+            // It is likely to be mapped again, or shall be fit for that.
+            self.rewrite_by_the_way(node);
+        }
+        Ok(())
+    }
+
+    /// Commits a size that is newer than the durable one and cuts off what lies beyond the end, as
+    /// recovery finds them when every process has died.
+    pub(crate) fn settle_leftovers(&self, inode: Inode) -> Result<()> {
+        let identity = self.identity(inode)?;
+        // Before the lock: its first holder in this epoch begins with the durable size.
+        let lazy = self.left_size(inode, identity.generation)?;
+        let mut op = self.begin()?;
+        let mut file = op.work_on(Node { ino: inode.0, generation: identity.generation })?;
+        if let Some((size, mtime)) = lazy {
+            let flags = file.current.flags | LIVE_DIRTY | LIVE_WRITTEN;
+            file.current = Current { size, mtime, ctime: mtime, flags };
+        }
+        if injected(Bug::RecoveryTouchesTimes) {
+            file.current.mtime = crate::volume::now();
+            file.current.flags |= LIVE_DIRTY;
+        }
+        op.settle_lazy(&file, identity.flags & FLAG_KEEP == 0)?;
+        op.end()
+    }
+
+    /// Gives all blocks of an inode back that nobody can reach any more: data, nodes, the target of
+    /// a symlink, the attributes. What is damaged is left to fsck. A directory's own blocks are not
+    /// told here.
+    pub(crate) fn free_contents(
+        &self,
+        op: &mut Op<'_>,
+        inode: Inode,
+        identity: &Identity,
+    ) -> Result<()> {
+        self.walk_map(inode, identity, &mut |item| {
+            match item {
+                MapItem::Node { block } | MapItem::Xattr { block } => op.free_later(block, 1),
+                MapItem::Data { block, blocks, .. } => op.free_later(block, blocks),
+                MapItem::Damaged { .. } => {}
+            }
+            Ok(())
+        })
+    }
+}
+
+impl<'v> Op<'v> {
+    /// Commits size and times, and cuts off what lies beyond the end if `cuts`.
+    fn settle_lazy(&mut self, file: &File<'v>, cuts: bool) -> Result<()> {
+        let mut delta = 0;
+        let mut current = file.current;
+        let cut = if cuts { Some(self.plan_cut(file, current.size)?) } else { None };
+        if current.flags & LIVE_DIRTY != 0 {
+            self.publish_size(&file.sizing(&current))?;
+        }
+        if let Some(cut) = cut {
+            // PERSIST: as in `truncate.rs`: behind a durable size, before the fence of [`Op::end`].
+            self.keep_allocated();
+            self.store_loose(&cut)?;
+            delta = cut.delta;
+        }
+        if current.flags & LIVE_STORED != 0 {
+            self.flush_stores(file, 0, current.size)?;
+        }
+        current.flags &= !(LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED | LIVE_STORED);
+        self.volume.publish_current(file, current, true, delta)
+    }
+}

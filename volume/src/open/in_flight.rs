@@ -1,0 +1,119 @@
+//! Descriptions in flight: kept by descriptors that the kernel carries (an `SCM_RIGHTS` message, a
+//! program without the library, an exec), while perhaps no process slot holds them.
+//!
+//! The kernel counts these references: who hands a description over marks it here and then holds a
+//! *shared OFD lock* on the description's byte of the anchor directory, by the very descriptor that
+//! travels. The lock goes with the last reference to that descriptor, wherever it is: closed, in a
+//! message that is never received, in a process that is killed. Invariants:
+//!
+//! - a marked description whose byte is locked is not dropped when its last slot lets go: it is an
+//!   *orphan* until somebody adopts it or the byte is free. Whoever drops looks at the byte once
+//!   more after he has said so; whoever hands over looks at the description once more after he has
+//!   the lock;
+//! - the header says whether there may be orphans; those whose byte is free are dropped at the next
+//!   attach or detach, by who asks for statistics, and by who lacks descriptions or space;
+//! - while a byte is locked the runtime stays: the last process to leave does not say clean, and
+//!   the next one joins this epoch, as if that byte were a process.
+//!
+//! Locks: none of its own; dropping takes inode locks, so the caller holds none.
+
+use crate::Result;
+use crate::ground::layout::HEADER_ORPHANS;
+use crate::volume::Volume;
+use pmem::Span;
+use rustix::io::Errno;
+use vfs::Desc;
+
+/// Word of a description's entry: [`Volume::mark`] of what was handed over last.
+const HANDED: u64 = 48;
+
+/// Bits of a description's generation in its name; the epoch's low bits stand above them.
+const GENERATION_BITS: u32 = 20;
+
+/// The byte of the anchor directory that stands for a description: 1 and up.
+fn byte_of(index: u32) -> i64 {
+    i64::from(index) + 1
+}
+
+impl Volume {
+    fn mark(&self, desc: Desc) -> u64 {
+        u64::from(self.epoch) << 32 | u64::from(desc.generation)
+    }
+
+    fn name(&self, desc: Desc) -> u64 {
+        let low = desc.generation | self.epoch << GENERATION_BITS;
+        (u64::from(desc.index) + 1) << 32 | u64::from(low)
+    }
+
+    /// Says that a description may leave; gives its name.
+    pub(crate) fn hand_over_description(&self, desc: Desc) -> Result<u64> {
+        self.opened(desc)?;
+        self.rt.store(self.rt.description(desc.index) + HANDED, self.mark(desc))?;
+        Ok(self.name(desc))
+    }
+
+    /// Takes hold of a description by its name.
+    pub(crate) fn adopt_name(&self, name: u64) -> Result<Desc> {
+        let index = (name >> 32) as u32;
+        let generation = name as u32 & ((1 << GENERATION_BITS) - 1);
+        let desc = Desc { index: index.checked_sub(1).ok_or(Errno::BADF)?, generation };
+        // A name of another epoch: all that was open then is closed.
+        if self.name(desc) != name {
+            return Err(Errno::BADF);
+        }
+        self.adopt_description(desc)?;
+        Ok(desc)
+    }
+
+    /// Whether an entry says that it was handed over once: if not, it is not in flight.
+    #[inline]
+    pub(crate) fn was_handed<const WORDS: usize>(
+        &self,
+        desc: Desc,
+        entry: &Span<'_, WORDS>,
+    ) -> Result<bool> {
+        Ok(entry.load((HANDED / 8) as usize)? == self.mark(desc))
+    }
+
+    /// Whether a description may be on its way somewhere.
+    pub(crate) fn is_in_flight(&self, desc: Desc) -> Result<bool> {
+        let handed = self.rt.load(self.rt.description(desc.index) + HANDED)?;
+        if handed != self.mark(desc) {
+            return Ok(false);
+        }
+        Ok(self.liveness.is_anchor_locked(byte_of(desc.index), 1))
+    }
+
+    /// A description without holders stays because it is in flight.
+    pub(crate) fn note_orphan(&self) -> Result<()> {
+        Ok(self.rt.store(HEADER_ORPHANS, u64::from(self.epoch))?)
+    }
+
+    /// Whether there may be orphans.
+    pub(crate) fn has_orphans(&self) -> Result<bool> {
+        Ok(self.rt.load(HEADER_ORPHANS)? == u64::from(self.epoch))
+    }
+
+    /// Drops the orphans that nobody can receive any more. The caller holds no lock.
+    #[cold]
+    pub(crate) fn drop_orphans(&self) -> Result<()> {
+        // Before looking: whoever leaves one meanwhile says so again, and so does this.
+        self.rt.store(HEADER_ORPHANS, 0)?;
+        self.drop_all_unheld()
+    }
+
+    /// Runs `call` again if it lacked something that dropping orphans may have freed.
+    #[inline]
+    pub(crate) fn with_orphans_dropped<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
+        match call() {
+            Err(errno @ (Errno::NOSPC | Errno::NFILE)) => {
+                if !self.has_orphans()? {
+                    return Err(errno);
+                }
+                self.drop_orphans()?;
+                call()
+            }
+            result => result,
+        }
+    }
+}

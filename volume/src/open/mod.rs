@@ -1,0 +1,10 @@
+//! Open files: descriptions, who holds them, positions, record locks, the last close.
+
+mod close;
+pub(crate) mod description;
+mod execution;
+mod holders;
+mod in_flight;
+mod lock_table;
+mod position;
+mod record_lock;

@@ -1,0 +1,282 @@
+//! Record locks: POSIX, open-file-description and `flock` locks; the table is `lock_table.rs`'s.
+//!
+//! Locks of a process go when it dies, locks of a description when its last holder goes. `flock`
+//! locks do not see the others; POSIX and description locks exclude each other, as on Linux. Who
+//! waits competes anew whenever something is unlocked in the chain. A process that waits for
+//! another stands in the table: a circle of them is `EDEADLK` for who closes it. A program that a
+//! process serves (through the mount) counts as a process there.
+//!
+//! Locks: one chain at a time; the waiting room with no chain held.
+
+use crate::Result;
+use crate::open::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who};
+use crate::process::SLOT_FREE;
+use crate::volume::Volume;
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use vfs::{Desc, LockKind, LockOwner, Node, RecordLock};
+
+/// How long a waiter sleeps before it asks whether the holder lives.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Longest circle of processes waiting for each other that is found, as on Linux.
+const HOPS: u32 = 10;
+
+/// Whether, and how, a lock is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    No,
+    /// As a process: who waits for whom is said.
+    InCircles,
+    Apart,
+}
+
+impl Wait {
+    fn only_if(self, wanted: bool) -> Self {
+        if wanted { self } else { Self::No }
+    }
+}
+
+impl Volume {
+    fn holder(&self, desc: Desc, owner: LockOwner) -> Result<Holder> {
+        Ok(match owner {
+            LockOwner::Process => Holder::process(self.slot(), self.slot_generation()),
+            LockOwner::Description => Holder::description(desc),
+            LockOwner::Guest(guest) => Holder::guest(self.slot(), self.slot_generation(), guest)?,
+        })
+    }
+
+    /// `fcntl` locks. `EAGAIN`, `EDEADLK`, `ENOLCK`, `EBADF` (not open for this kind).
+    pub(crate) fn set_record_lock(
+        &self,
+        desc: Desc,
+        owner: LockOwner,
+        lock: &RecordLock,
+        wait: bool,
+    ) -> Result<()> {
+        let opened = self.opened(desc)?;
+        let allowed = match lock.kind {
+            LockKind::Read => opened.flags.reads(),
+            LockKind::Write => opened.flags.writes(),
+            LockKind::Unlock => !opened.flags.path_only(),
+        };
+        if !allowed {
+            return Err(Errno::BADF);
+        }
+        if lock.start > lock.end {
+            return Err(Errno::INVAL);
+        }
+        let holder = self.holder(desc, owner)?;
+        if owner != LockOwner::Description && lock.kind != LockKind::Unlock {
+            self.local.has_locked.store(true, Ordering::Relaxed);
+        }
+        let in_circles = match owner {
+            LockOwner::Process => true,
+            LockOwner::Description => false,
+            LockOwner::Guest(guest) => guest.is_process,
+        };
+        let wait = if in_circles { Wait::InCircles } else { Wait::Apart }.only_if(wait);
+        self.set_lock(opened.node.ino, holder, lock, wait)
+    }
+
+    /// `flock`. `EWOULDBLOCK`, `ENOLCK`, `EBADF` (a mere path).
+    pub(crate) fn set_flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
+        let opened = self.opened(desc)?;
+        if opened.flags.path_only() {
+            return Err(Errno::BADF);
+        }
+        let lock = RecordLock { kind, start: 0, end: u64::MAX, pid: 0 };
+        self.set_lock(opened.node.ino, Holder::flock(desc), &lock, Wait::Apart.only_if(wait))
+    }
+
+    pub(crate) fn set_lock(
+        &self,
+        ino: u64,
+        holder: Holder,
+        lock: &RecordLock,
+        wait: Wait,
+    ) -> Result<()> {
+        let unlock = lock.kind == LockKind::Unlock;
+        if unlock && self.chain_is_empty(ino)? {
+            return Ok(());
+        }
+        let write = lock.kind == LockKind::Write;
+        let wanted = Lock { holder, write, start: lock.start, end: lock.end };
+        loop {
+            let chain = self.chain(ino)?;
+            if chain.set_alone(ino, &wanted, unlock)? || chain.set_apart(ino, &wanted, unlock)? {
+                return Ok(());
+            }
+            let all = chain.locks(ino)?;
+            let refuser = all.iter().find(|(_, lock)| !unlock && lock.refuses(&wanted));
+            let Some(&(_, refuser)) = refuser else {
+                return chain.set(ino, &all, &wanted, unlock);
+            };
+            if holder.is_flock() {
+                // As on Linux, a conversion first gives up what there was.
+                chain.drop_all(ino, |other| other == holder)?;
+            }
+            if wait == Wait::No {
+                drop(chain);
+                if self.bury_holder(refuser.holder)? {
+                    continue;
+                }
+                return Err(Errno::AGAIN);
+            }
+            self.wait_for(chain, ino, (holder, wait), refuser.holder)?;
+        }
+    }
+
+    /// Sleeps until something changes in the chain, or the refuser turns out to be dead, or a
+    /// signal comes (`INTERRUPTED`, `BEGIN_ANEW`).
+    fn wait_for(
+        &self,
+        chain: Chain<'_>,
+        ino: u64,
+        (me, wait): (Holder, Wait),
+        refuser: Holder,
+    ) -> Result<()> {
+        let change = chain.at + CHANGE;
+        // A full table finds no circles.
+        let said = (wait == Wait::InCircles && refuser.is_process())
+            .then(|| self.say_waiting(ino, me, refuser).ok())
+            .flatten();
+        let seen = self.rt.add(change, WAITER)?;
+        drop(chain);
+        let circle = match said {
+            Some(entry) => self.refuse_circle(me, refuser, entry),
+            None => Ok(()),
+        };
+        let wait = |()| {
+            let _waiting = self.stay_idle();
+            self.rt.wait_interruptible(change, seen as u32, PATIENCE)
+        };
+        let waited = circle.and_then(wait);
+        self.rt.add(change, WAITER.wrapping_neg())?;
+        if let (Some(entry), Ok(())) = (said, circle) {
+            self.unsay_waiting(entry)?;
+        }
+        // Also after a signal: where they come often, no wait lasts until the end of patience.
+        if waited != Ok(true) {
+            self.bury_holder(refuser)?;
+        }
+        waited.map(|_| ())
+    }
+
+    /// `EDEADLK` if the refuser waits, over others, for `me`, who then waits no more.
+    fn refuse_circle(&self, me: Holder, refuser: Holder, entry: u32) -> Result<()> {
+        let _room = self.waiting_room()?;
+        let mut next: SmallVec<[Holder; 4]> = smallvec::smallvec![refuser];
+        for _ in 0..HOPS {
+            let mut further = SmallVec::new();
+            for holder in next {
+                if holder == me {
+                    self.unsay_waiting(entry)?;
+                    return Err(Errno::DEADLK);
+                }
+                further.extend(self.waits_for(holder)?);
+            }
+            if further.is_empty() {
+                break;
+            }
+            next = further;
+        }
+        Ok(())
+    }
+
+    /// Buries who holds a lock if he is dead, both parts; `true` if he was: what he held is gone,
+    /// by whomever. The caller holds no lock.
+    pub(crate) fn bury_holder(&self, holder: Holder) -> Result<bool> {
+        match holder.who() {
+            Who::Process { slot, generation } | Who::Guest { slot, generation, .. } => {
+                let dead = self.see_buried(slot, generation, false)?;
+                if dead {
+                    // One that left in order while a thread of it was locking has left that lock.
+                    self.drop_process_locks(slot, generation)?;
+                }
+                Ok(dead)
+            }
+            Who::Description(desc) | Who::Flock(desc) => {
+                let holders = self.holders(desc.index)?;
+                let mut any = false;
+                for &slot in &holders {
+                    let state = self.slot_state(slot)?;
+                    let used = state.state != SLOT_FREE;
+                    any |= used && self.see_buried(slot, state.generation, true)?;
+                }
+                if holders.is_empty() {
+                    // Whoever gave it up last is about to drop it, or died between the two.
+                    self.begin_burials()?;
+                }
+                let buried = self.local.remains.load(Ordering::Acquire);
+                self.finish_burials()?;
+                Ok(any || buried)
+            }
+        }
+    }
+
+    /// `F_GETLK`: the first lock that would refuse `lock`, in the order in which Linux lists them:
+    /// who came first, then by range. To unlock: the first of the holder's own in the range.
+    pub(crate) fn test_record_lock(
+        &self,
+        desc: Desc,
+        owner: LockOwner,
+        lock: &RecordLock,
+    ) -> Result<Option<RecordLock>> {
+        let opened = self.opened(desc)?;
+        if opened.flags.path_only() {
+            return Err(Errno::BADF);
+        }
+        if lock.start > lock.end {
+            return Err(Errno::INVAL);
+        }
+        let ino = opened.node.ino;
+        let holder = self.holder(desc, owner)?;
+        let unlock = lock.kind == LockKind::Unlock;
+        let write = lock.kind == LockKind::Write;
+        let wanted = Lock { holder, write, start: lock.start, end: lock.end };
+        loop {
+            if self.chain_is_empty(ino)? {
+                return Ok(None);
+            }
+            let all = self.chain(ino)?.locks(ino)?;
+            let own = |lock: &Lock| lock.holder == holder && lock.overlaps(&wanted);
+            let names = |lock: &Lock| if unlock { own(lock) } else { lock.refuses(&wanted) };
+            let found = all.iter().find(|(_, lock)| names(lock));
+            let Some(&(_, first)) = found else {
+                return Ok(None);
+            };
+            if !unlock && self.bury_holder(first.holder)? {
+                continue;
+            }
+            let pid = match first.holder.who() {
+                Who::Process { slot, .. } => self.slot_pid(slot)? as i32,
+                Who::Guest { pid, .. } => pid as i32,
+                _ => -1,
+            };
+            let kind = if first.write { LockKind::Write } else { LockKind::Read };
+            return Ok(Some(RecordLock { kind, start: first.start, end: first.end, pid }));
+        }
+    }
+
+    /// Any close of a file drops the process's POSIX locks on it.
+    pub(crate) fn release_process_locks(&self, node: Node) -> Result<()> {
+        if !self.local.has_locked.load(Ordering::Relaxed) || self.chain_is_empty(node.ino)? {
+            return Ok(());
+        }
+        let me = Holder::process(self.slot(), self.slot_generation());
+        self.chain(node.ino)?.drop_all(node.ino, |holder| holder == me)
+    }
+
+    // ---- at the end, and after a death ----------------------------------------------------------
+
+    /// Drops the locks of a description that is being dropped.
+    pub(crate) fn drop_description_locks(&self, desc: Desc, ino: u64) -> Result<()> {
+        if self.chain_is_empty(ino)? {
+            return Ok(());
+        }
+        let of = |holder| holder == Holder::description(desc) || holder == Holder::flock(desc);
+        self.chain(ino)?.drop_all(ino, of)
+    }
+}

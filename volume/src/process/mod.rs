@@ -1,0 +1,342 @@
+//! Process slots: who is attached.
+//!
+//! | word | what | written by |
+//! |---|---|---|
+//! | state | epoch, generation, `SLOT_*` | see below, by compare-and-swap |
+//! | pid, since, mode | of the process, for people | the process, or its parent |
+//! | home | its memory node (`numa.rs`) | the process |
+//! | parent | slot owner that prepared an embryo | the parent |
+//! | recoverer | slot owner that recovers it | the recoverer |
+//! | alone | whether it is in a call that works alone (`alone.rs`) | the process |
+//!
+//! free -> live (its process, holding the byte) -> free, generation + 1 (its process, or the
+//! recoverer that holds the byte). free -> embryo (the parent, before fork) -> live (the child) or
+//! dying. live -> dying (its recoverer) -> free.
+
+pub(crate) mod alone;
+pub(crate) mod liveness;
+
+use crate::Result;
+use crate::ground::layout::{HEADER_SHARED, PROCESS_SLOTS};
+use crate::ground::runtime::Owner;
+use crate::namespace::attributes::PrivilegedChange;
+use crate::process::liveness::{Liveness, lock_slots, own_pid};
+use crate::recovery::Recovery;
+use crate::space::numa::HOME;
+use crate::txn::op::current_cpu;
+use crate::volume::{Volume, now};
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+const STATE: u64 = 0;
+const PID: u64 = 8;
+const SINCE: u64 = 16;
+const MODE: u64 = 24;
+const PARENT: u64 = 32;
+/// Slot word: who recovers it.
+pub(crate) const RECOVERER: u64 = 40;
+/// Slot word, in a line of its own: `alone.rs`.
+pub(crate) const ALONE: u64 = 64;
+
+/// Nobody's.
+pub(crate) const SLOT_FREE: u64 = 0;
+/// A process holds its byte, or has died.
+pub(crate) const SLOT_LIVE: u64 = 1;
+/// Prepared by a parent for a child that has not come yet.
+pub(crate) const SLOT_EMBRYO: u64 = 2;
+
+/// Its process is dead and its operations are recovered; its holds are still to be dropped.
+pub(crate) const SLOT_DYING: u64 = 3;
+
+/// Operation index of an owner that is a process as such, outside operations: in the locks of
+/// descriptions and of record-lock chains.
+pub(crate) const NO_OPERATION: u32 = 1022;
+
+/// What a process knows of its own attachment; a forked child inherits a copy.
+#[derive(Default)]
+pub(crate) struct Local {
+    /// The name of this attachment among the process's.
+    pub(crate) instance: crate::cache::Instance,
+    /// The process whose attachment this is: a child that was forked behind our back has none.
+    process: AtomicU32,
+    /// Fully attached; otherwise calls give `EBADF`.
+    pub(crate) attached: AtomicBool,
+    /// The thread that attaches or detaches it, which works although it is not attached.
+    pub(crate) leaving: AtomicU32,
+    /// It has set record locks of its own, so closing may have to drop some.
+    pub(crate) has_locked: AtomicBool,
+    /// It has recovered a process whose descriptions are still to be dropped.
+    pub(crate) remains: AtomicBool,
+    /// A thread of it is dropping the holds of processes it has recovered.
+    pub(crate) finishing: AtomicBool,
+    /// Where it looks for a free description first, by CPU.
+    pub(crate) next_description: [Hint; HINTS],
+    /// The chunk where this process found room for an inode last, and one: a hint; or 0.
+    pub(crate) inode_chunk: AtomicU64,
+    /// An operation of it has changed something.
+    pub(crate) worked: AtomicBool,
+    /// The number + 1 at which the old image left a descriptor of the anchor directory; else 0.
+    pub(crate) anchor: AtomicU32,
+    /// The saved free map's crc + 1, if this process found it true; else 0.
+    pub(crate) saved: AtomicU64,
+    /// Chunks + 1 that it has made present in its address space lately.
+    pub(crate) populated: [AtomicU64; 32],
+    /// The header's count of trims when those were noted.
+    pub(crate) trims: AtomicU64,
+    /// A private view, which only its own few stores change.
+    pub(crate) looks_only: AtomicBool,
+    /// The chunks whose records such a view has written.
+    pub(crate) written: Mutex<Vec<u64>>,
+    /// A chunk + 1 that has become almost empty, for `compact.rs`; else 0.
+    pub(crate) sparse: AtomicU64,
+    /// Data blocks that it has freed, and that it has moved to empty chunks.
+    pub(crate) freed_blocks: AtomicU64,
+    pub(crate) moved_blocks: AtomicU64,
+    /// How many of a million freed blocks may be moved, + 1; 0: as `compact.rs` has it.
+    pub(crate) may_move: AtomicU64,
+    /// Blocks that it has moved to make files whole (`rewrite.rs`).
+    pub(crate) rewritten_blocks: AtomicU64,
+    /// A thread of it is moving blocks.
+    pub(crate) moving: AtomicBool,
+    /// Where it looks for a free record lock first.
+    pub(crate) next_lock: AtomicU32,
+    /// A repair of the volume did not come to its end.
+    pub(crate) unrepaired: AtomicBool,
+    /// Not 0 only while the process has one thread, if it may work alone; else null.
+    pub(crate) single: AtomicPtr<AtomicU8>,
+    /// Its home among the machine's nodes.
+    pub(crate) numa: crate::space::numa::NumaState,
+    /// What is done before it changes the contents of a file with set-id bits or capabilities.
+    pub(crate) privileged_change: OnceLock<PrivilegedChange>,
+    /// It only reads, and what a crash left open was undone in memory.
+    pub(crate) recovered_view: AtomicBool,
+    /// What it recovered when it attached.
+    pub(crate) recovery: OnceLock<Recovery>,
+}
+
+/// A hint of a CPU's, in a line of its own.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct Hint(pub(crate) AtomicU32);
+
+/// Such hints; more CPUs share them.
+const HINTS: usize = 16;
+/// Descriptions from the first choice of one process to the next one's.
+const DESCRIPTIONS: u32 = 64;
+
+/// A slot's state word, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlotState {
+    pub(crate) state: u64,
+    /// 24 bits; owners carry the low 12.
+    pub(crate) generation: u32,
+}
+
+impl SlotState {
+    fn of_word(word: u64, epoch: u32) -> Self {
+        if (word >> 32) as u32 != epoch {
+            return Self { state: SLOT_FREE, generation: 0 };
+        }
+        Self { state: word & 0xFF, generation: (word >> 8 & 0xFF_FFFF) as u32 }
+    }
+
+    fn word(self, epoch: u32) -> u64 {
+        u64::from(epoch) << 32 | u64::from(self.generation & 0xFF_FFFF) << 8 | self.state
+    }
+}
+
+/// A process that is attached, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attached {
+    /// Process id as it sees itself; another in another container.
+    pub pid: u32,
+    /// Its slot.
+    pub slot: u32,
+    /// When it attached, ns since 1970.
+    pub since: u64,
+}
+
+/// A process as an owner of locks outside operations.
+pub(crate) fn process_owner(slot: u32, generation: u32) -> Owner {
+    Owner::new(NO_OPERATION, slot, generation)
+}
+
+fn own_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+impl Volume {
+    /// Where this CPU looks for a free description first, as the distance from what is given beside
+    /// it. So two that open and close files do not pass the same entries to each other.
+    pub(crate) fn description_hint(&self) -> (&AtomicU32, u32) {
+        let cpu = current_cpu() as usize % HINTS;
+        let first = self.slot() * DESCRIPTIONS + cpu as u32 * (DESCRIPTIONS / HINTS as u32);
+        (&self.local.next_description[cpu].0, first)
+    }
+
+    /// From now on calls are served.
+    pub(crate) fn set_attached(&self) {
+        self.local.process.store(own_pid(), Ordering::Relaxed);
+        self.local.attached.store(true, Ordering::Release);
+    }
+
+    /// Whether the calling thread is the one that attaches or detaches this process.
+    #[cold]
+    pub(crate) fn is_leaving_thread(&self) -> bool {
+        self.local.leaving.load(Ordering::Relaxed) == own_thread()
+    }
+
+    /// From now on the calling thread may work although the process is not, or no longer, attached.
+    pub(crate) fn set_leaving(&self) {
+        self.local.leaving.store(own_thread(), Ordering::Relaxed);
+    }
+
+    /// Whether the attachment (or what there is of it) is this process's to give up.
+    pub(crate) fn is_own_process(&self) -> bool {
+        let process = self.local.process.load(Ordering::Relaxed);
+        process == 0 || process == own_pid()
+    }
+
+    /// This process as an owner outside operations.
+    #[inline]
+    pub(crate) fn own(&self) -> Owner {
+        process_owner(self.slot(), self.slot_generation())
+    }
+
+    pub(crate) fn slot_state(&self, slot: u32) -> Result<SlotState> {
+        Ok(SlotState::of_word(self.rt.load(self.rt.process(slot) + STATE)?, self.epoch))
+    }
+
+    /// Moves a slot from one state to another; `false` if it was in a third.
+    pub(crate) fn turn_slot(&self, slot: u32, from: SlotState, to: SlotState) -> Result<bool> {
+        let at = self.rt.process(slot) + STATE;
+        let word = self.rt.load(at)?;
+        if SlotState::of_word(word, self.epoch) != from {
+            return Ok(false);
+        }
+        Ok(self.rt.contended_cas(at, word, to.word(self.epoch))?.is_ok())
+    }
+
+    /// Takes a free slot for this process, with its byte. `EUSERS` if all are in use.
+    pub(crate) fn take_process_slot(&self) -> Result<(u32, u32)> {
+        let _guard = lock_slots();
+        for slot in 0..PROCESS_SLOTS as u32 {
+            let found = self.slot_state(slot)?;
+            if found.state != SLOT_FREE || !self.liveness.hold(slot)? {
+                continue;
+            }
+            let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;
+            // A recoverer may have died between freeing the slot and striking himself out.
+            self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
+            if self.turn_slot(slot, found, SlotState { state: SLOT_LIVE, generation })? {
+                self.describe_slot(slot, own_pid(), None)?;
+                return Ok((slot, generation));
+            }
+            self.liveness.release(slot)?;
+        }
+        Err(Errno::USERS)
+    }
+
+    /// From now on others may change the volume in this epoch.
+    pub(crate) fn share_epoch(&self) -> Result<()> {
+        if self.rt.load(HEADER_SHARED)? != u64::from(self.epoch) {
+            self.rt.store(HEADER_SHARED, u64::from(self.epoch))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a free slot for a child to come. `EUSERS`.
+    pub(crate) fn take_embryo(&self) -> Result<(u32, u32)> {
+        self.share_epoch()?;
+        let _guard = lock_slots();
+        for slot in 0..PROCESS_SLOTS as u32 {
+            let found = self.slot_state(slot)?;
+            // A byte that is held belongs to a recoverer about to let go.
+            if found.state != SLOT_FREE || self.liveness.alive(slot)? {
+                continue;
+            }
+            let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;
+            self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
+            self.describe_slot(slot, 0, Some(self.own()))?;
+            if self.turn_slot(slot, found, SlotState { state: SLOT_EMBRYO, generation })? {
+                // Again: whoever lost the race for the slot may have written over it.
+                self.describe_slot(slot, 0, Some(self.own()))?;
+                self.have_company()?;
+                return Ok((slot, generation));
+            }
+        }
+        Err(Errno::USERS)
+    }
+
+    fn describe_slot(&self, slot: u32, pid: u32, parent: Option<Owner>) -> Result<()> {
+        let at = self.rt.process(slot);
+        self.rt.store(at + PID, u64::from(pid))?;
+        self.rt.store(at + SINCE, now() as u64)?;
+        self.rt.store(at + MODE, self.mode as u64 | u64::from(self.read_only) << 8)?;
+        self.rt.store(at + HOME, 0)?;
+        Ok(self.rt.store(at + PARENT, parent.map_or(0, |owner| owner.word(self.epoch)))?)
+    }
+
+    /// Sleeps until the slot is in another state; `false` if it is.
+    pub(crate) fn wait_for_slot(
+        &self,
+        slot: u32,
+        from: SlotState,
+        patience: Duration,
+    ) -> Result<bool> {
+        if self.slot_state(slot)? == from {
+            let low = from.word(self.epoch) as u32;
+            self.rt.wait(self.rt.process(slot) + STATE, low, patience);
+        }
+        Ok(self.slot_state(slot)? == from)
+    }
+
+    /// Wakes who waits for the slot.
+    pub(crate) fn wake_slot(&self, slot: u32) {
+        self.rt.wake(self.rt.process(slot) + STATE);
+    }
+
+    /// Says which process a slot is for.
+    pub(crate) fn set_slot_pid(&self, slot: u32, pid: u32) -> Result<()> {
+        Ok(self.rt.store(self.rt.process(slot) + PID, u64::from(pid))?)
+    }
+
+    /// The process of a slot, as it sees itself.
+    pub(crate) fn slot_pid(&self, slot: u32) -> Result<u32> {
+        Ok(self.rt.load(self.rt.process(slot) + PID)? as u32)
+    }
+
+    /// The parent of an embryo.
+    pub(crate) fn slot_parent(&self, slot: u32) -> Result<Option<Owner>> {
+        Ok(Owner::of_word(self.rt.load(self.rt.process(slot) + PARENT)?, self.epoch))
+    }
+
+    /// When the slot was taken, ns since 1970.
+    pub(crate) fn slot_since(&self, slot: u32) -> Result<u64> {
+        Ok(self.rt.load(self.rt.process(slot) + SINCE)?)
+    }
+
+    /// Frees a slot whose byte this process holds, or an embryo's.
+    pub(crate) fn free_slot(&self, slot: u32, from: SlotState) -> Result<bool> {
+        self.turn_slot(slot, from, SlotState { state: SLOT_FREE, ..from })
+    }
+
+    /// Everybody who is attached now.
+    pub(crate) fn attached(&self) -> Result<Vec<Attached>> {
+        self.attached_by(&self.liveness)
+    }
+
+    /// As [`Volume::attached`], asked of a volume that this process only looks at.
+    pub(crate) fn attached_by(&self, liveness: &Liveness) -> Result<Vec<Attached>> {
+        let mut found = Vec::new();
+        for slot in 0..PROCESS_SLOTS as u32 {
+            if self.slot_state(slot)?.state == SLOT_LIVE && liveness.alive(slot)? {
+                let since = self.slot_since(slot)?;
+                found.push(Attached { pid: self.slot_pid(slot)?, slot, since });
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,527 @@
+//! When a process dies: its operations are undone or kept whole, its locks and holds are given
+//! back.
+//!
+//! A burial has two parts. The first runs wherever a death is found, also under the locks of an
+//! operation that is still in its locking phase, so it takes no inode lock:
+//!
+//! 1. the slot's byte is held and its recoverer word says who buries (threads of one process);
+//! 2. the *gate* is closed: nobody passes from locking to working. The dead one's lanes are undone,
+//!    the lines of its lone commits flushed, its locks released. If it was working: all live
+//!    operations come to rest, and the free map is rebuilt from what can be reached;
+//! 3. its record locks and its position locks are dropped; the slot is *dying*, its byte free
+//!    again.
+//!
+//! The second part ([`Volume::finish_burials`]) holds the byte anew and drops the descriptions that
+//! the dead one held, which may free files: it runs where no lock is held, at the start of the next
+//! call of this process, or in any other that meets the dead one before. Then the slot is free.
+//!
+//! Who dies while burying is buried himself, and whoever does that finds the slot of the first one
+//! still unburied; the sweep that he had begun is marked in the runtime's header.
+//!
+//! Locks: slot byte, then gate. While the gate is held nothing else is waited for, except that
+//! working operations end, which wait for nothing.
+
+use crate::Result;
+use crate::ground::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
+use crate::ground::runtime::{Owner, WAITERS};
+use crate::inject::{Bug, injected};
+use crate::inode::Inode;
+use crate::process::liveness::lock_slots;
+use crate::process::{
+    NO_OPERATION, RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState,
+    process_owner,
+};
+use crate::txn::op::inode_of_lock;
+use crate::volume::{Volume, now};
+use pmem::Gathered;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long an embryo outlives its parent before it counts as dead: a child that has just been
+/// forked needs microseconds to say that it is there.
+const EMBRYO_NS: i64 = 1_000_000_000;
+/// How long to sleep while others end their calls.
+const NAP: Duration = Duration::from_micros(50);
+/// How long a parent waits for its child between two looks at whether it has ended.
+const CHILD_PATIENCE: Duration = Duration::from_millis(10);
+/// How often: two seconds in all.
+const CHILD_WAITS: u32 = 200;
+/// How long a look waits for the calls that are under way: far longer than any takes.
+const QUIET_PATIENCE: Duration = Duration::from_secs(5);
+/// Naps between two looks at who is alive.
+const NAPS: u32 = 200;
+
+impl Volume {
+    // ---- finding the dead -----------------------------------------------------------------------
+
+    /// Recovers the owner's process if it is dead. Afterwards its locks are free.
+    pub(crate) fn bury_if_dead(&self, owner: Owner) -> Result<()> {
+        let slot = owner.slot();
+        let state = self.slot_state(slot)?;
+        if state.generation & 0xFFF == owner.generation() && self.is_dead(slot, state)? {
+            self.bury(slot, state)?;
+        }
+        self.settle_gone(owner)
+    }
+
+    /// Recovers a process if it is dead, or waits for whoever is at that: until its locks are gone,
+    /// or (`wholly`) all that it held. `true`: it is dead. Nobody is taken for alive because
+    /// somebody buries him, whose hold of the slot's byte looks the same. The caller holds no lock.
+    pub(crate) fn see_buried(&self, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
+        let (owner, begun) = (process_owner(slot, generation), Instant::now());
+        loop {
+            let state = self.slot_state(slot)?;
+            let other = state.generation & 0xFFF != owner.generation() || state.state == SLOT_FREE;
+            if other || state.state == SLOT_DYING && !wholly {
+                return Ok(true);
+            }
+            if self.is_dead(slot, state)? {
+                self.bury(slot, state)?;
+                self.finish_burials()?;
+            } else if !self.is_being_buried(slot, state)? {
+                return Ok(false);
+            }
+            if self.slot_state(slot)? == state {
+                if begun.elapsed() > QUIET_PATIENCE {
+                    return Ok(false);
+                }
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    /// Whether a process whose slot's byte was just found held is dead, and somebody is burying it.
+    fn is_being_buried(&self, slot: u32, state: SlotState) -> Result<bool> {
+        if self.liveness.is_own(slot) {
+            return Ok(false);
+        }
+        let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
+        // Or it has been, between the two looks.
+        Ok(Owner::of_word(recoverer, self.epoch).is_some()
+            || self.liveness.is_being_buried(slot)?
+            || self.slot_state(slot)? != state)
+    }
+
+    /// Whether a process has detached in order, or was buried, though something is in its name.
+    fn is_gone(&self, owner: Owner) -> Result<bool> {
+        if owner == self.own() {
+            return Ok(false);
+        }
+        let state = self.slot_state(owner.slot())?;
+        Ok(state.state == SLOT_FREE || state.generation & 0xFFF != owner.generation())
+    }
+
+    /// A process that detached while a thread of it was inside a call (it ended then, in the
+    /// middle) leaves no operation, but perhaps a lock outside of operations, or a closed gate.
+    fn settle_gone(&self, owner: Owner) -> Result<()> {
+        if owner.op() != NO_OPERATION || !self.is_gone(owner)? {
+            return Ok(());
+        }
+        self.free_chain_locks(owner.slot(), owner.generation())?;
+        self.drop_position_locks(owner.slot(), owner.generation())?;
+        if Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch) == Some(owner) {
+            self.recover_operations(false)?;
+        }
+        Ok(())
+    }
+
+    /// Recovers the processes of all operations whose owners are dead: all records are in use.
+    pub(crate) fn bury_dead_operations(&self) -> Result<()> {
+        for index in 0..self.rt.layout.op_count as u32 {
+            if let Some(owner) = self.operation_owner(index)? {
+                self.bury_if_dead(owner)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Recovers every dead process, both parts. The caller holds no lock.
+    pub(crate) fn bury_the_dead(&self) -> Result<()> {
+        self.begin_burials()?;
+        self.finish_burials()
+    }
+
+    /// The first part of the burial of every dead process.
+    pub(crate) fn begin_burials(&self) -> Result<()> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            let state = self.slot_state(slot)?;
+            if state.state != SLOT_FREE && self.is_dead(slot, state)? {
+                self.bury(slot, state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all slots but this process's are free.
+    pub(crate) fn is_alone(&self) -> Result<bool> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            if slot != self.slot() && self.slot_state(slot)?.state != SLOT_FREE {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_dead(&self, slot: u32, state: SlotState) -> Result<bool> {
+        match state.state {
+            SLOT_LIVE | SLOT_DYING => Ok(!self.liveness.alive(slot)?),
+            SLOT_EMBRYO => self.is_dead_embryo(slot),
+            _ => Ok(false),
+        }
+    }
+
+    /// A child that was prepared and never came. Its parent waits for it in `fork`, so only a
+    /// parent that died can leave one behind.
+    fn is_dead_embryo(&self, slot: u32) -> Result<bool> {
+        let Some(parent) = self.slot_parent(slot)? else { return Ok(false) };
+        let state = self.slot_state(parent.slot())?;
+        let same = state.generation & 0xFFF == parent.generation() && state.state == SLOT_LIVE;
+        if same && self.liveness.alive(parent.slot())? {
+            return Ok(false);
+        }
+        Ok(now() - self.slot_since(slot)? as i64 > EMBRYO_NS && !self.liveness.alive(slot)?)
+    }
+
+    /// Whether an operation's owner is dead. A slot that has a recoverer is dead though its byte is
+    /// held.
+    fn is_dead_owner(&self, owner: Owner, old_image: bool) -> Result<bool> {
+        let slot = owner.slot();
+        if slot == self.slot() && owner.generation() == self.slot_generation() & 0xFFF {
+            return Ok(old_image);
+        }
+        let state = self.slot_state(slot)?;
+        if state.generation & 0xFFF != owner.generation() || state.state == SLOT_FREE {
+            return Ok(false);
+        }
+        let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
+        Ok(Owner::of_word(recoverer, self.epoch).is_some() || self.is_dead(slot, state)?)
+    }
+
+    /// Ends the attachment as the death of its process does: nothing is given back, and whoever
+    /// waits for it finds it dead. For tests in which a thread stands for a process.
+    #[doc(hidden)]
+    pub fn forsake(&self) -> Result<()> {
+        self.local.attached.store(false, Ordering::SeqCst);
+        let slot = self.slot();
+        self.set_slot(u32::MAX, 0);
+        self.liveness.release(slot)
+    }
+
+    // ---- the first part -------------------------------------------------------------------------
+
+    /// The first part of a burial, unless somebody else is at it.
+    fn bury(&self, slot: u32, state: SlotState) -> Result<()> {
+        if !self.claim_burial(slot, state)? {
+            return Ok(());
+        }
+        self.recover_operations(false)?;
+        self.free_chain_locks(slot, state.generation)?;
+        self.drop_process_locks(slot, state.generation)?;
+        self.drop_position_locks(slot, state.generation)?;
+        self.turn_slot(slot, state, SlotState { state: SLOT_DYING, ..state })?;
+        // Whoever comes first does the rest: this process may make no other call for long.
+        self.give_up_burial(slot)?;
+        self.local.remains.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The opposite of [`Volume::claim_burial`].
+    fn give_up_burial(&self, slot: u32) -> Result<()> {
+        let _guard = lock_slots();
+        self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
+        self.liveness.end_burial(slot)
+    }
+
+    /// Takes a dead slot's byte and names this process its recoverer.
+    fn claim_burial(&self, slot: u32, state: SlotState) -> Result<bool> {
+        let guard = lock_slots();
+        if self.liveness.is_own(slot)
+            || self.slot_state(slot)? != state
+            || !self.liveness.begin_burial(slot)?
+        {
+            return Ok(false);
+        }
+        let at = self.rt.process(slot) + RECOVERER;
+        if let Some(other) = Owner::of_word(self.rt.load(at)?, self.epoch)
+            && (other == self.own() || self.liveness.is_own(other.slot()))
+        {
+            // Another thread of this process is at it. The byte is the process's: it stays held.
+            drop(guard);
+            std::thread::sleep(NAP);
+            return Ok(false);
+        }
+        // Whoever else stands there has died, or the byte would not have been free.
+        self.rt.store(at, self.own().word(self.epoch))?;
+        if self.slot_state(slot)? == state {
+            return Ok(true);
+        }
+        self.rt.store(at, 0)?;
+        self.liveness.end_burial(slot)?;
+        Ok(false)
+    }
+
+    /// The second part of all burials, after this process has begun one. The caller holds no lock.
+    #[cold]
+    pub(crate) fn finish_burials(&self) -> Result<()> {
+        while self.local.remains.load(Ordering::Acquire) {
+            if self.local.finishing.swap(true, Ordering::Acquire) {
+                // Another thread is at it, and looks again when it is through.
+                return Ok(());
+            }
+            self.local.remains.store(false, Ordering::Release);
+            let mut result = Ok(());
+            for slot in 0..PROCESS_SLOTS as u32 {
+                result = result.and(self.finish_burial(slot));
+            }
+            self.local.finishing.store(false, Ordering::Release);
+            result?;
+        }
+        Ok(())
+    }
+
+    fn finish_burial(&self, slot: u32) -> Result<()> {
+        let state = self.slot_state(slot)?;
+        if state.state != SLOT_DYING || !self.claim_burial(slot, state)? {
+            return Ok(());
+        }
+        self.drop_holds_of(slot)?;
+        let _guard = lock_slots();
+        self.free_slot(slot, state)?;
+        self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
+        self.liveness.end_burial(slot)?;
+        self.leave_company()
+    }
+
+    /// After an exec: what threads of the old image were doing is undone or finished.
+    pub(crate) fn bury_own_operations(&self) -> Result<()> {
+        let (slot, generation) = (self.slot(), self.slot_generation());
+        self.recover_operations(true)?;
+        self.free_chain_locks(slot, generation)?;
+        self.drop_position_locks(slot, generation)?;
+        self.settle_unfinished(slot)?;
+        self.resume_burials()
+    }
+
+    /// Burials that the old image was at are given up, and begin again when somebody meets the
+    /// dead.
+    fn resume_burials(&self) -> Result<()> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            let at = self.rt.process(slot) + RECOVERER;
+            if Owner::of_word(self.rt.load(at)?, self.epoch) == Some(self.own()) {
+                self.give_up_burial(slot)?;
+                self.local.remains.store(true, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    // ---- operations of the dead -----------------------------------------------------------------
+
+    /// Undoes or keeps whole the operations of dead processes (`old_image`: of this one, before its
+    /// exec, too), and sweeps if one of them was past its locking phase.
+    fn recover_operations(&self, old_image: bool) -> Result<()> {
+        let mut any = self.sweep_demanded()?;
+        for index in 0..self.rt.layout.op_count as u32 {
+            if let Some(owner) = self.operation_owner(index)? {
+                any |= self.is_dead_owner(owner, old_image)?;
+            }
+        }
+        let gate = Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch);
+        if let Some(holder) = gate {
+            any |= self.is_dead_owner(holder, old_image)? || self.is_gone(holder)?;
+        }
+        if !any {
+            return Ok(());
+        }
+        self.close_gate(old_image)?;
+        match self.recover_behind_gate(old_image).map_err(pmem::or_no_memory) {
+            // For lack of memory: it is still due, and nothing is damaged.
+            Ok(()) | Err(Errno::NOSPC) => {}
+            Err(_) => self.mark_damaged()?,
+        }
+        self.open_gate()
+    }
+
+    /// Closes the gate for this process; takes it over from a dead recoverer.
+    fn close_gate(&self, old_image: bool) -> Result<()> {
+        let mine = self.own().word(self.epoch);
+        let mut old_image = old_image;
+        loop {
+            let word = self.rt.load(HEADER_GATE)?;
+            let free = match Owner::of_word(word, self.epoch) {
+                None => true,
+                Some(holder) => self.is_dead_owner(holder, old_image)? || self.is_gone(holder)?,
+            };
+            if free && self.rt.cas(HEADER_GATE, word, mine)?.is_ok() {
+                return Ok(());
+            }
+            if !free {
+                self.rt.wait(HEADER_GATE, word as u32, Duration::from_millis(20));
+            }
+            // From here on this process's name in the gate may be another thread's of this image.
+            old_image = false;
+        }
+    }
+
+    fn open_gate(&self) -> Result<()> {
+        let word = self.rt.load(HEADER_GATE)? & !WAITERS;
+        if word == self.own().word(self.epoch) {
+            self.rt.store(HEADER_GATE, u64::from(self.epoch) << 32)?;
+        }
+        self.rt.wake(HEADER_GATE);
+        Ok(())
+    }
+
+    fn recover_behind_gate(&self, old_image: bool) -> Result<()> {
+        for index in 0..self.rt.layout.op_count as u32 {
+            if let Some(owner) = self.operation_owner(index)?
+                && self.is_dead_owner(owner, old_image)?
+            {
+                self.recover_operation(owner)?;
+            }
+        }
+        if !self.sweep_demanded()? {
+            return Ok(());
+        }
+        self.wait_for_quiet(None)?;
+        self.sweep_behind_gate()
+    }
+
+    /// Frees what nothing reaches. The gate is closed, and nobody works.
+    fn sweep_behind_gate(&self) -> Result<()> {
+        self.refresh_size()?;
+        // PERSIST: what is freed here takes no leave of its records, so none may count when its
+        // blocks are somebody else's. Nobody works: what they tell of is there.
+        self.void_redos()?;
+        let open = self.nameless_roots()?;
+        // Whoever waits at the gate has looked at its inodes already, and will go on with them.
+        let mut roots = open.clone();
+        roots.extend(self.inodes_of_operations()?);
+        let rebuilt = self.rebuild(&roots)?;
+        // What was spared only because of that is freed by another sweep.
+        if rebuilt.nameless.iter().all(|inode| open.contains(inode)) {
+            self.rt.store(HEADER_SWEEP, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes a dead operation's transaction, makes durable what it may have committed, and frees
+    /// what it holds.
+    fn recover_operation(&self, owner: Owner) -> Result<()> {
+        let index = owner.op();
+        let remains = self.operation_remains(index)?;
+        if remains.working {
+            // Before the record goes: if this process dies too, the sweep is still due.
+            self.demand_sweep()?;
+        }
+        let inodes = remains.locks.iter().filter_map(|&lock| inode_of_lock(lock));
+        let inodes: Vec<_> = inodes.collect();
+        // What is announced only may be another's, and changing.
+        let mut held = inodes.clone();
+        held.retain(|inode| self.owns_lock(owner, *inode));
+        held.iter().try_for_each(|&inode| self.forget_commit(inode))?;
+        self.redo_of_dead(u64::from(index), &held)?;
+        self.undo_lane(u64::from(index))?;
+        let mut pending = Gathered::default();
+        for &line in remains.notes.iter().filter(|_| !injected(Bug::DeadNotFlushed)) {
+            pending.add(self.region.flush(line, LINE));
+        }
+        for inode in inodes {
+            pending.add(self.flush_tail(inode)?);
+        }
+        // PERSIST: survivors will build on what the dead one committed, so it is durable before its
+        // locks are free.
+        let _ = pending.fence();
+        self.release_remains(owner, &remains)
+    }
+
+    /// Waits until no operation is working; those that wait at the gate do not count. `ETIMEDOUT`
+    /// if one still is after `patience`.
+    fn wait_for_quiet(&self, patience: Option<Duration>) -> Result<()> {
+        let begun = Instant::now();
+        for index in 0..self.rt.layout.op_count as u32 {
+            let mut naps = 0;
+            while let Some(owner) = self.operation_owner(index)?
+                && self.operation_works(index)?
+            {
+                naps += 1;
+                std::thread::sleep(NAP);
+                if naps % NAPS == 0 && self.is_dead_owner(owner, false)? {
+                    self.recover_operation(owner)?;
+                }
+                if patience.is_some_and(|patience| begun.elapsed() > patience) {
+                    return Err(Errno::TIMEDOUT);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this process has closed the gate.
+    pub(crate) fn holds_gate(&self) -> Result<bool> {
+        Ok(Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch) == Some(self.own()))
+    }
+
+    /// Runs `look` while no operation of any process is under way: nothing changes meanwhile. It is
+    /// told the open inodes without a name; it must not take locks, whose holders may wait for its
+    /// end. `ETIMEDOUT` if a process does not end its call in time: it may have been stopped there.
+    pub(crate) fn in_quiet<T>(&self, look: impl FnOnce(&[Inode]) -> Result<T>) -> Result<T> {
+        self.close_gate(false)?;
+        let result = self.wait_for_quiet(Some(QUIET_PATIENCE)).and_then(|()| {
+            if self.sweep_demanded()? && !self.damaged()? {
+                // Of an operation just recovered, or of what a reader closed as the last one. What
+                // keeps it from being done is for the look to tell.
+                let _ = self.sweep_behind_gate();
+            }
+            let roots = self.nameless_roots()?;
+            self.refresh_size()?;
+            look(&roots)
+        });
+        self.open_gate()?;
+        result
+    }
+
+    /// Blocks are lost until the next sweep: after the next death, or at the next attach.
+    pub(crate) fn demand_sweep(&self) -> Result<()> {
+        Ok(self.rt.store(HEADER_SWEEP, u64::from(self.epoch))?)
+    }
+
+    /// Whether a sweep is due.
+    pub(crate) fn sweep_demanded(&self) -> Result<bool> {
+        Ok(self.rt.load(HEADER_SWEEP)? == u64::from(self.epoch))
+    }
+
+    // ---- fork -----------------------------------------------------------------------------------
+
+    /// Waits until the child has taken its slot, or has ended without. Otherwise a parent that
+    /// detaches at once would be the last one, though its child is about to come.
+    pub(crate) fn wait_for_child(&self, slot: u32, embryo: SlotState, child: u32) -> Result<()> {
+        let options = rustix::process::WaitIdOptions::EXITED
+            | rustix::process::WaitIdOptions::NOHANG
+            | rustix::process::WaitIdOptions::NOWAIT;
+        let pid = rustix::process::Pid::from_raw(child as i32).ok_or(Errno::INVAL)?;
+        for _ in 0..CHILD_WAITS {
+            if !self.wait_for_slot(slot, embryo, CHILD_PATIENCE)? {
+                return Ok(());
+            }
+            let child = rustix::process::WaitId::Pid(pid);
+            let ended = match rustix::process::waitid(child, options) {
+                Ok(status) => status.is_some(),
+                // Not one that this process can wait for: a cloned one, or one of its parent's.
+                Err(_) => rustix::process::test_kill_process(pid) == Err(Errno::SRCH),
+            };
+            if ended {
+                return self.drop_embryo(slot, embryo);
+            }
+        }
+        // Stopped by a debugger, perhaps. It will come, or be found when this process ends.
+        Ok(())
+    }
+
+    /// The child will not come: its holds are taken back.
+    pub(crate) fn drop_embryo(&self, slot: u32, embryo: SlotState) -> Result<()> {
+        self.bury(slot, embryo)?;
+        self.finish_burials()
+    }
+}

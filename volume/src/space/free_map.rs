@@ -1,0 +1,188 @@
+//! The free map as a whole: saved at the last orderly detach, loaded at the next first attach.
+//!
+//! It is not copied anywhere: the chunk records stay where they are in the runtime, the bitmaps of
+//! inode slots in the extents' headers. Saving flushes them and gives a crc32c for the state block;
+//! loading compares it. Whatever does not fit (a crash, another build, a flipped bit) means:
+//! rebuild. Counters, cursors and hints are not saved but counted anew.
+//!
+//! Callers are alone: the last to detach, or the first to attach.
+
+use crate::Result;
+use crate::ground::layout::{CHUNK_BLOCKS, CHUNK_RECORD, LINE};
+use crate::inject::{Bug, injected};
+use crate::space::beneath::Touched;
+use crate::space::chunk::{Bitmap, Group, Kind, Mask, Record, count_free};
+use crate::space::fullness::Draft;
+use crate::volume::Volume;
+use pmem::Gathered;
+
+/// Sums of a group's chunks.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    blocks: u64,
+    chunks: u64,
+    inodes: u64,
+}
+
+/// Bytes that are summed up at once: a checksum of few bytes costs as much as one of many.
+const PIECE: usize = 4096;
+
+/// The checksum of the free map: bitmap, kind and extents of every chunk, slots of every extent.
+struct Checksum {
+    crc: u32,
+    piece: Vec<u8>,
+}
+
+impl Checksum {
+    fn new() -> Self {
+        Self { crc: 0, piece: Vec::with_capacity(PIECE + LINE as usize) }
+    }
+
+    fn add(&mut self, word: u64) {
+        self.piece.extend_from_slice(&word.to_le_bytes());
+    }
+
+    /// Between two chunks.
+    fn step(&mut self) {
+        if self.piece.len() >= PIECE {
+            self.crc = crc32c::crc32c_append(self.crc, &self.piece);
+            self.piece.clear();
+        }
+    }
+
+    fn end(self) -> u32 {
+        crc32c::crc32c_append(self.crc, &self.piece)
+    }
+}
+
+impl Volume {
+    /// Adds a chunk to the checksum; gives its record and how many inodes it holds.
+    fn sum_chunk(
+        &self,
+        chunk: u64,
+        touched: &Touched,
+        checksum: &mut Checksum,
+    ) -> Result<(Record, u64)> {
+        let record = if touched.has(chunk) { self.record(chunk)? } else { Record::free() };
+        record.bits.iter().for_each(|&word| checksum.add(word));
+        checksum.add(record.kind as u64);
+        checksum.add(record.extents);
+        let mut inodes = 0;
+        for index in bits_of(record.extents) {
+            let slots = self.extent_slots(chunk, index)?;
+            inodes += u64::from(slots.count_ones()).saturating_sub(1);
+            checksum.add(slots);
+        }
+        checksum.step();
+        Ok((record, inodes))
+    }
+
+    /// The checksum of the free map as it is.
+    fn free_map_crc(&self) -> Result<u32> {
+        let (mut checksum, touched) = (Checksum::new(), self.touched());
+        for chunk in 0..self.chunks() {
+            self.sum_chunk(chunk, &touched, &mut checksum)?;
+        }
+        Ok(checksum.end())
+    }
+
+    /// Makes the free map durable where it is; gives its crc for the state block.
+    pub(crate) fn save_free_map(&self) -> Result<u32> {
+        self.return_kept()?;
+        let (map, base) = self.rt.place();
+        let records = self.rt.layout.chunks;
+        let (mut pending, touched) = (Gathered::default(), self.touched());
+        for chunk in (0..self.chunks()).filter(|&chunk| touched.has(chunk)) {
+            let record = base + records + chunk * CHUNK_RECORD;
+            pending.add(map.flush(record, CHUNK_RECORD));
+            for index in bits_of(self.mask(chunk, Mask::Extents)?) {
+                pending.add(self.region.flush(self.extent_slots_offset(chunk, index), LINE));
+            }
+        }
+        // PERSIST: the map is durable before the state block says that it can be trusted.
+        let _ = pending.fence();
+        self.free_map_crc()
+    }
+
+    /// Takes the saved free map over if it has this crc, and counts what is counted; `false` if it
+    /// cannot be trusted: the caller rebuilds it. Records whose hints are right already are not
+    /// written: every page written would be a page fault.
+    pub(crate) fn load_free_map(&self, crc: u32) -> Result<bool> {
+        let (mut checksum, touched) = (Checksum::new(), self.touched());
+        let (mut groups, mut stale) = (Vec::new(), Vec::new());
+        let mut fullness = Draft::new(self.chunks());
+        for group in 0..self.groups() {
+            let mut sums = Sums::default();
+            for chunk in self.group_chunks(group) {
+                let (record, inodes) = self.sum_chunk(chunk, &touched, &mut checksum)?;
+                let free = count_free(&record.bits);
+                sums.blocks += free;
+                sums.chunks += u64::from(record.kind == Kind::Free);
+                sums.inodes += inodes;
+                fullness.add(chunk, record.kind, free, record.extents);
+                if !record.is_settled(free) {
+                    stale.push(chunk);
+                }
+            }
+            groups.push((group, sums));
+        }
+        if checksum.end() != crc && !injected(Bug::MapBelieved) {
+            return Ok(false);
+        }
+        for chunk in stale {
+            let record = self.record(chunk)?;
+            self.write_record(chunk, &record.bits, record.kind, record.extents)?;
+        }
+        for (group, sums) in groups {
+            self.write_group(group, sums.blocks, sums.chunks, sums.inodes)?;
+        }
+        self.index_write(&fullness)?;
+        Ok(true)
+    }
+
+    /// Makes the free map say that nothing is in use.
+    pub(crate) fn forget_free_map(&self) -> Result<()> {
+        self.forget_kept()?;
+        let touched = self.touched();
+        let mut fullness = Draft::new(self.chunks());
+        for group in 0..self.groups() {
+            let chunks = self.group_chunks(group);
+            let count = chunks.end - chunks.start;
+            for chunk in chunks {
+                if touched.has(chunk) {
+                    self.write_record(chunk, &Bitmap::default(), Kind::Free, 0)?;
+                }
+                fullness.add(chunk, Kind::Free, CHUNK_BLOCKS, 0);
+            }
+            self.write_group(group, count * CHUNK_BLOCKS, count, 0)?;
+        }
+        self.index_write(&fullness)
+    }
+
+    /// Sets a group's counters and puts its cursors to the group's start.
+    pub(crate) fn write_group(
+        &self,
+        group: u64,
+        blocks: u64,
+        chunks: u64,
+        inodes: u64,
+    ) -> Result<()> {
+        self.group_store(group, Group::Blocks, blocks)?;
+        self.group_store(group, Group::Chunks, chunks)?;
+        self.group_store(group, Group::Inodes, inodes)?;
+        let cursors = [Group::MetadataCursor, Group::InodeCursor];
+        for cursor in cursors {
+            self.group_store(group, cursor, self.group_chunks(group).start)?;
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of the bits that are set, ascending.
+pub(crate) fn bits_of(mut word: u64) -> impl Iterator<Item = u64> {
+    std::iter::from_fn(move || {
+        let bit = u64::from(word.trailing_zeros());
+        word &= word.wrapping_sub(1);
+        (bit < 64).then_some(bit)
+    })
+}

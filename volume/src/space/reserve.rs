@@ -1,0 +1,481 @@
+//! What an operation record keeps for the operations to come: free inodes, fresh numbers, a block.
+//!
+//! A record is its CPU's as long as there are enough of them (`op.rs`), so two CPUs whose calls
+//! have nothing to do with each other write no line of both when they make and remove files.
+//!
+//! - *generations, sequences*: the next number of a block of [`NUMBERS`] from the runtime's
+//!   counter; written by the operation;
+//! - *inodes*: up to 16 free slots of one inode extent, a bit each; above them, ino / 16; written
+//!   by the operation, and by whoever takes them back;
+//! - *freed*: one more, which an unlink has just freed: the next create takes it. Not 0 only by a
+//!   plain store of the operation, which so waits for none of its stores that are under way; back
+//!   to 0 by the operation, and by whoever takes it back.
+//!
+//! - *block*: one block of a data chunk, with which an overwrite replaces another one, which is
+//!   kept in its place (`brief/replace.rs`); written by the operation, and by whoever takes it
+//!   back.
+//!
+//! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
+//! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no
+//! others ([`Volume::kept_extents`]); fsck does not miss them. They are given back when the map is
+//! saved, when inodes or blocks run out, and with the last other inode of their extent. A sweep
+//! frees them with all that nothing reaches, and so makes these words void. The same goes for a
+//! kept block; it is given back, too, when it is all that is left of its chunk.
+//!
+//! Inodes and blocks are kept and taken by operations past the gate only: a death between two words
+//! leaves what the sweep finds. A block is no longer the record's before anything leads to it.
+//! Numbers are counted before they are used.
+//!
+//! Locks: none. Persistence: none, all of this is volatile.
+
+use crate::Result;
+use crate::ground::layout::{EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
+use crate::inode::inode_slots::{EMPTY, Extent};
+use crate::space::alloc::{Extents, Want};
+use crate::txn::op::{
+    RECORD_BLOCK, RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index,
+};
+use crate::volume::Volume;
+use rustix::io::Errno;
+
+/// Numbers that are taken from a counter at a time.
+const NUMBERS: u64 = 256;
+/// Slots of an extent that a record keeps at most: those whose number has the same quotient.
+pub(crate) const KEPT: u64 = 16;
+/// The bits of a word that stand for kept slots.
+pub(crate) const SLOTS: u64 = (1 << KEPT) - 1;
+
+/// Slots of an extent that a record keeps.
+struct Kept {
+    extent: Extent,
+    /// As in the extent's bitmap.
+    slots: u64,
+}
+
+/// The inodes that a word tells of.
+fn inodes_of(word: u64) -> impl Iterator<Item = u64> {
+    crate::space::free_map::bits_of(word & SLOTS).map(move |bit| (word >> KEPT) * KEPT + bit)
+}
+
+impl Record<'_> {
+    /// The next of the record's own numbers.
+    #[inline]
+    fn number(&self, volume: &Volume, word: u64, source: u64) -> Result<u64> {
+        let mut next = self.0.load(index(word))?;
+        if next.is_multiple_of(NUMBERS) {
+            next = volume.rt.add(source, NUMBERS)?;
+        }
+        self.0.store(index(word), next + 1)?;
+        Ok(next)
+    }
+
+    /// A number that no other call in this epoch gets, for a generation.
+    #[inline]
+    pub(crate) fn generation(&self, volume: &Volume) -> Result<u64> {
+        self.number(volume, RECORD_GENERATIONS, HEADER_GENERATION)
+    }
+
+    /// The same, for sequence numbers.
+    #[inline]
+    pub(crate) fn sequence(&self, volume: &Volume) -> Result<u64> {
+        self.number(volume, RECORD_SEQUENCES, HEADER_SEQUENCE)
+    }
+
+    /// Takes an inode that is kept.
+    #[inline]
+    pub(crate) fn take_kept(&self) -> Result<Option<u64>> {
+        let freed = self.0.load(index(RECORD_FREED))?;
+        if freed != 0 && self.0.cas(index(RECORD_FREED), freed, 0)?.is_ok() {
+            return Ok(Some(freed));
+        }
+        let mut word = self.0.load(index(RECORD_INODES))?;
+        while let Some(ino) = inodes_of(word).next() {
+            match self.0.cas(index(RECORD_INODES), word, word & (word - 1))? {
+                Ok(_) => return Ok(Some(ino)),
+                Err(found) => word = found,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a block that may replace block `old`: the one that is kept, or one out of a hole.
+    /// `None` if there is none to spare. What it gets is nobody's until something leads to it, or
+    /// it is kept again.
+    #[inline]
+    pub(crate) fn take_block(&self, volume: &Volume, old: u64) -> Result<Option<u64>> {
+        let kept = self.0.swap(index(RECORD_BLOCK), 0)?;
+        if kept == 0 {
+            return volume.spare_block(old);
+        }
+        if !volume.in_pool(kept, 1) {
+            return Err(Errno::IO);
+        }
+        if volume.has_nodes() && volume.block_node(kept) != volume.block_node(old) {
+            volume.release_blocks(kept, 1)?;
+            return volume.spare_block(old);
+        }
+        Ok(Some(kept))
+    }
+
+    /// Keeps a block that nothing leads to; the record keeps none.
+    #[inline]
+    pub(crate) fn keep_block(&self, block: u64) -> Result<()> {
+        Ok(self.0.store(index(RECORD_BLOCK), block)?)
+    }
+
+    /// Keeps a free inode by itself; `false` if there is such a one.
+    #[inline]
+    fn keep_freed(&self, ino: u64) -> Result<bool> {
+        // Nobody else makes it anything but 0.
+        let free = self.0.load(index(RECORD_FREED))? == 0;
+        if free {
+            self.0.store(index(RECORD_FREED), ino)?;
+        }
+        Ok(free)
+    }
+
+    /// Keeps a free inode; `false` if others are kept than its neighbours. `EIO` if it is kept
+    /// already.
+    #[inline]
+    fn keep(&self, ino: u64) -> Result<bool> {
+        let (group, bit) = (ino / KEPT, 1 << (ino % KEPT));
+        let word = self.0.load(index(RECORD_INODES))?;
+        let kept = match word & SLOTS {
+            0 => 0,
+            kept if word >> KEPT == group => kept,
+            _ => return Ok(false),
+        };
+        if kept & bit != 0 {
+            return Err(Errno::IO);
+        }
+        Ok(self.0.cas(index(RECORD_INODES), word, group << KEPT | kept | bit)?.is_ok())
+    }
+
+    /// Keeps inodes that were just taken for this record, which keeps none: slots `slots` of the
+    /// extent whose header is `first`; all lie among the same [`KEPT`].
+    pub(crate) fn keep_all(&self, first: u64, slots: u64) -> Result<()> {
+        let Some(lowest) = crate::space::free_map::bits_of(slots).next() else { return Ok(()) };
+        let group = lowest / KEPT;
+        let word = (first / KEPT + group) << KEPT | slots >> (group * KEPT) & SLOTS;
+        Ok(self.0.store(index(RECORD_INODES), word)?)
+    }
+}
+
+impl Volume {
+    /// Frees an inode for the next operation of this record, or for all. `EIO` if it is not in use.
+    pub(crate) fn give_back_inode(&self, record: &Record<'_>, op: u32, ino: u64) -> Result<()> {
+        if !self.inode_in_use(ino)? {
+            return Err(Errno::IO);
+        }
+        self.keep_inode(record, op, ino)
+    }
+
+    /// As [`Volume::give_back_inode`], of an inode that is in use.
+    #[inline]
+    pub(crate) fn keep_inode(&self, record: &Record<'_>, op: u32, ino: u64) -> Result<()> {
+        if !record.keep_freed(ino)? && !record.keep(ino)? {
+            self.release_inode(ino)?;
+        }
+        let [kept, freed] = self.kept_by(op)?;
+        let alone = |one: &Option<Kept>, other: &Option<Kept>| match (one, other) {
+            (None, _) => Ok(false),
+            (Some(one), Some(other)) if one.extent == other.extent => {
+                Ok(self.slots(one.extent)? == EMPTY | one.slots | other.slots)
+            }
+            (Some(one), _) => Ok::<_, Errno>(self.slots(one.extent)? == EMPTY | one.slots),
+        };
+        if alone(&freed, &kept)? || alone(&kept, &freed)? {
+            self.return_kept_by(op)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a record keeps an inode that is at home here, by a look.
+    #[inline]
+    pub(crate) fn keeps_at_home(&self, record: &Record<'_>) -> Result<bool> {
+        let freed = record.0.load(index(RECORD_FREED))?;
+        if freed != 0 {
+            return self.is_home(freed);
+        }
+        let word = record.0.load(index(RECORD_INODES))?;
+        let Some(ino) = inodes_of(word).next() else { return Ok(false) };
+        self.is_home(ino)
+    }
+
+    /// The slots that a record keeps, and the one freed last, as far as there are any.
+    #[inline]
+    fn kept_by(&self, op: u32) -> Result<[Option<Kept>; 2]> {
+        let record = self.rt.op(op);
+        let word = self.rt.load(record + RECORD_INODES)?;
+        // What a crash left in the record of an image that is only looked at may be anything.
+        let place = |ino| self.extent_of(ino).ok();
+        let kept = inodes_of(word).next().and_then(place).map(|(extent, slot)| {
+            let slots = (word & SLOTS) << (slot / KEPT * KEPT);
+            Kept { extent, slots }
+        });
+        let freed = Some(self.rt.load(record + RECORD_FREED)?).filter(|&ino| ino != 0);
+        let freed = freed.and_then(place);
+        Ok([kept, freed.map(|(extent, slot)| Kept { extent, slots: 1 << slot })])
+    }
+
+    /// All slots that records keep, those of one extent together.
+    fn all_kept(&self) -> Result<Vec<Kept>> {
+        let mut all: Vec<Kept> = Vec::new();
+        for op in 0..self.rt.layout.op_count as u32 {
+            for kept in self.kept_by(op)?.into_iter().flatten() {
+                match all.iter_mut().find(|one| one.extent == kept.extent) {
+                    Some(one) => one.slots |= kept.slots,
+                    None => all.push(kept),
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// How many inodes are kept.
+    pub(crate) fn kept_inodes(&self) -> Result<u64> {
+        Ok(self.all_kept()?.iter().map(|kept| u64::from(kept.slots.count_ones())).sum())
+    }
+
+    /// The extents without inodes that are there only for what is kept of them: chunk, and index in
+    /// it.
+    pub(crate) fn kept_extents(&self) -> Result<Vec<(u64, u64)>> {
+        let mut found = Vec::new();
+        for kept in self.all_kept()? {
+            // A header that cannot be read is found by who needs it.
+            let slots = self.is_extent(kept.extent)?.then(|| self.slots(kept.extent));
+            if slots == Some(Ok(EMPTY | kept.slots)) {
+                found.push((kept.extent.chunk, kept.extent.index));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The single blocks that are kept.
+    pub(crate) fn kept_singles(&self) -> Result<Vec<u64>> {
+        let mut found = Vec::new();
+        for op in 0..self.rt.layout.op_count as u32 {
+            let block = self.rt.load(self.rt.op(op) + RECORD_BLOCK)?;
+            // What a crash left in the record of an image that is only looked at may be anything.
+            if self.in_pool(block, 1) && self.is_taken(block)? {
+                found.push(block);
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many blocks are kept, those of extents included.
+    pub(crate) fn kept_blocks(&self) -> Result<u64> {
+        let extents = self.kept_extents()?.len() as u64;
+        Ok(extents * EXTENT_BLOCKS + self.kept_singles()?.len() as u64)
+    }
+
+    /// A block out of a hole, on the memory node of `old`; none of the reserve.
+    #[cold]
+    fn spare_block(&self, old: u64) -> Result<Option<u64>> {
+        if self.free_blocks()? <= self.reserve() {
+            return Ok(None);
+        }
+        let node = self.has_nodes().then(|| self.block_node(old));
+        let (mut taken, want) = (Extents::new(), Want { node, ..Want::default() });
+        self.take_data(1, want, &mut taken)?;
+        Ok(taken.first().map(|run| run.0))
+    }
+
+    /// The memory node of the group in which a block lies.
+    fn block_node(&self, block: u64) -> u32 {
+        self.group_node(self.group_of(self.chunk_of(block).0))
+    }
+
+    /// Gives back the blocks of a chunk that records keep. For operations past the gate.
+    #[cold]
+    pub(crate) fn return_blocks_in(&self, chunk: u64) -> Result<()> {
+        let lies_there = |block| self.chunk_of(block).0 == chunk;
+        for op in 0..self.rt.layout.op_count as u32 {
+            self.return_block_by(op, lies_there)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back the block that a record keeps, if it is wanted; whether there was such a one.
+    fn return_block_by(&self, op: u32, wanted: impl Fn(u64) -> bool) -> Result<bool> {
+        let at = self.rt.op(op) + RECORD_BLOCK;
+        let block = self.rt.load(at)?;
+        let found = self.in_pool(block, 1) && wanted(block) && self.rt.cas(at, block, 0)?.is_ok();
+        if found {
+            self.release_blocks(block, 1)?;
+        }
+        Ok(found)
+    }
+
+    /// Calls `each` with the inodes that are kept, of extents that are there.
+    pub(crate) fn each_kept(&self, mut each: impl FnMut(u64)) -> Result<()> {
+        for kept in self.all_kept()? {
+            if self.is_extent(kept.extent)? {
+                let first = self.first_inode(kept.extent);
+                crate::space::free_map::bits_of(kept.slots).for_each(|slot| each(first + slot));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what all records keep; whether there was anything. For operations past the gate,
+    /// or who is alone.
+    pub(crate) fn return_kept(&self) -> Result<bool> {
+        let mut any = false;
+        for op in 0..self.rt.layout.op_count as u32 {
+            any |= self.return_kept_by(op)?;
+            any |= self.return_block_by(op, |_| true)?;
+        }
+        Ok(any)
+    }
+
+    pub(crate) fn return_kept_by(&self, op: u32) -> Result<bool> {
+        let take = |word: u64| {
+            let at = self.rt.op(op) + word;
+            let found = self.rt.load(at)?;
+            let taken = found != 0 && self.rt.cas(at, found, 0)?.is_ok();
+            Ok::<_, Errno>(if taken { found } else { 0 })
+        };
+        let (word, freed) = (take(RECORD_INODES)?, take(RECORD_FREED)?);
+        // One that fails leaves the others their way back.
+        let mut all = Ok(());
+        let mut any = false;
+        for ino in inodes_of(word).chain((freed != 0).then_some(freed)) {
+            any = true;
+            all = all.and(self.release_inode(ino));
+        }
+        all?;
+        Ok(any)
+    }
+
+    /// The free map is made anew, without what was kept. Nobody works.
+    pub(crate) fn forget_kept(&self) -> Result<()> {
+        for op in 0..self.rt.layout.op_count as u32 {
+            self.rt.store(self.rt.op(op) + RECORD_INODES, 0)?;
+            self.rt.store(self.rt.op(op) + RECORD_FREED, 0)?;
+            self.rt.store(self.rt.op(op) + RECORD_BLOCK, 0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::inode::inode_slots::EMPTY;
+    use crate::testing::{faults, file, fresh, volume};
+    use crate::volume::Volume;
+    use crate::{Mode, Result};
+    use rustix::io::Errno;
+    use std::collections::BTreeSet;
+    use vfs::Node;
+
+    /// Makes files until it fails, in several directories of numbers.
+    fn fill(volume: &Volume, root: Node) -> (u32, Errno) {
+        let mut made = 0;
+        let made_one = |made: u32| volume.create(root, format!("f{made}").as_bytes(), &file());
+        loop {
+            match made_one(made) {
+                Ok(_) => made += 1,
+                Err(errno) => return (made, errno),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_counts_as_free_and_no_check_misses_it() {
+        let (volume, root) = fresh();
+        let before = volume.free_space().unwrap();
+        for round in 0..100 {
+            let name = format!("{round}");
+            volume.create(root, name.as_bytes(), &file()).unwrap();
+            let full = volume.free_space().unwrap();
+            assert_eq!(full.inodes, before.inodes + 1);
+            assert!(volume.kept_inodes().unwrap() > 0, "nothing is kept");
+            assert_eq!(faults(&volume), 0);
+            volume.unlink(root, name.as_bytes()).unwrap();
+            assert_eq!(volume.free_space().unwrap(), before);
+        }
+        assert!(volume.return_kept().unwrap());
+        assert_eq!((volume.kept_inodes(), volume.free_space()), (Ok(0), Ok(before)));
+        assert_eq!(faults(&volume), 0);
+    }
+
+    #[test]
+    fn a_sweep_frees_what_is_kept() {
+        let (volume, root) = fresh();
+        volume.create(root, b"a", &file()).unwrap();
+        let before = volume.free_space().unwrap();
+        assert!(volume.kept_inodes().unwrap() > 0);
+        volume.rebuild(&[]).unwrap();
+        assert_eq!((volume.kept_inodes(), volume.free_space()), (Ok(0), Ok(before)));
+    }
+
+    #[test]
+    fn the_last_inodes_are_had_whichever_record_keeps_them() {
+        let volume = volume(Mode::Strict, 8);
+        let root = crate::testing::root(&volume);
+        let empty = volume.free_space().unwrap();
+        let (made, errno) = fill(&volume, root);
+        assert_eq!((errno, volume.kept_inodes()), (Errno::NOSPC, Ok(0)));
+        // Another record keeps what is freed, as if another CPU had.
+        let gone: BTreeSet<u32> = (0..8).map(|index| made / 2 + index).collect();
+        for index in &gone {
+            volume.unlink(root, format!("f{index}").as_bytes()).unwrap();
+        }
+        for op in 0..volume.rt.layout.op_count as u32 {
+            let at = volume.rt.op(op) + super::RECORD_INODES;
+            let word = volume.rt.swap(at, 0).unwrap();
+            if word & super::SLOTS != 0 {
+                // One that keeps none: this thread may have moved between two unlinks.
+                let place = |op| volume.rt.op(op) + super::RECORD_INODES;
+                let keeps = |op: u32| volume.rt.load(place(op)).unwrap() & super::SLOTS != 0;
+                let count = volume.rt.layout.op_count as u32;
+                let other = (0..count).find(|&other| other != op && !keeps(other)).unwrap();
+                volume.rt.store(place(other), word).unwrap();
+                break;
+            }
+        }
+        for index in &gone {
+            let again = volume.create(root, format!("f{index}").as_bytes(), &file());
+            assert!(again.is_ok(), "{index}: {again:?}");
+        }
+        for index in 0..made {
+            volume.unlink(root, format!("f{index}").as_bytes()).unwrap();
+        }
+        assert_eq!(volume.free_space(), Ok(empty));
+    }
+
+    #[test]
+    fn the_last_inode_of_an_extent_takes_what_is_kept_of_it_along() -> Result<()> {
+        let (volume, root) = fresh();
+        let before = volume.free_space()?;
+        let nodes: Vec<_> = (0..200)
+            .map(|index| volume.create(root, format!("{index}").as_bytes(), &file()))
+            .collect::<Result<_>>()?;
+        for index in 0..200 {
+            volume.unlink(root, format!("{index}").as_bytes())?;
+        }
+        assert_eq!(volume.free_space()?, before);
+        let extents = nodes.iter().map(|node| volume.extent_of(node.ino).map(|found| found.0));
+        for extent in extents.collect::<Result<Vec<_>>>()? {
+            let kept = volume.kept_extents()?.contains(&(extent.chunk, extent.index));
+            let there = volume.is_extent(extent)?;
+            assert!(!there || kept || volume.slots(extent)? != EMPTY, "an extent of nobody's");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn numbers_never_repeat() {
+        let (volume, _) = fresh();
+        let mut seen = BTreeSet::new();
+        for _ in 0..3000 {
+            let op = volume.begin().unwrap();
+            assert!(seen.insert(op.record.sequence(&volume).unwrap()));
+            // Another operation at the same time has another record.
+            let beside = volume.begin().unwrap();
+            assert!(seen.insert(beside.record.sequence(&volume).unwrap()));
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Inodes whose locks an operation holds, with what is to change about them.
+//!
+//! An operation reads them under their locks ([`Volume::held`]), changes the values, and commits
+//! them:
+//!
+//! - [`Op::commit_held`]: everything in one transaction;
+//! - [`Op::commit_lone`]: one word is the commit. The commit lines (times, a directory's number of
+//!   entries) go with it without a fence of their own; a crash may forget or foresee them, never
+//!   tear them.
+//!
+//! What is current (the volatile lines) moves last, when the change is durable.
+
+use crate::Result;
+use crate::ground::layout::{
+    COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LINE, SLOT,
+};
+use crate::inject::{Bug, injected};
+use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_WRITTEN};
+use crate::namespace::bucket::Dir;
+use crate::namespace::directory::Store;
+use crate::txn::op::Op;
+use crate::volume::{Volume, now};
+use pmem::Gathered;
+use rustix::io::Errno;
+use vfs::{Kind, Node};
+use zerocopy::IntoBytes;
+
+/// A slot of a directory entry to be changed in place: its offset and its new bytes.
+pub(crate) type SlotStore = (u64, [u8; SLOT as usize]);
+
+/// A locked inode.
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) inode: Inode,
+    pub(crate) identity: Identity,
+    pub(crate) commit: Commit,
+    pub(crate) current: Current,
+    before: (Identity, Commit),
+}
+
+impl Held {
+    pub(crate) fn is_directory(&self) -> bool {
+        self.identity.kind() == Some(Kind::Directory)
+    }
+
+    /// As a directory: `ENOTDIR`.
+    pub(crate) fn directory(&self) -> Result<Dir> {
+        as_directory(self.inode, &self.identity)
+    }
+
+    /// A directory's contents change: entries and subdirectories come or go.
+    pub(crate) fn change_entries(&mut self, entries: i64, directories: i32) {
+        let time = now();
+        self.commit.size = self.commit.size.saturating_add_signed(entries);
+        self.commit.aux = self.commit.aux.saturating_add_signed(directories);
+        self.commit.mtime = time;
+        self.commit.flags |= COMMIT_WRITTEN;
+        self.current.size = self.commit.size;
+        self.current.mtime = time;
+        self.current.ctime = time;
+        self.current.flags |= LIVE_WRITTEN;
+    }
+
+    /// The identity changes: so does the change time.
+    pub(crate) fn touch(&mut self) {
+        let time = now();
+        self.identity.ctime = time;
+        self.commit.flags &= !COMMIT_WRITTEN;
+        self.current.ctime = time;
+        self.current.flags &= !LIVE_WRITTEN;
+    }
+}
+
+/// An inode as a directory: `ENOTDIR`.
+pub(crate) fn as_directory(inode: Inode, identity: &Identity) -> Result<Dir> {
+    match identity.kind() {
+        Some(Kind::Directory) => Ok(Dir { inode, generation: identity.generation }),
+        _ => Err(Errno::NOTDIR),
+    }
+}
+
+impl Volume {
+    /// The inode number of a node that a caller named.
+    pub(crate) fn inode_of(&self, node: Node) -> Result<Inode> {
+        self.inode(node.ino).map_err(|_| Errno::STALE)
+    }
+
+    /// Reads an inode whose lock the caller's operation holds.
+    pub(crate) fn held(&self, node: Node) -> Result<Held> {
+        let (inode, identity) = self.identity_of(node)?;
+        let (mut commit, _) = self.commit_line(inode, identity.generation)?;
+        if identity.kind() == Some(Kind::File) && commit.flags & COMMIT_SUMMED != 0 {
+            // The bytes that it sums are durable since its call returned.
+            commit = commit.settled();
+        }
+        let current = self.current(inode)?;
+        let before = (identity, commit);
+        if identity.kind() == Some(Kind::File) && current.flags & LIVE_DIRTY != 0 {
+            // CRASH: a lazy size is newer than one slot, by its number. A commit of something else
+            // would pass for newer, and lose the size if this process died then: it carries it.
+            commit.size = current.size;
+        }
+        Ok(Held { inode, identity, commit, current, before })
+    }
+
+    /// What this process remembers of a locked inode's attributes becomes what it is now.
+    fn carry_held(&self, held: &Held) -> Result<()> {
+        let &Held { inode, identity, commit, current, .. } = held;
+        let node = Node { ino: inode.0, generation: identity.generation };
+        let odd = self.sequence(inode)?;
+        self.carry_attributes(node, (odd - 1, odd + 1), |attr| {
+            let subdirectories = held.is_directory() && identity.nlink > 0;
+            attr.nlink = if subdirectories { 2 + commit.aux } else { identity.nlink };
+            attr.mode = identity.mode & 0o7777;
+            (attr.uid, attr.gid) = (identity.uid, identity.gid);
+            attr.size = current.size;
+            (attr.mtime, attr.ctime) = (current.mtime, current.ctime);
+        });
+        Ok(())
+    }
+
+    /// Reads a locked directory in which names are to change: `ENOENT` if it was removed.
+    pub(crate) fn held_directory(&self, node: Node) -> Result<(Held, Dir)> {
+        let held = match self.held(node) {
+            Err(Errno::STALE) => return Err(Errno::NOENT),
+            held => held?,
+        };
+        let dir = held.directory()?;
+        if held.identity.nlink == 0 { Err(Errno::NOENT) } else { Ok((held, dir)) }
+    }
+}
+
+impl Op<'_> {
+    /// Commits all changes of the locked inodes, words and slots in one transaction.
+    pub(crate) fn commit_held(
+        &mut self,
+        held: &[&Held],
+        words: &[Store],
+        slots: &[SlotStore],
+    ) -> Result<()> {
+        let volume = self.volume;
+        for word in words {
+            self.undo(word.at, 8)?;
+        }
+        for &(at, _) in slots {
+            self.undo(at, SLOT)?;
+        }
+        for one in held {
+            if one.identity != one.before.0 && !injected(Bug::LinkCountOutside) {
+                self.undo_identity(one.inode)?;
+            }
+            if one.commit != one.before.1 {
+                self.undo_commit(one.inode, one.identity.generation)?;
+            }
+        }
+        if !self.transaction.is_open() {
+            // A change to what already is, within one tick of the clock.
+            return self.publish_held(held);
+        }
+        // PERSIST: the undo images, and all new structures that the words publish, are durable
+        // before anything changes in place.
+        // CRASH: until the lane's number moves, recovery puts everything back.
+        let durable = self.seal();
+        let mut changes = Gathered::default();
+        for word in words {
+            changes.add(volume.region.store64(word.at, word.value)?.flush());
+        }
+        for (at, bytes) in slots {
+            changes.add(volume.region.write(*at, bytes)?.flush());
+        }
+        for one in held {
+            if one.identity != one.before.0 {
+                let sealed = one.identity.sealed(one.inode);
+                let at = one.inode.at(IDENTITY);
+                changes.add(volume.region.write(at, sealed.as_bytes())?.flush());
+            }
+            if one.commit != one.before.1 {
+                let generation = one.identity.generation;
+                let stored = volume.store_commit(one.inode, generation, one.commit, &durable)?;
+                changes.add(stored);
+            }
+        }
+        self.commit(changes)?;
+        self.publish_held(held)
+    }
+
+    /// Commits by one word; of the locked inodes only the commit lines may have changed.
+    pub(crate) fn commit_lone(&mut self, held: &[&Held], store: Store) -> Result<()> {
+        let volume = self.volume;
+        // PERSIST: all new structures that the word publishes; a name that goes publishes nothing.
+        let durable = self.has_pending().then(|| self.fence_unless(Bug::NameBeforeInode));
+        for one in held {
+            debug_assert!(one.identity == one.before.0, "an identity changes in transactions only");
+            if one.commit != one.before.1 {
+                self.note(one.inode.at(COMMIT))?;
+                let generation = one.identity.generation;
+                let stored = match &durable {
+                    Some(durable) => {
+                        volume.store_commit(one.inode, generation, one.commit, durable)?
+                    }
+                    None => volume.store_slot(one.inode, generation, one.commit)?,
+                };
+                self.pend(stored);
+            }
+        }
+        match durable {
+            Some(durable) => self.commit_word(store.at, store.value, &durable)?,
+            None => self.withdraw_by_word(store.at, store.value)?,
+        };
+        self.publish_held(held)
+    }
+
+    fn publish_held(&mut self, held: &[&Held]) -> Result<()> {
+        self.count_reshaped()?;
+        for one in held {
+            let (volume, mut current) = (self.volume, one.current);
+            if current.flags & LIVE_DIRTY != 0 {
+                // The size and times that were newer than the old commit slot are so beside the
+                // new.
+                let generation = one.identity.generation;
+                current.flags = volume.dirty_flags(one.inode, generation, current.flags)?;
+            }
+            volume.set_current(one.inode, &current)?;
+            if !self.has_reshaped {
+                volume.carry_held(one)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(SLOT == LINE);

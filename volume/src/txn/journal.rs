@@ -1,0 +1,377 @@
+//! The undo journal: one transaction in one lane.
+//!
+//! Persistence order of a transaction:
+//!
+//! 1. an entry with the old bytes for everything that will change in place; flushed;
+//! 2. fence ([`Op::seal`]): the entries, and all new structures they make way for, are durable;
+//! 3. the changes in place, flushed; fence; 4. the lane's transaction number + 1; flushed; fence.
+//!
+//! Old bytes beyond a few lines are not cut up into entries: they lie in the lane's *annex*, up to
+//! 16 KiB of scratch right before the pool, as far as there is room, or in journal blocks; one
+//! entry names them with their sum.
+//!
+//! A crash before 4 is durable leaves the number as it was: recovery restores the old bytes. After
+//! it the entries are void, because they carry the former number. Locks are held until 4 is
+//! durable, so no two open transactions ever cover the same byte, and lanes can be undone in any
+//! order.
+
+use crate::Result;
+use crate::ground::layout::{
+    BLOCK, ENTRY_BLOCKS, ENTRY_BYTES, Entry, LANE, LANE_ENTRIES, LANES, LINE, checksum,
+};
+use crate::inject::{self, Bug, injected};
+use crate::space::alloc::Want;
+use crate::txn::op::Op;
+use crate::volume::Volume;
+use pmem::{Durable, Gathered, InFlight, UserOut};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Bytes that a checksum of a long range copies at a time: few to clear, enough to go fast.
+const CRC_PIECE: usize = 1536;
+/// Old bytes up to which entries hold them.
+const FEW: u64 = 2 * ENTRY_BYTES as u64;
+/// Old bytes that entries hold where there is no annex.
+const SHORT: u64 = 1024;
+
+/// The header word: number in the low 48 bits, its check above.
+pub(crate) fn header_word(lane: u64, number: u64) -> u64 {
+    let number = number & 0xFFFF_FFFF_FFFF;
+    number | u64::from(checksum(lane, &number.to_le_bytes()) & 0xFFFF) << 48
+}
+
+/// The transaction number in a header word; `None` if its check fails.
+pub(crate) fn header_number(lane: u64, word: u64) -> Option<u64> {
+    let number = word & 0xFFFF_FFFF_FFFF;
+    (header_word(lane, number) == word).then_some(number)
+}
+
+/// Offset of a lane's header line in the region.
+pub(crate) fn lane_offset(lane: u64) -> u64 {
+    LANES + lane * LANE
+}
+
+impl Entry {
+    fn sealed(mut self, lane: u64) -> Self {
+        self.crc = 0;
+        self.crc = checksum(lane, self.as_bytes());
+        self
+    }
+
+    fn valid(self, lane: u64, number: u64) -> bool {
+        self.transaction == number as u32 && self.sealed(lane).crc == self.crc
+    }
+}
+
+/// What an open transaction has recorded so far: process-private, the medium has the rest.
+#[derive(Default)]
+pub(crate) struct Transaction {
+    entries: u64,
+    number: u64,
+    sealed: bool,
+    /// Bytes of the annex in use.
+    annexed: u64,
+}
+
+impl Transaction {
+    pub(crate) fn is_open(&self) -> bool {
+        self.entries > 0
+    }
+
+    fn append<'v>(
+        &mut self,
+        (volume, lane): (&'v Volume, u64),
+        offset: u64,
+        length: u16,
+        image: [u8; ENTRY_BYTES],
+    ) -> Result<InFlight<'v>> {
+        assert!(!self.sealed, "an undo entry after the seal protects nothing");
+        let region = &volume.region;
+        if self.entries == 0 {
+            let word = region.load64(lane_offset(lane))?;
+            self.number = header_number(lane, word).ok_or(Errno::IO)?;
+        }
+        if self.entries == LANE_ENTRIES {
+            return Err(Errno::NOSPC);
+        }
+        let entry = Entry {
+            transaction: self.number as u32,
+            crc: 0,
+            target: offset | u64::from(length) << 48,
+            image,
+        }
+        .sealed(lane);
+        self.entries += 1;
+        Ok(region.stream(lane_offset(lane) + self.entries * LINE, entry.as_bytes())?)
+    }
+
+    /// Records `length` old bytes in entries.
+    fn undo<'v>(
+        &mut self,
+        place: (&'v Volume, u64),
+        offset: u64,
+        length: u64,
+    ) -> Result<Gathered<'v>> {
+        let region = &place.0.region;
+        let mut flight = Gathered::default();
+        let mut done = 0;
+        while done < length {
+            let take = (length - done).min(ENTRY_BYTES as u64);
+            let mut image = [0; ENTRY_BYTES];
+            region.read(offset + done, &mut image[..take as usize])?;
+            flight.add(self.append(place, offset + done, take as u16, image)?);
+            done += take;
+        }
+        Ok(flight)
+    }
+
+    /// Records `length` old bytes of data in the lane, if they fit there.
+    pub(crate) fn undo_data<'v>(
+        &mut self,
+        place: (&'v Volume, u64),
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<Gathered<'v>>> {
+        let (volume, lane) = place;
+        if length <= FEW || self.annexed + length > volume.annex {
+            let fits = length <= SHORT;
+            return if fits { self.undo(place, offset, length).map(Some) } else { Ok(None) };
+        }
+        let copy = volume.annex(lane) + self.annexed;
+        self.annexed += length.next_multiple_of(LINE);
+        let mut flight = Gathered::default();
+        let mut crc = 0;
+        let mut buffer = [0; CRC_PIECE];
+        let mut done = 0;
+        while done < length {
+            let bytes = &mut buffer[..(length - done).min(CRC_PIECE as u64) as usize];
+            let take = bytes.len();
+            volume.region.read_to(offset + done, &UserOut::new(bytes), take)?;
+            crc = crc32c::crc32c_append(crc, bytes);
+            flight.add(volume.region.stream(copy + done, bytes)?);
+            done += take as u64;
+        }
+        let image = saved_image(length, copy, crc);
+        flight.add(self.append(place, offset, ENTRY_BLOCKS, image)?);
+        Ok(Some(flight))
+    }
+
+    /// Ends the transaction: `changes` are the changes in place.
+    pub(crate) fn commit<'v>(
+        &mut self,
+        place: (&'v Volume, u64),
+        changes: impl Into<Gathered<'v>>,
+    ) -> Result<()> {
+        assert!(self.sealed && self.is_open());
+        if injected(Bug::NumberBeforeChanges) {
+            return self.next_number(place, &inject::forged());
+        }
+        // PERSIST: the changes must be durable before their undo images become void.
+        let durable = changes.into().fence().unwrap_or_else(|| place.0.region.fence());
+        self.next_number(place, &durable)
+    }
+
+    fn next_number(&mut self, (volume, lane): (&Volume, u64), durable: &Durable<'_>) -> Result<()> {
+        let word = header_word(lane, self.number + 1);
+        let mut line = [0; LINE as usize];
+        line[..8].copy_from_slice(&word.to_le_bytes());
+        let pending = volume.region.commit_line(lane_offset(lane), &line, durable)?;
+        // PERSIST: the locks may be released only when the commit is durable.
+        if !injected(Bug::NumberNotFenced) {
+            let _ = pending.fence();
+        }
+        *self = Self::default();
+        Ok(())
+    }
+}
+
+/// The image of an entry whose old bytes lie elsewhere.
+fn saved_image(length: u64, place: u64, crc: u32) -> [u8; ENTRY_BYTES] {
+    let mut image = [0; ENTRY_BYTES];
+    image[..8].copy_from_slice(&length.to_le_bytes());
+    image[8..16].copy_from_slice(&place.to_le_bytes());
+    image[16..24].copy_from_slice(&u64::from(crc).to_le_bytes());
+    image
+}
+
+impl<'v> Op<'v> {
+    /// Where its transaction stands.
+    fn place(&self) -> (&'v Volume, u64) {
+        (self.volume, u64::from(self.index()))
+    }
+
+    /// Records the old bytes of `[offset, offset + length)` (metadata; 48 bytes an entry). `ENOSPC`
+    /// if the lane is full.
+    pub(crate) fn undo(&mut self, offset: u64, length: u64) -> Result<()> {
+        let pending = self.transaction.undo(self.place(), offset, length)?;
+        self.pend(pending);
+        Ok(())
+    }
+
+    /// As [`Op::undo`], of data, which may be long.
+    pub(crate) fn undo_data(&mut self, offset: u64, length: u64) -> Result<()> {
+        match self.transaction.undo_data(self.place(), offset, length)? {
+            Some(pending) => self.pend(pending),
+            None => self.undo_blocks(offset, length)?,
+        }
+        Ok(())
+    }
+
+    /// As [`Op::undo`], of at most 48 old bytes that are known.
+    pub(crate) fn undo_known(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut image = [0; ENTRY_BYTES];
+        image[..bytes.len()].copy_from_slice(bytes);
+        self.append_entry(offset, bytes.len() as u16, image)
+    }
+
+    /// Records the old bytes of a long range by copying them to journal blocks.
+    fn undo_blocks(&mut self, offset: u64, length: u64) -> Result<()> {
+        let volume = self.volume;
+        let blocks = length.div_ceil(BLOCK);
+        // A few blocks are found anywhere; for more, long runs matter: each takes an entry.
+        let extents = if blocks <= 8 {
+            volume.allocate_scratch(self, blocks)?
+        } else {
+            volume.allocate_data(self, blocks, Want { reserve: true, ..Want::default() })?
+        };
+        let mut done = 0;
+        for (block, blocks) in extents {
+            self.free_later(block, blocks);
+            let take = (blocks * BLOCK).min(length - done);
+            if take == 0 {
+                continue;
+            }
+            let pending = volume.region.copy(offset + done, block * BLOCK, take)?;
+            self.pend(pending);
+            let crc = volume.region_crc(offset + done, take)?;
+            let image = saved_image(take, block * BLOCK, crc);
+            self.append_entry(offset + done, ENTRY_BLOCKS, image)?;
+            done += take;
+        }
+        Ok(())
+    }
+
+    fn append_entry(&mut self, offset: u64, length: u16, image: [u8; ENTRY_BYTES]) -> Result<()> {
+        let pending = self.transaction.append(self.place(), offset, length, image)?;
+        self.pend(pending);
+        Ok(())
+    }
+
+    /// PERSIST: the entries, and everything passed to [`Op::pend`] so far, are durable before the
+    /// first change in place. Gives the witness that commits demand.
+    pub(crate) fn seal(&mut self) -> Durable<'v> {
+        self.transaction.sealed = true;
+        self.fence_unless(Bug::ChangeBeforeUndo)
+    }
+
+    /// Ends the transaction: `changes` are the changes in place.
+    pub(crate) fn commit(&mut self, changes: impl Into<Gathered<'v>>) -> Result<()> {
+        self.transaction.commit(self.place(), changes)
+    }
+
+    /// Gives an open transaction up: the old bytes are put back.
+    pub(crate) fn roll_back(&mut self) -> Result<()> {
+        if !self.transaction.is_open() {
+            return Ok(());
+        }
+        self.volume.undo_lane(u64::from(self.index()))?;
+        self.transaction = Transaction::default();
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// Where a lane's annex begins.
+    pub(crate) fn annex(&self, lane: u64) -> u64 {
+        self.pool() - (u64::from(self.superblock.lanes) - lane) * self.annex
+    }
+
+    /// Puts a lane right after a crash: its overwrite is done again, its transaction undone. Gives
+    /// whether there was anything to do. `EIO` as [`Volume::undo_lane`].
+    pub(crate) fn settle_lane(&self, lane: u64) -> Result<bool> {
+        let redone = self.redo_lane(lane)?;
+        Ok(self.undo_lane(lane)? > 0 || redone)
+    }
+
+    /// Undoes the lane's open transaction, if any: recovery after a crash or a death, and
+    /// roll-back. Idempotent; a second crash in the middle of it is undone by the next call. Gives
+    /// the number of entries applied. `EIO` if the lane's header is damaged.
+    pub(crate) fn undo_lane(&self, lane: u64) -> Result<u64> {
+        let head = lane_offset(lane);
+        let number = header_number(lane, self.region.load64(head)?).ok_or(Errno::IO)?;
+        let mut applied = 0;
+        let mut pending = Gathered::default();
+        for index in (1..=LANE_ENTRIES).rev() {
+            let mut bytes = [0; LINE as usize];
+            self.region.read(head + index * LINE, &mut bytes)?;
+            let Ok(entry) = Entry::read_from_bytes(&bytes) else { continue };
+            if !entry.valid(lane, number) {
+                continue;
+            }
+            pending.add(self.put_back(&entry)?);
+            applied += 1;
+        }
+        if applied > 0 {
+            // PERSIST: the old bytes are durable before the entries become void.
+            let durable = if injected(Bug::VoidBeforeUndone) {
+                inject::forged()
+            } else {
+                pending.fence().unwrap_or_else(|| self.region.fence())
+            };
+            let word = header_word(lane, number + 1);
+            let _ = self.region.commit64(head, word, &durable)?.flush().fence();
+        } else {
+            // The dead one's commit may not have been flushed: survivors build on it now.
+            let _ = self.region.flush(head, LINE).fence();
+        }
+        Ok(applied)
+    }
+
+    /// Whether no entry of any transaction stands in the lane: whatever its number, nothing is
+    /// open.
+    pub(crate) fn lane_is_empty(&self, lane: u64) -> Result<bool> {
+        for index in 1..=LANE_ENTRIES {
+            let mut bytes = [0; LINE as usize];
+            self.region.read(lane_offset(lane) + index * LINE, &mut bytes)?;
+            let entry = Entry::read_from_bytes(&bytes).map_err(|_| Errno::IO)?;
+            if entry.valid(lane, u64::from(entry.transaction)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn put_back(&self, entry: &Entry) -> Result<Gathered<'_>> {
+        let target = entry.target & 0xFFFF_FFFF_FFFF;
+        let length = (entry.target >> 48) as u16;
+        if length != ENTRY_BLOCKS {
+            let bytes = entry.image.get(..usize::from(length)).ok_or(Errno::IO)?;
+            return Ok(self.region.write(target, bytes)?.flush().into());
+        }
+        let word = |at: usize| {
+            let bytes: [u8; 8] = entry.image[at..at + 8].try_into().unwrap_or_default();
+            u64::from_le_bytes(bytes)
+        };
+        let (length, source, crc) = (word(0), word(8), word(16));
+        // CRASH: an entry that became durable before its journal blocks were: then the seal's fence
+        // had not passed, nothing was changed in place yet, and there is nothing to put back.
+        if u64::from(self.region_crc(source, length)?) != crc {
+            return Ok(Gathered::default());
+        }
+        Ok(self.region.copy(source, target, length)?.into())
+    }
+
+    /// crc32c of a range of the region.
+    pub(crate) fn region_crc(&self, offset: u64, length: u64) -> Result<u32> {
+        let mut crc = 0;
+        let mut buffer = [0; CRC_PIECE];
+        let mut done = 0;
+        while done < length {
+            let take = (length - done).min(CRC_PIECE as u64) as usize;
+            self.region.read_to(offset + done, &UserOut::new(&mut buffer[..take]), take)?;
+            crc = crc32c::crc32c_append(crc, &buffer[..take]);
+            done += take as u64;
+        }
+        Ok(crc)
+    }
+}

@@ -1,0 +1,8 @@
+//! Transactions: an operation and its locks, the inodes that it holds, undo and redo.
+
+pub(crate) mod held;
+pub(crate) mod journal;
+pub(crate) mod op;
+pub(crate) mod redo;
+#[cfg(test)]
+mod redo_tests;

@@ -1,0 +1,166 @@
+//! Overwrites by redo, in files that are then changed in every way there is: what a record tells of
+//! is stored once more as long as nothing else has changed it, and never again afterwards.
+
+use crate::Mode;
+use crate::attach::{AttachOptions, attach_region};
+use crate::data::file_write::Position;
+use crate::data::map::Map;
+use crate::data::mapping::Fill;
+use crate::ground::layout::BLOCK;
+use crate::testing::{file, image, root, volume};
+use crate::volume::Volume;
+use pmem::Region;
+use std::sync::Arc;
+use vfs::{Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut};
+
+const SIZE: usize = 20_000;
+/// Where the overwrite goes: through the end of a block, inside one, over a whole one, over all;
+/// and whether the blocks lie apart.
+const CASES: [(u64, usize, bool); 6] = [
+    (4000, 300, false),
+    (9000, 16, false),
+    (4096, 4096, false),
+    (4000, 300, true),
+    (4100, 6000, true),
+    (3, 16_384, true),
+];
+
+fn read(volume: &Volume, node: Node) -> Vec<u8> {
+    let mut bytes = vec![0; 2 * SIZE];
+    let done = volume.read_file(node, 0, &mut [UserOut::new(&mut bytes)]).unwrap();
+    bytes.truncate(done);
+    bytes
+}
+
+/// The region offset of a byte of the file.
+fn place(volume: &Volume, node: Node, at: u64) -> u64 {
+    let (inode, identity) = volume.identity_of(node).unwrap();
+    let run = Map::new(volume, inode, &identity).run(at / BLOCK, 1).unwrap();
+    run.block * BLOCK + at % BLOCK
+}
+
+/// A volume with a file that an overwrite has changed, whose record fits where it lies.
+fn overwritten((at, length, apart): (u64, usize, bool)) -> (Arc<Volume>, Node, Desc) {
+    let volume = volume(Mode::Strict, 16);
+    let node = volume.create(root(&volume), b"f", &file()).unwrap();
+    let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
+    if apart {
+        let other = volume.create(root(&volume), b"other", &file()).unwrap();
+        for (at, bytes) in (0..).step_by(BLOCK as usize).zip(vec![1; SIZE].chunks(BLOCK as usize)) {
+            volume.write_at(desc, at, &[UserIn::new(bytes)]).unwrap();
+            volume.write_file(other, Position::At(at), &[UserIn::new(bytes)]).unwrap();
+        }
+        assert_ne!(place(&volume, node, 4096) + 4096, place(&volume, node, 8192));
+        assert_ne!(place(&volume, node, 0) + 4096, place(&volume, node, 4096));
+    } else {
+        volume.write_at(desc, 0, &[UserIn::new(&vec![1; SIZE])]).unwrap();
+    }
+    let before = place(&volume, node, at);
+    volume.write_at(desc, at, &[UserIn::new(&vec![2; length])]).unwrap();
+    assert_eq!(place(&volume, node, at), before, "in place");
+    (volume, node, desc)
+}
+
+fn attached(region: Region) -> Arc<Volume> {
+    attach_region(region, &AttachOptions::default()).unwrap()
+}
+
+#[test]
+fn what_did_not_arrive_in_place_is_stored_by_recovery() {
+    for (at, length, apart) in CASES {
+        let (volume, node, _) = overwritten((at, length, apart));
+        let whole = read(&volume, node);
+        assert_eq!(whole[at as usize..at as usize + length], vec![2; length]);
+        for part in 0..4 {
+            let torn = image(&volume);
+            let lost = place(&volume, node, at + 8 + (length as u64 - 16) * part / 3);
+            let _ = torn.write(lost / 8 * 8, &[9; 8]).unwrap();
+            assert_eq!(read(&attached(torn), node), whole, "{length} at {at}, {apart}");
+        }
+    }
+}
+
+#[test]
+fn an_orderly_end_leaves_no_record() {
+    let (at, ..) = CASES[1];
+    let (volume, node, desc) = overwritten(CASES[1]);
+    volume.close(desc).unwrap();
+    volume.detach().unwrap();
+    let again = attached(image(&volume));
+    let changed = image(&again);
+    let _ = changed.write(place(&again, node, at + 4) / 8 * 8, &[9; 8]).unwrap();
+    let after = attached(changed);
+    assert_eq!(read(&after, node)[at as usize + 4], 9, "nothing tells of what was there");
+}
+
+#[test]
+fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
+    type Change = (&'static str, fn(&Volume, Node, Desc, u64));
+    let changes: [Change; 9] = [
+        ("the same again", |volume, _, desc, at| {
+            volume.write_at(desc, at, &[UserIn::new(&[3; 10])]).unwrap();
+        }),
+        ("an overwrite the long way", |volume, node, _, at| {
+            volume.write_file(node, Position::At(at), &[UserIn::new(&[3; 6000])]).unwrap();
+        }),
+        ("an append, then an overwrite", |volume, _, desc, at| {
+            volume.write_at(desc, SIZE as u64, &[UserIn::new(&[3; 10])]).unwrap();
+            volume.write_at(desc, at, &[UserIn::new(&[4; 10])]).unwrap();
+        }),
+        ("a shorter and a longer size", |volume, node, _, at| {
+            volume.truncate_file(node, at).unwrap();
+            volume.truncate_file(node, SIZE as u64).unwrap();
+        }),
+        ("a zeroed range", |volume, node, _, at| {
+            let mode = libc::FALLOC_FL_ZERO_RANGE as u32;
+            volume.allocate_file(node, mode, at, 12).unwrap();
+        }),
+        ("a punched hole", |volume, node, _, _| {
+            let mode = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32;
+            volume.allocate_file(node, mode, 0, 16_384).unwrap();
+        }),
+        ("a collapsed range", |volume, node, _, _| {
+            let mode = libc::FALLOC_FL_COLLAPSE_RANGE as u32;
+            volume.allocate_file(node, mode, 0, 4096).unwrap();
+        }),
+        ("a store through a mapping", |volume, node, _, at| {
+            volume.map_pieces(node, (0, 4 * BLOCK), Mapped::Write, Fill::All).unwrap();
+            let _ = volume.region.write(place(volume, node, at) / 8 * 8, &[3; 8]).unwrap();
+        }),
+        ("other data in its blocks", |volume, node, desc, _| {
+            volume.close(desc).unwrap();
+            volume.unlink(root(volume), b"f").unwrap();
+            let new = volume.create(root(volume), b"g", &file()).unwrap();
+            assert_ne!(new, node);
+            let bytes = vec![5; SIZE];
+            volume.write_file(new, Position::At(0), &[UserIn::new(&bytes)]).unwrap();
+        }),
+    ];
+    for (at, length, apart) in CASES {
+        for (name, change) in &changes {
+            let (volume, node, desc) = overwritten((at, length, apart));
+            change(&volume, node, desc, at);
+            let found = volume.lookup(root(&volume), b"f").or(volume.lookup(root(&volume), b"g"));
+            let node = found.unwrap();
+            let wanted = read(&volume, node);
+            let after = attached(image(&volume));
+            assert_eq!(read(&after, node), wanted, "{name} after {length} at {at}");
+            // And once more, from what recovery left.
+            let after = attached(image(&after));
+            assert_eq!(read(&after, node), wanted, "{name}, twice, after {length} at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_sweep_leaves_no_record() {
+    for (at, length, apart) in CASES {
+        let (volume, node, _) = overwritten((at, length, apart));
+        volume.demand_sweep().unwrap();
+        volume.in_quiet(|_| Ok(())).unwrap();
+        let changed = image(&volume);
+        let _ = changed.write(place(&volume, node, at + 4) / 8 * 8, &[9; 8]).unwrap();
+        let after = attached(changed);
+        assert_eq!(read(&after, node)[at as usize + 4], 9, "{length} at {at}");
+    }
+}
