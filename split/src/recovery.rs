@@ -652,7 +652,7 @@ pub fn fetch_into(home: &Home, ino: u64, file: impl AsFd) -> Result<()> {
 mod tests {
     use super::*;
     use crate::log::Log;
-    use crate::records::Staged;
+    use crate::records::{SETTLING, Staged};
     use std::time::{Duration, Instant};
 
     fn directory_of(test: &str) -> PathBuf {
@@ -706,6 +706,44 @@ mod tests {
         // Another process has cut the file.
         let (recovered, found) = staged_behind(5000, false);
         assert_eq!((recovered, found.len()), (moved, 5100));
+    }
+
+    /// What recovery makes of a file of two blocks and a half whose last 6000 bytes were being
+    /// exchanged, and whose staging file is `there` bytes long: the bytes that it finds at the end.
+    fn half_exchanged(there: u64) -> std::result::Result<Vec<u8>, Errno> {
+        let directory = directory_of(&format!("exchanged-{there}"));
+        let name = directory.join("f");
+        std::fs::write(&name, [1; 10_000]).expect("a file");
+        let home = Home::open(&directory, Mode::Sync, true).expect("a home");
+        home.take_slot().expect("a slot");
+        let bytes = std::fs::File::open(&name).expect("the file");
+        let (ino, birth) =
+            (rustix::fs::fstat(&bytes).expect("its number").st_ino, sys::birth(&bytes));
+        let staging = home.open_file(&staging::name(home.slot(), 0), OFlags::CREATE);
+        rustix::fs::ftruncate(staging.expect("a staging file"), there).expect("its size");
+        let (record, guard) = home.claim(ino).expect("a record");
+        let owner = home.records.new_owner(home.slot(), 0);
+        let flags = home.flags() | SETTLING;
+        let staged = Staged { owner, base: 4000, length: 6000, at: 4000, birth, flags };
+        home.records.fill(record, ino, &staged, name.as_os_str().as_bytes());
+        drop(guard);
+        drop(home);
+        let recovered = recover(&directory);
+        let found = std::fs::read(&name).expect("the file");
+        std::fs::remove_dir_all(&directory).expect("the directory");
+        recovered.map_err(|incomplete| incomplete.refused[0].errno)?;
+        assert_eq!(found[..4000], [1; 4000]);
+        Ok(found[4000..].to_vec())
+    }
+
+    /// An exchange that the kernel's log recovery finished leaves the staging file with the size
+    /// that the file had when the log broke off; what was exchanged is not moved again.
+    #[test]
+    fn an_exchange_that_the_kernel_finished_is_done() {
+        assert_eq!(half_exchanged(4096), Ok(vec![1; 6000]), "in one piece");
+        assert_eq!(half_exchanged(8192), Ok(vec![1; 6000]), "of two pieces one was in the log");
+        assert_eq!(half_exchanged(10_000), Ok(vec![0; 6000]), "not begun: the staged bytes come");
+        assert_eq!(half_exchanged(4000), Err(Errno::UCLEAN), "no exchange cuts it there");
     }
 
     /// As many entries as the paper's longest replay, in the long run; else fewer.

@@ -207,7 +207,8 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
             return self.put(head, rest).map(|rest| head + rest);
         }
         rustix::fs::ftruncate(self.staging, self.at + self.length)?;
-        match sys::exchange_to_end(self.staging, from, self.target, to) {
+        let exchange = |()| sys::exchange_to_end(self.staging, from, self.target, to);
+        match self.keep_blocks_behind_end().and_then(exchange) {
             Err(_) if self.appends => return self.put(head, rest).map(|rest| head + rest),
             exchanged => exchanged?,
         }
@@ -218,6 +219,21 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
             self.each(from, size - from, append)?;
         }
         Ok(head)
+    }
+
+    /// Lets the kernel keep what the target has behind its end, as `fallocate` does for good.
+    ///
+    /// CRASH: the log recovery of XFS finishes an exchange that broke off, but in memory the target
+    /// keeps the size that it had then. When its inode is dropped, all behind that is freed, which
+    /// are staged bytes, and the file reads as zeros there (seen with Linux 6.12 and 6.18). The
+    /// mark comes before the exchange in the log.
+    fn keep_blocks_behind_end(&self) -> Result<()> {
+        // A block that it has, if it has any.
+        let at = self.base.saturating_sub(1);
+        match rustix::fs::fallocate(self.target, FallocateFlags::KEEP_SIZE, at, 1) {
+            Err(Errno::INTR) => self.keep_blocks_behind_end(),
+            kept => kept,
+        }
     }
 
     fn clone_blocks(&self) -> Result<u64> {

@@ -5,10 +5,11 @@
 //! by whoever finds their owner dead.
 //!
 //! CRASH: the record says `SETTLING` from before the first byte moves until after the last. Whoever
-//! finds it so moves them again: an exchange has happened if the staging file ends where the target
-//! ended before it (the two sizes are swapped, and no staging file ends there otherwise); a copy or
-//! a clone of the same bytes to the same place changes nothing; and what was appended is looked
-//! for, behind the end that the file had. What a program beside the engine appends in the moment of
+//! finds it so moves them again: an exchange has happened if the staging file ends before the last
+//! staged byte (the two sizes are swapped, and it is never cut there otherwise; see
+//! [`exchanged`]); a copy or a clone of the same bytes to the same place changes nothing; and what
+//! was appended is looked for, behind the end that the file had. What a program beside the engine
+//! appends in the moment of
 //! an exchange comes away with it and is given back at once; where who does that is killed before,
 //! nothing says whose it is, and it is gone with the staging file.
 
@@ -64,10 +65,7 @@ pub fn relink(
         Some(_) if staged.flags & SETTLING == 0 => u64::MAX,
         _ => rustix::fs::fstat(&staging)?.st_size as u64,
     };
-    if staged.flags & SETTLING != 0
-        && staged.at == base
-        && there == base + relink::head(base, staged.length)
-    {
+    if staged.flags & SETTLING != 0 && exchanged(staged, there) {
         return Ok((0, Backend::Exchange));
     }
     if there < staged.at + staged.length {
@@ -106,6 +104,17 @@ pub fn relink(
         }
         moved => moved.map(|copied| (copied, best)),
     }
+}
+
+/// Whether the blocks of a run that is being moved have been exchanged: its staging file, `there`
+/// bytes long, ends before the last of them.
+///
+/// It then ends where the target ended. But where the kernel's log recovery finished the exchange,
+/// it ends where the target ended when the log broke off: some of the blocks had been exchanged by
+/// then, and the target had grown with them (Linux 6.18).
+fn exchanged(staged: &Staged, there: u64) -> bool {
+    let whole_from = staged.base + relink::head(staged.base, staged.length);
+    staged.at == staged.base && (whole_from..staged.at + staged.length).contains(&there)
 }
 
 /// Whether a power cut has taken back a length that was not durable, behind which a run of posix
