@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use volume::Mode;
 
 /// A call that takes longer hangs.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(4);
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 /// Failures told; the rest is counted.

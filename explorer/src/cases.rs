@@ -103,6 +103,17 @@ fn data_calls(size: u64) -> Vec<(String, Vec<Action>, Vec<Action>)> {
             add(&format!("overwrite-{length}-from-{parts}"), opened(), vec![call]);
         }
     }
+    if size >= 5000 {
+        // Each record takes the place of one that stands.
+        let lists = vec![
+            write_parts(0, 2, 100, 4096, 2),
+            write_parts(0, 3, 50, 1500, 3),
+            write_at(0, 4, 60, 100),
+            write_parts(0, 5, size - 50, 200, 2),
+            write_at(0, 6, 70, 2000),
+        ];
+        add("lists-in-turns", opened(), lists);
+    }
     add("write-across-end", opened(), vec![write_at(0, 2, size.saturating_sub(50), 200)]);
     add("write-beyond-end", opened(), vec![write_at(0, 2, size + 5000, 300)]);
     add("write-far", opened(), vec![write_at(0, 2, (2 << 30) + 7, 5000)]);
@@ -158,7 +169,7 @@ fn mapped_calls(size: u64) -> Vec<Action> {
 const SIZE_CLASSES: [u64; 8] = [8, 24, 25, 1024, 4096, 16_384, 16_385, 262_144];
 
 /// Of these, what is explored in a 2 MiB leaf, which takes long to compare; in the long run all.
-const IN_LEAF: [u64; 2] = [4096, 262_144];
+const IN_LEAF: [u64; 2] = [4096, 40_000];
 
 /// Overwrites of each size class where the start's file has blocks; then the same on a file that is
 /// mapped.

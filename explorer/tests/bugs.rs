@@ -141,6 +141,19 @@ fn replaced_blocks_are_judged() {
     seen_in("apart", "replace.rs:", &faults);
 }
 
+/// What a list changes at once is judged, its faults seen where they are.
+#[test]
+fn listed_changes_are_judged() {
+    let _alone = ALONE.lock();
+    let faults = [
+        (Bug::ChangeBeforeRedo, "overwrite-4096-from-2"),
+        (Bug::RedoForgotten, "overwrite-4096-from-2"),
+        (Bug::RedoForgotten, "write-across-end"),
+        (Bug::RedoForgotten, "lists-in-turns"),
+    ];
+    seen_in("direct", "file.rs:", &faults);
+}
+
 /// The judge of concurrent calls sees faults too.
 #[test]
 fn races_are_judged() {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -53,6 +54,10 @@ static void scattered(void) {
     struct iovec two[2] = {{buffer, BLOCK / 2}, {buffer + BLOCK, BLOCK / 2}};
     OPERATION("overwrite 4K, two buffers", MUST(pwritev(a, two, 2, i * BLOCK)));
     OPERATION("overwrite 64 B", MUST(pwrite(a, buffer, 64, i * BLOCK + 128)));
+    two[0].iov_len = two[1].iov_len = 300;
+    OPERATION("overwrite 600 B, two buffers", MUST(pwritev(a, two, 2, i * BLOCK + 100)));
+    if (mmap(NULL, BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED, a, 0) == MAP_FAILED) abort();
+    OPERATION("overwrite 4K, mapped", MUST(pwrite(a, buffer, BLOCK, i * BLOCK)));
     close(a);
 }
 

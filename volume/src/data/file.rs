@@ -118,15 +118,27 @@ impl<'v> Op<'v> {
 
     /// Locks a node's file, and works on it from here on.
     pub(crate) fn work_on(&mut self, node: Node) -> Result<File<'v>> {
+        self.lock_still(node)?;
+        // What is current may change while work begins (`redo.rs`).
+        self.work()?;
+        self.file(node)
+    }
+
+    /// As [`Op::work_on`], to write: see [`Op::work_keeping`].
+    pub(crate) fn work_on_keeping(&mut self, node: Node) -> Result<File<'v>> {
+        self.lock_still(node)?;
+        self.work_keeping()?;
+        self.file(node)
+    }
+
+    fn lock_still(&mut self, node: Node) -> Result<()> {
         let inode = self.volume.inode(node.ino).map_err(|_| Errno::STALE)?;
         self.lock(&[inode])?;
         if self.volume.is_still(inode, node.generation).is_err() {
             // Who works on an inode has it to himself: not one that is another object by now.
             self.volume.identity_of(node)?;
         }
-        // What is current may change while work begins (`redo.rs`).
-        self.work()?;
-        self.file(node)
+        Ok(())
     }
 
     /// Zeroes `[from, to)` where written blocks lie, in place; pended. For bytes beyond the end,
@@ -174,33 +186,41 @@ impl Source<'_> {
         to: u64,
         length: u64,
     ) -> Result<Gathered<'r>> {
-        let Self::Caller(parts) = self else { return Ok(region.stream_zero(to, length)?.into()) };
         let mut flight = Gathered::default();
-        let (mut skip, mut done) = (from, 0);
-        for part in *parts {
-            let size = part.len() as u64;
-            if skip >= size {
-                skip -= size;
-                continue;
-            }
-            let take = (size - skip).min(length - done);
-            let piece = part.slice(skip as usize, take as usize);
-            match region.stream_from(to + done, &piece) {
-                Ok(stored) => flight.add(stored),
-                Err(fault) => {
-                    // PERSIST: a part may be stored, and whoever gets the lock next, which goes by
-                    // a plain store, may store there too.
-                    let _ = region.fence();
-                    return Err(fault.into());
-                }
-            }
-            done += take;
-            skip = 0;
-            if done == length {
-                break;
-            }
-        }
+        let Self::Caller(parts) = self else { return Ok(region.stream_zero(to, length)?.into()) };
+        each_part(parts, from, length, |piece, done| {
+            flight.add(region.stream_from(to + done, &piece)?);
+            Ok(())
+        })
+        .inspect_err(|_| {
+            // PERSIST: a part may be stored, and whoever gets the lock next, which goes by a plain
+            // store, may store there too.
+            let _ = region.fence();
+        })?;
         Ok(flight)
+    }
+
+    /// As [`Source::stream`], of the caller's bytes, with their crc32c.
+    pub(crate) fn stream_with_sum<'r>(
+        &self,
+        region: &'r Region,
+        from: u64,
+        to: u64,
+        length: u64,
+    ) -> Result<(Gathered<'r>, u32)> {
+        let (mut flight, mut all) = (Gathered::default(), 0);
+        let Self::Caller(parts) = self else { return Err(Errno::INVAL) };
+        each_part(parts, from, length, |piece, done| {
+            let (stored, sum) = region.stream_summed_on(to + done, &piece, all)?;
+            flight.add(stored);
+            all = sum;
+            Ok(())
+        })
+        .inspect_err(|_| {
+            // PERSIST: as above.
+            let _ = region.fence();
+        })?;
+        Ok((flight, all))
     }
 
     /// As [`Source::stream`], of `places.0` to `places.1`, with the crc32c of the bytes: of few, in
@@ -235,4 +255,30 @@ impl Source<'_> {
         }
         Ok((region.stream(to, &bytes)?, crc32c::crc32c(&bytes)))
     }
+}
+
+/// Calls `each` with the parts of `length` bytes from position `from` of several buffers: the part,
+/// and how many bytes came before it. `EFAULT` if they have not so many.
+fn each_part<'b>(
+    buffers: &'b [UserIn<'b>],
+    from: u64,
+    length: u64,
+    mut each: impl FnMut(UserIn<'b>, u64) -> Result<()>,
+) -> Result<()> {
+    let (mut skip, mut done) = (from, 0);
+    for buffer in buffers {
+        let size = buffer.len() as u64;
+        if skip >= size {
+            skip -= size;
+            continue;
+        }
+        let take = (size - skip).min(length - done);
+        each(buffer.slice(skip as usize, take as usize), done)?;
+        done += take;
+        skip = 0;
+        if done == length {
+            return Ok(());
+        }
+    }
+    if done == length { Ok(()) } else { Err(Errno::FAULT) }
 }

@@ -9,27 +9,29 @@
 //! | hole | fresh blocks, then their words | the same |
 //! | unwritten | its own blocks, the rest zeroed, then the mark | the same |
 //! | written, beyond the end | in place | in place |
-//! | written, up to 1 KiB in all | in place, old bytes journaled | in place |
-//! | written, more | copied to fresh blocks, then the words | in place |
-//! | written, up to 256 KiB of a 2 MiB leaf, or mapped | in place, old bytes journaled | in place |
+//! | written, up to 1 KiB in all | in place, by a record | in place |
+//! | written, parts of blocks, up to 16 KiB in all | in place, by a record | in place |
+//! | written, whole blocks, or more | copied to fresh blocks, then the words | in place |
+//! | written, up to 256 KiB of a 2 MiB leaf, or mapped | in place, by a record | in place |
 //! | written, a whole 2 MiB leaf or most of one | a fresh chunk, then its word | in place |
 //!
-//! That is what is left to this file: `brief.rs` has been tried before, and does strict overwrites
-//! of up to 16 KiB by redo, from one buffer, of files that are not mapped, where the lock was free
-//! at once and the lane has a data area.
+//! `brief.rs` has been tried before: it does by the same records what one buffer changes in a few
+//! blocks, where nobody holds the lock.
 //!
 //! Persistence order: bytes (and the zeroed gap behind the old end) and new nodes; fence; words;
-//! the commit slot if the durable size grows; fence. Strict calls that change several visible words
-//! or bytes in place do it in one undo transaction. A plain append needs no journal: its words lie
-//! beyond the end, so they share the first fence with its bytes, and the commit slot is the second.
-//! An append into blocks that are there is simpler still (`in_place.rs`); a short one needs one
-//! fence only (`summed.rs`).
+//! the commit slot if the durable size grows; fence. A strict call that changes visible bytes in
+//! place does that, and all else that it changes, by one redo record (`at_once.rs`); one that
+//! changes several visible words, by an undo transaction. A plain append needs no journal: its
+//! words lie beyond the end, so they share the first fence with its bytes, and the commit slot is
+//! the second. An append into blocks that are there is simpler still (`in_place.rs`); a short one
+//! needs one fence only (`summed.rs`).
 //!
-//! A write to a file that is mapped *and* scattered over so many blocks that a lane cannot name
-//! them is atomic by steps of 64 KiB only.
+//! Where a full volume has no room for the new bytes of a mapped file beside the old ones, a write
+//! to it is atomic by steps of 64 KiB only.
 //!
 //! Locks: the inode's.
 
+use crate::data::at_once::{AtOnce, InPlace};
 use crate::data::edit::{Change, Changes, Sizing, Target, Words};
 use crate::data::file::{CALL_MAX, File, Source};
 use crate::data::map::Run;
@@ -38,6 +40,7 @@ use crate::inject::Bug;
 use crate::inode::{LIVE_BEYOND, LIVE_SCATTERED};
 use crate::space::numa::pinned;
 use crate::txn::op::Op;
+use crate::txn::redo::{LIVE_RECORD, Places};
 use crate::volume::Volume;
 use crate::{Mode, Result, space::alloc::Want};
 use pmem::UserIn;
@@ -45,12 +48,11 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::Node;
 
-/// Visible bytes up to which a strict overwrite is undo-logged in place.
+/// Visible bytes up to which a strict overwrite changes them in place at least.
 const SMALL: u64 = 1024;
-/// Visible bytes of a 2 MiB leaf up to which old bytes are journaled; more, and the chunk is
-/// copied.
+/// Visible bytes of a 2 MiB leaf up to which they change in place; more, and the chunk is copied.
 const JOURNAL_MAX: u64 = 256 << 10;
-/// Bytes of one step of a write to a mapped file that a lane cannot hold.
+/// Bytes of one step of a write to a mapped file for whose bytes there is no room beside it.
 const STEP: u64 = 64 << 10;
 
 /// Where a write goes.
@@ -64,19 +66,10 @@ pub(crate) enum Position {
 /// How a strict write deals with what it cannot replace block by block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Care {
-    /// Parts of 2 MiB leaves are journaled or copied whole.
+    /// Parts of 2 MiB leaves change in place, or are copied whole.
     KeepHuge,
-    /// 2 MiB leaves are broken, mapped files written by steps: it takes less space and fewer
-    /// entries.
+    /// 2 MiB leaves are broken, mapped files written by steps: it takes less space.
     Frugal,
-}
-
-/// Visible bytes that change in place, under undo.
-struct InPlace<'s> {
-    at: u64,
-    length: u64,
-    source: Source<'s>,
-    from: u64,
 }
 
 /// A part of a write that falls into one run.
@@ -96,11 +89,13 @@ struct Piece<'s> {
 pub(crate) struct Writer<'o, 'v, 's> {
     pub(crate) op: &'o mut Op<'v>,
     pub(crate) file: File<'v>,
-    strict: bool,
     care: Care,
     visible: Changes,
     beyond: Changes,
+    /// Visible bytes that change in place.
     in_place: SmallVec<[InPlace<'s>; 2]>,
+    /// Something was stored that words or a size publish.
+    publishes: bool,
     /// Where the file will end at least: bytes below are right, whoever puts them there.
     pub(crate) reach: u64,
     /// Appends may attach blocks ahead of the end.
@@ -161,7 +156,7 @@ impl Volume {
         care: Care,
     ) -> Result<(u64, u64)> {
         let mut op = self.begin()?;
-        let file = op.work_on(node)?;
+        let mut file = op.work_on_keeping(node)?;
         let offset = match position {
             Position::At(offset) => offset,
             Position::End => file.current.size,
@@ -175,6 +170,9 @@ impl Volume {
         }
         let mut length = length.min(SIZE_MAX - offset);
         let size = file.current.size;
+        if offset >= size || self.mode != Mode::Strict {
+            file.current = op.settle_kept(file.inode, file.current)?;
+        }
         if file.is_mapped() && care == Care::Frugal {
             length = length.min(STEP - offset % STEP);
         }
@@ -191,6 +189,8 @@ impl Volume {
         }
         let mut writer = Writer::new(&mut op, file, care);
         writer.grows = true;
+        // A slot may be on its way, which publishes nothing.
+        writer.publishes = false;
         writer.gap(offset)?;
         writer.put(source, from, offset, length)?;
         writer.finish(offset + length)?;
@@ -210,25 +210,30 @@ fn completes_chunk(size: u64, offset: u64, length: u64) -> bool {
 
 impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     pub(crate) fn new(op: &'o mut Op<'v>, file: File<'v>, care: Care) -> Self {
-        let strict = op.volume.mode == Mode::Strict;
         let (visible, beyond) = (Changes::new(), Changes::new());
         let (in_place, reach) = (SmallVec::new(), file.current.size);
+        let publishes = op.has_pending();
         Self {
             op,
             file,
-            strict,
             care,
             visible,
             beyond,
             in_place,
+            publishes,
             reach,
             grows: false,
             ahead: false,
         }
     }
 
+    fn is_strict(&self) -> bool {
+        self.op.volume.mode == Mode::Strict
+    }
+
     /// Zeroes what lies between the end and `offset`, if the write starts behind the end.
     pub(crate) fn gap(&mut self, offset: u64) -> Result<()> {
+        self.publishes |= offset > self.file.current.size;
         self.op.zero_written(self.file.map, self.file.current.size, offset)
     }
 
@@ -243,7 +248,10 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     ) -> Result<()> {
         let (end, size) = (offset + length, self.file.current.size);
         let boundary = self.file.end_block() * BLOCK;
-        let small = end.min(size).saturating_sub(offset) <= SMALL;
+        // Whole blocks are stored once where they are copied, twice by a record.
+        let whole = offset.is_multiple_of(BLOCK) && end.min(size).is_multiple_of(BLOCK);
+        let visible = end.min(size).saturating_sub(offset);
+        let small = visible <= SMALL || visible <= self.op.volume.annex && !whole;
         let mut at = offset;
         while at < end {
             let logical = at / BLOCK;
@@ -283,14 +291,24 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let &Piece { run, at, to, source, from } = piece;
         let visible_end = to.min(self.file.current.size);
         let offset = run.block * BLOCK + at % BLOCK;
-        if !self.strict || at >= visible_end {
+        if !self.is_strict() || at >= visible_end {
             return self.stream(source, from, offset, to - at);
         }
         let visible = visible_end - at;
         let keep_huge = run.huge && self.care == Care::KeepHuge;
-        if small || self.file.is_mapped() || keep_huge && visible <= JOURNAL_MAX {
-            self.in_place.push(InPlace { at: offset, length: visible, source, from });
-            return self.stream(source, from + visible, offset + visible, to - visible_end);
+        let must = self.file.is_mapped() || keep_huge && visible <= JOURNAL_MAX;
+        let volume = self.op.volume;
+        // Every page is looked at before the record is stored. What lies on one that is lost goes
+        // to another, if it may.
+        let looked = || volume.look_at(&Places::one(offset), visible as usize);
+        if must {
+            looked()?;
+        }
+        if must || small && looked().is_ok() {
+            // A little beyond the end goes with it: so the size has nothing else to publish.
+            let length = if to - visible_end <= BLOCK { to - at } else { visible };
+            self.in_place.push(InPlace { at: offset, length, source, from });
+            return self.stream(source, from + length, offset + length, to - at - length);
         }
         let logical = at / BLOCK;
         if keep_huge {
@@ -303,6 +321,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
 
     fn stream(&mut self, source: Source<'s>, from: u64, to: u64, length: u64) -> Result<()> {
         if length > 0 {
+            self.publishes = true;
             let pending = source.stream(&self.op.volume.region, from, to, length)?;
             self.op.pend(pending);
         }
@@ -311,6 +330,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
 
     fn zero(&mut self, at: u64, length: u64) -> Result<()> {
         if length > 0 {
+            self.publishes = true;
             let pending = self.op.volume.region.stream_zero(at, length)?;
             self.op.pend(pending);
         }
@@ -446,22 +466,33 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     /// Makes it happen: afterwards the file ends at `end`, or where it ended if that is more.
     pub(crate) fn finish(mut self, end: u64) -> Result<()> {
         let volume = self.op.volume;
+        if self.in_place.is_empty() {
+            self.file.current = self.op.settle_kept(self.file.inode, self.file.current)?;
+        }
         let mut next = self.file.written(end.max(self.file.current.size));
         if self.ahead {
             next.flags |= LIVE_BEYOND;
         }
-        let commits = volume.commits_file(&self.file)? && end > volume.durable_size(&self.file)?;
+        let mut commits =
+            volume.commits_file(&self.file)? && end > volume.durable_size(&self.file)?;
         let sizing = commits.then(|| self.file.sizing(&next));
         let ordered = !self.visible.is_empty();
         self.visible.append(&mut self.beyond);
-        let atomic = self.strict && ordered || !self.in_place.is_empty();
+        let atomic = self.is_strict() && ordered || !self.in_place.is_empty();
         let words = if atomic {
             self.op.plan_edit(self.file.map, &self.visible)?
         } else {
             self.op.plan_loose(self.file.map, &self.visible)?
         };
         if !self.in_place.is_empty() {
-            self.transact(&words, sizing.as_slice())?;
+            let (bytes, size) = (&self.in_place[..], sizing.as_ref());
+            let publishes = self.publishes || words.fresh;
+            let change = AtOnce { bytes, words: &words, size, publishes };
+            next.flags |= self.op.change_at_once(&self.file, change)? & LIVE_RECORD;
+            if self.file.is_mapped() {
+                self.op.void_record_of(&self.file, &mut next)?;
+                commits = true;
+            }
         } else if atomic {
             self.op.publish(&[&words], sizing.as_slice())?;
         } else {
@@ -489,27 +520,5 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         }
         let _ = self.op.fence();
         Ok(())
-    }
-
-    /// Bytes in place, words and size in one transaction.
-    fn transact(&mut self, words: &Words, sizes: &[Sizing]) -> Result<()> {
-        let region = &self.op.volume.region;
-        for data in &self.in_place {
-            self.op.undo_data(data.at, data.length)?;
-        }
-        self.op.undo_words(words)?;
-        for size in sizes {
-            self.op.undo_commit(size.inode, size.generation)?;
-        }
-        let sealed = self.op.seal();
-        let mut flight = self.op.store_words(words, &sealed)?;
-        for size in sizes {
-            flight.add(self.op.store_size(size, &sealed)?);
-        }
-        for data in &self.in_place {
-            let stored = data.source.stream(region, data.from, data.at, data.length)?;
-            flight.add(stored);
-        }
-        self.op.commit(flight)
     }
 }

@@ -1,5 +1,8 @@
 //! The bytes of files: their map, reads, writes, sizes, holes, relinks, mappings.
 
+mod at_once;
+#[cfg(test)]
+mod at_once_tests;
 pub(crate) mod edit;
 pub(crate) mod fallocate;
 pub(crate) mod file;

@@ -41,7 +41,7 @@ pub(crate) const RESERVE_MAX: u64 = 16 << 40;
 /// "SOLERA" and the two bytes of the format's family.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SOLERA\x00\x01");
 /// Changes when old code must not touch the volume at all.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Features that old code may ignore.
 pub const COMPAT_KNOWN: u32 = 0;
 /// Features without which a volume must not be attached.
@@ -244,9 +244,11 @@ pub struct Redo {
     pub sequence: u32,
     pub ino: u64,
     pub generation: u32,
-    /// Bytes; [`REDO_REPLACES`] beside them: they lie in a block already.
+    /// Bytes; [`REDO_REPLACES`] beside them: they lie in a block already. Or those of the first
+    /// part of a list, with [`REDO_LISTED`].
     pub length: u32,
-    /// Where they go: offset in the region. Or the offset of the word that leads to their block.
+    /// Where they go: offset in the region. Or the offset of the word that leads to their block, or
+    /// of the list.
     pub target: u64,
     /// crc32c of the bytes.
     pub sum: u32,
@@ -260,6 +262,36 @@ pub struct Redo {
 const _: () = assert!(size_of::<Redo>() as u64 == LINE);
 /// In the length of a [`Redo`]: a word changes, not bytes.
 pub const REDO_REPLACES: u32 = 1 << 31;
+/// In the length of a [`Redo`]: what changes is listed elsewhere ([`Listed`]).
+pub const REDO_LISTED: u32 = 1 << 30;
+/// In the length of a [`Redo`]: the inode's next commit slot is among what is listed, and the
+/// record counts beside that one, too.
+pub const REDO_MOVES: u32 = 1 << 29;
+/// In the length of a [`Redo`]: the number itself.
+pub const REDO_LENGTH: u32 = REDO_MOVES - 1;
+
+/// What changes by a record that lists it (`listed.rs`).
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Listed {
+    /// Where it changes: offset in the region.
+    pub target: u64,
+    /// Where the new bytes lie: offset in the region. Or what a word becomes.
+    pub source: u64,
+    /// Bytes; beside them [`LISTED_WORD`], [`LISTED_ZEROS`] or [`LISTED_MORE`].
+    pub length: u32,
+    /// crc32c of the bytes at the source.
+    pub sum: u32,
+}
+/// In the length of a [`Listed`]: one word becomes the source.
+pub const LISTED_WORD: u32 = 1 << 31;
+/// In the length of a [`Listed`]: the bytes become zeros.
+pub const LISTED_ZEROS: u32 = 1 << 30;
+/// In the length of a [`Listed`], the last of its part: the list goes on at the source.
+pub const LISTED_MORE: u32 = 1 << 29;
+/// Bytes of a [`Listed`] at most.
+pub const LISTED_MAX: u64 = 1 << 28;
+
 /// Bytes of an undo image in an entry.
 pub const ENTRY_BYTES: usize = 48;
 
@@ -271,18 +303,14 @@ pub struct Entry {
     pub transaction: u32,
     /// crc32c, seeded with the lane's number, of the entry with this field 0.
     pub crc: u32,
-    /// Offset in the region, bytes (48 bits), and in the upper 16 bits the number of image bytes,
-    /// or [`ENTRY_BLOCKS`].
+    /// Offset in the region, bytes (48 bits), and in the upper 16 bits the number of image bytes.
     pub target: u64,
-    /// The old bytes; for [`ENTRY_BLOCKS`]: length u64, offset of the saved copy u64, crc32c of it
-    /// u64.
+    /// The old bytes.
     pub image: [u8; ENTRY_BYTES],
 }
 
-/// Bytes of a lane's annex at most, in which it keeps old bytes that are too many for its entries.
+/// Bytes of a lane's annex at most, in which it keeps new bytes that are too many for a record.
 pub const ANNEX: u64 = 4 * BLOCK;
-/// Length mark of an entry whose old bytes lie in the annex or in journal blocks.
-pub const ENTRY_BLOCKS: u16 = 0xFFFF;
 
 /// Slots of a directory bucket.
 pub const BUCKET_SLOTS: usize = 56;

@@ -127,6 +127,20 @@ impl Volume {
         self.store_words(inode, generation, commit.size, commit.mtime as u64, rest)
     }
 
+    /// The slot that [`Volume::store_slot`] stores next: its offset in the region, and its words.
+    pub(crate) fn next_slot(
+        &self,
+        inode: Inode,
+        generation: u32,
+        commit: Commit,
+    ) -> Result<(u64, [u64; SLOT_WORDS])> {
+        let (newest, at) = self.commit_line(inode, generation)?;
+        let sequence = next_sequence(newest.sequence);
+        let next = Commit { sequence, ..commit }.sealed(inode, generation);
+        let offset = inode.at(COMMIT) + (1 - at as u64) * size_of::<Commit>() as u64;
+        Ok((offset, zerocopy::transmute!(next)))
+    }
+
     /// The same, of a slot's words but the last.
     fn store_words(
         &self,

@@ -6,9 +6,8 @@
 //! 2. fence ([`Op::seal`]): the entries, and all new structures they make way for, are durable;
 //! 3. the changes in place, flushed; fence; 4. the lane's transaction number + 1; flushed; fence.
 //!
-//! Old bytes beyond a few lines are not cut up into entries: they lie in the lane's *annex*, up to
-//! 16 KiB of scratch right before the pool, as far as there is room, or in journal blocks; one
-//! entry names them with their sum.
+//! It is for metadata. Data changes by redo: the new bytes are stored aside, not the old ones
+//! (`redo.rs`, `listed.rs`).
 //!
 //! A crash before 4 is durable leaves the number as it was: recovery restores the old bytes. After
 //! it the entries are void, because they carry the former number. Locks are held until 4 is
@@ -16,23 +15,16 @@
 //! order.
 
 use crate::Result;
-use crate::ground::layout::{
-    BLOCK, ENTRY_BLOCKS, ENTRY_BYTES, Entry, LANE, LANE_ENTRIES, LANES, LINE, checksum,
-};
+use crate::ground::layout::{ENTRY_BYTES, Entry, LANE, LANE_ENTRIES, LANES, LINE, checksum};
 use crate::inject::{self, Bug, injected};
-use crate::space::alloc::Want;
 use crate::txn::op::Op;
 use crate::volume::Volume;
-use pmem::{Durable, Gathered, InFlight, UserOut};
+use pmem::{Durable, Gathered, InFlight, Region, UserOut};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes that a checksum of a long range copies at a time: few to clear, enough to go fast.
 const CRC_PIECE: usize = 1536;
-/// Old bytes up to which entries hold them.
-const FEW: u64 = 2 * ENTRY_BYTES as u64;
-/// Old bytes that entries hold where there is no annex.
-const SHORT: u64 = 1024;
 
 /// The header word: number in the low 48 bits, its check above.
 pub(crate) fn header_word(lane: u64, number: u64) -> u64 {
@@ -69,8 +61,6 @@ pub(crate) struct Transaction {
     entries: u64,
     number: u64,
     sealed: bool,
-    /// Bytes of the annex in use.
-    annexed: u64,
 }
 
 impl Transaction {
@@ -125,37 +115,6 @@ impl Transaction {
         Ok(flight)
     }
 
-    /// Records `length` old bytes of data in the lane, if they fit there.
-    pub(crate) fn undo_data<'v>(
-        &mut self,
-        place: (&'v Volume, u64),
-        offset: u64,
-        length: u64,
-    ) -> Result<Option<Gathered<'v>>> {
-        let (volume, lane) = place;
-        if length <= FEW || self.annexed + length > volume.annex {
-            let fits = length <= SHORT;
-            return if fits { self.undo(place, offset, length).map(Some) } else { Ok(None) };
-        }
-        let copy = volume.annex(lane) + self.annexed;
-        self.annexed += length.next_multiple_of(LINE);
-        let mut flight = Gathered::default();
-        let mut crc = 0;
-        let mut buffer = [0; CRC_PIECE];
-        let mut done = 0;
-        while done < length {
-            let bytes = &mut buffer[..(length - done).min(CRC_PIECE as u64) as usize];
-            let take = bytes.len();
-            volume.region.read_to(offset + done, &UserOut::new(bytes), take)?;
-            crc = crc32c::crc32c_append(crc, bytes);
-            flight.add(volume.region.stream(copy + done, bytes)?);
-            done += take as u64;
-        }
-        let image = saved_image(length, copy, crc);
-        flight.add(self.append(place, offset, ENTRY_BLOCKS, image)?);
-        Ok(Some(flight))
-    }
-
     /// Ends the transaction: `changes` are the changes in place.
     pub(crate) fn commit<'v>(
         &mut self,
@@ -185,15 +144,6 @@ impl Transaction {
     }
 }
 
-/// The image of an entry whose old bytes lie elsewhere.
-fn saved_image(length: u64, place: u64, crc: u32) -> [u8; ENTRY_BYTES] {
-    let mut image = [0; ENTRY_BYTES];
-    image[..8].copy_from_slice(&length.to_le_bytes());
-    image[8..16].copy_from_slice(&place.to_le_bytes());
-    image[16..24].copy_from_slice(&u64::from(crc).to_le_bytes());
-    image
-}
-
 impl<'v> Op<'v> {
     /// Where its transaction stands.
     fn place(&self) -> (&'v Volume, u64) {
@@ -208,47 +158,11 @@ impl<'v> Op<'v> {
         Ok(())
     }
 
-    /// As [`Op::undo`], of data, which may be long.
-    pub(crate) fn undo_data(&mut self, offset: u64, length: u64) -> Result<()> {
-        match self.transaction.undo_data(self.place(), offset, length)? {
-            Some(pending) => self.pend(pending),
-            None => self.undo_blocks(offset, length)?,
-        }
-        Ok(())
-    }
-
     /// As [`Op::undo`], of at most 48 old bytes that are known.
     pub(crate) fn undo_known(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut image = [0; ENTRY_BYTES];
         image[..bytes.len()].copy_from_slice(bytes);
         self.append_entry(offset, bytes.len() as u16, image)
-    }
-
-    /// Records the old bytes of a long range by copying them to journal blocks.
-    fn undo_blocks(&mut self, offset: u64, length: u64) -> Result<()> {
-        let volume = self.volume;
-        let blocks = length.div_ceil(BLOCK);
-        // A few blocks are found anywhere; for more, long runs matter: each takes an entry.
-        let extents = if blocks <= 8 {
-            volume.allocate_scratch(self, blocks)?
-        } else {
-            volume.allocate_data(self, blocks, Want { reserve: true, ..Want::default() })?
-        };
-        let mut done = 0;
-        for (block, blocks) in extents {
-            self.free_later(block, blocks);
-            let take = (blocks * BLOCK).min(length - done);
-            if take == 0 {
-                continue;
-            }
-            let pending = volume.region.copy(offset + done, block * BLOCK, take)?;
-            self.pend(pending);
-            let crc = volume.region_crc(offset + done, take)?;
-            let image = saved_image(take, block * BLOCK, crc);
-            self.append_entry(offset + done, ENTRY_BLOCKS, image)?;
-            done += take;
-        }
-        Ok(())
     }
 
     fn append_entry(&mut self, offset: u64, length: u16, image: [u8; ENTRY_BYTES]) -> Result<()> {
@@ -341,37 +255,29 @@ impl Volume {
         Ok(true)
     }
 
-    fn put_back(&self, entry: &Entry) -> Result<Gathered<'_>> {
+    fn put_back(&self, entry: &Entry) -> Result<InFlight<'_>> {
         let target = entry.target & 0xFFFF_FFFF_FFFF;
         let length = (entry.target >> 48) as u16;
-        if length != ENTRY_BLOCKS {
-            let bytes = entry.image.get(..usize::from(length)).ok_or(Errno::IO)?;
-            return Ok(self.region.write(target, bytes)?.flush().into());
-        }
-        let word = |at: usize| {
-            let bytes: [u8; 8] = entry.image[at..at + 8].try_into().unwrap_or_default();
-            u64::from_le_bytes(bytes)
-        };
-        let (length, source, crc) = (word(0), word(8), word(16));
-        // CRASH: an entry that became durable before its journal blocks were: then the seal's fence
-        // had not passed, nothing was changed in place yet, and there is nothing to put back.
-        if u64::from(self.region_crc(source, length)?) != crc {
-            return Ok(Gathered::default());
-        }
-        Ok(self.region.copy(source, target, length)?.into())
+        let bytes = entry.image.get(..usize::from(length)).ok_or(Errno::IO)?;
+        Ok(self.region.write(target, bytes)?.flush())
     }
 
     /// crc32c of a range of the region.
     pub(crate) fn region_crc(&self, offset: u64, length: u64) -> Result<u32> {
-        let mut crc = 0;
-        let mut buffer = [0; CRC_PIECE];
-        let mut done = 0;
-        while done < length {
-            let take = (length - done).min(CRC_PIECE as u64) as usize;
-            self.region.read_to(offset + done, &UserOut::new(&mut buffer[..take]), take)?;
-            crc = crc32c::crc32c_append(crc, &buffer[..take]);
-            done += take as u64;
-        }
-        Ok(crc)
+        crc_of(&self.region, offset, length)
     }
+}
+
+/// crc32c of a range of a region.
+pub(crate) fn crc_of(region: &Region, offset: u64, length: u64) -> Result<u32> {
+    let mut crc = 0;
+    let mut buffer = [0; CRC_PIECE];
+    let mut done = 0;
+    while done < length {
+        let take = (length - done).min(CRC_PIECE as u64) as usize;
+        region.read_to(offset + done, &UserOut::new(&mut buffer[..take]), take)?;
+        crc = crc32c::crc32c_append(crc, &buffer[..take]);
+        done += take as u64;
+    }
+    Ok(crc)
 }

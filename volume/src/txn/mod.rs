@@ -2,6 +2,7 @@
 
 pub(crate) mod held;
 pub(crate) mod journal;
+mod listed;
 pub(crate) mod op;
 pub(crate) mod redo;
 #[cfg(test)]

@@ -475,6 +475,16 @@ impl<'v> Op<'v> {
     /// Ends the locking phase: passes the gate, and makes the sequence numbers of the locked inodes
     /// odd.
     pub(crate) fn work(&mut self) -> Result<()> {
+        self.work_as(false)
+    }
+
+    /// As [`Op::work`], but its own lane's records of the locked inodes stand: it is about to store
+    /// another one, or says that it does not ([`Op::settle_kept`]).
+    pub(crate) fn work_keeping(&mut self) -> Result<()> {
+        self.work_as(true)
+    }
+
+    fn work_as(&mut self, keeps: bool) -> Result<()> {
         let rt = &self.volume.rt;
         loop {
             // A read-modify-write orders this store before the load of the gate.
@@ -494,7 +504,7 @@ impl<'v> Op<'v> {
         if !self.volume.local.worked.load(Ordering::Relaxed) {
             self.volume.local.worked.store(true, Ordering::Relaxed);
         }
-        if self.turn_sequences(1)? & LIVE_REDO != 0 { self.settle_redos() } else { Ok(()) }
+        if self.turn_sequences(1)? & LIVE_REDO != 0 { self.settle_redos(keeps) } else { Ok(()) }
     }
 
     /// After a roll-back: the commit lines are what they were before.

@@ -6,12 +6,13 @@
 //! - *bytes*: new bytes and where they go. Up to [`REDO_BYTES`] stand in the record itself, more in
 //!   the lane's annex; then the record names the blocks into which they go, wherever those lie;
 //! - *a replacement*: a block with new bytes, and the word of a block map that shall lead to it;
+//! - *a list* of bytes, words and a commit slot that change at once (`listed.rs`);
 //!
 //! and of the commit slot of the inode beside which it counts.
 //!
-//! Persistence order, bytes: new bytes and record; fence; the bytes in place; fence. Replacement:
-//! the block and record; fence; the word, *in flight when the call returns*: until a later fence of
-//! the lane the record is all that tells of the change. So there are two.
+//! Persistence order, bytes and lists: new bytes and record; fence; the bytes in place; fence. A
+//! replacement: the block and record; fence; the word, *in flight when the call returns*: until a
+//! later fence of the lane the record is all that tells of the change. So there are two.
 //!
 //! Nobody takes a record back: recovery would store what is there. That holds until it changes in
 //! another way, so whoever is about to change it makes the record void first:
@@ -37,14 +38,16 @@
 use crate::Result;
 use crate::ground::layout::{
     ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, Identity, LANE_REDO, LINE, REDO_BLOCKS,
-    REDO_BYTES, REDO_REPLACES, REDO_SLOTS, Redo,
+    REDO_BYTES, REDO_LENGTH, REDO_LISTED, REDO_MOVES, REDO_REPLACES, REDO_SLOTS, Redo,
 };
 use crate::inject::{Bug, injected};
+use crate::inode::commit::next_sequence;
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DIRTY, LIVE_LANE, LIVE_MASK, LIVE_REDO,
     LIVE_SUMMED, LIVE_WRITTEN, Live, index,
 };
 use crate::txn::journal::lane_offset;
+use crate::txn::listed::List;
 use crate::txn::op::{Op, RECORD_REDO, RECORD_WORD, Record, index as word_of, inode_of_lock};
 use crate::volume::Volume;
 use pmem::{Gathered, InFlight, UserIn, checksum_after, checksum_words};
@@ -124,7 +127,7 @@ pub(crate) struct Replacement {
 impl Record<'_> {
     /// The number of the lane's next redo record.
     #[inline]
-    fn next_redo(&self) -> Result<u32> {
+    pub(super) fn next_redo(&self) -> Result<u32> {
         let number = (self.0.load(word_of(RECORD_REDO))? as u32).wrapping_add(1);
         self.0.store(word_of(RECORD_REDO), u64::from(number))?;
         Ok(number)
@@ -132,7 +135,7 @@ impl Record<'_> {
 
     /// Flushes the word that the lane's last replacement left in flight, for the fence to come.
     #[inline]
-    fn flush_word<'v>(&self, volume: &'v Volume) -> Result<Option<InFlight<'v>>> {
+    pub(super) fn flush_word<'v>(&self, volume: &'v Volume) -> Result<Option<InFlight<'v>>> {
         let word = self.0.load(word_of(RECORD_WORD))?;
         let is_due = word != 0 && !injected(Bug::WordNotSettled);
         Ok(is_due.then(|| volume.region.flush(word, 8)))
@@ -157,6 +160,10 @@ impl Record<'_> {
 impl Redo {
     fn is_replacement(&self) -> bool {
         self.length & REDO_REPLACES != 0
+    }
+
+    fn is_listed(&self) -> bool {
+        self.length & REDO_LISTED != 0
     }
 
     /// Of a replacement.
@@ -218,7 +225,12 @@ impl Volume {
 
     /// The sequence of an inode's newest slot.
     #[inline]
-    fn newest_sequence(&self, inode: Inode, generation: u32, live: Live<'_>) -> Result<u32> {
+    pub(super) fn newest_sequence(
+        &self,
+        inode: Inode,
+        generation: u32,
+        live: Live<'_>,
+    ) -> Result<u32> {
         if live.is_ready(self.epoch)?
             && let Some(at) = live.0.load(index(HINTS + HINT_COPY * 8))?.checked_sub(1)
         {
@@ -303,7 +315,7 @@ impl Volume {
     }
 
     #[inline]
-    fn write_record_line(&self, lane: u64, record: Redo) -> Result<InFlight<'_>> {
+    pub(super) fn write_record_line(&self, lane: u64, record: Redo) -> Result<InFlight<'_>> {
         let at = record_offset(lane, record.number);
         let line: [u8; LINE as usize] = zerocopy::transmute!(record.sealed(lane));
         Ok(self.region.write_line(at, &line)?)
@@ -366,6 +378,9 @@ impl Volume {
             let Replacement { word, leads, .. } = record.replacement();
             return Ok(self.region.store64(word, leads)?.flush().into());
         }
+        if record.is_listed() {
+            return self.list_of(record).ok_or(Errno::IO)?.store(&self.region);
+        }
         if length <= REDO_BYTES {
             return Ok(self.region.stream(record.target, &record.bytes[..length])?.into());
         }
@@ -388,12 +403,15 @@ impl Volume {
         let mut bytes = [0; LINE as usize];
         self.region.read(record_offset(lane, number), &mut bytes)?;
         let Ok(record) = Redo::read_from_bytes(&bytes) else { return Ok(None) };
-        let length = record.length & !REDO_REPLACES;
-        let whole = record.sealed(lane).crc == record.crc;
-        Ok((whole && length != 0 && length <= ANNEX as u32).then_some(record))
+        let length = record.length & REDO_LENGTH;
+        let fits = length != 0 && (record.is_listed() || length <= ANNEX as u32);
+        Ok((fits && record.sealed(lane).crc == record.crc).then_some(record))
     }
 
     fn has_its_bytes(&self, lane: u64, record: &Redo) -> Result<bool> {
+        if record.is_listed() {
+            return Ok(self.list_of(record).is_some());
+        }
         let length = (record.length & !REDO_REPLACES) as usize;
         let sum = if record.is_replacement() {
             let Replacement { word, block, .. } = record.replacement();
@@ -409,6 +427,10 @@ impl Volume {
             return Ok(false);
         };
         Ok(sum == record.sum)
+    }
+
+    fn list_of(&self, record: &Redo) -> Option<List> {
+        List::of(record, &self.region, self.pool())
     }
 
     /// The lines of a lane's records, the earlier one first.
@@ -449,7 +471,9 @@ impl Volume {
         let identity: Identity = self.identity(inode).ok()?;
         let same = identity.generation == record.generation && identity.kind() == Some(Kind::File);
         let (commit, _) = self.commit_line(inode, identity.generation).ok()?;
-        (same && commit.sequence == record.sequence).then_some(inode)
+        let moved =
+            record.length & REDO_MOVES != 0 && commit.sequence == next_sequence(record.sequence);
+        (same && (commit.sequence == record.sequence || moved)).then_some(inode)
     }
 
     /// After a crash: what a lane's record says is done once more, and the record is void.
@@ -482,6 +506,8 @@ impl Volume {
             kept = kept.and(self.region.flush(inode.at(COMMIT), LINE));
             if record.is_replacement() {
                 kept = kept.and(self.region.flush(record.replacement().block * BLOCK, BLOCK));
+            } else if let Some(list) = self.list_of(&record) {
+                kept = kept.and_any(list.flush(&self.region));
             } else if record.length as usize > REDO_BYTES {
                 kept = kept.and(self.region.flush(self.annex(lane), u64::from(record.length)));
             }
@@ -527,17 +553,32 @@ impl Volume {
 }
 
 impl Op<'_> {
-    /// Makes records of the locked inodes void that are other lanes' or this one's: what they tell
-    /// of may change from here on.
-    pub(crate) fn settle_redos(&mut self) -> Result<()> {
+    /// Makes records of the locked inodes void that are other lanes' or, unless it `keeps` them,
+    /// this one's: what they tell of may change from here on.
+    pub(crate) fn settle_redos(&mut self, keeps: bool) -> Result<()> {
         for index in 0..self.locks.len() {
-            if let Some(inode) = inode_of_lock(self.locks[index])
-                && self.volume.live_lines(inode)?.flags()? & LIVE_REDO != 0
-            {
+            let Some(inode) = inode_of_lock(self.locks[index]) else { continue };
+            let flags = self.volume.live_lines(inode)?.flags()?;
+            if flags & LIVE_REDO != 0 && !(keeps && self.is_own_record(flags)) {
                 self.settle_redo(inode)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether live flags name this operation's lane: its next record makes theirs void.
+    fn is_own_record(&self, flags: u64) -> bool {
+        flags & LIVE_RECORD == recorded(0, u64::from(self.index()))
+    }
+
+    /// Makes a record void that was kept ([`Op::work_keeping`]), since no other one comes: gives
+    /// what is current then.
+    pub(crate) fn settle_kept(&mut self, inode: Inode, current: Current) -> Result<Current> {
+        if current.flags & LIVE_REDO == 0 {
+            return Ok(current);
+        }
+        self.settle_redo(inode)?;
+        self.volume.current(inode)
     }
 
     #[cold]

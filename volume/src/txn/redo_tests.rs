@@ -1,5 +1,6 @@
-//! Overwrites by redo, in files that are then changed in every way there is: what a record tells of
-//! is stored once more as long as nothing else has changed it, and never again afterwards.
+//! Overwrites by redo, from one buffer and from several (by a list), in files that are then changed
+//! in every way there is: what a record tells of is stored once more as long as nothing else has
+//! changed it, and never again afterwards.
 
 use crate::Mode;
 use crate::attach::{AttachOptions, attach_region};
@@ -15,14 +16,19 @@ use vfs::{Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut};
 
 const SIZE: usize = 20_000;
 /// Where the overwrite goes: through the end of a block, inside one, over a whole one, over all;
-/// and whether the blocks lie apart.
-const CASES: [(u64, usize, bool); 6] = [
-    (4000, 300, false),
-    (9000, 16, false),
-    (4096, 4096, false),
-    (4000, 300, true),
-    (4100, 6000, true),
-    (3, 16_384, true),
+/// whether the blocks lie apart; and from how many buffers.
+const CASES: [(u64, usize, bool, usize); 11] = [
+    (4000, 300, false, 1),
+    (9000, 16, false, 1),
+    (4096, 4096, false, 1),
+    (4000, 300, true, 1),
+    (4100, 6000, true, 1),
+    (3, 16_384, true, 1),
+    (4000, 300, false, 2),
+    (9000, 16, false, 3),
+    (4096, 1000, false, 2),
+    (4100, 6000, true, 2),
+    (3, 16_000, true, 8),
 ];
 
 fn read(volume: &Volume, node: Node) -> Vec<u8> {
@@ -40,7 +46,9 @@ fn place(volume: &Volume, node: Node, at: u64) -> u64 {
 }
 
 /// A volume with a file that an overwrite has changed, whose record fits where it lies.
-fn overwritten((at, length, apart): (u64, usize, bool)) -> (Arc<Volume>, Node, Desc) {
+fn overwritten(
+    (at, length, apart, buffers): (u64, usize, bool, usize),
+) -> (Arc<Volume>, Node, Desc) {
     let volume = volume(Mode::Strict, 16);
     let node = volume.create(root(&volume), b"f", &file()).unwrap();
     let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
@@ -56,7 +64,10 @@ fn overwritten((at, length, apart): (u64, usize, bool)) -> (Arc<Volume>, Node, D
         volume.write_at(desc, 0, &[UserIn::new(&vec![1; SIZE])]).unwrap();
     }
     let before = place(&volume, node, at);
-    volume.write_at(desc, at, &[UserIn::new(&vec![2; length])]).unwrap();
+    let bytes = vec![2; length];
+    let parts: Vec<_> = bytes.chunks(length.div_ceil(buffers)).map(UserIn::new).collect();
+    assert_eq!(parts.len(), buffers);
+    volume.write_at(desc, at, &parts).unwrap();
     assert_eq!(place(&volume, node, at), before, "in place");
     (volume, node, desc)
 }
@@ -67,8 +78,8 @@ fn attached(region: Region) -> Arc<Volume> {
 
 #[test]
 fn what_did_not_arrive_in_place_is_stored_by_recovery() {
-    for (at, length, apart) in CASES {
-        let (volume, node, _) = overwritten((at, length, apart));
+    for (at, length, apart, buffers) in CASES {
+        let (volume, node, _) = overwritten((at, length, apart, buffers));
         let whole = read(&volume, node);
         assert_eq!(whole[at as usize..at as usize + length], vec![2; length]);
         for part in 0..4 {
@@ -82,21 +93,22 @@ fn what_did_not_arrive_in_place_is_stored_by_recovery() {
 
 #[test]
 fn an_orderly_end_leaves_no_record() {
-    let (at, ..) = CASES[1];
-    let (volume, node, desc) = overwritten(CASES[1]);
-    volume.close(desc).unwrap();
-    volume.detach().unwrap();
-    let again = attached(image(&volume));
-    let changed = image(&again);
-    let _ = changed.write(place(&again, node, at + 4) / 8 * 8, &[9; 8]).unwrap();
-    let after = attached(changed);
-    assert_eq!(read(&after, node)[at as usize + 4], 9, "nothing tells of what was there");
+    for case in [CASES[1], CASES[7]] {
+        let (volume, node, desc) = overwritten(case);
+        volume.close(desc).unwrap();
+        volume.detach().unwrap();
+        let again = attached(image(&volume));
+        let changed = image(&again);
+        let _ = changed.write(place(&again, node, case.0 + 4) / 8 * 8, &[9; 8]).unwrap();
+        let after = attached(changed);
+        assert_eq!(read(&after, node)[case.0 as usize + 4], 9, "nothing tells of what was there");
+    }
 }
 
 #[test]
 fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
     type Change = (&'static str, fn(&Volume, Node, Desc, u64));
-    let changes: [Change; 9] = [
+    let changes: [Change; 11] = [
         ("the same again", |volume, _, desc, at| {
             volume.write_at(desc, at, &[UserIn::new(&[3; 10])]).unwrap();
         }),
@@ -110,6 +122,15 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
         ("a shorter and a longer size", |volume, node, _, at| {
             volume.truncate_file(node, at).unwrap();
             volume.truncate_file(node, SIZE as u64).unwrap();
+        }),
+        ("an overwrite of two buffers by the same lane", |volume, _, desc, at| {
+            let both = [UserIn::new(&[3; 9]), UserIn::new(&[4; 9])];
+            volume.write_at(desc, at, &both).unwrap();
+        }),
+        ("one that crosses the end", |volume, _, desc, at| {
+            let both = [UserIn::new(&[3; 9]), UserIn::new(&[4; 9])];
+            volume.write_at(desc, SIZE as u64 - 5, &both).unwrap();
+            volume.write_at(desc, at, &[UserIn::new(&[5; 3])]).unwrap();
         }),
         ("a zeroed range", |volume, node, _, at| {
             let mode = libc::FALLOC_FL_ZERO_RANGE as u32;
@@ -136,9 +157,9 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
             volume.write_file(new, Position::At(0), &[UserIn::new(&bytes)]).unwrap();
         }),
     ];
-    for (at, length, apart) in CASES {
+    for (at, length, apart, buffers) in CASES {
         for (name, change) in &changes {
-            let (volume, node, desc) = overwritten((at, length, apart));
+            let (volume, node, desc) = overwritten((at, length, apart, buffers));
             change(&volume, node, desc, at);
             let found = volume.lookup(root(&volume), b"f").or(volume.lookup(root(&volume), b"g"));
             let node = found.unwrap();
@@ -154,8 +175,8 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
 
 #[test]
 fn a_sweep_leaves_no_record() {
-    for (at, length, apart) in CASES {
-        let (volume, node, _) = overwritten((at, length, apart));
+    for (at, length, apart, buffers) in CASES {
+        let (volume, node, _) = overwritten((at, length, apart, buffers));
         volume.demand_sweep().unwrap();
         volume.in_quiet(|_| Ok(())).unwrap();
         let changed = image(&volume);

@@ -1,0 +1,195 @@
+//! Changes of a file that happen at once: bytes in place, words of its block map, its commit slot.
+//!
+//! Persistence order: what the words or the slot publish; fence, if there is any of that; the new
+//! bytes aside, a list of all changes, and the record that names it (`txn/listed.rs`); fence; the
+//! changes in place; fence. Of a file that somebody has mapped the record is void when the call
+//! returns, since stores to a mapping ask for none: the commit slot moves on; fence. Otherwise it
+//! stands, as any redo record, until the lane's next one, or until the slot moves.
+//!
+//! CRASH: before the record's fence nothing has changed; what it would have published is nobody's.
+//! From there on recovery makes all changes (again).
+//!
+//! Locks: the inode's.
+
+use crate::Result;
+use crate::data::edit::{Sizing, Words};
+use crate::data::file::{File, Source};
+use crate::ground::layout::{BLOCK, COMMIT, LINE, LISTED_MAX, LISTED_WORD, LISTED_ZEROS, Listed};
+use crate::inject::{Bug, injected};
+use crate::inode::Current;
+use crate::txn::op::Op;
+use crate::txn::redo::recorded;
+use pmem::{Durable, Gathered};
+use rustix::io::Errno;
+use smallvec::SmallVec;
+
+/// Bytes that change in place.
+#[derive(Clone, Copy)]
+pub(crate) struct InPlace<'s> {
+    /// Offset in the region.
+    pub(crate) at: u64,
+    pub(crate) length: u64,
+    pub(crate) source: Source<'s>,
+    /// Where they begin in the source.
+    pub(crate) from: u64,
+}
+
+/// What changes at once.
+#[derive(Clone, Copy)]
+pub(crate) struct AtOnce<'a, 's> {
+    /// Their places have been looked at: none is lost.
+    pub(crate) bytes: &'a [InPlace<'s>],
+    pub(crate) words: &'a Words,
+    pub(crate) size: Option<&'a Sizing>,
+    /// Something that is pended must be durable before the record counts.
+    pub(crate) publishes: bool,
+}
+
+/// A part of the annex: offset in the region, bytes.
+type Room = (u64, u64);
+/// An entry whose bytes are saved, and where they come from.
+type Saved<'s> = (Listed, Source<'s>, u64);
+type AllSaved<'s> = SmallVec<[Saved<'s>; 4]>;
+
+impl<'v> Op<'v> {
+    /// Makes all changes of a locked file, at once and durably. Gives the live flags that are right
+    /// from then on. `EIO`, `EFAULT`, `ENOSPC`: nothing has been done, or memory that was there is
+    /// lost meanwhile.
+    pub(crate) fn change_at_once(
+        &mut self,
+        file: &File<'v>,
+        change: AtOnce<'_, '_>,
+    ) -> Result<u64> {
+        let (volume, lane) = (self.volume, u64::from(self.index()));
+        for &(at, _) in &change.words.stores {
+            volume.region.load64(at)?;
+        }
+        let (saved, annex) = self.save_bytes(&change)?;
+        let mut list: SmallVec<[Listed; 16]> = saved.iter().map(|(entry, ..)| *entry).collect();
+        list.extend(change.words.stores.iter().map(|&(at, word)| word_entry(at, word)));
+        if let Some(size) = change.size {
+            let (at, words) = volume.next_slot(size.inode, size.generation, size.commit)?;
+            let places = (at..).step_by(8);
+            list.extend(places.zip(words).map(|(at, word)| word_entry(at, word)));
+        }
+        if change.publishes {
+            // PERSIST: what words and slot lead to, before the record that makes them happen.
+            let _ = self.fence_unless(Bug::WordsBeforeBytes);
+        }
+        let which = (file.inode, file.identity.generation);
+        self.store_list_record(which, &list, annex, change.size.is_some())?;
+        // PERSIST: the record, its list and the new bytes before the first change in place.
+        let durable = self.fence_unless(Bug::ChangeBeforeRedo);
+        // From here on the record counts, whatever becomes of the stores.
+        self.keep_allocated();
+        self.record.forget_word()?;
+        let mut current = volume.current(file.inode)?;
+        current.flags = recorded(current.flags, lane);
+        volume.set_current(file.inode, &current)?;
+        let stored = self.store_all(&change, &saved, &durable)?;
+        self.pend(stored);
+        if !injected(Bug::DataNotFenced) {
+            // PERSIST: whoever changes any of it next needs the record no more.
+            let _ = self.fence();
+        }
+        Ok(current.flags)
+    }
+
+    /// Moves the commit slot of a mapped file on, beside which its record counted: stores to the
+    /// mapping change what that tells of. `next` is what is current from here on.
+    pub(crate) fn void_record_of(&mut self, file: &File<'v>, next: &mut Current) -> Result<()> {
+        self.note(file.inode.at(COMMIT))?;
+        let stored = self.volume.store_current(file.inode, file.identity.generation, next)?;
+        self.pend(stored);
+        if !injected(Bug::RedoNotSettled) {
+            // PERSIST: the slot before the call returns.
+            let _ = self.fence();
+        }
+        Ok(())
+    }
+
+    /// Stores new bytes where the record can name them; pended. Gives also what is left of the
+    /// annex: offset and bytes.
+    fn save_bytes<'s>(&mut self, change: &AtOnce<'_, 's>) -> Result<(AllSaved<'s>, Room)> {
+        let volume = self.volume;
+        let length = |part: &InPlace<'_>| match part.source {
+            Source::Zero => 0,
+            Source::Caller(_) => part.length.next_multiple_of(LINE),
+        };
+        let total: u64 = change.bytes.iter().map(length).sum();
+        let list = size_of::<Listed>() as u64
+            * (change.bytes.len() + change.words.stores.len() + 4) as u64;
+        let annex = (volume.annex(u64::from(self.index())), volume.annex);
+        let (room, annex) = if total + list <= annex.1 {
+            let place: SmallVec<[(u64, u64); 2]> = SmallVec::from_slice(&[(annex.0, total)]);
+            (place, (annex.0 + total, annex.1 - total))
+        } else {
+            let blocks = self.allocate_aside(total.div_ceil(BLOCK))?;
+            (blocks.iter().map(|&(block, count)| (block * BLOCK, count * BLOCK)).collect(), annex)
+        };
+        let mut room = room.into_iter();
+        let (mut place, mut left) = room.next().unwrap_or_default();
+        let mut saved = SmallVec::new();
+        for part in change.bytes {
+            let mut done = 0;
+            while done < part.length {
+                let target = part.at + done;
+                let mut take = (part.length - done).min(LISTED_MAX);
+                if matches!(part.source, Source::Zero) {
+                    let length = take as u32 | LISTED_ZEROS;
+                    let entry = Listed { target, source: 0, length, sum: 0 };
+                    saved.push((entry, part.source, part.from + done));
+                    done += take;
+                    continue;
+                }
+                while left == 0 {
+                    (place, left) = room.next().ok_or(Errno::NOSPC)?;
+                }
+                take = take.min(left);
+                let from = part.from + done;
+                let (stored, sum) =
+                    part.source.stream_with_sum(&volume.region, from, place, take)?;
+                self.pend(stored);
+                let entry = Listed { target, source: place, length: take as u32, sum };
+                saved.push((entry, part.source, from));
+                let used = take.next_multiple_of(LINE).min(left);
+                (place, left, done) = (place + used, left - used, done + take);
+            }
+        }
+        Ok((saved, annex))
+    }
+
+    /// Makes the changes in place: in flight.
+    fn store_all(
+        &self,
+        change: &AtOnce<'_, '_>,
+        saved: &[Saved<'_>],
+        durable: &Durable<'_>,
+    ) -> Result<Gathered<'v>> {
+        let region = &self.volume.region;
+        let mut flight = self.store_words(change.words, durable)?;
+        if let Some(size) = change.size {
+            flight.add(self.store_size(size, durable)?);
+        }
+        for &(entry, source, from) in saved {
+            let length = u64::from(entry.length & !LISTED_ZEROS);
+            if entry.length & LISTED_ZEROS != 0 {
+                flight.add(region.stream_zero(entry.target, length)?);
+                continue;
+            }
+            match source.stream_with_sum(region, from, entry.target, length) {
+                Ok((stored, sum)) if sum == entry.sum => flight.add(stored),
+                _ => {
+                    // The caller's memory has changed, or has vanished: what was saved counts.
+                    let _ = region.fence();
+                    flight.add(region.copy(entry.source, entry.target, length)?);
+                }
+            }
+        }
+        Ok(flight)
+    }
+}
+
+fn word_entry(target: u64, word: u64) -> Listed {
+    Listed { target, source: word, length: LISTED_WORD, sum: 0 }
+}
