@@ -141,6 +141,14 @@ fn data_calls(size: u64) -> Vec<(String, Vec<Action>, Vec<Action>)> {
     let copy = Action::CopyRange { from: 0, from_offset, to: 0, to_offset, length };
     add("copy-inside", opened(), vec![copy]);
     add("mapped", opened(), mapped_calls(size));
+    if size >= 3000 {
+        // No record of the write stands when the mapping is stored to.
+        let map = Action::Map { slot: 0, offset: 0, length: 4096 };
+        let store = Action::StoreMapped { slot: 0, tag: 7, offset: 128, length: 64 };
+        let sync = Action::Sync { slot: 0, data_only: true };
+        let calls = vec![write_at(0, 2, 100, 300), store, sync];
+        add("write-and-store-mapped", vec![open("f", 0), map], calls);
+    }
     let sync = Action::Sync { slot: 0, data_only: false };
     let dirty = vec![open_append("f", 0), Action::Write { slot: 0, tag: 3, length: 300 }];
     let calls = [sync.clone(), write_at(1, 4, size + 10, 50), sync];

@@ -83,23 +83,16 @@ fn asked(labs: &Labs, filter: &Filter, stop: Stop) -> Report {
 }
 
 /// Explores the second call of all pairs and the last of so many triples; in modes that promise
-/// less, and on machines of class `byte`, those whose calls move data; and what [`run_turns`]
-/// explores.
+/// less, and on machines of class `byte`, those whose calls move data. Then pairs that begin with a
+/// journaled call, the second one on another processor: it meets what another lane's record tells.
 #[must_use]
 pub fn run_sets(triples: usize) -> Report {
     let sets = pairs::pairs().into_iter().map(Vec::from);
     let sets = sets.chain(pairs::triples(1, triples).into_iter().map(Vec::from));
-    explore_sets(sets.map(|set| (set, "sets")).chain(turns()), Stop::default())
+    explore_sets(sets.map(|set| (set, "sets")).chain(turns()))
 }
 
-/// Explores pairs that begin with a journaled call, the second one on another processor: it meets
-/// what another lane's record tells.
-#[must_use]
-pub fn run_turns(stop: Stop) -> Report {
-    explore_sets(turns(), stop)
-}
-
-/// Each by its turn, in the long run all.
+/// Such pairs; in the long run all.
 fn turns() -> impl Iterator<Item = (Vec<usize>, &'static str)> + Send {
     let calls = pairs::calls();
     let turns = pairs::pairs().into_iter().filter(move |set| pairs::is_journaled(calls[set[0]].0));
@@ -107,10 +100,7 @@ fn turns() -> impl Iterator<Item = (Vec<usize>, &'static str)> + Send {
     turns.map(|set| (Vec::from(set), "turns"))
 }
 
-fn explore_sets(
-    sets: impl Iterator<Item = (Vec<usize>, &'static str)> + Send,
-    stop: Stop,
-) -> Report {
+fn explore_sets(sets: impl Iterator<Item = (Vec<usize>, &'static str)> + Send) -> Report {
     let filter = &Filter::from_environment();
     let labs = &Labs::new(vec![pairs::start()]);
     let (calls, data) = (&pairs::calls(), pairs::data_calls().len());
@@ -132,7 +122,7 @@ fn explore_sets(
             filter.takes(&id).then(|| Job { id, work: Box::new(work) })
         })
     });
-    work(jobs, stop)
+    work(jobs, Stop::default())
 }
 
 fn one_set(

@@ -89,7 +89,7 @@ impl<'v> Op<'v> {
         let stored = self.store_all(&change, &saved, &durable)?;
         self.pend(stored);
         if !injected(Bug::DataNotFenced) {
-            // PERSIST: whoever changes any of it next needs the record no more.
+            // PERSIST: the next change of any of it needs no record.
             let _ = self.fence();
         }
         Ok(current.flags)
@@ -98,13 +98,15 @@ impl<'v> Op<'v> {
     /// Moves the commit slot of a mapped file on, beside which its record counted: stores to the
     /// mapping change what that tells of. `next` is what is current from here on.
     pub(crate) fn void_record_of(&mut self, file: &File<'v>, next: &mut Current) -> Result<()> {
+        if injected(Bug::RedoNotSettled) {
+            return Ok(());
+        }
         self.note(file.inode.at(COMMIT))?;
         let stored = self.volume.store_current(file.inode, file.identity.generation, next)?;
         self.pend(stored);
-        if !injected(Bug::RedoNotSettled) {
-            // PERSIST: the slot before the call returns.
-            let _ = self.fence();
-        }
+        // PERSIST: the slot before the call returns: another process may then store to the mapping,
+        // and make that durable.
+        let _ = self.fence();
         Ok(())
     }
 
