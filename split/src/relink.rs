@@ -225,7 +225,7 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
     ///
     /// CRASH: the log recovery of XFS finishes an exchange that broke off, but in memory the target
     /// keeps the size that it had then. When its inode is dropped, all behind that is freed, which
-    /// are staged bytes, and the file reads as zeros there (seen with Linux 6.12 and 6.18). The
+    /// are staged bytes, and the file reads as zeros there (Linux 6.18; by all signs 6.12). The
     /// mark comes before the exchange in the log.
     fn keep_blocks_behind_end(&self) -> Result<()> {
         // A block that it has, if it has any.
