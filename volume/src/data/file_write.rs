@@ -305,8 +305,10 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             looked()?;
         }
         if must || small && looked().is_ok() {
-            // A little beyond the end goes with it: so the size has nothing else to publish.
-            let length = if to - visible_end <= BLOCK { to - at } else { visible };
+            // What is beyond the end in the last block goes with it: so the size has nothing else
+            // to publish. (That page has been looked at.)
+            let in_block = to <= visible_end.next_multiple_of(BLOCK);
+            let length = if in_block { to - at } else { visible };
             self.in_place.push(InPlace { at: offset, length, source, from });
             return self.stream(source, from + length, offset + length, to - at - length);
         }
