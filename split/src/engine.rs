@@ -757,15 +757,18 @@ impl Engine {
     pub fn leave(&self) {
         let _gate = self.log.as_ref().map(Log::close);
         if self.settle_all().is_ok() {
+            let mut removed = true;
             for staging in locked(&self.pool).drain(..) {
-                staging.remove(&self.home);
+                removed &= staging.remove(&self.home);
             }
-            if self.log.is_some() {
-                for name in log::names(self.home.slot()) {
-                    self.home.remove_file(&name);
-                }
+            for name in self.log.iter().flat_map(|_| log::names(self.home.slot())) {
+                removed &= self.home.has_removed(&name);
             }
-            self.home.leave_slot();
+            // CRASH: files of a free slot would be the next process's. Where they cannot be removed, on a
+            // file system that was shut down, this one is dead, and they are recovered.
+            if removed {
+                self.home.leave_slot();
+            }
         }
     }
 

@@ -167,8 +167,14 @@ impl Home {
 
     /// Removes one.
     pub fn remove_file(&self, name: &str) {
-        // One that is not there is removed.
-        let _ = rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty());
+        // What stays is recovered as a dead process's.
+        let _ = self.has_removed(name);
+    }
+
+    /// Removes one; whether it is not there any more.
+    pub fn has_removed(&self, name: &str) -> bool {
+        let removed = rustix::fs::unlinkat(&self.directory, name, rustix::fs::AtFlags::empty());
+        matches!(removed, Ok(()) | Err(Errno::NOENT))
     }
 
     /// The directory's descriptor.

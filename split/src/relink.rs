@@ -48,6 +48,13 @@ pub enum Backend {
     Copy = 3,
 }
 
+impl Backend {
+    /// Whether a relink that copied so many bytes changed the file more than once.
+    pub fn has_parts(self, copied: u64) -> bool {
+        self != Self::Copy && copied > 0
+    }
+}
+
 impl std::fmt::Display for Backend {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.pad(match self {

@@ -256,8 +256,14 @@ impl File {
             let begun = Instant::now();
             let relinked = relink(home, run.record, &staged, staging, window, own, copies);
             // PERSIST: the file's new size, before the record that could do it again is gone.
+            //
+            // CRASH: bytes copied to the rest of a block and blocks exchanged behind them are two
+            // changes of the kernel's log. A power cut could leave the first alone, a part of an
+            // append. The record unites them until both are durable, also where nobody waits.
             let relinked = match relinked {
-                Ok(_) if durably && home.direct => rustix::fs::fsync(own).and(relinked),
+                Ok((copied, by)) if home.direct && (durably || by.has_parts(copied)) => {
+                    rustix::fs::fsync(own).and(relinked)
+                }
                 relinked => relinked,
             };
             match relinked {

@@ -212,9 +212,9 @@ impl Staging {
         Ok(())
     }
 
-    /// Removes its name: the blocks go with the mapping.
-    pub fn remove(self, home: &Home) {
-        home.remove_file(&self.name);
+    /// Removes its name: the blocks go with the mapping. Whether it is not there any more.
+    pub fn remove(self, home: &Home) -> bool {
+        home.has_removed(&self.name)
     }
 }
 

@@ -17,6 +17,8 @@
  *   cost      says what appends with fsync and without execute, by a clock that counts instructions
  *             (qemu -icount)
  *   keep      writes files that nobody touches; kept verifies them
+ *   cut       kills the process groups MODEL, by commas, and shuts the file system down, as a power cut
+ *             would: what its log has not written is lost
  *   clear     forgets what was acknowledged
  *   begun     waits for the first acknowledgement
  *
@@ -29,16 +31,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Of ext4 and XFS alike; older headers do not have it. */
+#define FS_IOC_SHUTDOWN _IOR('X', 125, uint32_t)
 
 /* A line of the memory that the host keeps. The result of call n is in results[n % 2]. */
 struct acks {
@@ -361,7 +368,9 @@ static void judge_data(const char *directory, uint64_t seed, int mode, struct ac
         for (size_t p = 0; p < size; p++) right[p] = found[p] == wanted[p];
     if (!whole && begun) die("%s has %zu bytes after %lu of %lu steps", path, got, count, begun);
     for (size_t p = 0; p < got; p++)
-        if (!right[p]) die("%s is wrong at byte %zu of %zu; %lu of %lu steps", path, p, got, count, begun);
+        if (!right[p])
+            die("%s has %02x, not %02x, at byte %zu of %zu; %lu of %lu steps", path, found[p], wanted[p], p,
+                got, count, begun);
     printf("%s %lu steps, %lu acknowledged, %zu bytes\n", name, begun, count, got);
 }
 
@@ -441,6 +450,15 @@ static void one(const char *directory, const char *path, const char *model, cons
     int mappings = !*mapping;
     state = seed;
     snprintf(base, sizeof base, "%s", directory);
+    if (!strcmp(verb, "cut")) {
+        /* Nobody is to see the file system fail: what is in a system call is not in the program again. */
+        uint32_t without_log = 2;
+        int fd = open(directory, O_RDONLY);
+        for (char *group = (char *)model; *group; group += *group == ',')
+            if (kill(-(pid_t)strtol(group, &group, 10), SIGKILL)) die("kill: %s", strerror(errno));
+        if (ioctl(fd, FS_IOC_SHUTDOWN, &without_log)) die("%s", strerror(errno));
+        return;
+    }
     if (!strncmp(verb, "ke", 2)) {
         keep(directory, seed, !strcmp(verb, "kept"));
         return;
