@@ -30,7 +30,7 @@ add_up() {
 what_failed() {
     local found
     found=$(sed -n -e '/^---- .* ----$/,/^failures:$/p' -e '/^test .*FAILED$/p' -e '/^test result: FAILED/p' \
-        -e '/^error/,+8p' -e '/^FAILED/p' "$1" | head -n 200)
+        -e '/^error/,+8p' -e '/^FAILED/p' -e '/^\(strict\|sync\|posix\)\/.*: /p' "$1" | head -n 200)
     if [ -n "$found" ]; then
         printf '%s\n' "$found"
     else

@@ -757,15 +757,11 @@ impl Engine {
     pub fn leave(&self) {
         let _gate = self.log.as_ref().map(Log::close);
         if self.settle_all().is_ok() {
-            let mut removed = true;
-            for staging in locked(&self.pool).drain(..) {
-                removed &= staging.remove(&self.home);
-            }
-            for name in self.log.iter().flat_map(|_| log::names(self.home.slot())) {
-                removed &= self.home.has_removed(&name);
-            }
-            // CRASH: files of a free slot would be the next process's. Where they cannot be removed, on a
-            // file system that was shut down, this one is dead, and they are recovered.
+            let mut pool = locked(&self.pool);
+            let stay = pool.drain(..).map(|it| it.remove(&self.home)).filter(|gone| !gone).count();
+            let removed = (self.log.is_none() || log::remove(&self.home)) && stay == 0;
+            // CRASH: files of a free slot would be the next process's. Where they stay, on a file
+            // system that was shut down, this process is dead, and they are recovered.
             if removed {
                 self.home.leave_slot();
             }

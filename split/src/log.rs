@@ -123,6 +123,11 @@ pub fn names(slot: u32) -> [String; 2] {
     [name(slot), data_name(slot)]
 }
 
+/// Removes the log files of this process's slot; whether none is there any more.
+pub fn remove(home: &Home) -> bool {
+    names(home.slot()).map(|name| home.has_removed(&name)) == [true; 2]
+}
+
 /// One process's log.
 pub struct Log {
     region: Region,

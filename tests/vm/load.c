@@ -11,7 +11,8 @@
  *   posix, sync, strict   change one file under the engine over a kernel file system, in that mode:
  *             appends, overwrites, fsyncs, openings. Acknowledged is what the mode promises: in posix mode
  *             an fsync, in the others each call
- *   jposix, jsync, jstrict   judge what is left: what was acknowledged is there; of what came after it
+ *   closing   as posix, but most calls append some blocks, or close and open
+ *   jposix, jsync, jstrict, jclosing   judge what is left: what was acknowledged is there; of what came after it
  *             an append is whole or absent, an overwrite may be torn, but in strict mode
  *   blocks    appends whole blocks to a new file, with many fsyncs, and reads them again
  *   cost      says what appends with fsync and without execute, by a clock that counts instructions
@@ -298,14 +299,18 @@ static void appended(const char *directory, uint64_t seed, struct acks *acks) {
 
 enum { POSIX, SYNC, STRICT };
 enum { OVERWRITE, APPEND, FSYNC, OPEN };
-enum { FULL = 6 << 20 };
+enum { FULL = 6 << 20, LONGEST = 90000 };
+
+/* Whether most of the steps append some blocks, or close and open. */
+static int closes;
 
 /* What the next step of a file of `size` bytes is. */
 static int draw_change(size_t size, size_t *at, size_t *length) {
     int kind = below(16);
     *at = size, *length = 0;
+    if (closes && kind < 8) return kind ? OPEN : FSYNC;
     if (kind < 3) return kind == 2 ? OPEN : FSYNC;
-    *length = 1 + below(below(4) ? 700 : 20000);
+    *length = 1 + below(closes ? LONGEST : below(4) ? 700 : 20000);
     if (!size || (size < FULL && kind < 10)) return APPEND;
     *at = below(size);
     if (*length > size - *at) *length = size - *at;
@@ -338,7 +343,7 @@ static void change_data(const char *directory, uint64_t seed, int mode, struct a
     }
 }
 
-static unsigned char wanted[FULL + 20000], found[FULL + 20000], right[FULL + 20000];
+static unsigned char wanted[FULL + LONGEST], found[FULL + LONGEST], right[FULL + LONGEST];
 
 static void judge_data(const char *directory, uint64_t seed, int mode, struct acks *acks) {
     char path[PATH_MAX];
@@ -463,9 +468,11 @@ static void one(const char *directory, const char *path, const char *model, cons
         keep(directory, seed, !strcmp(verb, "kept"));
         return;
     }
-    static const char *const modes[] = {"posix", "sync", "strict"};
-    int mode = 2;
+    static const char *const modes[] = {"posix", "sync", "strict", "closing"};
+    int mode = 3;
     while (mode >= 0 && strcmp(verb + (*verb == 'j'), modes[mode])) mode--;
+    closes = mode == 3;
+    if (closes) mode = POSIX;
     struct acks *acks = acks_of(path, slot);
     if (!strcmp(verb, "run"))
         for (uint64_t i = 1;; i++) step_once(acks, i, mappings);
