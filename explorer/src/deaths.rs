@@ -334,7 +334,7 @@ impl<'l> Pair<'l> {
         (self.lives.events, self.lives.threads) = events;
         self.survivor.close_all().map_err(told)?;
         remove_all(&self.survivor)?;
-        // Whoever attaches finds those that nobody has waited for.
+        // An attacher finds those that nobody has waited for.
         drop(attached(&self.placed, self.setting, &self.witness)?);
         emptied(self.lab, &self.volume)?;
         check_volume(&self.volume)?;
@@ -362,11 +362,7 @@ fn attached(placed: &Placed, setting: Setting, witness: &Arc<Witness>) -> Told<A
 
 fn engine_of(volume: &Arc<Volume>, placed: &Placed, witness: &Arc<Witness>) -> Told<Engine> {
     let mut engine = Engine::new(volume.clone());
-    let (witness, memory) = (Arc::clone(witness), placed.file.try_clone().map_err(told)?);
-    engine.set_poke(Box::new(move |off, bytes| {
-        witness.store(off, bytes, false, Location::caller());
-        memory.write_all_at(bytes, off).expect("memory that is mapped can be stored to");
-    }));
+    engine.store_through(placed.file.try_clone().map_err(told)?, witness.clone());
     Ok(engine)
 }
 
@@ -376,7 +372,7 @@ fn moves_torn(model: &Model, action: &Action) -> bool {
         || matches!(action, Action::CopyRange { from, .. } if model.is_unsynced(*from))
 }
 
-/// One death: who dies in which call, where, and what the other one does.
+/// One death: the call, the point in it, and what the other process does.
 struct Death<'d> {
     setting: Setting,
     call: &'d Named,
@@ -422,7 +418,7 @@ impl Death<'_> {
         let mut models = pair.die(&self.call.1, self.point)?;
         pair.lives.first = pair.witness.lock().events.len();
         if self.seed.is_multiple_of(3) {
-            // Now and then somebody comes by, who finds the dead one at once.
+            // Now and then a process comes by, and finds the dead one at once.
             let before = models.each_ref().map(|model| model.as_ref().map(bare));
             pair.lives.live.push(pair.volatile()?);
             pair.witness.push(Event::Mark("begin".into()));
@@ -566,7 +562,7 @@ pub fn run(seed: u64, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let labs = &Labs::new(vec![pairs::start(), pairs::start_in_pieces()]);
     let calls = pairs::calls().into_iter().map(|call| (0, call));
-    // Who moves what files hold, or replaces it, meets those of the second start: it lies in
+    // Calls that move what files hold, or replace it, meet those of the second start: it lies in
     // pieces.
     let calls = calls.filter(|(_, call)| call.0 != "rewrite");
     let second = pairs::moving_calls().into_iter().chain(pairs::replacing_calls());

@@ -3,7 +3,11 @@
 
 use crate::content::{PAGE, fill};
 use crate::workload::{Action, Outcome, SLOTS, Stat, System, Value, components, split_path};
+use pmem::Hook;
 use rustix::io::Errno;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::panic::Location;
 use std::sync::Arc;
 use vfs::{
     Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, Piece, RenameFlags, SetAttr,
@@ -36,6 +40,20 @@ impl Engine {
     /// From here on stores through mappings are possible: `poke` does them.
     pub fn set_poke(&mut self, poke: Box<Poke>) {
         self.poke = Some(poke);
+    }
+
+    /// The same, by the file that holds the region: `hook` is told of each store before it is made.
+    ///
+    /// # Panics
+    ///
+    /// The store does, if the file is not as long as the region.
+    #[track_caller]
+    pub fn store_through(&mut self, memory: File, hook: Arc<dyn Hook>) {
+        let at = Location::caller();
+        self.set_poke(Box::new(move |off, bytes| {
+            hook.store(off, bytes, false, at);
+            memory.write_all_at(bytes, off).expect("memory that is mapped can be stored to");
+        }));
     }
 
     /// The engine itself.

@@ -18,7 +18,6 @@ use explorer::model::Model;
 use explorer::workload::{Action, System};
 use pmem::Hook;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -89,12 +88,8 @@ fn child(arguments: &[String]) -> Result<(), String> {
     let volume = volume::attach(path, &options).map_err(|error| error.to_string())?;
     let mut engine = Engine::new(volume);
     // A program's store through its mapping is one of the points, too.
-    let (memory, stores) = (std::fs::OpenOptions::new().write(true).open(path), killer.clone());
-    let memory = memory.map_err(|error| error.to_string())?;
-    engine.set_poke(Box::new(move |off, bytes| {
-        stores.step();
-        memory.write_all_at(bytes, off).expect("a store to the volume");
-    }));
+    let memory = std::fs::OpenOptions::new().write(true).open(path);
+    engine.store_through(memory.map_err(|error| error.to_string())?, killer.clone());
     for action in &case.before {
         let _ = engine.apply(action);
     }
