@@ -409,7 +409,7 @@ fn a_user_who_may_open_a_mount_is_told_so() {
     }
     let place = Place::new();
     let program = place.text("solera");
-    fs::copy(env!("CARGO_BIN_EXE_solera"), &program).unwrap();
+    support::copy_program(env!("CARGO_BIN_EXE_solera"), &program);
     fs::create_dir(place.path("own")).unwrap();
     std::os::unix::fs::chown(place.path("own"), Some(NOBODY), Some(NOBODY)).unwrap();
     fs::write(place.path("conf"), "# of a test\nuser_allow_other\n").unwrap();

@@ -23,7 +23,7 @@ fn is_root() -> bool {
 fn copied(place: &Place) -> String {
     let built = std::path::Path::new(env!("CARGO_BIN_EXE_solera"));
     for name in ["solera", "libsolera_preload.so"] {
-        fs::copy(built.with_file_name(name), place.path(name)).unwrap();
+        support::copy_program(built.with_file_name(name), place.path(name));
         fs::set_permissions(place.path(name), PermissionsExt::from_mode(0o755)).unwrap();
     }
     place.text("solera")

@@ -76,7 +76,7 @@ fn what_runs_is_not_written_to() {
     let program = program(&place, "together");
     let mounted = Mounted::new(&place, "64M", &[]);
     for name in ["2", "3"] {
-        fs::copy("/bin/sleep", mounted.path(name)).unwrap();
+        support::copy_program("/bin/sleep", mounted.path(name));
     }
     let mut faces = both(&program, &mounted.at);
     let busy = -i64::from(libc::ETXTBSY);

@@ -52,7 +52,7 @@ impl Place {
         let directory = self.path("for-everyone");
         let _ = fs::create_dir(&directory);
         for name in ["solera", LIBRARY] {
-            fs::copy(own.with_file_name(name), directory.join(name)).expect("a copy");
+            copy_program(own.with_file_name(name), directory.join(name));
             open_to_all(&directory.join(name));
         }
         open_to_all(&directory);
@@ -62,6 +62,13 @@ impl Place {
 }
 
 const LIBRARY: &str = "libsolera_preload.so";
+
+/// Copies a program that is executed, by a process of its own: a child that another test starts
+/// meanwhile inherits what this one has open for writing, and it could not be executed (`ETXTBSY`).
+pub fn copy_program(from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) {
+    let copied = Command::new("cp").arg(from).arg(to).status().expect("cp");
+    assert!(copied.success(), "cp: {copied}");
+}
 
 /// Every user may read it, and enter or run it.
 fn open_to_all(path: &Path) {
