@@ -6,8 +6,6 @@ mod support;
 #[path = "support/face.rs"]
 mod face;
 
-use std::fs;
-
 use face::{Face, both, program};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Mounted, Place, can_mount, solera};

@@ -96,11 +96,17 @@ fn absolute_of_dead(place: &Path) -> Option<PathBuf> {
     Some(parent.canonicalize().ok()?.join(place.file_name()?))
 }
 
-/// The mount there, if its process has died.
+/// The mount there, if its process has died. One that is dying right now aborts what was asked of
+/// it, once for each of its connections at most: then it is asked again, until it has died.
 pub fn dead_mount(place: &Path) -> Option<Mount> {
     let at = absolute_of_dead(place)?;
-    let dead = matches!(rustix::fs::stat(&at), Err(Errno::NOTCONN));
-    if dead { mounts::at(&at).ok()? } else { None }
+    loop {
+        match rustix::fs::stat(&at) {
+            Err(Errno::CONNABORTED) => {}
+            Err(Errno::NOTCONN) => return mounts::at(&at).ok()?,
+            _ => return None,
+        }
+    }
 }
 
 /// The process that serves a mount.

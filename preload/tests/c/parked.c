@@ -478,8 +478,8 @@ static void beginners(void) {
             begin(which);
             _exit(0);
         }
-        int status;
-        waitpid(child, &status, 0);
+        int status = 0;
+        SAY(waitpid(child, &status, 0) == child);
         SAY(status);
     }
 }
