@@ -91,7 +91,9 @@ fn data_calls(size: u64) -> Vec<(String, Vec<Action>, Vec<Action>)> {
         let call = Action::Write { slot: 0, tag: 2, length };
         add(&format!("append-{length}"), vec![open_append("f", 0)], vec![call]);
     }
-    for (offset, length) in [(0, 8), (50, 100), (1000, 1500), (0, 4096), (100, 4096), (0, 9000)] {
+    for (offset, length) in
+        [(0, 8), (54, 20), (50, 100), (1000, 1500), (0, 4096), (100, 4096), (0, 9000)]
+    {
         if offset + length <= size {
             let call = write_at(0, 2, offset, length);
             add(&format!("overwrite-{length}-at-{offset}"), opened(), vec![call]);

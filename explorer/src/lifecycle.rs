@@ -9,7 +9,9 @@ use crate::campaign::{Filter, Job, Labs, Stop, Tell, work};
 use crate::engine::Engine;
 use crate::explore::{Report, Use, check_recovered};
 use crate::judge::{Call, check_volume, exercise, free_space};
-use crate::lab::{Lab, Recorder, Setting, Told, VOLUME_SIZE, Volatile, Window, volatile_overlay};
+use crate::lab::{
+    Lab, Pinned, Recorder, Setting, Told, VOLUME_SIZE, Volatile, Window, volatile_overlay,
+};
 use crate::model::Model;
 use crate::recover::Recovery;
 use crate::states::{Limits, Overlay, State, Tracker};
@@ -31,6 +33,7 @@ enum Life {
     Grow,
     Trim,
     Format,
+    Recover,
 }
 
 /// A traced life: its events from the mark `begin` on are explored.
@@ -48,7 +51,7 @@ pub fn run(settings: Vec<Setting>, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let starts = || vec![crate::pairs::start()];
     let (labs, small) = (&Labs::new(starts()), &Labs::sized(starts(), SMALL_SIZE));
-    let lives = [Life::Attach, Life::Detach, Life::Grow, Life::Trim, Life::Format];
+    let lives = [Life::Attach, Life::Detach, Life::Grow, Life::Trim, Life::Format, Life::Recover];
     let jobs = settings.into_iter().flat_map(move |setting| {
         lives.into_iter().filter_map(move |life| {
             let id = format!("{}/{}/life/{life:?}", setting.mode, setting.class).to_lowercase();
@@ -129,6 +132,9 @@ fn live_through(lab: &Lab, setting: Setting, life: Life) -> Told<Lived> {
 fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
     if life == Life::Trim {
         return trim(lab, setting);
+    }
+    if life == Life::Recover {
+        return recover(lab, setting, id);
     }
     let lived = live_through(lab, setting, life)?;
     let mut report = Report { workloads: 1, calls: 1, ..Report::default() };
@@ -227,6 +233,67 @@ fn judge_formatted(
     }
     unchanged(lab, setting, &volume, &lab.model, false)
         .map_err(|text| format!("neither the old volume ({text}) nor a new one"))
+}
+
+/// What a crash left recorded is done again, and then changed by another lane, which has made
+/// another record since: what was recorded first must not come back.
+fn recover(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
+    let mut model = lab.model.clone();
+    let (file, region) = lab.copied()?;
+    let volume = lab.attach(region, setting)?;
+    let mut engine = Engine::new(volume.clone());
+    let mut go = |engine: &mut Engine, calls: &[Action]| {
+        for call in calls {
+            let (expected, found) = (model.apply(call), engine.apply(call));
+            if expected != found {
+                return Err(format!("{call:?} gives {found:?}, not {expected:?}"));
+            }
+        }
+        let mut left = model.clone();
+        left.close_all();
+        Ok(left)
+    };
+    let pinned = Pinned::to(0);
+    go(&mut engine, &[open("a", 0), write_at(0, 92, 100, 300)])?;
+    drop(pinned);
+    let crashed = lab.with_image(file)?;
+    let _pinned = Pinned::to(1);
+    let recorder = Arc::new(Recorder::default());
+    let mut region = crashed.region(setting)?;
+    region.set_hook(recorder.clone());
+    let mut engine = Engine::new(lab.attach(region, setting)?);
+    engine.apply(&open("a", 0)).map_err(told)?;
+    let last = write_at(0, 94, 5000, 300);
+    let before = go(&mut engine, &[write_at(0, 93, 100, 300)])?;
+    recorder.trace.mark("begin");
+    let after = go(&mut engine, std::slice::from_ref(&last))?;
+    recorder.trace.mark("end");
+    let events = recorder.trace.take();
+    let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
+    let first = events.iter().position(is_begin).ok_or("it never began")?;
+    let mut report = Report { workloads: 1, calls: 1, ..Report::default() };
+    let mut tracker = Tracker::new(&crashed.base, &events, setting.class);
+    tracker.skip(first);
+    let (mode, latest) = (setting.mode, vfs::Nanos::MAX);
+    let call = Call { before: &before, after: &after, action: &last, mode, latest };
+    tracker.explore(first, &Limits::SPARSE, 1, &mut |state, marks| {
+        report.states += 1;
+        report.distinct += 1;
+        let judged = || {
+            let overlay = state.overlay();
+            let (_, volume) = Recovery::of(&crashed, setting, overlay, report.states)?;
+            check_recovered(lab, &volume, &call, marks > 1, Use::AndEmpty)
+        };
+        if let Err(text) = judged() {
+            let (name, lost) = (&state.name, state.lost().join(", "));
+            let again = crate::sequences::again(id);
+            report
+                .failures
+                .push(format!("{id}: {text}\n  state {name}\n  lost stores: {lost}\n  {again}"));
+        }
+        report.failures.is_empty()
+    });
+    Ok(report)
 }
 
 /// Trims a volume, crashes, and recovers what its file holds then.

@@ -212,7 +212,7 @@ impl Model {
     fn entries_mut(&mut self, dir: ObjectId) -> &mut BTreeMap<Vec<u8>, ObjectId> {
         match &mut self.object_mut(dir).body {
             Body::Directory { entries, .. } => entries,
-            _ => unreachable!("checked by whoever found the directory"),
+            _ => unreachable!("checked by the caller that found the directory"),
         }
     }
 

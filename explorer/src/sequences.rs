@@ -48,7 +48,7 @@ pub fn run(seeds: impl Iterator<Item = u64> + Send, stop: Stop) -> Report {
     if filter.is_set() {
         return asked(labs, &filter, stop);
     }
-    // Who looks for any failure at all wants no shorter one.
+    // A search for any failure at all wants no shorter one.
     let shrinks = !stop.at_failure;
     let jobs = seeds.map(|seed| {
         let setting = setting_of(seed);

@@ -65,7 +65,7 @@ struct Piece {
     at: u8,
     len: u8,
     streamed: bool,
-    /// The threads that have it in flight: who streamed it, or who flushed it since.
+    /// The threads that have it in flight: those that streamed it, or flushed it since.
     by: u8,
 }
 
