@@ -11,6 +11,8 @@ longest life on the largest images is shown, once all three file systems have go
 """
 import argparse, contextlib, json, os, pathlib, shutil, subprocess, sys, tempfile
 
+from wrap import wrapped
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOLERA = pathlib.Path(os.environ.get("SOLERA", ROOT / "target/release/solera"))
 GIB = 1 << 30
@@ -293,7 +295,7 @@ def write(args, kept):
     if kept["reader"]:
         text = READER.replace("TABLE", reader_table(kept["reader"]))
         sections.append(text.replace("SECONDS", str(kept["reader"]["seconds"])))
-    (args.out / "ageing.md").write_text("\n".join([*sections, PICTURES]))
+    (args.out / "ageing.md").write_text(wrapped("\n".join([*sections, PICTURES])))
 
 
 PAGE = """# Ageing

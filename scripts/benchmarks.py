@@ -8,6 +8,8 @@ everything is smaller: to see that it works, not for figures.
 """
 import argparse, contextlib, datetime, json, os, pathlib, platform, shutil, statistics, subprocess, sys, tempfile, time
 
+from wrap import wrapped
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOLERA = pathlib.Path(os.environ.get("SOLERA", ROOT / "target/release/solera"))
 AT = "/solera-benchmarks"
@@ -283,7 +285,7 @@ def main():
         parts.append(f"## Single calls, mode {mode}\n\n`solera bench micro --mode {mode}`; the limit "
                      "is the memory's own: the fastest copy, or stores and fences around the cache."
                      f"\n\n{micro_table(result)}\n\n![{mode}](benchmarks/{mode}.svg)\n")
-    (options.output / "benchmarks.md").write_text("\n".join(parts))
+    (options.output / "benchmarks.md").write_text(wrapped("\n".join(parts)))
     print("\n".join(parts))
 
 

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+from wrap import wrapped
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOLERA = ROOT / "target/release/solera"
 AT = "/solera-mapped"
@@ -277,7 +279,7 @@ Page faults of a whole program, less those of starting one, and its seconds (one
 
 {table(["", *(f"faults, {name}" for name in PEERS), *(f"s, {name}" for name in PEERS)], program_rows(kept["programs"]))}
 """
-    (options.out / "mapped.md").write_text(text)
+    (options.out / "mapped.md").write_text(wrapped(text))
 
 
 def arguments():

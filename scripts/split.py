@@ -9,6 +9,7 @@ in turns; medians count. With --quick everything is smaller: to see that it work
 import argparse, contextlib, datetime, json, os, pathlib, shutil, statistics, subprocess, sys, tempfile
 
 import benchmarks
+from wrap import wrapped
 
 MOUNTED = "SOLERA_SPLIT_BENCH"
 
@@ -277,7 +278,7 @@ def main():
     pictures = options.output / "split"
     pictures.mkdir(parents=True, exist_ok=True)
     text = page(about, found, times, costs, pictures, options)
-    (options.output / "split.md").write_text(text)
+    (options.output / "split.md").write_text(wrapped(text))
     print(text)
 
 

@@ -19,6 +19,8 @@ for file in "${sources[@]}"; do
 done >> "$broken"
 LC_ALL=C.UTF-8 awk -v max=$COLUMNS_MAX 'length($0) > max {
     printf "%s:%d: %d columns\n", FILENAME, FNR, length($0) }' "${sources[@]}" >> "$broken"
+mapfile -t pages < <(git ls-files '*.md')
+scripts/wrap.py --check "${pages[@]}" >> "$broken" || true
 # The pattern is written so that it does not find itself.
 git grep -nE '\b(TO[D]O|FIX[M]E|XX[X]|HA[C]K)\b|todo![(]|unimplemented![(]|dbg![(]' >> "$broken" || true
 
@@ -26,4 +28,4 @@ if [ -s "$broken" ]; then
     cat "$broken"
     exit 1
 fi
-echo "${#sources[@]} source files keep the rules"
+echo "${#sources[@]} source files and ${#pages[@]} pages keep the rules"
