@@ -11,7 +11,7 @@
 //! behind the place where it stopped last is taken for sequential and done at the description's own
 //! position; another place is taken for a seek, which moves it.
 //!
-//! Only root, and who runs the mount, may name descriptions so.
+//! Only root, and the user that runs the mount, may name descriptions so.
 //!
 //! The handles of such files are numbers of their own, since several may stand for one description,
 //! of which this process is one holder however many there are.

@@ -4,9 +4,9 @@
 //! each of them on the same processor answers in two thirds of the time that threads in turn take.
 //! More are called in where one is not enough, by the watching thread, which looks every few
 //! milliseconds while there is anything to do: a member that is inside the same request as at the
-//! last look, and sleeps, waits for somebody (who holds an inode's lock and was stopped, say), and
-//! members that use most of their time up have more to do than they can. (A member that could run
-//! and does not get a processor is no reason for another one, which would not get one either.)
+//! last look, and sleeps, waits for a process (that holds an inode's lock and was stopped, say),
+//! and members that use most of their time up have more to do than they can. (A member that could
+//! run and does not get a processor is no reason for another one, which would not get one either.)
 //!
 //! A member that is not wanted any more leaves after its next request. Nothing here is locked while
 //! a request is served; a request costs two relaxed stores and a load.

@@ -1,8 +1,9 @@
 //! Ending a wait inside the engine from another thread.
 //!
 //! The engine's waits end when the *watched word* of their thread says so (`pmem::interrupt`). A
-//! thread that waits for a lock enters here and gets a word; who wants it to end sets the word and
-//! sends the thread a signal, whose handler takes it out of the system call in which it may sleep.
+//! thread that waits for a lock enters here and gets a word; a thread that wants it to end sets the
+//! word and sends the thread a signal, whose handler takes it out of the system call in which it
+//! may sleep.
 //!
 //! No locks but that of the spare words; words are never freed, since a late signal may look at
 //! one.

@@ -5,8 +5,8 @@
 //! generation beside it, so that a number which stands for another object by now is refused.
 //!
 //! The kernel keeps a file that it knows usable when its last name goes; the engine keeps what is
-//! open. So whoever takes a name through the mount *holds* the node until the kernel forgets it.
-//! What another process unlinks is gone for the kernel too, but not at once: what was looked up
+//! open. So a process that takes a name through the mount *holds* the node until the kernel forgets
+//! it. What another process unlinks is gone for the kernel too, but not at once: what was looked up
 //! just now is held for a moment, since a lookup is always followed by the call that it was for.
 //!
 //! Locks: a shard's; `recent`'s. Neither with the other, and no call of the engine's under them.
@@ -24,7 +24,8 @@ const SHARDS: usize = 16;
 /// How long what was looked up is held, and how many of those at most.
 const RECENT_TIME: Duration = Duration::from_millis(50);
 const RECENT_MAX: usize = 64;
-/// How long who lacks space waits for the kernel to forget, and who asks how much there is.
+/// How long a call that lacks space waits for the kernel to forget, and one that asks how much
+/// there is.
 pub const PATIENCE_FOR_SPACE: Duration = Duration::from_secs(3);
 pub const PATIENCE_TO_TELL: Duration = Duration::from_millis(200);
 /// How often is looked whether the kernel has forgotten something.
@@ -123,8 +124,8 @@ impl Nodes {
     }
 
     /// Ends all holds that the kernel does not need: those of a moment, and those that it is about
-    /// to forget, which takes it a moment: of a `close` it tells after it has returned. For who
-    /// lacks space. What is not forgotten within `patience` is in use.
+    /// to forget, which takes it a moment: of a `close` it tells after it has returned. For a call
+    /// that lacks space. What is not forgotten within `patience` is in use.
     pub fn settle(&self, fs: &dyn FileSystem, patience: Duration) {
         self.drop_recent(fs, true);
         let begun = Instant::now();

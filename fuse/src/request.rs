@@ -16,7 +16,7 @@ const HEADER: usize = size_of::<OutHeader>();
 
 /// A request: whose, about what, and the bytes of its arguments that are not looked at yet.
 pub struct Request<'a> {
-    /// Who asks, and for which node.
+    /// The process that asks, and the node.
     pub header: InHeader,
     rest: &'a [u8],
 }

@@ -89,7 +89,7 @@ pub fn serve(fs: Arc<dyn FileSystem>, identity: &Identity, device: OwnedFd) -> R
 }
 
 impl Session {
-    /// Reads and answers the kernel's first request: who can do what.
+    /// Reads and answers the kernel's first request: what each side can do.
     fn begin(&self) -> Result<()> {
         let mut bytes = vec![0; REQUEST_MAX];
         let mut answer = Answer::new();
@@ -236,8 +236,8 @@ impl Worker {
         let mut bytes = vec![0; REQUEST_MAX];
         let crew = &self.session.crew;
         while crew.wait(self.number) {
-            // Who cannot read any more may be the only one who does: all let go of the device, and
-            // the kernel lets nobody wait for an answer that does not come.
+            // A thread that cannot read any more may be the only one that does: all let go of the
+            // device, and the kernel lets nobody wait for an answer that does not come.
             let Ok(Some(length)) = read(&self.device, &mut bytes) else {
                 crew.end();
                 break;

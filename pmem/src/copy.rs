@@ -38,14 +38,15 @@ fn outcome(code: u32) -> Result<(), Side> {
     }
 }
 
-/// What a fault gives, which is rare: who goes on is laid out, and inlined, as if there were none.
+/// What a fault gives, which is rare: the code that goes on is laid out, and inlined, as if there
+/// were none.
 #[inline]
 pub(crate) fn lost<T>() -> Option<T> {
     cold_path();
     None
 }
 
-/// Where a fault lands, out of the way of who goes on: it says so and comes back.
+/// Where a fault lands, out of the way of what goes on: it says so and comes back.
 macro_rules! landing {
     () => {
         ".pushsection .text.unlikely,\"ax\",@progbits\n4: mov {fault:e}, 1\njmp 3b\n.popsection"
@@ -178,7 +179,7 @@ pub(crate) unsafe fn touch_read(at: *const u8) -> bool {
     fault == 0
 }
 
-/// Makes a write fault on one byte without changing it, whoever else writes it meanwhile.
+/// Makes a write fault on one byte without changing it, whatever thread writes it meanwhile.
 pub(crate) unsafe fn touch_write(at: *mut u8) -> bool {
     let fault: u32;
     // SAFETY: guarded; an atomic OR with 0 changes nothing.

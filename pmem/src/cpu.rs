@@ -2,7 +2,7 @@
 //!
 //! `SOLERA_FLUSH` (`clwb`, `clflushopt`, `clflush`) and `SOLERA_COPY` (`avx512`, `avx2`, `sse2`)
 //! force a choice for tests. A name that is unknown, or that this CPU lacks, is an error of
-//! whoever opens a region, never a silent fallback.
+//! the caller that opens a region, never a silent fallback.
 
 use std::arch::x86_64::__cpuid_count;
 use std::fmt;

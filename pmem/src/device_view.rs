@@ -140,7 +140,7 @@ impl Region {
         Self::view(file, None)
     }
 
-    /// The same of a file that may only be read, by whoever attaches it so.
+    /// The same of a file that may only be read, by a process that attaches it so.
     pub fn reading(file: OwnedFd, path: &Path) -> Result<Region, OpenError> {
         Self::view(file, Some(path))
     }

@@ -194,7 +194,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_
     chain(signal, info, context);
 }
 
-/// Hands a fault that is not ours to whoever was installed before us.
+/// Hands a fault that is not ours to the handler that was installed before.
 fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     let previous = if signal == libc::SIGBUS { &PREVIOUS_BUS } else { &PREVIOUS_SEGV };
     let handler = previous.handler.load(Ordering::Acquire);

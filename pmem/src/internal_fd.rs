@@ -3,7 +3,7 @@
 //!
 //! A program expects the lowest free numbers for its own. Where the hard limit of numbers allows it
 //! ours stand beyond the *soft* limit, where no call of the program's reaches; else at 1000 or
-//! above. A number that was vacated stays open for whoever asked, to be replaced in one step.
+//! above. A number that was vacated stays open for the caller, to be replaced in one step.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};

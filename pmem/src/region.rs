@@ -323,7 +323,7 @@ impl Region {
         Ok(())
     }
 
-    /// Whoever finds the region by its address finds its length and its descriptor.
+    /// A fault that finds the region by its address finds its length and its descriptor.
     pub(crate) fn list_anew(&self) {
         listed::update(self.base, self.len() as usize, self.fd());
     }
@@ -660,8 +660,9 @@ impl Region {
         Ok(InFlight::new(self))
     }
 
-    /// Flushes the lines of a range, whoever stored them: recovery makes a dead process's stores
-    /// durable before it builds on them. Lines outside the region or on vanished pages are skipped.
+    /// Flushes the lines of a range, whichever thread stored them: recovery makes a dead process's
+    /// stores durable before it builds on them. Lines outside the region or on vanished pages are
+    /// skipped.
     #[track_caller]
     pub fn flush(&self, off: u64, len: u64) -> InFlight<'_> {
         self.flush_at(off, len, Location::caller());

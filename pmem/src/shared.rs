@@ -5,7 +5,7 @@
 //! at. Words are 8 bytes, aligned; a futex is the low or high half of one.
 //!
 //! A locked instruction waits until all stores before it have reached the memory, and where nobody
-//! else can change the words it excludes nobody. Who knows that for a while says so
+//! else can change the words it excludes nobody. A caller that knows that for a while says so
 //! ([`Region::set_alone`]): then a word is read and stored by plain instructions, in the same order
 //! and with the same values. What a death leaves is the same too: the word before, or after.
 

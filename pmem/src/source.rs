@@ -315,8 +315,8 @@ pub(crate) fn open_path(path: &Path, write: bool) -> Result<OwnedFd, OpenError> 
     open(path, flags, Mode::empty()).map_err(|errno| explain_open(path, errno, write))
 }
 
-/// Whether `path` is a plain file on an ordinary disk, and nothing says that this is meant: who
-/// writes there must ask for class `page`.
+/// Whether `path` is a plain file on an ordinary disk, and nothing says that this is meant: a
+/// process that writes there must ask for class `page`.
 pub fn needs_class(path: &Path) -> bool {
     let probed = open_path(path, false).and_then(|fd| probe(path, fd, &OpenOptions::default()));
     probed.is_err_and(|error| error.needs_class())

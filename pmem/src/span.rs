@@ -6,7 +6,7 @@
 //! Regions never shrink, so what was inside stays inside; a page that vanishes is a
 //! [`Fault::Region`], as everywhere.
 
-#![expect(clippy::inline_always, reason = "whoever holds a span keeps its words in registers")]
+#![expect(clippy::inline_always, reason = "the holder of a span keeps its words in registers")]
 
 use crate::copy;
 use crate::copy_words;

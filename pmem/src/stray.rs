@@ -1,4 +1,4 @@
-//! What a stray load or store into the guarded region was: the text for whoever has to find it.
+//! What a stray load or store into the guarded region was: the text that helps to find it.
 //!
 //! Made in a signal handler, maybe on a small stack of the program's: nothing here allocates,
 //! locks, calls the C library, or has large frames. The text lies in one place, for one thread at a

@@ -18,19 +18,19 @@ pub enum Event {
         bytes: Vec<u8>,
         /// Non-temporal: in flight without a flush.
         streamed: bool,
-        /// Who stored.
+        /// The call site of the store.
         at: &'static Location<'static>,
     },
     /// A line was flushed.
     Flush {
         /// Offset of the line's first byte.
         line: u64,
-        /// Who flushed.
+        /// The call site of the flush.
         at: &'static Location<'static>,
     },
     /// Everything in flight became durable.
     Fence {
-        /// Who fenced.
+        /// The call site of the fence.
         at: &'static Location<'static>,
     },
     /// A remark of the test, such as the end of an operation.

@@ -39,7 +39,7 @@ pub(crate) fn check(start: *const u8, len: usize) -> Result<(), Fault> {
     if key::reach(start as usize, len) < len { Err(Fault::Caller) } else { Ok(()) }
 }
 
-/// Whoever can bring pages to where the caller's memory has none.
+/// What can bring pages to where the caller's memory has none.
 static SUPPLIER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Pages of the caller's memory that are missing when they are touched before a call's work
@@ -107,7 +107,7 @@ impl<'a> UserIn<'a> {
     /// # Safety
     ///
     /// The address may be invalid. If it is mapped, it must be the caller's to read: the bytes are
-    /// read whoever else writes them meanwhile.
+    /// read whatever thread writes them meanwhile.
     #[inline]
     pub unsafe fn from_raw(start: *const u8, len: usize) -> UserIn<'static> {
         UserIn { start, len, bytes: PhantomData }
@@ -151,7 +151,7 @@ impl<'a> UserIn<'a> {
         self.touch_pages(len)
     }
 
-    /// The same of the first `len` bytes, page by page; who can supply the pages is asked for those
+    /// The same of the first `len` bytes, page by page; the supplier of pages is asked for those
     /// that are missing.
     fn touch_pages(&self, len: usize) -> usize {
         for address in page_probes(self.start as usize, len) {

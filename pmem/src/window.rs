@@ -99,7 +99,7 @@ impl Window {
         unsafe { copy::copy(self.dispatch, to.start(), from, len) }.map_err(user::region_to_caller)
     }
 
-    /// Where bytes begin that go to the caller, who has room for them.
+    /// Where bytes begin that go to the caller, which has room for them.
     #[inline]
     fn source(&self, at: usize, to: &UserOut<'_>, len: usize) -> Result<*mut u8, Fault> {
         if len > to.len() {
@@ -177,7 +177,7 @@ impl Window {
         }
     }
 
-    /// Writes the lines of a range back, whoever stored them.
+    /// Writes the lines of a range back, whichever thread stored them.
     pub fn flush(&self, at: usize, len: usize) {
         if let Ok(start) = self.range(at, len) {
             self.flush_lines(start, len);

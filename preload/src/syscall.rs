@@ -242,7 +242,7 @@ pub fn by_function(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<c_lo
     }
 }
 
-/// The kernel itself, whoever asks: glibc is not needed, nor any lock of it.
+/// The kernel itself, for any caller: glibc is not needed, nor any lock of it.
 pub fn kernel(number: c_long, [a, b, c, d, e, f]: Arguments) -> c_long {
     let answer: c_long;
     // SAFETY: the kernel's own convention; callers here say why their arguments are right.

@@ -21,7 +21,7 @@ use crate::log::Log;
 use crate::records::Word;
 use crate::{Mode, Result, recovery, sys};
 
-/// A description in use: whoever uses it last when it was closed meanwhile finishes it.
+/// A description in use: the last call that uses it finishes it if it was closed meanwhile.
 struct Held<'a> {
     engine: &'a Engine,
     description: ManuallyDrop<Arc<Description>>,
@@ -39,7 +39,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         // SAFETY: taken here only.
         let description = unsafe { ManuallyDrop::take(&mut self.description) };
-        // Who closed it has been told that all is well, as the kernel does.
+        // The call that closed it has said that all is well, as the kernel does.
         let _ = self.engine.drop_description(description);
     }
 }
@@ -344,7 +344,7 @@ impl Engine {
 
     fn release(&self, fd: RawFd, slot: Slot) {
         if let Some(description) = descriptors::set(fd, slot) {
-            // Whoever replaced the number has no way to tell of an error.
+            // The call that replaced the number has no way to tell of an error.
             let _ = self.drop_description(description);
         }
     }
@@ -356,7 +356,7 @@ impl Engine {
         }
     }
 
-    /// Lets the kernel make `new` a duplicate of `old`, in one step for all who use `new`.
+    /// Lets the kernel make `new` a duplicate of `old`, in one step for all threads that use `new`.
     pub fn replace(&self, old: RawFd, new: RawFd, kernel: impl FnOnce() -> i32) -> i32 {
         self.duplicates(old);
         let before = self.look(new);
@@ -386,9 +386,9 @@ impl Engine {
             self.release(fd, Slot::Unknown);
             return Ok(());
         };
-        // Also if another thread is just using it: whoever comes after the close sees all.
+        // Also if another thread is just using it: a call that comes after the close sees all.
         let settled = description.file.settle(self);
-        // Who holds the position may be acting on the number.
+        // The thread that holds the position may be acting on the number.
         let position = description.position();
         let closed = descriptors::set(fd, Slot::Unknown);
         drop(position);

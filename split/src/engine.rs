@@ -223,7 +223,7 @@ const _: () = assert!(
 );
 const _: () = assert!(size_of::<File>() + 256 + 300 <= FILE_BYTES && size_of::<Window>() < 128);
 
-/// The value behind a lock, whatever became of who held it.
+/// The value behind a lock, whatever became of the thread that held it.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

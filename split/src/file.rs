@@ -590,7 +590,7 @@ impl File {
         self.change().cut(cx, 0);
     }
 
-    /// Nobody uses it any more: keeps what may be looked through by who opens it next. `false`:
+    /// Nobody uses it any more: keeps what the next opening may look through. `false`:
     /// nothing.
     ///
     /// What is mapped for writing goes: it would keep the file from being executed.

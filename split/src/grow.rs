@@ -137,7 +137,7 @@ impl File {
             self.check_run(cx, &mut state);
             return Ok(Grown::Kernel);
         }
-        // Under the lock: who relinks goes by how long the staging file is.
+        // Under the lock: a relink goes by how long the staging file is.
         if records.get(run.record, Word::Flags) & SETTLING != 0
             || run.staging.reach(at + len as u64).is_err()
         {

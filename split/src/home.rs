@@ -1,4 +1,4 @@
-//! The hidden directory of an engine: staging files, the shared records, and who is alive.
+//! The hidden directory of an engine: staging files, the shared records, and which processes live.
 //!
 //! `DIR/.solera-split`, mode 0700, made by the first process of the engine and owned by its user;
 //! processes of other users find it closed and leave everything to the kernel. In it:
@@ -143,7 +143,7 @@ impl Home {
 
     /// As [`Home::forget_other_boots`]; the directory is locked.
     fn forget_before(&self, boot: u64) -> Result<()> {
-        // Another may have been at it before. Who lives on another machine is not of another boot.
+        // Another may have been at it before. A process on another machine is not of another boot.
         let lives = |slot| self.records.slot_state(slot) != 0 && self.is_alive(slot);
         if self.records.boot() == boot || (0..self.records.slots()).any(lives) {
             return Ok(());
@@ -289,7 +289,8 @@ impl Home {
         done
     }
 
-    /// How this process says that it holds a record: its slot + 1, and above it who apart does.
+    /// How this process says that it holds a record: its slot + 1, and above it the process apart,
+    /// if that one holds it.
     fn lock_name(&self) -> u64 {
         (u64::from(self.slot()) + 1) | HELPER.get()
     }
@@ -338,7 +339,8 @@ impl Drop for RecordGuard<'_> {
 mod tests {
     use super::*;
 
-    /// Who fetched staged bytes for this process was killed in the middle: nobody waits for it.
+    /// The process that fetched staged bytes for this one was killed in the middle: nobody waits
+    /// for it.
     #[test]
     fn the_locks_of_a_killed_helper_are_let_go() {
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! An entry counts if its checksum is right and its sequence number is not below the header's
-//! `first`. The tail is in DRAM only: whoever writes an entry takes a place by one atomic addition.
+//! `first`. The tail is in DRAM only: the writer of an entry takes a place by one atomic addition.
 //! A log that is full is begun anew after a checkpoint: everything staged is relinked, then `first`
 //! moves on.
 //!
@@ -16,11 +16,11 @@
 //! the entry is marked *applied*, before the call returns: so a later write of another process is
 //! never undone by a replay. Nor is one that comes after this process's death: the shared table
 //! says that an overwrite of the file is under way, from before its entry until after that mark,
-//! and who writes to it replays a dead process's log first.
+//! and a process that writes to it replays a dead process's log first.
 //!
 //! Replaying is idempotent: an append sets a length that its record has or lacks; an overwrite
-//! stores the same bytes again, and is marked applied by whoever replayed it. A log whose header is
-//! not what it should be, or that another version wrote, is left as it is, and told of.
+//! stores the same bytes again, and is marked applied by the process that replayed it. A log whose
+//! header is not what it should be, or that another version wrote, is left as it is, and told of.
 //!
 //! PERSIST: lane, fence, entry, fence (the commit), file, fence, mark, fence. An append's bytes are
 //! fenced by the caller before its entry.

@@ -2,7 +2,7 @@
 //!
 //! It lies in the file `records`, mapped by every process of the engine. A record says all that
 //! anybody needs to relink what a process staged, whether that process lives or not. So a write
-//! that returned survives its process, and whoever would miss staged bytes can fetch them.
+//! that returned survives its process, and a process that would miss staged bytes can fetch them.
 //!
 //! ```text
 //! | header 64 | slots 8 x 256 | ... | marks 16 x 256 | records 256 x 2047 |
@@ -14,12 +14,13 @@
 //! that does not change while a run lasts. A record that is not whole is left as it is, and told
 //! of.
 //!
-//! Who writes: `key` from 0 by who makes the record (compare-and-swap), all else by who holds
-//! `lock` (a slot + 1). `owner` names the run: slot, staging file and a sequence number, never
-//! reused; 0: the record speaks of nothing. A run's owner compares it before it stages more.
+//! The process that makes a record writes `key`, from 0 (compare-and-swap); all else is written by
+//! the holder of `lock` (a slot + 1). `owner` names the run: slot, staging file and a sequence
+//! number, never reused; 0: the record speaks of nothing. A run's owner compares it before it
+//! stages more.
 //!
 //! A slot's mark tells which overwrites of its process are under way (strict): a byte for each, of
-//! the inode number. Whoever writes to such a file looks whether that process is dead, and then
+//! the inode number. A process that writes to such a file looks whether that one is dead, and then
 //! finishes its overwrite first.
 //!
 //! Where the file system does not map with `MAP_SYNC` the table reaches the medium whenever the
@@ -74,7 +75,7 @@ const _: () = assert!(MARKS_AT + SLOTS as u64 * MARK_BYTES <= HEADER_BYTES);
 pub enum Word {
     /// The inode number; 0: free.
     Key = 0,
-    /// Who holds it: slot + 1.
+    /// Its holder: slot + 1.
     Lock = 8,
     /// The run.
     Owner = 16,
@@ -285,7 +286,7 @@ impl Records {
         self.store(Self::place(record, Word::Owner), owner);
     }
 
-    /// Takes the lock from `holder` (0: nobody) for `me`; `Err`: who holds it.
+    /// Takes the lock from `holder` (0: nobody) for `me`; `Err`: its holder.
     pub fn try_lock(&self, record: usize, holder: u64, me: u64) -> std::result::Result<(), u64> {
         match self.region.shared_cas(Self::place(record, Word::Lock), holder, me) {
             Ok(Ok(_)) | Err(_) => Ok(()),
@@ -571,7 +572,8 @@ impl Records {
     }
 
     /// Counts the records after a power cut, if the count is still what it was `before` nobody else
-    /// was seen here: who came since and staged anything has raised it before the record was there.
+    /// was seen here: a process that came since and staged anything has raised it before the record
+    /// was there.
     pub fn count_anew(&self, before: u64) {
         let _ = self.region.shared_cas(STAGED, before, self.all().count() as u64);
     }

@@ -2,8 +2,8 @@
 //!
 //! For a slot whose process is dead: its log is replayed (lengths of runs, overwrites that may have
 //! been under way), then every run of its is relinked into its file, then its files go, then its
-//! slot is free. Each step may be repeated: whoever recovers may die too. While one is at it no
-//! other process of the engine starts: it would see what is about to change.
+//! slot is free. Each step may be repeated: the process that recovers may die too. While one is at
+//! it no other process of the engine starts: it would see what is about to change.
 //!
 //! A file is found by the path that it had, and by its inode number below the directory if another
 //! lies there now. If it is gone, so are its staged bytes. Inode number and time of birth together
@@ -295,8 +295,8 @@ fn recover_dead_working(home: &Home, work: &mut Work<'_>) {
             Err(errno) => work.refuse(in_home(home, "alive"), errno),
         }
     }
-    // CRASH: the count of records is not among what is made durable. Who starts meanwhile changes
-    // it.
+    // CRASH: the count of records is not among what is made durable. A process that starts
+    // meanwhile changes it.
     let before = home.records.count();
     if work.done.processes > 0 && slots(home).is_empty() {
         home.records.count_anew(before);
@@ -338,7 +338,7 @@ fn give_up(home: &Home, slot: u32) {
 fn hold(home: &Home, slot: u32) -> Result<bool> {
     let records = &home.records;
     while records.slot_state(slot) != 0 {
-        // Whoever finds the byte held looks for the mark when nobody is between the two.
+        // A process that finds the byte held looks for the mark when nobody is between the two.
         home.lock_directory()?;
         let held = home.hold_dead(slot);
         if held == Ok(true) && records.slot_state(slot) != 0 {
@@ -444,7 +444,7 @@ fn recover_record(
     let ino = records.get(record, Word::Key);
     let guard = home.lock(record);
     if records.get(record, Word::Owner) == 0 {
-        // Claimed and never filled in, or half freed; whoever did so is dead.
+        // Claimed and never filled in, or half freed; the process that did so is dead.
         home.free(record);
         return Ok(());
     }
@@ -526,8 +526,8 @@ fn remove_files(home: &Home, slot: u32) -> Result<()> {
         home.remove_file(&name);
     }
     if home.direct {
-        // PERSIST: a power cut would bring them back, in the place of the next one who has the
-        // slot.
+        // PERSIST: a power cut would bring them back, beside those of the slot's
+        // next owner.
         rustix::fs::fsync(home.directory())?;
     }
     Ok(())
@@ -693,7 +693,8 @@ mod tests {
     }
 
     /// In posix mode a power cut may take back the length at which staged bytes begin: then they
-    /// are gone, too, for no zeros may come before them. Who was only killed has lost nothing.
+    /// are gone, too, for no zeros may come before them. A process that was only killed has lost
+    /// nothing.
     #[test]
     fn nothing_comes_back_behind_a_length_that_was_lost() {
         let processes = Recovered { processes: 1, ..Recovered::default() };

@@ -169,7 +169,7 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
     /// How many bytes of an interrupted append are in the file: all, up to the end of one of its
     /// pages, or none.
     ///
-    /// CRASH: the kernel stops at the edge of a page if it is to kill who writes. What others have
+    /// CRASH: the kernel stops at the edge of a page if it is to kill the writer. What others have
     /// appended before that is told from it by what it says; a part of fewer than [`PART_MIN`]
     /// bytes behind theirs is taken for their own: such a part then stays, and the whole comes
     /// behind it.

@@ -2,16 +2,15 @@
 //!
 //! By their owner at `fsync`, at the last close and before anything that the kernel does with the
 //! file; by another process of the engine that opens the file, reads its end or appends to it; and
-//! by whoever finds their owner dead.
+//! by the process that finds their owner dead.
 //!
-//! CRASH: the record says `SETTLING` from before the first byte moves until after the last. Whoever
-//! finds it so moves them again: an exchange has happened if the staging file ends before the last
-//! staged byte (the two sizes are swapped, and it is never cut there otherwise; see
+//! CRASH: the record says `SETTLING` from before the first byte moves until after the last. The
+//! process that finds it so moves them again: an exchange has happened if the staging file ends
+//! before the last staged byte (the two sizes are swapped, and it is never cut there otherwise; see
 //! [`exchanged`]); a copy or a clone of the same bytes to the same place changes nothing; and what
 //! was appended is looked for, behind the end that the file had. What a program beside the engine
-//! appends in the moment of
-//! an exchange comes away with it and is given back at once; where who does that is killed before,
-//! nothing says whose it is, and it is gone with the staging file.
+//! appends in the moment of an exchange comes away with it and is given back at once; where that
+//! process is killed before, nothing says whose it is, and it is gone with the staging file.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -69,7 +68,7 @@ pub fn relink(
         return Ok((0, Backend::Exchange));
     }
     if there < staged.at + staged.length {
-        // Who cut it has cut what was staged: nothing is made of the rest.
+        // What cut it has cut what was staged: nothing is made of the rest.
         return Err(Errno::UCLEAN);
     }
     if size != base {
@@ -280,7 +279,7 @@ impl File {
                 }
             }
         }
-        // CRASH: who finds the record does it again, so its bytes stay until it is gone.
+        // CRASH: a process that finds the record does it again, so its bytes stay until it is gone.
         home.free(run.record);
         drop(guard);
         run.staging.ended(backend, run.at, run.length);

@@ -224,7 +224,7 @@ impl Drop for Staging {
     }
 }
 
-/// Gives a part of a staging file its blocks. Its size stays: whoever relinks a run goes by it.
+/// Gives a part of a staging file its blocks. Its size stays: a relink of a run goes by it.
 pub fn allocate(fd: impl AsFd, start: u64, length: u64) -> Result<()> {
     loop {
         match rustix::fs::fallocate(&fd, FallocateFlags::KEEP_SIZE, start, length) {

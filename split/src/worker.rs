@@ -6,8 +6,8 @@
 //! ended does not wait for it. It takes no signal, allocates nothing, and holds nothing but the
 //! lock of its slot.
 //!
-//! What it works on is numbers and addresses: whoever gives a staging file away, cuts it or maps it
-//! anew calls [`Worker::collect`] first, which waits for a step that is under way.
+//! What it works on is numbers and addresses: the thread that gives a staging file away, cuts it or
+//! maps it anew calls [`Worker::collect`] first, which waits for a step that is under way.
 //!
 //! A forked child has a new engine, and with it a worker without a thread.
 

@@ -2,7 +2,7 @@
 //!
 //! The rules are the kernel's: owner, else group, else others; capabilities override, but not the
 //! execute bit of a file that nobody may execute; a sticky directory lets only the owner of the
-//! entry or of the directory remove a name. Whoever writes to a file without
+//! entry or of the directory remove a name. A user that writes to a file without
 //! [`Capability::FileSetId`] takes its set-id bits from it. Access control lists are not consulted.
 
 use crate::{Attr, Errno, Kind, Result};
@@ -39,7 +39,7 @@ impl Capability {
     }
 }
 
-/// Who has these is bound by no permission.
+/// A user that has these is bound by no permission.
 const UNBOUND: u64 = Capability::ChangeOwner.bit()
     | Capability::Override.bit()
     | Capability::Owner.bit()

@@ -71,9 +71,9 @@ pub trait FileSystem: Send + Sync {
         self.describe(dir).is_ok_and(|(node, _)| self.find(node, names, attr))
     }
 
-    /// The same, for who is about to change what the path leads to, which is not worth remembering:
-    /// the directory of the last name, and the attributes of what has that name; `None` inside:
-    /// nothing has. `None` says nothing.
+    /// The same, for a caller that is about to change what the path leads to, which is not worth
+    /// remembering: the directory of the last name, and the attributes of what has that name;
+    /// `None` inside: nothing has. `None` says nothing.
     fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
         let _ = (start, names);
         None
@@ -99,7 +99,7 @@ pub trait FileSystem: Send + Sync {
     /// `name`. `EEXIST`, `ENOSPC`, `ENOTDIR`, `ENOENT` (dir itself was removed), `EROFS`.
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node>;
 
-    /// Makes a regular file under `name` and opens it, as the one step that it is for who asks:
+    /// Makes a regular file under `name` and opens it, as the one step that it is for the caller:
     /// `EEXIST` and the rest as [`FileSystem::create`]. Its place is noted.
     fn create_open(
         &self,
@@ -126,7 +126,7 @@ pub trait FileSystem: Send + Sync {
     /// its last description is closed.
     fn unlink(&self, dir: Node, name: &[u8]) -> Result<()>;
 
-    /// As [`FileSystem::unlink`], for who has just found what the name leads to.
+    /// As [`FileSystem::unlink`], for a caller that has just found what the name leads to.
     fn unlink_found(&self, dir: Node, name: &[u8], found: (Node, Kind)) -> Result<()> {
         let _ = found;
         self.unlink(dir, name)
@@ -145,7 +145,7 @@ pub trait FileSystem: Send + Sync {
         flags: RenameFlags,
     ) -> Result<()>;
 
-    /// As [`FileSystem::rename`], for who has just found what the names lead to.
+    /// As [`FileSystem::rename`], for a caller that has just found what the names lead to.
     fn rename_found(
         &self,
         from: (Node, &[u8], (Node, Kind)),
@@ -182,12 +182,12 @@ pub trait FileSystem: Send + Sync {
 
     // ---- open file descriptions ----------------------------------------------------------------
 
-    /// Opens a node: a new open file description, shared by whoever inherits it. `O_TRUNC`
-    /// truncates. Directories too (`EISDIR` if writing is asked for); `ELOOP` for a symlink unless
-    /// `O_PATH`. The face has checked permissions.
+    /// Opens a node: a new open file description, shared by the processes that inherit it.
+    /// `O_TRUNC` truncates. Directories too (`EISDIR` if writing is asked for); `ELOOP` for a
+    /// symlink unless `O_PATH`. The face has checked permissions.
     fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc>;
 
-    /// As [`FileSystem::open`], for who knows what kind of node it is.
+    /// As [`FileSystem::open`], for a caller that knows what kind of node it is.
     fn open_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
         let _ = kind;
         self.open(node, flags)
@@ -207,7 +207,7 @@ pub trait FileSystem: Send + Sync {
     /// Before a description leaves this process by a descriptor that the kernel carries (exec,
     /// `SCM_RIGHTS`): gives its name, for that descriptor's file position. From then on the
     /// description lives as long as anybody holds it *or* some descriptor of the anchor directory
-    /// has a shared OFD lock on byte `name >> 32` of it. (Who has taken that lock asks
+    /// has a shared OFD lock on byte `name >> 32` of it. (The process that has taken that lock asks
     /// [`FileSystem::describe`] whether he was in time.)
     fn hand_over(&self, desc: Desc) -> Result<u64>;
 
@@ -239,7 +239,7 @@ pub trait FileSystem: Send + Sync {
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64>;
 
     /// Says what is to be done before a call of this process changes the contents of a file that
-    /// has set-id bits or capabilities: the face knows who it is that writes. Once; nothing is done
+    /// has set-id bits or capabilities: the face knows the user that writes. Once; nothing is done
     /// without.
     fn on_privileged_change(&self, act: fn(&dyn FileSystem, Node) -> Result<()>) {
         let _ = act;

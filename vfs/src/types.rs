@@ -248,7 +248,7 @@ pub enum LockKind {
     Unlock,
 }
 
-/// Who holds a record lock.
+/// The holder of a record lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LockOwner {
     /// The calling process (`F_SETLK`).

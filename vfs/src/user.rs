@@ -17,7 +17,7 @@ pub const RACES_MAX: u32 = 64;
 /// The extended attribute in which a file's capabilities are.
 pub const FILE_CAPABILITIES: &[u8] = b"security.capability";
 
-/// One who acts on a tree.
+/// A user that acts on a tree.
 #[derive(Clone, Copy)]
 pub struct User<'a> {
     /// The tree and how it is walked.
@@ -313,9 +313,9 @@ impl<'a> User<'a> {
         self.fs().set_attr(node, &SetAttr { mode: Some(mode), ..SetAttr::default() })
     }
 
-    /// `chown`; `None` keeps. Only who has that capability gives files away; an owner may choose
-    /// among own groups. The set-id bits of a file go, which is a change of the mode, and its
-    /// capabilities. Where nothing is to change, anybody may, and the change time moves.
+    /// `chown`; `None` keeps. Only a user that has that capability gives files away; an owner may
+    /// choose among own groups. The set-id bits of a file go, which is a change of the mode, and
+    /// its capabilities. Where nothing is to change, anybody may, and the change time moves.
     pub fn change_owner(&self, node: Node, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let (attr, cred) = (self.fs().attr(node)?, self.cred());
         let (own, gives) = (cred.uid() == attr.uid, cred.can(Capability::ChangeOwner));
@@ -352,7 +352,8 @@ impl<'a> User<'a> {
         drop_capabilities(self.fs(), node)
     }
 
-    /// `utimensat`: `now` says that both times become the present, which whoever may write may do.
+    /// `utimensat`: `now` says that both times become the present, which every user that may write
+    /// may do.
     pub fn change_times(&self, node: Node, change: &SetAttr, now: bool) -> Result<()> {
         let attr = self.fs().attr(node)?;
         if !self.cred().owns(&attr) {
@@ -403,8 +404,8 @@ impl<'a> User<'a> {
         if read_only { Errno::ROFS } else { errno }
     }
 
-    /// Whether names may be made in a directory. Whoever permission bits do not bind need not read
-    /// them: the walk has found that it is a directory.
+    /// Whether names may be made in a directory. A user that permission bits do not bind need not
+    /// read them: the walk has found that it is a directory.
     fn may_add(&self, dir: Node) -> Result<()> {
         if self.cred().privileged() {
             return Ok(());

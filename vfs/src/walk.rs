@@ -107,7 +107,7 @@ pub enum Place<'t> {
 pub struct Walk<'a> {
     /// The tree.
     pub fs: &'a dyn FileSystem,
-    /// Who walks.
+    /// The user that walks.
     pub cred: &'a Cred,
     /// Where the root appears: an absolute normal path without a final slash. Empty: nothing is
     /// outside, and the root is its own parent.
@@ -396,8 +396,8 @@ impl Walk<'_> {
 }
 
 impl Walk<'_> {
-    /// A path of any node, found by looking at every directory: for the rare caller who has nothing
-    /// but an open file. `None`: it has no name (any more).
+    /// A path of any node, found by looking at every directory: for the rare caller that has
+    /// nothing but an open file. `None`: it has no name (any more).
     pub fn path_of_any(&self, ino: u64) -> Result<Option<Vec<u8>>> {
         let mut waiting = vec![(self.fs.root(), self.prefix.to_vec())];
         while let Some((dir, path)) = waiting.pop() {

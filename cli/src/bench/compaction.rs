@@ -1,4 +1,4 @@
-//! `solera bench compaction`: a reader beside compaction and rewriting, and who pays for them.
+//! `solera bench compaction`: a reader beside compaction and rewriting, and what they cost it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

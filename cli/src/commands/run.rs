@@ -117,7 +117,7 @@ fn start(args: &RunArgs) -> Outcome {
 }
 
 /// Values that nobody knows of what the library would read, if the options had not the last word:
-/// who set them meant something.
+/// the user that set them meant something.
 fn check_variables() -> Result<(), Failure> {
     let wrong = |wrong: String| Failure::told(&wrong);
     variable::parsed::<volume::Mode>("SOLERA_MODE").map_err(wrong)?;

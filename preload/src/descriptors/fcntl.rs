@@ -54,8 +54,8 @@ fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> S
     if limit.is_some_and(|limit| new as u64 >= limit) {
         return Err(Stop::Errno(Errno::BADF));
     }
-    // Who uses the number meanwhile meets what it stood for or what it will: so the table changes
-    // before the kernel's number if the new file is ours, and after it otherwise.
+    // A thread that uses the number meanwhile meets what it stood for or what it will: so the table
+    // changes before the kernel's number if the new file is ours, and after it otherwise.
     let replaced = if source.is_some() && !in_the_way {
         let before = fdtable::duplicate(old, new);
         duplicate().inspect_err(|_| fdtable::restore(new, before))?;

@@ -7,9 +7,9 @@
 //!
 //! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
 //! is given back, and says so while it is parked (see [`parked`]). Lookups are lock-free: one load.
-//! Whoever changes slots holds the process's structure lock (see
-//! [`crate::processes::process::Process`]), but for a parked number's: that is changed by who takes
-//! or returns it. A stale description is refused by the engine.
+//! A thread that changes slots holds the process's structure lock (see
+//! [`crate::processes::process::Process`]), but for a parked number's: that is changed by the
+//! thread that takes or returns it. A stale description is refused by the engine.
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};

@@ -14,11 +14,11 @@
 //! Invariants. At most one number is parked, above the standard ones, and every number below it is
 //! in use: [`TAKEN`] is a bound that every close moves down, and that only the kernel's choice of
 //! the lowest number moves up. What closes numbers inside glibc (`fclose`) sets it to 0, before and
-//! after: handlers and callbacks open and close in the midst of it.
-//! Only a process with one thread parks, and what begins a second one gives back first. One that is
-//! begun past this library finds a number parked: who gives it back says so until it is closed
-//! ([`CLOSING`]), and the others wait, so that nobody puts something there that is closed in its
-//! stead. A fork copies the kernel's table and ours together.
+//! after: handlers and callbacks open and close in the midst of it. Only a process with one thread
+//! parks, and what begins a second one gives back first. One that is begun past this library finds
+//! a number parked: the call that gives it back says so until it is closed ([`CLOSING`]), and the
+//! others wait, so that nobody puts something there that is closed in its stead. A fork copies the
+//! kernel's table and ours together.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};

@@ -4,8 +4,8 @@
 //! and generation, made when the node is opened first and removed with the node's last name. A
 //! device node is made there for the moment of opening it, or, where that is not permitted, found
 //! among the usual ones in `/dev`. Permissions are the node's alone: what lies there is open to all
-//! who have the directory open, as every attached process has, whoever it has become since. So
-//! nothing there is believed to be what its name says. The fifos of a mounted volume are the
+//! that have the directory open, as every attached process has, whatever user it has become since.
+//! So nothing there is believed to be what its name says. The fifos of a mounted volume are the
 //! mount's.
 //!
 //! Opening may wait for the other side: no locks, and handlers of signals run as the program's own.
@@ -142,7 +142,7 @@ fn open_device(process: &Process, attr: &Attr, flags: c_int) -> Served<c_int> {
     Err(Stop::Refused("device-on-volume", Errno::ACCESS))
 }
 
-/// A fifo's last name goes: the kernel's fifo loses its own. Who has it open goes on.
+/// A fifo's last name goes: the kernel's fifo loses its own. A process that has it open goes on.
 pub fn unnamed(process: &Process, node: Node) {
     let _ = rustix::fs::unlinkat(&process.anchor, fifo_name(node), AtFlags::empty());
 }

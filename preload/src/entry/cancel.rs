@@ -2,9 +2,9 @@
 //!
 //! A deferred cancellation acts in glibc's own cancellation points, none of which our code calls
 //! while it is inside; so the calls that POSIX makes such points, and that we serve, look at it by
-//! themselves: a flag in the thread's record, set by `pthread_cancel`, keeps that free for all who
-//! are not cancelled. An asynchronous one acts at any instruction: while a thread of that type is
-//! inside, its type is deferred. The stack is then unwound through our frames.
+//! themselves: a flag in the thread's record, set by `pthread_cancel`, keeps that free for all
+//! threads that are not cancelled. An asynchronous one acts at any instruction: while a thread of
+//! that type is inside, its type is deferred. The stack is then unwound through our frames.
 //!
 //! In our own code, but not inside (the first and last instructions of a call), a thread could be
 //! stopped where no frame can be unwound from: Rust's tables know calls only, and the C library

@@ -1,5 +1,5 @@
-//! `RLIMIT_FSIZE`: how large a file this process may make. Whoever would write beyond it writes up
-//! to it; from there on, or if a size is asked for, he gets `EFBIG` and SIGXFSZ.
+//! `RLIMIT_FSIZE`: how large a file this process may make. A call that would write beyond it writes
+//! up to it; from there on, or if a size is asked for, it gets `EFBIG` and SIGXFSZ.
 //!
 //! The kernel tells the limit only by a system call, so it is remembered: read at the start, and
 //! whenever this process changes it. (One that another process changes by `prlimit` is not seen.)

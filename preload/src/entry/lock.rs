@@ -6,10 +6,10 @@
 //! signal handler has interrupted malloc and calls into the volume may then wait for a lock of ours
 //! that the forking thread holds, while that one waits for malloc's, for ever.
 //!
-//! So who waits in vain asks the forking thread, by a signal, to give way. That thread's handler
-//! (`fork::give_way`) acts only if it has interrupted a wait for some other lock: then the child
-//! does not exist yet, since nothing waits between the system call and our handler after it. It
-//! lets all locks go, lets others have them, takes them again, and prepares the child anew. The
+//! So a thread that waits in vain asks the forking thread, by a signal, to give way. That thread's
+//! handler (`fork::give_way`) acts only if it has interrupted a wait for some other lock: then the
+//! child does not exist yet, since nothing waits between the system call and our handler after it.
+//! It lets all locks go, lets others have them, takes them again, and prepares the child anew. The
 //! locks are held by the forking thread itself whenever the system call is made: the child's copy
 //! of what they guard is whole.
 //!
@@ -92,7 +92,7 @@ impl<T> Lock<T> {
             }
             return free.then(|| Guard(self));
         }
-        // Releases too: whoever finds it held finds out that its holder forks.
+        // Releases too: a thread that finds it held finds out that its holder forks.
         let taken = self.state.compare_exchange(FREE, HELD, Ordering::AcqRel, Ordering::Relaxed);
         taken.is_ok().then(|| Guard(self))
     }
@@ -171,7 +171,7 @@ fn ask() {
     }
 }
 
-/// Who holds this is the one thread that forks.
+/// The holder of this is the one thread that forks.
 static TURN: Lock<()> = Lock::new(());
 
 /// The right to fork. From here on the calling thread can be asked to give way.

@@ -18,9 +18,9 @@
 //!
 //! Invariants: `depth` changes only in its own thread, and a signal handler leaves it as it found
 //! it (or never comes back, to a place where it is 0). `flags` changes by atomic operations: also
-//! by handlers, and `CANCELLED` by other threads. Whoever leaves sets `depth` to 0 *before* looking
-//! at `flags`: a signal before that is kept back and seen, one after it runs its handler at once.
-//! `closed` is not 0 only while `depth` is not 0, and exactly while the memory is open.
+//! by handlers, and `CANCELLED` by other threads. A thread that leaves sets `depth` to 0 *before*
+//! looking at `flags`: a signal before that is kept back and seen, one after it runs its handler at
+//! once. `closed` is not 0 only while `depth` is not 0, and exactly while the memory is open.
 
 use std::arch::{asm, global_asm};
 use std::cell::UnsafeCell;

@@ -246,7 +246,7 @@ fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64) -> 
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_SIZE_MAX: usize = 65536;
 
-/// The name-space rules of the kernel: who may touch an attribute of that name on that node.
+/// The name-space rules of the kernel: which user may touch an attribute of that name on that node.
 fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result<(), Errno> {
     if name.is_empty() {
         return Err(Errno::RANGE);

@@ -5,9 +5,9 @@
 //! or frees blocks under it. Where a shared mapping covers holes, and any mapping what lies beyond
 //! the end of its file, its pages are those of an *empty* memory file: touching one raises SIGBUS,
 //! whose handler gives it its place ([`crate::mappings::touched`]) or, beyond the end, hands it on.
-//! So holes are filled when they are touched, and growth is seen whoever lets the file grow. So it
-//! is in private mappings, which show what is written until they are touched; without room for a
-//! page these show zeros.
+//! So holes are filled when they are touched, and growth is seen whatever process lets the file
+//! grow. So it is in private mappings, which show what is written until they are touched; without
+//! room for a page these show zeros.
 //!
 //! Addresses are congruent to places modulo 2 MiB where the kernel may choose them, so that whole
 //! chunks are huge pages.

@@ -1,4 +1,4 @@
-//! What this process has mapped: the mappings in the order of their addresses, and who is held by
+//! What this process has mapped: the mappings in the order of their addresses, and what is held by
 //! them.
 //!
 //! Invariants: no two mappings overlap. What is counted (mappings with parts without pages, those
@@ -417,8 +417,8 @@ impl Mappings {
         Some(map)
     }
 
-    /// Says to those who do not take the lock how many there are: at the end of a change, since a
-    /// mapping that changes its form is out of the table in between.
+    /// Says to threads that do not take the lock how many there are: at the end of a change, since
+    /// a mapping that changes its form is out of the table in between.
     fn publish(&self) {
         tell_gaps(self.gapped.get());
         COUNT.store(self.by_start.len(), Ordering::Release);

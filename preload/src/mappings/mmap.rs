@@ -325,7 +325,8 @@ interpose! {
                 return remove(process, range(at, len), |at, len| kernel(at, len, advice));
             }
             libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => touched::ready(at, len),
-            // Advice about a part of a large page is no error to one who does not know of it.
+            // Advice about a part of a large page is no error to a program that does not know of
+            // it.
             _ if large::covered(process, range(at, len)) => return Ok(0),
             libc::MADV_DONTNEED if !process.fs.can_map().1 => {
                 let result = kernel(at, len, advice);

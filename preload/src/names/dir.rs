@@ -20,7 +20,7 @@ use crate::processes::process::Process;
 const MAGIC: u64 = 0x736f_6c65_7261_6469;
 /// Most that one `getdents64` tells, and the largest entry.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Size of a stream's buffer: no more names than the engine keeps in mind, who may ask for each.
+/// Size of a stream's buffer: no more names than the engine keeps in mind: each may be asked for.
 const STREAM_BYTES: usize = 4 << 10;
 const ENTRY_BYTES_MAX: usize = 24 + 256;
 /// Offset of the name in `struct dirent64`.

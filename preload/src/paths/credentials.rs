@@ -7,9 +7,9 @@
 //! changed, until a thread beside others changes its own: from then on each thread asks for its
 //! own, once after each change of the process's or of its own.
 //!
-//! What was found is kept for good, each identity once: there are few, and whoever goes by one may
-//! do so for long. The list only grows at its head, by compare-and-swap: no lock that `fork` could
-//! copy.
+//! What was found is kept for good, each identity once: there are few, and a thread that goes by
+//! one may do so for long. The list only grows at its head, by compare-and-swap: no lock that
+//! `fork` could copy.
 //!
 //! In a user namespace that it has entered, the kernel tells the process of other numbers than the
 //! volume's, and its capabilities hold for those: it stays whom it was, without capabilities.
@@ -157,7 +157,7 @@ pub fn acting_as<T>(process: &Process, other: &'static Cred, act: impl FnOnce() 
     let (before, thread) = (process.cred(), here());
     thread.cred.store(std::ptr::from_ref(other).cast_mut(), Ordering::Relaxed);
     thread.cred_changes.store(CHANGES.load(Ordering::Acquire), Ordering::Relaxed);
-    // Other threads ask meanwhile who they are themselves.
+    // Other threads ask meanwhile for identities of their own.
     process.set_cred(&OF_THREADS);
     let result = act();
     thread.cred_changes.store(0, Ordering::Relaxed);

@@ -174,7 +174,7 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
     })
 }
 
-/// A copy of a file of the volume in memory, for who opens files without us.
+/// A copy of a file of the volume in memory, for code that opens files without us.
 pub fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<OwnedFd, Errno> {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let memory = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;

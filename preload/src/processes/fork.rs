@@ -151,7 +151,7 @@ const FUTEX_INTERRUPTED: i64 = -(libc::EINTR as i64);
 /// Without the flags of private words and clocks.
 const FUTEX_COMMAND: c_int = 0x7f;
 
-/// In the handler of the signal by which somebody who waits for our locks asks for them.
+/// In the handler of the signal by which a thread that waits for our locks asks for them.
 #[cold]
 pub fn give_way(context: *mut c_void) {
     let Some(process) = init::known() else { return };
@@ -407,7 +407,7 @@ unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     code
 }
 
-/// Who a `clone` with these flags is for.
+/// What a `clone` with these flags makes.
 enum Kind {
     /// A thread, or as good as one: shares memory and descriptors.
     Thread,

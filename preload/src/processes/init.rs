@@ -34,7 +34,7 @@ use crate::processes::process::Process;
 use crate::signals::signal;
 use crate::split::beneath;
 
-/// A page of its own, which the kernel empties in every forked child: whoever finds the address
+/// A page of its own, which the kernel empties in every forked child: what finds the address
 /// there is the process that attached, at no cost but that of the load. Threads share it.
 #[repr(C, align(4096))]
 struct Page {
@@ -224,7 +224,7 @@ fn step_aside(path: &[u8]) {
                 // A number that the mount does not give stays a placeholder.
                 let _ = mounted::give(&process, fd, desc);
             }
-            // A detach that fails is a death: whoever comes next cleans up.
+            // A detach that fails is a death: the next attacher cleans up.
             let _ = process.fs.detach();
         }
     } else if let Ok(volume) = volume::resume(&token) {
@@ -314,7 +314,7 @@ fn take_over_or_attach(path: &Path, mode: volume::Mode) -> Result<(Arc<Volume>, 
         return Err(format!("cannot attach {}: {found}", path.display()));
     }
     if let Some(why) = volume.unchangeable().filter(|_| !read_only) {
-        // Who asked for it knows.
+        // The caller that asked for it knows.
         tell(&format!("{} can only be read, every change gives EROFS: {why}", path.display()));
     }
     Ok((volume, false))

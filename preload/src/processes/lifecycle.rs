@@ -37,7 +37,7 @@ pub fn fail_loudly(what: &str, errno: Errno) -> ! {
 pub fn leave(process: &Process) {
     process.write_report();
     handover::close_handed(process);
-    // A detach that fails is a death: whoever comes next cleans up.
+    // A detach that fails is a death: the next attacher cleans up.
     let _ = process.fs.detach();
 }
 

@@ -31,7 +31,7 @@ pub struct Cwd {
     pub path: Vec<u8>,
 }
 
-/// The engine. Whoever reaches for it opens its memory to the calling thread, until that thread
+/// The engine. A call that reaches for it opens its memory to the calling thread, until that thread
 /// leaves (see [`crate::entry::thread`]).
 pub struct Engine(&'static dyn FileSystem);
 
@@ -192,7 +192,7 @@ impl Process {
         *held = Arc::new(cwd);
     }
 
-    /// Who the calling thread is for the volume's permissions.
+    /// What user the calling thread is for the volume's permissions.
     pub fn cred(&self) -> &'static Cred {
         // SAFETY: never null, and all that is published lives for ever.
         unsafe { &*self.cred.load(Ordering::Acquire) }

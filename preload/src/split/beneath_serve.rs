@@ -153,7 +153,7 @@ pub fn sync(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     kernel()
 }
 
-/// Before the program unlocks: who locks next must see what was written.
+/// Before the program unlocks: the next holder must see what was written.
 pub fn settle(fd: c_int) {
     if let Some(engine) = asked() {
         // What cannot be settled stays staged, and is tried again.

@@ -114,7 +114,7 @@ impl Target for OnVolume {
         for (chunk, used) in uses.iter().enumerate() {
             let place = first + chunk as u64 * CHUNK;
             let free = CHUNK - used.bytes();
-            // Only whole chunks matter to whoever asks: holes are told as if they began where their
+            // Only whole chunks matter to the caller: holes are told as if they began where their
             // chunk begins, and never fill it.
             if free > 0 {
                 runs.push(Run { offset: place, place, length: free });

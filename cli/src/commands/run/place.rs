@@ -190,7 +190,7 @@ pub fn resolved(path: &Path) -> PathBuf {
     normalised(&real.unwrap_or(whole))
 }
 
-/// The volume's absolute path. That it is a volume, and which, is found out by who attaches it.
+/// The volume's absolute path. That it is a volume, and which, is found out by the attach.
 fn check_volume(path: &Path) -> Result<PathBuf, Failure> {
     path.canonicalize().map_err(|error| {
         Failure::new(
