@@ -29,6 +29,7 @@ help:
 
 support: setup
 	UPDATE_SUPPORT=1 $(CARGO) test --release -p solera-preload --test coverage
+	scripts/wrap.py docs/support.md
 
 baseline: setup
 	UPDATE_COSTS=1 $(CARGO) test --release -p solera-preload --test costs -- --nocapture
