@@ -1,5 +1,5 @@
 //! Brief creates and unlinks: one name of a file in one bucket of a directory, by the protocol of
-//! `op.rs` in as few steps as that allows, as `brief.rs` does for writes.
+//! `txn/acquire.rs` without waiting for a lock, as `data/write.rs` does for writes.
 //!
 //! All that can be known before the first lock is looked up there, under the sequence numbers of
 //! the inodes, and stands if these have not moved once the locks are held. Whatever is not that
@@ -7,11 +7,6 @@
 //! with several names, with nodes or attributes, or open; somebody else who holds a lock or the
 //! record; no inode that the record keeps; a closed gate; damage) is left to the long way
 //! (`namespace/mod.rs`), with nothing done.
-//!
-//! The protocol: the record is claimed; the locks are named in it, lastly by a read-modify-write,
-//! before the inodes are found to be in use; the record says *working* before the locks are taken,
-//! whose read-modify-write orders that before the look at the gate. Between lock and release the
-//! sequence numbers are odd. A death is recovered as any other operation's.
 //!
 //! What this process remembers is entered before the first store, under the numbers that the inodes
 //! will have: those processor instructions that wait for all stores under way come before there are
@@ -22,28 +17,30 @@
 //!
 //! Locks: the directory's inode, and the file's. None is waited for.
 
+use crate::Result;
 use crate::cache::Asked;
 use crate::data::map::{KIND_LEAF, Map};
 use crate::ground::layout::{
-    ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, HEADER_GATE, IDENTITY, INODE, Identity,
-    LINE, SLOT_NAME, VOLATILE, WORDS,
+    ATIME, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DIRECT, IDENTITY, INODE, Identity, LINE,
+    SLOT_NAME, VOLATILE, WORDS,
 };
-use crate::ground::runtime::Owner;
 use crate::inject::{self, Bug, injected};
 use crate::inode::commit::next_sequence;
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_REDO, LIVE_WRITTEN,
-    Live, OPENS_COUNT, SEQUENCE, SET_ID, index,
+    OPENS_COUNT, SET_ID, index,
 };
 use crate::namespace::bucket::{Dir, Target, hash_word_at, occupancy_at, slot_at, slot_words};
 use crate::namespace::directory::Spot;
 use crate::namespace::dirhash::checked;
 use crate::new_inode::inherited;
-use crate::txn::op::Record;
+use crate::txn::acquire::{Anchor, Locked, Seen};
+use crate::txn::record::Record;
+use crate::txn::release::Freed;
 use crate::volume::{Volume, now};
-use crate::{Result, ground::lockword};
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
+use std::hint::cold_path;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Kind, NewNode, Node, OpenFlags};
 use zerocopy::IntoBytes;
@@ -51,24 +48,20 @@ use zerocopy::IntoBytes;
 /// Words of a line.
 const LINE_WORDS: usize = (LINE / 8) as usize;
 
-/// An inode that shall change, as it was seen without its lock.
+/// The locked inodes of a call that changes names in one bucket, the directory first.
 #[derive(Clone, Copy)]
-pub(crate) struct Seen<'v> {
-    pub(crate) inode: Inode,
-    pub(crate) live: Live<'v>,
-    /// Its sequence number then.
-    pub(crate) sequence: u64,
+pub(crate) struct Named<'v, const N: usize> {
+    pub(crate) locked: Locked<'v, N>,
+    /// The directory's live flags.
     pub(crate) flags: u64,
-    pub(crate) opens: u64,
 }
 
-/// The right to change what was seen: its locks are held, its sequence numbers odd.
-pub(crate) struct Hold<'h, 'v> {
-    pub(crate) volume: &'v Volume,
-    record: &'h Record<'v>,
-    owner: Owner,
-    /// The directory first.
-    pub(crate) seen: &'h [Seen<'v>],
+/// What a look told of an inode, beside its identity.
+#[derive(Clone, Copy)]
+pub(crate) struct Looked<'v> {
+    pub(crate) seen: Seen<'v>,
+    pub(crate) flags: u64,
+    pub(crate) opens: u64,
 }
 
 /// A name that comes or goes.
@@ -97,7 +90,7 @@ impl Volume {
         let Some(asked) = self.ask_for(dir, name) else { return Ok(None) };
         asked.check()?;
         let Some((parent, identity)) = self.see_directory(dir) else { return Ok(None) };
-        let at = Dir { inode: parent.inode, generation: dir.generation };
+        let at = Dir { inode: parent.seen.inode, generation: dir.generation };
         let absent = matches!(self.remembered(&asked), Some(Err(Errno::NOENT)));
         let hash = self.name_hash(asked.name());
         let Ok(Some(spot)) = self.spot_for(at, hash, absent) else { return Ok(None) };
@@ -108,24 +101,23 @@ impl Volume {
         }
         let step = Step { dir, asked: &asked, spot, time: now() };
         let Ok(claim) = self.claim_description() else { return Ok(None) };
-        let seen = [parent];
-        let hold = match self.take_hold(&record, index, &seen) {
-            Ok(Some(hold)) => hold,
+        let named = match self.try_names(index, [parent.seen], parent.flags) {
+            Ok(Some(named)) => named,
             other => {
                 self.free_description(claim.0, claim.1)?;
                 return other.map(|_| None);
             }
         };
-        match hold.create(&step, new, inherited(new.kind, &identity)) {
+        match named.create(&step, new, inherited(new.kind, &identity)) {
             Ok(Some(node)) => {
                 // Nobody can find it yet: nobody can be executing it.
                 let opened = self.open_claimed(claim, node, new.kind, flags, Some(dir));
-                hold.end(&[], None)?;
+                named.locked.end(LINES, Freed::default())?;
                 opened.map(Some)
             }
             other => {
                 self.free_description(claim.0, claim.1)?;
-                hold.fail()?;
+                named.locked.fail(LINES)?;
                 other.map(|_| None)
             }
         }
@@ -147,34 +139,52 @@ impl Volume {
             return Ok(false);
         }
         let mut blocks = [0; DIRECT as usize];
-        let Ok(Some(count)) = self.direct_blocks(child.inode, &identity, &mut blocks) else {
+        let Ok(Some(count)) = self.direct_blocks(child.seen.inode, &identity, &mut blocks) else {
             return Ok(false);
         };
-        let at = Dir { inode: parent.inode, generation: dir.generation };
+        let at = Dir { inode: parent.seen.inode, generation: dir.generation };
         let hash = self.name_hash(asked.name());
         let Ok(Some(spot)) = self.spot_of(at, hash, asked.name(), target) else {
             return Ok(false);
         };
         let index = self.own_record();
-        let record = Record::new(self, index)?;
         let step = Step { dir, asked: &asked, spot, time: now() };
-        let seen = [parent, child];
-        let Some(hold) = self.take_hold(&record, index, &seen)? else { return Ok(false) };
-        match hold.unlink(&step) {
+        let seen = [parent.seen, child.seen];
+        let Some(named) = self.try_names(index, seen, parent.flags)? else { return Ok(false) };
+        match named.unlink(&step) {
             Ok(true) => {
-                hold.end(&blocks[..count], Some(target.node.ino))?;
+                let freed = Freed { blocks: &blocks[..count], inode: Some(target.node.ino) };
+                named.locked.end(LINES, freed)?;
                 if self.local.sparse.load(Ordering::Relaxed) != 0 {
                     self.empty_sparse_chunk();
                 }
                 Ok(true)
             }
-            other => hold.fail().and(other),
+            other => named.locked.fail(LINES).and(other),
         }
+    }
+
+    /// Takes the locks of what was seen, without waiting; `None`: some of it is not to be had, or
+    /// has changed.
+    #[inline]
+    pub(crate) fn try_names<'v, const N: usize>(
+        &'v self,
+        index: u32,
+        seen: [Seen<'v>; N],
+        flags: u64,
+    ) -> Result<Option<Named<'v, N>>> {
+        let Some(locked) = self.try_acquire(index, Anchor::InUse, seen)? else { return Ok(None) };
+        if (0..N).any(|at| locked.seen[at].sequence != seen[at].sequence) {
+            cold_path();
+            locked.end(0, Freed::default())?;
+            return Ok(None);
+        }
+        Ok(Some(Named { locked, flags }))
     }
 
     /// A look at an inode that is at rest and sound; `None` says nothing.
     #[inline]
-    pub(crate) fn see(&self, node: Node) -> Option<(Seen<'_>, Identity)> {
+    pub(crate) fn see(&self, node: Node) -> Option<(Looked<'_>, Identity)> {
         let inode = self.inode(node.ino).ok()?;
         let live = self.live_lines(inode).ok()?;
         let [_, sequence, _, _, _, opens, flags, ready] = live.0.eight(0).ok()?;
@@ -182,15 +192,15 @@ impl Volume {
             return None;
         }
         let identity = self.identity_of(node).ok()?.1;
-        Some((Seen { inode, live, sequence, flags, opens }, identity))
+        Some((Looked { seen: Seen { inode, live, sequence }, flags, opens }, identity))
     }
 
     /// The same, of a directory that has a name.
     #[inline]
-    pub(crate) fn see_directory(&self, node: Node) -> Option<(Seen<'_>, Identity)> {
-        self.see(node).filter(|(seen, identity)| {
+    pub(crate) fn see_directory(&self, node: Node) -> Option<(Looked<'_>, Identity)> {
+        self.see(node).filter(|(looked, identity)| {
             let directory = identity.kind() == Some(Kind::Directory) && identity.nlink != 0;
-            directory && seen.flags & LIVE_DIRTY == 0
+            directory && looked.flags & LIVE_DIRTY == 0
         })
     }
 
@@ -224,111 +234,17 @@ impl Volume {
         }
         Ok(Some(count))
     }
-
-    /// Takes the record and the locks of what was seen; `None` if anything of that is not to be had
-    /// at once, or if it has changed.
-    #[inline]
-    pub(crate) fn take_hold<'h, 'v>(
-        &'v self,
-        record: &'h Record<'v>,
-        index: u32,
-        seen: &'h [Seen<'v>],
-    ) -> Result<Option<Hold<'h, 'v>>> {
-        let Some(owner) = self.try_claim(record, index)? else { return Ok(None) };
-        let mut held = 0;
-        match self.take_locks(record, owner, seen, &mut held) {
-            Ok(true) => Ok(Some(Hold { volume: self, record, owner, seen })),
-            refused => {
-                let given = self.give_up(record, owner, seen, held);
-                refused.and(given).map(|()| None)
-            }
-        }
-    }
-
-    /// Takes the locks of what was seen, with a claimed record, and makes the sequence numbers odd.
-    /// `false`, or an error: the caller gives everything back, `held` locks too.
-    #[inline]
-    fn take_locks(
-        &self,
-        record: &Record<'_>,
-        owner: Owner,
-        seen: &[Seen<'_>],
-        held: &mut usize,
-    ) -> Result<bool> {
-        if let [_, second] = seen {
-            record.announce_second(second.inode)?;
-        }
-        record.announce(seen[0].inode)?;
-        for one in seen {
-            if !self.inode_in_use(one.inode.0)? {
-                return Ok(false);
-            }
-        }
-        // The locks' compare-and-swaps order this store before the load of the gate.
-        record.set_working(true)?;
-        let (free, mine) = (u64::from(self.epoch) << 32, owner.word(self.epoch));
-        while *held < seen.len() && seen[*held].live.swap_lock(free, mine)? {
-            *held += 1;
-        }
-        let open =
-            *held == seen.len() && Owner::of_word(self.rt.load(HEADER_GATE)?, self.epoch).is_none();
-        if !open || !stand(seen)? {
-            return Ok(false);
-        }
-        for one in seen {
-            one.live.set_sequence(one.sequence + 1)?;
-        }
-        if !self.local.worked.load(Ordering::Relaxed) {
-            self.local.worked.store(true, Ordering::Relaxed);
-        }
-        Ok(true)
-    }
-
-    /// Gives the record back and as many locks as are `held`, with nothing done: all that can be
-    /// given back, whatever of it fails.
-    #[cold]
-    fn give_up(
-        &self,
-        record: &Record<'_>,
-        owner: Owner,
-        seen: &[Seen<'_>],
-        held: usize,
-    ) -> Result<()> {
-        let mut given = Ok(());
-        for one in &seen[..held] {
-            // Odd under this lock: an error came between the numbers, and nothing has changed.
-            if one.live.sequence() == Ok(one.sequence + 1) {
-                given = given.and(one.live.set_sequence(one.sequence));
-            }
-            let lock = one.inode.lock_offset();
-            given = given.and(lockword::release(self, self.volatile_map(), lock, owner));
-        }
-        given = given.and(record.set_working(false)).and(record.withdraw_all(seen.len()));
-        for one in seen {
-            given = given.and(self.retry_extent(one.inode));
-        }
-        given.and(record.free())
-    }
 }
 
-/// Whether nothing of what was seen has changed.
-#[inline]
-fn stand(seen: &[Seen<'_>]) -> Result<bool> {
-    let mut stand = true;
-    for one in seen {
-        stand &= one.live.0.load(index(SEQUENCE))? == one.sequence;
-    }
-    Ok(stand)
-}
-
-impl Hold<'_, '_> {
+impl<const N: usize> Named<'_, N> {
     /// Makes the file and its name, durably; `None`: nothing has been done.
     fn create(&self, step: &Step<'_>, new: &NewNode<'_>, flags: u16) -> Result<Option<Node>> {
-        let Some(ino) = self.record.take_kept()? else { return Ok(None) };
+        let Locked { volume, owner, record, .. } = self.locked;
+        let Some(ino) = record.take_kept()? else { return Ok(None) };
         let mut named = false;
         let made = self.make(step, new, (Inode(ino), flags), &mut named);
-        if made.is_err() && !named && !self.volume.is_lost_block(ino * INODE / BLOCK) {
-            self.volume.give_back_inode(self.record, self.owner.op(), ino)?;
+        if made.is_err() && !named && !volume.is_lost_block(ino * INODE / BLOCK) {
+            volume.give_back_inode(&record, owner.op(), ino)?;
         }
         made.map(Some)
     }
@@ -341,9 +257,9 @@ impl Hold<'_, '_> {
         (inode, flags): (Inode, u16),
         named: &mut bool,
     ) -> Result<Node> {
-        let (volume, time, spot) = (self.volume, step.time, step.spot);
-        let generation = volume.generation(self.record.generation(volume)?);
-        let number = self.record.sequence(volume)? << 32;
+        let (Locked { volume, record, .. }, time, spot) = (self.locked, step.time, step.spot);
+        let generation = volume.generation(record.generation(volume)?);
+        let number = record.sequence(volume)? << 32;
         let identity = Identity {
             flags,
             generation,
@@ -401,7 +317,8 @@ impl Hold<'_, '_> {
 
     /// Takes the name and the file; `false`: somebody has opened it, and nothing has been done.
     fn unlink(&self, step: &Step<'_>) -> Result<bool> {
-        let (volume, spot, child) = (self.volume, step.spot, &self.seen[1]);
+        let (Locked { volume, seen, .. }, spot) = (self.locked, step.spot);
+        let child = &seen[1];
         if !volume.close_for_good(child.inode)? {
             return Ok(false);
         }
@@ -424,11 +341,12 @@ impl Hold<'_, '_> {
     /// The commit slots of the directory, and which is the newest.
     #[inline]
     pub(crate) fn directory_slots(&self) -> Result<([Commit; 2], usize)> {
-        let Seen { inode, live, .. } = self.seen[0];
-        match self.volume.slots_beside(inode, live)? {
+        let Locked { volume, seen, .. } = self.locked;
+        let Seen { inode, live, .. } = seen[0];
+        match volume.slots_beside(inode, live)? {
             (slots, Some(newest)) => Ok((slots, newest)),
             (slots, None) => {
-                let identity = self.volume.identity(inode)?;
+                let identity = volume.identity(inode)?;
                 Ok((slots, Volume::newest_slot(inode, identity.generation, slots)?.1))
             }
         }
@@ -438,10 +356,11 @@ impl Hold<'_, '_> {
     /// end on.
     #[inline]
     fn carry(&self, step: &Step<'_>, meaning: Option<Target>, entries: u64) {
-        let numbers @ (_, after) = (self.seen[0].sequence, self.seen[0].sequence + 2);
+        let Locked { volume, seen, .. } = self.locked;
+        let numbers @ (_, after) = (seen[0].sequence, seen[0].sequence + 2);
         let known = step.asked.enter(after, meaning);
-        self.volume.carry_own(step.dir, numbers, known, false);
-        self.volume.carry_directory(step.dir, numbers, (entries, step.time));
+        volume.carry_own(step.dir, numbers, known, false);
+        volume.carry_directory(step.dir, numbers, (entries, step.time));
     }
 
     /// Stores the directory's commit line and the word that says which slots are in use, durably.
@@ -453,8 +372,9 @@ impl Hold<'_, '_> {
         (mut line, newest, mut changed): ([Commit; 2], usize, Commit),
         after: Option<&Durable<'_>>,
     ) -> Result<()> {
-        let (volume, Seen { inode, live, flags, .. }) = (self.volume, self.seen[0]);
-        self.record.note(inode.at(COMMIT))?;
+        let (Locked { volume, record, seen, .. }, flags) = (self.locked, self.flags);
+        let Seen { inode, live, .. } = seen[0];
+        record.note(inode.at(COMMIT))?;
         changed.sequence = next_sequence(changed.sequence);
         let next = if injected(Bug::CommitInPlace) { newest } else { 1 - newest };
         line[next] = changed.sealed(inode, step.dir.generation);
@@ -465,7 +385,7 @@ impl Hold<'_, '_> {
         };
         live.set_copy(&line, next)?;
         let at = occupancy_at(step.spot.bucket);
-        self.record.note_second(at)?;
+        record.note_second(at)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
         let word = match after {
@@ -477,45 +397,10 @@ impl Hold<'_, '_> {
         let Commit { size, mtime, .. } = changed;
         live.set_current(&Current { size, mtime, ctime: mtime, flags: flags | LIVE_WRITTEN })
     }
-
-    /// Gives everything back, with what the call has freed. What was stored is durable.
-    pub(crate) fn end(&self, blocks: &[u64], freed: Option<u64>) -> Result<()> {
-        let Self { volume, record, owner, seen } = *self;
-        for one in seen {
-            one.live.set_sequence(one.sequence + 2)?;
-        }
-        for &block in blocks {
-            volume.release_blocks(block, 1)?;
-        }
-        self.release()?;
-        if let Some(ino) = freed {
-            // Behind the locks, as in `op.rs`.
-            volume.keep_inode(record, owner.op(), ino)?;
-        }
-        record.forget_work()?;
-        record.free()
-    }
-
-    /// Gives everything back; what was entered of the change is void.
-    #[cold]
-    pub(crate) fn fail(&self) -> Result<()> {
-        let _ = self.volume.region.fence();
-        for one in self.seen {
-            one.live.set_sequence(one.sequence + 4)?;
-        }
-        self.release()?;
-        self.record.forget_work()?;
-        self.record.free()
-    }
-
-    #[inline]
-    fn release(&self) -> Result<()> {
-        for one in self.seen {
-            lockword::release_word_quickly(self.volume, &one.live.0, 0, self.owner)?;
-        }
-        self.record.forget_locks(self.seen.len())
-    }
 }
+
+/// Lines that these calls name in their records: a commit slot, a word of a bucket.
+pub(crate) const LINES: usize = 2;
 
 /// A directory's newest commit slot with so many entries more.
 pub(crate) fn changed(newest: Commit, entries: i64, time: i64) -> Commit {
@@ -659,22 +544,20 @@ mod tests {
         let asked = volume.ask_for(root, b"absent").unwrap();
         let hash = volume.name_hash(asked.name());
         for dies in [true, false] {
-            let seen = [volume.see_directory(root).unwrap().0];
-            let at = Dir { inode: seen[0].inode, generation: root.generation };
+            let looked = volume.see_directory(root).unwrap().0;
+            let at = Dir { inode: looked.seen.inode, generation: root.generation };
             let spot = volume.spot_for(at, hash, false).unwrap().unwrap();
             let step = Step { dir: root, asked: &asked, spot, time: now() };
             let index = volume.own_record();
-            let record = Record::new(&volume, index).unwrap();
-            let hold = volume.take_hold(&record, index, &seen).unwrap().unwrap();
-            hold.carry(&step, None, 1);
+            let named = volume.try_names(index, [looked.seen], looked.flags).unwrap().unwrap();
+            named.carry(&step, None, 1);
             if dies {
-                volume.after_owner_died(seen[0].inode).unwrap();
-                hold.release().unwrap();
-                record.forget_work().unwrap();
-                record.free().unwrap();
+                volume.after_owner_died(looked.seen.inode).unwrap();
+                named.locked.release().unwrap();
+                named.locked.record.give_back(LINES).unwrap();
                 assert_eq!(volume.remembered(&asked), None);
             } else {
-                hold.end(&[], None).unwrap();
+                named.locked.end(LINES, Freed::default()).unwrap();
                 assert_eq!(volume.remembered(&asked), Some(Err(Errno::NOENT)));
             }
         }
@@ -691,13 +574,12 @@ mod tests {
         let page = |node: Node| node.ino * INODE / BLOCK;
         let far = (0..64).map(|number| target(&volume, root, format!("n{number}").as_bytes()));
         let far = far.map(|far| far.node).find(|&node| page(node) != page(root)).unwrap();
-        let seen = [volume.see_directory(root).unwrap().0, volume.see(far).unwrap().0];
+        let seen = [volume.see_directory(root).unwrap().0.seen, volume.see(far).unwrap().0.seen];
         let at = volume.region.base().wrapping_add((page(far) * BLOCK) as usize);
         // SAFETY: a page of the region's own mapping, which only guarded copies touch.
         unsafe { rustix::mm::mprotect(at.cast(), BLOCK as usize, MprotectFlags::empty()) }.unwrap();
         let index = volume.own_record();
-        let record = Record::new(&volume, index).unwrap();
-        assert!(matches!(volume.take_hold(&record, index, &seen), Err(Errno::IO)));
+        assert!(matches!(volume.try_names(index, seen, 0), Err(Errno::IO)));
         assert_eq!(volume.operation_owner(index), Ok(None));
         assert_eq!(volume.operation_works(index), Ok(false));
         let now = seen[0].live.0.eight(0).unwrap();

@@ -11,7 +11,7 @@
 //! Locks: the directory's inode, and that of what moves. None is waited for.
 
 use crate::Result;
-use crate::brief_names::{Hold, Seen, Step, changed, fence_unless};
+use crate::brief_names::{LINES, Looked, Named, Step, changed, fence_unless};
 use crate::cache::Asked;
 use crate::ground::layout::{MOVED, SLOT_NAME};
 use crate::inject::{Bug, injected};
@@ -19,7 +19,8 @@ use crate::inode::{CTIME, LIVE_DAMAGED, LIVE_DIRTY, LIVE_REDO, index};
 use crate::namespace::bucket::{Dir, Target, hash_word_at, slot_at, slot_words};
 use crate::namespace::directory::Spot;
 use crate::namespace::dirhash::checked;
-use crate::txn::op::Record;
+use crate::txn::acquire::{Locked, Seen};
+use crate::txn::release::Freed;
 use crate::volume::{Volume, now};
 use vfs::{Kind, Node};
 
@@ -45,27 +46,26 @@ impl Volume {
         let Some((child, (kind, _))) = self.see_kind(source.node) else { return Ok(false) };
         let is_parent = matches!(directory, (Kind::Directory, 1..));
         let busy = parent.flags & LIVE_DIRTY | child.flags & (LIVE_DIRTY | LIVE_REDO);
-        if !is_parent || kind != source.kind || busy != 0 || child.inode == parent.inode {
+        if !is_parent || kind != source.kind || busy != 0 || child.seen.inode == parent.seen.inode {
             return Ok(false);
         }
-        let at = Dir { inode: parent.inode, generation: dir.generation };
+        let at = Dir { inode: parent.seen.inode, generation: dir.generation };
         let hashes = [self.name_hash(from.name()), self.name_hash(to.name())];
         let entry = |key| slot_words(key, from.padded(), from.name().len(), source);
         let Ok(Some((old, spot))) = self.spots_of(at, hashes, entry) else { return Ok(false) };
         let own = self.own_record();
-        let record = Record::new(self, own)?;
         let step = Step { dir, asked: &to, spot, time: now() };
-        let seen = [parent, child];
-        let Some(hold) = self.take_hold(&record, own, &seen)? else { return Ok(false) };
-        match hold.rename(&step, &from, old, source) {
-            Ok(()) => hold.end(&[], None).map(|()| true),
-            Err(errno) => hold.fail().and(Err(errno)),
+        let seen = [parent.seen, child.seen];
+        let Some(named) = self.try_names(own, seen, parent.flags)? else { return Ok(false) };
+        match named.rename(&step, &from, old, source) {
+            Ok(()) => named.locked.end(LINES, Freed::default()).map(|()| true),
+            Err(errno) => named.locked.fail(LINES).and(Err(errno)),
         }
     }
 
     /// As [`Volume::see`], with kind and number of names of what was seen.
     #[inline]
-    fn see_kind(&self, node: Node) -> Option<(Seen<'_>, (Kind, u32))> {
+    fn see_kind(&self, node: Node) -> Option<(Looked<'_>, (Kind, u32))> {
         let inode = self.inode(node.ino).ok()?;
         let live = self.live_lines(inode).ok()?;
         let [_, sequence, _, _, _, opens, flags, ready] = live.0.eight(0).ok()?;
@@ -74,20 +74,21 @@ impl Volume {
             && rests
             && flags & LIVE_DAMAGED == 0
         {
-            return Some((Seen { inode, live, sequence, flags, opens }, known));
+            return Some((Looked { seen: Seen { inode, live, sequence }, flags, opens }, known));
         }
         let (seen, identity) = self.see(node)?;
         Some((seen, (identity.kind()?, identity.nlink)))
     }
 }
 
-impl Hold<'_, '_> {
+impl Named<'_, 2> {
     /// Takes the entry at `old`, that of `from`, away by the word that brings the new one, durably.
     fn rename(&self, step: &Step<'_>, from: &Asked, old: Spot, source: Target) -> Result<()> {
-        let (volume, spot, child) = (self.volume, step.spot, &self.seen[1]);
+        let (Locked { volume, seen, .. }, spot) = (self.locked, step.spot);
+        let child = &seen[1];
         let (line, newest) = self.directory_slots()?;
         let changed = changed(line[newest], 0, step.time);
-        let numbers @ (_, after) = (self.seen[0].sequence, self.seen[0].sequence + 2);
+        let numbers @ (_, after) = (seen[0].sequence, seen[0].sequence + 2);
         let known = from.enter(after, None) & step.asked.enter(after, Some(source));
         volume.carry_own(step.dir, numbers, known, source.kind == Kind::Directory);
         volume.carry_directory(step.dir, numbers, (changed.size, step.time));

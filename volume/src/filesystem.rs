@@ -5,16 +5,16 @@
 //! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
 use crate::Result;
-use crate::brief::Plan;
 use crate::data::fallocate::check_request;
 use crate::data::file_read::not_open;
-use crate::data::file_write::Position;
 use crate::data::mapping::{Fill, Touch};
+use crate::data::plan::{Plan, Position};
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
 use crate::namespace::bucket::Target;
 use crate::new_inode::inherited;
 use crate::open::description::Opened;
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
+use crate::txn::acquire::Anchor;
 use crate::volume::Volume;
 use crate::{Mode, process::liveness};
 use rustix::io::Errno;
@@ -76,8 +76,10 @@ impl Volume {
         if wanted && self.mode == Mode::Posix { self.sync_file(node) } else { Ok(()) }
     }
 
-    /// Writes through an open description: gives how much, and the offset behind it.
-    fn write_opened(
+    /// Writes through an open description, waiting for the lock: gives how much, and the offset
+    /// behind it.
+    #[cold]
+    fn write_waiting(
         &self,
         opened: &Opened,
         place: Position,
@@ -348,22 +350,18 @@ impl FileSystem for Volume {
         let appends = opened.flags.appends();
         let place = |position| if appends { Position::End } else { Position::At(position) };
         let (guess, mut plan) = (moving.glance()?, Plan::default());
-        let mut briefly = match (data, guess) {
-            ([only], Some(guess)) => self.plan(opened.node, place(guess), only, &mut plan)?,
-            _ => false,
-        };
-        let position = moving.begin()?;
-        if let [only] = data
-            && guess != Some(position)
-        {
-            // Somebody else wrote meanwhile, maybe for long.
-            (briefly, plan) = self.plan_anew(opened.node, place(position), only)?;
+        if let ([only], Some(guess)) = (data, guess) {
+            self.plan(opened.node, place(guess), only, &mut plan)?;
         }
-        if let [only] = data
-            && briefly
-        {
+        let position = moving.begin()?;
+        if let [only] = data {
+            if guess != Some(position) {
+                // Somebody else wrote meanwhile, maybe for long.
+                plan = self.plan_anew(opened.node, place(position), only)?;
+            }
             let place = place(position);
-            let written = self.write_planned(desc, &opened, place, only, &plan);
+            let anchor = Anchor::Open(desc, opened.state);
+            let written = self.write_planned(opened.node, anchor, place, only, &plan);
             if let Some(end) = written.map_err(not_open)? {
                 moving.set(end);
                 drop(moving);
@@ -371,10 +369,9 @@ impl FileSystem for Volume {
                 return Ok(only.len());
             }
         }
-        let place = place(position);
-        let (written, position) = self.write_opened(&opened, place, data)?;
+        let (written, end) = self.write_waiting(&opened, place(position), data)?;
         if written > 0 {
-            moving.set(position);
+            moving.set(end);
         }
         drop(moving);
         self.write_through(opened.node, opened.flags)?;
@@ -402,13 +399,14 @@ impl FileSystem for Volume {
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(offset) };
         let _alone = self.alone();
+        let anchor = Anchor::Open(desc, opened.state);
         if let [only] = data
-            && self.write_briefly(desc, &opened, place, only).map_err(not_open)?.is_some()
+            && self.write_at_once(opened.node, anchor, place, only).map_err(not_open)?.is_some()
         {
             self.write_through(opened.node, opened.flags)?;
             return Ok(only.len());
         }
-        let (written, _) = self.write_opened(&opened, place, data)?;
+        let (written, _) = self.write_waiting(&opened, place, data)?;
         self.write_through(opened.node, opened.flags)?;
         Ok(written)
     }

@@ -10,7 +10,6 @@
 //! (`scripts/rooms.py`).
 
 mod attach;
-mod brief;
 mod brief_names;
 mod brief_rename;
 mod cache;
@@ -18,7 +17,6 @@ mod check;
 mod data;
 mod filesystem;
 mod ground;
-mod in_place;
 #[cfg(not(feature = "inject"))]
 mod inject;
 #[cfg(feature = "inject")]

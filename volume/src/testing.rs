@@ -4,9 +4,10 @@ use crate::Mode;
 use crate::attach::superblock::{FormatOptions, format_region};
 use crate::attach::{AttachOptions, attach_region};
 use crate::check::fsck::compare;
-use crate::data::file_write::Position;
+use crate::data::plan::Position;
 use crate::ground::layout::CHUNK;
 use crate::recovery::mark::{Depth, Mark};
+use crate::txn::acquire::Anchor;
 use crate::volume::Volume;
 use pmem::{Region, UserIn};
 use std::sync::Arc;
@@ -102,10 +103,11 @@ pub(crate) fn stay_on_one_cpu() {
     rustix::thread::sched_setaffinity(None, &cpus).expect("a CPU");
 }
 
-/// Writes by the brief way; `false`: it is left to the long one.
-pub(crate) fn briefly(volume: &Volume, node: Node, position: Position, bytes: &[u8]) -> bool {
+/// Writes without waiting, as planned; `false`: it is no simple write.
+pub(crate) fn simply(volume: &Volume, node: Node, position: Position, bytes: &[u8]) -> bool {
     let desc = volume.open_node(node, OpenFlags(libc::O_RDWR)).unwrap();
     let opened = volume.opened(desc).unwrap();
     // It stays open: a last close does more than a write.
-    volume.write_briefly(desc, &opened, position, &UserIn::new(bytes)).unwrap().is_some()
+    let anchor = Anchor::Open(desc, opened.state);
+    volume.write_at_once(node, anchor, position, &UserIn::new(bytes)).unwrap().is_some()
 }

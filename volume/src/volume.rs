@@ -123,10 +123,10 @@ impl Volume {
     #[expect(clippy::inline_always, reason = "its words stay in registers")]
     #[inline(always)]
     pub(crate) fn in_pool(&self, block: u64, blocks: u64) -> bool {
-        block.checked_add(blocks).is_some_and(|end| {
-            block >= self.pool() / BLOCK
-                && end.checked_mul(BLOCK).is_some_and(|end| self.reaches(end))
-        })
+        let Some(end) = block.checked_add(blocks).and_then(|end| end.checked_mul(BLOCK)) else {
+            return false;
+        };
+        block >= self.pool() / BLOCK && self.reaches(end)
     }
 
     /// Whether a block's memory cannot be read.

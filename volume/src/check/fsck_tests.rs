@@ -30,7 +30,7 @@ fn new(kind: Kind, target: &[u8]) -> NewNode<'_> {
 fn write(volume: &Volume, node: Node, offset: u64, length: usize) {
     let bytes = vec![0x5A; length];
     let parts = [UserIn::new(&bytes)];
-    let at = crate::data::file_write::Position::At(offset);
+    let at = crate::data::plan::Position::At(offset);
     assert_eq!(volume.write_file(node, at, &parts).unwrap().0, length);
 }
 
@@ -269,7 +269,7 @@ fn use_it(volume: &Volume, tree: &Tree) {
             let _ = volume.attributes(node);
             let mut bytes = [0; 4096];
             let _ = volume.read_file(node, 0, &mut [UserOut::new(&mut bytes)]);
-            let at = crate::data::file_write::Position::End;
+            let at = crate::data::plan::Position::End;
             let _ = volume.write_file(node, at, &[UserIn::new(&bytes[..200])]);
         }
         let _ = volume.unlink(*directory, name);
@@ -277,7 +277,7 @@ fn use_it(volume: &Volume, tree: &Tree) {
     for index in 0..20 {
         let name = format!("after {index}");
         if let Ok(node) = volume.create(root, name.as_bytes(), &new(Kind::File, b"")) {
-            let at = crate::data::file_write::Position::At(0);
+            let at = crate::data::plan::Position::At(0);
             let _ = volume.write_file(node, at, &[UserIn::new(&[1; 9_000])]);
         }
     }

@@ -23,7 +23,7 @@ struct Scene {
 }
 
 fn write(volume: &Volume, node: Node, offset: u64, bytes: &[u8]) -> crate::Result<usize> {
-    let at = crate::data::file_write::Position::At(offset);
+    let at = crate::data::plan::Position::At(offset);
     volume.write_file(node, at, &[UserIn::new(bytes)]).map(|written| written.0)
 }
 

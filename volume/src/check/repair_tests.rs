@@ -88,7 +88,7 @@ fn new(kind: Kind, target: &[u8]) -> NewNode<'_> {
 }
 
 fn write(volume: &Volume, node: Node, offset: u64, bytes: &[u8]) {
-    let at = crate::data::file_write::Position::At(offset);
+    let at = crate::data::plan::Position::At(offset);
     assert_eq!(volume.write_file(node, at, &[UserIn::new(bytes)]).expect("written").0, bytes.len());
 }
 

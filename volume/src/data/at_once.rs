@@ -12,6 +12,7 @@
 //! Locks: the inode's.
 
 use crate::Result;
+use crate::data::bytes::Part;
 use crate::data::edit::{Sizing, Words};
 use crate::data::file::{File, Source};
 use crate::ground::layout::{BLOCK, COMMIT, LINE, LISTED_MAX, LISTED_WORD, LISTED_ZEROS, Listed};
@@ -149,8 +150,8 @@ impl<'v> Op<'v> {
                 }
                 take = take.min(left);
                 let from = part.from + done;
-                let (stored, sum) =
-                    part.source.stream_with_sum(&volume.region, from, place, take)?;
+                let bytes = Part { from: from as usize, to: place, length: take as usize };
+                let (stored, sum) = part.source.stream_summed(&volume.region, bytes, 0)?;
                 self.pend(stored);
                 let entry = Listed { target, source: place, length: take as u32, sum };
                 saved.push((entry, part.source, from));
@@ -179,7 +180,8 @@ impl<'v> Op<'v> {
                 flight.add(region.stream_zero(entry.target, length)?);
                 continue;
             }
-            match source.stream_with_sum(region, from, entry.target, length) {
+            let bytes = Part { from: from as usize, to: entry.target, length: length as usize };
+            match source.stream_summed(region, bytes, 0) {
                 Ok((stored, sum)) if sum == entry.sum => flight.add(stored),
                 _ => {
                     // The caller's memory has changed, or has vanished: what was saved counts.

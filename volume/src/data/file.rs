@@ -6,6 +6,7 @@
 //! beyond it means nothing, and every increase of the size zeroes the gap first.
 
 use crate::Result;
+use crate::data::bytes::Part;
 use crate::data::edit::Sizing;
 use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
@@ -13,7 +14,7 @@ use crate::inject::{Bug, injected};
 use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_SUMMED, LIVE_WRITTEN};
 use crate::txn::op::Op;
 use crate::volume::{Volume, now};
-use pmem::{Gathered, InFlight, Region, UserIn};
+use pmem::{Gathered, Region, UserIn};
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 
@@ -124,10 +125,10 @@ impl<'v> Op<'v> {
         self.file(node)
     }
 
-    /// As [`Op::work_on`], to write: see [`Op::work_keeping`].
-    pub(crate) fn work_on_keeping(&mut self, node: Node) -> Result<File<'v>> {
+    /// As [`Op::work_on`], to write: see [`Op::work_beside_records`].
+    pub(crate) fn work_on_beside_records(&mut self, node: Node) -> Result<File<'v>> {
         self.lock_still(node)?;
-        self.work_keeping()?;
+        self.work_beside_records()?;
         self.file(node)
     }
 
@@ -177,18 +178,15 @@ pub(crate) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// Streams `length` bytes from position `from` of the source to the region. `EFAULT` if the
-    /// caller's memory is not there; a part may be stored then.
-    pub(crate) fn stream<'r>(
-        &self,
-        region: &'r Region,
-        from: u64,
-        to: u64,
-        length: u64,
-    ) -> Result<Gathered<'r>> {
+    /// Streams a part of it to the region. `EFAULT` if the caller's memory is not there; a part of
+    /// that may be stored then.
+    pub(crate) fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<Gathered<'r>> {
+        let Part { from, to, length } = part;
+        let Self::Caller(buffers) = self else {
+            return Ok(region.stream_zero(to, length as u64)?.into());
+        };
         let mut flight = Gathered::default();
-        let Self::Caller(parts) = self else { return Ok(region.stream_zero(to, length)?.into()) };
-        each_part(parts, from, length, |piece, done| {
+        each_part(buffers, from as u64, length as u64, |piece, done| {
             flight.add(region.stream_from(to + done, &piece)?);
             Ok(())
         })
@@ -200,17 +198,18 @@ impl Source<'_> {
         Ok(flight)
     }
 
-    /// As [`Source::stream`], of the caller's bytes, with their crc32c.
-    pub(crate) fn stream_with_sum<'r>(
+    /// As [`Source::stream`], of the caller's bytes, with their crc32c behind others whose sum is
+    /// `before`.
+    pub(crate) fn stream_summed<'r>(
         &self,
         region: &'r Region,
-        from: u64,
-        to: u64,
-        length: u64,
+        part: Part,
+        before: u32,
     ) -> Result<(Gathered<'r>, u32)> {
-        let (mut flight, mut all) = (Gathered::default(), 0);
-        let Self::Caller(parts) = self else { return Err(Errno::INVAL) };
-        each_part(parts, from, length, |piece, done| {
+        let Part { from, to, length } = part;
+        let (mut flight, mut all) = (Gathered::default(), before);
+        let Self::Caller(buffers) = self else { return Err(Errno::INVAL) };
+        each_part(buffers, from as u64, length as u64, |piece, done| {
             let (stored, sum) = region.stream_summed_on(to + done, &piece, all)?;
             flight.add(stored);
             all = sum;
@@ -221,39 +220,6 @@ impl Source<'_> {
             let _ = region.fence();
         })?;
         Ok((flight, all))
-    }
-
-    /// As [`Source::stream`], of `places.0` to `places.1`, with the crc32c of the bytes: of few, in
-    /// one buffer or in several.
-    pub(crate) fn stream_summed<'r>(
-        &self,
-        region: &'r Region,
-        places: (u64, u64),
-        length: u64,
-    ) -> Result<(InFlight<'r>, u32)> {
-        let (from, to) = places;
-        if let Self::Caller([only]) = self {
-            let part = only.slice(from as usize, length as usize);
-            return if part.len() as u64 == length {
-                Ok(region.stream_summed(to, &part)?)
-            } else {
-                Err(Errno::FAULT)
-            };
-        }
-        let mut bytes = vec![0; length as usize];
-        if let Self::Caller(parts) = self {
-            let (mut skip, mut done) = (from as usize, 0);
-            for part in *parts {
-                let take = part.len().saturating_sub(skip).min(bytes.len() - done);
-                part.slice(skip, take).read(&mut bytes[done..done + take])?;
-                skip = skip.saturating_sub(part.len());
-                done += take;
-            }
-            if done < bytes.len() {
-                return Err(Errno::FAULT);
-            }
-        }
-        Ok((region.stream(to, &bytes)?, crc32c::crc32c(&bytes)))
     }
 }
 

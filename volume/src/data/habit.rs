@@ -59,7 +59,7 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use crate::Mode;
-    use crate::data::file_write::Position;
+    use crate::data::plan::Position;
     use crate::inode::{Inode, LIVE_DIRTY};
     use crate::testing::{file, root, volume};
     use pmem::UserIn;

@@ -30,7 +30,7 @@
 use crate::Result;
 use crate::data::edit::{Change, Changes, Target};
 use crate::data::file::{File, expect_file};
-use crate::data::file_write::{Care, Writer};
+use crate::data::general::{Care, Writer};
 use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::inject::{Bug, injected};

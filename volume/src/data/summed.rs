@@ -1,7 +1,7 @@
 //! Short appends with one fence.
 //!
 //! An append of at most [`SUMMED_MAX`] bytes into blocks that the file already has stores its bytes
-//! *and* its commit slot before one fence. The slot carries the sum of the bytes
+//! *and* its commit slot before one fence (`write.rs`). The slot carries the sum of the bytes
 //! ([`COMMIT_SUMMED`]): if a power cut leaves the slot without them, the sum does not fit, and the
 //! slot before it counts, as if the call had never begun.
 //!
@@ -14,8 +14,7 @@
 //! Locks: the inode's; `void_torn_tail`: the caller is alone (recovery).
 
 use crate::Result;
-use crate::data::edit::Sizing;
-use crate::data::file::{File, Source};
+use crate::data::file::File;
 use crate::data::map::Map;
 use crate::ground::layout::{
     BLOCK, COMMIT, COMMIT_SUMMED, Commit, Identity, SUMMED_MAX, SUMMED_SHIFT,
@@ -50,41 +49,6 @@ impl Commit {
 }
 
 impl Op<'_> {
-    /// Whether `length` bytes at `offset` may be appended with one fence.
-    pub(crate) fn appends_summed(&self, file: &File<'_>, offset: u64, length: u64) -> Result<bool> {
-        let short = length <= SUMMED_MAX && offset == file.current.size;
-        let settled = file.current.flags & LIVE_DIRTY == 0 && !file.is_mapped();
-        Ok(short && settled && self.volume.commits_file(file)?)
-    }
-
-    /// Appends `length` bytes of the source, to the region's bytes from `place` on.
-    pub(crate) fn append_summed(
-        &mut self,
-        file: &File<'_>,
-        source: Source<'_>,
-        from: u64,
-        place: u64,
-        length: u64,
-    ) -> Result<()> {
-        let volume = self.volume;
-        // PERSIST: bytes and slot in any order, by one fence.
-        // CRASH: without the slot the old size stands; a slot whose bytes are not all there is
-        // void.
-        let (stored, sum) = source.stream_summed(&volume.region, (from, place), length)?;
-        self.pend(stored);
-        let mut next = file.written(file.current.size + length);
-        let Sizing { inode, generation, mut commit } = file.sizing(&next);
-        commit.flags |= COMMIT_SUMMED | (length as u32) << SUMMED_SHIFT;
-        commit.aux = sum;
-        self.note(inode.at(COMMIT))?;
-        let stored = volume.store_slot(inode, generation, commit)?;
-        self.pend(stored);
-        let _ = self.fence();
-        volume.mark_current(file, &mut next, true)?;
-        next.flags |= LIVE_SUMMED;
-        volume.set_current(inode, &next)
-    }
-
     /// Makes the newest commit slot one without a sum: bytes below the end are about to change.
     /// Durable on return.
     pub(crate) fn settle_tail(&mut self, file: &File<'_>) -> Result<()> {

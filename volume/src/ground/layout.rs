@@ -416,7 +416,7 @@ pub const HEADER_SHARED: u64 = 48;
 /// Header word: bit 0: more than one process slot may be in use; above it, how often that began
 /// (`alone.rs`).
 pub const HEADER_COMPANY: u64 = 56;
-/// Header word: the gate (an owner word; see `op.rs`).
+/// Header word: the gate (an owner word; see `txn/acquire.rs`).
 pub const HEADER_GATE: u64 = 64;
 /// Header word: the lock for renames of directories across directories (a lock word).
 pub const HEADER_RENAME: u64 = 128;

@@ -166,6 +166,12 @@ impl Live<'_> {
         Ok(valid.then_some((current, sequence)))
     }
 
+    /// What is current; lock holder only.
+    pub(crate) fn now(&self) -> Result<Current> {
+        let [_, _, size, mtime, ctime, _, flags, _] = self.0.eight(0)?;
+        Ok(Current { size, mtime: mtime as i64, ctime: ctime as i64, flags })
+    }
+
     /// As [`Volume::set_current`].
     #[inline(always)]
     pub(crate) fn set_current(&self, current: &Current) -> Result<()> {
@@ -298,6 +304,7 @@ const _: () = assert!(
 impl Volume {
     /// The inode of a number that came from outside (a dentry, a caller): `EIO` if it cannot be
     /// one.
+    #[inline(always)]
     pub(crate) fn inode(&self, ino: u64) -> Result<Inode> {
         let offset = ino.checked_mul(INODE).ok_or(Errno::IO)?;
         let inside = offset >= self.pool() && offset < u64::MAX && self.reaches(offset + 1);

@@ -1,6 +1,6 @@
 //! Names: lookup, making and removing names, and the end of inodes without one.
 //!
-//! Each call finds its inodes without a lock, then locks them all at once (`op.rs`: ascending),
+//! Each call finds its inodes without a lock, then locks them all at once (`txn/acquire.rs`: ascending),
 //! then looks again: if a name means something else by now, it starts over. Renames have a file of
 //! their own.
 //!

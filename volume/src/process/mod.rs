@@ -23,7 +23,7 @@ use crate::namespace::attributes::PrivilegedChange;
 use crate::process::liveness::{Liveness, lock_slots, own_pid};
 use crate::recovery::Recovery;
 use crate::space::numa::HOME;
-use crate::txn::op::current_cpu;
+use crate::txn::record::current_cpu;
 use crate::volume::{Volume, now};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};

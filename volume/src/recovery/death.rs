@@ -31,7 +31,7 @@ use crate::process::{
     NO_OPERATION, RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState,
     process_owner,
 };
-use crate::txn::op::inode_of_lock;
+use crate::txn::record::inode_of_lock;
 use crate::volume::{Volume, now};
 use pmem::Gathered;
 use rustix::io::Errno;

@@ -264,7 +264,7 @@ mod tests {
             let new = NewNode { kind, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
             let node = volume.create(root(volume), name.as_bytes(), &new).unwrap();
             let bytes = vec![index as u8; 1 + random.below(60_000) as usize];
-            let at = crate::data::file_write::Position::At(random.below(1 << 22));
+            let at = crate::data::plan::Position::At(random.below(1 << 22));
             volume.write_file(node, at, &[UserIn::new(&bytes)]).unwrap();
             files.push(node);
             if random.below(3) == 0 {
@@ -338,7 +338,7 @@ mod tests {
         let before = volume.free_space().unwrap();
         let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
         let node = volume.create(root(&volume), b"doomed", &new).unwrap();
-        let at = crate::data::file_write::Position::At(0);
+        let at = crate::data::plan::Position::At(0);
         volume.write_file(node, at, &[UserIn::new(&[7; 9000])]).unwrap();
         let desc = volume.open_node(node, vfs::OpenFlags(libc::O_RDWR)).unwrap();
         volume.unlink(root(&volume), b"doomed").unwrap();

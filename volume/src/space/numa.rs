@@ -25,7 +25,7 @@ use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::space::alloc::{Extents, Want};
 use crate::space::chunk::Group;
-use crate::txn::op::current_cpu;
+use crate::txn::record::current_cpu;
 use crate::volume::Volume;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -446,7 +446,7 @@ pub(crate) fn pinned(flags: u16) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::file_write::Position;
+    use crate::data::plan::Position;
     use crate::testing::{file, region, root};
     use crate::{AttachOptions, attach_region};
     use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What an operation record keeps for the operations to come: free inodes, fresh numbers, a block.
 //!
-//! A record is its CPU's as long as there are enough of them (`op.rs`), so two CPUs whose calls
+//! A record is its CPU's as long as there are enough of them (`acquire.rs`), so two CPUs whose calls
 //! have nothing to do with each other write no line of both when they make and remove files.
 //!
 //! - *generations, sequences*: the next number of a block of [`NUMBERS`] from the runtime's
@@ -12,7 +12,7 @@
 //!   to 0 by the operation, and by whoever takes it back.
 //!
 //! - *block*: one block of a data chunk, with which an overwrite replaces another one, which is
-//!   kept in its place (`brief/replace.rs`); written by the operation, and by whoever takes it
+//!   kept in its place (`data/replace.rs`); written by the operation, and by whoever takes it
 //!   back.
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
@@ -32,7 +32,7 @@ use crate::Result;
 use crate::ground::layout::{EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
 use crate::inode::inode_slots::{EMPTY, Extent};
 use crate::space::alloc::{Extents, Want};
-use crate::txn::op::{
+use crate::txn::record::{
     RECORD_BLOCK, RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index,
 };
 use crate::volume::Volume;

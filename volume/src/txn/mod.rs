@@ -1,9 +1,12 @@
 //! Transactions: an operation and its locks, the inodes that it holds, undo and redo.
 
+pub(crate) mod acquire;
 pub(crate) mod held;
 pub(crate) mod journal;
 mod listed;
 pub(crate) mod op;
+pub(crate) mod record;
 pub(crate) mod redo;
 #[cfg(test)]
 mod redo_tests;
+pub(crate) mod release;

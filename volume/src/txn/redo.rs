@@ -48,9 +48,10 @@ use crate::inode::{
 };
 use crate::txn::journal::lane_offset;
 use crate::txn::listed::List;
-use crate::txn::op::{Op, RECORD_REDO, RECORD_WORD, Record, index as word_of, inode_of_lock};
+use crate::txn::op::Op;
+use crate::txn::record::{RECORD_REDO, RECORD_WORD, Record, index as word_of, inode_of_lock};
 use crate::volume::Volume;
-use pmem::{Gathered, InFlight, UserIn, checksum_after, checksum_words};
+use pmem::{Gathered, InFlight, checksum_after, checksum_words};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::Kind;
@@ -106,13 +107,13 @@ impl Places {
     }
 }
 
-/// New bytes of an overwrite.
+/// New bytes of an overwrite, which its record tells of.
 #[derive(Clone, Copy)]
 pub(crate) enum NewBytes<'b> {
-    /// A few that nobody else can change.
-    Own(&'b [u8]),
-    /// The caller's, who may change them meanwhile.
-    Callers(&'b UserIn<'b>),
+    /// At most [`REDO_BYTES`], which stand in the record itself.
+    Here(&'b [u8]),
+    /// So many, with this crc32c, which are in flight to the lane's annex.
+    Annexed(usize, u32),
 }
 
 /// A block that takes another one's place.
@@ -240,7 +241,7 @@ impl Volume {
         Ok(self.commit_line(inode, generation)?.0.sequence)
     }
 
-    /// Stores the record of an overwrite, and its bytes, which it gives the sum of: in flight.
+    /// Stores the record of an overwrite: in flight. Gives also the crc32c of its bytes.
     #[inline]
     pub(crate) fn store_redo(
         &self,
@@ -248,29 +249,19 @@ impl Volume {
         lane: u64,
         (inode, generation, live): (Inode, u32, Live<'_>),
         places: &Places,
-        from: NewBytes<'_>,
+        new: NewBytes<'_>,
     ) -> Result<(InFlight<'_>, u32)> {
-        let sequence = self.newest_sequence(inode, generation, live)?;
         let mut bytes: [u8; REDO_BYTES] = zerocopy::transmute!(places.blocks);
-        let (annexed, length, sum) = match from {
-            NewBytes::Own(few) => {
-                let annexed = match bytes.get_mut(..few.len()) {
-                    Some(part) => {
-                        part.copy_from_slice(few);
-                        None
-                    }
-                    None => Some(self.region.stream(self.annex(lane), few)?),
-                };
-                (annexed, few.len(), checksum_after(0, few))
+        let (length, sum) = match new {
+            NewBytes::Here(few) => {
+                bytes[..few.len()].copy_from_slice(few);
+                (few.len(), checksum_after(0, few))
             }
-            NewBytes::Callers(from) => {
-                let (stored, sum) = self.region.stream_summed(self.annex(lane), from)?;
-                (Some(stored), from.len(), sum)
-            }
+            NewBytes::Annexed(length, sum) => (length, sum),
         };
         let record = Redo {
             crc: 0,
-            sequence,
+            sequence: self.newest_sequence(inode, generation, live)?,
             ino: inode.0,
             generation,
             length: length as u32,
@@ -280,11 +271,11 @@ impl Volume {
             bytes,
         };
         let word = op.flush_word(self)?;
-        let stored = self.write_record_line(lane, record)?;
-        Ok((stored.and_any(annexed).and_any(word), sum))
+        Ok((self.write_record_line(lane, record)?.and_any(word), sum))
     }
 
-    /// Stores a block with new bytes, and the record of what it replaces: in flight.
+    /// Stores the record of a replacement by a block whose bytes, with this crc32c, are in flight:
+    /// in flight.
     #[inline]
     pub(crate) fn store_replacement(
         &self,
@@ -292,13 +283,11 @@ impl Volume {
         lane: u64,
         (inode, generation, live): (Inode, u32, Live<'_>),
         new: &Replacement,
-        from: &UserIn<'_>,
+        sum: u32,
     ) -> Result<InFlight<'_>> {
-        let sequence = self.newest_sequence(inode, generation, live)?;
-        let (stored, sum) = self.region.stream_summed(new.block * BLOCK, from)?;
         let record = Redo {
             crc: 0,
-            sequence,
+            sequence: self.newest_sequence(inode, generation, live)?,
             ino: inode.0,
             generation,
             length: BLOCK as u32 | REDO_REPLACES,
@@ -311,7 +300,7 @@ impl Volume {
         let record = self.write_record_line(lane, record)?;
         // A page that is lost shows before the record counts.
         self.region.load64(new.word)?;
-        Ok(stored.and(record).and_any(word))
+        Ok(record.and_any(word))
     }
 
     #[inline]
@@ -554,7 +543,8 @@ impl Volume {
 
 impl Op<'_> {
     /// Makes records of the locked inodes void that are other lanes' or, unless it `keeps` them,
-    /// this one's: what they tell of may change from here on.
+    /// this one's, since it is about to store another one, or says that it does not
+    /// ([`Op::settle_kept`]): what they tell of may change from here on.
     pub(crate) fn settle_redos(&mut self, keeps: bool) -> Result<()> {
         for index in 0..self.locks.len() {
             let Some(inode) = inode_of_lock(self.locks[index]) else { continue };
@@ -571,7 +561,7 @@ impl Op<'_> {
         flags & LIVE_RECORD == recorded(0, u64::from(self.index()))
     }
 
-    /// Makes a record void that was kept ([`Op::work_keeping`]), since no other one comes: gives
+    /// Makes a record void that was kept ([`Op::settle_redos`]), since no other one comes: gives
     /// what is current then.
     pub(crate) fn settle_kept(&mut self, inode: Inode, current: Current) -> Result<Current> {
         if current.flags & LIVE_REDO == 0 {

@@ -4,9 +4,9 @@
 
 use crate::Mode;
 use crate::attach::{AttachOptions, attach_region};
-use crate::data::file_write::Position;
 use crate::data::map::Map;
 use crate::data::mapping::Fill;
+use crate::data::plan::Position;
 use crate::ground::layout::BLOCK;
 use crate::testing::{file, image, root, volume};
 use crate::volume::Volume;
@@ -112,7 +112,7 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
         ("the same again", |volume, _, desc, at| {
             volume.write_at(desc, at, &[UserIn::new(&[3; 10])]).unwrap();
         }),
-        ("an overwrite the long way", |volume, node, _, at| {
+        ("an overwrite that waits for the lock", |volume, node, _, at| {
             volume.write_file(node, Position::At(at), &[UserIn::new(&[3; 6000])]).unwrap();
         }),
         ("an append, then an overwrite", |volume, _, desc, at| {

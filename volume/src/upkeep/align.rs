@@ -60,7 +60,7 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::file_write::Position;
+    use crate::data::plan::Position;
     use crate::ground::layout::{BLOCK, CHUNK};
     use crate::testing::{directory, file, fresh, new_node};
     use vfs::{FileSystem, OpenFlags, UserIn};

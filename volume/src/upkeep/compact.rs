@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use crate::Mode;
     use crate::check::extents::Extent;
-    use crate::data::file_write::Position;
+    use crate::data::plan::Position;
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
     use vfs::{FileSystem, Mapped, OpenFlags, UserIn, UserOut};

@@ -365,7 +365,7 @@ impl<'v> Op<'v> {
 mod tests {
     use super::*;
     use crate::Mode;
-    use crate::data::file_write::Position;
+    use crate::data::plan::Position;
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;

@@ -2,9 +2,9 @@
 
 use crate::Mode;
 use crate::attach::{AttachOptions, attach_region};
-use crate::data::file_write::Position;
 use crate::data::map::Map;
 use crate::data::mapping::Fill;
+use crate::data::plan::Position;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::space::chunk::Kind;
 use crate::testing::{Random, faults, file, image, root, stay_on_one_cpu, volume};

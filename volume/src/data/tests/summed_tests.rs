@@ -3,9 +3,9 @@
 
 use crate::Mode;
 use crate::attach::{AttachOptions, attach_region};
-use crate::data::file_write::Position;
 use crate::data::map::Map;
 use crate::data::mapping::Fill;
+use crate::data::plan::Position;
 use crate::ground::layout::{BLOCK, COMMIT_SUMMED};
 use crate::inode::Inode;
 use crate::testing::{file, image, root, volume};
@@ -109,15 +109,15 @@ fn a_process_in_mode_posix_settles_what_another_has_summed() {
 }
 
 #[test]
-fn an_overwrite_that_has_settled_a_sum_makes_the_next_one_brief() {
+fn an_overwrite_that_has_settled_a_sum_makes_the_next_one_simple() {
     for mode in [Mode::Sync, Mode::Posix] {
         let (volume, node) = appended(Mode::Strict);
         let options = AttachOptions { mode, ..AttachOptions::default() };
         let volume = attach_region(image(&volume), &options).unwrap();
-        let briefly = || crate::testing::briefly(&volume, node, Position::At(SIZE - 9), b"change");
+        let simply = || crate::testing::simply(&volume, node, Position::At(SIZE - 9), b"change");
         // The first finds lines that were not used in this epoch.
         write(&volume, node, SIZE - 9, b"settle");
-        assert!(briefly(), "{mode}");
+        assert!(simply(), "{mode}");
         assert!(after_crash(&volume, node) == contents(&volume, node), "{mode}");
     }
 }

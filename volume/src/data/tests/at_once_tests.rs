@@ -5,8 +5,8 @@ use crate::attach::{AttachOptions, attach_region};
 use crate::data::at_once::{AtOnce, InPlace};
 use crate::data::edit::Words;
 use crate::data::file::Source;
-use crate::data::file_write::Position;
 use crate::data::mapping::Fill;
+use crate::data::plan::Position;
 use crate::ground::layout::{BLOCK, LANE, LANE_REDO, LANES};
 use crate::testing::{file, fresh, image};
 

@@ -2,9 +2,9 @@
 //! counted at the end.
 
 use crate::Mode;
-use crate::data::file_write::Position;
 use crate::data::map::MapItem;
 use crate::data::mapping::Fill;
+use crate::data::plan::Position;
 use crate::ground::layout::{BLOCK, CHUNK, COMMIT, Commit, IDENTITY, Identity};
 use crate::inode::Inode;
 use crate::testing::{Random, volume};
@@ -643,14 +643,14 @@ fn a_lazy_size_survives_who_settles_a_sum() {
             volume.map_pieces(node, (0, BLOCK), vfs::Mapped::Read, Fill::All).unwrap();
         },
     ];
-    for (settler, brief) in
+    for (settler, simple) in
         (0..settlers.len()).flat_map(|settler| [(settler, false), (settler, true)])
     {
         let volume = volume(Mode::Posix, 16);
         let root = crate::testing::root(&volume);
         let node = FileSystem::create(&*volume, root, b"log", &crate::testing::file()).unwrap();
         let append = || {
-            if !brief || !crate::testing::briefly(&volume, node, Position::End, &[5; 100]) {
+            if !simple || !crate::testing::simply(&volume, node, Position::End, &[5; 100]) {
                 volume.write_file(node, Position::End, &[UserIn::new(&[5; 100])]).unwrap();
             }
         };
@@ -666,7 +666,7 @@ fn a_lazy_size_survives_who_settles_a_sum() {
             let image = crate::testing::image(&volume);
             let after = crate::attach_region(image, &crate::AttachOptions::default()).unwrap();
             let kept = read(&after, node, 0, 1000);
-            assert!(kept == vec![5; size], "{settler}, {brief}: {}, not {size}", kept.len());
+            assert!(kept == vec![5; size], "{settler}, {simple}: {}, not {size}", kept.len());
         }
     }
 }

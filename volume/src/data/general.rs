@@ -1,4 +1,5 @@
-//! Writing files: what is written where, in which mode, and in which order it becomes durable.
+//! Writes that are not simple (`plan.rs`): what is written where, in which mode, and in which order
+//! it becomes durable.
 //!
 //! A write is cut at the runs of the map. A run below the end is *visible*: somebody may read it,
 //! and a strict call must change all of it at once. What lies beyond the end means nothing until
@@ -15,16 +16,14 @@
 //! | written, up to 256 KiB of a 2 MiB leaf, or mapped | in place, by a record | in place |
 //! | written, a whole 2 MiB leaf or most of one | a fresh chunk, then its word | in place |
 //!
-//! `brief.rs` has been tried before: it does by the same records what one buffer changes in a few
-//! blocks, where nobody holds the lock.
+//! What goes to blocks that are there, with at most a commit slot beside it, is simple, and done by
+//! `write.rs` also where the lock was waited for.
 //!
 //! Persistence order: bytes (and the zeroed gap behind the old end) and new nodes; fence; words;
 //! the commit slot if the durable size grows; fence. A strict call that changes visible bytes in
 //! place does that, and all else that it changes, by one redo record (`at_once.rs`); one that
-//! changes several visible words, by an undo transaction. A plain append needs no journal: its
-//! words lie beyond the end, so they share the first fence with its bytes, and the commit slot is
-//! the second. An append into blocks that are there is simpler still (`in_place.rs`); a short one
-//! needs one fence only (`summed.rs`).
+//! changes several visible words, by an undo transaction. An append needs no journal: its words lie
+//! beyond the end, so they share the first fence with its bytes, and the commit slot is the second.
 //!
 //! Where a full volume has no room for the new bytes of a mapped file beside the old ones, a write
 //! to it is atomic by steps of 64 KiB only.
@@ -32,12 +31,14 @@
 //! Locks: the inode's.
 
 use crate::data::at_once::{AtOnce, InPlace};
+use crate::data::bytes::{Part, Several};
 use crate::data::edit::{Change, Changes, Sizing, Target, Words};
-use crate::data::file::{CALL_MAX, File, Source};
+use crate::data::file::{File, Source};
 use crate::data::map::Run;
+use crate::data::plan::Position;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_ALIGNED, SIZE_MAX};
 use crate::inject::Bug;
-use crate::inode::{LIVE_BEYOND, LIVE_SCATTERED};
+use crate::inode::{LIVE_BEYOND, LIVE_REDO, LIVE_SCATTERED, LIVE_SUMMED};
 use crate::space::numa::pinned;
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, Places};
@@ -54,14 +55,6 @@ const SMALL: u64 = 1024;
 const JOURNAL_MAX: u64 = 256 << 10;
 /// Bytes of one step of a write to a mapped file for whose bytes there is no room beside it.
 const STEP: u64 = 64 << 10;
-
-/// Where a write goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Position {
-    At(u64),
-    /// At the end, wherever it is by then.
-    End,
-}
 
 /// How a strict write deals with what it cannot replace block by block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,67 +93,59 @@ pub(crate) struct Writer<'o, 'v, 's> {
     pub(crate) reach: u64,
     /// Appends may attach blocks ahead of the end.
     grows: bool,
-    /// They did.
-    ahead: bool,
-}
-
-/// The bytes before the first that cannot be read. `EFAULT` if there are none but should be.
-fn readable(data: &[UserIn<'_>]) -> Result<u64> {
-    let mut length = 0;
-    for part in data {
-        let reach = part.touch();
-        length += reach as u64;
-        if reach < part.len() {
-            return if length > 0 { Ok(length) } else { Err(Errno::FAULT) };
-        }
-    }
-    Ok(length)
+    /// Live flags that the file has from then on: blocks lie ahead of the end.
+    gains: u64,
+    /// Live flags that it has no more: the newest commit slot has no sum.
+    loses: u64,
 }
 
 impl Volume {
-    /// Writes the buffers at `position`, up to the first byte that cannot be read; gives the bytes
-    /// written and the position behind them. All of it or an error with nothing changed, but for
-    /// the caution of the module's head and the largest size. `EFBIG`, `ENOSPC`, `EFAULT`,
-    /// `EISDIR`, `EINVAL`.
+    /// Writes the buffers at `position`, up to the first byte that cannot be read, waiting for the
+    /// lock; gives the bytes written and the position behind them. All of it or an error with
+    /// nothing changed, but for the caution of the module's head and the largest size. `EFBIG`,
+    /// `ENOSPC`, `EFAULT`, `EISDIR`, `EINVAL`.
     pub(crate) fn write_file(
         &self,
         node: Node,
         position: Position,
         data: &[UserIn<'_>],
     ) -> Result<(usize, u64)> {
-        let length = readable(data)?.min(CALL_MAX);
-        let source = Source::Caller(data);
-        match self.write_once(node, position, source, 0, length, Care::KeepHuge) {
-            Err(Errno::NOSPC) if self.mode == Mode::Strict => {}
-            other => return other.map(|(written, end)| (written as usize, end)),
+        let mut bytes = Several::all(data);
+        let readable = bytes.touch();
+        if readable == 0 && bytes.count > 0 {
+            return Err(Errno::FAULT);
         }
-        let (mut done, mut end) =
-            self.write_once(node, position, source, 0, length, Care::Frugal)?;
-        while done < length && end < SIZE_MAX {
-            let rest = length - done;
-            let at = Position::At(end);
-            let (written, next) = self.write_once(node, at, source, done, rest, Care::Frugal)?;
+        bytes.count = bytes.count.min(readable);
+        match self.write_once(node, position, &bytes, 0, Care::KeepHuge) {
+            Err(Errno::NOSPC) if self.mode == Mode::Strict => {}
+            other => return other,
+        }
+        let (mut done, mut end) = self.write_once(node, position, &bytes, 0, Care::Frugal)?;
+        while done < bytes.count && end < SIZE_MAX {
+            let (written, next) =
+                self.write_once(node, Position::At(end), &bytes, done, Care::Frugal)?;
             done += written;
             end = next;
         }
-        Ok((done as usize, end))
+        Ok((done, end))
     }
 
+    /// Writes the bytes from number `from` on, or some of them.
     fn write_once(
         &self,
         node: Node,
         position: Position,
-        source: Source<'_>,
-        from: u64,
-        length: u64,
+        bytes: &Several<'_>,
+        from: usize,
         care: Care,
-    ) -> Result<(u64, u64)> {
+    ) -> Result<(usize, u64)> {
         let mut op = self.begin()?;
-        let mut file = op.work_on_keeping(node)?;
+        let mut file = op.work_on_beside_records(node)?;
         let offset = match position {
             Position::At(offset) => offset,
             Position::End => file.current.size,
         };
+        let mut length = (bytes.count - from) as u64;
         if length == 0 {
             op.end()?;
             return Ok((0, offset));
@@ -168,37 +153,29 @@ impl Volume {
         if offset >= SIZE_MAX {
             return Err(Errno::FBIG);
         }
-        let mut length = length.min(SIZE_MAX - offset);
-        let size = file.current.size;
-        if offset >= size || self.mode != Mode::Strict {
-            file.current = op.settle_kept(file.inode, file.current)?;
+        if from == 0 && op.write_simply(&file, offset, bytes)? {
+            op.end()?;
+            return Ok((bytes.count, offset + length));
         }
+        length = length.min(SIZE_MAX - offset);
         if file.is_mapped() && care == Care::Frugal {
             length = length.min(STEP - offset % STEP);
         }
-        if op.write_in_place(&file, source, from, offset, length)? {
-            op.end()?;
-            return Ok((length, offset + length));
-        }
-        if offset < file.current.size {
-            let pended = op.pend_settled_tail(&file)?;
-            // A strict call changes nothing visible before a fence.
-            if pended && self.mode != Mode::Strict {
-                let _ = op.fence();
-            }
+        let size = file.current.size;
+        if file.current.flags & LIVE_REDO != 0 {
+            op.settle_redos(offset < size && self.mode == Mode::Strict)?;
+            file.current = self.current(file.inode)?;
         }
         let mut writer = Writer::new(&mut op, file, care);
         writer.grows = true;
-        // A slot may be on its way, which publishes nothing.
-        writer.publishes = false;
-        writer.gap(offset)?;
-        writer.put(source, from, offset, length)?;
+        writer.begin(offset)?;
+        writer.put(Source::Caller(bytes.buffers), from as u64, offset, length)?;
         writer.finish(offset + length)?;
         op.end()?;
         if completes_chunk(size, offset, length) {
             self.gather_chunk(node, (offset + length - 1) / CHUNK);
         }
-        Ok((length, offset + length))
+        Ok((length as usize, offset + length))
     }
 }
 
@@ -223,8 +200,26 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             publishes,
             reach,
             grows: false,
-            ahead: false,
+            gains: 0,
+            loses: 0,
         }
+    }
+
+    /// Before bytes are put from `offset` on: what recovery would take for torn is settled, what
+    /// lies between the end and them is zeroed.
+    fn begin(&mut self, offset: u64) -> Result<()> {
+        if offset < self.file.current.size {
+            let pended = self.op.pend_settled_tail(&self.file)?;
+            // A strict call changes nothing visible before a fence.
+            if pended && !self.is_strict() {
+                let _ = self.op.fence();
+            }
+            // What comes next may be simple.
+            self.loses = LIVE_SUMMED;
+            // A slot may be on its way, which publishes nothing.
+            self.publishes = false;
+        }
+        self.gap(offset)
     }
 
     fn is_strict(&self) -> bool {
@@ -324,7 +319,8 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     fn stream(&mut self, source: Source<'s>, from: u64, to: u64, length: u64) -> Result<()> {
         if length > 0 {
             self.publishes = true;
-            let pending = source.stream(&self.op.volume.region, from, to, length)?;
+            let part = Part { from: from as usize, to, length: length as usize };
+            let pending = source.stream(&self.op.volume.region, part)?;
             self.op.pend(pending);
         }
         Ok(())
@@ -461,7 +457,9 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             return Ok(None);
         }
         let chunk = volume.allocate_chunk(self.op, pinned(self.file.identity.flags))?;
-        self.ahead |= chunk.is_some();
+        if chunk.is_some() {
+            self.gains = LIVE_BEYOND;
+        }
         Ok(chunk)
     }
 
@@ -472,9 +470,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             self.file.current = self.op.settle_kept(self.file.inode, self.file.current)?;
         }
         let mut next = self.file.written(end.max(self.file.current.size));
-        if self.ahead {
-            next.flags |= LIVE_BEYOND;
-        }
+        next.flags = next.flags & !self.loses | self.gains;
         let mut commits =
             volume.commits_file(&self.file)? && end > volume.durable_size(&self.file)?;
         let sizing = commits.then(|| self.file.sizing(&next));

@@ -1,0 +1,455 @@
+//! Simple writes (`plan.rs`): how their bytes become durable, once the lock is held, however it was
+//! had and however many buffers they come from.
+//!
+//! | bytes | way | fences |
+//! |---|---|---|
+//! | up to 4 KiB from the end on, not lazy | with a slot that has their sum (`summed.rs`) | 1 |
+//! | from the end on | bytes; fence; the slot, if not lazy; fence | 2, 1 |
+//! | below the end, sync or posix | in place; fence | 1 |
+//! | below the end, strict | to the lane; fence; in place; fence (`redo.rs`) | 2 |
+//! | the same, a block that lies by itself | replaced, by a record (`replace.rs`) | 1 |
+//!
+//! (Lazy: a size that grows in mode posix, unless `fsync` is expected next.)
+//!
+//! What a call can do besides it does between its stores and their fence, while they are on their
+//! way. What was stored word by word is loaded word by word, and nothing of several words is passed
+//! by value: a load that spans younger stores waits until all stores before it have left the CPU,
+//! streamed ones too.
+//!
+//! Locks: the inode's.
+
+#![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
+
+use crate::data::bytes::{Bytes, Own, Part, Several};
+use crate::data::file::File;
+use crate::data::plan::{Plan, Position, WORD, note_run};
+use crate::ground::layout::{
+    BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, LINE, REDO_BYTES, SUMMED_MAX,
+    SUMMED_SHIFT,
+};
+use crate::inject::{Bug, injected};
+use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_PRIVILEGED, LIVE_SUMMED, LIVE_WRITTEN};
+use crate::txn::acquire::{Anchor, Locked, Seen};
+use crate::txn::op::Op;
+use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
+use crate::txn::release::Freed;
+use crate::volume::{Volume, now};
+use crate::{Mode, Result};
+use pmem::{Gathered, InFlight, Region, UserIn};
+use std::hint::cold_path;
+use vfs::Node;
+
+/// Bytes of an overwrite up to which a private copy is stored.
+const FEW: usize = 256;
+
+/// A file that is being written to: its lock is held.
+#[derive(Clone, Copy)]
+pub(super) struct Writing<'v> {
+    pub(super) locked: Locked<'v, 1>,
+    pub(super) current: Current,
+    /// The record names the commit line, or is about to.
+    noted: bool,
+    /// A block has changed: no run that was known is.
+    pub(super) replaced: bool,
+}
+
+/// A simple write.
+pub(super) struct Request<'s, B> {
+    pub(super) bytes: &'s B,
+    pub(super) offset: u64,
+    /// Where they go in the region.
+    pub(super) places: Places,
+    /// Offset of the word of the block that they replace, if they may: one that lies by itself. Or
+    /// 0.
+    word: u64,
+    pub(super) generation: u32,
+}
+
+impl Volume {
+    /// Plans a write of all these bytes, and does it: as [`Volume::write_planned`].
+    #[inline]
+    pub(crate) fn write_at_once(
+        &self,
+        node: Node,
+        anchor: Anchor,
+        position: Position,
+        bytes: &UserIn<'_>,
+    ) -> Result<Option<u64>> {
+        let mut plan = Plan::default();
+        self.plan(node, position, bytes, &mut plan)?;
+        self.write_planned(node, anchor, position, bytes, &plan)
+    }
+
+    /// Writes all bytes to an open file, as planned for this position, if the lock is
+    /// to be had without waiting and the write is simple: gives the offset behind them. `None`:
+    /// nothing has been done.
+    #[inline(always)]
+    pub(crate) fn write_planned(
+        &self,
+        node: Node,
+        anchor: Anchor,
+        position: Position,
+        bytes: &UserIn<'_>,
+        plan: &Plan,
+    ) -> Result<Option<u64>> {
+        let length = bytes.len();
+        let &Plan { is_simple, sequence, current, offset, place, sought, record } = plan;
+        if !is_simple {
+            return Ok(None);
+        }
+        let inode = Inode(node.ino);
+        let seen = Seen { inode, live: self.live_lines(inode)?, sequence };
+        let Some(locked) = self.try_acquire(record, anchor, [seen])? else {
+            cold_path();
+            return Ok(None);
+        };
+        let mut writing = Writing { locked, current, noted: false, replaced: false };
+        let Some(place) = place.filter(|_| locked.seen[0].sequence == sequence) else {
+            return writing.write_as_found(node, position, bytes);
+        };
+        if sought != 0
+            && let Err(error) = note_run(seen.live, offset, place, sought)
+        {
+            return writing.end().and(Err(error));
+        }
+        let (places, word) = (Places::one(place), sought & WORD);
+        let request = Request { bytes, offset, places, word, generation: node.generation };
+        let written = writing.write(&request);
+        writing.end()?;
+        written.map(|written| written.then_some(offset + length as u64))
+    }
+}
+
+impl Op<'_> {
+    /// The same, of a file whose lock is held, if the write is simple.
+    pub(super) fn write_simply(
+        &mut self,
+        file: &File<'_>,
+        offset: u64,
+        bytes: &Several<'_>,
+    ) -> Result<bool> {
+        let volume = self.volume;
+        let range = (offset, bytes.count() as u64);
+        let live = volume.live_lines(file.inode)?;
+        let seen = Seen { inode: file.inode, live, sequence: live.sequence()? & !1 };
+        let generation = file.identity.generation;
+        // Who waited for the lock has seen to set-id bits.
+        let Some((places, word)) = volume.places(seen, &file.current, generation, range, 0)? else {
+            return Ok(false);
+        };
+        let locked = Locked { volume, owner: self.owner, record: self.record, seen: [seen] };
+        let current = file.current;
+        let mut writing = Writing { locked, current, noted: false, replaced: false };
+        let request = Request { bytes, offset, places, word, generation };
+        let written = writing.write(&request);
+        self.note_first(writing.noted);
+        writing.keep_run()?;
+        written
+    }
+}
+
+impl<'v> Writing<'v> {
+    /// Looks under the lock where the bytes go, as the file is by now, writes them there, and gives
+    /// everything back: as [`Volume::write_planned`].
+    #[cold]
+    fn write_as_found<B: Bytes>(
+        mut self,
+        node: Node,
+        position: Position,
+        bytes: &B,
+    ) -> Result<Option<u64>> {
+        let written = self.find_and_write(node, position, bytes);
+        self.end()?;
+        written
+    }
+
+    fn find_and_write<B: Bytes>(
+        &mut self,
+        node: Node,
+        position: Position,
+        bytes: &B,
+    ) -> Result<Option<u64>> {
+        let (Locked { volume, seen: [seen], .. }, generation) = (self.locked, node.generation);
+        self.current = seen.live.now()?;
+        let offset = match position {
+            Position::At(offset) => offset,
+            Position::End => self.current.size,
+        };
+        let range = (offset, bytes.count() as u64);
+        let found = volume.places(seen, &self.current, generation, range, LIVE_PRIVILEGED)?;
+        let Some((places, word)) = found else { return Ok(None) };
+        let written = self.write(&Request { bytes, offset, places, word, generation })?;
+        Ok(written.then_some(offset + range.1))
+    }
+
+    /// `false`: nothing has been done, and `general.rs` may do it.
+    #[inline(always)]
+    fn write<B: Bytes>(&mut self, request: &Request<'_, B>) -> Result<bool> {
+        let (Locked { volume, owner, record, seen: [seen] }, size) =
+            (self.locked, self.current.size);
+        let length = request.bytes.count() as u64;
+        let end = request.offset + length;
+        let flags = self.current.flags;
+        let commits = end > size && volume.commits_at_once(seen.inode, seen.sequence, flags);
+        if commits && length <= SUMMED_MAX && request.offset == size {
+            self.noted = true;
+            return self.append_summed(request).map(|()| true);
+        }
+        if request.offset < size && volume.mode == Mode::Strict {
+            self.noted = needs_slot(self.current.flags, u64::from(owner.op()));
+            let word = request.word;
+            if word != 0
+                && let Some(spare) = record.take_block(volume, request.places.at / BLOCK)?
+            {
+                return self.replace(request, word, spare).map(|()| true);
+            }
+            return self.overwrite(request);
+        }
+        let stored = self.stream(request);
+        self.move_on(end);
+        // PERSIST: the bytes before the size that reaches them, before the sequence number too.
+        // (Also where only a part was stored, and none counts.)
+        let bug = if commits { Bug::SizeBeforeData } else { Bug::DataNotFenced };
+        match stored {
+            Ok(stored) if !injected(bug) => {
+                let _ = stored.fence();
+            }
+            Ok(_) => {}
+            Err(errno) => {
+                let _ = volume.region.fence();
+                return Err(errno);
+            }
+        }
+        if commits {
+            self.noted = true;
+            let _ = self.store_slot(request.generation, None)?.fence();
+            self.current.flags &= !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
+            seen.live.set_current(&self.current)?;
+        } else {
+            self.settle(request.generation)?;
+        }
+        Ok(true)
+    }
+
+    /// Stores the bytes where they go: in flight.
+    #[inline(always)]
+    fn stream<B: Bytes>(&self, request: &Request<'_, B>) -> Result<Gathered<'v>> {
+        let (region, bytes) = (&self.locked.volume.region, request.bytes);
+        if request.places.blocks[0] == 0 {
+            let part = Part { from: 0, to: request.places.at, length: bytes.count() };
+            return bytes.stream(region, part);
+        }
+        stream_scattered(region, request)
+    }
+
+    /// From now on the file ends at `end`, or where it ended if that is more, and was written just
+    /// now; nobody sees that yet.
+    #[inline(always)]
+    pub(super) fn move_on(&mut self, end: u64) {
+        let (current, time) = (&mut self.current, now());
+        current.size = end.max(current.size);
+        (current.mtime, current.ctime) = (time, time);
+        current.flags |= LIVE_WRITTEN;
+    }
+
+    /// Makes current what the commit line does not say.
+    #[inline(always)]
+    pub(super) fn settle(&mut self, generation: u32) -> Result<()> {
+        let Locked { volume, seen: [seen], .. } = self.locked;
+        if self.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
+            let flags = self.current.flags;
+            self.current.flags = volume.dirty_flags(seen.inode, generation, flags)?;
+        }
+        seen.live.set_current(&self.current)
+    }
+
+    /// Changes visible bytes at once, or not at all. `false`: memory that they lie in cannot be
+    /// had.
+    fn overwrite<B: Bytes>(self, request: &Request<'_, B>) -> Result<bool> {
+        let &Request { bytes, offset, places, word, generation } = request;
+        let length = bytes.count();
+        if length > FEW {
+            return self.overwrite_by(request);
+        }
+        let mut few = [0; FEW];
+        bytes.read(&mut few[..length])?;
+        let bytes = &Own(&few[..length]);
+        self.overwrite_by(&Request { bytes, offset, places, word, generation })
+    }
+
+    #[inline]
+    fn overwrite_by<B: Bytes>(mut self, request: &Request<'_, B>) -> Result<bool> {
+        let Self { locked, .. } = self;
+        let (volume, lane) = (locked.volume, u64::from(locked.owner.op()));
+        let &Request { bytes, places, generation, .. } = request;
+        volume.approach(&places, bytes.count());
+        let slot = self.store_slot_beside(generation)?;
+        let saved = self.save(request);
+        // A page that is lost shows while they go.
+        let reachable = volume.look_at(&places, bytes.count()).is_ok();
+        let sum = match saved {
+            Ok((stored, sum)) => {
+                // PERSIST: the record and its bytes before the first change in place.
+                if !injected(Bug::ChangeBeforeRedo) {
+                    let _ = stored.and_any(slot).fence();
+                }
+                if !reachable {
+                    volume.void_redo(lane)?;
+                    return Ok(false);
+                }
+                sum
+            }
+            Err(errno) => {
+                let _ = volume.region.fence();
+                volume.void_redo(lane)?;
+                return Err(errno);
+            }
+        };
+        locked.record.forget_word()?;
+        // From here on the record counts, whatever becomes of the stores.
+        let flags = recorded(self.current.flags, lane);
+        if flags != self.current.flags {
+            self.current.flags = flags;
+            locked.seen[0].live.set_current(&self.current)?;
+        }
+        let stored = self.store_again(request, sum)?;
+        self.move_on(0);
+        if !injected(Bug::DataNotFenced) {
+            // PERSIST: whoever changes the bytes next needs the record no more.
+            let _ = stored.fence();
+        }
+        self.settle(generation)?;
+        Ok(true)
+    }
+
+    /// Stores the new bytes of an overwrite aside, and the record that tells of them: in flight.
+    /// Gives also their sum.
+    #[inline(always)]
+    fn save<B: Bytes>(&self, request: &Request<'_, B>) -> Result<(InFlight<'v>, u32)> {
+        let (Locked { volume, record, seen: [seen], .. }, bytes) = (self.locked, request.bytes);
+        let (lane, length) = (u64::from(self.locked.owner.op()), bytes.count());
+        let which = (seen.inode, request.generation, seen.live);
+        if length <= REDO_BYTES {
+            let mut few = [0; REDO_BYTES];
+            bytes.read(&mut few[..length])?;
+            let new = NewBytes::Here(&few[..length]);
+            return volume.store_redo(&record, lane, which, &request.places, new);
+        }
+        let part = Part { from: 0, to: volume.annex(lane), length };
+        let (stored, sum) = bytes.stream_summed(&volume.region, part, 0)?;
+        let new = NewBytes::Annexed(length, sum);
+        let (record, sum) = volume.store_redo(&record, lane, which, &request.places, new)?;
+        Ok((record.and_any(stored), sum))
+    }
+
+    /// Stores the bytes in place, whose record has this sum: in flight.
+    #[inline(always)]
+    fn store_again<B: Bytes>(self, request: &Request<'_, B>, sum: u32) -> Result<Gathered<'v>> {
+        let (Locked { volume, owner, record, .. }, bytes) = (self.locked, request.bytes);
+        let (mut again, mut stored) = (0, Gathered::default());
+        let all = request.places.each(bytes.count(), |to, from, length| {
+            let part = Part { from, to, length };
+            if B::OWN {
+                return bytes.stream(&volume.region, part).map(|part| stored.add(part));
+            }
+            bytes.stream_summed(&volume.region, part, again).map(|(part, sum)| {
+                stored.add(part);
+                again = sum;
+            })
+        });
+        if all.is_err() || !B::OWN && again != sum {
+            cold_path();
+            // The caller's memory has changed, or has vanished: what the record says counts.
+            let _ = volume.region.fence();
+            return volume.store_newest(&record, u64::from(owner.op()));
+        }
+        Ok(stored)
+    }
+
+    /// Stores the slot that a record needs beside it, if it does: in flight.
+    #[inline(always)]
+    pub(super) fn store_slot_beside(&mut self, generation: u32) -> Result<Option<InFlight<'v>>> {
+        if !self.noted {
+            return Ok(None);
+        }
+        self.note()?;
+        // CRASH: the slot changes nothing that is told; the record counts beside it only.
+        let Locked { volume, seen: [seen], .. } = self.locked;
+        let stored = volume.store_current(seen.inode, generation, &mut self.current)?;
+        seen.live.set_current(&self.current)?;
+        Ok(Some(stored))
+    }
+
+    /// Stores a short append and a commit slot with the sum of its bytes, by one fence.
+    fn append_summed<B: Bytes>(mut self, request: &Request<'_, B>) -> Result<()> {
+        let Locked { volume, seen: [seen], .. } = self.locked;
+        let length = request.bytes.count();
+        // PERSIST: bytes and slot in any order, by one fence.
+        // CRASH: without the slot the old size stands; a slot whose bytes are not all there is
+        // void.
+        let part = Part { from: 0, to: request.places.at, length };
+        let stored = request.bytes.stream_summed(&volume.region, part, 0);
+        self.move_on(request.offset + length as u64);
+        match stored {
+            Ok((stored, sum)) => {
+                let slot = self.store_slot(request.generation, Some((length, sum)))?;
+                let _ = slot.and_any(stored).fence();
+            }
+            Err(fault) => {
+                let _ = volume.region.fence();
+                return Err(fault);
+            }
+        }
+        self.current.flags = self.current.flags & !(LIVE_DIRTY | LIVE_RECORD) | LIVE_SUMMED;
+        seen.live.set_current(&self.current)
+    }
+
+    /// Names the commit line in the operation's record.
+    fn note(self) -> Result<()> {
+        debug_assert!(self.noted);
+        let Locked { record, seen: [seen], .. } = self.locked;
+        record.note(seen.inode.at(COMMIT) / LINE * LINE)
+    }
+
+    /// Stores the next commit slot, that of a short append with length and sum of its bytes: in
+    /// flight.
+    #[inline]
+    fn store_slot(self, generation: u32, tail: Option<(usize, u32)>) -> Result<InFlight<'v>> {
+        let Current { size, mtime, .. } = self.current;
+        let mut commit = Commit { size, mtime, flags: COMMIT_WRITTEN, ..Commit::default() };
+        if let Some((length, sum)) = tail {
+            commit.flags |= COMMIT_SUMMED | (length as u32) << SUMMED_SHIFT;
+            commit.aux = sum;
+        }
+        self.note()?;
+        let Locked { volume, seen: [seen], .. } = self.locked;
+        volume.store_slot(seen.inode, generation, commit)
+    }
+
+    /// A run that was known still is, unless a block has changed.
+    #[inline(always)]
+    fn keep_run(&self) -> Result<()> {
+        let Seen { live, sequence, .. } = self.locked.seen[0];
+        if self.replaced { Ok(()) } else { live.keep_run(sequence, sequence + 2) }
+    }
+
+    /// Gives everything back. What was stored is durable.
+    #[inline(always)]
+    fn end(self) -> Result<()> {
+        self.keep_run()?;
+        self.locked.end(usize::from(self.noted), Freed::default())
+    }
+}
+
+/// Stores bytes into several blocks: in flight.
+#[cold]
+fn stream_scattered<'r, B: Bytes>(
+    region: &'r Region,
+    request: &Request<'_, B>,
+) -> Result<Gathered<'r>> {
+    let mut stored = Gathered::default();
+    request.places.each(request.bytes.count(), |to, from, length| {
+        request.bytes.stream(region, Part { from, to, length }).map(|part| stored.add(part))
+    })?;
+    Ok(stored)
+}

@@ -1,0 +1,328 @@
+//! Taking locks: an operation's record, its inodes' locks, and the right to work on them.
+//!
+//! There are two ways, for the same rights ([`Locked`]):
+//!
+//! - **without waiting** ([`Volume::try_acquire`]): what the call is about was looked at before. It
+//!   says *working* before it takes the first lock, whose read-modify-write orders that before the
+//!   look at the gate; finding anything taken, or the gate closed, it gives all back.
+//! - **waiting** ([`Op::lock`], [`Op::work`]): it may recover the dead owner of a lock that it waits
+//!   for, so it must not be working itself. All locks come first, inodes in ascending order; then it
+//!   passes the gate.
+//!
+//! Either way a lock is named in the record, by a read-modify-write, before it is asked whether the
+//! inode is in use: what is announced stays an inode ([`Volume::is_announced`]). Between the right
+//! to work and the release the sequence numbers of the locked inodes are odd.
+
+#![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
+
+use crate::ground::layout::{HEADER_GATE, HEADER_RENAME};
+use crate::ground::runtime::Owner;
+use crate::inode::{Inode, LIVE_REDO, Live};
+use crate::txn::op::Op;
+use crate::txn::record::{
+    IN_RUNTIME, LOCKS_MAX, RECORD_LOCKS, RECORD_OWNER, RECORD_PHASE, Record, current_cpu, index,
+    inode_of_lock,
+};
+use crate::volume::Volume;
+use crate::{Result, ground::lockword};
+use rustix::io::Errno;
+use std::hint::cold_path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use vfs::Desc;
+
+/// An inode that shall change, as it was seen without its lock.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'v> {
+    pub(crate) inode: Inode,
+    pub(crate) live: Live<'v>,
+    /// Its sequence number then; even.
+    pub(crate) sequence: u64,
+}
+
+/// Why what is locked is still the inode that was seen.
+#[derive(Clone, Copy)]
+pub(crate) enum Anchor {
+    /// The description has it open, and this is its state word. Whoever closes it from here on
+    /// frees an inode that is announced.
+    Open(Desc, u64),
+    /// It is in use, and its sequence number tells whether it is another by now.
+    InUse,
+}
+
+/// The right to change inodes: their locks are held, their sequence numbers odd.
+///
+/// Its methods are inlined, or take a copy: so its words stay in registers. What a call stores, on
+/// its stack too, waits in the CPU behind the fence of the call before, and there is room for about
+/// a hundred.
+#[derive(Clone, Copy)]
+pub(crate) struct Locked<'v, const N: usize> {
+    pub(crate) volume: &'v Volume,
+    pub(crate) owner: Owner,
+    pub(crate) record: Record<'v>,
+    /// With the numbers that they had when they were locked.
+    pub(crate) seen: [Seen<'v>; N],
+}
+
+impl Volume {
+    /// Takes a free operation record, this CPU's if it is free.
+    pub(super) fn claim_record(&self) -> Result<Owner> {
+        let count = self.rt.layout.op_count as u32;
+        let first = self.own_record();
+        let mut rounds = 0;
+        loop {
+            for step in 0..count {
+                let index = first + step;
+                let index = if index < count { index } else { index - count };
+                if let Some(owner) = self.try_claim(&Record::new(self, index)?, index)? {
+                    return Ok(owner);
+                }
+            }
+            rounds += 1;
+            if rounds % 8 == 0 {
+                self.bury_dead_operations()?;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// This CPU's operation record.
+    #[inline(always)]
+    pub(crate) fn own_record(&self) -> u32 {
+        let (cpu, count) = (current_cpu(), self.rt.layout.op_count as u32);
+        if cpu < count { cpu } else { cpu % count }
+    }
+
+    /// Takes an operation record, if it is free.
+    #[inline(always)]
+    pub(crate) fn try_claim(&self, record: &Record<'_>, at: u32) -> Result<Option<Owner>> {
+        let owner = Owner::new(at, self.slot(), self.slot_generation());
+        let word = record.0.load(index(RECORD_OWNER))?;
+        if Owner::of_word(word, self.epoch).is_some()
+            || record.0.cas(index(RECORD_OWNER), word, owner.word(self.epoch))?.is_err()
+        {
+            cold_path();
+            return Ok(None);
+        }
+        if !self.local.attached.load(Ordering::SeqCst) && !self.is_leaving_thread() {
+            cold_path();
+            // Another thread is detaching this process, and looks for operations after it has said
+            // so: it has seen this one, or this one sees that it must not be.
+            self.clear_record(owner)?;
+            return Err(Errno::BADF);
+        }
+        Ok(Some(owner))
+    }
+
+    /// Takes the record of this index, the locks of what was seen, and the right to work. `None`:
+    /// something of that is not to be had at once, and nothing is taken.
+    #[inline(always)]
+    pub(crate) fn try_acquire<'v, const N: usize>(
+        &'v self,
+        index: u32,
+        anchor: Anchor,
+        seen: [Seen<'v>; N],
+    ) -> Result<Option<Locked<'v, N>>> {
+        let record = Record::new(self, index)?;
+        let Some(owner) = self.try_claim(&record, index)? else {
+            cold_path();
+            return Ok(None);
+        };
+        let mut locked = Locked { volume: self, owner, record, seen };
+        let mut held = 0;
+        match locked.try_locks(anchor, &mut held) {
+            Ok(true) => Ok(Some(locked)),
+            refused => {
+                let given = locked.step_back(held);
+                refused.and(given).map(|()| None)
+            }
+        }
+    }
+
+    /// Whether what was seen is what it was.
+    #[inline(always)]
+    fn is_anchored(&self, anchor: Anchor, inodes: &[Seen<'_>]) -> Result<bool> {
+        match anchor {
+            Anchor::Open(desc, state) => Ok(self.state_word(desc)? == state),
+            Anchor::InUse => {
+                for one in inodes {
+                    if !self.inode_in_use(one.inode.0)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl<const N: usize> Locked<'_, N> {
+    /// Takes the locks, with a claimed record, and makes the sequence numbers odd. `false`, or an
+    /// error: the caller gives everything back, `held` locks too.
+    #[inline(always)]
+    fn try_locks(&mut self, anchor: Anchor, held: &mut usize) -> Result<bool> {
+        let volume = self.volume;
+        self.record.announce(self.seen.map(|one| one.inode))?;
+        if !volume.is_anchored(anchor, &self.seen)? {
+            cold_path();
+            return Ok(false);
+        }
+        // PERSIST: nothing yet. The locks' compare-and-swaps order this store before the load of
+        // the gate.
+        self.record.set_working(true)?;
+        let (free, mine) = (u64::from(volume.epoch) << 32, self.owner.word(volume.epoch));
+        while *held < N && self.seen[*held].live.swap_lock(free, mine)? {
+            *held += 1;
+        }
+        if *held < N || !self.may_work(anchor)? {
+            cold_path();
+            return Ok(false);
+        }
+        for one in &self.seen {
+            one.live.set_sequence(one.sequence + 1)?;
+        }
+        volume.note_work();
+        Ok(true)
+    }
+
+    /// Under the locks: whether the gate is open, nothing was found damaged, and the inodes are
+    /// still what was seen. (One may have been freed, and made anew, before its lock was taken; not
+    /// after.) The numbers that are seen are those of now.
+    #[inline(always)]
+    fn may_work(&mut self, anchor: Anchor) -> Result<bool> {
+        let volume = self.volume;
+        let gate = Owner::of_word(volume.rt.load(HEADER_GATE)?, volume.epoch);
+        let is_open = match anchor {
+            Anchor::Open(..) => volume.is_anchored(anchor, &self.seen)?,
+            Anchor::InUse => true,
+        };
+        // Who waits between the look and the lock may have buried somebody, and have found damage.
+        if gate.is_some() || !is_open || volume.damaged()? {
+            cold_path();
+            return Ok(false);
+        }
+        for one in &mut self.seen {
+            let now = one.live.sequence()?;
+            if now != one.sequence {
+                cold_path();
+                if now & 1 != 0 || !one.live.is_ready(volume.epoch)? {
+                    return Ok(false);
+                }
+                one.sequence = now;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Volume {
+    /// From here on a death of this process leaves work.
+    #[inline(always)]
+    fn note_work(&self) {
+        if !self.local.worked.load(Ordering::Relaxed) {
+            self.local.worked.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Op<'_> {
+    /// Takes the locks of all these inodes, in ascending order, each once.
+    pub(crate) fn lock(&mut self, inodes: &[Inode]) -> Result<()> {
+        // They are few: each time the least of those that are left.
+        let mut next = inodes.iter().map(|inode| inode.0).min();
+        while let Some(ino) = next {
+            self.lock_one(Inode(ino))?;
+            next = inodes.iter().map(|inode| inode.0).filter(|&other| other > ino).min();
+        }
+        Ok(())
+    }
+
+    fn lock_one(&mut self, inode: Inode) -> Result<()> {
+        let (volume, lock) = (self.volume, inode.lock_offset());
+        let word = self.announce(lock)?;
+        // A name that was found a moment ago may be gone, and what was its inode a file's block
+        // by now. If it is not: what is announced stays an inode ([`Volume::is_announced`]).
+        if !volume.inode_in_use(inode.0)? && !volume.damaged()? {
+            self.record.0.swap(word, 0)?;
+            volume.retry_extent(inode)?;
+            return Err(Errno::STALE);
+        }
+        let live = volume.live_lines(inode)?;
+        let free = u64::from(volume.epoch) << 32;
+        if live.swap_lock(free, self.owner.word(volume.epoch))? {
+            self.locks.push(lock);
+        } else {
+            self.acquire(lock)?;
+        }
+        if live.is_ready(volume.epoch)? {
+            return Ok(());
+        }
+        volume.first_use(inode, self.record.sequence(volume)?)
+    }
+
+    /// Takes the volume-wide lock for renames of directories; before any inode's.
+    pub(crate) fn lock_rename(&mut self) -> Result<()> {
+        self.take(HEADER_RENAME | IN_RUNTIME)
+    }
+
+    fn take(&mut self, lock: u64) -> Result<()> {
+        self.announce(lock)?;
+        self.acquire(lock)
+    }
+
+    /// Names in the record the lock that is taken next; gives the word's place in it.
+    fn announce(&mut self, lock: u64) -> Result<usize> {
+        assert!(!self.working && self.locks.len() < LOCKS_MAX, "locks come first");
+        let word = index(RECORD_LOCKS) + self.locks.len();
+        // A read-modify-write orders the announcement before the loads that follow it.
+        self.record.0.swap(word, lock)?;
+        Ok(word)
+    }
+
+    fn acquire(&mut self, lock: u64) -> Result<()> {
+        let (map, offset) = self.volume.lock_place(lock);
+        lockword::acquire(self.volume, map, offset, self.owner)?;
+        self.locks.push(lock);
+        Ok(())
+    }
+
+    /// Ends the locking phase: passes the gate, and makes the sequence numbers of the locked inodes
+    /// odd.
+    pub(crate) fn work(&mut self) -> Result<()> {
+        if self.work_beside_records()? { self.settle_redos(false) } else { Ok(()) }
+    }
+
+    /// As [`Op::work`], but redo records of the locked inodes may count: gives whether there may be
+    /// any. The caller sees to them before it changes anything that they tell of.
+    pub(crate) fn work_beside_records(&mut self) -> Result<bool> {
+        let rt = &self.volume.rt;
+        loop {
+            // A read-modify-write orders this store before the load of the gate.
+            self.record.0.swap(index(RECORD_PHASE), 1)?;
+            let gate = rt.load(HEADER_GATE)?;
+            match Owner::of_word(gate, self.volume.epoch) {
+                Some(holder) if holder != self.owner => {
+                    self.record.set_working(false)?;
+                    if !rt.wait(HEADER_GATE, gate as u32, Duration::from_millis(20)) {
+                        self.volume.bury_if_dead(holder)?;
+                    }
+                }
+                _ => break,
+            }
+        }
+        self.working = true;
+        self.volume.note_work();
+        Ok(self.turn_sequences(1)? & LIVE_REDO != 0)
+    }
+
+    /// Makes the sequence numbers of the locked inodes odd (1) or even (0); gives all their flags.
+    pub(super) fn turn_sequences(&self, parity: u64) -> Result<u64> {
+        let mut flags = 0;
+        for &lock in &self.locks {
+            if let Some(inode) = inode_of_lock(lock) {
+                flags |= self.volume.live_lines(inode)?.turn(parity)?;
+            }
+        }
+        Ok(flags)
+    }
+}
