@@ -9,13 +9,15 @@ use std::sync::atomic::Ordering;
 use rustix::io::{DupFlags, FdFlags};
 use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
 
-use crate::descriptors::fdtable;
 use crate::descriptors::owners;
-use crate::descriptors::parked;
+use crate::entry::fdtable;
+use crate::entry::fdtable::ours;
+use crate::entry::hooks;
+use crate::entry::parked;
 use crate::entry::pointers::Out;
-use crate::entry::{self, DONE, Served, Stop, interpose};
-use crate::files::rw::ours;
-use crate::processes::process::Process;
+use crate::entry::process::Process;
+use crate::entry::{self, DONE, Served, Stop};
+use crate::interposed::interpose;
 
 /// A second number for the description of `fd`.
 fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Served<c_int> {
@@ -25,7 +27,7 @@ fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Served<
     fdtable::set_shared(fd);
     fdtable::set_shared(new);
     drop(lock);
-    crate::glibc::stdio::number_taken(new);
+    hooks::number_taken(new);
     Ok(new)
 }
 
@@ -83,7 +85,7 @@ fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> S
         let _ = process.forget(desc, last);
     }
     if source.is_some() {
-        crate::glibc::stdio::number_taken(new);
+        hooks::number_taken(new);
     }
     Ok(new)
 }

@@ -15,14 +15,16 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use libc::{cmsghdr, mmsghdr, msghdr};
 use vfs::Errno;
 
-use crate::descriptors::fdtable;
 use crate::descriptors::handover::{self, Received};
-use crate::descriptors::parked;
 use crate::descriptors::sockets::{self, Real};
+use crate::entry::fdtable;
+use crate::entry::hooks;
+use crate::entry::parked;
 use crate::entry::pointers::{Bytes, Out};
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
 use crate::files::rw;
-use crate::processes::process::Process;
+use crate::interposed::interpose;
 
 /// Longest control data that the kernel takes (its `optmem_max` is far below by default).
 const CONTROL_BYTES_MAX: usize = 1 << 20;
@@ -128,7 +130,7 @@ fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
                 let fd = c_int::from_ne_bytes(at.read());
                 if let Received::Named(name) = handover::look(process, fd) {
                     handover::adopt(process, fd, name);
-                    crate::glibc::stdio::number_taken(fd);
+                    hooks::number_taken(fd);
                 }
             });
         }
@@ -219,7 +221,7 @@ interpose! {
         match handover::look(process, fd) {
             Received::Named(name) => {
                 handover::adopt(process, fd, name);
-                crate::glibc::stdio::number_taken(fd);
+                hooks::number_taken(fd);
                 Ok(fd)
             }
             Received::Foreign => Ok(fd),

@@ -6,14 +6,15 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use vfs::{Attr, Errno, Kind, OpenFlags, Opened};
 
-use crate::descriptors::fdtable;
-use crate::descriptors::parked;
 use crate::descriptors::special;
+use crate::entry::fdtable;
+use crate::entry::parked;
 use crate::entry::pointers::Text;
-use crate::entry::{Served, Stop, interpose};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop};
+use crate::interposed::interpose;
 use crate::paths::identity;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 /// Flags with which `open` does more than find what is there and open it.
 const MORE: c_int =

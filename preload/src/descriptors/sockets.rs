@@ -19,13 +19,14 @@ use vfs::cred::WRITE;
 use vfs::walk::{Found, Last};
 use vfs::{Errno, Kind, Node};
 
-use crate::descriptors::parked;
 use crate::descriptors::special;
+use crate::entry::parked;
 use crate::entry::pointers::{Bytes, Out};
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::mappings::touched;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 pub type Address = *const sockaddr;
 

@@ -10,11 +10,12 @@ use std::ffi::{c_int, c_void};
 use libc::{sigevent, sigval};
 use vfs::Errno;
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
 use crate::entry::pointers::Out;
-use crate::entry::{DONE, Served, Stop, errno, interpose, outside};
-use crate::processes::process::Process;
-use crate::syscall;
+use crate::entry::process::Process;
+use crate::entry::syscall;
+use crate::entry::{DONE, Served, Stop, errno, outside};
+use crate::interposed::interpose;
 
 /// glibc's `struct aiocb`.
 #[repr(C)]

@@ -5,13 +5,15 @@ use std::ffi::{c_char, c_int, c_uint};
 use vfs::cred::{Capability, READ, WRITE};
 use vfs::{Attr, Errno, Kind, Nanos, SetAttr};
 
+use crate::entry::fdtable::ours;
 use crate::entry::limit;
 use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{DONE, Served, Stop, interpose};
-use crate::files::rw::{offset_of, ours};
+use crate::entry::process::Process;
+use crate::entry::{DONE, Served, Stop};
+use crate::files::rw::offset_of;
 use crate::files::stat::attr_of_descriptor;
+use crate::interposed::interpose;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 const HERE: c_int = libc::AT_FDCWD;
 const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;

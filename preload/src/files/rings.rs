@@ -16,12 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use vfs::Errno;
 
-use crate::descriptors::parked;
 use crate::entry::cancel::Point;
+use crate::entry::parked;
+use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{Inside, Stop, errno, serve};
-use crate::processes::process::Process;
-use crate::syscall;
+use crate::entry::syscall;
+use crate::entry::{Inside, Stop, errno};
+use crate::interposed::serve;
 
 const REASON: &str = "kernel-aio";
 

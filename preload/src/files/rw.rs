@@ -9,23 +9,16 @@ use std::ffi::{c_int, c_long, c_uint};
 use rustix::pipe::SpliceFlags;
 use vfs::{Desc, Errno, Kind, OpenFlags, UserIn, UserOut, Whence};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable::{self, ours};
 use crate::entry::limit;
+use crate::entry::maptable::any_gap;
 use crate::entry::pointers::{Bytes, Out};
+use crate::entry::process::Process;
 use crate::entry::waiting;
-use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX, interpose};
+use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX};
 use crate::files::splice;
-use crate::mappings::maptable::any_gap;
+use crate::interposed::interpose;
 use crate::mappings::touched;
-use crate::processes::process::Process;
-
-/// The description behind a number of ours; otherwise the kernel serves the call. The internal
-/// numbers are not open as far as the program can tell.
-#[inline]
-pub fn ours(fd: c_int) -> Result<Desc, Stop> {
-    fdtable::get(fd)
-        .ok_or_else(|| if fdtable::is_hidden(fd) { Stop::Errno(Errno::BADF) } else { Stop::Kernel })
-}
 
 /// As [`ours`]; otherwise the kernel, which reads `len` bytes into the program's memory, finds its
 /// pages.

@@ -14,13 +14,14 @@ use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::SpliceFlags;
 use vfs::{Desc, Errno, UserIn, UserOut, Whence};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
 use crate::entry::limit;
 use crate::entry::pointers::Out;
+use crate::entry::process::Process;
 use crate::entry::waiting;
-use crate::entry::{Served, Stop, interpose};
+use crate::entry::{Served, Stop};
 use crate::files::rw::offset_of;
-use crate::processes::process::Process;
+use crate::interposed::interpose;
 
 /// What a pipe's buffers hold each.
 const PAGE_BYTES: u64 = 4096;

@@ -7,12 +7,13 @@ use std::ffi::{CString, c_char, c_int, c_long, c_uint, c_ulong};
 use vfs::cred::{Cred, WRITE};
 use vfs::{Attr, Errno, Kind, Nanos};
 
+use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::{Served, Stop, interpose};
-use crate::files::rw::ours;
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop};
+use crate::interposed::interpose;
 use crate::paths::credentials;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 const SECOND: i64 = 1_000_000_000;
 /// The unit in which programs should read and write.

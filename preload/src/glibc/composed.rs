@@ -6,11 +6,12 @@ use std::ffi::{c_char, c_int};
 use libc::{termios, winsize};
 use vfs::Errno;
 
+use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{Served, Stop, interpose, outside};
-use crate::files::rw::ours;
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 /// Whether a path is the volume's; an error of the walk is the answer to the call.
 fn is_ours(process: &Process, path: Text) -> Result<bool, Errno> {

@@ -8,8 +8,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 use vfs::Errno;
 
-use crate::entry::{Served, Stop, interpose, outside};
-use crate::files::rw::ours;
+use crate::entry::fdtable::ours;
+use crate::entry::{Served, Stop, outside};
+use crate::interposed::interpose;
 
 /// A `va_list`: on x86-64 passed as the address of a structure.
 pub type Arguments = *mut c_void;

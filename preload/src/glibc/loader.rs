@@ -20,13 +20,14 @@ use std::sync::{Mutex, PoisonError};
 use vfs::cred::READ;
 use vfs::{Attr, Kind, Node};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
 use crate::entry::pointers::Text;
+use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{Inside, Real, Served, Stop, interpose, outside};
+use crate::entry::{Inside, Real, Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::paths::{self, Target};
 use crate::processes::exec::copy_to_memory;
-use crate::processes::process::Process;
 
 /// A library that has been copied, as it was then, and the number of its copy.
 struct Copied {
@@ -83,7 +84,7 @@ fn instead(path: *const c_char) -> Option<CString> {
     if Inside::already() {
         return None;
     }
-    let process = crate::processes::init::process()?;
+    let process = crate::start::process()?;
     let _inside = Inside::new();
     let path = Text(path).bytes().ok()?;
     // Names without a slash are searched for by the linker, in places of its own.

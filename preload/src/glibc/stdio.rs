@@ -16,14 +16,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::FILE;
 use vfs::Errno;
 
-use crate::descriptors::fdtable;
 use crate::descriptors::open::open_at;
-use crate::descriptors::parked;
+use crate::entry::fdtable;
+use crate::entry::fdtable::ours;
+use crate::entry::parked;
 use crate::entry::pointers::Text;
-use crate::entry::{Served, Stop, interpose, outside};
-use crate::files::rw::ours;
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 /// The beginning of glibc's `struct _IO_FILE` on 64-bit machines.
 #[repr(C)]
@@ -198,13 +199,9 @@ pub fn is_of_volume(stream: *mut FILE) -> bool {
     !stream.is_null() && is_cookie(stream) && unsafe { (*head(stream)).fileno } >= 0
 }
 
-/// A number of ours was handed out: if it is a standard one, its stream must go through us.
-#[inline]
-pub fn number_taken(fd: c_int) {
-    if LEFT.load(Ordering::Relaxed) {
-        return;
-    }
-    if (0..3).contains(&fd) && !REPLACED[fd as usize].load(Ordering::Relaxed) {
+/// A standard number has become ours: its stream must go through us.
+pub fn standard_taken(fd: c_int) {
+    if !LEFT.load(Ordering::Relaxed) && !REPLACED[fd as usize].load(Ordering::Relaxed) {
         replace(fd);
     }
 }

@@ -10,9 +10,10 @@ use libc::{FILE, wchar_t};
 use vfs::Errno;
 
 use crate::entry::pointers::Out;
-use crate::entry::{Served, Stop, interpose, outside, set_errno};
+use crate::entry::{Served, Stop, outside, set_errno};
 use crate::glibc::format::{Arguments, with_list};
 use crate::glibc::stdio;
+use crate::interposed::interpose;
 
 /// `wint_t`, and its value for the end and for errors.
 type Wide = u32;

@@ -6,16 +6,17 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use vfs::{Desc, Errno, Mapped};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
+use crate::entry::maptable::{Mapping, PAGE, any};
 use crate::entry::pointers::Out;
-use crate::entry::{Served, Stop, errno, interpose, set_errno};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, errno, set_errno};
 use crate::files::rw::{Vector, ready_all};
+use crate::interposed::interpose;
 use crate::mappings::large;
 use crate::mappings::mapping::{self, Wish, map_file, release};
-use crate::mappings::maptable::{Mapping, PAGE, any};
 use crate::mappings::mremap::remap;
 use crate::mappings::touched;
-use crate::processes::process::Process;
 
 /// Nothing is mapped: the kernel's affair.
 fn some() -> Result<(), Stop> {

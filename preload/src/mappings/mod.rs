@@ -2,8 +2,7 @@
 //! when they are touched.
 
 mod large;
-mod mapping;
-pub(crate) mod maptable;
+pub(crate) mod mapping;
 mod mmap;
 mod mremap;
 pub(crate) mod touched;

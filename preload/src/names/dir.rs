@@ -8,14 +8,15 @@ use std::ffi::{c_char, c_int, c_long};
 
 use vfs::{Desc, DirEntry, Errno, Whence};
 
-use crate::descriptors::fdtable;
 use crate::descriptors::open::open_at;
-use crate::descriptors::parked;
+use crate::entry::fdtable;
+use crate::entry::fdtable::ours;
+use crate::entry::parked;
 use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{Answer, Served, Stop, interpose, outside};
-use crate::files::rw::ours;
+use crate::entry::process::Process;
+use crate::entry::{Answer, Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::paths;
-use crate::processes::process::Process;
 
 const MAGIC: u64 = 0x736f_6c65_7261_6469;
 /// Most that one `getdents64` tells, and the largest entry.

@@ -14,12 +14,13 @@ use rustix::fs::CWD;
 use vfs::walk::{Found, PATH_BYTES_MAX};
 use vfs::{Errno, Kind, Node};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
 use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{DONE, Served, Stop, interpose};
+use crate::entry::process::Process;
+use crate::entry::{DONE, Served, Stop};
+use crate::interposed::interpose;
 use crate::paths::identity;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 const HERE: c_int = libc::AT_FDCWD;
 

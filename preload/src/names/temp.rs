@@ -8,9 +8,10 @@ use vfs::{Errno, Kind};
 
 use crate::descriptors::open::open_at;
 use crate::entry::pointers::Text;
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 /// Length of `XXXXXX`.

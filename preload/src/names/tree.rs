@@ -6,7 +6,8 @@ use std::ffi::{c_char, c_int, c_void};
 use vfs::Errno;
 
 use crate::entry::pointers::{Out, Text};
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::{Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::paths;
 
 type Entry = libc::dirent64;

@@ -21,10 +21,11 @@ use vfs::cred::Cred;
 use vfs::{FileSystem, Node};
 
 use crate::entry::pointers::Text;
+use crate::entry::process::Process;
+use crate::entry::syscall;
 use crate::entry::thread::{here, is_alone};
-use crate::entry::{Answer, Served, errno, interpose, set_errno};
-use crate::processes::process::Process;
-use crate::syscall;
+use crate::entry::{Answer, Served, errno, set_errno};
+use crate::interposed::interpose;
 
 /// The identity of a process whose threads differ.
 static OF_THREADS: Cred = Cred::of_threads(own);
@@ -245,7 +246,7 @@ fn entered_by(fd: c_int, kinds: c_int) -> c_int {
 
 /// What the engine asks before this process writes to a file with set-id bits or capabilities.
 pub fn before_write(_: &dyn FileSystem, node: Node) -> vfs::Result<()> {
-    crate::processes::init::process().map_or(Ok(()), |process| process.user().before_write(node))
+    crate::entry::attached::process().map_or(Ok(()), |process| process.user().before_write(node))
 }
 
 impl Answer for u32 {

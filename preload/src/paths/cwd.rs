@@ -10,12 +10,13 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::{Attr, Errno, Node};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
 use crate::entry::pointers::{Bytes, Text};
-use crate::entry::{DONE, Served, Stop, interpose};
+use crate::entry::process::{Cwd, Process};
+use crate::entry::{DONE, Served, Stop};
+use crate::interposed::interpose;
 use crate::paths::mounted;
 use crate::paths::{self, Target};
-use crate::processes::process::{Cwd, Process};
 
 /// Enters a directory of the volume.
 fn enter(process: &Process, attr: &Attr) -> Served<c_int> {

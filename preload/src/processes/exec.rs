@@ -19,16 +19,18 @@ use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::{Attr, Errno, Kind, Node, UserOut};
 
-use crate::descriptors::fdtable;
 use crate::descriptors::handover;
-use crate::descriptors::parked;
+use crate::entry::fdtable;
+use crate::entry::parked;
 use crate::entry::pointers::{Out, Text};
+use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::{Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::paths::mounted;
 use crate::paths::{self, Target};
+use crate::processes::lifecycle;
 use crate::processes::loadable;
-use crate::processes::process::Process;
 use crate::signals::sigaction;
 
 /// A NULL-terminated list of strings of the program's.
@@ -330,7 +332,7 @@ fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<Stri
 
 /// Says why a program is not run.
 fn refuse(image: &Image, reason: &str, what: &str) -> Errno {
-    report::refused("execve", "program-cannot-be-preloaded", Errno::ACCESS);
+    lifecycle::refused("execve", "program-cannot-be-preloaded", Errno::ACCESS);
     let path = image.path.to_string_lossy();
     let line = format!("solera: {path}: {reason}, so it cannot use the volume, and {what}\n");
     // SAFETY: a buffer of our own, written as the program would write it.

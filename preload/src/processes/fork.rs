@@ -28,17 +28,18 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
 use rustix::pipe::PipeFlags;
 use vfs::{Errno, ForkTicket};
 
-use crate::descriptors::fdtable;
-use crate::descriptors::parked;
+use crate::entry::attached;
+use crate::entry::fdtable;
 use crate::entry::heap;
 use crate::entry::lock::{self, Guard, Turn};
+use crate::entry::maptable::Mappings;
+use crate::entry::parked;
+use crate::entry::process::{Cwd, Process};
 use crate::entry::report;
-use crate::entry::{Inside, Real, Stop, errno, interpose, outside, set_errno};
-use crate::mappings::maptable::Mappings;
+use crate::entry::{Inside, Real, Stop, errno, outside, set_errno};
+use crate::interposed::interpose;
 use crate::paths::credentials;
-use crate::processes::init;
 use crate::processes::lifecycle::{exit_now, fail_loudly, leave};
-use crate::processes::process::{Cwd, Process};
 use crate::processes::spawn;
 use crate::{entry::thread, signals::sigaction, signals::signal};
 
@@ -98,7 +99,7 @@ static TOLD: AtomicI32 = AtomicI32::new(-1);
 
 /// Before the fork: the child's place, then all locks.
 extern "C" fn before() {
-    let Some(process) = init::process().filter(|_| FORKING.get()) else { return };
+    let Some(process) = attached::process().filter(|_| FORKING.get()) else { return };
     let inside = Inside::new();
     signal::unblock_nudge();
     keep(Some(Held { locks: Locks::take(process), inside }));
@@ -154,7 +155,7 @@ const FUTEX_COMMAND: c_int = 0x7f;
 /// In the handler of the signal by which a thread that waits for our locks asks for them.
 #[cold]
 pub fn give_way(context: *mut c_void) {
-    let Some(process) = init::known() else { return };
+    let Some(process) = attached::known() else { return };
     if !lock::has_turn() || !FILLED.load(Ordering::Relaxed) || !waited(context) {
         return;
     }
@@ -182,7 +183,7 @@ extern "C" fn in_child() {
         parked::forked();
         return;
     }
-    let Some(process) = init::known() else { return };
+    let Some(process) = attached::known() else { return };
     let inside = Inside::new();
     match TICKET.get().map(|ticket| process.fs.fork_child(ticket)) {
         Ok(Ok(())) => {}
@@ -190,7 +191,7 @@ extern "C" fn in_child() {
         Err(_) => exit_now(crate::processes::lifecycle::EXIT_WITHOUT_VOLUME),
         Ok(Err(errno)) => fail_loudly("a forked process cannot attach the volume", errno),
     }
-    init::publish(process);
+    attached::publish(process);
     new_process(process);
     release();
     drop(inside);
@@ -367,7 +368,7 @@ pub fn adopt(process: &'static Process) {
     }
     drop(maps);
     new_process(process);
-    init::publish(process);
+    attached::publish(process);
     drop(inside);
 }
 
@@ -389,10 +390,10 @@ unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     in_child();
     // SAFETY: the parent's variable, as `clone` was given it.
     let Start { main, argument, told, elsewhere } = unsafe { std::ptr::read(start.cast()) };
-    if let Some(process) = init::known().filter(|_| elsewhere) {
+    if let Some(process) = attached::known().filter(|_| elsewhere) {
         credentials::cloned_elsewhere(process);
     }
-    if let Some(process) = init::known().filter(|_| told >= 0) {
+    if let Some(process) = attached::known().filter(|_| told >= 0) {
         crate::glibc::stdio::leave_streams();
         TOLD.store(told, Ordering::Relaxed);
         process.set_spare(told);
@@ -400,7 +401,7 @@ unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     // SAFETY: the program's function.
     let code = outside(|| unsafe { main(argument) });
     // glibc ends the process without any handlers.
-    if let Some(process) = init::process() {
+    if let Some(process) = attached::process() {
         let _inside = Inside::new();
         leave(process);
     }

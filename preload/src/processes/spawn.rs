@@ -11,15 +11,17 @@ use libc::{FILE, posix_spawnattr_t, sigset_t};
 use rustix::pipe::PipeFlags;
 use vfs::Errno;
 
-use crate::descriptors::parked;
+use crate::entry::kept;
 use crate::entry::lock::{Guard, Lock};
+use crate::entry::parked;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::{Served, Stop, errno, interpose, outside};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, errno, outside};
 use crate::glibc::stdio;
+use crate::interposed::interpose;
 use crate::processes::exec::{self, List};
 use crate::processes::fork::{self, Born};
 use crate::processes::lifecycle::{self, exit_now};
-use crate::processes::process::Process;
 use crate::signals::signal;
 
 /// glibc's `posix_spawn_file_actions_t`.
@@ -172,7 +174,7 @@ fn spawn(
     let (mask, programs) = signal::block_all();
     let born = fork::fork_for_spawn(process);
     if !matches!(born, Ok(Born::Child(_))) {
-        signal::set_mask(mask);
+        kept::set_mask(mask);
     }
     match born? {
         Born::Child(end) => {
@@ -284,7 +286,7 @@ fn by_descriptor(
     parked::give_back();
     // Nobody has waited for it, so the number is still the child's.
     let number = libc::SYS_pidfd_open;
-    let fd = crate::syscall::kernel(number, [child as usize, 0, 0, 0, 0, 0]);
+    let fd = crate::entry::syscall::kernel(number, [child as usize, 0, 0, 0, 0, 0]);
     if fd < 0 {
         return Ok(errno());
     }

@@ -18,7 +18,8 @@ use vfs::Errno;
 use crate::entry::lock::{Guard, Lock};
 use crate::entry::pointers::Out;
 use crate::entry::thread::{Inside, outside};
-use crate::entry::{Answer, Real, Served, Stop, interpose};
+use crate::entry::{Answer, Real, Served, Stop};
+use crate::interposed::interpose;
 use crate::signals::signal::{self, Handler};
 
 /// Signal numbers are below this.

@@ -15,10 +15,11 @@ use std::sync::atomic::Ordering;
 use libc::{epoll_event, fd_set, nfds_t, pollfd, siginfo_t, timespec};
 use vfs::Errno;
 
-use crate::descriptors::parked;
+use crate::entry::parked;
 use crate::entry::pointers::Out;
 use crate::entry::thread::here;
-use crate::entry::{Answer, Inside, Served, Stop, interpose, outside};
+use crate::entry::{Answer, Inside, Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::signals::signal;
 
 type Mask = u64;
