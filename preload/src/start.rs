@@ -1,6 +1,6 @@
 //! The beginning: the first call of all, or the dynamic linker before the program's own code runs,
-//! starts what the environment asks for: a volume (`processes::init`), the engine over a kernel file
-//! system (`split`), or nothing.
+//! starts what the environment asks for: a volume (`processes::init`), the engine over a kernel
+//! file system (`split`), or nothing.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};

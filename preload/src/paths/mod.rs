@@ -11,6 +11,7 @@ pub(crate) mod cwd;
 pub(crate) mod identity;
 pub(crate) mod links;
 pub(crate) mod mounted;
+mod symbols;
 
 use std::borrow::Cow;
 use std::ffi::{CString, c_int};
