@@ -9,3 +9,4 @@ pub(crate) mod openat2;
 mod owners;
 pub(crate) mod sockets;
 mod special;
+mod symbols;
