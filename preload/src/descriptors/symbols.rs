@@ -14,7 +14,6 @@ use crate::descriptors::{fcntl, messages};
 use crate::entry::fdtable::{self, ours};
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::{DONE, Stop, hooks, outside, parked};
-use crate::files::rw;
 use crate::interposed::interpose;
 use crate::mappings::touched;
 use crate::paths::{self, Target};
@@ -239,7 +238,7 @@ interpose! {
     fn [sendmsg](socket: c_int, message: *const msghdr, flags: c_int) -> isize
     = |process, kernel| {
         let given = Out(message.cast_mut()).value().map_err(|_| Stop::Kernel)?;
-        rw::ready_all(Out(given.msg_iov), given.msg_iovlen as c_int);
+        touched::ready_all(Out(given.msg_iov), given.msg_iovlen as c_int);
         let own = messages::outgoing(process, &given)?.ok_or(Stop::Kernel)?;
         Ok(outside(|| kernel(socket, &raw const own.message, flags)))
     }
@@ -252,9 +251,9 @@ interpose! {
         let before = Out(message).value().map_err(|_| Stop::Kernel)?;
         let (list, count) = (Out(before.msg_iov), before.msg_iovlen as c_int);
         if flags & WAITS_OTHERWISE == 0 {
-            rw::ready_all_for(socket, list, count, None);
+            touched::ready_all_for(socket, list, count, None);
         } else {
-            rw::ready_all(list, count);
+            touched::ready_all(list, count);
         }
         parked::give_back();
         let got = outside(|| kernel(socket, message, flags));

@@ -11,12 +11,13 @@ use crate::entry::maptable::{Mapping, PAGE, any};
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop, errno, set_errno};
-use crate::files::rw::{Vector, ready_all};
+use crate::files::rw::Vector;
 use crate::interposed::interpose;
 use crate::mappings::large;
 use crate::mappings::mapping::{self, Wish, map_file, release};
 use crate::mappings::mremap::remap;
 use crate::mappings::touched;
+use crate::mappings::touched::ready_all;
 
 /// Nothing is mapped: the kernel's affair.
 fn some() -> Result<(), Stop> {

@@ -33,9 +33,11 @@ use crate::entry::attached;
 use crate::entry::fdtable;
 use crate::entry::kept;
 use crate::entry::maptable::{Mapping, PAGE, any_gap, had_gap};
+use crate::entry::pointers::Out;
 use crate::entry::process::Process;
 use crate::entry::thread::here;
 use crate::entry::{Answer, Inside, errno, outside, set_errno};
+use crate::files::rw::{Vector, vectors};
 use crate::mappings::mapping;
 
 /// Bytes around a page that show zeros where the volume has no room for a page that is only read.
@@ -125,6 +127,29 @@ fn ready_as_far(fd: c_int, start: usize, len: usize, at: Option<i64>) {
     let lacks = || next_gap(attached::process()?, start, start.saturating_add(len));
     if lacks().is_some() {
         all(start, coming(fd, at).unwrap_or(len).min(len));
+    }
+}
+
+/// The memory of a vectored call that the kernel serves has its pages.
+pub fn ready_all(list: Out<Vector>, count: c_int) {
+    if any_gap() {
+        ready_up_to(list, count, usize::MAX);
+    }
+}
+
+/// As [`ready_all`], of one that reads from `fd`, at `at` or where it stands.
+pub fn ready_all_for(fd: c_int, list: Out<Vector>, count: c_int, at: Option<i64>) {
+    if any_gap() {
+        ready_up_to(list, count, coming(fd, at).unwrap_or(usize::MAX));
+    }
+}
+
+/// The first `most` bytes of the pieces.
+fn ready_up_to(list: Out<Vector>, count: c_int, mut most: usize) {
+    // What is wrong with the list the kernel says.
+    for piece in vectors(list, count).unwrap_or_default() {
+        ready(piece.iov_base, piece.iov_len.min(most));
+        most = most.saturating_sub(piece.iov_len);
     }
 }
 
