@@ -5,4 +5,5 @@ mod large;
 pub(crate) mod mapping;
 mod mmap;
 mod mremap;
+mod symbols;
 pub(crate) mod touched;

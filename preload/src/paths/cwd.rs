@@ -14,7 +14,7 @@ use crate::entry::pointers::Bytes;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::{DONE, Served, Stop};
 use crate::paths::mounted;
-use crate::paths::{self};
+use crate::paths;
 
 /// Enters a directory of the volume.
 pub fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
