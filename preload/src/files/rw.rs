@@ -5,8 +5,9 @@
 //! end is the kernel's it may wait, until a signal comes (see `waiting`).
 
 use std::ffi::{c_int, c_long};
+use std::os::fd::OwnedFd;
 
-use vfs::{Desc, Errno, OpenFlags, UserIn, UserOut, Whence};
+use vfs::{Attr, Desc, Errno, OpenFlags, UserIn, UserOut, Whence};
 
 use crate::entry::fdtable;
 use crate::entry::limit;
@@ -258,4 +259,31 @@ fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
     }
     let from = rustix::fs::SeekFrom::Current(back);
     rustix::fs::seek(fdtable::borrow_checked(fd)?, from).map(|_| ())
+}
+
+/// Reads from a file that nobody needs to have open.
+pub fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+    let desc = process.fs.open(attr.node, vfs::OpenFlags(libc::O_RDONLY))?;
+    let result = process.fs.read_at(desc, offset, &mut [UserOut::new(to)]);
+    process.fs.close(desc)?;
+    result
+}
+
+/// A copy of a file of the volume in memory, for code that opens files without us.
+pub fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let memory = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let got = read_at(process, attr, at, &mut buffer)?;
+        if got == 0 {
+            return Ok(memory);
+        }
+        let mut done = 0;
+        while done < got {
+            done += rustix::io::write(&memory, &buffer[done..got])?;
+        }
+        at += got as u64;
+    }
 }

@@ -272,14 +272,3 @@ fn forget_handover() {
         unsafe { libc::unsetenv(name.as_ptr()) };
     }
 }
-
-/// What serves this process: 1 a volume, 2 the engine over a kernel file system, 0 nothing. `solera
-/// run` looks it up by its name: a program is served once.
-#[unsafe(no_mangle)]
-pub extern "C" fn solera_serves() -> c_int {
-    match crate::start::process() {
-        Some(_) => 1,
-        None if crate::split::beneath::is_here() => 2,
-        None => 0,
-    }
-}

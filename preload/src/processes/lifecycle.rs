@@ -1,19 +1,16 @@
 //! The process itself: leaving, `daemon`, and changes of the umask.
 
-use std::ffi::{c_char, c_int, c_uint};
-use std::sync::atomic::Ordering;
+use std::ffi::{c_char, c_int};
 
 use vfs::Errno;
 
 use crate::descriptors::handover;
+use crate::entry::Inside;
 use crate::entry::attached;
 use crate::entry::fdtable;
 use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{Inside, Stop, outside};
 use crate::glibc::stdio;
-use crate::interposed::interpose;
-use crate::processes::fork;
 
 /// The exit code that says that the program could not run on the volume.
 pub const EXIT_WITHOUT_VOLUME: c_int = 125;
@@ -78,45 +75,6 @@ pub extern "C" fn at_quick_exit(_: *mut std::ffi::c_void) {
     if let Some(process) = attached::attached() {
         let _inside = Inside::new();
         leave(process);
-    }
-}
-
-interpose! {
-    fn [_exit, _Exit](code: c_int) -> () = |process, _| {
-        let _ = code;
-        leave(process);
-        Err(Stop::Kernel)
-    }
-    /// glibc's forks inside itself.
-    fn [daemon](keep_directory: c_int, keep_streams: c_int) -> c_int = |process, _| {
-        if fork::fork_with_handlers(process)? != 0 {
-            leave(process);
-            exit_now(0);
-        }
-        rustix::process::setsid()?;
-        outside(|| {
-            // SAFETY: calls with constant arguments, as the program would make them.
-            unsafe {
-                if keep_directory == 0 {
-                    libc::chdir(c"/".as_ptr());
-                }
-                if keep_streams == 0 {
-                    let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-                    for fd in 0..3 {
-                        libc::dup2(null, fd);
-                    }
-                    if null > 2 {
-                        libc::close(null);
-                    }
-                }
-            }
-        });
-        Ok(0)
-    }
-    fn [umask](mask: c_uint) -> c_uint = |process, kernel| {
-        let before = kernel(mask);
-        process.umask.store(mask & 0o777, Ordering::Relaxed);
-        Ok(before)
     }
 }
 

@@ -6,4 +6,4 @@ pub(crate) mod init;
 pub(crate) mod lifecycle;
 mod loadable;
 mod spawn;
-mod variadic;
+mod symbols;
