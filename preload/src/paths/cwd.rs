@@ -13,8 +13,8 @@ use vfs::{Attr, Errno, Node};
 use crate::entry::pointers::Bytes;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::{DONE, Served, Stop};
-use crate::paths::mounted;
 use crate::paths;
+use crate::paths::mounted;
 
 /// Enters a directory of the volume.
 pub fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
