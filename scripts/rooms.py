@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """Checks the rooms of `volume` and `preload` (CONTRIBUTING.md, "Rooms"): a file names only its own room
-and those below it; the methods of `Volume` stand at the top; every module is used; no folder has
-more than 20 entries, no room more than 4,500 lines, tests apart. What breaks a rule today is a debt,
-listed in scripts/rooms-debts.txt. A new one fails, and so does one that is paid and still listed:
-the list only shrinks.
+and those below it; the methods of `Volume` stand at the top, those of `Process` at the bottom; every
+module is used; no folder has more than 20 entries, no room more than 4,500 lines, tests apart. What
+breaks a rule today is a debt, listed in scripts/rooms-debts.txt. A new one fails, and so does one
+that is paid and still listed: the list only shrinks.
+
+What `preload` exports, the functions that stand for the C library's, stands in the symbols of a room:
+`ROOM/symbols.rs`, or a file below `ROOM/symbols/`. They are the way in, so they may name every room
+and what lies beside the rooms; nobody names them, and no other file exports anything.
 
 usage: scripts/rooms.py [--write]    (--write: lists the debts of today, after some were paid)
 """
@@ -17,10 +21,16 @@ DEBTS = ROOT / "scripts" / "rooms-debts.txt"
 # From the ground up. What lies beside the rooms is their top, which may name all of them.
 ROOMS = {
     "volume": "ground process space inode txn cache data namespace open upkeep recovery check attach",
-    "preload": "entry paths descriptors files names mappings processes signals glibc split",
+    "preload": "entry paths descriptors files names mappings signals glibc processes split",
 }
-# Where the methods of the type at the top may stand.
-TOP = {"volume": ("Volume", ("volume.rs", "filesystem.rs", "attach/"))}
+# Where the methods of the type that everybody has may stand: nobody calls upwards by a method.
+METHODS = {
+    "volume": ("Volume", ("volume.rs", "filesystem.rs", "attach/")),
+    "preload": ("Process", ("entry/",)),
+}
+# The crate whose exported functions stand in symbols; the one other file that may have the words: the
+# macro around them.
+EXPORTS, MACRO = "preload", "interposed.rs"
 # What every room may name: the mistakes that tests put in.
 COMMON = {"inject"}
 ENTRIES, LINES = 20, 4500
@@ -34,6 +44,21 @@ def code(path):
 
 def is_test(path):
     return path.stem.endswith("_tests") or path.stem in ("testing", "tests")
+
+
+def is_symbols(crate, place):
+    """Whether a file is symbols of a room."""
+    return crate == EXPORTS and len(place.parts) > 1 and place.parts[1] in ("symbols.rs", "symbols")
+
+
+def exports(crate, place, text):
+    """What breaks the rule of symbols in a file that is none."""
+    if crate != EXPORTS or is_symbols(crate, place):
+        return
+    if re.search(r"\bsymbols::|\bsymbols\b(?=[,}])", text):
+        yield f"{crate}/src/{place} names symbols"
+    if str(place) != MACRO and re.search(r"\binterpose! \{|\bno_mangle\b|\bexport_name\b", text):
+        yield f"{crate}/src/{place} exports a function"
 
 
 def named(text):
@@ -53,10 +78,11 @@ def debts_of(crate, rooms):
     for path, text in files.items():
         place = path.relative_to(src)
         room = place.parts[0] if len(place.parts) > 1 and place.parts[0] in rank else None
-        if room and not is_test(path):
+        yield from exports(crate, place, text)
+        if room and not is_test(path) and not is_symbols(crate, place):
             above = {name for name in named(text) if rank.get(name, -1) > rank[room] or name in beside}
             yield from (f"{crate}/src/{place} names {name}" for name in sorted(above))
-        kind, places = TOP.get(crate, ("", ()))
+        kind, places = METHODS.get(crate, ("", ()))
         stands = str(place).startswith(places) if places else True
         if kind and not stands and not is_test(path) and re.search(rf"^impl {kind} \{{", text, re.M):
             yield f"{crate}/src/{place} has an impl {kind}"

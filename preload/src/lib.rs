@@ -6,25 +6,28 @@
 //!
 //! | room | subject |
 //! |---|---|
-//! | `entry` | the way in: pointers, threads, locks, what is refused and reported |
+//! | `entry` | what all calls go by: the attachment and its tables, threads, locks, pointers |
 //! | `paths` | which paths are the volume's, the caller's identity, the working directory |
-//! | `descriptors` | the table, copies, what crosses an exec or a socket |
+//! | `descriptors` | numbers opened, copied, sent; what crosses an exec or a socket |
 //! | `files`, `names` | the calls on bytes and attributes; on names and directories |
 //! | `mappings` | files mapped, pages filled when they are touched |
-//! | `processes` | attaching; fork, exec, spawn, exit |
 //! | `signals` | actions, masks, handlers |
 //! | `glibc` | what glibc does inside itself |
+//! | `processes` | attaching; fork, exec, spawn, exit |
 //! | `split` | the second engine: files of a kernel file system |
-//! | `syscall` | system calls by number |
+//!
+//! The exported functions are in `symbols` of each room; `interposed` is the macro around them,
+//! `start` what happens first.
 
 mod descriptors;
 mod entry;
 mod files;
 mod glibc;
+mod interposed;
 mod mappings;
 mod names;
 mod paths;
 mod processes;
 mod signals;
 mod split;
-mod syscall;
+mod start;

@@ -203,7 +203,7 @@ const RINGS: [&str; 6] = [
 ];
 
 /// Passed on, once the number that was closed last is really free
-/// (`preload/src/descriptors/parked.rs`).
+/// (`preload/src/entry/parked.rs`).
 const NUMBERS: [&str; 55] = [
     "_IO_fclose",
     "__endmntent",

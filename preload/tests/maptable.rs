@@ -2,7 +2,7 @@
 //! with many mappings, where whatever walked all of them for each call would not end.
 
 #[allow(dead_code)] // What only the library itself asks for.
-#[path = "../src/mappings/maptable.rs"]
+#[path = "../src/entry/maptable.rs"]
 mod maptable;
 mod support;
 

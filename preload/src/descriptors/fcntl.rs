@@ -9,28 +9,29 @@ use std::sync::atomic::Ordering;
 use rustix::io::{DupFlags, FdFlags};
 use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
 
-use crate::descriptors::fdtable;
 use crate::descriptors::owners;
-use crate::descriptors::parked;
+use crate::entry::fdtable;
+use crate::entry::fdtable::ours;
+use crate::entry::hooks;
+use crate::entry::parked;
 use crate::entry::pointers::Out;
-use crate::entry::{self, DONE, Served, Stop, interpose};
-use crate::files::rw::ours;
-use crate::processes::process::Process;
+use crate::entry::process::Process;
+use crate::entry::{self, DONE, Served, Stop};
 
 /// A second number for the description of `fd`.
-fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Served<c_int> {
+pub fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Served<c_int> {
     let lock = process.lock();
     let desc = ours(fd)?;
     let new = fdtable::install(desc, min, cloexec)?;
     fdtable::set_shared(fd);
     fdtable::set_shared(new);
     drop(lock);
-    crate::glibc::stdio::number_taken(new);
+    hooks::number_taken(new);
     Ok(new)
 }
 
 /// `dup2` where the old or the new number is ours.
-fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> Served<c_int> {
+pub fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> Served<c_int> {
     parked::give_back();
     if process.is_internal(old) {
         return Err(Stop::Errno(Errno::BADF));
@@ -83,99 +84,15 @@ fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> S
         let _ = process.forget(desc, last);
     }
     if source.is_some() {
-        crate::glibc::stdio::number_taken(new);
+        hooks::number_taken(new);
     }
     Ok(new)
 }
 
-interpose! {
-    fn [dup](fd: c_int) -> c_int = |process, _| {
-        ours(fd)?;
-        duplicate(process, fd, 0, false)
-    }
-    fn [dup2, __dup2](old: c_int, new: c_int) -> c_int = |process, _| {
-        if old == new {
-            let hidden = process.is_internal(old);
-            return Err(if hidden { Stop::Errno(Errno::BADF) } else { Stop::Kernel });
-        }
-        duplicate_to(process, old, new, DupFlags::empty())
-    }
-    fn [dup3](old: c_int, new: c_int, flags: c_int) -> c_int = |process, _| {
-        if old == new || flags & !libc::O_CLOEXEC != 0 {
-            return Err(Stop::Kernel);
-        }
-        duplicate_to(process, old, new, DupFlags::from_bits_retain(flags as u32))
-    }
-    fn [fcntl, fcntl64, __fcntl, __libc_fcntl64](
-        fd: c_int, command: c_int, argument: usize,
-    ) -> c_int = |process, _| {
-        control(process, ours(fd)?, fd, command, argument)
-    }
-    fn [ioctl](fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int = |process, _| {
-        let desc = ours(fd)?;
-        let request = c_ulong::from(request as u32);
-        match request {
-            // The flag is the number's: the kernel keeps it.
-            FIOCLEX | FIONCLEX => {
-                fdtable::flag_changes(fd);
-                Err(Stop::Kernel)
-            }
-            _ => device_control(process, desc, request, argument),
-        }
-    }
-    fn [flock](fd: c_int, operation: c_int) -> c_int = |process, _| {
-        let desc = ours(fd)?;
-        if operation & LOCK_MAND != 0 {
-            // Mandatory locks of old: the kernel ignores them.
-            return DONE;
-        }
-        let kind = match operation & !libc::LOCK_NB {
-            libc::LOCK_SH => LockKind::Read,
-            libc::LOCK_EX => LockKind::Write,
-            libc::LOCK_UN => LockKind::Unlock,
-            _ => return Err(Stop::Errno(Errno::INVAL)),
-        };
-        let (_, flags) = process.fs.describe(desc)?;
-        if kind != LockKind::Unlock && !flags.reads() && !flags.writes() {
-            return Err(Stop::Errno(Errno::BADF));
-        }
-        process.fs.flock(desc, kind, operation & libc::LOCK_NB == 0)?;
-        DONE
-    }
-    fn [lockf, lockf64](fd: c_int, command: c_int, len: i64) -> c_int = |process, _| {
-        let desc = ours(fd)?;
-        let mut lock = libc::flock {
-            l_type: libc::F_WRLCK as i16,
-            l_whence: libc::SEEK_CUR as i16,
-            l_start: 0,
-            l_len: len,
-            l_pid: 0,
-        };
-        let wait = match command {
-            libc::F_ULOCK => {
-                lock.l_type = libc::F_UNLCK as i16;
-                false
-            }
-            libc::F_LOCK => true,
-            libc::F_TLOCK => false,
-            libc::F_TEST => {
-                // glibc asks whether it could be read.
-                lock.l_type = libc::F_RDLCK as i16;
-                let asked = range(process, desc, &lock)?;
-                let held = process.fs.test_lock(desc, LockOwner::Process, &asked)?;
-                return if held.is_none() { DONE } else { Err(Stop::Errno(Errno::ACCESS)) };
-            }
-            _ => return Err(Stop::Errno(Errno::INVAL)),
-        };
-        record_lock(process, desc, LockOwner::Process, &lock, wait)
-    }
-}
-
-const LOCK_MAND: c_int = 32;
 const FIONREAD: c_ulong = libc::FIONREAD;
 const FIONBIO: c_ulong = libc::FIONBIO;
-const FIOCLEX: c_ulong = libc::FIOCLEX;
-const FIONCLEX: c_ulong = libc::FIONCLEX;
+pub const FIOCLEX: c_ulong = libc::FIOCLEX;
+pub const FIONCLEX: c_ulong = libc::FIONCLEX;
 const FICLONE: c_ulong = 0x4004_9409;
 const FICLONERANGE: c_ulong = 0x4020_940d;
 const FIBMAP: c_ulong = 1;
@@ -184,7 +101,7 @@ const FS_IOC_GETFLAGS: c_ulong = 0x8008_6601;
 const FS_IOC_SETFLAGS: c_ulong = 0x4008_6602;
 
 /// `ioctl`, as a file system in memory answers it.
-fn device_control(
+pub fn device_control(
     process: &Process,
     desc: Desc,
     request: c_ulong,
@@ -234,7 +151,7 @@ const TRANSIENT: c_int =
 /// What 64-bit kernels always show.
 const LARGEFILE: c_int = 0o100_000;
 
-fn control(
+pub fn control(
     process: &Process,
     desc: Desc,
     fd: c_int,
@@ -311,7 +228,7 @@ fn control(
 }
 
 /// The absolute byte range of a C lock.
-fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<RecordLock, Errno> {
+pub fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<RecordLock, Errno> {
     let base = match c_int::from(lock.l_whence) {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => process.fs.seek(desc, 0, Whence::Current)?,
@@ -352,7 +269,7 @@ fn why_not(process: &Process, desc: Desc, lock: &libc::flock) -> Result<Errno, E
     Ok(if allowed { Errno::INVAL } else { Errno::BADF })
 }
 
-fn record_lock(
+pub fn record_lock(
     process: &Process,
     desc: Desc,
     owner: LockOwner,

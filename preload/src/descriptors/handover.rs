@@ -21,8 +21,9 @@ use rustix::io::{DupFlags, FdFlags};
 use rustix::process::{Resource, Rlimit};
 use vfs::{Desc, Errno, Node};
 
-use crate::descriptors::fdtable;
-use crate::processes::process::{Cwd, Process};
+use crate::entry::fdtable;
+use crate::entry::hooks;
+use crate::entry::process::{Cwd, Process};
 
 /// Environment variable: the descriptions that the old image held.
 pub const HELD: &str = "SOLERA_HELD";
@@ -204,7 +205,7 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
     }
     for fd in 0..3 {
         if fdtable::get(fd).is_some() {
-            crate::glibc::stdio::number_taken(fd);
+            hooks::number_taken(fd);
         }
     }
 }

@@ -15,20 +15,16 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use libc::{cmsghdr, mmsghdr, msghdr};
 use vfs::Errno;
 
-use crate::descriptors::fdtable;
 use crate::descriptors::handover::{self, Received};
-use crate::descriptors::parked;
 use crate::descriptors::sockets::{self, Real};
+use crate::entry::fdtable;
+use crate::entry::hooks;
 use crate::entry::pointers::{Bytes, Out};
-use crate::entry::{Served, Stop, interpose, outside};
-use crate::files::rw;
-use crate::processes::process::Process;
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
 
 /// Longest control data that the kernel takes (its `optmem_max` is far below by default).
 const CONTROL_BYTES_MAX: usize = 1 << 20;
-/// Flags with which it is not the first bytes alone that end the wait: all buffers are made ready.
-const WAITS_OTHERWISE: c_int =
-    libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE;
 
 /// A descriptor's number, which may stand anywhere.
 type Number = [u8; size_of::<c_int>()];
@@ -56,14 +52,14 @@ unsafe fn each_number(message: *const msghdr, each: &mut dyn FnMut(*mut Number))
 }
 
 /// A message as the kernel shall see it, and what must live as long.
-struct Outgoing {
-    message: msghdr,
+pub struct Outgoing {
+    pub message: msghdr,
     /// Control data (moving the vector does not move it), address, descriptors.
     _kept: (Vec<u64>, Option<Box<Real>>, Vec<OwnedFd>),
 }
 
 /// The message to send instead of the program's; `None`: it may go as it is.
-fn outgoing(process: &Process, message: &msghdr) -> Result<Option<Outgoing>, Stop> {
+pub fn outgoing(process: &Process, message: &msghdr) -> Result<Option<Outgoing>, Stop> {
     let address = sockets::destination(process, message.msg_name.cast(), message.msg_namelen)?;
     let address = address.map(Box::new);
     let mut handed = Vec::new();
@@ -104,7 +100,7 @@ fn outgoing(process: &Process, message: &msghdr) -> Result<Option<Outgoing>, Sto
 }
 
 /// The headers of a list of messages; a bad address is the kernel's to refuse.
-fn listed(list: *mut mmsghdr, count: c_uint) -> Result<Vec<mmsghdr>, Stop> {
+pub fn listed(list: *mut mmsghdr, count: c_uint) -> Result<Vec<mmsghdr>, Stop> {
     let count = (count as usize).min(libc::UIO_MAXIOV as usize);
     Out(list).array(count).map_err(|_| Stop::Kernel)
 }
@@ -120,7 +116,7 @@ fn copied(message: &msghdr) -> Result<Vec<u64>, Errno> {
 
 /// What arrived: descriptors of ours become ours, the sender's address the program's own name.
 /// `room`: for the name, as the program had said.
-fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
+pub fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
     // SAFETY: the kernel has just filled it in.
     unsafe {
         if (*message).msg_controllen >= size_of::<cmsghdr>() {
@@ -128,7 +124,7 @@ fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
                 let fd = c_int::from_ne_bytes(at.read());
                 if let Received::Named(name) = handover::look(process, fd) {
                     handover::adopt(process, fd, name);
-                    crate::glibc::stdio::number_taken(fd);
+                    hooks::number_taken(fd);
                 }
             });
         }
@@ -140,7 +136,7 @@ fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
 }
 
 /// Sends many: those that need it are replaced by copies.
-fn send_many(
+pub fn send_many(
     process: &Process,
     list: *mut mmsghdr,
     count: c_uint,
@@ -165,68 +161,4 @@ fn send_many(
         Out(list.wrapping_add(index)).put(mmsghdr { msg_hdr: many[index].msg_hdr, ..*one })?;
     }
     Ok(sent)
-}
-
-interpose! {
-    fn [sendmsg](socket: c_int, message: *const msghdr, flags: c_int) -> isize
-    = |process, kernel| {
-        let given = Out(message.cast_mut()).value().map_err(|_| Stop::Kernel)?;
-        rw::ready_all(Out(given.msg_iov), given.msg_iovlen as c_int);
-        let own = outgoing(process, &given)?.ok_or(Stop::Kernel)?;
-        Ok(outside(|| kernel(socket, &raw const own.message, flags)))
-    }
-    fn [sendmmsg](socket: c_int, list: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
-    = |process, kernel| {
-        send_many(process, list, count, |own| kernel(socket, own, count, flags))
-    }
-    fn [recvmsg](socket: c_int, message: *mut msghdr, flags: c_int) -> isize
-    = |process, kernel| {
-        let before = Out(message).value().map_err(|_| Stop::Kernel)?;
-        let (list, count) = (Out(before.msg_iov), before.msg_iovlen as c_int);
-        if flags & WAITS_OTHERWISE == 0 {
-            rw::ready_all_for(socket, list, count, None);
-        } else {
-            rw::ready_all(list, count);
-        }
-        parked::give_back();
-        let got = outside(|| kernel(socket, message, flags));
-        if got >= 0 {
-            arrived(process, message, before.msg_namelen);
-        }
-        Ok(got)
-    }
-    fn [recvmmsg](
-        socket: c_int, list: *mut mmsghdr, count: c_uint, flags: c_int,
-        timeout: *mut libc::timespec,
-    ) -> c_int = |process, kernel| {
-        let before = listed(list, count)?;
-        parked::give_back();
-        let got = outside(|| kernel(socket, list, count, flags, timeout));
-        for (index, one) in before.iter().enumerate().take(usize::try_from(got).unwrap_or(0)) {
-            // The header comes first.
-            let message = list.wrapping_add(index).cast::<msghdr>();
-            arrived(process, message, one.msg_hdr.msg_namelen);
-        }
-        Ok(got)
-    }
-    /// A number of another process: in hand-over form it becomes ours, a placeholder names nothing.
-    fn [pidfd_getfd](pidfd: c_int, target: c_int, flags: c_uint) -> c_int = |process, kernel| {
-        parked::give_back();
-        let fd = kernel(pidfd, target, flags);
-        if fd < 0 {
-            return Ok(fd);
-        }
-        match handover::look(process, fd) {
-            Received::Named(name) => {
-                handover::adopt(process, fd, name);
-                crate::glibc::stdio::number_taken(fd);
-                Ok(fd)
-            }
-            Received::Foreign => Ok(fd),
-            Received::Placeholder => {
-                fdtable::close_number(fd);
-                Err(Stop::Refused("pidfd-getfd-of-volume", Errno::OPNOTSUPP))
-            }
-        }
-    }
 }

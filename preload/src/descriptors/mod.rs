@@ -2,12 +2,11 @@
 //! calls that make, copy and send them.
 
 mod fcntl;
-pub(crate) mod fdtable;
 pub(crate) mod handover;
 mod messages;
 pub(crate) mod open;
 pub(crate) mod openat2;
 mod owners;
-pub(crate) mod parked;
 pub(crate) mod sockets;
 mod special;
+mod symbols;

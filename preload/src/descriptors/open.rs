@@ -6,14 +6,14 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use vfs::{Attr, Errno, Kind, OpenFlags, Opened};
 
-use crate::descriptors::fdtable;
-use crate::descriptors::parked;
 use crate::descriptors::special;
+use crate::entry::fdtable;
+use crate::entry::parked;
 use crate::entry::pointers::Text;
-use crate::entry::{Served, Stop, interpose};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop};
 use crate::paths::identity;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 /// Flags with which `open` does more than find what is there and open it.
 const MORE: c_int =
@@ -164,7 +164,7 @@ pub const fn taken(flags: c_int) -> Result<c_int, Errno> {
 }
 
 /// A mode is passed only where a file may be made.
-const fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
+pub const fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
     if OpenFlags(flags).has(libc::O_CREAT) || OpenFlags(flags).has(libc::O_TMPFILE) {
         mode
     } else {
@@ -172,61 +172,9 @@ const fn mode_of(flags: c_int, mode: c_uint) -> c_uint {
     }
 }
 
-interpose! {
-    fn [open, open64, __open, __open64, __open_nocancel, __open64_nocancel](
-        path: Text, flags: c_int, mode: c_uint,
-    ) -> c_int = |process, kernel| {
-        let kernel = |_, path| kernel(Text(path), flags, mode);
-        open_at(process, kernel, libc::AT_FDCWD, path, flags, mode_of(flags, mode))
-    }
-    fn [__open_2, __open64_2](path: Text, flags: c_int) -> c_int = |process, kernel| {
-        open_at(process, |_, path| kernel(Text(path), flags), libc::AT_FDCWD, path, flags, 0)
-    }
-    fn [openat, openat64](dirfd: c_int, path: Text, flags: c_int, mode: c_uint) -> c_int
-    = |process, kernel| {
-        let kernel = |dirfd, path| kernel(dirfd, Text(path), flags, mode);
-        open_at(process, kernel, dirfd, path, flags, mode_of(flags, mode))
-    }
-    fn [__openat_2, __openat64_2](dirfd: c_int, path: Text, flags: c_int) -> c_int
-    = |process, kernel| {
-        open_at(process, |dirfd, path| kernel(dirfd, Text(path), flags), dirfd, path, flags, 0)
-    }
-    fn [creat, creat64](path: Text, mode: c_uint) -> c_int = |process, kernel| {
-        let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-        open_at(process, |_, path| kernel(Text(path), mode), libc::AT_FDCWD, path, flags, mode)
-    }
-    fn [close, __close, __close_nocancel](fd: c_int) -> c_int = |process, _| {
-        if process.is_internal(fd) {
-            return Err(Stop::Errno(Errno::BADF));
-        }
-        if process.close(fd)? { Ok(0) } else { Err(Stop::Kernel) }
-    }
-    fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int = |process, kernel| {
-        let known = (libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) as c_int;
-        if first > last || flags & !known != 0 {
-            return Err(Stop::Errno(Errno::INVAL));
-        }
-        // The table of ours is the process's: so is the kernel's for all that it can tell.
-        let flags = flags & !(libc::CLOSE_RANGE_UNSHARE as c_int);
-        Ok(close_numbers(process, first, last, flags, &kernel))
-    }
-    fn [closefrom](first: c_int) -> () = |process, _| {
-        let first = first.max(0) as c_uint;
-        let close = |first, last, flags| kernel_close_range(first, last, flags);
-        close_numbers(process, first, c_uint::MAX, 0, &close);
-        Ok(())
-    }
-}
-
-/// The system call itself.
-fn kernel_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // SAFETY: closes the program's own numbers, as it asked.
-    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
-}
-
 /// Closes (or marks close-on-exec) a range of numbers: ours by the table, the internal ones never,
 /// the others by `kernel` in the runs between them.
-fn close_numbers(
+pub fn close_numbers(
     process: &Process,
     first: c_uint,
     last: c_uint,

@@ -13,12 +13,12 @@ use std::ffi::{c_char, c_int, c_long};
 use vfs::walk::{Found, LINKS_MAX, Last, PATH_BYTES_MAX, Place, strip_prefix};
 use vfs::{Attr, Errno, Kind, Node};
 
-use crate::descriptors::fdtable;
 use crate::descriptors::open;
+use crate::entry::fdtable;
 use crate::entry::pointers::{Out, Text};
+use crate::entry::process::Process;
 use crate::entry::{Served, Stop, outside};
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 const HOW_BYTES: usize = size_of::<[u64; 3]>();
 const PAGE_BYTES: usize = 4096;

@@ -19,13 +19,11 @@ use vfs::cred::WRITE;
 use vfs::walk::{Found, Last};
 use vfs::{Errno, Kind, Node};
 
-use crate::descriptors::parked;
 use crate::descriptors::special;
 use crate::entry::pointers::{Bytes, Out};
-use crate::entry::{Served, Stop, interpose, outside};
-use crate::mappings::touched;
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 pub type Address = *const sockaddr;
 
@@ -41,7 +39,8 @@ pub struct Real {
 }
 
 impl Real {
-    fn new(path: &[u8]) -> Result<Self, Errno> {
+    /// That of a path.
+    pub fn new(path: &[u8]) -> Result<Self, Errno> {
         // SAFETY: all zeros is a value of this plain structure.
         let mut address: sockaddr_un = unsafe { std::mem::zeroed() };
         if path.len() >= address.sun_path.len() {
@@ -75,7 +74,7 @@ fn name(node: Node) -> String {
 }
 
 /// The path of a local socket's address; `None` for other addresses and abstract names.
-fn path_of(address: Address, len: socklen_t) -> Option<Vec<u8>> {
+pub fn path_of(address: Address, len: socklen_t) -> Option<Vec<u8>> {
     let len = len as usize;
     if address.is_null() || len <= PATH_OFFSET {
         return None;
@@ -130,7 +129,7 @@ pub fn destination(
 }
 
 /// Makes the node at `found`, then binds by `kernel`.
-fn bind_at(
+pub fn bind_at(
     process: &Process,
     found: &Found<'_>,
     path: &[u8],
@@ -199,7 +198,7 @@ pub fn show(
 
 /// A call that tells an address: the kernel's answer, with the program's own names. It may wait:
 /// handlers of signals that arrive meanwhile run as the program's own.
-fn told(
+pub fn told(
     process: &Process,
     (address, len): (*mut sockaddr, Out<socklen_t>),
     kernel: impl FnOnce() -> isize,
@@ -213,70 +212,4 @@ fn told(
         show(process, address, len, room);
     }
     Ok(result)
-}
-
-/// The pages of what is to be received: all, or as many as are there to be received.
-fn ready_to_receive(socket: c_int, to: Bytes, bytes: usize, flags: c_int) {
-    if flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0 {
-        touched::ready_for(socket, to.0, bytes, None);
-    } else {
-        touched::ready(to.0, bytes);
-    }
-}
-
-type Len = Out<socklen_t>;
-
-interpose! {
-    fn [bind](socket: c_int, address: Address, len: socklen_t) -> c_int = |process, kernel| {
-        let path = path_of(address, len).filter(|_| !process.mounted).ok_or(Stop::Kernel)?;
-        let bind = |real: &Real| kernel(socket, real.parts().0, real.parts().1);
-        match paths::resolve(process, libc::AT_FDCWD, &path, false)? {
-            Target::Kernel => Err(Stop::Kernel),
-            Target::Elsewhere(path) => Ok(bind(&Real::new(path.as_bytes())?)),
-            Target::Descriptor(_) => Err(Stop::Errno(Errno::ADDRINUSE)),
-            Target::Volume(found) => bind_at(process, &found, &path, bind),
-        }
-    }
-    fn [connect, __connect](socket: c_int, address: Address, len: socklen_t) -> c_int
-    = |process, kernel| {
-        let real = destination(process, address, len)?.ok_or(Stop::Kernel)?;
-        let (address, len) = real.parts();
-        Ok(outside(|| kernel(socket, address, len)))
-    }
-    fn [sendto](
-        socket: c_int, from: Bytes, bytes: usize, flags: c_int, address: Address, len: socklen_t,
-    ) -> isize = |process, kernel| {
-        touched::ready(from.0, bytes);
-        let real = destination(process, address, len)?.ok_or(Stop::Kernel)?;
-        let (address, len) = real.parts();
-        Ok(outside(|| kernel(socket, from, bytes, flags, address, len)))
-    }
-    fn [send, __send](socket: c_int, from: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
-        let _ = (socket, flags);
-        touched::ready(from.0, bytes);
-        Err(Stop::Kernel)
-    }
-    fn [recv](socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
-        ready_to_receive(socket, to, bytes, flags);
-        Err(Stop::Kernel)
-    }
-    fn [getsockname, getpeername](socket: c_int, address: *mut sockaddr, len: Len) -> c_int
-    = |process, kernel| {
-        Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
-    }
-    fn [accept](socket: c_int, address: *mut sockaddr, len: Len) -> c_int = |process, kernel| {
-        parked::give_back();
-        Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
-    }
-    fn [accept4](socket: c_int, address: *mut sockaddr, len: Len, flags: c_int) -> c_int
-    = |process, kernel| {
-        parked::give_back();
-        Ok(told(process, (address, len), || kernel(socket, address, len, flags) as isize)? as c_int)
-    }
-    fn [recvfrom](
-        socket: c_int, to: Bytes, bytes: usize, flags: c_int, address: *mut sockaddr, len: Len,
-    ) -> isize = |process, kernel| {
-        ready_to_receive(socket, to, bytes, flags);
-        told(process, (address, len), || kernel(socket, to, bytes, flags, address, len))
-    }
 }

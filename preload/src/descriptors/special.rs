@@ -16,12 +16,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
 use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 
-use crate::descriptors::fdtable;
-use crate::descriptors::parked;
+use crate::entry::fdtable;
+use crate::entry::parked;
+use crate::entry::process::Process;
 use crate::entry::{Served, Stop, outside};
 use crate::paths;
 use crate::paths::mounted;
-use crate::processes::process::Process;
 
 /// Devices that every system has under these names.
 const USUAL: [&str; 6] =
@@ -89,7 +89,7 @@ fn open_fifo(process: &Process, node: Node, flags: c_int) -> Served<c_int> {
     if opened.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo) {
         return Ok(fd);
     }
-    crate::syscall::kernel(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]);
+    crate::entry::syscall::kernel(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]);
     Err(Stop::Errno(Errno::IO))
 }
 

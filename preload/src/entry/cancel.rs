@@ -17,11 +17,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::entry::Real;
-use crate::entry::thread::{self, ASYNCHRONOUS, CANCELLED, here};
-use crate::syscall;
+use crate::entry::syscall;
+use crate::entry::thread::{CANCELLED, here};
 
 const DEFERRED_TYPE: c_int = 0;
-const ASYNCHRONOUS_TYPE: c_int = 1;
+/// `PTHREAD_CANCEL_ASYNCHRONOUS`.
+pub const ASYNCHRONOUS_TYPE: c_int = 1;
 
 /// Whether a function is a cancellation point.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,6 +122,7 @@ unsafe extern "C" {
         start: extern "C-unwind" fn(*mut c_void) -> *mut c_void,
         argument: *mut c_void,
     ) -> c_int;
+    fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
@@ -133,9 +135,11 @@ pub fn act() {
     }
 }
 
-static SET_TYPE: Real = Real::new("pthread_setcanceltype\0");
+/// glibc's function of this name.
+pub static SET_TYPE: Real = Real::new("pthread_setcanceltype\0");
 
-fn set_type(kind: c_int, old: *mut c_int) -> c_int {
+/// Calls it.
+pub fn set_type(kind: c_int, old: *mut c_int) -> c_int {
     type Function = unsafe extern "C-unwind" fn(c_int, *mut c_int) -> c_int;
     // SAFETY: glibc's function of this name.
     unsafe { std::mem::transmute::<usize, Function>(SET_TYPE.address())(kind, old) }
@@ -149,40 +153,6 @@ pub fn hold() {
 /// It has left; a cancellation meanwhile acts in here.
 pub fn release() {
     set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
-}
-
-// SAFETY: the symbol replaces glibc's of the same name and has its signature.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int {
-    let flags = &here().flags;
-    // Found before the flag is set: finding it goes inside.
-    SET_TYPE.address();
-    if kind == ASYNCHRONOUS_TYPE {
-        stand_before_first();
-        flags.fetch_or(ASYNCHRONOUS, Ordering::Relaxed);
-        return set_type(kind, old);
-    }
-    let result = set_type(kind, old);
-    if result == 0 {
-        flags.fetch_and(!ASYNCHRONOUS, Ordering::Relaxed);
-    }
-    result
-}
-
-// SAFETY: as above.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
-    type Function = unsafe extern "C-unwind" fn(libc::pthread_t) -> c_int;
-    static REAL: Real = Real::new("pthread_cancel\0");
-    // SAFETY: by the C contract the thread exists. First the flag: when the thread is told it may
-    // end at once.
-    let result = unsafe {
-        thread::of(thread).flags.fetch_or(CANCELLED, Ordering::Relaxed);
-        std::mem::transmute::<usize, Function>(REAL.address())(thread)
-    };
-    // glibc has installed its handler by now, if it had not before.
-    stand_before();
-    result
 }
 
 /// The signal by which glibc tells a thread of the asynchronous type.
@@ -218,7 +188,7 @@ extern "C-unwind" fn be_cancelled(nothing: *mut c_void) -> *mut c_void {
 /// Puts our handler before glibc's, which is installed when a thread is cancelled for the first
 /// time: so one is cancelled now, before the first one of the asynchronous type can be.
 #[cold]
-fn stand_before_first() {
+pub fn stand_before_first() {
     if HANDLER.load(Ordering::Relaxed) != 0 {
         return;
     }
@@ -247,7 +217,7 @@ fn stand_before_first() {
 }
 
 /// Puts our handler before glibc's, once.
-fn stand_before() {
+pub fn stand_before() {
     if HANDLER.load(Ordering::Relaxed) != 0 {
         return;
     }

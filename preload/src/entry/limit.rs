@@ -4,16 +4,14 @@
 //! The kernel tells the limit only by a system call, so it is remembered: read at the start, and
 //! whenever this process changes it. (One that another process changes by `prlimit` is not seen.)
 
-use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::Resource;
 use vfs::{Desc, Errno, Kind, Node, Whence};
 
-use crate::descriptors::parked;
-use crate::entry::{Served, Stop, interpose};
-use crate::processes::process::Process;
-use crate::syscall;
+use crate::entry::process::Process;
+use crate::entry::syscall;
+use crate::entry::{Served, Stop};
 
 /// No limit.
 const NONE: u64 = u64::MAX;
@@ -75,23 +73,4 @@ fn exceeded() -> Stop {
     // A signal that cannot be sent is none.
     syscall::kernel(libc::SYS_tgkill, [process, thread, libc::SIGXFSZ as usize, 0, 0, 0]);
     Stop::Errno(Errno::FBIG)
-}
-
-fn changed(resource: c_int, result: c_int) -> c_int {
-    if resource == libc::RLIMIT_FSIZE as c_int && result == 0 {
-        learn();
-    }
-    result
-}
-
-interpose! {
-    fn [setrlimit, setrlimit64](resource: c_int, limit: *const c_void) -> c_int = |_, kernel| {
-        parked::give_back();
-        Ok(changed(resource, kernel(resource, limit)))
-    }
-    fn [prlimit, prlimit64](pid: c_int, resource: c_int, new: *const c_void, old: *mut c_void)
-    -> c_int = |_, kernel| {
-        parked::give_back();
-        Ok(changed(resource, kernel(pid, resource, new, old)))
-    }
 }

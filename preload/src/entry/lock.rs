@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pmem::interrupt::system_call;
 use rustix::thread::{Timespec, futex};
 
+use crate::entry::kept;
 use crate::entry::thread;
-use crate::signals::signal;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -164,7 +164,7 @@ fn ask() {
     }
     let asking = forker | ASKING | ASKED;
     if FORKER.compare_exchange(forker, asking, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        signal::send_nudge(forker & THREAD);
+        kept::send_nudge(forker & THREAD);
         let patience = PATIENCE.load(Ordering::Relaxed);
         PATIENCE.store(patience.saturating_mul(2), Ordering::Relaxed);
         FORKER.fetch_and(!ASKING, Ordering::AcqRel);

@@ -14,7 +14,7 @@ use std::ffi::{CStr, c_char, c_void};
 use vfs::walk::PATH_BYTES_MAX;
 use vfs::{Errno, UserIn, UserOut};
 
-use crate::mappings::touched;
+use crate::entry::hooks;
 
 /// A NUL-terminated string of the program's.
 #[repr(transparent)]
@@ -69,7 +69,7 @@ unsafe fn measure(start: *const u8, max: usize) -> Result<Option<usize>, pmem::F
 #[cold]
 fn supply(start: usize, len: usize) -> bool {
     let last = start.saturating_add(len.saturating_sub(1));
-    touched::supply(start) | touched::supply(last)
+    (hooks::get().supply)(start) | (hooks::get().supply)(last)
 }
 
 /// A pointer to a value of the program's, to be read or filled in. `T` is a plain C structure: any

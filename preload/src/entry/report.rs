@@ -34,23 +34,14 @@ pub fn be_strict() {
     STRICT.store(true, Ordering::Relaxed);
 }
 
+/// Whether the first refused call ends the process.
+pub fn is_strict() -> bool {
+    STRICT.load(Ordering::Relaxed)
+}
+
 /// Counts one call of `function` that was refused for `reason` with `errno`.
-#[cold]
 pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
     count((function, reason, Some(errno)));
-    if STRICT.load(Ordering::Relaxed) {
-        let line = format!(
-            "solera: {function} is not served ({reason}, {}): the program was ended, as \
-             --strict-support asks\n",
-            name_of(errno),
-        );
-        // There is nobody else to tell.
-        let _ = rustix::io::write(crate::descriptors::fdtable::borrow(2), line.as_bytes());
-        if let Some(process) = crate::processes::init::process() {
-            crate::processes::lifecycle::leave(process);
-        }
-        std::process::abort();
-    }
 }
 
 /// Counts one call that was refused so that the program goes another way, as strict ones may.
@@ -90,7 +81,7 @@ fn count(wanted: Key) {
 }
 
 /// `EPERM` and the like.
-fn name_of(errno: Errno) -> String {
+pub fn name_of(errno: Errno) -> String {
     unsafe extern "C" {
         fn strerrorname_np(number: std::ffi::c_int) -> *const std::ffi::c_char;
     }

@@ -2,7 +2,7 @@
 //!
 //! A thread is *inside* while its depth is not 0: our code runs, may hold locks, and what it calls
 //! is never served by itself. The program's code (a signal handler, a callback, the end of a
-//! cancelled thread) never runs while its thread is inside: [`crate::signals::signal`] keeps
+//! cancelled thread) never runs while its thread is inside: the room of signals keeps
 //! signals back, [`crate::entry::cancel`] keeps asynchronous cancellation back, and the end of the
 //! outermost [`Inside`] lets both happen.
 //!
@@ -31,7 +31,7 @@ use std::sync::atomic::{
 use vfs::cred::Cred;
 
 use crate::entry::cancel;
-use crate::signals::signal::{self, Kept};
+use crate::entry::kept::{self, FAULTS, Kept};
 
 /// A signal was kept back, and all but the faults are blocked until it is given.
 pub const PENDING: u32 = 1;
@@ -68,7 +68,7 @@ pub struct Thread {
     /// The kept signal, while `PENDING`.
     pub kept: UnsafeCell<Kept>,
     /// The kept signals of faults' numbers, while `SENT`; number 0: none.
-    pub sent: UnsafeCell<[Kept; signal::FAULTS.len()]>,
+    pub sent: UnsafeCell<[Kept; FAULTS.len()]>,
     /// The SIGBUS that was sent while the program has it blocked; number 0: none.
     pub held: UnsafeCell<Kept>,
 }
@@ -210,7 +210,7 @@ impl Thread {
     fn left(&self) {
         let flags = self.flags.load(Ordering::Relaxed);
         if flags & (PENDING | SENT) != 0 {
-            signal::deliver(self);
+            kept::deliver(self);
         }
         if flags & ASYNCHRONOUS != 0 {
             cancel::release();

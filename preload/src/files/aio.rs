@@ -10,15 +10,15 @@ use std::ffi::{c_int, c_void};
 use libc::{sigevent, sigval};
 use vfs::Errno;
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
 use crate::entry::pointers::Out;
-use crate::entry::{DONE, Served, Stop, errno, interpose, outside};
-use crate::processes::process::Process;
-use crate::syscall;
+use crate::entry::process::Process;
+use crate::entry::syscall;
+use crate::entry::{DONE, Served, Stop, errno, outside};
 
 /// glibc's `struct aiocb`.
 #[repr(C)]
-struct Block {
+pub struct Block {
     fd: c_int,
     operation: c_int,
     priority: c_int,
@@ -41,7 +41,7 @@ const FROM_AIO: c_int = -4;
 /// A control block of the program's.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
-struct Request(*mut Block);
+pub struct Request(*mut Block);
 
 impl Request {
     /// Its block, if its descriptor is ours.
@@ -135,18 +135,18 @@ fn perform(block: &mut Block, operation: impl FnOnce(&Block) -> isize) {
     block.result = result;
 }
 
-fn read(block: &Block) -> isize {
+pub fn read(block: &Block) -> isize {
     // SAFETY: the program's own buffer.
     unsafe { libc::pread(block.fd, block.buffer, block.len, block.offset) }
 }
 
-fn write(block: &Block) -> isize {
+pub fn write(block: &Block) -> isize {
     // SAFETY: as above.
     unsafe { libc::pwrite(block.fd, block.buffer, block.len, block.offset) }
 }
 
 /// Serves one request and notifies.
-fn submit(request: Request, operation: impl FnOnce(&Block) -> isize) -> Served<c_int> {
+pub fn submit(request: Request, operation: impl FnOnce(&Block) -> isize) -> Served<c_int> {
     let block = request.ours()?;
     if !(0..=PRIORITY_MAX).contains(&block.priority) {
         (block.error, block.result) = (libc::EINVAL, -1);
@@ -157,7 +157,7 @@ fn submit(request: Request, operation: impl FnOnce(&Block) -> isize) -> Served<c
     DONE
 }
 
-fn synchronise(process: &Process, how: c_int, request: Request) -> Served<c_int> {
+pub fn synchronise(process: &Process, how: c_int, request: Request) -> Served<c_int> {
     let block = request.ours()?;
     if how != libc::O_SYNC && how != libc::O_DSYNC {
         return Err(Stop::Errno(Errno::INVAL));
@@ -175,7 +175,7 @@ fn synchronise(process: &Process, how: c_int, request: Request) -> Served<c_int>
 /// What is left to glibc of a list: the requests on other descriptors, and how it is told.
 type Rest<'a> = &'a dyn Fn(Vec<*mut Block>) -> c_int;
 
-fn list(
+pub fn list(
     mode: c_int,
     requests: Out<Request>,
     count: c_int,
@@ -216,24 +216,4 @@ fn list(
         return DONE;
     }
     if failed { Err(Stop::Errno(Errno::IO)) } else { DONE }
-}
-
-interpose! {
-    fn [aio_read, aio_read64](request: Request) -> c_int = |_, _| {
-        submit(request, read)
-    }
-    fn [aio_write, aio_write64](request: Request) -> c_int = |_, _| {
-        submit(request, write)
-    }
-    fn [aio_fsync, aio_fsync64](how: c_int, request: Request) -> c_int = |process, _| {
-        synchronise(process, how, request)
-    }
-    fn [lio_listio, lio_listio64](
-        mode: c_int, requests: Out<Request>, count: c_int, event: Out<sigevent>,
-    ) -> c_int = |_, kernel| {
-        list(mode, requests, count, event, &|mut theirs: Vec<*mut Block>| {
-            let count = theirs.len() as c_int;
-            outside(|| kernel(mode, Out(theirs.as_mut_ptr().cast()), count, event))
-        })
-    }
 }

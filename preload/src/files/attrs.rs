@@ -5,20 +5,20 @@ use std::ffi::{c_char, c_int, c_uint};
 use vfs::cred::{Capability, READ, WRITE};
 use vfs::{Attr, Errno, Kind, Nanos, SetAttr};
 
+use crate::entry::fdtable::ours;
 use crate::entry::limit;
 use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{DONE, Served, Stop, interpose};
-use crate::files::rw::{offset_of, ours};
+use crate::entry::process::Process;
+use crate::entry::{DONE, Served, Stop};
+use crate::files::rw::offset_of;
 use crate::files::stat::attr_of_descriptor;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
-const HERE: c_int = libc::AT_FDCWD;
 const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 const SECOND: i64 = 1_000_000_000;
 
 /// Serves a call that changes what exists at a path, by `served`.
-fn at_path<T>(
+pub fn at_path<T>(
     process: &Process,
     (dirfd, path, flags): (c_int, Text, c_int),
     kernel: impl Fn(*const c_char) -> T,
@@ -34,7 +34,7 @@ fn at_path<T>(
     }
 }
 
-fn at_descriptor<T>(
+pub fn at_descriptor<T>(
     process: &Process,
     fd: c_int,
     served: impl FnOnce(&Attr) -> Served<T>,
@@ -46,7 +46,7 @@ fn at_descriptor<T>(
     served(&process.fs.attr(node)?)
 }
 
-fn mode(process: &Process, attr: &Attr, mode: c_uint) -> Served<c_int> {
+pub fn mode(process: &Process, attr: &Attr, mode: c_uint) -> Served<c_int> {
     if attr.kind == Kind::Symlink {
         return Err(Stop::Errno(Errno::OPNOTSUPP));
     }
@@ -54,7 +54,7 @@ fn mode(process: &Process, attr: &Attr, mode: c_uint) -> Served<c_int> {
     DONE
 }
 
-fn owner(process: &Process, attr: &Attr, uid: u32, gid: u32) -> Served<c_int> {
+pub fn owner(process: &Process, attr: &Attr, uid: u32, gid: u32) -> Served<c_int> {
     let given = |id| (id != u32::MAX).then_some(id);
     process.user().change_owner(attr.node, given(uid), given(gid))?;
     DONE
@@ -87,7 +87,7 @@ fn times_of(given: Option<[libc::timespec; 2]>) -> Result<(SetAttr, bool), Errno
     Ok((SetAttr { atime: values[0], mtime: values[1], ..SetAttr::default() }, both_now))
 }
 
-fn times(process: &Process, attr: &Attr, given: Option<[libc::timespec; 2]>) -> Served<c_int> {
+pub fn times(process: &Process, attr: &Attr, given: Option<[libc::timespec; 2]>) -> Served<c_int> {
     let (change, now) = times_of(given)?;
     if change.atime.is_some() || change.mtime.is_some() {
         process.user().change_times(attr.node, &change, now)?;
@@ -96,7 +96,7 @@ fn times(process: &Process, attr: &Attr, given: Option<[libc::timespec; 2]>) -> 
 }
 
 /// Microseconds as nanoseconds.
-fn from_micros(given: Out<[libc::timeval; 2]>) -> Result<Option<[libc::timespec; 2]>, Errno> {
+pub fn from_micros(given: Out<[libc::timeval; 2]>) -> Result<Option<[libc::timespec; 2]>, Errno> {
     let Some(times) = given.get()? else {
         return Ok(None);
     };
@@ -106,122 +106,12 @@ fn from_micros(given: Out<[libc::timeval; 2]>) -> Result<Option<[libc::timespec;
     Ok(Some(times.map(|time| libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec * 1000 })))
 }
 
-fn from_seconds(given: Out<libc::utimbuf>) -> Result<Option<[libc::timespec; 2]>, Errno> {
+pub fn from_seconds(given: Out<libc::utimbuf>) -> Result<Option<[libc::timespec; 2]>, Errno> {
     let seconds = given.get()?.map(|times| [times.actime, times.modtime]);
     Ok(seconds.map(|both| both.map(|tv_sec| libc::timespec { tv_sec, tv_nsec: 0 })))
 }
 
-type Micros = Out<[libc::timeval; 2]>;
-type Times = Out<[libc::timespec; 2]>;
-
-interpose! {
-    fn [chmod](path: Text, to: c_uint) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), to);
-        at_path(process, (HERE, path, 0), kernel, |attr| mode(process, attr, to))
-    }
-    fn [lchmod](path: Text, to: c_uint) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), to);
-        at_path(process, (HERE, path, NOFOLLOW), kernel, |attr| mode(process, attr, to))
-    }
-    fn [fchmod](fd: c_int, to: c_uint) -> c_int = |process, _| {
-        at_descriptor(process, fd, |attr| mode(process, attr, to))
-    }
-    fn [fchmodat](dirfd: c_int, path: Text, to: c_uint, flags: c_int) -> c_int
-    = |process, kernel| {
-        let kernel = |path| kernel(HERE, Text(path), to, flags);
-        at_path(process, (dirfd, path, flags), kernel, |attr| mode(process, attr, to))
-    }
-    fn [chown](path: Text, uid: u32, gid: u32) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), uid, gid);
-        at_path(process, (HERE, path, 0), kernel, |attr| owner(process, attr, uid, gid))
-    }
-    fn [lchown](path: Text, uid: u32, gid: u32) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), uid, gid);
-        at_path(process, (HERE, path, NOFOLLOW), kernel, |attr| owner(process, attr, uid, gid))
-    }
-    fn [fchown](fd: c_int, uid: u32, gid: u32) -> c_int = |process, _| {
-        at_descriptor(process, fd, |attr| owner(process, attr, uid, gid))
-    }
-    fn [fchownat](dirfd: c_int, path: Text, uid: u32, gid: u32, flags: c_int) -> c_int
-    = |process, kernel| {
-        let kernel = |path| kernel(HERE, Text(path), uid, gid, flags);
-        at_path(process, (dirfd, path, flags), kernel, |attr| owner(process, attr, uid, gid))
-    }
-    fn [utime](path: Text, to: Out<libc::utimbuf>) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), to);
-        at_path(process, (HERE, path, 0), kernel, |attr| times(process, attr, from_seconds(to)?))
-    }
-    fn [utimes](path: Text, to: Micros) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), to);
-        at_path(process, (HERE, path, 0), kernel, |attr| times(process, attr, from_micros(to)?))
-    }
-    fn [lutimes](path: Text, to: Micros) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), to);
-        let at = (HERE, path, NOFOLLOW);
-        at_path(process, at, kernel, |attr| times(process, attr, from_micros(to)?))
-    }
-    fn [futimes](fd: c_int, to: Micros) -> c_int = |process, _| {
-        at_descriptor(process, fd, |attr| times(process, attr, from_micros(to)?))
-    }
-    fn [futimesat](dirfd: c_int, path: Text, to: Micros) -> c_int = |process, kernel| {
-        if path.0.is_null() {
-            return at_descriptor(process, dirfd, |attr| times(process, attr, from_micros(to)?));
-        }
-        let kernel = |path| kernel(HERE, Text(path), to);
-        at_path(process, (dirfd, path, 0), kernel, |attr| times(process, attr, from_micros(to)?))
-    }
-    fn [utimensat](dirfd: c_int, path: Text, to: Times, flags: c_int) -> c_int
-    = |process, kernel| {
-        if path.0.is_null() {
-            // glibc's to refuse: `EINVAL`.
-            return Err(Stop::Kernel);
-        }
-        let kernel = |path| kernel(HERE, Text(path), to, flags);
-        at_path(process, (dirfd, path, flags), kernel, |attr| times(process, attr, to.get()?))
-    }
-    fn [futimens](fd: c_int, to: Times) -> c_int = |process, _| {
-        at_descriptor(process, fd, |attr| times(process, attr, to.get()?))
-    }
-    fn [truncate, truncate64](path: Text, size: i64) -> c_int = |process, kernel| {
-        at_path(process, (HERE, path, 0), |path| kernel(Text(path), size), |attr| {
-            let size = offset_of(size)?;
-            limit::check_size(process, attr.node, size)?;
-            process.user().truncate(attr, size)?;
-            process.resized(attr.node)?;
-            DONE
-        })
-    }
-    fn [ftruncate, ftruncate64](fd: c_int, size: i64) -> c_int = |process, _| {
-        let (node, flags) = process.fs.describe(ours(fd)?)?;
-        if flags.path_only() {
-            return Err(Stop::Errno(Errno::BADF));
-        }
-        if !flags.writes() || process.fs.attr(node)?.kind != Kind::File {
-            return Err(Stop::Errno(Errno::INVAL));
-        }
-        let size = offset_of(size)?;
-        limit::check_size(process, node, size)?;
-        process.fs.truncate(node, size)?;
-        process.resized(node)?;
-        DONE
-    }
-    fn [fallocate, fallocate64](fd: c_int, how: c_int, offset: i64, len: i64) -> c_int
-    = |process, _| {
-        allocate(process, fd, how, offset, len)?;
-        DONE
-    }
-    fn [posix_fallocate, posix_fallocate64](fd: c_int, offset: i64, len: i64) -> c_int
-    = |process, _| {
-        // Gives its error as its value.
-        match allocate(process, fd, 0, offset, len) {
-            Ok(()) => DONE,
-            Err(Stop::Errno(errno)) => Ok(errno.raw_os_error()),
-            Err(stop) => Err(stop),
-        }
-    }
-}
-
-fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64) -> Served<()> {
+pub fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64) -> Served<()> {
     let desc = ours(fd)?;
     if len <= 0 {
         return Err(Stop::Errno(Errno::INVAL));
@@ -279,7 +169,7 @@ fn check_xattr(process: &Process, attr: &Attr, name: &[u8], want: u32) -> Result
     Err(Errno::OPNOTSUPP)
 }
 
-fn get(process: &Process, attr: &Attr, name: Text, to: Bytes, len: usize) -> Served<isize> {
+pub fn get(process: &Process, attr: &Attr, name: Text, to: Bytes, len: usize) -> Served<isize> {
     let name = name.within(XATTR_NAME_MAX, Errno::RANGE)?;
     check_xattr(process, attr, name, READ)?;
     let mut value = vec![0; len.min(XATTR_SIZE_MAX)];
@@ -290,7 +180,7 @@ fn get(process: &Process, attr: &Attr, name: Text, to: Bytes, len: usize) -> Ser
     Ok(whole as isize)
 }
 
-fn set(
+pub fn set(
     process: &Process,
     attr: &Attr,
     name: Text,
@@ -311,7 +201,7 @@ fn set(
     DONE
 }
 
-fn list(process: &Process, attr: &Attr, to: Bytes, len: usize) -> Served<isize> {
+pub fn list(process: &Process, attr: &Attr, to: Bytes, len: usize) -> Served<isize> {
     let mut names = vec![0; len.min(XATTR_SIZE_MAX)];
     let whole = process.fs.list_xattr(attr.node, &mut names)?;
     if len > 0 {
@@ -320,61 +210,9 @@ fn list(process: &Process, attr: &Attr, to: Bytes, len: usize) -> Served<isize> 
     Ok(whole as isize)
 }
 
-fn remove(process: &Process, attr: &Attr, name: Text) -> Served<c_int> {
+pub fn remove(process: &Process, attr: &Attr, name: Text) -> Served<c_int> {
     let name = name.within(XATTR_NAME_MAX, Errno::RANGE)?;
     check_xattr(process, attr, name, WRITE)?;
     process.fs.remove_xattr(attr.node, name)?;
     DONE
-}
-
-interpose! {
-    fn [getxattr](path: Text, name: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
-        let kernel = |path| kernel(Text(path), name, to, len);
-        at_path(process, (HERE, path, 0), kernel, |attr| get(process, attr, name, to, len))
-    }
-    fn [lgetxattr](path: Text, name: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
-        let kernel = |path| kernel(Text(path), name, to, len);
-        at_path(process, (HERE, path, NOFOLLOW), kernel, |attr| get(process, attr, name, to, len))
-    }
-    fn [fgetxattr](fd: c_int, name: Text, to: Bytes, len: usize) -> isize = |process, _| {
-        at_descriptor(process, fd, |attr| get(process, attr, name, to, len))
-    }
-    fn [setxattr](path: Text, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
-    = |process, kernel| {
-        let kernel = |path| kernel(Text(path), name, from, len, flags);
-        let at = (HERE, path, 0);
-        at_path(process, at, kernel, |attr| set(process, attr, name, (from, len), flags))
-    }
-    fn [lsetxattr](path: Text, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
-    = |process, kernel| {
-        let kernel = |path| kernel(Text(path), name, from, len, flags);
-        let at = (HERE, path, NOFOLLOW);
-        at_path(process, at, kernel, |attr| set(process, attr, name, (from, len), flags))
-    }
-    fn [fsetxattr](fd: c_int, name: Text, from: Bytes, len: usize, flags: c_int) -> c_int
-    = |process, _| {
-        at_descriptor(process, fd, |attr| set(process, attr, name, (from, len), flags))
-    }
-    fn [listxattr](path: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
-        let kernel = |path| kernel(Text(path), to, len);
-        at_path(process, (HERE, path, 0), kernel, |attr| list(process, attr, to, len))
-    }
-    fn [llistxattr](path: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
-        let kernel = |path| kernel(Text(path), to, len);
-        at_path(process, (HERE, path, NOFOLLOW), kernel, |attr| list(process, attr, to, len))
-    }
-    fn [flistxattr](fd: c_int, to: Bytes, len: usize) -> isize = |process, _| {
-        at_descriptor(process, fd, |attr| list(process, attr, to, len))
-    }
-    fn [removexattr](path: Text, name: Text) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), name);
-        at_path(process, (HERE, path, 0), kernel, |attr| remove(process, attr, name))
-    }
-    fn [lremovexattr](path: Text, name: Text) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), name);
-        at_path(process, (HERE, path, NOFOLLOW), kernel, |attr| remove(process, attr, name))
-    }
-    fn [fremovexattr](fd: c_int, name: Text) -> c_int = |process, _| {
-        at_descriptor(process, fd, |attr| remove(process, attr, name))
-    }
 }

@@ -7,3 +7,4 @@ pub(crate) mod rings;
 pub(crate) mod rw;
 mod splice;
 mod stat;
+mod symbols;

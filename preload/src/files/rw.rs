@@ -4,81 +4,17 @@
 //! No locks here: the engine makes each call atomic and moves the shared position. Where the other
 //! end is the kernel's it may wait, until a signal comes (see `waiting`).
 
-use std::ffi::{c_int, c_long, c_uint};
+use std::ffi::{c_int, c_long};
+use std::os::fd::OwnedFd;
 
-use rustix::pipe::SpliceFlags;
-use vfs::{Desc, Errno, Kind, OpenFlags, UserIn, UserOut, Whence};
+use vfs::{Attr, Desc, Errno, OpenFlags, UserIn, UserOut, Whence};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
 use crate::entry::limit;
 use crate::entry::pointers::{Bytes, Out};
+use crate::entry::process::Process;
 use crate::entry::waiting;
-use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX, interpose};
-use crate::files::splice;
-use crate::mappings::maptable::any_gap;
-use crate::mappings::touched;
-use crate::processes::process::Process;
-
-/// The description behind a number of ours; otherwise the kernel serves the call. The internal
-/// numbers are not open as far as the program can tell.
-#[inline]
-pub fn ours(fd: c_int) -> Result<Desc, Stop> {
-    fdtable::get(fd)
-        .ok_or_else(|| if fdtable::is_hidden(fd) { Stop::Errno(Errno::BADF) } else { Stop::Kernel })
-}
-
-/// As [`ours`]; otherwise the kernel, which reads `len` bytes into the program's memory, finds its
-/// pages.
-#[inline]
-fn ours_or_filled(fd: c_int, memory: Bytes, len: usize, at: Option<i64>) -> Result<Desc, Stop> {
-    ours(fd).inspect_err(|_| touched::ready_for(fd, memory.0, len, at))
-}
-
-/// The same of a call that writes from there.
-#[inline]
-fn ours_or_ready(fd: c_int, memory: Bytes, len: usize) -> Result<Desc, Stop> {
-    ours(fd).inspect_err(|_| touched::ready(memory.0, len))
-}
-
-/// The same of a vectored call.
-#[inline]
-fn ours_or_all_ready(fd: c_int, list: Out<Vector>, count: c_int) -> Result<Desc, Stop> {
-    ours(fd).inspect_err(|_| ready_all(list, count))
-}
-
-/// The memory of a vectored call that the kernel serves has its pages.
-pub fn ready_all(list: Out<Vector>, count: c_int) {
-    if any_gap() {
-        ready_up_to(list, count, usize::MAX);
-    }
-}
-
-/// As [`ready_all`], of one that reads from `fd`, at `at` or where it stands.
-pub fn ready_all_for(fd: c_int, list: Out<Vector>, count: c_int, at: Option<i64>) {
-    if any_gap() {
-        ready_up_to(list, count, touched::coming(fd, at).unwrap_or(usize::MAX));
-    }
-}
-
-/// The first `most` bytes of the pieces.
-fn ready_up_to(list: Out<Vector>, count: c_int, mut most: usize) {
-    // What is wrong with the list the kernel says.
-    for piece in vectors(list, count).unwrap_or_default() {
-        touched::ready(piece.iov_base, piece.iov_len.min(most));
-        most = most.saturating_sub(piece.iov_len);
-    }
-}
-
-/// As [`ours_or_filled`], of a vectored call.
-#[inline]
-fn ours_or_all_filled(
-    fd: c_int,
-    list: Out<Vector>,
-    count: c_int,
-    at: Option<i64>,
-) -> Result<Desc, Stop> {
-    ours(fd).inspect_err(|_| ready_all_for(fd, list, count, at))
-}
+use crate::entry::{Served, Stop, TRANSFER_BYTES_MAX};
 
 /// A file offset from a signed argument.
 pub fn offset_of(offset: i64) -> Result<u64, Errno> {
@@ -132,12 +68,14 @@ fn sources(
     Ok(pieces.iter().map(source).collect())
 }
 
-fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
+#[inline]
+pub fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
     let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
     Ok(process.fs.read(desc, &mut sink)? as isize)
 }
 
-fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64) -> Served<isize> {
+#[inline]
+pub fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64) -> Served<isize> {
     let at = offset_of(at)?;
     let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
     Ok(process.fs.read_at(desc, at, &mut sink)? as isize)
@@ -146,7 +84,7 @@ fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64) ->
 /// The `RWF_*` flags that change nothing here: everything is high priority and nothing waits.
 const HINTS: c_int = libc::RWF_HIPRI | libc::RWF_NOWAIT;
 
-fn read_vectors(
+pub fn read_vectors(
     process: &Process,
     desc: Desc,
     list: Out<Vector>,
@@ -166,7 +104,7 @@ fn read_vectors(
     Ok(bytes as isize)
 }
 
-fn write_vectors(
+pub fn write_vectors(
     process: &Process,
     desc: Desc,
     list: Out<Vector>,
@@ -213,169 +151,7 @@ fn append(process: &Process, desc: Desc, from: (Out<Vector>, c_int), at: i64) ->
     Ok(written)
 }
 
-interpose! {
-    fn [read, __read, __read_nocancel](fd: c_int, to: Bytes, len: usize) -> isize
-    = |process, _| {
-        read_one(process, ours_or_filled(fd, to, len, None)?, to, len)
-    }
-    fn [__read_chk](fd: c_int, to: Bytes, len: usize, room: usize) -> isize = |process, _| {
-        let desc = ours_or_filled(fd, to, len, None)?;
-        check_room(len, room);
-        read_one(process, desc, to, len)
-    }
-    fn [pread, pread64, __pread64, __pread64_nocancel, __libc_pread](
-        fd: c_int, to: Bytes, len: usize, at: i64,
-    ) -> isize = |process, _| {
-        read_one_at(process, ours_or_filled(fd, to, len, Some(at))?, to, len, at)
-    }
-    fn [__pread_chk, __pread64_chk](fd: c_int, to: Bytes, len: usize, at: i64, room: usize) -> isize
-    = |process, _| {
-        let desc = ours_or_filled(fd, to, len, Some(at))?;
-        check_room(len, room);
-        read_one_at(process, desc, to, len, at)
-    }
-    fn [write, __write, __write_nocancel](fd: c_int, from: Bytes, len: usize) -> isize
-    = |process, _| {
-        let desc = ours_or_ready(fd, from, len)?;
-        let from = from.check(len)?;
-        let len = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
-        let bytes = process.fs.write(desc, &[from.source(len)])?;
-        Ok(bytes as isize)
-    }
-    fn [pwrite, pwrite64, __pwrite64, __libc_pwrite](
-        fd: c_int, from: Bytes, len: usize, at: i64,
-    ) -> isize = |process, _| {
-        let desc = ours_or_ready(fd, from, len)?;
-        let at = offset_of(at)?;
-        let from = from.check(len)?;
-        let len = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
-        let bytes = process.fs.write_at(desc, at, &[from.source(len)])?;
-        Ok(bytes as isize)
-    }
-    fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
-        read_vectors(process, ours_or_all_filled(fd, list, count, None)?, list, count, -1, 0)
-    }
-    fn [writev](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {
-        write_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, -1, 0)
-    }
-    fn [preadv, preadv64](fd: c_int, list: Out<Vector>, count: c_int, at: i64) -> isize
-    = |process, _| {
-        let desc = ours_or_all_filled(fd, list, count, Some(at))?;
-        offset_of(at)?;
-        read_vectors(process, desc, list, count, at, 0)
-    }
-    fn [pwritev, pwritev64](fd: c_int, list: Out<Vector>, count: c_int, at: i64) -> isize
-    = |process, _| {
-        let desc = ours_or_all_ready(fd, list, count)?;
-        offset_of(at)?;
-        write_vectors(process, desc, list, count, at, 0)
-    }
-    fn [preadv2, preadv64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
-    -> isize = |process, _| {
-        let place = (at != -1).then_some(at);
-        let desc = ours_or_all_filled(fd, list, count, place)?;
-        read_vectors(process, desc, list, count, at, flags)
-    }
-    fn [pwritev2, pwritev64v2](fd: c_int, list: Out<Vector>, count: c_int, at: i64, flags: c_int)
-    -> isize = |process, _| {
-        write_vectors(process, ours_or_all_ready(fd, list, count)?, list, count, at, flags)
-    }
-    fn [lseek, lseek64, llseek, __lseek](fd: c_int, offset: i64, whence: c_int) -> i64
-    = |process, _| {
-        let desc = ours(fd)?;
-        let whence = match whence {
-            libc::SEEK_SET => Whence::Set,
-            libc::SEEK_CUR => Whence::Current,
-            libc::SEEK_END => Whence::End,
-            libc::SEEK_DATA => Whence::Data,
-            libc::SEEK_HOLE => Whence::Hole,
-            _ => return Err(Stop::Errno(Errno::INVAL)),
-        };
-        Ok(process.fs.seek(desc, offset, whence)? as i64)
-    }
-    fn [sendfile, sendfile64](out: c_int, from: c_int, offset: Out<i64>, len: usize) -> isize
-    = |process, _| {
-        if fdtable::get(out).is_none() && fdtable::get(from).is_none() {
-            return Err(Stop::Kernel);
-        }
-        match fdtable::get(from) {
-            // To a pipe it is a splice: once something was moved it does not wait for room.
-            Some(file) if splice::is_pipe(out) => {
-                splice::to_pipe(process, (file, offset), out, len, SpliceFlags::empty())
-            }
-            _ => transfer(process, (from, offset), out, len),
-        }
-    }
-    fn [copy_file_range](
-        from: c_int, from_at: Out<i64>, to: c_int, to_at: Out<i64>, len: usize, flags: c_uint,
-    ) -> isize = |process, _| {
-        match (fdtable::get(from), fdtable::get(to)) {
-            (None, None) => Err(Stop::Kernel),
-            (Some(_), Some(_)) if flags != 0 => Err(Stop::Errno(Errno::INVAL)),
-            (Some(source), Some(target)) => {
-                copy_range(process, (source, from_at), (target, to_at), len)
-            }
-            _ => Err(Stop::Errno(Errno::XDEV)),
-        }
-    }
-    fn [readahead](fd: c_int, offset: i64, len: usize) -> isize = |process, _| {
-        let _ = (offset, len);
-        let (node, flags) = process.fs.describe(ours(fd)?)?;
-        match process.fs.attr(node)?.kind {
-            _ if !flags.reads() => Err(Stop::Errno(Errno::BADF)),
-            Kind::File => Ok(0),
-            _ => Err(Stop::Errno(Errno::INVAL)),
-        }
-    }
-    fn [posix_fadvise, posix_fadvise64](fd: c_int, offset: i64, len: i64, advice: c_int) -> c_int
-    = |process, _| {
-        let _ = (offset, len);
-        let (_, flags) = process.fs.describe(ours(fd)?)?;
-        // Gives its error as its value.
-        if flags.path_only() {
-            return Ok(libc::EBADF);
-        }
-        Ok(if (0..=5).contains(&advice) { 0 } else { libc::EINVAL })
-    }
-    fn [fsync](fd: c_int) -> c_int = |process, _| {
-        process.fs.sync(ours(fd)?, false)?;
-        Ok(0)
-    }
-    fn [fdatasync](fd: c_int) -> c_int = |process, _| {
-        process.fs.sync(ours(fd)?, true)?;
-        Ok(0)
-    }
-    fn [sync_file_range](fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int = |process, _| {
-        let _ = flags;
-        let desc = ours(fd)?;
-        if offset < 0 || len < 0 {
-            return Err(Stop::Errno(Errno::INVAL));
-        }
-        process.fs.sync(desc, true)?;
-        Ok(0)
-    }
-    fn [syncfs](fd: c_int) -> c_int = |process, _| {
-        if process.fs.describe(ours(fd)?)?.1.path_only() {
-            return Err(Stop::Errno(Errno::BADF));
-        }
-        process.fs.sync_all()?;
-        Ok(0)
-    }
-    fn [sync]() -> () = |process, kernel| {
-        process.fs.sync_all()?;
-        kernel();
-        Ok(())
-    }
-}
-
-/// `_FORTIFY_SOURCE`: a length beyond the buffer's size ends the program, as in glibc.
-fn check_room(len: usize, room: usize) {
-    if len > room {
-        std::process::abort();
-    }
-}
-
-fn copy_range(
+pub fn copy_range(
     process: &Process,
     from: (Desc, Out<i64>),
     to: (Desc, Out<i64>),
@@ -405,7 +181,12 @@ fn copy_range(
 
 /// Copies through a buffer between a descriptor of ours and any other, at positions or given
 /// offsets.
-fn transfer(process: &Process, from: (c_int, Out<i64>), to: c_int, len: usize) -> Served<isize> {
+pub fn transfer(
+    process: &Process,
+    from: (c_int, Out<i64>),
+    to: c_int,
+    len: usize,
+) -> Served<isize> {
     let mut buffer = vec![0_u8; len.clamp(1, 1 << 16)];
     let mut done = 0;
     let len = len.min(TRANSFER_BYTES_MAX);
@@ -478,4 +259,31 @@ fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
     }
     let from = rustix::fs::SeekFrom::Current(back);
     rustix::fs::seek(fdtable::borrow_checked(fd)?, from).map(|_| ())
+}
+
+/// Reads from a file that nobody needs to have open.
+pub fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+    let desc = process.fs.open(attr.node, vfs::OpenFlags(libc::O_RDONLY))?;
+    let result = process.fs.read_at(desc, offset, &mut [UserOut::new(to)]);
+    process.fs.close(desc)?;
+    result
+}
+
+/// A copy of a file of the volume in memory, for code that opens files without us.
+pub fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let memory = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let got = read_at(process, attr, at, &mut buffer)?;
+        if got == 0 {
+            return Ok(memory);
+        }
+        let mut done = 0;
+        while done < got {
+            done += rustix::io::write(&memory, &buffer[done..got])?;
+        }
+        at += got as u64;
+    }
 }

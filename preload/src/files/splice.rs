@@ -7,20 +7,20 @@
 //!
 //! No locks here; a position is read and moved in two steps.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::SpliceFlags;
 use vfs::{Desc, Errno, UserIn, UserOut, Whence};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
 use crate::entry::limit;
 use crate::entry::pointers::Out;
+use crate::entry::process::Process;
 use crate::entry::waiting;
-use crate::entry::{Served, Stop, interpose};
+use crate::entry::{Served, Stop};
 use crate::files::rw::offset_of;
-use crate::processes::process::Process;
 
 /// What a pipe's buffers hold each.
 const PAGE_BYTES: u64 = 4096;
@@ -97,7 +97,7 @@ pub fn to_pipe(
 }
 
 /// From a pipe to `file`, at an offset or its position.
-fn from_pipe(
+pub fn from_pipe(
     process: &Process,
     from: c_int,
     (file, at): (Desc, Out<i64>),
@@ -131,31 +131,4 @@ fn from_pipe(
         at.put((start + written as u64) as i64)?;
     }
     Ok(written as isize)
-}
-
-interpose! {
-    fn [splice](
-        from: c_int, from_at: Out<i64>, to: c_int, to_at: Out<i64>, len: usize, flags: c_uint,
-    ) -> isize = |process, _| {
-        let (source, target) = (fdtable::get(from), fdtable::get(to));
-        if source.is_none() && target.is_none() {
-            return Err(Stop::Kernel);
-        }
-        let flags = SpliceFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        if len == 0 {
-            return Ok(0);
-        }
-        match (source, target) {
-            (Some(_), None) if !to_at.is_null() => Err(Stop::Errno(Errno::SPIPE)),
-            (None, Some(_)) if !from_at.is_null() => Err(Stop::Errno(Errno::SPIPE)),
-            (Some(file), None) => to_pipe(process, (file, from_at), to, len, flags),
-            (None, Some(file)) => from_pipe(process, from, (file, to_at), len, flags),
-            _ => Err(Stop::Errno(Errno::INVAL)),
-        }
-    }
-    fn [tee](from: c_int, to: c_int, len: usize, flags: c_uint) -> isize = |_, _| {
-        let _ = (len, flags);
-        let ours = fdtable::get(from).is_some() || fdtable::get(to).is_some();
-        Err(if ours { Stop::Errno(Errno::INVAL) } else { Stop::Kernel })
-    }
 }

@@ -2,17 +2,17 @@
 //!
 //! `st_dev` is the volume's own device number; times have nanoseconds.
 
-use std::ffi::{CString, c_char, c_int, c_long, c_uint, c_ulong};
+use std::ffi::{CString, c_char, c_int, c_long, c_ulong};
 
 use vfs::cred::{Cred, WRITE};
 use vfs::{Attr, Errno, Kind, Nanos};
 
+use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::{Served, Stop, interpose};
-use crate::files::rw::ours;
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop};
 use crate::paths::credentials;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 const SECOND: i64 = 1_000_000_000;
 /// The unit in which programs should read and write.
@@ -75,7 +75,7 @@ const fn split(time: Nanos) -> (i64, i64) {
     (time.div_euclid(SECOND), time.rem_euclid(SECOND))
 }
 
-fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
+pub fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
     let time = |nanos| {
         let (seconds, rest) = split(nanos);
         // SAFETY: all zeros is a value of this plain structure.
@@ -108,7 +108,7 @@ fn statx_of(process: &Process, attr: &Attr) -> libc::statx {
 /// What a call with a directory descriptor, a path and `AT_*` flags means: `None`, and `attr` has
 /// the attributes; else the path by which the kernel is to be asked.
 #[inline]
-fn ask(
+pub fn ask(
     process: &Process,
     (dirfd, path, flags): (c_int, Text, c_int),
     attr: &mut Attr,
@@ -149,7 +149,7 @@ pub fn attr_of_descriptor(process: &Process, fd: c_int) -> Served<Attr> {
 }
 
 /// Answers a `stat` by path; `kernel` asks the kernel for another path.
-fn stat_path(
+pub fn stat_path(
     process: &Process,
     kernel: impl Fn(*const c_char) -> c_int,
     (dirfd, path, flags): (c_int, Text, c_int),
@@ -164,109 +164,15 @@ fn stat_path(
 }
 
 #[inline]
-fn stat_descriptor(process: &Process, fd: c_int, out: Out<libc::stat>) -> Served<c_int> {
+pub fn stat_descriptor(process: &Process, fd: c_int, out: Out<libc::stat>) -> Served<c_int> {
     let mut attr = Attr::NONE;
     process.fs.attr_of(ours(fd)?, &mut attr)?;
     out.put_words(&stat_of(process, &attr))?;
     Ok(0)
 }
 
-type Stat = libc::stat;
-const HERE: c_int = libc::AT_FDCWD;
-const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
-
-interpose! {
-    fn [stat, stat64](path: Text, out: Out<Stat>) -> c_int = |process, kernel| {
-        stat_path(process, |path| kernel(Text(path), out), (HERE, path, 0), out)
-    }
-    fn [lstat, lstat64](path: Text, out: Out<Stat>) -> c_int = |process, kernel| {
-        stat_path(process, |path| kernel(Text(path), out), (HERE, path, NOFOLLOW), out)
-    }
-    fn [fstat, fstat64, __fstat64](fd: c_int, out: Out<Stat>) -> c_int = |process, _| {
-        stat_descriptor(process, fd, out)
-    }
-    fn [fstatat, fstatat64](dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int) -> c_int
-    = |process, kernel| {
-        let kernel = |path| kernel(HERE, Text(path), out, flags);
-        stat_path(process, kernel, (dirfd, path, flags), out)
-    }
-    fn [__xstat, __xstat64](version: c_int, path: Text, out: Out<Stat>) -> c_int
-    = |process, kernel| {
-        stat_path(process, |path| kernel(version, Text(path), out), (HERE, path, 0), out)
-    }
-    fn [__lxstat, __lxstat64](version: c_int, path: Text, out: Out<Stat>) -> c_int
-    = |process, kernel| {
-        stat_path(process, |path| kernel(version, Text(path), out), (HERE, path, NOFOLLOW), out)
-    }
-    fn [__fxstat, __fxstat64](version: c_int, fd: c_int, out: Out<Stat>) -> c_int = |process, _| {
-        let _ = version;
-        stat_descriptor(process, fd, out)
-    }
-    fn [__fxstatat, __fxstatat64](
-        version: c_int, dirfd: c_int, path: Text, out: Out<Stat>, flags: c_int,
-    ) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(version, HERE, Text(path), out, flags);
-        stat_path(process, kernel, (dirfd, path, flags), out)
-    }
-    fn [statx](dirfd: c_int, path: Text, flags: c_int, mask: c_uint, out: Out<libc::statx>)
-    -> c_int = |process, kernel| {
-        let mut attr = Attr::NONE;
-        if let Some(path) = ask(process, (dirfd, path, flags), &mut attr)? {
-            return Ok(kernel(HERE, Text(path.as_ptr()), flags, mask, out));
-        }
-        out.put(statx_of(process, &attr))?;
-        Ok(0)
-    }
-    fn [access](path: Text, mode: c_int) -> c_int = |process, kernel| {
-        may(process, |path| kernel(Text(path), mode), (HERE, path, 0), mode)
-    }
-    fn [faccessat](dirfd: c_int, path: Text, mode: c_int, flags: c_int) -> c_int
-    = |process, kernel| {
-        let kernel = |path| kernel(HERE, Text(path), mode, flags);
-        may(process, kernel, (dirfd, path, flags), mode)
-    }
-    fn [euidaccess, eaccess](path: Text, mode: c_int) -> c_int = |process, kernel| {
-        may(process, |path| kernel(Text(path), mode), (HERE, path, libc::AT_EACCESS), mode)
-    }
-    fn [statfs, statfs64, __statfs](path: Text, out: Out<libc::statfs>) -> c_int
-    = |process, kernel| {
-        if let Some(path) = ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
-            return Ok(kernel(Text(path.as_ptr()), out));
-        }
-        out.put(statfs_of(process)?)?;
-        Ok(0)
-    }
-    fn [fstatfs, fstatfs64](fd: c_int, out: Out<libc::statfs>) -> c_int = |process, _| {
-        ours(fd)?;
-        out.put(statfs_of(process)?)?;
-        Ok(0)
-    }
-    fn [statvfs, statvfs64](path: Text, out: Out<libc::statvfs>) -> c_int = |process, kernel| {
-        if let Some(path) = ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
-            return Ok(kernel(Text(path.as_ptr()), out));
-        }
-        out.put(statvfs_of(process)?)?;
-        Ok(0)
-    }
-    fn [fstatvfs, fstatvfs64](fd: c_int, out: Out<libc::statvfs>) -> c_int = |process, _| {
-        ours(fd)?;
-        out.put(statvfs_of(process)?)?;
-        Ok(0)
-    }
-    fn [pathconf](path: Text, name: c_int) -> c_long = |process, kernel| {
-        match ask(process, (HERE, path, 0), &mut { Attr::NONE })? {
-            None => limit(name),
-            Some(path) => Ok(kernel(Text(path.as_ptr()), name)),
-        }
-    }
-    fn [fpathconf](fd: c_int, name: c_int) -> c_long = |_, _| {
-        ours(fd)?;
-        limit(name)
-    }
-}
-
 /// `access`: by the real identity unless `AT_EACCESS` asks for the effective one.
-fn may(
+pub fn may(
     process: &Process,
     kernel: impl Fn(*const c_char) -> c_int,
     place: (c_int, Text, c_int),
@@ -315,7 +221,7 @@ fn may_as(
     Ok(0)
 }
 
-fn statfs_of(process: &Process) -> Result<libc::statfs, Errno> {
+pub fn statfs_of(process: &Process) -> Result<libc::statfs, Errno> {
     let stat = process.fs.stat_fs()?;
     // SAFETY: all zeros is a value of this plain structure.
     let mut out: libc::statfs = unsafe { std::mem::zeroed() };
@@ -348,7 +254,7 @@ fn flags_of(stat: &vfs::FsStat) -> c_ulong {
     libc::ST_RELATIME | if stat.read_only { libc::ST_RDONLY } else { 0 }
 }
 
-fn statvfs_of(process: &Process) -> Result<libc::statvfs, Errno> {
+pub fn statvfs_of(process: &Process) -> Result<libc::statvfs, Errno> {
     let stat = process.fs.stat_fs()?;
     // SAFETY: all zeros is a value of this plain structure.
     let mut out: libc::statvfs = unsafe { std::mem::zeroed() };
@@ -367,7 +273,7 @@ fn statvfs_of(process: &Process) -> Result<libc::statvfs, Errno> {
 }
 
 /// `pathconf`'s values on the volume.
-fn limit(name: c_int) -> Served<c_long> {
+pub fn limit(name: c_int) -> Served<c_long> {
     Ok(match name {
         libc::_PC_LINK_MAX => 0xffff_fff0,
         libc::_PC_MAX_CANON | libc::_PC_MAX_INPUT => 255,

@@ -6,20 +6,19 @@ use std::ffi::{c_char, c_int};
 use libc::{termios, winsize};
 use vfs::Errno;
 
-use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{Served, Stop, interpose, outside};
-use crate::files::rw::ours;
+use crate::entry::Served;
+use crate::entry::pointers::{Out, Text};
+use crate::entry::process::Process;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 /// Whether a path is the volume's; an error of the walk is the answer to the call.
-fn is_ours(process: &Process, path: Text) -> Result<bool, Errno> {
+pub fn is_ours(process: &Process, path: Text) -> Result<bool, Errno> {
     let target = paths::resolve(process, libc::AT_FDCWD, path.bytes()?, true)?;
     Ok(!matches!(target, Target::Kernel | Target::Elsewhere(_)))
 }
 
 /// The terminal behind `fd` becomes the caller's, and its standard streams.
-fn take_terminal(fd: c_int) -> c_int {
+pub fn take_terminal(fd: c_int) -> c_int {
     // SAFETY: calls as the program would make them.
     unsafe {
         libc::setsid();
@@ -38,7 +37,7 @@ fn take_terminal(fd: c_int) -> c_int {
     0
 }
 
-fn fork_on_terminal(
+pub fn fork_on_terminal(
     master: Out<c_int>,
     name: *mut c_char,
     (modes, size): (*const termios, *const winsize),
@@ -71,7 +70,7 @@ fn fork_on_terminal(
 }
 
 /// Adds a record at the end of a log of logins, whole or not at all.
-fn log_login(file: Text, record: *const libc::utmpx) {
+pub fn log_login(file: Text, record: *const libc::utmpx) {
     // SAFETY: the program's path and record; calls as the program would make them.
     unsafe {
         let fd = libc::open(file.0, libc::O_WRONLY | libc::O_CLOEXEC);
@@ -91,53 +90,4 @@ fn log_login(file: Text, record: *const libc::utmpx) {
     }
 }
 
-type Record = *const libc::utmpx;
-
-interpose! {
-    fn [ftok](path: Text, project: c_int) -> c_int = |process, _| {
-        if !is_ours(process, path)? {
-            return Err(Stop::Kernel);
-        }
-        // SAFETY: all zeros is a value of this plain structure; then `stat` fills it.
-        let (answer, stat) = outside(|| unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            (libc::stat(path.0, &raw mut stat), stat)
-        });
-        if answer < 0 {
-            return Ok(-1);
-        }
-        let (ino, device) = (stat.st_ino as c_int & 0xffff, stat.st_dev as c_int & 0xff);
-        Ok(ino | device << 16 | (project & 0xff) << 24)
-    }
-    fn [isfdtype](fd: c_int, kind: c_int) -> c_int = |process, _| {
-        let (node, _) = process.fs.describe(ours(fd)?)?;
-        Ok(c_int::from(process.fs.attr(node)?.kind.mode_bits() as c_int == kind))
-    }
-    fn [eventfd_read](fd: c_int, value: Bytes) -> c_int = |_, _| {
-        ours(fd)?;
-        // SAFETY: eight bytes of the program's, by the function's contract.
-        Ok(if outside(|| unsafe { libc::read(fd, value.0, 8) }) == 8 { 0 } else { -1 })
-    }
-    fn [eventfd_write](fd: c_int, value: u64) -> c_int = |_, _| {
-        ours(fd)?;
-        let from = (&raw const value).cast();
-        // SAFETY: the argument's own bytes.
-        Ok(if outside(|| unsafe { libc::write(fd, from, 8) }) == 8 { 0 } else { -1 })
-    }
-    /// glibc's `dup2` would leave our table as it was.
-    fn [login_tty](fd: c_int) -> c_int = |_, _| {
-        Ok(outside(|| take_terminal(fd)))
-    }
-    fn [forkpty](
-        master: Out<c_int>, name: *mut c_char, modes: *const termios, size: *const winsize,
-    ) -> c_int = |_, _| {
-        outside(|| fork_on_terminal(master, name, (modes, size)))
-    }
-    fn [updwtmp, updwtmpx](file: Text, record: Record) -> () = |process, _| {
-        if !is_ours(process, file)? {
-            return Err(Stop::Kernel);
-        }
-        outside(|| log_login(file, record));
-        Ok(())
-    }
-}
+pub type Record = *const libc::utmpx;

@@ -12,21 +12,18 @@
 //! Locks: `COPIES` only under the structure lock, which `fork` takes: a child never finds it held
 //! by a thread that it does not have. Both are held over the copying, not over the loading.
 
-use std::arch::naked_asm;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use vfs::cred::READ;
 use vfs::{Attr, Kind, Node};
 
-use crate::descriptors::fdtable;
-use crate::entry::pointers::Text;
-use crate::entry::report;
-use crate::entry::{Inside, Real, Served, Stop, interpose, outside};
+use crate::entry::fdtable;
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop};
+use crate::files::rw::copy_to_memory;
 use crate::paths::{self, Target};
-use crate::processes::exec::copy_to_memory;
-use crate::processes::process::Process;
 
 /// A library that has been copied, as it was then, and the number of its copy.
 struct Copied {
@@ -42,7 +39,7 @@ static COPIES: Mutex<Vec<Copied>> = Mutex::new(Vec::new());
 const NUMBERS_FROM: c_int = 1000;
 
 /// The regular file of the volume at `path`, if the process may read it.
-fn readable(process: &Process, path: &[u8]) -> Option<Attr> {
+pub fn readable(process: &Process, path: &[u8]) -> Option<Attr> {
     let target = paths::resolve(process, libc::AT_FDCWD, path, true).ok()?;
     if matches!(target, Target::Kernel | Target::Elsewhere(_)) {
         return None;
@@ -53,7 +50,7 @@ fn readable(process: &Process, path: &[u8]) -> Option<Attr> {
 }
 
 /// The number of the copy of a library; copies it if it is new or has changed.
-fn copy_of(process: &Process, attr: &Attr, path: &[u8]) -> Option<c_int> {
+pub fn copy_of(process: &Process, attr: &Attr, path: &[u8]) -> Option<c_int> {
     let _structure = process.lock();
     let mut copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
     let same =
@@ -73,105 +70,12 @@ fn copy_of(process: &Process, attr: &Attr, path: &[u8]) -> Option<c_int> {
     Some(number)
 }
 
-fn name(number: c_int) -> Option<CString> {
+pub fn name(number: c_int) -> Option<CString> {
     CString::new(format!("/proc/self/fd/{number}")).ok()
 }
 
-/// The name to load instead of `path`; `None`: the path is not the volume's, or nothing there can
-/// be loaded, which glibc says best.
-fn instead(path: *const c_char) -> Option<CString> {
-    if Inside::already() {
-        return None;
-    }
-    let process = crate::processes::init::process()?;
-    let _inside = Inside::new();
-    let path = Text(path).bytes().ok()?;
-    // Names without a slash are searched for by the linker, in places of its own.
-    if !path.contains(&b'/') {
-        return None;
-    }
-    let attr = readable(process, path)?;
-    let number = copy_of(process, &attr, path)?;
-    report::fell_back("dlopen", "library-copied-to-memory");
-    name(number)
-}
-
-type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-type OpenIn = unsafe extern "C" fn(i64, *const c_char, c_int) -> *mut c_void;
-
-unsafe extern "C" fn open_copy(path: *const c_char, flags: c_int) -> *mut c_void {
-    static REAL: Real = Real::new("dlopen\0");
-    let Some(copy) = instead(path) else { return std::ptr::null_mut() };
-    // SAFETY: glibc's `dlopen`; the constructors of the library are the program's own code.
-    let handle = outside(|| unsafe {
-        std::mem::transmute::<usize, Open>(REAL.address())(copy.as_ptr(), flags)
-    });
-    if handle.is_null() { FAILED as *mut c_void } else { handle }
-}
-
-unsafe extern "C" fn open_copy_in(space: i64, path: *const c_char, flags: c_int) -> *mut c_void {
-    static REAL: Real = Real::new("dlmopen\0");
-    let Some(copy) = instead(path) else { return std::ptr::null_mut() };
-    // SAFETY: as above.
-    let handle = outside(|| unsafe {
-        std::mem::transmute::<usize, OpenIn>(REAL.address())(space, copy.as_ptr(), flags)
-    });
-    if handle.is_null() { FAILED as *mut c_void } else { handle }
-}
-
-/// What the two functions above give when the library is ours and could not be loaded: no handle.
-const FAILED: usize = 1;
-
-unsafe extern "C" fn real_open() -> usize {
-    static REAL: Real = Real::new("dlopen\0");
-    REAL.address()
-}
-
-unsafe extern "C" fn real_open_in() -> usize {
-    static REAL: Real = Real::new("dlmopen\0");
-    REAL.address()
-}
-
-/// Calls `$serve` with the same arguments; if that says that the path is not ours, jumps to the
-/// function whose address `$real` gives, with arguments and return address as they were.
-macro_rules! or_jump {
-    ($name:ident, $serve:path, $real:path) => {
-        // SAFETY: the symbol replaces glibc's of the same name; the stack is left as it was found.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name() -> *mut c_void {
-            naked_asm!(
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "call {serve}",
-                "test rax, rax",
-                "jnz 2f",
-                "call {real}",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                "jmp rax",
-                "2:",
-                "add rsp, 24",
-                // The mark of failure becomes NULL.
-                "xor ecx, ecx",
-                "cmp rax, {failed}",
-                "cmove rax, rcx",
-                "ret",
-                serve = sym $serve,
-                real = sym $real,
-                failed = const FAILED,
-            )
-        }
-    };
-}
-
-or_jump!(dlopen, open_copy, real_open);
-or_jump!(dlmopen, open_copy_in, real_open_in);
-
 /// `nl_catd`'s failure is -1.
-fn open_catalogue(
+pub fn open_catalogue(
     process: &Process,
     path: &[u8],
     kernel: impl Fn(*const c_char) -> isize,
@@ -184,10 +88,4 @@ fn open_catalogue(
     let memory = copy_to_memory(process, &attr, path)?;
     let copy = name(memory.as_raw_fd()).ok_or(Stop::Kernel)?;
     Ok(kernel(copy.as_ptr()))
-}
-
-interpose! {
-    fn [catopen](path: Text, flags: c_int) -> isize = |process, kernel| {
-        open_catalogue(process, path.bytes()?, |path| outside(|| kernel(Text(path), flags)))
-    }
 }

@@ -4,4 +4,5 @@ mod composed;
 mod format;
 mod loader;
 pub(crate) mod stdio;
+mod symbols;
 mod wide;

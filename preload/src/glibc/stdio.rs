@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::FILE;
 use vfs::Errno;
 
-use crate::descriptors::fdtable;
 use crate::descriptors::open::open_at;
-use crate::descriptors::parked;
+use crate::entry::fdtable;
+use crate::entry::fdtable::ours;
+use crate::entry::parked;
 use crate::entry::pointers::Text;
-use crate::entry::{Served, Stop, interpose, outside};
-use crate::files::rw::ours;
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 /// The beginning of glibc's `struct _IO_FILE` on 64-bit machines.
 #[repr(C)]
@@ -198,13 +198,9 @@ pub fn is_of_volume(stream: *mut FILE) -> bool {
     !stream.is_null() && is_cookie(stream) && unsafe { (*head(stream)).fileno } >= 0
 }
 
-/// A number of ours was handed out: if it is a standard one, its stream must go through us.
-#[inline]
-pub fn number_taken(fd: c_int) {
-    if LEFT.load(Ordering::Relaxed) {
-        return;
-    }
-    if (0..3).contains(&fd) && !REPLACED[fd as usize].load(Ordering::Relaxed) {
+/// A standard number has become ours: its stream must go through us.
+pub fn standard_taken(fd: c_int) {
+    if !LEFT.load(Ordering::Relaxed) && !REPLACED[fd as usize].load(Ordering::Relaxed) {
         replace(fd);
     }
 }
@@ -242,7 +238,7 @@ fn replace(fd: c_int) {
     REPLACED[fd as usize].store(true, Ordering::Relaxed);
 }
 
-fn open_stream(
+pub fn open_stream(
     process: &Process,
     path: Text,
     mode: Text,
@@ -273,48 +269,41 @@ fn open_stream(
     }
 }
 
-interpose! {
-    fn [fopen, fopen64, _IO_fopen](path: Text, mode: Text) -> *mut FILE = |process, kernel| {
-        open_stream(process, path, mode, |path| kernel(path, mode))
+/// `fdopen`.
+pub fn open_number(process: &Process, fd: c_int, mode: Text) -> Served<*mut FILE> {
+    let desc = ours(fd)?;
+    let parsed = parse(mode)?;
+    let (_, flags) = process.fs.describe(desc)?;
+    let reads = parsed.flags & libc::O_ACCMODE != libc::O_WRONLY;
+    let writes = parsed.flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if reads && !flags.reads() || writes && !flags.writes() {
+        return Err(Stop::Errno(Errno::INVAL));
     }
-    fn [fdopen, _IO_fdopen](fd: c_int, mode: Text) -> *mut FILE = |process, _| {
-        let desc = ours(fd)?;
-        let parsed = parse(mode)?;
-        let (_, flags) = process.fs.describe(desc)?;
-        let reads = parsed.flags & libc::O_ACCMODE != libc::O_WRONLY;
-        let writes = parsed.flags & libc::O_ACCMODE != libc::O_RDONLY;
-        if reads && !flags.reads() || writes && !flags.writes() {
-            return Err(Stop::Errno(Errno::INVAL));
-        }
-        if parsed.flags & libc::O_APPEND != 0 && !flags.appends() {
-            process.fs.set_flags(desc, vfs::OpenFlags(flags.0 | libc::O_APPEND))?;
-        }
-        Ok(stream(fd, parsed.plain)?)
+    if parsed.flags & libc::O_APPEND != 0 && !flags.appends() {
+        process.fs.set_flags(desc, vfs::OpenFlags(flags.0 | libc::O_APPEND))?;
     }
-    fn [freopen, freopen64](path: Text, mode: Text, old: *mut FILE) -> *mut FILE
-    = |process, kernel| {
-        reopen(process, path, mode, old, |path| kernel(path, mode, old))
-    }
-    /// glibc prints through a duplicate of descriptor 2 that it opens inside itself.
-    fn [perror](text: Text) -> () = |_, _| {
-        ours(2)?;
-        let number = crate::entry::errno();
-        let text = text.within(MESSAGE_MAX, Errno::TOOBIG).unwrap_or_default();
-        let mut line = if text.is_empty() { Vec::new() } else { [text, b": "].concat() };
-        // SAFETY: gives a text of its own.
-        line.extend_from_slice(unsafe { CStr::from_ptr(libc::strerror(number)) }.to_bytes());
-        line.push(b'\n');
-        outside(|| {
-            // SAFETY: the program's own stream and a buffer of ours.
-            unsafe { libc::fwrite(line.as_ptr().cast(), 1, line.len(), stderr) }
-        });
-        Ok(())
-    }
+    Ok(stream(fd, parsed.plain)?)
+}
+
+/// `perror` onto a file of ours.
+pub fn print_error(text: Text) -> Served<()> {
+    ours(2)?;
+    let number = crate::entry::errno();
+    let text = text.within(MESSAGE_MAX, Errno::TOOBIG).unwrap_or_default();
+    let mut line = if text.is_empty() { Vec::new() } else { [text, b": "].concat() };
+    // SAFETY: gives a text of its own.
+    line.extend_from_slice(unsafe { CStr::from_ptr(libc::strerror(number)) }.to_bytes());
+    line.push(b'\n');
+    outside(|| {
+        // SAFETY: the program's own stream and a buffer of ours.
+        unsafe { libc::fwrite(line.as_ptr().cast(), 1, line.len(), stderr) }
+    });
+    Ok(())
 }
 
 /// `freopen` where the stream or the path is ours. A stream of ours keeps its number and address;
 /// an ordinary one is closed and a new one given.
-fn reopen(
+pub fn reopen(
     process: &Process,
     path: Text,
     mode: Text,

@@ -10,16 +10,16 @@ use libc::{FILE, wchar_t};
 use vfs::Errno;
 
 use crate::entry::pointers::Out;
-use crate::entry::{Served, Stop, interpose, outside, set_errno};
-use crate::glibc::format::{Arguments, with_list};
+use crate::entry::{Served, Stop, outside, set_errno};
+use crate::glibc::format::Arguments;
 use crate::glibc::stdio;
 
 /// `wint_t`, and its value for the end and for errors.
-type Wide = u32;
-const END: Wide = Wide::MAX;
+pub type Wide = u32;
+pub const END: Wide = Wide::MAX;
 
 /// More bytes than any encoding needs for a character.
-const BYTES_MAX: usize = 16;
+pub const BYTES_MAX: usize = 16;
 
 type State = u64;
 
@@ -36,13 +36,20 @@ unsafe extern "C" {
     static mut stdout: *mut FILE;
 }
 
-fn standard(variable: *const *mut FILE) -> *mut FILE {
+/// The standard input, as the program has it.
+pub fn input() -> *mut FILE {
     // SAFETY: a variable of glibc's.
-    unsafe { variable.read() }
+    unsafe { (&raw const stdin).read() }
+}
+
+/// The standard output.
+pub fn output() -> *mut FILE {
+    // SAFETY: as above.
+    unsafe { (&raw const stdout).read() }
 }
 
 /// Only streams of ours are served.
-fn ours(stream: *mut FILE) -> Result<(), Stop> {
+pub fn ours(stream: *mut FILE) -> Result<(), Stop> {
     if stdio::is_of_volume(stream) { Ok(()) } else { Err(Stop::Kernel) }
 }
 
@@ -52,7 +59,7 @@ fn bad_sequence() -> Wide {
 }
 
 /// The next character. Runs outside.
-fn get(stream: *mut FILE) -> Wide {
+pub fn get(stream: *mut FILE) -> Wide {
     let mut bytes = [0; BYTES_MAX];
     for len in 1..=BYTES_MAX {
         // SAFETY: a stream of the program's.
@@ -74,14 +81,14 @@ fn get(stream: *mut FILE) -> Wide {
 }
 
 /// The bytes of a character: how many, or an error.
-fn bytes_of(wide: wchar_t, bytes: &mut [u8; BYTES_MAX]) -> Result<usize, Errno> {
+pub fn bytes_of(wide: wchar_t, bytes: &mut [u8; BYTES_MAX]) -> Result<usize, Errno> {
     let mut state = 0;
     // SAFETY: room for the longest.
     let len = unsafe { wcrtomb(bytes.as_mut_ptr(), wide, &raw mut state) };
     if len > BYTES_MAX { Err(Errno::ILSEQ) } else { Ok(len) }
 }
 
-fn put(stream: *mut FILE, wide: wchar_t) -> Result<Wide, Errno> {
+pub fn put(stream: *mut FILE, wide: wchar_t) -> Result<Wide, Errno> {
     let mut bytes = [0; BYTES_MAX];
     let len = bytes_of(wide, &mut bytes)?;
     // SAFETY: a stream of the program's, bytes of ours.
@@ -90,7 +97,7 @@ fn put(stream: *mut FILE, wide: wchar_t) -> Result<Wide, Errno> {
 }
 
 /// As [`put`], for what gives a status.
-fn put_all(stream: *mut FILE, text: impl Iterator<Item = wchar_t>) -> Result<bool, Errno> {
+pub fn put_all(stream: *mut FILE, text: impl Iterator<Item = wchar_t>) -> Result<bool, Errno> {
     for wide in text {
         if put(stream, wide)? == END {
             return Ok(false);
@@ -99,7 +106,7 @@ fn put_all(stream: *mut FILE, text: impl Iterator<Item = wchar_t>) -> Result<boo
     Ok(true)
 }
 
-fn get_line(stream: *mut FILE, to: *mut wchar_t, room: c_int) -> Served<*mut wchar_t> {
+pub fn get_line(stream: *mut FILE, to: *mut wchar_t, room: c_int) -> Served<*mut wchar_t> {
     let mut count = 0;
     while count + 1 < room {
         let wide = outside(|| get(stream));
@@ -119,7 +126,7 @@ fn get_line(stream: *mut FILE, to: *mut wchar_t, room: c_int) -> Served<*mut wch
     Ok(to)
 }
 
-fn print(stream: *mut FILE, format: *const wchar_t, arguments: Arguments) -> Served<c_int> {
+pub fn print(stream: *mut FILE, format: *const wchar_t, arguments: Arguments) -> Served<c_int> {
     let mut text: Vec<wchar_t> = vec![0; 256];
     loop {
         // A `va_list` is used up by formatting: each try gets a copy.
@@ -140,96 +147,3 @@ fn print(stream: *mut FILE, format: *const wchar_t, arguments: Arguments) -> Ser
 
 /// Longest formatted text, in characters.
 const TEXT_MAX: usize = 1 << 23;
-
-interpose! {
-    fn [fgetwc, fgetwc_unlocked, getwc, getwc_unlocked](stream: *mut FILE) -> Wide = |_, _| {
-        ours(stream)?;
-        Ok(outside(|| get(stream)))
-    }
-    fn [getwchar, getwchar_unlocked]() -> Wide = |_, _| {
-        let stream = standard(&raw const stdin);
-        ours(stream)?;
-        Ok(outside(|| get(stream)))
-    }
-    fn [fgetws, fgetws_unlocked](to: *mut wchar_t, room: c_int, stream: *mut FILE) -> *mut wchar_t
-    = |_, _| {
-        ours(stream)?;
-        get_line(stream, to, room)
-    }
-    fn [__fgetws_chk, __fgetws_unlocked_chk](
-        to: *mut wchar_t, size: usize, room: c_int, stream: *mut FILE,
-    ) -> *mut wchar_t = |_, _| {
-        ours(stream)?;
-        if room as usize > size {
-            std::process::abort();
-        }
-        get_line(stream, to, room)
-    }
-    fn [fputwc, fputwc_unlocked, putwc, putwc_unlocked](wide: wchar_t, stream: *mut FILE) -> Wide
-    = |_, _| {
-        ours(stream)?;
-        Ok(put(stream, wide)?)
-    }
-    fn [putwchar, putwchar_unlocked](wide: wchar_t) -> Wide = |_, _| {
-        let stream = standard(&raw const stdout);
-        ours(stream)?;
-        Ok(put(stream, wide)?)
-    }
-    fn [fputws, fputws_unlocked](text: *const wchar_t, stream: *mut FILE) -> c_int = |_, _| {
-        ours(stream)?;
-        let mut wide = Vec::new();
-        while let character @ 1.. = Out(text.wrapping_add(wide.len()).cast_mut()).value()? {
-            wide.push(character);
-        }
-        Ok(if put_all(stream, wide.into_iter())? { 1 } else { -1 })
-    }
-    fn [ungetwc](wide: Wide, stream: *mut FILE) -> Wide = |_, _| {
-        ours(stream)?;
-        if wide == END {
-            return Ok(END);
-        }
-        let mut bytes = [0; BYTES_MAX];
-        let len = bytes_of(wide as wchar_t, &mut bytes)?;
-        for byte in bytes[..len].iter().rev() {
-            // SAFETY: a stream of the program's.
-            if outside(|| unsafe { libc::ungetc(c_int::from(*byte), stream) }) < 0 {
-                return Ok(END);
-            }
-        }
-        Ok(wide)
-    }
-    /// A stream of the volume takes both kinds.
-    fn [fwide](stream: *mut FILE, mode: c_int) -> c_int = |_, _| {
-        ours(stream)?;
-        Ok(mode.signum())
-    }
-    fn [vfwprintf](stream: *mut FILE, format: *const wchar_t, arguments: Arguments) -> c_int
-    = |_, _| {
-        ours(stream)?;
-        print(stream, format, arguments)
-    }
-    fn [__vfwprintf_chk](
-        stream: *mut FILE, flag: c_int, format: *const wchar_t, arguments: Arguments,
-    ) -> c_int = |_, _| {
-        let _ = flag;
-        ours(stream)?;
-        print(stream, format, arguments)
-    }
-    fn [vwprintf](format: *const wchar_t, arguments: Arguments) -> c_int = |_, _| {
-        let stream = standard(&raw const stdout);
-        ours(stream)?;
-        print(stream, format, arguments)
-    }
-    fn [__vwprintf_chk](flag: c_int, format: *const wchar_t, arguments: Arguments) -> c_int
-    = |_, _| {
-        let _ = flag;
-        let stream = standard(&raw const stdout);
-        ours(stream)?;
-        print(stream, format, arguments)
-    }
-}
-
-with_list!(fwprintf, 16, "rdx", vfwprintf);
-with_list!(__fwprintf_chk, 24, "rcx", __vfwprintf_chk);
-with_list!(wprintf, 8, "rsi", vwprintf);
-with_list!(__wprintf_chk, 16, "rdx", __vwprintf_chk);

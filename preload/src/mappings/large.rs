@@ -11,10 +11,10 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use vfs::{Desc, Errno, Mapped, Piece};
 
 use crate::entry::lock::Guard;
+use crate::entry::maptable::{Mapping, Mappings, PAGE};
+use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
 use crate::mappings::mapping::{self, Wish, extend};
-use crate::mappings::maptable::{Mapping, Mappings, PAGE};
-use crate::processes::process::Process;
 
 impl Mapping {
     /// Its pages that have something of `start..end`.

@@ -19,7 +19,7 @@
 //! protected as a whole or not. A part of the file that does not lie on whole chunks is empty, and
 //! made whole by its first touch.
 //!
-//! All bookkeeping ([`crate::mappings::maptable`]) stands under the structure lock, which is held
+//! All bookkeeping ([`crate::entry::maptable`]) stands under the structure lock, which is held
 //! across the system calls, so that two threads that map and unmap the same range agree on the
 //! result.
 
@@ -33,10 +33,10 @@ use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use vfs::{Desc, Errno, Kind, Node, Piece};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
+use crate::entry::maptable::{Mapping, Mappings, PAGE};
+use crate::entry::process::Process;
 use crate::mappings::large;
-use crate::mappings::maptable::{Mapping, Mappings, PAGE, any};
-use crate::processes::process::Process;
 
 /// A huge page.
 const HUGE: usize = 2 << 20;
@@ -464,32 +464,22 @@ pub fn extend(
     Ok(())
 }
 
-impl Process {
-    /// The file's size has changed: mappings of this process lose the pages beyond the end.
-    pub fn resized(&self, node: Node) -> Result<(), Errno> {
-        if !any() {
-            return Ok(());
-        }
-        let mut maps = self.lock();
-        if maps.of_file(node, 0).next().is_none() {
-            return Ok(());
-        }
-        let size = self.fs.attr(node)?.size;
-        for start in maps.of_file(node, size).collect::<Vec<_>>() {
-            let Some(mut map) = maps.find_mut(start) else { continue };
-            let size = round_up(size, map.unit);
-            let inside = size.saturating_sub(map.offset);
-            let last = map.end.min(map.start.saturating_add(inside as usize));
-            if map.empty_at(last).is_none_or(|part| part.1 < map.end) {
-                let end = map.end;
-                make_empty(&mut map, last, end)?;
-            }
-        }
-        Ok(())
+/// The file's size has changed: mappings of this process lose the pages beyond the end.
+pub fn resized(process: &Process, node: Node) -> Result<(), Errno> {
+    let mut maps = process.lock();
+    if maps.of_file(node, 0).next().is_none() {
+        return Ok(());
     }
-
-    /// As [`Process::resized`], of the file behind `desc`.
-    pub fn resized_by(&self, desc: Desc) -> Result<(), Errno> {
-        self.resized(self.fs.describe(desc)?.0)
+    let size = process.fs.attr(node)?.size;
+    for start in maps.of_file(node, size).collect::<Vec<_>>() {
+        let Some(mut map) = maps.find_mut(start) else { continue };
+        let size = round_up(size, map.unit);
+        let inside = size.saturating_sub(map.offset);
+        let last = map.end.min(map.start.saturating_add(inside as usize));
+        if map.empty_at(last).is_none_or(|part| part.1 < map.end) {
+            let end = map.end;
+            make_empty(&mut map, last, end)?;
+        }
     }
+    Ok(())
 }

@@ -2,34 +2,29 @@
 //! (`mremap`: [`crate::mappings::mremap`]). See [`crate::mappings::mapping`]; what they concern
 //! that is not of a file of ours goes to the kernel.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 
 use vfs::{Desc, Errno, Mapped};
 
-use crate::descriptors::fdtable;
-use crate::entry::pointers::Out;
-use crate::entry::{Served, Stop, errno, interpose, set_errno};
-use crate::files::rw::{Vector, ready_all};
+use crate::entry::maptable::{Mapping, PAGE, any};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, errno, set_errno};
 use crate::mappings::large;
-use crate::mappings::mapping::{self, Wish, map_file, release};
-use crate::mappings::maptable::{Mapping, PAGE, any};
-use crate::mappings::mremap::remap;
-use crate::mappings::touched;
-use crate::processes::process::Process;
+use crate::mappings::mapping::{self, Wish, release};
 
 /// Nothing is mapped: the kernel's affair.
-fn some() -> Result<(), Stop> {
+pub fn some() -> Result<(), Stop> {
     if any() { Ok(()) } else { Err(Stop::Kernel) }
 }
 
 /// `len` bytes from `at` on, as whole pages.
-fn range(at: *mut c_void, len: usize) -> (usize, usize) {
+pub fn range(at: *mut c_void, len: usize) -> (usize, usize) {
     let start = at as usize;
     (start, start.saturating_add(len).saturating_add(PAGE - 1) / PAGE * PAGE)
 }
 
 /// Shared mappings need a region that can be mapped by pages.
-fn check_shared(process: &Process, flags: c_int) -> Result<(), Stop> {
+pub fn check_shared(process: &Process, flags: c_int) -> Result<(), Stop> {
     if flags & libc::MAP_TYPE != libc::MAP_PRIVATE && process.fs.can_map().0 == 0 {
         return Err(Stop::Refused("shared-mapping-on-huge-pages", Errno::NODEV));
     }
@@ -37,7 +32,7 @@ fn check_shared(process: &Process, flags: c_int) -> Result<(), Stop> {
 }
 
 /// The kernel unmaps or replaces a range by `call`: what was mapped of ours there goes.
-fn replace<T>(
+pub fn replace<T>(
     process: &Process,
     (start, end): (usize, usize),
     call: impl FnOnce() -> T,
@@ -69,7 +64,7 @@ fn replace<T>(
 }
 
 /// `mprotect` of a range in which something of ours lies.
-fn protect(
+pub fn protect(
     process: &Process,
     (start, end): (usize, usize),
     prot: c_int,
@@ -110,7 +105,7 @@ fn protect(
 
 /// The parts of shared mappings in a range: description, offset, length; and how many bytes of it
 /// are ours.
-fn parts(process: &Process, start: usize, end: usize) -> (Vec<(Desc, u64, u64)>, usize) {
+pub fn parts(process: &Process, start: usize, end: usize) -> (Vec<(Desc, u64, u64)>, usize) {
     let maps = process.lock();
     let (mut parts, mut bytes) = (Vec::new(), 0);
     for map in maps.within(start, end) {
@@ -124,7 +119,7 @@ fn parts(process: &Process, start: usize, end: usize) -> (Vec<(Desc, u64, u64)>,
 }
 
 /// `madvise(MADV_REMOVE)`: makes holes, mapping by mapping in their order, up to one that has none.
-fn remove(
+pub fn remove(
     process: &Process,
     (start, end): (usize, usize),
     kernel: impl Fn(*mut c_void, usize) -> c_int,
@@ -164,7 +159,7 @@ fn remove(
 }
 
 /// After `madvise(MADV_DONTNEED)` where private mappings are copies: they show the file again.
-fn copy_anew(process: &Process, (start, end): (usize, usize)) -> Result<(), Errno> {
+pub fn copy_anew(process: &Process, (start, end): (usize, usize)) -> Result<(), Errno> {
     let mut maps = process.lock();
     for mut map in maps.within_mut(start, end).filter(|map| !map.shared) {
         let (mut at, last) = (start.max(map.start), end.min(map.end));
@@ -183,7 +178,7 @@ fn copy_anew(process: &Process, (start, end): (usize, usize)) -> Result<(), Errn
 }
 
 /// `remap_file_pages`, which is a mapping of another part of the same file over this one.
-fn map_other_part(
+pub fn map_other_part(
     process: &Process,
     start: usize,
     len: usize,
@@ -203,140 +198,4 @@ fn map_other_part(
     freed.retain(|desc| !maps.holds(*desc));
     release(process, freed);
     Ok(0)
-}
-
-// `isize` stands for the address: -1 is MAP_FAILED.
-interpose! {
-    fn [mmap, mmap64, __mmap](
-        at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64,
-    ) -> isize = |process, kernel| {
-        if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
-            let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
-            check_shared(process, flags)?;
-            return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
-        }
-        if flags & libc::MAP_FIXED == 0 {
-            return Err(Stop::Kernel);
-        }
-        some()?;
-        let call = || kernel(at, len, prot, flags, fd, offset);
-        replace(process, range(at, len), call, |&address| address == -1)
-    }
-    fn [munmap, __munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
-        some()?;
-        let (start, end) = range(at, len);
-        if len > 0
-            && start.is_multiple_of(PAGE)
-            && large::possible(process)
-            && process.lock().has_large(start, end)
-        {
-            let (mut maps, mut freed) = (process.lock(), Vec::new());
-            let unmapped = large::unmap(&mut maps, start, end - start, &mut freed);
-            release(process, freed);
-            return unmapped.map(|()| 0).map_err(Stop::Errno);
-        }
-        replace(process, (start, end), || kernel(at, len), |&result| result != 0)
-    }
-    fn [mremap](at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
-    = |process, _| {
-        some()?;
-        remap(process, at as usize, (old, new), flags, to as usize)
-    }
-    fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
-    = |process, kernel| {
-        some()?;
-        protect(process, range(at, len), prot, || kernel(at, len, prot))
-    }
-    fn [msync](at: *mut c_void, len: usize, flags: c_int) -> c_int = |process, kernel| {
-        some()?;
-        let (start, end) = range(at, len);
-        let (parts, bytes) = parts(process, start, end);
-        if bytes == 0 {
-            return Err(Stop::Kernel);
-        }
-        let both = libc::MS_ASYNC | libc::MS_SYNC;
-        if !start.is_multiple_of(PAGE)
-            || flags & !(both | libc::MS_INVALIDATE) != 0
-            || flags & both == both
-        {
-            return Err(Stop::Errno(Errno::INVAL));
-        }
-        for (desc, offset, length) in parts {
-            process.fs.sync_mapped(desc, offset, length)?;
-        }
-        let mut result = 0;
-        for (from, to) in process.lock().around(start, end) {
-            // What is not mapped there is told when all else is done, as the kernel does.
-            if kernel(from as *mut c_void, to - from, flags) != 0 {
-                result = -1;
-            }
-        }
-        Ok(result)
-    }
-    fn [remap_file_pages](
-        at: *mut c_void, len: usize, prot: c_int, page: usize, flags: c_int,
-    ) -> c_int = |process, _| {
-        let _ = flags;
-        some()?;
-        let start = at as usize / PAGE * PAGE;
-        map_other_part(process, start, len / PAGE * PAGE, prot, page)
-    }
-    // With pages that are not there yet the kernel would answer `EFAULT`.
-    fn [vmsplice](fd: c_int, list: Out<Vector>, count: usize, flags: c_uint) -> isize = |_, _| {
-        let _ = (fd, flags);
-        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
-        Err(Stop::Kernel)
-    }
-    fn [process_vm_readv](
-        who: c_int, list: Out<Vector>, count: usize, theirs: *const c_void, their: usize,
-        flags: usize,
-    ) -> isize = |_, _| {
-        let _ = (who, theirs, their, flags);
-        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
-        Err(Stop::Kernel)
-    }
-    fn [process_vm_writev](
-        who: c_int, list: Out<Vector>, count: usize, theirs: *const c_void, their: usize,
-        flags: usize,
-    ) -> isize = |_, _| {
-        let _ = (who, theirs, their, flags);
-        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
-        Err(Stop::Kernel)
-    }
-    fn [getrandom](to: *mut c_void, len: usize, flags: c_uint) -> isize = |_, _| {
-        let _ = flags;
-        touched::ready(to, len);
-        Err(Stop::Kernel)
-    }
-    fn [mlock](at: *const c_void, len: usize) -> c_int = |_, _| {
-        touched::ready(at, len);
-        Err(Stop::Kernel)
-    }
-    fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, _| {
-        let _ = flags;
-        touched::ready(at, len);
-        Err(Stop::Kernel)
-    }
-    fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
-    = |process, kernel| {
-        some()?;
-        match advice {
-            libc::MADV_REMOVE => {
-                return remove(process, range(at, len), |at, len| kernel(at, len, advice));
-            }
-            libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => touched::ready(at, len),
-            // Advice about a part of a large page is no error to a program that does not know of
-            // it.
-            _ if large::covered(process, range(at, len)) => return Ok(0),
-            libc::MADV_DONTNEED if !process.fs.can_map().1 => {
-                let result = kernel(at, len, advice);
-                if result == 0 {
-                    copy_anew(process, range(at, len))?;
-                }
-                return Ok(result);
-            }
-            _ => {}
-        }
-        Err(Stop::Kernel)
-    }
 }

@@ -2,8 +2,8 @@
 //! when they are touched.
 
 mod large;
-mod mapping;
-pub(crate) mod maptable;
+pub(crate) mod mapping;
 mod mmap;
 mod mremap;
+mod symbols;
 pub(crate) mod touched;

@@ -12,12 +12,12 @@ use std::ffi::{c_int, c_void};
 use rustix::mm::MremapFlags;
 use vfs::{Desc, Errno};
 
+use crate::entry::maptable::{Mapping, Mappings, PAGE};
+use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
 use crate::mappings::large::{self, unmap};
 use crate::mappings::mapping::{self, Wish, extend, release};
-use crate::mappings::maptable::{Mapping, Mappings, PAGE};
 use crate::paths::identity::Line;
-use crate::processes::process::Process;
 
 /// To a fixed place.
 const FIXED: MremapFlags = MremapFlags::from_bits_retain(libc::MREMAP_FIXED as u32);

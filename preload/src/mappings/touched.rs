@@ -29,14 +29,16 @@ use rustix::fs::{FileType, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use vfs::{Errno, Mapped, UserIn};
 
-use crate::descriptors::fdtable;
+use crate::entry::attached;
+use crate::entry::fdtable;
+use crate::entry::kept;
+use crate::entry::maptable::{Mapping, PAGE, any_gap, had_gap};
+use crate::entry::pointers::Out;
+use crate::entry::process::Process;
 use crate::entry::thread::here;
 use crate::entry::{Answer, Inside, errno, outside, set_errno};
+use crate::files::rw::{Vector, vectors};
 use crate::mappings::mapping;
-use crate::mappings::maptable::{Mapping, PAGE, any_gap, had_gap};
-use crate::processes::init;
-use crate::processes::process::Process;
-use crate::signals::signal;
 
 /// Bytes around a page that show zeros where the volume has no room for a page that is only read.
 const ZEROS: usize = 64 << 10;
@@ -70,10 +72,10 @@ pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
     }
     let failed = errno();
     // Until the handler returns; whatever it has interrupted.
-    let mask = signal::block_for_fault();
+    let mask = kept::block_for_fault();
     let found = with_stack(address);
     if found != 1 {
-        signal::set_mask(mask);
+        kept::set_mask(mask);
     }
     set_errno(failed);
     match found {
@@ -87,7 +89,7 @@ pub fn serve(address: usize) -> Result<(), Option<&'static str>> {
 #[cold]
 pub fn supply(address: usize) -> bool {
     any_gap()
-        && init::process().is_some_and(|process| {
+        && attached::process().is_some_and(|process| {
             let _inside = Inside::new();
             page(process, address) == Page::New
         })
@@ -96,7 +98,7 @@ pub fn supply(address: usize) -> bool {
 /// The same for what the kernel could not touch: also whether a mapping has the page already, since
 /// another thread may have given it meanwhile.
 fn is_there(address: usize) -> bool {
-    init::process().is_some_and(|process| {
+    attached::process().is_some_and(|process| {
         let _inside = Inside::new();
         matches!(page(process, address), Page::New | Page::There)
     })
@@ -122,9 +124,32 @@ pub fn ready_for(fd: c_int, start: *const c_void, len: usize, at: Option<i64>) {
 
 #[cold]
 fn ready_as_far(fd: c_int, start: usize, len: usize, at: Option<i64>) {
-    let lacks = || next_gap(init::process()?, start, start.saturating_add(len));
+    let lacks = || next_gap(attached::process()?, start, start.saturating_add(len));
     if lacks().is_some() {
         all(start, coming(fd, at).unwrap_or(len).min(len));
+    }
+}
+
+/// The memory of a vectored call that the kernel serves has its pages.
+pub fn ready_all(list: Out<Vector>, count: c_int) {
+    if any_gap() {
+        ready_up_to(list, count, usize::MAX);
+    }
+}
+
+/// As [`ready_all`], of one that reads from `fd`, at `at` or where it stands.
+pub fn ready_all_for(fd: c_int, list: Out<Vector>, count: c_int, at: Option<i64>) {
+    if any_gap() {
+        ready_up_to(list, count, coming(fd, at).unwrap_or(usize::MAX));
+    }
+}
+
+/// The first `most` bytes of the pieces.
+fn ready_up_to(list: Out<Vector>, count: c_int, mut most: usize) {
+    // What is wrong with the list the kernel says.
+    for piece in vectors(list, count).unwrap_or_default() {
+        ready(piece.iov_base, piece.iov_len.min(most));
+        most = most.saturating_sub(piece.iov_len);
     }
 }
 
@@ -217,7 +242,7 @@ fn again<T: Answer>(mut value: T, mut call: impl FnMut() -> T, arguments: &[usiz
 fn all(start: usize, len: usize) {
     let end = start.saturating_add(len);
     let mut at = start;
-    let Some(process) = init::process() else { return };
+    let Some(process) = attached::process() else { return };
     let _inside = Inside::new();
     while at < end {
         let Some(next) = next_gap(process, at, end) else { return };
@@ -315,8 +340,8 @@ fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> 
 /// Serves the touch of a page in a signal handler: inside, and on a stack of our own. Gives 1 if it
 /// is there, 0 if nothing is known of it, or the reason.
 extern "C" fn serve_inside(address: usize) -> usize {
-    let before = signal::set_stack(None);
-    let served = init::process().map_or(0, |process| {
+    let before = kept::set_stack(None);
+    let served = attached::process().map_or(0, |process| {
         let _inside = Inside::new();
         match page(process, address) {
             Page::New => 1,
@@ -328,7 +353,7 @@ extern "C" fn serve_inside(address: usize) -> usize {
             Page::Refused(_) => DAMAGED,
         }
     });
-    signal::set_stack(Some(before));
+    kept::set_stack(Some(before));
     served
 }
 

@@ -4,18 +4,18 @@
 //! where glibc keeps a small length: that tells the two apart. Positions are the engine's cookies:
 //! stable whatever else changes in the directory. The stream reads ahead into a buffer of entries.
 
-use std::ffi::{c_char, c_int, c_long};
+use std::ffi::{c_char, c_int};
 
 use vfs::{Desc, DirEntry, Errno, Whence};
 
-use crate::descriptors::fdtable;
 use crate::descriptors::open::open_at;
-use crate::descriptors::parked;
+use crate::entry::fdtable;
+use crate::entry::fdtable::ours;
+use crate::entry::parked;
 use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{Answer, Served, Stop, interpose, outside};
-use crate::files::rw::ours;
+use crate::entry::process::Process;
+use crate::entry::{Answer, Served, Stop, outside};
 use crate::paths;
-use crate::processes::process::Process;
 
 const MAGIC: u64 = 0x736f_6c65_7261_6469;
 /// Most that one `getdents64` tells, and the largest entry.
@@ -29,14 +29,14 @@ const NAME_AT: usize = 19;
 /// Our directory stream.
 #[repr(C)]
 pub struct Stream {
-    fd: c_int,
+    pub fd: c_int,
     padding: u32,
     magic: u64,
     /// Entries as `getdents64` lays them out.
     buffer: Vec<u8>,
     next: usize,
     /// Cookie of the entry told last: `telldir`.
-    told: i64,
+    pub told: i64,
     /// Cookie that the next filling of the buffer starts after.
     read_from: i64,
 }
@@ -44,11 +44,11 @@ pub struct Stream {
 /// A `DIR *` of the program's.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
-struct Dir(*mut Stream);
+pub struct Dir(*mut Stream);
 
 impl Dir {
     /// The stream, if it is ours.
-    fn ours(self) -> Result<&'static mut Stream, Stop> {
+    pub fn ours(self) -> Result<&'static mut Stream, Stop> {
         if self.0.is_null() {
             return Err(Stop::Kernel);
         }
@@ -67,7 +67,7 @@ impl Answer for Dir {
     const FAILED: Self = Self(std::ptr::null_mut());
 }
 
-fn stream(fd: c_int, read_from: i64) -> Dir {
+pub fn stream(fd: c_int, read_from: i64) -> Dir {
     Dir(Box::into_raw(Box::new(Stream {
         fd,
         padding: 0,
@@ -147,7 +147,7 @@ fn entries(
 
 /// How entries are laid out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub enum Form {
     /// As `getdents64` has them.
     Wide,
     /// As `getdents`: as long, but the kind stands in the last byte.
@@ -166,7 +166,7 @@ fn make_old(entries: &mut [u8]) {
 }
 
 /// `getdents64`: as many entries as fit into `len` bytes.
-fn read_entries(
+pub fn read_entries(
     process: &Process,
     desc: Desc,
     (to, len): (Bytes, usize),
@@ -191,7 +191,7 @@ pub fn read_old_entries(process: &Process, fd: c_int, to: Bytes, len: usize) -> 
 
 impl Stream {
     /// The next entry; `None` at the end.
-    fn next(&mut self, process: &Process) -> Result<Option<*mut libc::dirent64>, Errno> {
+    pub fn next(&mut self, process: &Process) -> Result<Option<*mut libc::dirent64>, Errno> {
         if self.next >= self.buffer.len() {
             let desc = fdtable::get(self.fd).ok_or(Errno::BADF)?;
             self.buffer.clear();
@@ -213,7 +213,8 @@ impl Stream {
         Ok(Some(self.buffer[entry..].as_mut_ptr().cast()))
     }
 
-    fn seek(&mut self, cookie: i64) {
+    /// Goes on after the entry with this cookie.
+    pub fn seek(&mut self, cookie: i64) {
         self.buffer.clear();
         self.next = 0;
         self.told = cookie;
@@ -221,8 +222,18 @@ impl Stream {
     }
 }
 
+/// `closedir`.
+pub fn close(process: &Process, dir: Dir) -> Served<c_int> {
+    let stream = dir.ours()?;
+    stream.magic = 0;
+    let fd = stream.fd;
+    // SAFETY: made by `stream`, and the program gave it up.
+    drop(unsafe { Box::from_raw(dir.0) });
+    if process.close(fd)? { Ok(0) } else { Err(Stop::Errno(Errno::BADF)) }
+}
+
 /// The directory behind a number of ours, at its present position.
-fn adopt(process: &Process, fd: c_int) -> Served<Dir> {
+pub fn adopt(process: &Process, fd: c_int) -> Served<Dir> {
     let desc = ours(fd)?;
     let (node, _) = process.fs.describe(desc)?;
     paths::require_directory(&process.fs.attr(node)?)?;
@@ -230,92 +241,11 @@ fn adopt(process: &Process, fd: c_int) -> Served<Dir> {
     Ok(stream(fd, position as i64))
 }
 
-type Entry = libc::dirent64;
+pub type Entry = libc::dirent64;
 
-interpose! {
-    fn [opendir](path: Text) -> Dir = |process, kernel| {
-        let elsewhere = std::cell::Cell::new(None);
-        let open = |_, path| {
-            elsewhere.set(Some(kernel(Text(path))));
-            0
-        };
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let fd = open_at(process, open, libc::AT_FDCWD, path, flags, 0)?;
-        Ok(elsewhere.get().unwrap_or_else(|| stream(fd, 0)))
-    }
-    fn [fdopendir](fd: c_int) -> Dir = |process, _| {
-        adopt(process, fd)
-    }
-    fn [readdir, readdir64](dir: Dir) -> *mut Entry = |process, _| {
-        let stream = dir.ours()?;
-        Ok(stream.next(process)?.unwrap_or(std::ptr::null_mut()))
-    }
-    fn [readdir_r, readdir64_r](dir: Dir, to: Bytes, result: Out<*mut Entry>) -> c_int
-    = |process, _| {
-        let stream = dir.ours()?;
-        // Gives its error as its value.
-        match stream.next(process) {
-            Err(errno) => return Ok(errno.raw_os_error()),
-            Ok(None) => result.put(std::ptr::null_mut())?,
-            Ok(Some(entry)) => {
-                // SAFETY: `next` gives a whole entry, whose length stands in it.
-                let bytes = unsafe {
-                    std::slice::from_raw_parts(entry.cast::<u8>(), usize::from((*entry).d_reclen))
-                };
-                to.put(bytes)?;
-                result.put(to.0.cast())?;
-            }
-        }
-        Ok(0)
-    }
-    fn [closedir](dir: Dir) -> c_int = |process, _| {
-        let stream = dir.ours()?;
-        stream.magic = 0;
-        let fd = stream.fd;
-        // SAFETY: made by `stream`, and the program gave it up.
-        drop(unsafe { Box::from_raw(dir.0) });
-        if process.close(fd)? { Ok(0) } else { Err(Stop::Errno(Errno::BADF)) }
-    }
-    fn [rewinddir](dir: Dir) -> () = |_, _| {
-        dir.ours()?.seek(0);
-        Ok(())
-    }
-    fn [telldir](dir: Dir) -> c_long = |_, _| {
-        Ok(dir.ours()?.told)
-    }
-    fn [seekdir](dir: Dir, position: c_long) -> () = |_, _| {
-        dir.ours()?.seek(position);
-        Ok(())
-    }
-    fn [dirfd](dir: Dir) -> c_int = |_, _| {
-        Ok(dir.ours()?.fd)
-    }
-    fn [getdents64](fd: c_int, to: Bytes, len: usize) -> isize = |process, _| {
-        Ok(read_entries(process, ours(fd)?, (to, len), Form::Wide)?)
-    }
-    fn [getdirentries, getdirentries64](fd: c_int, to: Bytes, len: usize, start: Out<i64>)
-    -> isize = |process, _| {
-        let desc = ours(fd)?;
-        let position = process.fs.seek(desc, 0, Whence::Current)?;
-        let bytes = read_entries(process, desc, (to, len), Form::Wide)?;
-        start.put(position as i64)?;
-        Ok(bytes)
-    }
-    fn [scandir, scandir64](path: Text, list: Out<*mut *mut Entry>, filter: Filter, order: Order)
-    -> c_int = |process, kernel| {
-        let kernel = |path| kernel(Text(path), list, filter, order);
-        scan(process, (libc::AT_FDCWD, path), kernel, list, filter, order)
-    }
-    fn [scandirat, scandirat64](
-        dirfd: c_int, path: Text, list: Out<*mut *mut Entry>, filter: Filter, order: Order,
-    ) -> c_int = |process, kernel| {
-        let kernel = |path| kernel(libc::AT_FDCWD, Text(path), list, filter, order);
-        scan(process, (dirfd, path), kernel, list, filter, order)
-    }
-}
-
-type Filter = Option<unsafe extern "C-unwind" fn(*const Entry) -> c_int>;
-type Order = Option<unsafe extern "C-unwind" fn(*const *const Entry, *const *const Entry) -> c_int>;
+pub type Filter = Option<unsafe extern "C-unwind" fn(*const Entry) -> c_int>;
+pub type Order =
+    Option<unsafe extern "C-unwind" fn(*const *const Entry, *const *const Entry) -> c_int>;
 
 /// A copy of an entry in memory that the program frees.
 fn keep(entry: *const Entry) -> Result<*mut Entry, Errno> {
@@ -331,7 +261,7 @@ fn keep(entry: *const Entry) -> Result<*mut Entry, Errno> {
     }
 }
 
-fn scan(
+pub fn scan(
     process: &Process,
     (dirfd, path): (c_int, Text),
     kernel: impl Fn(*const c_char) -> c_int,

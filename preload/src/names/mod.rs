@@ -5,6 +5,7 @@
 //! between any two file systems: `mv` then copies.
 
 pub(crate) mod dir;
+mod symbols;
 mod temp;
 mod tree;
 
@@ -14,14 +15,14 @@ use rustix::fs::CWD;
 use vfs::walk::{Found, PATH_BYTES_MAX};
 use vfs::{Errno, Kind, Node};
 
-use crate::descriptors::fdtable;
-use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{DONE, Served, Stop, interpose};
+use crate::entry::fdtable;
+use crate::entry::pointers::{Bytes, Text};
+use crate::entry::process::Process;
+use crate::entry::{DONE, Served, Stop};
 use crate::paths::identity;
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
-const HERE: c_int = libc::AT_FDCWD;
+pub const HERE: c_int = libc::AT_FDCWD;
 
 /// Where a path leads whose last component is meant itself; the kernel serves other paths by
 /// `kernel`. `Err(Ok(value))` is its answer.
@@ -40,7 +41,7 @@ fn place(
 }
 
 /// Serves a call with one path by `served`.
-fn one(
+pub fn one(
     process: &Process,
     at: (c_int, Text),
     kernel: impl Fn(*const c_char) -> c_int,
@@ -52,7 +53,7 @@ fn one(
     }
 }
 
-fn make(process: &Process, found: &Found<'_>, mode: c_uint, device: u64) -> Result<(), Errno> {
+pub fn make(process: &Process, found: &Found<'_>, mode: c_uint, device: u64) -> Result<(), Errno> {
     let kind = match mode & libc::S_IFMT {
         0 => Kind::File,
         libc::S_IFDIR => return Err(Errno::PERM),
@@ -64,14 +65,14 @@ fn make(process: &Process, found: &Found<'_>, mode: c_uint, device: u64) -> Resu
 }
 
 /// Takes a name away.
-fn take_name(process: &Process, found: &Found<'_>) -> Result<(), Errno> {
+pub fn take_name(process: &Process, found: &Found<'_>) -> Result<(), Errno> {
     process.user().unlink(found)?;
     crate::descriptors::sockets::unnamed(process, found);
     Ok(())
 }
 
 /// Gives a name to something else; what had it may lose its last one.
-fn move_name(
+pub fn move_name(
     process: &Process,
     from: &Found<'_>,
     to: &Found<'_>,
@@ -85,7 +86,7 @@ fn move_name(
     Ok(())
 }
 
-fn unlink_at(process: &Process, found: &Found<'_>, flags: c_int) -> Result<(), Errno> {
+pub fn unlink_at(process: &Process, found: &Found<'_>, flags: c_int) -> Result<(), Errno> {
     match flags {
         0 => take_name(process, found),
         libc::AT_REMOVEDIR => process.user().remove_dir(found),
@@ -93,138 +94,8 @@ fn unlink_at(process: &Process, found: &Found<'_>, flags: c_int) -> Result<(), E
     }
 }
 
-interpose! {
-    fn [mkdir](path: Text, mode: c_uint) -> c_int = |process, kernel| {
-        one(process, (HERE, path), |path| kernel(Text(path), mode), |found| {
-            process.user().make(found, Kind::Directory, mode & 0o1777, 0).map(|_| ())
-        })
-    }
-    fn [mkdirat](dirfd: c_int, path: Text, mode: c_uint) -> c_int = |process, kernel| {
-        one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode), |found| {
-            process.user().make(found, Kind::Directory, mode & 0o1777, 0).map(|_| ())
-        })
-    }
-    fn [mknod](path: Text, mode: c_uint, device: u64) -> c_int = |process, kernel| {
-        one(process, (HERE, path), |path| kernel(Text(path), mode, device), |found| {
-            make(process, found, mode, device)
-        })
-    }
-    fn [mknodat](dirfd: c_int, path: Text, mode: c_uint, device: u64) -> c_int
-    = |process, kernel| {
-        one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode, device), |found| {
-            make(process, found, mode, device)
-        })
-    }
-    /// What `mknod` was until glibc 2.33. The first argument tells the form of the device number.
-    fn [__xmknod](version: c_int, path: Text, mode: c_uint, device: Out<u64>) -> c_int
-    = |process, kernel| {
-        let number = device.value()?;
-        one(process, (HERE, path), |path| kernel(version, Text(path), mode, device), |found| {
-            make(process, found, mode, number)
-        })
-    }
-    fn [__xmknodat](version: c_int, dirfd: c_int, path: Text, mode: c_uint, device: Out<u64>)
-    -> c_int = |process, kernel| {
-        let number = device.value()?;
-        let kernel = |path| kernel(version, HERE, Text(path), mode, device);
-        one(process, (dirfd, path), kernel, |found| make(process, found, mode, number))
-    }
-    fn [mkfifo](path: Text, mode: c_uint) -> c_int = |process, kernel| {
-        one(process, (HERE, path), |path| kernel(Text(path), mode), |found| {
-            process.user().make(found, Kind::Fifo, mode, 0).map(|_| ())
-        })
-    }
-    fn [mkfifoat](dirfd: c_int, path: Text, mode: c_uint) -> c_int = |process, kernel| {
-        one(process, (dirfd, path), |path| kernel(HERE, Text(path), mode), |found| {
-            process.user().make(found, Kind::Fifo, mode, 0).map(|_| ())
-        })
-    }
-    fn [rmdir](path: Text) -> c_int = |process, kernel| {
-        one(process, (HERE, path), |path| kernel(Text(path)), |found| {
-            process.user().remove_dir(found)
-        })
-    }
-    fn [unlink](path: Text) -> c_int = |process, kernel| {
-        one(process, (HERE, path), |path| kernel(Text(path)), |found| take_name(process, found))
-    }
-    fn [unlinkat](dirfd: c_int, path: Text, flags: c_int) -> c_int = |process, kernel| {
-        one(process, (dirfd, path), |path| kernel(HERE, Text(path), flags), |found| {
-            unlink_at(process, found, flags)
-        })
-    }
-    fn [remove](path: Text) -> c_int = |process, kernel| {
-        one(process, (HERE, path), |path| kernel(Text(path)), |found| {
-            let directory = found.attr.is_some_and(|attr| attr.kind == Kind::Directory);
-            if directory { process.user().remove_dir(found) } else { take_name(process, found) }
-        })
-    }
-    fn [rename](from: Text, to: Text) -> c_int = |process, kernel| {
-        two(process, (HERE, from), (HERE, to), |from, to| kernel(Text(from), Text(to)),
-            |from, to| move_name(process, from, to, 0))
-    }
-    fn [renameat](from_dir: c_int, from: Text, to_dir: c_int, to: Text) -> c_int
-    = |process, kernel| {
-        let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to));
-        two(process, (from_dir, from), (to_dir, to), kernel,
-            |from, to| move_name(process, from, to, 0))
-    }
-    fn [renameat2](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_uint) -> c_int
-    = |process, kernel| {
-        let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
-        two(process, (from_dir, from), (to_dir, to), kernel,
-            |from, to| move_name(process, from, to, flags))
-    }
-    fn [link](from: Text, to: Text) -> c_int = |process, kernel| {
-        let kernel = |from, to| kernel(Text(from), Text(to));
-        link_at(process, (HERE, from), (HERE, to), 0, kernel)
-    }
-    fn [linkat](from_dir: c_int, from: Text, to_dir: c_int, to: Text, flags: c_int) -> c_int
-    = |process, kernel| {
-        let kernel = |from, to| kernel(HERE, Text(from), HERE, Text(to), flags);
-        link_at(process, (from_dir, from), (to_dir, to), flags, kernel)
-    }
-    fn [symlink](target: Text, path: Text) -> c_int = |process, kernel| {
-        let bytes = target.bytes()?;
-        one(process, (HERE, path), |path| kernel(target, Text(path)), |found| {
-            process.user().symlink(found, bytes).map(|_| ())
-        })
-    }
-    fn [symlinkat](target: Text, dirfd: c_int, path: Text) -> c_int = |process, kernel| {
-        let bytes = target.bytes()?;
-        one(process, (dirfd, path), |path| kernel(target, HERE, Text(path)), |found| {
-            process.user().symlink(found, bytes).map(|_| ())
-        })
-    }
-    fn [readlink](path: Text, to: Bytes, len: usize) -> isize = |process, kernel| {
-        read_link(process, (HERE, path), to, len, |path| kernel(Text(path), to, len))
-    }
-    fn [__readlink_chk](path: Text, to: Bytes, len: usize, room: usize) -> isize
-    = |process, kernel| {
-        read_link(process, (HERE, path), to, len, |path| kernel(Text(path), to, len, room))
-    }
-    fn [readlinkat](dirfd: c_int, path: Text, to: Bytes, len: usize) -> isize
-    = |process, kernel| {
-        read_link(process, (dirfd, path), to, len, |path| kernel(HERE, Text(path), to, len))
-    }
-    fn [__readlinkat_chk](dirfd: c_int, path: Text, to: Bytes, len: usize, room: usize) -> isize
-    = |process, kernel| {
-        let kernel = |path| kernel(HERE, Text(path), to, len, room);
-        read_link(process, (dirfd, path), to, len, kernel)
-    }
-    fn [realpath](path: Text, to: *mut c_char) -> *mut c_char = |process, kernel| {
-        real_path(process, path, to, |path| kernel(Text(path), to))
-    }
-    fn [__realpath_chk](path: Text, to: *mut c_char, room: usize) -> *mut c_char
-    = |process, kernel| {
-        real_path(process, path, to, |path| kernel(Text(path), to, room))
-    }
-    fn [canonicalize_file_name](path: Text) -> *mut c_char = |process, kernel| {
-        real_path(process, path, std::ptr::null_mut(), |path| kernel(Text(path)))
-    }
-}
-
 /// Serves a call with two paths by `served`; by `kernel` if neither is the volume's.
-fn two(
+pub fn two(
     process: &Process,
     from: (c_int, Text),
     to: (c_int, Text),
@@ -270,7 +141,7 @@ fn kernel_name(at: (c_int, Text), target: &Target<'_>) -> Result<CString, Errno>
     }
 }
 
-fn link_at(
+pub fn link_at(
     process: &Process,
     from: (c_int, Text),
     to: (c_int, Text),
@@ -297,7 +168,7 @@ fn link_at(
     DONE
 }
 
-fn read_link(
+pub fn read_link(
     process: &Process,
     (dirfd, path): (c_int, Text),
     to: Bytes,
@@ -351,7 +222,7 @@ fn read_link(
 
 /// The canonical path into `to` (`PATH_MAX` bytes by contract) or into memory of the program's
 /// heap.
-fn real_path(
+pub fn real_path(
     process: &Process,
     path: Text,
     to: *mut c_char,

@@ -3,14 +3,13 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use libc::FILE;
 use vfs::{Errno, Kind};
 
 use crate::descriptors::open::open_at;
 use crate::entry::pointers::Text;
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
 use crate::paths::{self, Target};
-use crate::processes::process::Process;
 
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 /// Length of `XXXXXX`.
@@ -18,7 +17,7 @@ const RANDOM: usize = 6;
 const TRIES_MAX: u32 = 1000;
 
 /// Replaces the six `X` before the last `suffix` bytes until `make` finds a name that is free.
-fn try_names<T>(
+pub fn try_names<T>(
     process: &Process,
     template: *mut c_char,
     suffix: c_int,
@@ -53,7 +52,7 @@ fn try_names<T>(
     Err(Stop::Errno(Errno::EXIST))
 }
 
-fn make_file(
+pub fn make_file(
     process: &Process,
     template: *mut c_char,
     suffix: c_int,
@@ -66,7 +65,7 @@ fn make_file(
 }
 
 /// Whether what lies in this directory is the volume's.
-fn directory_is_ours(process: &Process, path: &[u8]) -> bool {
+pub fn directory_is_ours(process: &Process, path: &[u8]) -> bool {
     let target = paths::resolve(process, libc::AT_FDCWD, path, true);
     matches!(target, Ok(Target::Volume(found)) if found.attr.is_some_and(|attr| {
         attr.kind == Kind::Directory
@@ -82,7 +81,7 @@ fn is_directory(path: Text) -> bool {
 }
 
 /// A name in `directory`, which is the volume's, that nothing has yet: in memory of the program's.
-fn free_name(process: &Process, directory: &[u8], prefix: &[u8]) -> Served<*mut c_char> {
+pub fn free_name(process: &Process, directory: &[u8], prefix: &[u8]) -> Served<*mut c_char> {
     let prefix = &prefix[..prefix.len().min(PREFIX_MAX)];
     let template = paths::c_text(&[directory, b"/", prefix, b"XXXXXX"].concat())?;
     // SAFETY: a NUL-terminated text; the copy is the program's.
@@ -93,7 +92,7 @@ fn free_name(process: &Process, directory: &[u8], prefix: &[u8]) -> Served<*mut 
     try_names(process, template, 0, |path| is_free(process, template, path))
 }
 
-fn is_free(process: &Process, template: *mut c_char, path: Text) -> Served<*mut c_char> {
+pub fn is_free(process: &Process, template: *mut c_char, path: Text) -> Served<*mut c_char> {
     match paths::resolve(process, libc::AT_FDCWD, path.bytes()?, false)? {
         Target::Volume(found) if found.attr.is_none() => Ok(template),
         _ => Err(Stop::Errno(Errno::EXIST)),
@@ -107,73 +106,14 @@ unsafe extern "C" {
 /// How much of a prefix `tempnam` takes.
 const PREFIX_MAX: usize = 5;
 /// `P_tmpdir`.
-const DEFAULT: &CStr = c"/tmp";
+pub const DEFAULT: &CStr = c"/tmp";
 
 /// `tempnam`'s choice: `TMPDIR`, the argument, the default, whichever first is a directory.
-fn chosen(asked: Text) -> Text {
+pub fn chosen(asked: Text) -> Text {
     // SAFETY: a text of the environment, or NULL.
     let variable = Text(unsafe { secure_getenv(c"TMPDIR".as_ptr()) });
     let mut candidates = [variable, asked].into_iter();
     candidates
         .find(|path| path.bytes().is_ok_and(|text| !text.is_empty()) && is_directory(*path))
         .unwrap_or(Text(DEFAULT.as_ptr()))
-}
-
-interpose! {
-    /// In the default directory, which may be the volume.
-    fn [tmpfile, tmpfile64]() -> *mut FILE = |process, _| {
-        if !directory_is_ours(process, DEFAULT.to_bytes()) {
-            return Err(Stop::Kernel);
-        }
-        let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_EXCL;
-        let path = Text(DEFAULT.as_ptr());
-        let fd = open_at(process, |_, _| -1, libc::AT_FDCWD, path, flags, 0o600)?;
-        Ok(crate::glibc::stdio::stream(fd, c"w+")?)
-    }
-    fn [tempnam](directory: Text, prefix: Text) -> *mut c_char = |process, _| {
-        let directory = chosen(directory).bytes()?;
-        if !directory_is_ours(process, directory) {
-            return Err(Stop::Kernel);
-        }
-        free_name(process, directory, prefix.bytes().unwrap_or(b"file"))
-    }
-    fn [tmpnam, tmpnam_r](to: *mut c_char) -> *mut c_char = |process, _| {
-        if to.is_null() || !directory_is_ours(process, DEFAULT.to_bytes()) {
-            return Err(Stop::Kernel);
-        }
-        let name = free_name(process, DEFAULT.to_bytes(), b"file")?;
-        // SAFETY: the program's buffer holds L_tmpnam (20) bytes, and the name has 15.
-        unsafe {
-            libc::strcpy(to, name);
-            libc::free(name.cast());
-        }
-        Ok(to)
-    }
-    fn [mkstemp, mkstemp64](template: *mut c_char) -> c_int = |process, _| {
-        make_file(process, template, 0, 0)
-    }
-    fn [mkostemp, mkostemp64](template: *mut c_char, flags: c_int) -> c_int = |process, _| {
-        make_file(process, template, 0, flags)
-    }
-    fn [mkstemps, mkstemps64](template: *mut c_char, suffix: c_int) -> c_int = |process, _| {
-        make_file(process, template, suffix, 0)
-    }
-    fn [mkostemps, mkostemps64](template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
-    = |process, _| {
-        make_file(process, template, suffix, flags)
-    }
-    fn [mkdtemp](template: *mut c_char) -> *mut c_char = |process, _| {
-        try_names(process, template, 0, |path| {
-            match paths::resolve(process, libc::AT_FDCWD, path.bytes()?, false)? {
-                Target::Volume(found) => {
-                    process.user().make(&found, Kind::Directory, 0o700, 0)?;
-                    Ok(template)
-                }
-                _ => Err(Stop::Errno(Errno::NOENT)),
-            }
-        })
-    }
-    fn [mktemp, __mktemp](template: *mut c_char) -> *mut c_char = |process, _| {
-        try_names(process, template, 0, |path| is_free(process, template, path))
-    }
 }

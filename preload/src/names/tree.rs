@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use vfs::Errno;
 
-use crate::entry::pointers::{Out, Text};
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::pointers::Text;
+use crate::entry::{Served, Stop, outside};
 use crate::paths;
 
 type Entry = libc::dirent64;
@@ -20,7 +20,7 @@ pub struct Glob {
     count: usize,
     paths: *mut *mut c_char,
     offset: usize,
-    flags: c_int,
+    pub flags: c_int,
     closedir: Option<unsafe extern "C" fn(*mut c_void)>,
     readdir: Option<unsafe extern "C" fn(*mut c_void) -> *mut Entry>,
     opendir: Option<unsafe extern "C" fn(*const c_char) -> *mut c_void>,
@@ -28,7 +28,19 @@ pub struct Glob {
     stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
 }
 
-const ALTDIRFUNC: c_int = 1 << 9;
+impl Glob {
+    /// `glob` is to read directories by our functions.
+    pub fn read_by_ours(&mut self) {
+        self.closedir = Some(glob_close);
+        self.readdir = Some(glob_read);
+        self.opendir = Some(glob_open);
+        self.lstat = Some(glob_lstat);
+        self.stat = Some(glob_stat);
+    }
+}
+
+/// `GLOB_ALTDIRFUNC`.
+pub const ALTDIRFUNC: c_int = 1 << 9;
 
 unsafe extern "C" fn glob_close(dir: *mut c_void) {
     // SAFETY: opened by `libc::opendir`, which is ours.
@@ -51,34 +63,11 @@ unsafe extern "C" fn glob_stat(path: *const c_char, out: *mut libc::stat) -> c_i
     unsafe { libc::stat(path, out) }
 }
 
-type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
-
-interpose! {
-    /// glibc's glob reads directories inside itself, unless it is given functions for that: ours.
-    fn [glob, glob64](pattern: Text, flags: c_int, error: GlobError, out: Out<Glob>) -> c_int
-    = |_, kernel| {
-        let mut given = match out.value() {
-            Ok(given) if flags & ALTDIRFUNC == 0 => given,
-            _ => return Err(Stop::Kernel),
-        };
-        given.closedir = Some(glob_close);
-        given.readdir = Some(glob_read);
-        given.opendir = Some(glob_open);
-        given.lstat = Some(glob_lstat);
-        given.stat = Some(glob_stat);
-        out.put(given)?;
-        let answer = outside(|| kernel(pattern, flags | ALTDIRFUNC, error, out));
-        if let Ok(mut filled) = out.value() {
-            filled.flags &= !ALTDIRFUNC;
-            out.put(filled)?;
-        }
-        Ok(answer)
-    }
-}
+pub type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
 // ---- tree walks
 
-type Visit =
+pub type Visit =
     unsafe extern "C-unwind" fn(*const c_char, *const libc::stat, c_int, *mut c_void) -> c_int;
 /// `struct FTW`.
 #[repr(C)]
@@ -89,7 +78,7 @@ struct Depth {
 
 const PHYSICAL: c_int = 1;
 const MOUNT: c_int = 2;
-const CHDIR: c_int = 4;
+pub const CHDIR: c_int = 4;
 const DEPTH: c_int = 8;
 const ACTION: c_int = 16;
 const FILE: c_int = 0;
@@ -224,26 +213,11 @@ impl TreeWalk {
 }
 
 /// Walks a tree of which the program may have parts on the volume; wholly foreign ones too.
-fn tree(path: Text, visit: Option<Visit>, flags: c_int, plain: bool) -> Served<c_int> {
+pub fn tree(path: Text, visit: Option<Visit>, flags: c_int, plain: bool) -> Served<c_int> {
     let (Some(visit), true) = (visit, flags & CHDIR == 0) else {
         return Err(Stop::Refused("nftw-with-chdir", Errno::INVAL));
     };
     let path = path.bytes()?.to_vec();
     let mut walk = TreeWalk { visit, flags, plain, device: 0, above: Vec::new() };
     Ok(outside(|| walk.walk(&path, 0)))
-}
-
-interpose! {
-    fn [nftw, nftw64](path: Text, visit: Option<Visit>, depth: c_int, flags: c_int) -> c_int
-    = |_, _| {
-        let _ = depth;
-        if flags & CHDIR != 0 && path.bytes()?.first() == Some(&b'/') {
-            return Err(Stop::Kernel);
-        }
-        tree(path, visit, flags, false)
-    }
-    fn [ftw, ftw64](path: Text, visit: Option<Visit>, depth: c_int) -> c_int = |_, _| {
-        let _ = depth;
-        tree(path, visit, 0, true)
-    }
 }

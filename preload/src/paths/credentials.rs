@@ -14,17 +14,16 @@
 //! In a user namespace that it has entered, the kernel tells the process of other numbers than the
 //! volume's, and its capabilities hold for those: it stays whom it was, without capabilities.
 
-use std::ffi::{c_int, c_long, c_uint, c_void};
+use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use vfs::cred::Cred;
 use vfs::{FileSystem, Node};
 
-use crate::entry::pointers::Text;
+use crate::entry::process::Process;
+use crate::entry::syscall;
 use crate::entry::thread::{here, is_alone};
-use crate::entry::{Answer, Served, errno, interpose, set_errno};
-use crate::processes::process::Process;
-use crate::syscall;
+use crate::entry::{Answer, errno, set_errno};
 
 /// The identity of a process whose threads differ.
 static OF_THREADS: Cred = Cred::of_threads(own);
@@ -168,7 +167,7 @@ pub fn acting_as<T>(process: &Process, other: &'static Cred, act: impl FnOnce() 
 }
 
 /// The identity of all threads may have changed.
-fn changed(process: &Process) {
+pub fn changed(process: &Process) {
     if ELSEWHERE.load(Ordering::Relaxed) {
         return;
     }
@@ -182,7 +181,7 @@ fn changed(process: &Process) {
 }
 
 /// The identity of the calling thread may have changed.
-fn changed_here(process: &Process) {
+pub fn changed_here(process: &Process) {
     if ELSEWHERE.load(Ordering::Relaxed) {
         return;
     }
@@ -194,8 +193,16 @@ fn changed_here(process: &Process) {
     }
 }
 
+/// The calling thread sets ids for files alone: gives the one before.
+pub fn for_files(process: &Process, call: impl FnOnce() -> u32) -> u32 {
+    FOR_FILES.store(true, Ordering::Relaxed);
+    let before = call();
+    changed_here(process);
+    before
+}
+
 /// The process is about to enter another user namespace, or has.
-fn moved(process: &Process, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
+pub fn moved(process: &Process, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let before = process.cred();
     let (uid, gid) = (before.uid(), before.gid());
     let result = call();
@@ -231,7 +238,7 @@ pub fn by_number(process: &Process, number: c_long, given: [usize; 6]) -> c_long
 }
 
 /// The kinds of the namespaces that `setns` enters, as far as they matter here.
-fn entered_by(fd: c_int, kinds: c_int) -> c_int {
+pub fn entered_by(fd: c_int, kinds: c_int) -> c_int {
     /// Tells the kind of a namespace.
     const NS_GET_NSTYPE: usize = 0xb703;
     if kinds != 0 {
@@ -245,64 +252,9 @@ fn entered_by(fd: c_int, kinds: c_int) -> c_int {
 
 /// What the engine asks before this process writes to a file with set-id bits or capabilities.
 pub fn before_write(_: &dyn FileSystem, node: Node) -> vfs::Result<()> {
-    crate::processes::init::process().map_or(Ok(()), |process| process.user().before_write(node))
+    crate::entry::attached::process().map_or(Ok(()), |process| process.user().before_write(node))
 }
 
 impl Answer for u32 {
     const FAILED: Self = u32::MAX;
-}
-
-#[allow(clippy::unnecessary_wraps)] // What the bodies of interposed functions give.
-fn identified(process: &Process, result: c_int) -> Served<c_int> {
-    changed(process);
-    Ok(result)
-}
-
-interpose! {
-    fn [setuid](uid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(uid)) }
-    fn [setgid](gid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(gid)) }
-    fn [seteuid](uid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(uid)) }
-    fn [setegid](gid: c_uint) -> c_int = |process, kernel| { identified(process, kernel(gid)) }
-    fn [setreuid](real: c_uint, effective: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective))
-    }
-    fn [setregid](real: c_uint, effective: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective))
-    }
-    fn [setresuid](real: c_uint, effective: c_uint, saved: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective, saved))
-    }
-    fn [setresgid](real: c_uint, effective: c_uint, saved: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(real, effective, saved))
-    }
-    fn [setgroups](count: usize, list: *const c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(count, list))
-    }
-    fn [initgroups](user: Text, gid: c_uint) -> c_int = |process, kernel| {
-        identified(process, kernel(user, gid))
-    }
-    /// glibc changes the calling thread only, here and below.
-    fn [setfsuid](uid: c_uint) -> c_uint = |process, kernel| {
-        FOR_FILES.store(true, Ordering::Relaxed);
-        let before = kernel(uid);
-        changed_here(process);
-        Ok(before)
-    }
-    fn [setfsgid](gid: c_uint) -> c_uint = |process, kernel| {
-        FOR_FILES.store(true, Ordering::Relaxed);
-        let before = kernel(gid);
-        changed_here(process);
-        Ok(before)
-    }
-    fn [capset](header: *mut c_void, data: *const c_void) -> c_int = |process, kernel| {
-        let result = kernel(header, data);
-        changed_here(process);
-        Ok(result)
-    }
-    fn [unshare](flags: c_int) -> c_int = |process, kernel| {
-        Ok(moved(process, flags, || kernel(flags)))
-    }
-    fn [setns](fd: c_int, kinds: c_int) -> c_int = |process, kernel| {
-        Ok(moved(process, entered_by(fd, kinds), || kernel(fd, kinds)))
-    }
 }

@@ -10,15 +10,14 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use vfs::cred::EXECUTE;
 use vfs::{Attr, Errno, Node};
 
-use crate::descriptors::fdtable;
-use crate::entry::pointers::{Bytes, Text};
-use crate::entry::{DONE, Served, Stop, interpose};
+use crate::entry::pointers::Bytes;
+use crate::entry::process::{Cwd, Process};
+use crate::entry::{DONE, Served, Stop};
+use crate::paths;
 use crate::paths::mounted;
-use crate::paths::{self, Target};
-use crate::processes::process::{Cwd, Process};
 
 /// Enters a directory of the volume.
-fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
+pub fn enter(process: &Process, attr: &Attr) -> Served<c_int> {
     paths::require_directory(attr)?;
     process.cred().check(attr, EXECUTE)?;
     if !mounted::enter(process, attr.node) && (process.mounted || process.cwd().node.is_none()) {
@@ -57,7 +56,7 @@ fn current(process: &Process) -> Served<CString> {
 }
 
 /// `getcwd`: into a buffer of `len` bytes, or into memory of the program's heap.
-fn get(process: &Process, to: *mut c_char, len: usize) -> Served<*mut c_char> {
+pub fn get(process: &Process, to: *mut c_char, len: usize) -> Served<*mut c_char> {
     let path = current(process)?;
     let need = path.as_bytes_with_nul().len();
     if to.is_null() {
@@ -81,55 +80,4 @@ fn get(process: &Process, to: *mut c_char, len: usize) -> Served<*mut c_char> {
     }
     Bytes(to.cast()).put(path.as_bytes_with_nul())?;
     Ok(to)
-}
-
-interpose! {
-    fn [chdir](path: Text) -> c_int = |process, kernel| {
-        let target = paths::resolve(process, libc::AT_FDCWD, path.bytes()?, true)?;
-        let kernel_path = match &target {
-            Target::Kernel => path,
-            Target::Elsewhere(path) => Text(path.as_ptr()),
-            _ => return enter(process, &paths::existing(process, &target)?),
-        };
-        let result = kernel(kernel_path);
-        if result == 0 {
-            entered_kernel_directory(process);
-        } else if matches!(target, Target::Kernel) {
-            // It may lead here by a symlink.
-            return Err(Stop::Kernel);
-        }
-        Ok(result)
-    }
-    fn [fchdir](fd: c_int) -> c_int = |process, kernel| {
-        if let Some(desc) = fdtable::get(fd) {
-            let (node, _) = process.fs.describe(desc)?;
-            return enter(process, &process.fs.attr(node)?);
-        }
-        let result = kernel(fd);
-        if result == 0 {
-            entered_kernel_directory(process);
-        }
-        Ok(result)
-    }
-    fn [getcwd](to: *mut c_char, len: usize) -> *mut c_char = |process, _| {
-        get(process, to, len)
-    }
-    fn [__getcwd_chk](to: *mut c_char, len: usize, room: usize) -> *mut c_char = |process, _| {
-        get(process, to, len.min(room))
-    }
-    fn [__getwd_chk](to: *mut c_char, room: usize) -> *mut c_char = |process, _| {
-        get(process, to, room.min(libc::PATH_MAX as usize))
-    }
-    fn [getwd](to: *mut c_char) -> *mut c_char = |process, _| {
-        get(process, to, libc::PATH_MAX as usize)
-    }
-    fn [get_current_dir_name]() -> *mut c_char = |process, _| {
-        get(process, std::ptr::null_mut(), 0)
-    }
-    fn [chroot](path: Text) -> c_int = |process, _| {
-        match paths::resolve(process, libc::AT_FDCWD, path.bytes()?, true)? {
-            Target::Kernel | Target::Elsewhere(_) => Err(Stop::Kernel),
-            _ => Err(Stop::Refused("chroot-onto-volume", Errno::PERM)),
-        }
-    }
 }

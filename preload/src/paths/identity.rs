@@ -14,11 +14,11 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use vfs::{Desc, Errno};
 
-use crate::descriptors::parked;
+use crate::entry::maptable::Mappings;
+use crate::entry::parked;
+use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
-use crate::mappings::maptable::Mappings;
 use crate::paths;
-use crate::processes::process::Process;
 
 /// What a name that is gone is followed by, as in the kernel.
 const DELETED: &[u8] = b" (deleted)";

@@ -14,8 +14,8 @@ use rustix::fs::CWD;
 use rustix::io::Errno;
 use vfs::walk::{LINKS_MAX, strip_prefix};
 
+use crate::entry::process::Process;
 use crate::entry::thread::here;
-use crate::processes::process::Process;
 
 /// No path was left to the kernel.
 const NONE: u8 = 0;

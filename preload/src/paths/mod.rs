@@ -11,6 +11,7 @@ pub(crate) mod cwd;
 pub(crate) mod identity;
 pub(crate) mod links;
 pub(crate) mod mounted;
+mod symbols;
 
 use std::borrow::Cow;
 use std::ffi::{CString, c_int};
@@ -20,9 +21,9 @@ use rustix::fs::CWD;
 use vfs::walk::{Found, LINKS_MAX, Last, PATH_BYTES_MAX, Place, strip_prefix};
 use vfs::{Attr, Errno, Kind, Node};
 
-use crate::descriptors::fdtable;
 use crate::entry::Served;
-use crate::processes::process::Process;
+use crate::entry::fdtable;
+use crate::entry::process::Process;
 
 /// Where a path led.
 #[allow(clippy::large_enum_variant)] // On the stack, short-lived: a box would cost more.

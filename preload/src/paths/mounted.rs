@@ -21,7 +21,7 @@ use vfs::walk::{Place, strip_prefix};
 use vfs::{Desc, Errno, Kind, Node, Whence, mounts};
 use volume::Volume;
 
-use crate::processes::process::Process;
+use crate::entry::process::Process;
 
 /// Environment variable: set if the prefix is a mount of the volume.
 /// Its value is what the mount says that it serves, or `1` if it does not say.

@@ -17,18 +17,20 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
-use vfs::{Attr, Errno, Kind, Node, UserOut};
+use vfs::{Attr, Errno, Kind, Node};
 
-use crate::descriptors::fdtable;
 use crate::descriptors::handover;
-use crate::descriptors::parked;
+use crate::entry::fdtable;
+use crate::entry::parked;
 use crate::entry::pointers::{Out, Text};
+use crate::entry::process::Process;
 use crate::entry::report;
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::{Served, Stop, outside};
+use crate::files::rw::{copy_to_memory, read_at};
 use crate::paths::mounted;
 use crate::paths::{self, Target};
+use crate::processes::lifecycle;
 use crate::processes::loadable;
-use crate::processes::process::Process;
 use crate::signals::sigaction;
 
 /// A NULL-terminated list of strings of the program's.
@@ -64,7 +66,7 @@ unsafe extern "C" {
 }
 
 /// What to give to the kernel.
-struct Image {
+pub struct Image {
     /// What a relative path starts from.
     at: c_int,
     path: CString,
@@ -103,13 +105,6 @@ const SCRIPT_LINE_MAX: usize = 256;
 
 /// Longest argument or variable, as the kernel's (`MAX_ARG_STRLEN`, its NUL left out).
 const ARGUMENT_MAX: usize = (128 << 10) - 1;
-
-fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
-    let desc = process.fs.open(attr.node, vfs::OpenFlags(libc::O_RDONLY))?;
-    let result = process.fs.read_at(desc, offset, &mut [UserOut::new(to)]);
-    process.fs.close(desc)?;
-    result
-}
 
 /// Interpreter and argument of a script's first line; `None` if it is not a script.
 pub fn interpreter(first: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -172,25 +167,6 @@ fn load(process: &Process, attr: &Attr, path: &[u8], depth: u32) -> Result<Image
         leading: Vec::new(),
         obstacle,
     })
-}
-
-/// A copy of a file of the volume in memory, for code that opens files without us.
-pub fn copy_to_memory(process: &Process, attr: &Attr, path: &[u8]) -> Result<OwnedFd, Errno> {
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    let memory = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
-    let mut buffer = vec![0; 1 << 20];
-    let mut at = 0;
-    loop {
-        let got = read_at(process, attr, at, &mut buffer)?;
-        if got == 0 {
-            return Ok(memory);
-        }
-        let mut done = 0;
-        while done < got {
-            done += rustix::io::write(&memory, &buffer[done..got])?;
-        }
-        at += got as u64;
-    }
 }
 
 /// What a path means as a program.
@@ -259,7 +235,7 @@ fn pointers(texts: impl IntoIterator<Item = *const c_char>) -> Vec<*const c_char
 }
 
 /// Executes; comes back only with the error.
-fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno {
+pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Errno {
     let own = match arguments.texts() {
         Ok(own) => own,
         Err(errno) => return errno,
@@ -330,7 +306,7 @@ fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<Stri
 
 /// Says why a program is not run.
 fn refuse(image: &Image, reason: &str, what: &str) -> Errno {
-    report::refused("execve", "program-cannot-be-preloaded", Errno::ACCESS);
+    lifecycle::refused("execve", "program-cannot-be-preloaded", Errno::ACCESS);
     let path = image.path.to_string_lossy();
     let line = format!("solera: {path}: {reason}, so it cannot use the volume, and {what}\n");
     // SAFETY: a buffer of our own, written as the program would write it.
@@ -439,7 +415,7 @@ fn exec_or_shell(process: &Process, path: &[u8], arguments: List, environment: L
 }
 
 /// An open file as a program.
-fn open_image(process: &Process, fd: c_int) -> Result<Image, Errno> {
+pub fn open_image(process: &Process, fd: c_int) -> Result<Image, Errno> {
     if let Some(desc) = fdtable::get(fd) {
         let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
         return load(process, &attr, format!("/dev/fd/{fd}").as_bytes(), 0);
@@ -449,7 +425,12 @@ fn open_image(process: &Process, fd: c_int) -> Result<Image, Errno> {
 }
 
 /// What a path from a directory means as a program.
-fn image_at(process: &Process, dirfd: c_int, path: &[u8], flags: c_int) -> Result<Image, Errno> {
+pub fn image_at(
+    process: &Process,
+    dirfd: c_int,
+    path: &[u8],
+    flags: c_int,
+) -> Result<Image, Errno> {
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
     let target = paths::resolve(process, dirfd, path, follow)?;
     let attr = match &target {
@@ -467,36 +448,6 @@ fn image_at(process: &Process, dirfd: c_int, path: &[u8], flags: c_int) -> Resul
     load(process, &attr, &paths::name_of(process, found)?, 0)
 }
 
-fn failed(errno: Errno) -> Served<c_int> {
+pub fn failed(errno: Errno) -> Served<c_int> {
     Err(Stop::Errno(errno))
-}
-
-interpose! {
-    fn [execve](path: Text, arguments: List, environment: List) -> c_int = |process, _| {
-        failed(exec(process, path.bytes()?, arguments, environment))
-    }
-    fn [execv](path: Text, arguments: List) -> c_int = |process, _| {
-        failed(exec(process, path.bytes()?, arguments, List::environment()))
-    }
-    fn [execvp](file: Text, arguments: List) -> c_int = |process, _| {
-        failed(exec_search(process, file.bytes()?, arguments, List::environment()))
-    }
-    fn [execvpe](file: Text, arguments: List, environment: List) -> c_int = |process, _| {
-        failed(exec_search(process, file.bytes()?, arguments, environment))
-    }
-    fn [fexecve](fd: c_int, arguments: List, environment: List) -> c_int = |process, _| {
-        let image = open_image(process, fd)?;
-        failed(run(process, &image, arguments, environment))
-    }
-    fn [execveat](
-        dirfd: c_int, path: Text, arguments: List, environment: List, flags: c_int,
-    ) -> c_int = |process, _| {
-        let path = path.bytes()?;
-        let image = if path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
-            open_image(process, dirfd)?
-        } else {
-            image_at(process, dirfd, path, flags)?
-        };
-        failed(run(process, &image, arguments, environment))
-    }
 }

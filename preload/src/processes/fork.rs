@@ -28,17 +28,17 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering, compiler_fence};
 use rustix::pipe::PipeFlags;
 use vfs::{Errno, ForkTicket};
 
-use crate::descriptors::fdtable;
-use crate::descriptors::parked;
+use crate::entry::attached;
+use crate::entry::fdtable;
 use crate::entry::heap;
 use crate::entry::lock::{self, Guard, Turn};
+use crate::entry::maptable::Mappings;
+use crate::entry::parked;
+use crate::entry::process::{Cwd, Process};
 use crate::entry::report;
-use crate::entry::{Inside, Real, Stop, errno, interpose, outside, set_errno};
-use crate::mappings::maptable::Mappings;
+use crate::entry::{Inside, Real, Served, Stop, errno, outside, set_errno};
 use crate::paths::credentials;
-use crate::processes::init;
 use crate::processes::lifecycle::{exit_now, fail_loudly, leave};
-use crate::processes::process::{Cwd, Process};
 use crate::processes::spawn;
 use crate::{entry::thread, signals::sigaction, signals::signal};
 
@@ -98,7 +98,7 @@ static TOLD: AtomicI32 = AtomicI32::new(-1);
 
 /// Before the fork: the child's place, then all locks.
 extern "C" fn before() {
-    let Some(process) = init::process().filter(|_| FORKING.get()) else { return };
+    let Some(process) = attached::process().filter(|_| FORKING.get()) else { return };
     let inside = Inside::new();
     signal::unblock_nudge();
     keep(Some(Held { locks: Locks::take(process), inside }));
@@ -154,7 +154,7 @@ const FUTEX_COMMAND: c_int = 0x7f;
 /// In the handler of the signal by which a thread that waits for our locks asks for them.
 #[cold]
 pub fn give_way(context: *mut c_void) {
-    let Some(process) = init::known() else { return };
+    let Some(process) = attached::known() else { return };
     if !lock::has_turn() || !FILLED.load(Ordering::Relaxed) || !waited(context) {
         return;
     }
@@ -182,7 +182,7 @@ extern "C" fn in_child() {
         parked::forked();
         return;
     }
-    let Some(process) = init::known() else { return };
+    let Some(process) = attached::known() else { return };
     let inside = Inside::new();
     match TICKET.get().map(|ticket| process.fs.fork_child(ticket)) {
         Ok(Ok(())) => {}
@@ -190,7 +190,7 @@ extern "C" fn in_child() {
         Err(_) => exit_now(crate::processes::lifecycle::EXIT_WITHOUT_VOLUME),
         Ok(Err(errno)) => fail_loudly("a forked process cannot attach the volume", errno),
     }
-    init::publish(process);
+    attached::publish(process);
     new_process(process);
     release();
     drop(inside);
@@ -251,7 +251,7 @@ fn with_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_in
 
 /// A fork that runs no handlers but ours. The child must not use glibc's heap if the parent has
 /// threads.
-fn without_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+pub fn without_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
     FORKING.set(true);
     before();
     if let Err(errno) = TICKET.get() {
@@ -270,7 +270,7 @@ fn without_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c
     settle(process, pid, failed)
 }
 
-fn real_fork() -> c_int {
+pub fn real_fork() -> c_int {
     static REAL: Real = Real::new("_Fork\0");
     // SAFETY: glibc's function of that name and type.
     unsafe { std::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(REAL.address())() }
@@ -331,7 +331,7 @@ pub fn fork_for_spawn(process: &Process) -> Result<Born, Errno> {
 }
 
 /// A `vfork` by `real`: 0 in the child.
-fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
+pub fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int, Errno> {
     match fork_to_exec(process, real)? {
         Born::Child(end) => {
             // Open until the child executes something or ends.
@@ -367,16 +367,16 @@ pub fn adopt(process: &'static Process) {
     }
     drop(maps);
     new_process(process);
-    init::publish(process);
+    attached::publish(process);
     drop(inside);
 }
 
 // ---- clone --------------------------------------------------------------------------------------
 
-type Main = unsafe extern "C" fn(*mut c_void) -> c_int;
+pub type Main = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// What the child of a `clone` runs, on the parent's stack, of which it has a copy.
-struct Start {
+pub struct Start {
     main: Main,
     argument: *mut c_void,
     told: c_int,
@@ -385,14 +385,14 @@ struct Start {
 }
 
 /// A cloned child with memory of its own.
-unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
+pub unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     in_child();
     // SAFETY: the parent's variable, as `clone` was given it.
     let Start { main, argument, told, elsewhere } = unsafe { std::ptr::read(start.cast()) };
-    if let Some(process) = init::known().filter(|_| elsewhere) {
+    if let Some(process) = attached::known().filter(|_| elsewhere) {
         credentials::cloned_elsewhere(process);
     }
-    if let Some(process) = init::known().filter(|_| told >= 0) {
+    if let Some(process) = attached::known().filter(|_| told >= 0) {
         crate::glibc::stdio::leave_streams();
         TOLD.store(told, Ordering::Relaxed);
         process.set_spare(told);
@@ -400,7 +400,7 @@ unsafe extern "C" fn cloned(start: *mut c_void) -> c_int {
     // SAFETY: the program's function.
     let code = outside(|| unsafe { main(argument) });
     // glibc ends the process without any handlers.
-    if let Some(process) = init::process() {
+    if let Some(process) = attached::process() {
         let _inside = Inside::new();
         leave(process);
     }
@@ -429,47 +429,34 @@ fn kind(flags: c_int) -> Kind {
     }
 }
 
-interpose! {
-    fn [fork, __fork, __libc_fork]() -> c_int = |process, _| {
-        Ok(fork_with_handlers(process)?)
-    }
-    fn [_Fork]() -> c_int = |process, kernel| {
-        Ok(without_handlers(process, kernel)?)
-    }
-    /// Never glibc's: its child would return through this library's frame, which is the parent's.
-    fn [vfork, __vfork]() -> c_int = |process, _| {
-        Ok(vfork_by(process, real_fork)?)
-    }
-    /// The last three are there only if the flags say so.
-    fn [clone, __clone](
-        main: Main, stack: *mut c_void, flags: c_int, argument: *mut c_void,
-        parent_id: *mut c_int, tls: *mut c_void, child_id: *mut c_int,
-    ) -> c_int = |process, kernel| {
-        let own = |flags: c_int, start: *mut Start| {
-            kernel(cloned, stack, flags, start.cast(), parent_id, tls, child_id)
-        };
-        let elsewhere = flags & libc::CLONE_NEWUSER != 0;
-        match kind(flags) {
-            Kind::Thread => {
-                thread::not_alone();
-                Err(Stop::Kernel)
-            }
-            _ if stack.is_null() => Err(Stop::Errno(Errno::INVAL)),
-            Kind::Odd => Err(Stop::Refused("clone-shares-half", Errno::INVAL)),
-            Kind::Process => {
-                let mut start = Start { main, argument, told: -1, elsewhere };
-                Ok(without_handlers(process, || own(flags, &raw mut start))?)
-            }
-            Kind::Vfork => {
-                let (read, write) = high_pipe()?;
-                let told = write.as_raw_fd();
-                let mut start = Start { main, argument, told, elsewhere };
-                let flags = flags & !(libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_SETTLS);
-                let pid = without_handlers(process, || own(flags, &raw mut start))?;
-                drop(write);
-                let _ = rustix::io::retry_on_intr(|| rustix::io::read(&read, &mut [0; 1]));
-                Ok(pid)
-            }
+/// `clone` by `own`, which gets its flags and what its child runs.
+pub fn clone_by(
+    process: &Process,
+    (main, argument): (Main, *mut c_void),
+    (stack, flags): (*mut c_void, c_int),
+    own: impl FnOnce(c_int, *mut Start) -> c_int,
+) -> Served<c_int> {
+    let elsewhere = flags & libc::CLONE_NEWUSER != 0;
+    match kind(flags) {
+        Kind::Thread => {
+            thread::not_alone();
+            Err(Stop::Kernel)
+        }
+        _ if stack.is_null() => Err(Stop::Errno(Errno::INVAL)),
+        Kind::Odd => Err(Stop::Refused("clone-shares-half", Errno::INVAL)),
+        Kind::Process => {
+            let mut start = Start { main, argument, told: -1, elsewhere };
+            Ok(without_handlers(process, || own(flags, &raw mut start))?)
+        }
+        Kind::Vfork => {
+            let (read, write) = high_pipe()?;
+            let told = write.as_raw_fd();
+            let mut start = Start { main, argument, told, elsewhere };
+            let flags = flags & !(libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_SETTLS);
+            let pid = without_handlers(process, || own(flags, &raw mut start))?;
+            drop(write);
+            let _ = rustix::io::retry_on_intr(|| rustix::io::read(&read, &mut [0; 1]));
+            Ok(pid)
         }
     }
 }

@@ -11,17 +11,18 @@ use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pmem::InternalFd;
 use rustix::fs::{Mode, OFlags};
 use vfs::variable;
 use volume::{AttachOptions, Volume};
 
-use crate::descriptors::fdtable;
 use crate::descriptors::handover;
-use crate::entry::Inside;
+use crate::entry::attached;
+use crate::entry::fdtable;
 use crate::entry::limit;
+use crate::entry::process::Process;
 use crate::entry::report;
 use crate::entry::thread;
 use crate::files::rings;
@@ -30,133 +31,25 @@ use crate::paths::cwd;
 use crate::paths::mounted;
 use crate::processes::fork;
 use crate::processes::lifecycle;
-use crate::processes::process::Process;
 use crate::signals::signal;
-use crate::split::beneath;
 
-/// A page of its own, which the kernel empties in every forked child: what finds the address
-/// there is the process that attached, at no cost but that of the load. Threads share it.
-#[repr(C, align(4096))]
-struct Page {
-    process: AtomicPtr<Process>,
-    rest: [u8; PAGE_BYTES - size_of::<AtomicPtr<Process>>()],
-}
-
-const PAGE_BYTES: usize = 4096;
-
-static PAGE: Page = Page {
-    process: AtomicPtr::new(std::ptr::null_mut()),
-    rest: [0; PAGE_BYTES - size_of::<AtomicPtr<Process>>()],
-};
-/// The same address, inherited by forked children.
-static KNOWN: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
-/// The process that is making itself known just now.
-static ADOPTING: AtomicU32 = AtomicU32::new(0);
-static STARTED: AtomicBool = AtomicBool::new(false);
-
-/// Run by the dynamic linker before the program's constructors.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = constructor;
-
-extern "C" fn constructor() {
-    process();
-}
-
-/// This process's attachment, if it has one.
-#[inline]
-pub fn process() -> Option<&'static Process> {
-    attached().or_else(other_process)
-}
-
-/// The same, but `None` in a child that was made behind our back and has not called since.
-#[inline]
-pub fn attached() -> Option<&'static Process> {
-    // SAFETY: null, or published once and never freed.
-    unsafe { PAGE.process.load(Ordering::Acquire).as_ref() }
-}
-
-/// What serves this process: 1 a volume, 2 the engine over a kernel file system, 0 nothing. `solera
-/// run` looks it up by its name: a program is served once.
-#[unsafe(no_mangle)]
-pub extern "C" fn solera_serves() -> c_int {
-    match process() {
-        Some(_) => 1,
-        None if beneath::is_here() => 2,
-        None => 0,
-    }
-}
-
-/// The attachment of this process or of the one that it was forked from.
-pub fn known() -> Option<&'static Process> {
-    // SAFETY: as above.
-    unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
-}
-
-/// From now on this process is served.
-pub fn publish(process: &'static Process) {
-    let process = std::ptr::from_ref(process).cast_mut();
-    KNOWN.store(process, Ordering::Release);
-    PAGE.process.store(process, Ordering::Release);
-}
-
-/// No attachment yet, none at all, or another process's.
-#[cold]
-fn other_process() -> Option<&'static Process> {
-    let Some(process) = known() else {
-        return if STARTED.load(Ordering::Relaxed) { None } else { start() };
-    };
-    let me = rustix::process::getpid().as_raw_nonzero().get() as u32;
-    loop {
-        if let Some(process) = attached() {
-            return Some(process);
-        }
-        let other = ADOPTING.load(Ordering::Relaxed);
-        let order = (Ordering::Acquire, Ordering::Relaxed);
-        if other != me && ADOPTING.compare_exchange(other, me, order.0, order.1).is_ok() {
-            break;
-        }
-        std::thread::yield_now();
-    }
-    fork::adopt(process);
-    Some(process)
-}
-
-/// Lets the kernel empty the page in children. An old kernel does not: there such children act as
-/// their parent, as they do in every library that keeps state.
-fn mark_page() {
-    let page = std::ptr::from_ref(&PAGE).cast_mut().cast::<c_void>();
-    // SAFETY: a page of this library's own, which holds nothing else.
-    let _ = unsafe { rustix::mm::madvise(page, PAGE_BYTES, rustix::mm::Advice::LinuxWipeOnFork) };
-}
-
-#[cold]
-fn start() -> Option<&'static Process> {
-    if STARTED.swap(true, Ordering::Relaxed) {
-        return None;
-    }
-    let _inside = Inside::new();
-    let Some(volume) = std::env::var_os("SOLERA_VOLUME") else {
-        if !is_bypassed() {
-            beneath::start();
-        }
-        return None;
-    };
+/// Attaches the volume that the environment names. Inside.
+pub fn begin(volume: &[u8]) -> Option<&'static Process> {
     if is_bypassed() {
-        step_aside(volume.as_bytes());
+        step_aside(volume);
         return None;
     }
     let attached = obey_variables().and_then(|()| {
         signal::start();
         limit::learn();
-        attach(volume.as_bytes())
+        attach(volume)
     });
     match attached {
         Ok(process) => {
             let process: &'static Process = Box::leak(Box::new(process));
             inherit(process);
-            mark_page();
-            publish(process);
+            attached::mark_page();
+            attached::publish(process);
             fork::register();
             let null = std::ptr::null_mut();
             // SAFETY: registered before `main`'s own runtime registers anything, so they run last.
@@ -195,7 +88,7 @@ unsafe extern "C" {
 
 /// Whether this program is named in `SOLERA_BYPASS`: by what it was called as, or by its
 /// executable, whole if the name has a slash.
-fn is_bypassed() -> bool {
+pub fn is_bypassed() -> bool {
     let Some(names) = std::env::var_os("SOLERA_BYPASS") else { return false };
     let Ok(path) = std::fs::read_link("/proc/self/exe") else { return false };
     let called = std::env::args_os().next().unwrap_or_default();
@@ -272,7 +165,8 @@ fn attach(path: &[u8]) -> Result<Process, String> {
     let internal = volume.internal_descriptors();
     let in_flight = volume.anything_in_flight();
     let engine = Arc::clone(&volume);
-    let mut process = Process::new(engine, prefix, anchor, &internal, environment, report)
+    let cred = credentials::learn();
+    let mut process = Process::new(engine, prefix, anchor, &internal, environment, report, cred)
         .map_err(|errno| format!("the volume does not answer: {errno}"))?;
     if guarded && volume.guard().is_err() {
         report::fell_back("(attach)", "no-protection-key");
@@ -344,7 +238,7 @@ fn library_path() -> Vec<u8> {
     // SAFETY: asks about a function of ours; the answer's text lives as long as the library.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
-        let found = libc::dladdr(constructor as *const c_void, &raw mut info);
+        let found = libc::dladdr(library_path as *const c_void, &raw mut info);
         if found == 0 || info.dli_fname.is_null() {
             return Vec::new();
         }

@@ -1,24 +1,23 @@
 //! The process itself: leaving, `daemon`, and changes of the umask.
 
-use std::ffi::{c_char, c_int, c_uint};
-use std::sync::atomic::Ordering;
+use std::ffi::{c_char, c_int};
 
 use vfs::Errno;
 
-use crate::descriptors::fdtable;
 use crate::descriptors::handover;
-use crate::entry::{Inside, Stop, interpose, outside};
+use crate::entry::Inside;
+use crate::entry::attached;
+use crate::entry::fdtable;
+use crate::entry::process::Process;
+use crate::entry::report;
 use crate::glibc::stdio;
-use crate::processes::fork;
-use crate::processes::init;
-use crate::processes::process::Process;
 
 /// The exit code that says that the program could not run on the volume.
 pub const EXIT_WITHOUT_VOLUME: c_int = 125;
 
 /// Ends the process at once.
 pub fn exit_now(code: c_int) -> ! {
-    crate::syscall::kernel(libc::SYS_exit_group, [code as usize, 0, 0, 0, 0, 0]);
+    crate::entry::syscall::kernel(libc::SYS_exit_group, [code as usize, 0, 0, 0, 0, 0]);
     std::process::abort()
 }
 
@@ -33,6 +32,26 @@ pub fn fail_loudly(what: &str, errno: Errno) -> ! {
     exit_now(EXIT_WITHOUT_VOLUME)
 }
 
+/// Counts one call of `function` that was refused for `reason` with `errno`; if the caller of
+/// `solera run` has asked for that, the process ends.
+#[cold]
+pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
+    report::refused(function, reason, errno);
+    if report::is_strict() {
+        let line = format!(
+            "solera: {function} is not served ({reason}, {}): the program was ended, as \
+             --strict-support asks\n",
+            report::name_of(errno),
+        );
+        // There is nobody else to tell.
+        let _ = rustix::io::write(fdtable::borrow(2), line.as_bytes());
+        if let Some(process) = attached::process() {
+            leave(process);
+        }
+        std::process::abort();
+    }
+}
+
 /// Leaves the volume in order: the report, then every hold.
 pub fn leave(process: &Process) {
     process.write_report();
@@ -44,7 +63,7 @@ pub fn leave(process: &Process) {
 /// Runs after all exit handlers of the program, since it was registered before any of them.
 pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
     // A process that was made behind our back and has not called since leaves nothing.
-    if let Some(process) = init::attached() {
+    if let Some(process) = attached::attached() {
         stdio::flush_all();
         let _inside = Inside::new();
         leave(process);
@@ -53,48 +72,9 @@ pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
 
 /// The same for `quick_exit`, which flushes nothing.
 pub extern "C" fn at_quick_exit(_: *mut std::ffi::c_void) {
-    if let Some(process) = init::attached() {
+    if let Some(process) = attached::attached() {
         let _inside = Inside::new();
         leave(process);
-    }
-}
-
-interpose! {
-    fn [_exit, _Exit](code: c_int) -> () = |process, _| {
-        let _ = code;
-        leave(process);
-        Err(Stop::Kernel)
-    }
-    /// glibc's forks inside itself.
-    fn [daemon](keep_directory: c_int, keep_streams: c_int) -> c_int = |process, _| {
-        if fork::fork_with_handlers(process)? != 0 {
-            leave(process);
-            exit_now(0);
-        }
-        rustix::process::setsid()?;
-        outside(|| {
-            // SAFETY: calls with constant arguments, as the program would make them.
-            unsafe {
-                if keep_directory == 0 {
-                    libc::chdir(c"/".as_ptr());
-                }
-                if keep_streams == 0 {
-                    let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-                    for fd in 0..3 {
-                        libc::dup2(null, fd);
-                    }
-                    if null > 2 {
-                        libc::close(null);
-                    }
-                }
-            }
-        });
-        Ok(0)
-    }
-    fn [umask](mask: c_uint) -> c_uint = |process, kernel| {
-        let before = kernel(mask);
-        process.umask.store(mask & 0o777, Ordering::Relaxed);
-        Ok(before)
     }
 }
 

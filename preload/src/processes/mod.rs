@@ -5,6 +5,5 @@ pub(crate) mod fork;
 pub(crate) mod init;
 pub(crate) mod lifecycle;
 mod loadable;
-pub(crate) mod process;
 mod spawn;
-mod variadic;
+mod symbols;

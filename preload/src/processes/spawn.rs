@@ -11,15 +11,16 @@ use libc::{FILE, posix_spawnattr_t, sigset_t};
 use rustix::pipe::PipeFlags;
 use vfs::Errno;
 
-use crate::descriptors::parked;
+use crate::entry::kept;
 use crate::entry::lock::{Guard, Lock};
-use crate::entry::pointers::{Out, Text};
-use crate::entry::{Served, Stop, errno, interpose, outside};
+use crate::entry::parked;
+use crate::entry::pointers::Out;
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, errno, outside};
 use crate::glibc::stdio;
 use crate::processes::exec::{self, List};
 use crate::processes::fork::{self, Born};
 use crate::processes::lifecycle::{self, exit_now};
-use crate::processes::process::Process;
 use crate::signals::signal;
 
 /// glibc's `posix_spawn_file_actions_t`.
@@ -56,13 +57,13 @@ const TERMINAL: c_int = 6;
 /// What to execute.
 #[derive(Clone, Copy)]
 pub struct Program {
-    file: &'static [u8],
-    search: bool,
-    arguments: List,
-    environment: List,
+    pub file: &'static [u8],
+    pub search: bool,
+    pub arguments: List,
+    pub environment: List,
 }
 
-type Attributes = *const posix_spawnattr_t;
+pub type Attributes = *const posix_spawnattr_t;
 
 /// In the child: one file action by the interposed calls. Gives 0 or an error number.
 fn act(action: &Action) -> c_int {
@@ -172,7 +173,7 @@ fn spawn(
     let (mask, programs) = signal::block_all();
     let born = fork::fork_for_spawn(process);
     if !matches!(born, Ok(Born::Child(_))) {
-        signal::set_mask(mask);
+        kept::set_mask(mask);
     }
     match born? {
         Born::Child(end) => {
@@ -213,7 +214,7 @@ fn child(process: &Process, program: Program, actions: &[Action], attributes: At
 }
 
 /// `posix_spawn` gives its error as its value.
-fn posix(
+pub fn posix(
     process: &Process,
     pid: Out<c_int>,
     program: Program,
@@ -270,7 +271,7 @@ impl Action {
 }
 
 /// `pidfd_spawn` (glibc 2.39) tells the child by a descriptor.
-fn by_descriptor(
+pub fn by_descriptor(
     process: &Process,
     pidfd: Out<c_int>,
     program: Program,
@@ -284,7 +285,7 @@ fn by_descriptor(
     parked::give_back();
     // Nobody has waited for it, so the number is still the child's.
     let number = libc::SYS_pidfd_open;
-    let fd = crate::syscall::kernel(number, [child as usize, 0, 0, 0, 0, 0]);
+    let fd = crate::entry::syscall::kernel(number, [child as usize, 0, 0, 0, 0, 0]);
     if fd < 0 {
         return Ok(errno());
     }
@@ -292,7 +293,7 @@ fn by_descriptor(
     Ok(0)
 }
 
-fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*mut FILE> {
+pub fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Served<*mut FILE> {
     let reads = match mode.first() {
         Some(b'r') => true,
         Some(b'w') => false,
@@ -341,8 +342,21 @@ fn wait_for(pid: c_int) -> Result<c_int, Errno> {
     }
 }
 
+/// `pclose`.
+pub fn close_pipe(stream: *mut FILE) -> Served<c_int> {
+    let mut children = children();
+    let Some(at) = children.iter().position(|child| child.stream == stream as usize) else {
+        return Err(Stop::Kernel);
+    };
+    let Child { pid, .. } = children.swap_remove(at);
+    drop(children);
+    // SAFETY: the program gave the stream up.
+    outside(|| unsafe { libc::fclose(stream) });
+    Ok(wait_for(pid)?)
+}
+
 /// `system`: the parent ignores interrupts and keeps SIGCHLD back until the command has ended.
-fn command(process: &Process, text: *const c_char) -> Served<c_int> {
+pub fn command(process: &Process, text: *const c_char) -> Served<c_int> {
     if text.is_null() {
         return Ok(1);
     }
@@ -393,52 +407,4 @@ fn command(process: &Process, text: *const c_char) -> Served<c_int> {
         libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
     });
     Ok(status?)
-}
-
-interpose! {
-    fn [posix_spawn](
-        pid: Out<c_int>, path: Text, actions: *const Actions, attributes: Attributes,
-        arguments: List, environment: List,
-    ) -> c_int = |process, _| {
-        let program = Program { file: path.bytes()?, search: false, arguments, environment };
-        posix(process, pid, program, (actions, attributes))
-    }
-    fn [posix_spawnp](
-        pid: Out<c_int>, file: Text, actions: *const Actions, attributes: Attributes,
-        arguments: List, environment: List,
-    ) -> c_int = |process, _| {
-        let program = Program { file: file.bytes()?, search: true, arguments, environment };
-        posix(process, pid, program, (actions, attributes))
-    }
-    fn [pidfd_spawn](
-        pidfd: Out<c_int>, path: Text, actions: *const Actions, attributes: Attributes,
-        arguments: List, environment: List,
-    ) -> c_int = |process, _| {
-        let program = Program { file: path.bytes()?, search: false, arguments, environment };
-        by_descriptor(process, pidfd, program, (actions, attributes))
-    }
-    fn [pidfd_spawnp](
-        pidfd: Out<c_int>, file: Text, actions: *const Actions, attributes: Attributes,
-        arguments: List, environment: List,
-    ) -> c_int = |process, _| {
-        let program = Program { file: file.bytes()?, search: true, arguments, environment };
-        by_descriptor(process, pidfd, program, (actions, attributes))
-    }
-    fn [popen, _IO_popen](command: *const c_char, mode: Text) -> *mut FILE = |process, _| {
-        open_pipe(process, command, mode.bytes()?)
-    }
-    fn [pclose](stream: *mut FILE) -> c_int = |_, _| {
-        let mut children = children();
-        let Some(at) = children.iter().position(|child| child.stream == stream as usize) else {
-            return Err(Stop::Kernel);
-        };
-        let Child { pid, .. } = children.swap_remove(at);
-        drop(children);
-        // SAFETY: the program gave the stream up.
-        outside(|| unsafe { libc::fclose(stream) });
-        Ok(wait_for(pid)?)
-    }
-    fn [system, __libc_system](text: *const c_char) -> c_int = |process, _| {
-        command(process, text)
-    }
 }

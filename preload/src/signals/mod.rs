@@ -3,3 +3,4 @@
 pub(crate) mod sigaction;
 pub(crate) mod sigmask;
 pub(crate) mod signal;
+mod symbols;

@@ -18,7 +18,7 @@ use vfs::Errno;
 use crate::entry::lock::{Guard, Lock};
 use crate::entry::pointers::Out;
 use crate::entry::thread::{Inside, outside};
-use crate::entry::{Answer, Real, Served, Stop, interpose};
+use crate::entry::{Answer, Real, Served, Stop};
 use crate::signals::signal::{self, Handler};
 
 /// Signal numbers are below this.
@@ -333,28 +333,6 @@ pub fn set_or_hold(signal: c_int, handler: usize) -> Served<usize> {
 pub fn ignore(signal: c_int) -> Served<c_int> {
     change(valid(signal)?, Some(&plain(libc::SIG_IGN, 0)))?;
     Ok(0)
-}
-
-interpose! {
-    fn [sigaction, __sigaction](signal: c_int, new: Out<Action>, old: Out<Action>) -> c_int
-    = |_, _| {
-        exchange(signal, new, old)
-    }
-    fn [signal, bsd_signal, ssignal](signal: c_int, handler: usize) -> usize = |_, _| {
-        set_handler(signal, handler)
-    }
-    fn [sysv_signal, __sysv_signal](signal: c_int, handler: usize) -> usize = |_, _| {
-        set_once(signal, handler)
-    }
-    fn [siginterrupt](signal: c_int, interrupt: c_int) -> c_int = |_, _| {
-        set_interrupting(signal, interrupt != 0)
-    }
-    fn [sigset](signal: c_int, handler: usize) -> usize = |_, _| {
-        set_or_hold(signal, handler)
-    }
-    fn [sigignore](signal: c_int) -> c_int = |_, _| {
-        ignore(signal)
-    }
 }
 
 /// Of no effect since long ago.

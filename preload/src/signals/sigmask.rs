@@ -12,22 +12,20 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
-use libc::{epoll_event, fd_set, nfds_t, pollfd, siginfo_t, timespec};
 use vfs::Errno;
 
-use crate::descriptors::parked;
 use crate::entry::pointers::Out;
 use crate::entry::thread::here;
-use crate::entry::{Answer, Inside, Served, Stop, interpose, outside};
+use crate::entry::{Answer, Inside, Served, Stop, outside};
 use crate::signals::signal;
 
-type Mask = u64;
+pub type Mask = u64;
 
 /// SIGBUS in the kernel's mask.
 const BUS: Mask = 1 << (libc::SIGBUS - 1);
 
 /// A mask call: `kernel` gets what the kernel is to hear of it.
-fn change<T: Answer>(
+pub fn change<T: Answer>(
     how: c_int,
     new: Out<Mask>,
     old: Out<Mask>,
@@ -81,7 +79,7 @@ impl Drop for Blocked {
 }
 
 /// A call that asks or waits for signals which are blocked.
-fn with_blocked<T>(call: impl FnOnce() -> T) -> Served<T> {
+pub fn with_blocked<T>(call: impl FnOnce() -> T) -> Served<T> {
     if !here().blocks_bus.load(Ordering::Relaxed) {
         return Err(Stop::Kernel);
     }
@@ -92,7 +90,7 @@ fn with_blocked<T>(call: impl FnOnce() -> T) -> Served<T> {
 }
 
 /// A call that waits with another mask: `kernel` gets it without SIGBUS.
-fn with_mask<T>(mask: Out<Mask>, kernel: impl FnOnce(Out<Mask>) -> T) -> Served<T> {
+pub fn with_mask<T>(mask: Out<Mask>, kernel: impl FnOnce(Out<Mask>) -> T) -> Served<T> {
     let wanted = mask.get()?.ok_or(Stop::Kernel)?;
     let thread = here();
     let (before, during) = (thread.blocks_bus.load(Ordering::Relaxed), wanted & BUS != 0);
@@ -122,7 +120,7 @@ impl Drop for Restored {
 }
 
 /// BSD's masks: those of the first 32 signals. Gives the one before.
-fn change_old(how: c_int, mask: c_int) -> c_int {
+pub fn change_old(how: c_int, mask: c_int) -> c_int {
     let (mut new, mut old): ([Mask; 16], [Mask; 16]) = ([0; 16], [0; 16]);
     new[0] = Mask::from(mask.cast_unsigned());
     // SAFETY: masks of our own.
@@ -131,7 +129,7 @@ fn change_old(how: c_int, mask: c_int) -> c_int {
 }
 
 /// System V's: one signal.
-fn change_one(how: c_int, signal: c_int) -> Served<c_int> {
+pub fn change_one(how: c_int, signal: c_int) -> Served<c_int> {
     if !(1..=64).contains(&signal) {
         return Err(Stop::Errno(Errno::INVAL));
     }
@@ -147,7 +145,22 @@ struct Born {
     argument: *mut c_void,
 }
 
-type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+pub type Start = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// Makes a thread by `create` that begins with SIGBUS blocked.
+pub fn born_blocked(
+    start: Start,
+    argument: *mut c_void,
+    create: impl FnOnce(Start, *mut c_void) -> c_int,
+) -> c_int {
+    let born = Box::into_raw(Box::new(Born { start, argument }));
+    let result = outside(|| create(begin, born.cast()));
+    if result != 0 {
+        // SAFETY: there is no thread that it was made for.
+        drop(unsafe { Box::from_raw(born) });
+    }
+    result
+}
 
 extern "C-unwind" fn begin(born: *mut c_void) -> *mut c_void {
     // SAFETY: made for this thread.
@@ -157,90 +170,4 @@ extern "C-unwind" fn begin(born: *mut c_void) -> *mut c_void {
     };
     here().blocks_bus.store(true, Ordering::Relaxed);
     (born.start)(born.argument)
-}
-
-interpose! {
-    fn [pthread_create](
-        thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t, start: Start,
-        argument: *mut c_void,
-    ) -> c_int = |_, kernel| {
-        if !here().blocks_bus.load(Ordering::Relaxed) {
-            return Err(Stop::Kernel);
-        }
-        parked::give_back();
-        let born = Box::into_raw(Box::new(Born { start, argument }));
-        let result = outside(|| kernel(thread, attributes, begin, born.cast()));
-        if result != 0 {
-            // SAFETY: there is no thread that it was made for.
-            drop(unsafe { Box::from_raw(born) });
-        }
-        Ok(result)
-    }
-    fn [sigblock](mask: c_int) -> c_int = |_, _| {
-        Ok(change_old(libc::SIG_BLOCK, mask))
-    }
-    fn [sigsetmask](mask: c_int) -> c_int = |_, _| {
-        Ok(change_old(libc::SIG_SETMASK, mask))
-    }
-    fn [siggetmask]() -> c_int = |_, _| {
-        Ok(change_old(libc::SIG_BLOCK, 0))
-    }
-    fn [sighold](signal: c_int) -> c_int = |_, _| {
-        change_one(libc::SIG_BLOCK, signal)
-    }
-    fn [sigrelse](signal: c_int) -> c_int = |_, _| {
-        change_one(libc::SIG_UNBLOCK, signal)
-    }
-    fn [sigpending](set: Out<Mask>) -> c_int = |_, kernel| {
-        with_blocked(|| kernel(set))
-    }
-    fn [sigwait](set: Out<Mask>, signal: *mut c_int) -> c_int = |_, kernel| {
-        with_blocked(|| kernel(set, signal))
-    }
-    fn [sigwaitinfo](set: Out<Mask>, info: *mut siginfo_t) -> c_int = |_, kernel| {
-        with_blocked(|| kernel(set, info))
-    }
-    fn [sigtimedwait](set: Out<Mask>, info: *mut siginfo_t, time: *const timespec) -> c_int
-    = |_, kernel| {
-        with_blocked(|| kernel(set, info, time))
-    }
-    fn [sigsuspend](mask: Out<Mask>) -> c_int = |_, kernel| {
-        with_mask(mask, kernel)
-    }
-    fn [ppoll](list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>) -> c_int
-    = |_, kernel| {
-        parked::give_back();
-        with_mask(mask, |mask| kernel(list, count, time, mask))
-    }
-    fn [__ppoll_chk](
-        list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>, room: usize,
-    ) -> c_int = |_, kernel| {
-        parked::give_back();
-        with_mask(mask, |mask| kernel(list, count, time, mask, room))
-    }
-    fn [pselect](
-        count: c_int, reads: *mut fd_set, writes: *mut fd_set, others: *mut fd_set,
-        time: *const timespec, mask: Out<Mask>,
-    ) -> c_int = |_, kernel| {
-        parked::give_back();
-        with_mask(mask, |mask| kernel(count, reads, writes, others, time, mask))
-    }
-    fn [epoll_pwait](
-        poll: c_int, events: *mut epoll_event, count: c_int, time: c_int, mask: Out<Mask>,
-    ) -> c_int = |_, kernel| {
-        with_mask(mask, |mask| kernel(poll, events, count, time, mask))
-    }
-    fn [epoll_pwait2](
-        poll: c_int, events: *mut epoll_event, count: c_int, time: *const timespec,
-        mask: Out<Mask>,
-    ) -> c_int = |_, kernel| {
-        with_mask(mask, |mask| kernel(poll, events, count, time, mask))
-    }
-    fn [sigprocmask](how: c_int, new: Out<Mask>, old: Out<Mask>) -> c_int = |_, kernel| {
-        change(how, new, old, |new, old| kernel(how, new, old), 0)
-    }
-    fn [pthread_sigmask](how: c_int, new: Out<Mask>, old: Out<Mask>) -> c_int = |_, kernel| {
-        // Gives its error as its value.
-        change(how, new, old, |new, old| kernel(how, new, old), 0)
-    }
 }

@@ -19,50 +19,18 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::siginfo_t;
-use pmem::interrupt::{Watched, redirect, system_call, watch};
+use pmem::interrupt::{Watched, redirect, watch};
 
+use crate::entry::hooks;
+use crate::entry::kept::{
+    FAULTS, KEEPABLE, NUDGE, change_mask, change_stack, is_nudge, queue, set_mask,
+};
 use crate::entry::thread::{CANCELLED, PENDING, SENT, Thread, here};
 use crate::mappings::touched;
 use crate::signals::sigaction;
 
-/// A kept signal, as the kernel gave it.
-pub type Kept = siginfo_t;
-
-/// The signals that faults raise.
-pub const FAULTS: [c_int; 6] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-
-/// All signals but those of faults, as the kernel's mask.
-const KEEPABLE: u64 = {
-    let mut mask = u64::MAX;
-    let mut index = 0;
-    while index < FAULTS.len() {
-        mask &= !(1 << (FAULTS[index] - 1));
-        index += 1;
-    }
-    mask
-};
-
-/// The first number of the signals that queue.
-const REALTIME: c_int = 32;
-
 /// A handler as the kernel calls it; one that takes only the number ignores the rest.
 pub type Handler = extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
-
-/// Sets the calling thread's whole mask; gives the one before.
-pub fn set_mask(mask: u64) -> u64 {
-    change_mask(libc::SIG_SETMASK, mask)
-}
-
-/// `sigprocmask` of the calling thread.
-fn change_mask(how: c_int, mask: u64) -> u64 {
-    let mut before = 0_u64;
-    let (new, old) = ((&raw const mask) as usize, (&raw mut before) as usize);
-    let arguments = [how as usize, new, old, size_of::<u64>(), 0, 0];
-    // SAFETY: two words of the kernel's size. It does not fail.
-    let _ = unsafe { system_call(libc::SYS_rt_sigprocmask, arguments) };
-    before
-}
 
 /// The mask in a handler's context, which the thread gets when the handler returns: the kernel's
 /// 8 bytes of it.
@@ -95,7 +63,7 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
     }
     // SAFETY: as above.
     if signal == NUDGE && unsafe { is_nudge(info) } {
-        return here().interrupted(|| crate::processes::fork::give_way(context));
+        return here().interrupted(|| (hooks::get().give_way)(context));
     }
     let thread = here();
     if signal == libc::SIGBUS && thread.blocks_bus.load(Ordering::Relaxed) {
@@ -125,7 +93,7 @@ fn tell(text: &[u8]) {
     let failed = crate::entry::errno();
     // That nobody can be told would be no news.
     if on_small_stack() {
-        let _ = rustix::io::write(crate::descriptors::fdtable::borrow(2), text);
+        let _ = rustix::io::write(crate::entry::fdtable::borrow(2), text);
     } else {
         // SAFETY: a whole text. In the program's own way: it may be a file on the volume. If our
         // own code has faulted, this goes to the kernel.
@@ -138,29 +106,6 @@ fn tell(text: &[u8]) {
 fn on_small_stack() -> bool {
     let stack = change_stack(None);
     stack.ss_flags & libc::SS_ONSTACK != 0 && stack.ss_size < STACK_BYTES
-}
-
-const NO_STACK: libc::stack_t =
-    libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-
-/// Tells the thread's signal stack, and sets another.
-fn change_stack(new: Option<&libc::stack_t>) -> libc::stack_t {
-    let mut before = NO_STACK;
-    let new = new.map_or(0, |new| std::ptr::from_ref(new) as usize);
-    let arguments = [new, (&raw mut before) as usize, 0, 0, 0, 0];
-    // SAFETY: structures of our own, here and in our callers.
-    let _ = unsafe { system_call(libc::SYS_sigaltstack, arguments) };
-    before
-}
-
-/// In a handler that has left the signal stack: sets it, or switches it off. Gives the one before.
-pub fn set_stack(stack: Option<libc::stack_t>) -> libc::stack_t {
-    change_stack(Some(&stack.unwrap_or(NO_STACK)))
-}
-
-/// In the handler of a fault: only faults arrive. Gives the mask before.
-pub fn block_for_fault() -> u64 {
-    set_mask(KEEPABLE)
 }
 
 const STACK_BYTES: usize = 64 << 10;
@@ -246,51 +191,6 @@ fn without_handler(signal: c_int, info: *mut siginfo_t) {
     }
 }
 
-/// Sends a signal to the calling thread, with what the first sender said.
-fn queue(signal: c_int, info: *const siginfo_t) {
-    let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
-    let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
-    let arguments = [process, thread, signal as usize, info as usize, 0, 0];
-    // SAFETY: numbers, and a whole structure.
-    unsafe {
-        if system_call(libc::SYS_rt_tgsigqueueinfo, arguments).is_err() {
-            // No room in the queue: better without its value than lost.
-            let _ = system_call(libc::SYS_tgkill, arguments);
-        }
-    }
-}
-
-/// The signal by which a thread that forks is asked to give way (see `lock`).
-const NUDGE: c_int = libc::SIGBUS;
-/// Its address is what that signal carries.
-static TOKEN: u8 = 0;
-
-/// # Safety
-///
-/// The information is the kernel's.
-unsafe fn is_nudge(info: *const siginfo_t) -> bool {
-    // SAFETY: the caller vouches for it; such a signal carries a value.
-    unsafe {
-        (*info).si_code == libc::SI_QUEUE
-            && (*info).si_value().sival_ptr == (&raw const TOKEN).cast_mut().cast()
-    }
-}
-
-/// Asks a thread of this process to give way.
-pub fn send_nudge(thread: u32) {
-    let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
-    // What the kernel has for a queued signal: number, error, code; process, user, value.
-    let mut information = [0_u64; size_of::<siginfo_t>() / 8];
-    information[0] = NUDGE as u64;
-    information[1] = u64::from(libc::SI_QUEUE.cast_unsigned());
-    information[2] = process as u64;
-    information[3] = (&raw const TOKEN) as u64;
-    let at = (&raw const information) as usize;
-    let arguments = [process, thread as usize, NUDGE as usize, at, 0, 0];
-    // SAFETY: numbers, and a whole structure. One that does not arrive is sent again.
-    let _ = unsafe { system_call(libc::SYS_rt_tgsigqueueinfo, arguments) };
-}
-
 const NUDGE_BIT: u64 = 1 << (NUDGE - 1);
 
 /// Lets that signal through, if the image before this one had blocked its number, or a system call
@@ -325,62 +225,6 @@ pub fn give_held(thread: &Thread) {
     let held = unsafe { thread.held.get().replace(std::mem::zeroed()) };
     if held.si_signo != 0 {
         queue(held.si_signo, &raw const held);
-    }
-}
-
-/// Takes the next pending signal of this number, if there is one.
-fn next_pending(signal: c_int) -> Option<Kept> {
-    let set = 1_u64 << (signal - 1);
-    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: all zeros is a value of this plain structure, which the kernel fills in.
-    unsafe {
-        let mut kept: Kept = std::mem::zeroed();
-        let (set, kept_at) = ((&raw const set) as usize, (&raw mut kept) as usize);
-        let arguments = [set, kept_at, (&raw const now) as usize, size_of::<u64>(), 0, 0];
-        system_call(libc::SYS_rt_sigtimedwait, arguments).is_ok().then_some(kept)
-    }
-}
-
-/// The thread has left: what was kept back is given now, by the kernel.
-///
-/// The handlers may come here again, and need not come back.
-pub fn deliver(thread: &Thread) {
-    let errno = crate::entry::errno();
-    let restarts = thread.restarts.load(Ordering::Relaxed);
-    let now = set_mask(u64::MAX);
-    let flags = thread.flags.fetch_and(!(PENDING | SENT), Ordering::Relaxed);
-    let mut mask = now;
-    if flags & PENDING != 0 {
-        mask = thread.mask.load(Ordering::Relaxed);
-        // SAFETY: the thread's own record, and everything is blocked.
-        queue_first(unsafe { &*thread.kept.get() });
-    }
-    if flags & SENT != 0 {
-        // SAFETY: as above; all zeros are no signals.
-        let sent = unsafe { thread.sent.get().replace(std::mem::zeroed()) };
-        for kept in sent.iter().filter(|kept| kept.si_signo != 0) {
-            queue(kept.si_signo, kept);
-        }
-    }
-    // The handlers run in here.
-    set_mask(mask);
-    // For the call that was interrupted, whatever the handlers' own calls met.
-    thread.restarts.store(restarts, Ordering::Relaxed);
-    crate::entry::set_errno(errno);
-}
-
-/// Queues a kept signal in front of those of its number that came after it.
-fn queue_first(kept: &Kept) {
-    let signal = kept.si_signo;
-    let mut later = Vec::new();
-    while signal >= REALTIME
-        && let Some(next) = next_pending(signal)
-    {
-        later.push(next);
-    }
-    queue(signal, kept);
-    for next in &later {
-        queue(signal, next);
     }
 }
 

@@ -7,8 +7,9 @@ use vfs::{Errno, UserIn, UserOut};
 
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::{Answer, Served, Stop, fail, set_errno};
+use crate::entry::{fdtable, syscall};
+use crate::files::rw;
 use crate::split::beneath::{asked, engine, hand_over_all, inside, inside_with, is_here, started};
-use crate::{descriptors::fdtable, files::rw, syscall};
 
 unsafe extern "C" {
     fn fileno(stream: *mut libc::FILE) -> c_int;

@@ -10,12 +10,13 @@ use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use vfs::Errno;
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
 use crate::entry::pointers::{Out, Text};
-use crate::entry::{Served, Stop, interpose, outside};
+use crate::entry::process::Process;
+use crate::entry::{Served, Stop, outside};
+use crate::interposed::interpose;
 use crate::paths::{self, Target};
 use crate::processes::exec::List;
-use crate::processes::process::Process;
 
 /// Whether a path leads onto the volume; a path that cannot be walked does if it is the volume's.
 fn on_volume(process: &Process, path: &[u8]) -> bool {

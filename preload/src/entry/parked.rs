@@ -5,11 +5,11 @@
 //! still has the placeholder, and the next `open` that would get just that number takes it.
 //!
 //! POSIX gives every call the lowest free number. So whatever else makes a number, looks at numbers
-//! or hands them on gives the parked one back first ([`give_back`]): the functions below, those of
-//! [`MAKERS`] where the kernel serves them, `dup` and its kin, `exec`, system calls by number. One
-//! that is called inside glibc gets a number one higher, no worse. A call of this library on the
-//! parked number gives it back too ([`crate::descriptors::fdtable::get`]) and the kernel says
-//! `EBADF`.
+//! or hands them on gives the parked one back first ([`give_back`]): the functions of
+//! `symbols/numbers`, those of [`MAKERS`] where the kernel serves them, `dup` and its kin, `exec`,
+//! system calls by number. One that is called inside glibc gets a number one higher, no worse. A
+//! call of this library on the parked number gives it back too ([`crate::entry::fdtable::get`]) and
+//! the kernel says `EBADF`.
 //!
 //! Invariants. At most one number is parked, above the standard ones, and every number below it is
 //! in use: [`TAKEN`] is a bound that every close moves down, and that only the kernel's choice of
@@ -20,16 +20,14 @@
 //! others wait, so that nobody puts something there that is closed in its stead. A fork copies the
 //! kernel's table and ours together.
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::thread::Timespec;
 
-use crate::descriptors::fdtable;
-use crate::entry::Real;
 use crate::entry::cancel::holds;
+use crate::entry::fdtable;
 use crate::entry::thread::{self, Inside};
-use crate::glibc::stdio;
 
 /// The parked number, or one of the next two.
 static PARKED: AtomicI32 = AtomicI32::new(NONE);
@@ -252,120 +250,4 @@ pub const fn is_maker(name: &str) -> bool {
 #[inline]
 pub const fn is_closer(name: &str) -> bool {
     holds(CLOSERS, name)
-}
-
-/// Functions of glibc's that are as they were, but for the parked number.
-macro_rules! before {
-    ($first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {$(
-        // SAFETY: the symbol replaces glibc's of the same name and has its signature.
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
-            static REAL: Real = Real::new(concat!(stringify!($name), "\0"));
-            let _until_it_ends = $first;
-            // SAFETY: glibc's function of this name, and the program's own arguments.
-            unsafe {
-                std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(
-                    REAL.address(),
-                )($($arg),*)
-            }
-        }
-    )*};
-}
-
-// They make numbers, begin threads, or look at any number.
-before! { { give_back() }
-    fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
-    fn __socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
-    fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
-    fn pipe(pair: *mut c_int) -> c_int;
-    fn __pipe(pair: *mut c_int) -> c_int;
-    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
-    fn eventfd(value: c_uint, flags: c_int) -> c_int;
-    fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) -> c_int;
-    fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
-    fn epoll_create(size: c_int) -> c_int;
-    fn epoll_create1(flags: c_int) -> c_int;
-    fn inotify_init() -> c_int;
-    fn inotify_init1(flags: c_int) -> c_int;
-    fn fanotify_init(flags: c_uint, event_flags: c_uint) -> c_int;
-    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
-    fn pidfd_open(pid: c_int, flags: c_uint) -> c_int;
-    fn fsopen(name: *const c_char, flags: c_uint) -> c_int;
-    fn fsmount(fs: c_int, flags: c_uint, attributes: c_uint) -> c_int;
-    fn shm_open(name: *const c_char, flags: c_int, mode: c_uint) -> c_int;
-    fn mq_open(
-        name: *const c_char, flags: c_int, mode: c_uint, attributes: *const c_void
-    ) -> c_int;
-    fn __mq_open_2(name: *const c_char, flags: c_int) -> c_int;
-    fn posix_openpt(flags: c_int) -> c_int;
-    fn getpt() -> c_int;
-    fn openpty(
-        master: *mut c_int, slave: *mut c_int, name: *mut c_char, terminal: *const c_void,
-        size: *const c_void
-    ) -> c_int;
-    fn setmntent(path: *const c_char, mode: *const c_char) -> *mut c_void;
-    fn __setmntent(path: *const c_char, mode: *const c_char) -> *mut c_void;
-    fn openlog(name: *const c_char, options: c_int, facility: c_int) -> ();
-    fn poll(list: *mut c_void, count: c_long, time: c_int) -> c_int;
-    fn __poll(list: *mut c_void, count: c_long, time: c_int) -> c_int;
-    fn __poll_chk(list: *mut c_void, count: c_long, time: c_int, room: usize) -> c_int;
-    fn select(
-        highest: c_int, read: *mut c_void, write: *mut c_void, other: *mut c_void,
-        time: *mut c_void
-    ) -> c_int;
-    fn __select(
-        highest: c_int, read: *mut c_void, write: *mut c_void, other: *mut c_void,
-        time: *mut c_void
-    ) -> c_int;
-    fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut c_void) -> c_int;
-    fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int;
-    fn timer_create(clock: c_int, event: *mut c_void, timer: *mut c_void) -> c_int;
-    fn mq_notify(queue: c_int, event: *const c_void) -> c_int;
-    fn getaddrinfo_a(
-        mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void
-    ) -> c_int;
-}
-
-/// What the process may do from now on may lack `close`.
-fn before_sandbox(option: c_int) {
-    if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS) {
-        give_back();
-    }
-}
-
-// Variadic, and called as if it were not.
-before! { { before_sandbox(option) }
-    fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
-}
-
-/// A stream of ours is closed by our `close`.
-fn closes_unless_ours(stream: *mut c_void) -> Option<Closes> {
-    (!stdio::is_of_volume(stream.cast())).then(Closes::new)
-}
-
-// They close numbers.
-before! { { Closes::new() }
-    fn endmntent(stream: *mut c_void) -> c_int;
-    fn __endmntent(stream: *mut c_void) -> c_int;
-    fn fts_close(tree: *mut c_void) -> c_int;
-    fn fts64_close(tree: *mut c_void) -> c_int;
-    fn endpwent() -> ();
-    fn endgrent() -> ();
-    fn endspent() -> ();
-    fn endsgent() -> ();
-    fn endhostent() -> ();
-    fn endservent() -> ();
-    fn endprotoent() -> ();
-    fn endnetent() -> ();
-    fn endrpcent() -> ();
-    fn endfsent() -> ();
-    fn endttyent() -> c_int;
-    fn endutent() -> ();
-    fn endutxent() -> ();
-    fn closelog() -> ();
-    fn mq_close(queue: c_int) -> c_int;
-}
-before! { { closes_unless_ours(stream) }
-    fn fclose(stream: *mut c_void) -> c_int;
-    fn _IO_fclose(stream: *mut c_void) -> c_int;
 }

@@ -8,7 +8,7 @@
 //! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
 //! is given back, and says so while it is parked (see [`parked`]). Lookups are lock-free: one load.
 //! A thread that changes slots holds the process's structure lock (see
-//! [`crate::processes::process::Process`]), but for a parked number's: that is changed by the
+//! [`crate::entry::process::Process`]), but for a parked number's: that is changed by the
 //! thread that takes or returns it. A stale description is refused by the engine.
 
 use std::ffi::c_int;
@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use vfs::{Desc, Errno};
 
-use crate::descriptors::parked;
+use crate::entry::Stop;
+use crate::entry::parked;
 
 /// Descriptors at and beyond this number are never ours.
 pub const NUMBERS_MAX: usize = 1 << 20;
@@ -81,6 +82,13 @@ fn not_ours(word: u64) -> Option<Desc> {
         parked::give_back();
     }
     None
+}
+
+/// The description behind a number of ours; otherwise the kernel serves the call. The internal
+/// numbers are not open as far as the program can tell.
+#[inline]
+pub fn ours(fd: c_int) -> Result<Desc, Stop> {
+    get(fd).ok_or_else(|| if is_hidden(fd) { Stop::Errno(Errno::BADF) } else { Stop::Kernel })
 }
 
 /// Hides an internal number from the program for ever.

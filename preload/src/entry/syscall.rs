@@ -1,35 +1,24 @@
-//! `syscall`: system calls made by number. Those that concern files go to the functions of this
-//! library, whose answers are the kernel's; all others go on.
+//! System calls: the kernel itself, and those that a program makes by number: which of them the
+//! exported functions serve.
 //!
-//! A C function of any number of arguments: the six that a system call can have are taken from
-//! their registers and the stack, whether the program passed them or not, and passed on as they
-//! are. A function ignores what it does not take.
+//! A number's arguments are the six that a system call can have, whether the program passed them or
+//! not, and are passed on as they are: a function ignores what it does not take.
 
 use std::arch::asm;
-use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ffi::{c_int, c_long};
 
-use vfs::Errno;
+use crate::entry::set_errno;
 
-use crate::descriptors::fdtable;
-use crate::descriptors::openat2;
-use crate::descriptors::parked;
-use crate::entry::pointers::Bytes;
-use crate::entry::{Served, Stop, interpose, outside, set_errno};
-use crate::files::rings;
-use crate::names::dir;
-use crate::paths::credentials;
-use crate::processes::lifecycle;
-use crate::processes::process::Process;
-
-type Arguments = [usize; 6];
+/// Of any system call.
+pub type Arguments = [usize; 6];
 
 /// How a system call is served.
-enum Route {
+pub enum Route {
     /// By a function of the same arguments with an `int` for its answer.
     Int(*const ()),
     /// As above, with a `long`.
     Long(*const ()),
-    /// By [`special`].
+    /// By a function of another form.
     Special,
     /// Not at all: it takes a descriptor, which may be ours.
     Unserved,
@@ -54,7 +43,6 @@ macro_rules! routes {
 
 unsafe extern "C" {
     fn getdents64(fd: c_int, to: *mut u8, len: usize) -> isize;
-    fn futimesat(dirfd: c_int, path: *const c_char, times: *const libc::timeval) -> c_int;
     fn execveat() -> c_int;
     fn name_to_handle_at() -> c_int;
     fn open_tree() -> c_int;
@@ -62,7 +50,8 @@ unsafe extern "C" {
     fn move_mount() -> c_int;
 }
 
-fn route(number: c_long) -> Route {
+/// How this one is served.
+pub fn route(number: c_long) -> Route {
     routes! { number;
         int {
             SYS_open => libc::open, SYS_openat => libc::openat, SYS_creat => libc::creat,
@@ -137,94 +126,9 @@ fn route(number: c_long) -> Route {
     }
 }
 
-/// The calls whose functions of the C library differ from them.
-fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_long> {
-    let [a, b, c, d, _, f] = *given;
-    let (fd, text) = (a as c_int, b as *const c_char);
-    match number {
-        libc::SYS_openat2 => return openat2::open(process, given),
-        libc::SYS_io_setup => return Err(rings::begun("io_setup")),
-        libc::SYS_io_uring_setup => return Err(rings::begun("io_uring_setup")),
-        libc::SYS_getdents => {
-            let entries = dir::read_old_entries(process, fd, Bytes(b as *mut c_void), c);
-            return entries.map(|bytes| bytes as c_long);
-        }
-        libc::SYS_exit_group => {
-            lifecycle::leave(process);
-            return Err(Stop::Kernel);
-        }
-        libc::SYS_setuid..=libc::SYS_setgid
-        | libc::SYS_setreuid..=libc::SYS_setregid
-        | libc::SYS_setgroups
-        | libc::SYS_setresuid
-        | libc::SYS_setresgid
-        | libc::SYS_setfsuid..=libc::SYS_setfsgid
-        | libc::SYS_capset
-        | libc::SYS_unshare
-        | libc::SYS_setns => {
-            return Ok(credentials::by_number(process, number, *given));
-        }
-        _ => {}
-    }
-    // SAFETY: the program's own arguments, as it passed them to the kernel.
-    Ok(outside(|| unsafe {
-        match number {
-            libc::SYS_faccessat => libc::faccessat(fd, text, c as c_int, 0).into(),
-            libc::SYS_fchmodat => libc::fchmodat(fd, text, c as u32, 0).into(),
-            libc::SYS_futimesat => futimesat(fd, text, c as *const _).into(),
-            libc::SYS_preadv2 => {
-                libc::preadv2(fd, b as *const _, c as c_int, d as i64, f as c_int) as c_long
-            }
-            libc::SYS_pwritev2 => {
-                libc::pwritev2(fd, b as *const _, c as c_int, d as i64, f as c_int) as c_long
-            }
-            libc::SYS_fadvise64 => match libc::posix_fadvise(fd, b as i64, c as i64, d as c_int) {
-                0 => 0,
-                error => {
-                    set_errno(error);
-                    -1
-                }
-            },
-            libc::SYS_getcwd => {
-                let text = libc::getcwd(a as *mut c_char, b);
-                if text.is_null() { -1 } else { libc::strlen(text) as c_long + 1 }
-            }
-            _ => {
-                libc::sync();
-                0
-            }
-        }
-    }))
-}
-
-type IntCall = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_int;
-type LongCall = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_long;
-
-fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<c_long> {
-    let [a, b, c, d, e, f] = *given;
-    match route(number) {
-        // SAFETY: an interposed function of that answer; what it does not take it ignores, as the
-        // calling convention has it.
-        Route::Int(function) => Ok(outside(|| unsafe {
-            std::mem::transmute::<*const (), IntCall>(function)(a, b, c, d, e, f).into()
-        })),
-        // SAFETY: as above.
-        Route::Long(function) => Ok(outside(|| unsafe {
-            std::mem::transmute::<*const (), LongCall>(function)(a, b, c, d, e, f)
-        })),
-        Route::Special => {
-            parked::give_back();
-            special(process, number, given)
-        }
-        Route::Unserved if fdtable::get(a as c_int).is_some() => {
-            Err(Stop::Refused("system-call-by-number", Errno::OPNOTSUPP))
-        }
-        Route::Unserved | Route::Kernel => {
-            parked::before_call(number);
-            Err(Stop::Kernel)
-        }
-    }
-}
+/// A function of each of the two answers, which may take less.
+pub type IntCall = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_int;
+pub type LongCall = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_long;
 
 /// Without a volume: calls that a function of this library's serves go by it; `None`: it is none.
 pub fn by_function(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<c_long> {
@@ -260,12 +164,4 @@ pub fn kernel(number: c_long, [a, b, c, d, e, f]: Arguments) -> c_long {
         return -1;
     }
     answer
-}
-
-interpose! {
-    fn [syscall](
-        number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize,
-    ) -> c_long = |process, _| {
-        serve_number(process, number, &[a, b, c, d, e, f])
-    }
 }

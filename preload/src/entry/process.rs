@@ -16,12 +16,12 @@ use vfs::cred::Cred;
 use vfs::walk::Walk;
 use vfs::{Desc, Errno, FileSystem, Node, User};
 
-use crate::descriptors::fdtable;
+use crate::entry::fdtable;
+use crate::entry::hooks;
 use crate::entry::lock::{Guard, Lock};
+use crate::entry::maptable::{Mappings, any};
 use crate::entry::report;
 use crate::entry::thread::here;
-use crate::mappings::maptable::Mappings;
-use crate::paths::credentials;
 
 /// Where relative paths start.
 pub struct Cwd {
@@ -121,7 +121,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Puts the parts together. `engine`: the engine's own descriptors.
+    /// Puts the parts together. `engine`: the engine's own descriptors; `cred`: what user the
+    /// process is.
     pub fn new(
         fs: Arc<dyn FileSystem>,
         prefix: Vec<u8>,
@@ -129,6 +130,7 @@ impl Process {
         engine: &[i32],
         environment: Vec<Vec<u8>>,
         report: Option<Vec<u8>>,
+        cred: &'static Cred,
     ) -> Result<Self, Errno> {
         let device = fs.stat_fs()?.device;
         let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
@@ -164,7 +166,7 @@ impl Process {
             umask: AtomicU32::new(umask.as_raw_mode()),
             record_locks: AtomicBool::new(false),
             spare: AtomicI32::new(-1),
-            cred: AtomicPtr::new(std::ptr::from_ref(credentials::learn()).cast_mut()),
+            cred: AtomicPtr::new(std::ptr::from_ref(cred).cast_mut()),
         })
     }
 
@@ -262,7 +264,7 @@ impl Process {
         drop(lock);
         match installed {
             Ok(fd) => {
-                crate::glibc::stdio::number_taken(fd);
+                hooks::number_taken(fd);
                 Ok(fd)
             }
             Err(errno) => {
@@ -277,7 +279,7 @@ impl Process {
         let lock = self.lock();
         fdtable::set_reserved(fd, desc);
         drop(lock);
-        crate::glibc::stdio::number_taken(fd);
+        hooks::number_taken(fd);
     }
 
     /// Closes a number of ours. `false`: it is not ours.
@@ -299,6 +301,16 @@ impl Process {
             self.fs.release_locks_of(desc)?;
         }
         if last { self.fs.close(desc) } else { Ok(()) }
+    }
+
+    /// The file's size has changed: mappings of this process lose the pages beyond the end.
+    pub fn resized(&self, node: Node) -> Result<(), Errno> {
+        if any() { (hooks::get().resized)(self, node) } else { Ok(()) }
+    }
+
+    /// As [`Process::resized`], of the file behind `desc`.
+    pub fn resized_by(&self, desc: Desc) -> Result<(), Errno> {
+        self.resized(self.fs.describe(desc)?.0)
     }
 
     /// Appends what was not served to the report's file, if one is wanted, and starts anew.

@@ -1,0 +1,58 @@
+//! What the lower rooms ask of upper ones: a table of functions, set once when the library starts.
+//!
+//! Until then each function does nothing, which is what is to be done then: no file is mapped and
+//! no number is ours. Nothing here allocates or takes a lock: handlers of signals come by.
+//!
+//! A call through the table is for what happens seldom; what each call needs is moved down instead.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use vfs::{Errno, Node};
+
+use crate::entry::process::Process;
+
+/// The functions of the upper rooms.
+pub struct Hooks {
+    /// Gives a child that was made behind our back a place of its own, or ends it.
+    pub adopt: fn(&'static Process),
+    /// Gives the page at an address if a mapping lacks it: whether it did. No lock may be held.
+    pub supply: fn(usize) -> bool,
+    /// A file's size has changed, and something is mapped.
+    pub resized: fn(&Process, Node) -> Result<(), Errno>,
+    /// One of the three standard numbers has become ours.
+    pub standard_taken: fn(c_int),
+    /// A thread that waits for a lock which a fork holds asks for it; in the handler of its signal.
+    pub give_way: fn(*mut c_void),
+}
+
+/// Before anything is set.
+static NONE: Hooks = Hooks {
+    adopt: |_| {},
+    supply: |_| false,
+    resized: |_, _| Ok(()),
+    standard_taken: |_| {},
+    give_way: |_| {},
+};
+
+static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new((&raw const NONE).cast_mut());
+
+/// Sets them all.
+pub fn set(hooks: &'static Hooks) {
+    HOOKS.store(std::ptr::from_ref(hooks).cast_mut(), Ordering::Release);
+}
+
+/// Those that are set.
+#[inline]
+pub fn get() -> &'static Hooks {
+    // SAFETY: one of the two tables, which are there for ever and never written.
+    unsafe { &*HOOKS.load(Ordering::Acquire) }
+}
+
+/// A number of ours was handed out: if it is a standard one, its stream must go through us.
+#[inline]
+pub fn number_taken(fd: c_int) {
+    if (0..3).contains(&fd) {
+        (get().standard_taken)(fd);
+    }
+}

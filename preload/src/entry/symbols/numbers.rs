@@ -1,0 +1,124 @@
+//! Functions of glibc's that make, look at or close numbers, or begin a thread: they are as they
+//! were, but for the number that the program closed last ([`parked`]).
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+
+use crate::entry::Real;
+use crate::entry::parked;
+use crate::glibc::stdio;
+
+/// Functions of glibc's that are as they were, but for the parked number.
+macro_rules! before {
+    ($first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {$(
+        // SAFETY: the symbol replaces glibc's of the same name and has its signature.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            static REAL: Real = Real::new(concat!(stringify!($name), "\0"));
+            let _until_it_ends = $first;
+            // SAFETY: glibc's function of this name, and the program's own arguments.
+            unsafe {
+                std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(
+                    REAL.address(),
+                )($($arg),*)
+            }
+        }
+    )*};
+}
+
+// They make numbers, begin threads, or look at any number.
+before! { { parked::give_back() }
+    fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn __socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
+    fn pipe(pair: *mut c_int) -> c_int;
+    fn __pipe(pair: *mut c_int) -> c_int;
+    fn pipe2(pair: *mut c_int, flags: c_int) -> c_int;
+    fn eventfd(value: c_uint, flags: c_int) -> c_int;
+    fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) -> c_int;
+    fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
+    fn epoll_create(size: c_int) -> c_int;
+    fn epoll_create1(flags: c_int) -> c_int;
+    fn inotify_init() -> c_int;
+    fn inotify_init1(flags: c_int) -> c_int;
+    fn fanotify_init(flags: c_uint, event_flags: c_uint) -> c_int;
+    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+    fn pidfd_open(pid: c_int, flags: c_uint) -> c_int;
+    fn fsopen(name: *const c_char, flags: c_uint) -> c_int;
+    fn fsmount(fs: c_int, flags: c_uint, attributes: c_uint) -> c_int;
+    fn shm_open(name: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    fn mq_open(
+        name: *const c_char, flags: c_int, mode: c_uint, attributes: *const c_void
+    ) -> c_int;
+    fn __mq_open_2(name: *const c_char, flags: c_int) -> c_int;
+    fn posix_openpt(flags: c_int) -> c_int;
+    fn getpt() -> c_int;
+    fn openpty(
+        master: *mut c_int, slave: *mut c_int, name: *mut c_char, terminal: *const c_void,
+        size: *const c_void
+    ) -> c_int;
+    fn setmntent(path: *const c_char, mode: *const c_char) -> *mut c_void;
+    fn __setmntent(path: *const c_char, mode: *const c_char) -> *mut c_void;
+    fn openlog(name: *const c_char, options: c_int, facility: c_int) -> ();
+    fn poll(list: *mut c_void, count: c_long, time: c_int) -> c_int;
+    fn __poll(list: *mut c_void, count: c_long, time: c_int) -> c_int;
+    fn __poll_chk(list: *mut c_void, count: c_long, time: c_int, room: usize) -> c_int;
+    fn select(
+        highest: c_int, read: *mut c_void, write: *mut c_void, other: *mut c_void,
+        time: *mut c_void
+    ) -> c_int;
+    fn __select(
+        highest: c_int, read: *mut c_void, write: *mut c_void, other: *mut c_void,
+        time: *mut c_void
+    ) -> c_int;
+    fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut c_void) -> c_int;
+    fn thrd_create(thread: *mut c_void, start: *mut c_void, argument: *mut c_void) -> c_int;
+    fn timer_create(clock: c_int, event: *mut c_void, timer: *mut c_void) -> c_int;
+    fn mq_notify(queue: c_int, event: *const c_void) -> c_int;
+    fn getaddrinfo_a(
+        mode: c_int, list: *mut c_void, count: c_int, event: *mut c_void
+    ) -> c_int;
+}
+
+/// What the process may do from now on may lack `close`.
+fn before_sandbox(option: c_int) {
+    if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS) {
+        parked::give_back();
+    }
+}
+
+// Variadic, and called as if it were not.
+before! { { before_sandbox(option) }
+    fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
+}
+
+/// A stream of ours is closed by our `close`.
+fn closes_unless_ours(stream: *mut c_void) -> Option<parked::Closes> {
+    (!stdio::is_of_volume(stream.cast())).then(parked::Closes::new)
+}
+
+// They close numbers.
+before! { { parked::Closes::new() }
+    fn endmntent(stream: *mut c_void) -> c_int;
+    fn __endmntent(stream: *mut c_void) -> c_int;
+    fn fts_close(tree: *mut c_void) -> c_int;
+    fn fts64_close(tree: *mut c_void) -> c_int;
+    fn endpwent() -> ();
+    fn endgrent() -> ();
+    fn endspent() -> ();
+    fn endsgent() -> ();
+    fn endhostent() -> ();
+    fn endservent() -> ();
+    fn endprotoent() -> ();
+    fn endnetent() -> ();
+    fn endrpcent() -> ();
+    fn endfsent() -> ();
+    fn endttyent() -> c_int;
+    fn endutent() -> ();
+    fn endutxent() -> ();
+    fn closelog() -> ();
+    fn mq_close(queue: c_int) -> c_int;
+}
+before! { { closes_unless_ours(stream) }
+    fn fclose(stream: *mut c_void) -> c_int;
+    fn _IO_fclose(stream: *mut c_void) -> c_int;
+}

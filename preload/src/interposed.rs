@@ -1,0 +1,176 @@
+//! The [`interpose!`] macro around every symbol that is ours, and how its call is served.
+//!
+//! Each interposed function asks first whether the call concerns the volume. If not, the function
+//! of the next library (glibc) runs with the same arguments.
+//!
+//! Only the symbols of a room (`symbols.rs`) use this: it names what they may name, all rooms. The
+//! way of a call that is served to its body is straight: no table stands between.
+
+use std::sync::atomic::Ordering;
+
+use vfs::Errno;
+
+use crate::entry::cancel::{self, Point};
+use crate::entry::process::Process;
+use crate::entry::thread::here;
+use crate::entry::{self, Answer, Inside, Served, Stop, errno, fail, set_errno};
+use crate::paths::links;
+use crate::processes::lifecycle;
+use crate::start;
+
+/// Serves one call: `body` inside, or `kernel` if it does not concern the volume.
+///
+/// A `body` whose wait a signal ended runs once more after the handler, if the kernel would restart
+/// such a call.
+#[inline]
+pub fn serve<T: Answer>(
+    function: &'static str,
+    point: Point,
+    mut body: impl FnMut(&'static Process) -> Served<T>,
+    kernel: impl FnOnce() -> T,
+) -> T {
+    if !here().is_inside()
+        && let Some(process) = start::process()
+    {
+        loop {
+            if point == Point::Always && here().flags.load(Ordering::Relaxed) != 0 {
+                cancel::act();
+            }
+            let inside = Inside::new();
+            links::begin();
+            let served = body(process);
+            let left = links::was_left();
+            drop(inside);
+            match served {
+                Ok(value) => return value,
+                Err(Stop::Kernel) if left => {
+                    let value = kernel();
+                    if !(value.has_failed() && errno() == libc::ENOENT) {
+                        return value;
+                    }
+                    return serve_walked(function, point, process, &mut body).unwrap_or_else(
+                        || {
+                            set_errno(libc::ENOENT);
+                            value
+                        },
+                    );
+                }
+                Err(Stop::Kernel) => break,
+                Err(stop) => {
+                    if let Some(errno) = failed(function, point, &stop) {
+                        return fail(errno);
+                    }
+                }
+            }
+        }
+    }
+    kernel()
+}
+
+/// Serves a call once more whose path the kernel does not find: with its symlinks walked. `None`:
+/// it does not lead to the volume.
+#[cold]
+fn serve_walked<T: Answer>(
+    function: &'static str,
+    point: Point,
+    process: &'static Process,
+    body: &mut impl FnMut(&'static Process) -> Served<T>,
+) -> Option<T> {
+    loop {
+        let inside = Inside::new();
+        let served = links::walked(|| body(process));
+        drop(inside);
+        match served {
+            Ok(value) => return Some(value),
+            Err(Stop::Kernel) => return None,
+            Err(stop) => {
+                if let Some(errno) = failed(function, point, &stop) {
+                    return Some(fail(errno));
+                }
+            }
+        }
+    }
+}
+
+/// What a call that failed tells the program; `None`: it is made again.
+#[cold]
+fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
+    match *stop {
+        // What was found and then removed by somebody else: a path leads to it no more.
+        Stop::Errno(Errno::STALE) => Some(Errno::NOENT),
+        Stop::Errno(vfs::INTERRUPTED) => {
+            (!here().restarts.load(Ordering::Relaxed)).then_some(Errno::INTR)
+        }
+        Stop::Errno(vfs::BEGIN_ANEW) => {
+            if point != Point::Never {
+                cancel::act();
+            }
+            None
+        }
+        Stop::Refused(reason, errno) => {
+            let _inside = Inside::new();
+            lifecycle::refused(function, reason, errno);
+            Some(errno)
+        }
+        Stop::Errno(Errno::BADF) => (!entry::is_replaced()).then_some(Errno::BADF),
+        // A page of the volume that has no memory yet, and gets none, is no lost one.
+        Stop::Errno(Errno::IO) => Some(pmem::or_no_memory(Errno::IO)),
+        Stop::Errno(errno) => Some(errno),
+        Stop::Kernel => unreachable!("served by the kernel"),
+    }
+}
+
+/// Defines interposed functions:
+/// `fn [name, alias](argument: type, ..) -> type = |process, kernel| { .. }`.
+/// `kernel` calls the hidden function; the body gives a [`Served`].
+macro_rules! interpose {
+    ($(
+        $(#[$meta:meta])*
+        fn [$($name:ident),+] $args:tt -> $ret:ty
+        = |$process:pat_param, $kernel:pat_param| $body:block
+    )*) => {
+        $($(
+            $crate::interposed::interpose! { @one $name $args -> $ret = |$process, $kernel| $body }
+        )+)*
+    };
+    (@one $name:ident ($($arg:ident : $ty:ty),* $(,)?) -> $ret:ty
+     = |$process:pat_param, $kernel:pat_param| $body:block) => {
+        // SAFETY: the symbol replaces glibc's of the same name and has its signature.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            static REAL: $crate::entry::Real =
+                $crate::entry::Real::new(concat!(stringify!($name), "\0"));
+            let hidden = move |$($arg: $ty),*| -> $ret {
+                // SAFETY: the address is glibc's function of this name, whose signature this is;
+                // the arguments are the program's own, or as good as those.
+                unsafe {
+                    std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($ty),*) -> $ret>(
+                        REAL.address(),
+                    )($($arg),*)
+                }
+            };
+            $crate::interposed::serve(
+                stringify!($name),
+                const { $crate::entry::cancel::point(stringify!($name)) },
+                move |process| {
+                    let $process = process;
+                    let $kernel = hidden;
+                    $body
+                },
+                move || {
+                    if const { $crate::entry::parked::is_maker(stringify!($name)) } {
+                        $crate::entry::parked::give_back();
+                    }
+                    let _until_it_ends =
+                        const { $crate::entry::parked::is_closer(stringify!($name)) }
+                            .then($crate::entry::parked::Closes::new);
+                    $crate::mappings::touched::with_pages(
+                        || $crate::split::beneath::call!($name hidden ($($arg),*)),
+                        || [$($crate::mappings::touched::address(&$arg)),*],
+                    )
+                },
+            )
+        }
+    };
+}
+pub(crate) use interpose;

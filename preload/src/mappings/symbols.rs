@@ -1,0 +1,153 @@
+//! The exported functions of this room: mappings made, changed and ended; calls whose memory is to
+//! have its pages before the kernel sees it.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use vfs::Errno;
+
+use crate::entry::maptable::PAGE;
+use crate::entry::pointers::Out;
+use crate::entry::{Stop, fdtable};
+use crate::files::rw::Vector;
+use crate::interposed::interpose;
+use crate::mappings::large;
+use crate::mappings::mapping::{Wish, map_file, release};
+use crate::mappings::mmap::{self, range, replace, some};
+use crate::mappings::mremap::remap;
+use crate::mappings::touched::{self, ready_all};
+
+// `isize` stands for the address: -1 is MAP_FAILED.
+interpose! {
+    fn [mmap, mmap64, __mmap](
+        at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64,
+    ) -> isize = |process, kernel| {
+        if flags & libc::MAP_ANONYMOUS == 0 && let Some(desc) = fdtable::get(fd) {
+            let offset = u64::try_from(offset).map_err(|_| Errno::INVAL)?;
+            mmap::check_shared(process, flags)?;
+            return Ok(map_file(process, desc, Wish { at, len, prot, flags, offset })? as isize);
+        }
+        if flags & libc::MAP_FIXED == 0 {
+            return Err(Stop::Kernel);
+        }
+        some()?;
+        let call = || kernel(at, len, prot, flags, fd, offset);
+        replace(process, range(at, len), call, |&address| address == -1)
+    }
+    fn [munmap, __munmap](at: *mut c_void, len: usize) -> c_int = |process, kernel| {
+        some()?;
+        let (start, end) = range(at, len);
+        if len > 0
+            && start.is_multiple_of(PAGE)
+            && large::possible(process)
+            && process.lock().has_large(start, end)
+        {
+            let (mut maps, mut freed) = (process.lock(), Vec::new());
+            let unmapped = large::unmap(&mut maps, start, end - start, &mut freed);
+            release(process, freed);
+            return unmapped.map(|()| 0).map_err(Stop::Errno);
+        }
+        replace(process, (start, end), || kernel(at, len), |&result| result != 0)
+    }
+    fn [mremap](at: *mut c_void, old: usize, new: usize, flags: c_int, to: *mut c_void) -> isize
+    = |process, _| {
+        some()?;
+        remap(process, at as usize, (old, new), flags, to as usize)
+    }
+    fn [mprotect, __mprotect](at: *mut c_void, len: usize, prot: c_int) -> c_int
+    = |process, kernel| {
+        some()?;
+        mmap::protect(process, range(at, len), prot, || kernel(at, len, prot))
+    }
+    fn [msync](at: *mut c_void, len: usize, flags: c_int) -> c_int = |process, kernel| {
+        some()?;
+        let (start, end) = range(at, len);
+        let (parts, bytes) = mmap::parts(process, start, end);
+        if bytes == 0 {
+            return Err(Stop::Kernel);
+        }
+        let both = libc::MS_ASYNC | libc::MS_SYNC;
+        if !start.is_multiple_of(PAGE)
+            || flags & !(both | libc::MS_INVALIDATE) != 0
+            || flags & both == both
+        {
+            return Err(Stop::Errno(Errno::INVAL));
+        }
+        for (desc, offset, length) in parts {
+            process.fs.sync_mapped(desc, offset, length)?;
+        }
+        let mut result = 0;
+        for (from, to) in process.lock().around(start, end) {
+            // What is not mapped there is told when all else is done, as the kernel does.
+            if kernel(from as *mut c_void, to - from, flags) != 0 {
+                result = -1;
+            }
+        }
+        Ok(result)
+    }
+    fn [remap_file_pages](
+        at: *mut c_void, len: usize, prot: c_int, page: usize, flags: c_int,
+    ) -> c_int = |process, _| {
+        let _ = flags;
+        some()?;
+        let start = at as usize / PAGE * PAGE;
+        mmap::map_other_part(process, start, len / PAGE * PAGE, prot, page)
+    }
+    // With pages that are not there yet the kernel would answer `EFAULT`.
+    fn [vmsplice](fd: c_int, list: Out<Vector>, count: usize, flags: c_uint) -> isize = |_, _| {
+        let _ = (fd, flags);
+        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
+        Err(Stop::Kernel)
+    }
+    fn [process_vm_readv](
+        who: c_int, list: Out<Vector>, count: usize, theirs: *const c_void, their: usize,
+        flags: usize,
+    ) -> isize = |_, _| {
+        let _ = (who, theirs, their, flags);
+        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
+        Err(Stop::Kernel)
+    }
+    fn [process_vm_writev](
+        who: c_int, list: Out<Vector>, count: usize, theirs: *const c_void, their: usize,
+        flags: usize,
+    ) -> isize = |_, _| {
+        let _ = (who, theirs, their, flags);
+        ready_all(list, c_int::try_from(count).unwrap_or(c_int::MAX));
+        Err(Stop::Kernel)
+    }
+    fn [getrandom](to: *mut c_void, len: usize, flags: c_uint) -> isize = |_, _| {
+        let _ = flags;
+        touched::ready(to, len);
+        Err(Stop::Kernel)
+    }
+    fn [mlock](at: *const c_void, len: usize) -> c_int = |_, _| {
+        touched::ready(at, len);
+        Err(Stop::Kernel)
+    }
+    fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, _| {
+        let _ = flags;
+        touched::ready(at, len);
+        Err(Stop::Kernel)
+    }
+    fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
+    = |process, kernel| {
+        some()?;
+        match advice {
+            libc::MADV_REMOVE => {
+                return mmap::remove(process, range(at, len), |at, len| kernel(at, len, advice));
+            }
+            libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => touched::ready(at, len),
+            // Advice about a part of a large page is no error to a program that does not know of
+            // it.
+            _ if large::covered(process, range(at, len)) => return Ok(0),
+            libc::MADV_DONTNEED if !process.fs.can_map().1 => {
+                let result = kernel(at, len, advice);
+                if result == 0 {
+                    mmap::copy_anew(process, range(at, len))?;
+                }
+                return Ok(result);
+            }
+            _ => {}
+        }
+        Err(Stop::Kernel)
+    }
+}

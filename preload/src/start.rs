@@ -1,0 +1,66 @@
+//! The beginning: the first call of all, or the dynamic linker before the program's own code runs,
+//! starts what the environment asks for: a volume (`processes::init`), the engine over a kernel
+//! file system (`split`), or nothing.
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::entry::Inside;
+use crate::entry::attached;
+use crate::entry::hooks::{self, Hooks};
+use crate::entry::process::Process;
+use crate::glibc::stdio;
+use crate::mappings::{mapping, touched};
+use crate::processes::{fork, init};
+use crate::split::beneath;
+
+/// What lower rooms ask of upper ones.
+static HOOKS: Hooks = Hooks {
+    adopt: fork::adopt,
+    supply: touched::supply,
+    resized: mapping::resized,
+    standard_taken: stdio::standard_taken,
+    give_way: fork::give_way,
+};
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Run by the dynamic linker before the program's constructors.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+extern "C" fn constructor() {
+    process();
+}
+
+/// This process's attachment, if it has one; begins what is to begin.
+#[inline]
+pub fn process() -> Option<&'static Process> {
+    attached::attached().or_else(other_process)
+}
+
+/// No attachment yet, none at all, or another process's.
+#[cold]
+fn other_process() -> Option<&'static Process> {
+    if attached::known().is_some() {
+        return attached::process();
+    }
+    if STARTED.load(Ordering::Relaxed) { None } else { start() }
+}
+
+#[cold]
+fn start() -> Option<&'static Process> {
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    let _inside = Inside::new();
+    hooks::set(&HOOKS);
+    if let Some(volume) = std::env::var_os("SOLERA_VOLUME") {
+        return init::begin(volume.as_bytes());
+    }
+    if !init::is_bypassed() {
+        beneath::start();
+    }
+    None
+}
