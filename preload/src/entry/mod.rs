@@ -105,16 +105,22 @@ pub fn fail<T: Answer>(errno: Errno) -> T {
     T::FAILED
 }
 
+unsafe extern "C-unwind" {
+    /// Called outside too, where a thread of the asynchronous type may be cancelled in it: so the
+    /// frame that calls it must be one that can be unwound from here.
+    fn __errno_location() -> *mut c_int;
+}
+
 /// Sets the thread's `errno`.
 pub fn set_errno(value: i32) {
     // SAFETY: the address is this thread's own.
-    unsafe { *libc::__errno_location() = value };
+    unsafe { *__errno_location() = value };
 }
 
 /// The thread's `errno`.
 pub fn errno() -> i32 {
     // SAFETY: the address is this thread's own.
-    unsafe { *libc::__errno_location() }
+    unsafe { *__errno_location() }
 }
 
 /// The function that an interposed one hides, found once.
