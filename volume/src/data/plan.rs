@@ -1,13 +1,13 @@
 //! The plan of a write: where its bytes go, looked up before its first lock.
 //!
 //! Loads only, under the inode's sequence number: a plan holds if that has not moved once the lock
-//! is held ([`Volume::try_acquire`](crate::volume::Volume::try_acquire)). What is looked up there is
-//! done while the stores of the call before are still on their way. Nonsense that a race shows is no
-//! error: it is looked at again under the lock.
+//! is held ([`Volume::try_acquire`](crate::volume::Volume::try_acquire)). What is looked up there
+//! is done while the stores of the call before are still on their way. Nonsense that a race shows
+//! is no error: it is looked at again under the lock.
 //!
-//! A write is *simple* if all its bytes go to blocks that the file has, with at most the commit slot
-//! beside them: an append into one run, an overwrite that a record can tell, or one that need not be
-//! atomic. How it becomes durable is `write.rs`; all other writes are `general.rs`.
+//! A write is *simple* if all its bytes go to blocks that the file has, with at most the commit
+//! slot beside them: an append into one run, an overwrite that a record can tell, or one that need
+//! not be atomic. How it becomes durable is `write.rs`; all other writes are `general.rs`.
 //!
 //! Locks: none. Persistence: none.
 
@@ -184,8 +184,8 @@ impl Volume {
             && !(end > size && self.mode != Mode::Posix && flags & LIVE_DIRTY != 0)
     }
 
-    /// Where the bytes go, looked for under the lock, and the word of the block that they may replace
-    /// (or 0); `None`: it is no simple write. `unless` as of
+    /// Where the bytes go, looked for under the lock, and the word of the block that they may
+    /// replace (or 0); `None`: it is no simple write. `unless` as of
     /// a plan's: [`LIVE_PRIVILEGED`], or nothing where set-id bits have been seen to.
     #[cold]
     pub(super) fn places(

@@ -1,8 +1,8 @@
 //! Names: lookup, making and removing names, and the end of inodes without one.
 //!
-//! Each call finds its inodes without a lock, then locks them all at once (`txn/acquire.rs`: ascending),
-//! then looks again: if a name means something else by now, it starts over. Renames have a file of
-//! their own.
+//! Each call finds its inodes without a lock, then locks them all at once (`txn/acquire.rs`:
+//! ascending), then looks again: if a name means something else by now, it starts over. Renames
+//! have a file of their own.
 //!
 //! Persistence: making a file is one occupancy (or map) word after a fence for the inode and its
 //! entry; what changes more than one thing (directories, hard links, open files that lose their

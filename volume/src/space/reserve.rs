@@ -1,7 +1,7 @@
 //! What an operation record keeps for the operations to come: free inodes, fresh numbers, a block.
 //!
-//! A record is its CPU's as long as there are enough of them (`acquire.rs`), so two CPUs whose calls
-//! have nothing to do with each other write no line of both when they make and remove files.
+//! A record is its CPU's as long as there are enough of them (`acquire.rs`), so two CPUs whose
+//! calls have nothing to do with each other write no line of both when they make and remove files.
 //!
 //! - *generations, sequences*: the next number of a block of [`NUMBERS`] from the runtime's
 //!   counter; written by the operation;
@@ -12,8 +12,7 @@
 //!   to 0 by the operation, and by whoever takes it back.
 //!
 //! - *block*: one block of a data chunk, with which an overwrite replaces another one, which is
-//!   kept in its place (`data/replace.rs`); written by the operation, and by whoever takes it
-//!   back.
+//!   kept in its place (`data/replace.rs`); written by the operation, and by whoever takes it back.
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no

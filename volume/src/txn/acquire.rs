@@ -5,9 +5,9 @@
 //! - **without waiting** ([`Volume::try_acquire`]): what the call is about was looked at before. It
 //!   says *working* before it takes the first lock, whose read-modify-write orders that before the
 //!   look at the gate; finding anything taken, or the gate closed, it gives all back.
-//! - **waiting** ([`Op::lock`], [`Op::work`]): it may recover the dead owner of a lock that it waits
-//!   for, so it must not be working itself. All locks come first, inodes in ascending order; then it
-//!   passes the gate.
+//! - **waiting** ([`Op::lock`], [`Op::work`]): it may recover the dead owner of a lock that it
+//!   waits for, so it must not be working itself. All locks come first, inodes in ascending order;
+//!   then it passes the gate.
 //!
 //! Either way a lock is named in the record, by a read-modify-write, before it is asked whether the
 //! inode is in use: what is announced stays an inode ([`Volume::is_announced`]). Between the right

@@ -1,5 +1,5 @@
-//! Giving back: sequence numbers even, what was given up free, locks released, the record free; of a
-//! call that is done, that fails, that finds itself refused, and that died.
+//! Giving back: sequence numbers even, what was given up free, locks released, the record free; of
+//! a call that is done, that fails, that finds itself refused, and that died.
 //!
 //! The order is the same everywhere: numbers, blocks, locks with their names in the record, inodes,
 //! the record. Blocks go before the locks, since nobody can reach them any more; an inode goes
