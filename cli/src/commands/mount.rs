@@ -61,19 +61,20 @@ pub fn run(args: &MountArgs) -> Outcome {
     if given.fake {
         return Ok(0);
     }
-    given.mount.allow_other = open_to_others(&at, given.others);
-    let work = Work { asked, volume, at, given };
+    let closed = closed_to_others(&at, given.others);
+    given.mount.allow_other = closed.is_none() && given.others != Some(false);
+    let work = Work { asked, volume, at, given, closed };
     if args.foreground {
         return output::busy("attaching", || work.start(false)).and_then(Started::serve);
     }
     background::run(|| work.start(true), Started::serve)
 }
 
-/// Whether other users are to use the mount. What root mounts is open to every user, as the
-/// kernel's own file systems are; what another user mounts is closed, and that is said.
-fn open_to_others(at: &Path, asked: Option<bool>) -> bool {
+/// What to say of a mount that is closed to other users without being asked to. What root mounts is
+/// open to every user, as the kernel's own file systems are; what another user mounts is closed.
+fn closed_to_others(at: &Path, asked: Option<bool>) -> Option<String> {
     if asked.is_some() || rustix::process::geteuid().is_root() {
-        return asked != Some(false);
+        return None;
     }
     let table = fs::read_to_string(FUSE_TABLE).unwrap_or_default();
     let permitted = table.lines().any(|line| line.trim() == "user_allow_other");
@@ -85,8 +86,7 @@ fn open_to_others(at: &Path, asked: Option<bool>) -> bool {
              then -o allow_other opens it"
         )
     };
-    output::tell(format!("{}: only you can use this mount; {advice}", at.display()));
-    false
+    Some(format!("{}: only you can use this mount; {advice}", at.display()))
 }
 
 /// The volume's absolute path.
@@ -147,6 +147,8 @@ struct Work {
     volume: PathBuf,
     at: PathBuf,
     given: Given,
+    /// What to say of who can use it, once it is there.
+    closed: Option<String>,
 }
 
 /// A mount that can be served.
@@ -203,6 +205,9 @@ impl Work {
             .map_err(|found| leave(Failure::new(&self.asked, found, "")))?;
         for line in said.lines() {
             output::tell(format!("{}: {line}", self.at.display()));
+        }
+        if let Some(closed) = self.closed {
+            output::tell(closed);
         }
         let mount = mounts::at(&self.at).ok().flatten();
         let tidy = tidy.then_some(self.volume);
