@@ -136,7 +136,7 @@ impl<'v> Op<'v> {
         let inode = self.volume.inode(node.ino).map_err(|_| Errno::STALE)?;
         self.lock(&[inode])?;
         if self.volume.is_still(inode, node.generation).is_err() {
-            // Who works on an inode has it to himself: not one that is another object by now.
+            // An operation has its inode to itself: not one that is another object by now.
             self.volume.identity_of(node)?;
         }
         Ok(())
@@ -191,7 +191,7 @@ impl Source<'_> {
             Ok(())
         })
         .inspect_err(|_| {
-            // PERSIST: a part may be stored, and whoever gets the lock next, which goes by a plain
+            // PERSIST: a part may be stored, and the next holder of the lock, which goes by a plain
             // store, may store there too.
             let _ = region.fence();
         })?;

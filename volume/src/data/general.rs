@@ -89,7 +89,7 @@ pub(crate) struct Writer<'o, 'v, 's> {
     in_place: SmallVec<[InPlace<'s>; 2]>,
     /// Something was stored that words or a size publish.
     publishes: bool,
-    /// Where the file will end at least: bytes below are right, whoever puts them there.
+    /// Where the file will end at least: the bytes below are right then.
     pub(crate) reach: u64,
     /// Appends may attach blocks ahead of the end.
     grows: bool,
@@ -162,7 +162,8 @@ impl Volume {
             length = length.min(STEP - offset % STEP);
         }
         let size = file.current.size;
-        if file.current.flags & LIVE_REDO != 0 {
+        if file.current.flags & (LIVE_REDO | LIVE_SUMMED) != 0 {
+            // A simple write that found memory lost may have stored a slot.
             op.settle_redos(offset < size && self.mode == Mode::Strict)?;
             file.current = self.current(file.inode)?;
         }

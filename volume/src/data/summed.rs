@@ -7,9 +7,9 @@
 //!
 //! Only the newest slot can be in doubt, and only until its call's fence. So the sum is asked for
 //! after an unclean end, by [`Volume::void_torn_tail`], and from then on the bytes may be what
-//! anybody writes. Whoever changes bytes below the end must therefore first store a slot without a
-//! sum ([`Op::pend_settled_tail`]), or a later recovery would take his bytes for torn ones. A
-//! mapped file gets no summed slots, since stores to a mapping settle nothing.
+//! anybody writes. A call that changes bytes below the end must therefore first store a slot
+//! without a sum ([`Op::pend_settled_tail`]), or a later recovery would take its bytes for torn
+//! ones. A mapped file gets no summed slots, since stores to a mapping settle nothing.
 //!
 //! Locks: the inode's; `void_torn_tail`: the caller is alone (recovery).
 
@@ -58,7 +58,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// As [`Op::settle_tail`], for who fences once more before the first of those bytes changes.
+    /// As [`Op::settle_tail`], for a call that fences once more before the first of those bytes
+    /// changes.
     /// Tells whether there is anything to fence.
     pub(crate) fn pend_settled_tail(&mut self, file: &File<'_>) -> Result<bool> {
         if file.current.flags & LIVE_SUMMED == 0 || injected(Bug::TailNotSettled) {

@@ -133,7 +133,7 @@ impl Op<'_> {
         let live = volume.live_lines(file.inode)?;
         let seen = Seen { inode: file.inode, live, sequence: live.sequence()? & !1 };
         let generation = file.identity.generation;
-        // Who waited for the lock has seen to set-id bits.
+        // Set-id bits are seen to before the lock is waited for.
         let Some((places, word)) = volume.places(seen, &file.current, generation, range, 0)? else {
             return Ok(false);
         };
@@ -315,7 +315,7 @@ impl<'v> Writing<'v> {
         let stored = self.store_again(request, sum)?;
         self.move_on(0);
         if !injected(Bug::DataNotFenced) {
-            // PERSIST: whoever changes the bytes next needs the record no more.
+            // PERSIST: the next change of these bytes needs the record no more.
             let _ = stored.fence();
         }
         self.settle(generation)?;

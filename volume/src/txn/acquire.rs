@@ -43,8 +43,8 @@ pub(crate) struct Seen<'v> {
 /// Why what is locked is still the inode that was seen.
 #[derive(Clone, Copy)]
 pub(crate) enum Anchor {
-    /// The description has it open, and this is its state word. Whoever closes it from here on
-    /// frees an inode that is announced.
+    /// The description has it open, and this is its state word. Its close, from here on, frees an
+    /// inode that is announced.
     Open(Desc, u64),
     /// It is in use, and its sequence number tells whether it is another by now.
     InUse,
@@ -196,7 +196,7 @@ impl<const N: usize> Locked<'_, N> {
             Anchor::Open(..) => volume.is_anchored(anchor, &self.seen)?,
             Anchor::InUse => true,
         };
-        // Who waits between the look and the lock may have buried somebody, and have found damage.
+        // A wait between the look and the lock may have recovered a dead process, and found damage.
         if gate.is_some() || !is_open || volume.damaged()? {
             cold_path();
             return Ok(false);

@@ -3,7 +3,7 @@
 //! It owns an *operation record* of the runtime and the lane of the same index. Its life:
 //!
 //! 1. **locking**: it takes all the locks it needs, inodes in ascending order. Nothing is changed
-//!    or allocated yet, so whoever finds a dead owner while waiting here may recover it.
+//!    or allocated yet, so an operation that finds a dead owner here may recover it.
 //! 2. **working** ([`Op::work`], which passes the gate): sequence numbers are odd; it allocates,
 //!    writes, commits. It waits for nothing that another process holds.
 //! 3. [`Op::end`]: sequence numbers even, blocks given up are freed, locks released, record freed.

@@ -1,5 +1,5 @@
-//! Operation records: what the runtime says of each modifying call in flight, for who waits for it
-//! and for who recovers it.
+//! Operation records: what the runtime says of each modifying call in flight, for those that wait
+//! for it and for its recovery.
 //!
 //! A record names its owner, whether it works, every lock *before* it is taken, and every lone
 //! commit word before it is stored: so a recoverer knows what to release and which lines to flush.
@@ -173,7 +173,7 @@ impl Volume {
     }
 
     /// Whether an operation holds, or is about to take, a lock of an inode in this range of the
-    /// region. Whoever wants to make something else of the range first takes its inodes out of use,
+    /// region. A call that makes something else of the range first takes its inodes out of use,
     /// then asks.
     pub(crate) fn is_announced(&self, range: std::ops::Range<u64>) -> Result<bool> {
         for index in 0..self.rt.layout.op_count as u32 {

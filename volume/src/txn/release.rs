@@ -96,7 +96,7 @@ impl Op<'_> {
             if self.working {
                 lockword::release_quickly(self.volume, map, offset, self.owner)?;
             } else {
-                // What was locked may be gone, and its number somebody else's, who has set the lock
+                // What was locked may be gone, and its number another inode's, which has a lock set
                 // free: between a look and a store a third one may have taken it.
                 lockword::release(self.volume, map, offset, self.owner)?;
             }
@@ -185,7 +185,7 @@ impl Drop for Op<'_> {
             return;
         }
         // An abort: nothing was committed. If even that fails (the region vanished), the record
-        // stays taken and whoever recovers this process finds it.
+        // stays taken, and a recovery of this process finds it.
         if self.has_pending() {
             let _ = self.fence();
         }
