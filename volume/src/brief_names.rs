@@ -176,8 +176,8 @@ impl Volume {
         let Some(locked) = self.try_acquire(index, Anchor::InUse, seen)? else { return Ok(None) };
         if (0..N).any(|at| locked.seen[at].sequence != seen[at].sequence) {
             cold_path();
-            locked.end(0, Freed::default())?;
-            return Ok(None);
+            // One of them may be free by now, and its extent wait for this call to look elsewhere.
+            return locked.step_back(N).map(|()| None);
         }
         Ok(Some(Named { locked, flags }))
     }

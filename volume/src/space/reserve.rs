@@ -12,7 +12,8 @@
 //!   to 0 by the operation, and by whoever takes it back.
 //!
 //! - *block*: one block of a data chunk, with which an overwrite replaces another one, which is
-//!   kept in its place (`data/replace.rs`); written by the operation, and by whoever takes it back.
+//!   kept in its place (`data/replace.rs`); written by the operation, and by a call that takes it
+//!   back.
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no

@@ -64,7 +64,7 @@ impl<const N: usize> Locked<'_, N> {
     /// Gives the record back and as many locks as are `held`, with nothing done: all that can be
     /// given back, whatever of it fails.
     #[cold]
-    pub(super) fn step_back(self, held: usize) -> Result<()> {
+    pub(crate) fn step_back(self, held: usize) -> Result<()> {
         let volume = self.volume;
         let mut given = Ok(());
         for one in &self.seen[..held] {

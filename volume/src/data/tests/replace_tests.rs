@@ -91,6 +91,25 @@ fn a_block_by_itself_is_replaced_by_the_one_that_is_kept() {
     assert_eq!((after.kept_singles(), faults(&after)), (Ok(Vec::new()), 0));
 }
 
+/// Neither a wait for the lock nor the number of buffers changes how a block is overwritten.
+#[test]
+fn a_block_is_replaced_also_after_a_wait_and_from_several_buffers() {
+    let (volume, [(f, _), _]) = apart();
+    let bytes = vec![2; BLOCK as usize];
+    let halves = bytes.split_at(BLOCK as usize / 2);
+    for buffers in [&[UserIn::new(&bytes)][..], &[UserIn::new(halves.0), UserIn::new(halves.1)]] {
+        let before = block_of(&volume, f, 3);
+        // It takes the lock as a call does that must wait for it.
+        let end = (bytes.len(), 4 * BLOCK);
+        assert_eq!(volume.write_file(f, Position::At(3 * BLOCK), buffers), Ok(end));
+        assert_ne!(block_of(&volume, f, 3), before);
+        assert_eq!(volume.kept_singles().unwrap(), [before]);
+    }
+    assert_eq!(read(&volume, f)[3 * BLOCK as usize..][..BLOCK as usize], bytes);
+    let after = crashed(&volume);
+    assert_eq!((read(&after, f), faults(&after)), (read(&volume, f), 0));
+}
+
 #[test]
 fn other_overwrites_stay_where_they_are() {
     let (volume, [(f, desc), _]) = apart();
