@@ -22,6 +22,9 @@ const PROGRAMS: [&str; 16] = [
 /// System calls that an engine makes from its start to its end, where nothing is done.
 const START_CALLS_MAX: u64 = 90;
 
+/// After so many short runs the kernel appends (`SMALL_MAX` of `split/src/settle.rs`).
+const SYNCS_UNTIL_BRIEF: usize = 4;
+
 fn run(program: &Path, directory: &Path, mode: Option<&str>) -> Output {
     std::fs::create_dir_all(directory).expect("a directory");
     let mut command = Command::new("timeout");
@@ -127,9 +130,18 @@ fn kill_after(directory: &Path, program: &Path, mode: &str, calls: usize) {
     assert_eq!(split::recover(directory).expect("again"), split::Recovered::default());
     let bytes = std::fs::read(directory.join("killed")).expect("the file");
     assert!(bytes.len() >= calls * 100, "{mode}: {calls} calls returned, {} bytes", bytes.len());
-    assert_eq!(bytes.len() % 100, 0, "{mode}: an append is there whole or not at all");
-    for (at, record) in bytes.chunks_exact(100).enumerate().skip(1) {
-        assert_eq!(record, format!("{at:099}\n").as_bytes(), "{mode}: record {at}");
+    // In `posix` a file that was synced after few appends each time has the kernel append, which a
+    // kill can stop at the edge of a page (docs/caveats.md).
+    let by_kernel = mode == "posix" && bytes.len() >= SYNCS_UNTIL_BRIEF * 40 * 100;
+    let torn = bytes.len() % 100 != 0;
+    assert!(
+        !torn || by_kernel && bytes.len().is_multiple_of(4096),
+        "{mode}: {} bytes: an append is there whole or not at all",
+        bytes.len()
+    );
+    for (at, record) in bytes.chunks(100).enumerate().skip(1) {
+        let whole = format!("{at:099}\n");
+        assert_eq!(record, &whole.as_bytes()[..record.len()], "{mode}: record {at}");
     }
     let first: usize = String::from_utf8_lossy(&bytes[..99]).parse().expect("a whole first record");
     assert!(calls < 3 || first >= (calls - 3) / 3 * 3 + 2, "{mode}: the last overwrite, {first}");
