@@ -300,17 +300,26 @@ fn name_calls() -> Vec<(&'static str, Vec<Action>)> {
     ]
 }
 
-/// Names that come and go where the processor's operation record keeps an inode: the brief way, by
-/// the paths that the engine does as programs do.
-fn brief_calls() -> Vec<Case> {
+/// Names that come and go at once, where the CPU's operation record keeps an inode (and a block for
+/// a directory's first bucket), by the paths that the engine does as programs do.
+fn calls_at_once() -> Vec<Case> {
     // Leaves the record an inode, and no name.
     let keeping = Action::Temporary { dir: "d".into(), slot: 0, exclusive: true };
     let before = || vec![keeping.clone(), close(0)];
     let case = |name: &str, calls| Case { name: name.into(), before: before(), calls };
+    let node = |path: &str, kind| Action::Create { path: path.into(), kind, mode: 0o640 };
+    let link = |path: &str| symlink(path, "short");
+    // An empty directory, and a block that is kept for its bucket.
+    let mut emptied = before();
+    emptied.extend([dir("n"), file("n/x"), unlink("n/x")]);
+    let only = |name: &str, calls| Case { name: name.into(), before: emptied.clone(), calls };
     vec![
-        case("briefly-create", vec![file("a"), file("d/b")]),
-        case("briefly-unlink", vec![unlink("d/h")]),
-        case("briefly-again", vec![file("a"), unlink("a"), file("c"), unlink("c")]),
+        only("at-once-first", vec![file("n/a"), link("n/b")]),
+        only("at-once-only", vec![file("n/a"), unlink("n/a"), link("n/b"), unlink("n/b")]),
+        case("at-once-kinds", vec![link("a"), node("b", Kind::Fifo), unlink("a"), unlink("b")]),
+        case("at-once-create", vec![file("a"), file("d/b")]),
+        case("at-once-unlink", vec![unlink("d/h")]),
+        case("at-once-again", vec![file("a"), unlink("a"), file("c"), unlink("c")]),
     ]
 }
 
@@ -626,7 +635,7 @@ pub fn all() -> Vec<(Start, Vec<Case>)> {
     }
     let calls = name_calls().into_iter().chain(rename_calls());
     let cases = calls.map(|(name, calls)| Case { name: name.into(), before: vec![], calls });
-    all.push((name_start(), cases.chain(brief_calls()).collect()));
+    all.push((name_start(), cases.chain(calls_at_once()).collect()));
     all.push(two_files());
     all.push(two_leaves());
     all.push(tails());

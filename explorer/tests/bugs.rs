@@ -109,18 +109,18 @@ fn seen_in(start_name: &str, text: &str, faults: &[(Bug, &str)]) {
     }
 }
 
-/// Names come and go by the brief way too, and its faults are seen there.
+/// Names come and go without waiting, too, and faults are seen there.
 #[test]
-fn brief_names_are_judged() {
+fn names_at_once_are_judged() {
     let _alone = ALONE.lock();
     let faults = [
-        (Bug::NameBeforeInode, "briefly-create"),
-        (Bug::NameNotFlushed, "briefly-create"),
-        (Bug::NameNotFlushed, "briefly-unlink"),
-        (Bug::CommitInPlace, "briefly-create"),
-        (Bug::CommitInPlace, "briefly-unlink"),
+        (Bug::NameBeforeInode, "at-once-create"),
+        (Bug::NameNotFlushed, "at-once-create"),
+        (Bug::NameNotFlushed, "at-once-unlink"),
+        (Bug::CommitInPlace, "at-once-create"),
+        (Bug::CommitInPlace, "at-once-unlink"),
     ];
-    seen_in("names", "brief_names.rs:", &faults);
+    seen_in("names", "namespace/", &faults);
 }
 
 /// Overwrites that replace a block are judged too, their faults seen where they are.

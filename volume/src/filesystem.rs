@@ -11,7 +11,7 @@ use crate::data::mapping::{Fill, Touch};
 use crate::data::plan::{Plan, Position};
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
 use crate::namespace::bucket::Target;
-use crate::new_inode::inherited;
+use crate::namespace::new_inode::inherited;
 use crate::open::description::Opened;
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
 use crate::txn::acquire::Anchor;

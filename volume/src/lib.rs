@@ -10,8 +10,6 @@
 //! (`scripts/rooms.py`).
 
 mod attach;
-mod brief_names;
-mod brief_rename;
 mod cache;
 mod check;
 mod data;
@@ -23,11 +21,9 @@ mod inject;
 pub mod inject;
 mod inode;
 mod namespace;
-mod new_inode;
 mod open;
 mod process;
 mod recovery;
-mod rename;
 mod space;
 #[cfg(test)]
 mod testing;

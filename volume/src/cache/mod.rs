@@ -7,9 +7,9 @@
 //!
 //! What this process changes itself it does not forget. Under the directory's lock it enters what
 //! the changed names mean under the number that the directory will have if the change becomes
-//! durable ([`Volume::carry_names`], `brief_names.rs`), and notes from which number on all moves
-//! were its own: names entered since then are right too. Attributes are entered anew in the same
-//! way.
+//! durable ([`Volume::carry_names`], `namespace/change.rs`), and notes from which number on all
+//! moves were its own: names entered since then are right too. Attributes are entered anew in the
+//! same way.
 //!
 //! The tables are direct-mapped and shared by all threads and all volumes of the process, never
 //! with other processes. An entry is guarded by a version, odd while it is filled; who finds it odd
@@ -22,7 +22,7 @@ mod prefix;
 pub(crate) mod recall;
 
 use crate::Result;
-use crate::ground::layout::Identity;
+use crate::ground::layout::{BLOCK, Identity};
 use crate::inode::Inode;
 use crate::namespace::bucket::Target;
 use crate::namespace::check_name;
@@ -489,18 +489,24 @@ impl Volume {
         ATTRIBUTES.entry(mix(&[node.ino])).put(&words, || true);
     }
 
-    /// As [`Volume::carry_attributes`], of a directory in which a name comes or goes.
+    /// As [`Volume::carry_attributes`], of a directory in which a name comes or goes, perhaps with
+    /// blocks.
     #[inline]
     pub(crate) fn carry_directory(
         &self,
         dir: Node,
         (before, after): (u64, u64),
-        (entries, time): (u64, i64),
+        (entries, blocks, time): (u64, i64, i64),
     ) {
         ATTRIBUTES.entry(mix(&[dir.ino])).amend(self.head(dir), |words| {
             if words[2].load(Ordering::Relaxed) == before {
                 words[2].store(after, Ordering::Release);
                 words[HEAD + PACKED_SIZE].store(entries, Ordering::Release);
+                if blocks != 0 {
+                    let count = words[HEAD + PACKED_BLOCKS].load(Ordering::Relaxed);
+                    let count = count.wrapping_add_signed(blocks * (BLOCK as i64 / 512));
+                    words[HEAD + PACKED_BLOCKS].store(count, Ordering::Release);
+                }
                 for at in [PACKED_MTIME, PACKED_MTIME + 1] {
                     words[HEAD + at].store(time.cast_unsigned(), Ordering::Release);
                 }
@@ -567,6 +573,7 @@ pub(crate) const PACKED: usize = 8;
 
 /// The places of the size and of the modification time among them; the change time follows.
 const PACKED_SIZE: usize = 3;
+const PACKED_BLOCKS: usize = 4;
 const PACKED_MTIME: usize = 5;
 
 /// Attributes as they are remembered.

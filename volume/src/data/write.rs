@@ -142,7 +142,7 @@ impl Op<'_> {
         let mut writing = Writing { locked, current, noted: false, replaced: false };
         let request = Request { bytes, offset, places, word, generation };
         let written = writing.write(&request);
-        self.note_first(writing.noted);
+        self.noted(usize::from(writing.noted));
         writing.keep_run()?;
         written
     }

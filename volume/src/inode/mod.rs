@@ -430,18 +430,25 @@ impl Volume {
         Ok(live.0.store(index(READY), u64::from(self.epoch))?)
     }
 
-    /// Prepares the volatile lines of an inode that this operation has just allocated: unlocked,
-    /// never seen. Nobody can reach it yet.
-    pub(crate) fn prepare_volatile(
+    /// Stores the volatile lines of a new inode, beside whose commit line (`slots`) nothing is
+    /// newer: unlocked, never seen. Nobody can reach it yet.
+    #[inline]
+    pub(crate) fn store_new_live(
         &self,
         inode: Inode,
         number: u64,
-        made: &(Identity, Commit),
+        (size, time, mode): (u64, u64, u32),
+        slots: &[u64; (LINE / 8) as usize],
     ) -> Result<()> {
-        self.initialise_live(inode, number, Some(made), 0)?;
         let live = self.live_lines(inode)?;
-        live.set_copy(&zerocopy::transmute!([made.1, Commit::default()]), 0)?;
-        Ok(live.0.store(index(LOCK), u64::from(self.epoch) << 32)?)
+        let mut hints = [0; (LINE / 8) as usize];
+        hints[HINT_COPY as usize] = 1;
+        live.0.store_eight(index(HINTS), &hints)?;
+        live.0.store_eight(index(COPY), slots)?;
+        let (free, ready) = (u64::from(self.epoch) << 32, u64::from(self.epoch));
+        let flags = LIVE_WRITTEN | live_privileged(mode);
+        // What says that the others are valid comes last.
+        Ok(live.0.store_eight(0, &[free, number, size, time, time, 0, flags, ready])?)
     }
 
     fn ensure_used(&self, inode: Inode) -> Result<()> {
@@ -575,7 +582,7 @@ impl Volume {
             self.set_live(inode, HINTS + word * 8, 0)?;
         }
         // Not the number that the dead one would have left: a child that was forked meanwhile may
-        // have what was entered for that (`brief_names.rs`).
+        // have what was entered for that (`namespace/change.rs`).
         let now = self.live(inode, SEQUENCE)?;
         self.set_live(inode, SEQUENCE, (now | 1) + 3)
     }

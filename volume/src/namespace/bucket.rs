@@ -28,7 +28,7 @@ use crate::inode::Inode;
 use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, KEY_MASK, checked, unchecked};
 use crate::txn::op::Op;
 use crate::volume::Volume;
-use pmem::checksum_words;
+use pmem::{InFlight, checksum_words};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::{Kind, Node};
@@ -482,6 +482,33 @@ impl Volume {
         Bucket { volume: self, block, occupancy: occupancy & ALL_SLOTS }
     }
 
+    /// Stores an entry of one slot, whose name is padded, that nothing names yet: in flight.
+    #[inline]
+    pub(crate) fn store_entry(
+        &self,
+        (block, slot, key): (u64, usize, u64),
+        (name, length): (&Padded, usize),
+        target: Target,
+    ) -> Result<InFlight<'_>> {
+        let words = slot_words(key, name, length, target);
+        let entry = self.region.write_line(slot_at(block, slot), &zerocopy::transmute!(words))?;
+        // Through the cache: the next search will read it.
+        let word = self.region.store64(hash_word_at(block, slot), checked(key))?;
+        Ok(entry.and(word.flush()))
+    }
+
+    /// Stores the header of a new bucket with the slots that are in use, of which nothing else
+    /// counts: in flight.
+    pub(crate) fn store_header(
+        &self,
+        dir: Dir,
+        block: u64,
+        occupancy: u64,
+    ) -> Result<InFlight<'_>> {
+        let header = header(dir, occupancy);
+        Ok(self.region.write_line(block * BLOCK, &zerocopy::transmute!(header))?)
+    }
+
     /// Reads the entry whose first slot is `slot`, and checks it.
     pub(crate) fn read_entry(&self, bucket: &Bucket<'_>, slot: usize) -> Result<Entry> {
         self.read_entry_as(bucket, slot, bucket.key(slot)?)
@@ -585,14 +612,8 @@ impl<'v> Op<'v> {
         if slots_of(name.len()) > 1 {
             return self.write_entry(block, slot, &Entry::new(key, name, target));
         }
-        let region = &self.volume.region;
         let padded = padded(name).ok_or(Errno::IO)?;
-        let words = slot_words(key, &padded, name.len(), target);
-        let line: [u8; LINE as usize] = zerocopy::transmute!(words);
-        let stored = region.write_line(slot_at(block, slot), &line)?;
-        // Through the cache: the next search will read it.
-        let hash_at = hash_word_at(block, slot);
-        let stored = stored.and(region.store64(hash_at, checked(key))?.flush());
+        let stored = self.volume.store_entry((block, slot, key), (&padded, name.len()), target)?;
         self.pend(stored);
         Ok(mask(slot, 1))
     }

@@ -82,11 +82,46 @@ impl Hit<'_> {
 /// Where an entry of one slot lies, or may be put.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot {
-    /// The bucket's block, and its slots in use.
+    /// The bucket's block, and its slots in use. Of an entry to come: none are, if it is the
+    /// directory's first bucket, whose block is still to be had.
     pub(crate) bucket: u64,
     pub(crate) occupancy: u64,
     pub(crate) slot: usize,
     pub(crate) key: u64,
+    /// The directory has no other bucket.
+    only: bool,
+}
+
+impl Spot {
+    /// Whether an entry that comes brings its directory's first bucket.
+    pub(crate) fn is_first(&self) -> bool {
+        self.occupancy == 0
+    }
+
+    /// Whether an entry that goes takes its directory's only bucket along.
+    pub(crate) fn is_last(&self) -> bool {
+        self.only && self.occupancy == 1 << self.slot
+    }
+
+    /// The store that brings the entry.
+    #[inline]
+    pub(crate) fn insertion(&self, dir: Dir) -> Store {
+        if self.is_first() {
+            return Store { at: dir.inode.at(ROOT_WORD), value: dir.seal(ALL, self.bucket, 0) };
+        }
+        let value = checked(self.occupancy | 1 << self.slot);
+        Store { at: occupancy_at(self.bucket), value }
+    }
+
+    /// The store that takes it away.
+    #[inline]
+    pub(crate) fn removal(&self, dir: Dir) -> Store {
+        if self.is_last() {
+            return Store { at: dir.inode.at(ROOT_WORD), value: 0 };
+        }
+        let value = checked(self.occupancy & !(1 << self.slot));
+        Store { at: occupancy_at(self.bucket), value }
+    }
 }
 
 /// What a search found.
@@ -267,23 +302,27 @@ impl Volume {
         Err(Errno::IO)
     }
 
-    /// Where the usual new entry of one slot goes: its bucket has room, and no entry has its hash.
-    /// `None`, and any error, says nothing. `absent`: it is known that the directory has no such
-    /// name.
+    /// Where the usual new entry of one slot goes: its bucket has room, and no entry has its hash;
+    /// or the directory has no bucket. `None`, and any error, says nothing. `absent`: it is known
+    /// that the directory has no such name.
     pub(crate) fn spot_for(&self, dir: Dir, hash: u64, absent: bool) -> Result<Option<Spot>> {
-        let Some((bucket, _)) = self.only_bucket(dir, hash)? else { return Ok(None) };
-        let taken = bucket.candidates(hash)? != 0 || !(absent || bucket.is_sound()?);
-        let spot = |slot| Spot {
-            bucket: bucket.block,
-            occupancy: bucket.occupancy,
-            slot,
-            key: hash << EXTRA_BITS,
+        let key = hash << EXTRA_BITS;
+        let Some((bucket, cell)) = self.only_bucket(dir, hash)? else {
+            let none = self.region.load64(dir.inode.at(ROOT_WORD))? == 0;
+            let first = Spot { bucket: 0, occupancy: 0, slot: 0, key, only: true };
+            return Ok(none.then_some(first));
         };
-        Ok(if taken { None } else { bucket.room(1).map(spot) })
+        let taken = bucket.candidates(hash)? != 0 || !(absent || bucket.is_sound()?);
+        if taken || bucket.occupancy == 0 {
+            return Ok(None);
+        }
+        let Bucket { block, occupancy, .. } = bucket;
+        let spot = |slot| Spot { bucket: block, occupancy, slot, key, only: cell == ALL };
+        Ok(bucket.room(1).map(spot))
     }
 
     /// Where the entry of `name`, of one slot, lies that leads to `target`, if no other has its
-    /// hash and its bucket has more. `None`, and any error, says nothing.
+    /// hash and its bucket has more, or is the only one. `None`, and any error, says nothing.
     pub(crate) fn spot_of(
         &self,
         dir: Dir,
@@ -301,9 +340,9 @@ impl Volume {
         let found = cell.holds(key)
             && bucket.target(slot, name)? == Some(target)
             && bucket.is_sound()?
-            && bucket.keeps(cell, candidates)?;
+            && (cell == ALL || bucket.keeps(cell, candidates)?);
         let Bucket { block, occupancy, .. } = bucket;
-        Ok(found.then_some(Spot { bucket: block, occupancy, slot, key }))
+        Ok(found.then_some(Spot { bucket: block, occupancy, slot, key, only: cell == ALL }))
     }
 
     /// As [`Volume::spot_of`], and where an entry of another hash goes that has no entry, if both
@@ -325,7 +364,7 @@ impl Volume {
         let key = bucket.key(slot)?;
         let found = cell.holds(key) && bucket.holds(slot, &entry(key))?;
         let Bucket { block, occupancy, .. } = bucket;
-        let old = Spot { bucket: block, occupancy, slot, key };
+        let old = Spot { bucket: block, occupancy, slot, key, only: cell == ALL };
         Ok(found.then_some((old, Spot { slot: free, key: first, ..old })))
     }
 

@@ -3,9 +3,11 @@
 
 use crate::ground::layout::{BLOCK, ROOT_WORD};
 use crate::namespace::bucket::{Dir, Target, slots_of};
+use crate::namespace::change::Step;
 use crate::namespace::directory::Store;
 use crate::testing::{Random, directory, fresh};
-use crate::volume::Volume;
+use crate::txn::op::Op;
+use crate::volume::{Volume, now};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use vfs::{Kind, Node};
@@ -47,7 +49,6 @@ impl<'v> Tree<'v> {
     fn insert(&self, name: &[u8], ino: u64) -> Result<(), Errno> {
         let mut op = self.volume.begin()?;
         op.lock(&[self.dir.inode])?;
-        let (held, _) = self.volume.held_directory(self.node)?;
         let search = self.volume.search(self.dir, (self.hash)(name), name)?;
         if search.hit.is_some() {
             return Err(Errno::EXIST);
@@ -57,19 +58,18 @@ impl<'v> Tree<'v> {
         let bucket = op.make_room(self.dir, key, slots_of(name.len()), search.bucket)?;
         let target = Target { node: Node { ino, generation: 1 }, kind: Kind::File };
         let store = op.insertion(self.dir, key, bucket, name, target)?;
-        op.commit_lone(&[&held], store)?;
+        publish(&mut op, self.node, store)?;
         op.end()
     }
 
     fn remove(&self, name: &[u8]) -> Result<(), Errno> {
         let mut op = self.volume.begin()?;
         op.lock(&[self.dir.inode])?;
-        let (held, _) = self.volume.held_directory(self.node)?;
         let search = self.volume.search(self.dir, (self.hash)(name), name)?;
         let hit = search.hit.ok_or(Errno::NOENT)?;
         op.work()?;
         let store = op.removal(self.dir, &hit, None)?;
-        op.commit_lone(&[&held], store)?;
+        publish(&mut op, self.node, store)?;
         op.prune_after(self.dir, &hit, store.value)?;
         op.end()
     }
@@ -230,7 +230,6 @@ fn an_insertion_and_a_removal_share_their_word() {
     tree.insert(b"old", 5).expect("room");
     let mut op = volume.begin().expect("an operation");
     op.lock(&[tree.dir.inode]).expect("the lock");
-    let (held, _) = volume.held_directory(tree.node).expect("the directory");
     let hit =
         volume.search(tree.dir, (tree.hash)(b"old"), b"old").expect("found").hit.expect("hit");
     op.work().expect("work");
@@ -240,7 +239,17 @@ fn an_insertion_and_a_removal_share_their_word() {
     let store: Store = op.insertion(tree.dir, key, bucket, b"new", target).expect("aside");
     let both = op.removal(tree.dir, &hit, Some(store)).expect("combined");
     assert_eq!(both.at, store.at);
-    op.commit_lone(&[&held], both).expect("durable");
+    publish(&mut op, tree.node, both).expect("durable");
     op.end().expect("the end");
     assert_eq!(tree.all().into_iter().collect::<Vec<_>>(), [(b"new".to_vec(), 5)]);
+}
+
+/// Publishes the word of a change, whose number of names nothing here asks for.
+fn publish(op: &mut Op<'_>, dir: Node, word: Store) -> Result<(), Errno> {
+    let after = op.prepared();
+    let named = op.named([op.volume.inode_of(dir)?])?;
+    let step = Step { dir, asked: None, time: now() };
+    let next = named.next((0, 0), step.time)?;
+    named.publish(&step, word, &next, after.as_ref())?;
+    op.published()
 }

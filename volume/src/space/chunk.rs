@@ -439,9 +439,9 @@ impl Volume {
         let free = self.account(chunk, kind, cleared)?;
         if kind == Kind::Data {
             self.note_sparse(chunk, cleared, free);
-            if free + 1 == CHUNK_BLOCKS {
-                self.return_blocks_in(chunk)?;
-            }
+        }
+        if free + 1 == CHUNK_BLOCKS {
+            self.return_blocks_in(chunk)?;
         }
         if emptied {
             self.retire_if_empty(chunk)?;

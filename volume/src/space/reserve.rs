@@ -13,7 +13,9 @@
 //!
 //! - *block*: one block of a data chunk, with which an overwrite replaces another one, which is
 //!   kept in its place (`data/replace.rs`); written by the operation, and by a call that takes it
-//!   back.
+//!   back;
+//! - *bucket*: one metadata block, of a directory that has lost its last name: the next directory
+//!   that gets its first one takes it. Written as the block.
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no
@@ -33,7 +35,8 @@ use crate::ground::layout::{EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
 use crate::inode::inode_slots::{EMPTY, Extent};
 use crate::space::alloc::{Extents, Want};
 use crate::txn::record::{
-    RECORD_BLOCK, RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index,
+    RECORD_BLOCK, RECORD_BUCKET, RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES,
+    Record, index,
 };
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -121,6 +124,33 @@ impl Record<'_> {
     #[inline]
     pub(crate) fn keep_block(&self, block: u64) -> Result<()> {
         Ok(self.0.store(index(RECORD_BLOCK), block)?)
+    }
+
+    /// Whether a block is kept for a first bucket, by a look.
+    #[inline]
+    pub(crate) fn keeps_bucket(&self) -> Result<bool> {
+        Ok(self.0.load(index(RECORD_BUCKET))? != 0)
+    }
+
+    /// Takes the block that is kept for a first bucket. It is nobody's until something leads to it,
+    /// or it is kept again.
+    #[inline]
+    pub(crate) fn take_bucket(&self, volume: &Volume) -> Result<Option<u64>> {
+        let kept = self.0.swap(index(RECORD_BUCKET), 0)?;
+        if kept != 0 && !volume.in_pool(kept, 1) {
+            return Err(Errno::IO);
+        }
+        Ok((kept != 0).then_some(kept))
+    }
+
+    /// Keeps the block of a bucket that nothing leads to, or frees it if there is such a one.
+    #[inline]
+    pub(crate) fn keep_bucket(&self, volume: &Volume, block: u64) -> Result<()> {
+        // Nobody else makes it anything but 0.
+        if self.keeps_bucket()? {
+            return volume.release_blocks(block, 1);
+        }
+        Ok(self.0.store(index(RECORD_BUCKET), block)?)
     }
 
     /// Keeps a free inode by itself; `false` if there is such a one.
@@ -255,10 +285,13 @@ impl Volume {
     pub(crate) fn kept_singles(&self) -> Result<Vec<u64>> {
         let mut found = Vec::new();
         for op in 0..self.rt.layout.op_count as u32 {
-            let block = self.rt.load(self.rt.op(op) + RECORD_BLOCK)?;
-            // What a crash left in the record of an image that is only looked at may be anything.
-            if self.in_pool(block, 1) && self.is_taken(block)? {
-                found.push(block);
+            for word in [RECORD_BLOCK, RECORD_BUCKET] {
+                let block = self.rt.load(self.rt.op(op) + word)?;
+                // What a crash left in the record of an image that is only looked at may be
+                // anything.
+                if self.in_pool(block, 1) && self.is_taken(block)? {
+                    found.push(block);
+                }
             }
         }
         Ok(found)
@@ -292,20 +325,24 @@ impl Volume {
     pub(crate) fn return_blocks_in(&self, chunk: u64) -> Result<()> {
         let lies_there = |block| self.chunk_of(block).0 == chunk;
         for op in 0..self.rt.layout.op_count as u32 {
-            self.return_block_by(op, lies_there)?;
+            self.return_blocks_by(op, lies_there)?;
         }
         Ok(())
     }
 
-    /// Gives back the block that a record keeps, if it is wanted; whether there was such a one.
-    fn return_block_by(&self, op: u32, wanted: impl Fn(u64) -> bool) -> Result<bool> {
-        let at = self.rt.op(op) + RECORD_BLOCK;
-        let block = self.rt.load(at)?;
-        let found = self.in_pool(block, 1) && wanted(block) && self.rt.cas(at, block, 0)?.is_ok();
-        if found {
-            self.release_blocks(block, 1)?;
+    /// Gives back the single blocks that a record keeps and that are wanted; whether there was such
+    /// a one.
+    fn return_blocks_by(&self, op: u32, wanted: impl Fn(u64) -> bool) -> Result<bool> {
+        let mut any = false;
+        for word in [RECORD_BLOCK, RECORD_BUCKET] {
+            let at = self.rt.op(op) + word;
+            let block = self.rt.load(at)?;
+            if self.in_pool(block, 1) && wanted(block) && self.rt.cas(at, block, 0)?.is_ok() {
+                self.release_blocks(block, 1)?;
+                any = true;
+            }
         }
-        Ok(found)
+        Ok(any)
     }
 
     /// Calls `each` with the inodes that are kept, of extents that are there.
@@ -325,7 +362,7 @@ impl Volume {
         let mut any = false;
         for op in 0..self.rt.layout.op_count as u32 {
             any |= self.return_kept_by(op)?;
-            any |= self.return_block_by(op, |_| true)?;
+            any |= self.return_blocks_by(op, |_| true)?;
         }
         Ok(any)
     }
@@ -352,9 +389,9 @@ impl Volume {
     /// The free map is made anew, without what was kept. Nobody works.
     pub(crate) fn forget_kept(&self) -> Result<()> {
         for op in 0..self.rt.layout.op_count as u32 {
-            self.rt.store(self.rt.op(op) + RECORD_INODES, 0)?;
-            self.rt.store(self.rt.op(op) + RECORD_FREED, 0)?;
-            self.rt.store(self.rt.op(op) + RECORD_BLOCK, 0)?;
+            for word in [RECORD_INODES, RECORD_FREED, RECORD_BLOCK, RECORD_BUCKET] {
+                self.rt.store(self.rt.op(op) + word, 0)?;
+            }
         }
         Ok(())
     }

@@ -1,12 +1,8 @@
 //! Inodes whose locks an operation holds, with what is to change about them.
 //!
 //! An operation reads them under their locks ([`Volume::held`]), changes the values, and commits
-//! them:
-//!
-//! - [`Op::commit_held`]: everything in one transaction;
-//! - [`Op::commit_lone`]: one word is the commit. The commit lines (times, a directory's number of
-//!   entries) go with it without a fence of their own; a crash may forget or foresee them, never
-//!   tear them.
+//! everything in one transaction ([`Op::commit_held`]). Where one word is the commit:
+//! `namespace/change.rs`.
 //!
 //! What is current (the volatile lines) moves last, when the change is durable.
 
@@ -184,33 +180,20 @@ impl Op<'_> {
         self.publish_held(held)
     }
 
-    /// Commits by one word; of the locked inodes only the commit lines may have changed.
-    pub(crate) fn commit_lone(&mut self, held: &[&Held], store: Store) -> Result<()> {
-        let volume = self.volume;
-        // PERSIST: all new structures that the word publishes; a name that goes publishes nothing.
-        let durable = self.has_pending().then(|| self.fence_unless(Bug::NameBeforeInode));
-        for one in held {
-            debug_assert!(one.identity == one.before.0, "an identity changes in transactions only");
-            if one.commit != one.before.1 {
-                self.note(one.inode.at(COMMIT))?;
-                let generation = one.identity.generation;
-                let stored = match &durable {
-                    Some(durable) => {
-                        volume.store_commit(one.inode, generation, one.commit, durable)?
-                    }
-                    None => volume.store_slot(one.inode, generation, one.commit)?,
-                };
-                self.pend(stored);
-            }
+    /// Stores the size of a file that is newer than its commit slot: in flight. What is committed
+    /// beside it is not newer than its bytes, then.
+    pub(crate) fn pend_size(&mut self, held: &Held) -> Result<()> {
+        if held.commit != held.before.1 {
+            self.note(held.inode.at(COMMIT))?;
+            let generation = held.identity.generation;
+            let stored = self.volume.store_slot(held.inode, generation, held.commit)?;
+            self.pend(stored);
         }
-        match durable {
-            Some(durable) => self.commit_word(store.at, store.value, &durable)?,
-            None => self.withdraw_by_word(store.at, store.value)?,
-        };
-        self.publish_held(held)
+        Ok(())
     }
 
-    fn publish_held(&mut self, held: &[&Held]) -> Result<()> {
+    /// What is current of these inodes is what was committed.
+    pub(crate) fn publish_held(&mut self, held: &[&Held]) -> Result<()> {
         self.count_reshaped()?;
         for one in held {
             let (volume, mut current) = (self.volume, one.current);

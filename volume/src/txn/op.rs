@@ -22,7 +22,7 @@ use crate::namespace::bucket::Dir;
 use crate::txn::journal::Transaction;
 use crate::txn::record::{NOTES_MAX, RECORD_NOTES, Record, index};
 use crate::volume::Volume;
-use pmem::{Dirty, Durable, Gathered};
+use pmem::{Durable, Gathered};
 use smallvec::SmallVec;
 
 /// One modifying call in flight.
@@ -117,9 +117,9 @@ impl<'v> Op<'v> {
         Ok(self.record.0.store(word, offset / LINE * LINE)?)
     }
 
-    /// The first line is named in the record already, if any is.
-    pub(crate) fn note_first(&mut self, noted: bool) {
-        self.notes = self.notes.max(u64::from(noted));
+    /// So many lines are named in the record already.
+    pub(crate) fn noted(&mut self, lines: usize) {
+        self.notes = self.notes.max(lines as u64);
     }
 
     /// Stores a lone commit word and makes it durable: the point at which the operation has
@@ -134,21 +134,10 @@ impl<'v> Op<'v> {
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
         let stored = self.volume.region.commit64(offset, value, after)?;
-        Ok(self.settle_commit(stored))
-    }
-
-    /// As [`Op::commit_word`], of a word that takes something away and publishes nothing.
-    pub(crate) fn withdraw_by_word(&mut self, offset: u64, value: u64) -> Result<Durable<'v>> {
-        self.note(offset)?;
-        let stored = self.volume.region.store64(offset, value)?;
-        Ok(self.settle_commit(stored))
-    }
-
-    fn settle_commit(&mut self, stored: Dirty<'v>) -> Durable<'v> {
         if !injected(Bug::NameNotFlushed) {
             self.pend(stored.flush());
         }
-        self.fence()
+        Ok(self.fence())
     }
 
     /// The allocator tells what it gave to this operation.

@@ -33,8 +33,9 @@ pub(crate) const RECORD_GENERATIONS: u64 = RECORD_INODES + 8;
 pub(crate) const RECORD_SEQUENCES: u64 = RECORD_GENERATIONS + 8;
 pub(crate) const RECORD_FREED: u64 = RECORD_SEQUENCES + 8;
 pub(crate) const RECORD_BLOCK: u64 = RECORD_FREED + 8;
+pub(crate) const RECORD_BUCKET: u64 = RECORD_BLOCK + 8;
 /// Record words of `redo.rs`; they outlive the operation.
-pub(crate) const RECORD_REDO: u64 = RECORD_BLOCK + 8;
+pub(crate) const RECORD_REDO: u64 = RECORD_BUCKET + 8;
 pub(crate) const RECORD_WORD: u64 = RECORD_REDO + 8;
 const _: () = assert!(RECORD_WORD + 8 <= crate::ground::layout::OP_RECORD);
 

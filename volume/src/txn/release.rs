@@ -21,6 +21,8 @@ use std::sync::atomic::Ordering;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Freed<'a> {
     pub(crate) blocks: &'a [u64],
+    /// The block of a directory's only bucket, or 0.
+    pub(crate) bucket: u64,
     pub(crate) inode: Option<u64>,
 }
 
@@ -34,6 +36,9 @@ impl<const N: usize> Locked<'_, N> {
         }
         for &block in freed.blocks {
             self.volume.release_blocks(block, 1)?;
+        }
+        if freed.bucket != 0 {
+            self.record.keep_bucket(self.volume, freed.bucket)?;
         }
         self.release()?;
         if let Some(ino) = freed.inode {
@@ -153,12 +158,25 @@ impl Op<'_> {
         self.allocated_inodes.retain(|ino| !volume.is_lost_block(*ino * INODE / BLOCK));
     }
 
+    /// What was entered under the numbers that the inodes would have had is void.
+    #[cold]
+    fn skip_numbers(&self) -> Result<()> {
+        for inode in self.locks.iter().filter_map(|&lock| inode_of_lock(lock)) {
+            if self.working {
+                let live = self.volume.live_lines(inode)?;
+                live.set_sequence(live.sequence()? + 2)?;
+            }
+        }
+        Ok(())
+    }
+
     fn finish(&mut self, committed: bool) -> Result<()> {
         let volume = self.volume;
         if self.working {
             self.turn_sequences(0)?;
         }
         if !committed {
+            self.skip_numbers()?;
             self.keep_lost_blocks();
         }
         let blocks = if committed { &self.freed } else { &self.allocated };

@@ -29,7 +29,9 @@ fn new_file(volume: &Volume) -> Node {
         op.pend(stored);
     }
     let number = op.record.sequence(volume).unwrap();
-    volume.prepare_volatile(inode, number, &(identity, commit)).unwrap();
+    let slots = zerocopy::transmute!([commit, Commit::default()]);
+    let told = (commit.size, commit.mtime.cast_unsigned(), identity.mode);
+    volume.store_new_live(inode, number, told, &slots).unwrap();
     op.end().unwrap();
     Node { ino: inode.0, generation: 7 }
 }

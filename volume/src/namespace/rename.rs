@@ -1,7 +1,9 @@
 //! Renames: one word, or one transaction over all entries, directories and inodes concerned.
 //!
 //! Where old and new name lie in one bucket that has room, a new entry is put aside, and the
-//! bucket's occupancy word is the commit, for all names at once. Else: where the new name exists,
+//! bucket's occupancy word is the commit, for all names at once (`change.rs`): without waiting for
+//! a lock if the new name leads nowhere, both take one slot, and no other name has their hashes
+//! ([`Volume::rename_at_once`]: one look at the bucket for both). Else: where the new name exists,
 //! its entry is changed in place (so a rename over a file needs no room, even on a full volume); if
 //! not, a new entry is put aside and its word published. The old entry's occupancy word goes in the
 //! same transaction.
@@ -10,16 +12,21 @@
 //! moves one meanwhile and the check that none lands inside itself holds; then the inodes.
 
 use crate::Result;
-use crate::ground::layout::MOVED;
+use crate::cache::Asked;
+use crate::ground::layout::{MOVED, SLOT_NAME};
 use crate::inject::{Bug, injected};
-use crate::inode::Inode;
-use crate::namespace::bucket::{Dir, Target, occupancy_at, slot_at, slots_of};
+use crate::inode::{CTIME, Inode, LIVE_DIRTY, LIVE_REDO, index};
+use crate::namespace::bucket::{Dir, Target, occupancy_at, slot_at, slot_words, slots_of};
+use crate::namespace::change::{LINES, Named, Step, fence_unless, gone};
 use crate::namespace::directory::{Hit, Search, Store};
 use crate::namespace::dirhash::checked;
-use crate::namespace::{LINKS_MAX, RETRIES, check_name, gone, own_name};
+use crate::namespace::{LINKS_MAX, RETRIES, check_name, own_name};
+use crate::txn::acquire::Locked;
 use crate::txn::held::{Held, SlotStore};
 use crate::txn::op::Op;
+use crate::txn::release::Freed;
 use crate::volume::{Volume, now};
+use pmem::{Durable, InFlight};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::{Kind, Node, RenameFlags};
@@ -107,16 +114,60 @@ impl Volume {
                 found = Some(self.meaning_of(from_dir, from, to_dir, to)?);
             }
             if let Some((source, None)) = found
-                && self.rename_briefly(from_dir, from, to, source)?
+                && self.rename_at_once(from_dir, from, to, source)?
             {
                 return Ok(());
             }
         }
-        self.rename_at_length((from_dir, from), (to_dir, to), flags, found)
+        self.rename_waiting((from_dir, from), (to_dir, to), flags, found)
     }
 
-    /// The same, of whatever kind it is.
-    pub(crate) fn rename_at_length(
+    /// Gives what `from` leads to (`source`, as was found a moment ago) the name `to`, which led
+    /// nowhere, if nothing is to be waited for or allocated. `false`: nothing has been done.
+    pub(super) fn rename_at_once(
+        &self,
+        dir: Node,
+        from: &[u8],
+        to: &[u8],
+        source: Target,
+    ) -> Result<bool> {
+        if from.len().max(to.len()) > SLOT_NAME || injected(Bug::RenameDropsFirst) {
+            return Ok(false);
+        }
+        self.check_writable()?;
+        let Some(from) = self.ask_for(dir, from) else { return Ok(false) };
+        let Some(to) = self.ask_for(dir, to) else { return Ok(false) };
+        from.check()?;
+        to.check()?;
+        let Some((parent, directory)) = self.see_kind(dir) else { return Ok(false) };
+        let Some((child, (kind, _))) = self.see_kind(source.node) else { return Ok(false) };
+        let is_parent = matches!(directory, (Kind::Directory, 1..));
+        let busy = parent.flags & LIVE_DIRTY | child.flags & (LIVE_DIRTY | LIVE_REDO);
+        if !is_parent || kind != source.kind || busy != 0 || child.seen.inode == parent.seen.inode {
+            return Ok(false);
+        }
+        let at = Dir { inode: parent.seen.inode, generation: dir.generation };
+        let hashes = [self.name_hash(from.name()), self.name_hash(to.name())];
+        let entry = |key| slot_words(key, from.padded(), from.name().len(), source);
+        let Ok(Some((old, new))) = self.spots_of(at, hashes, entry) else { return Ok(false) };
+        let (own, seen) = (self.own_record(), [parent.seen, child.seen]);
+        let Some(named) = self.try_names(own, seen, parent.flags)? else { return Ok(false) };
+        let step = Step { dir, asked: Some(&to), time: now() };
+        let left = (new.occupancy | 1 << new.slot) & !(1 << old.slot);
+        let word = Store { at: occupancy_at(new.bucket), value: checked(left) };
+        let done = named.rename(&step, (Some(&from), source), word, |moved| {
+            let place = (new.bucket, new.slot, new.key);
+            let entry = self.store_entry(place, (to.padded(), to.name().len()), source)?;
+            Ok(fence_unless(entry.and(moved), Bug::NameBeforeInode))
+        });
+        match done {
+            Ok(_) => named.locked.end(LINES, Freed::default()).map(|()| true),
+            Err(errno) => named.locked.fail(LINES).and(Err(errno)),
+        }
+    }
+
+    /// As [`Volume::rename_known`], whatever it takes.
+    pub(super) fn rename_waiting(
         &self,
         (from_dir, from): (Node, &[u8]),
         (to_dir, to): (Node, &[u8]),
@@ -291,11 +342,6 @@ fn retarget(volume: &Volume, hit: &Hit<'_>, target: Target) -> Result<SlotStore>
     Ok((slot_at(hit.bucket.block, hit.slot), entry.retargeted(target)))
 }
 
-/// The inode of what is replaced.
-fn replaced_ino(target: Option<Target>) -> Option<u64> {
-    target.map(|target| target.node.ino)
-}
-
 /// Gives a moved inode its new parent, if it is a directory.
 fn settle_in(party: &mut Party, moved: Node, parent: Node) -> Result<()> {
     let held = party.get(moved)?;
@@ -305,6 +351,52 @@ fn settle_in(party: &mut Party, moved: Node, parent: Node) -> Result<()> {
         held.identity.parent_generation = parent.generation;
     }
     Ok(())
+}
+
+impl<'v, const N: usize> Named<'v, N> {
+    /// Gives the second inode, `from.1`, the step's name by the word that takes the name `from.0`
+    /// away, and the step's name from the third inode, if there is one, which goes with it.
+    /// `prepare` stores the new entry and fences. `false`: the third one has been opened, and
+    /// nothing has been done.
+    ///
+    /// Nothing else of the moved inode changes but its change time, which has a word of its own for
+    /// this: a crash may forget or foresee it, as it may a directory's times.
+    #[inline]
+    fn rename(
+        &self,
+        step: &Step<'_>,
+        (from, source): (Option<&Asked>, Target),
+        word: Store,
+        prepare: impl FnOnce(InFlight<'v>) -> Result<Durable<'v>>,
+    ) -> Result<bool> {
+        let Locked { volume, seen, .. } = self.locked;
+        let (child, gone) = (seen[1], seen.get(2).map(|gone| gone.inode));
+        if let Some(gone) = gone
+            && !volume.close_for_good(gone)?
+        {
+            return Ok(false);
+        }
+        let done = self.next((-i64::from(gone.is_some()), 0), step.time).and_then(|next| {
+            let known = self.enter(from, None) & self.enter(step.asked, Some(source));
+            self.carry(step, known, source.kind == Kind::Directory, &next);
+            volume.carry_moved(source.node, (child.sequence, child.sequence + 2), step.time);
+            let time = step.time.cast_unsigned();
+            let moved = volume.region.store64(child.inode.at(MOVED), time)?;
+            // PERSIST: the new entry before the word that makes it count.
+            let durable = prepare(moved.flush())?;
+            // CRASH: that word takes the old names away too: one of them is there, never both or
+            // none.
+            self.publish(step, word, &next, Some(&durable))
+        });
+        match (done, gone) {
+            (Err(errno), Some(gone)) => return volume.allow_opens(gone).and(Err(errno)),
+            (done, None) => done?,
+            (Ok(()), Some(gone)) => volume.forget_identity(gone)?,
+        }
+        child.live.0.store(index(CTIME), step.time.cast_unsigned())?;
+        child.live.keep_run(child.sequence, child.sequence + 2)?;
+        Ok(true)
+    }
 }
 
 impl<'v> Op<'v> {
@@ -317,7 +409,7 @@ impl<'v> Op<'v> {
         let volume = self.volume;
         let mut found = found;
         if self.move_in_bucket(request, target, &mut found)? {
-            return self.carry_renamed(request, None);
+            return Ok(());
         }
         let Found { mut party, from_at, to_at, mut source_hit, target_search } = found;
         let mut words: SmallVec<[Store; 2]> = SmallVec::new();
@@ -364,11 +456,8 @@ impl<'v> Op<'v> {
         self.prune_after(from_at, &source_hit, removal.value)
     }
 
-    /// Renames within one bucket by a new entry and one store of the occupancy word, which also
-    /// takes the old entries away. `false`, and nothing is changed: it is not that simple.
-    ///
-    /// Nothing else of the moved inode changes but its change time, which has a word of its own for
-    /// this: a crash may forget or foresee it, as it may a directory's times.
+    /// Renames within one bucket by a new entry and one store of the occupancy word
+    /// ([`Named::rename`]). `false`, and nothing is changed: it is not that simple.
     fn move_in_bucket(
         &mut self,
         request: &Request<'_>,
@@ -385,35 +474,40 @@ impl<'v> Op<'v> {
         let one = from_at == to_at && there == Some(bucket);
         let (Some(key), true) = (key, one && !request.target_is_dir()) else { return Ok(false) };
         let Some(slot) = bucket.room(slots_of(request.to.len())) else { return Ok(false) };
-        if injected(Bug::RenameDropsFirst) {
+        let gone = target.map(|target| party.get(target.node).copied()).transpose()?;
+        if injected(Bug::RenameDropsFirst) || gone.is_some_and(|gone| gone.identity.nlink > 1) {
             return Ok(false);
         }
         let mask = self.write_name(bucket.block, slot, (key, request.to), request.source)?;
         let left = (bucket.occupancy | mask) & !(source_hit.mask() | replaced);
-        let store = Store { at: occupancy_at(bucket.block), value: checked(left) };
-        let time = now();
-        let word = party.get(request.source.node)?.inode.at(MOVED);
-        self.pend(volume.region.store64(word, time as u64)?.flush());
-        if let Some(target) = target {
-            let held = party.get(target.node)?;
-            if held.identity.nlink > 1 || !volume.close_for_good(held.inode)? {
-                return Ok(false);
+        let word = Store { at: occupancy_at(bucket.block), value: checked(left) };
+        let dir = request.from_dir;
+        let names = [request.from, request.to].map(|name| volume.ask_for(dir, name));
+        let step = Step { dir, asked: names[1].as_ref(), time: now() };
+        let from = (names[0].as_ref(), request.source);
+        let moved = party.get(request.source.node)?;
+        self.noted(LINES);
+        self.pend_size(moved)?;
+        let (parent, child) = (from_at.inode, moved.inode);
+        let done = match gone {
+            None => {
+                let named = self.named([parent, child])?;
+                named.rename(&step, from, word, |stored| Ok(self.fence_with(stored)))?
+            }
+            Some(gone) => {
+                let named = self.named([parent, child, gone.inode])?;
+                named.rename(&step, from, word, |stored| Ok(self.fence_with(stored)))?
+            }
+        };
+        if done {
+            self.published()?;
+            moved.current.ctime = step.time;
+            self.publish_held(&[moved])?;
+            if let Some(gone) = gone {
+                self.free_forgotten(&gone)?;
             }
         }
-        party.get(request.source.node)?.current.ctime = time;
-        party.get(request.from_dir)?.change_entries(-i64::from(target.is_some()), 0);
-        // CRASH: the word that takes the old names away brings the new one.
-        let kept =
-            party.all().into_iter().filter(|held| Some(held.inode.0) != replaced_ino(target));
-        let committed = self.commit_lone(&kept.collect::<SmallVec<[&Held; 4]>>(), store);
-        let Some(target) = target else { return committed.map(|()| true) };
-        let held = *party.get(target.node)?;
-        if let Err(error) = committed {
-            volume.allow_opens(held.inode)?;
-            return Err(error);
-        }
-        volume.drop_unlinked(self, held.inode, &held.identity)?;
-        Ok(true)
+        Ok(done)
     }
 
     fn exchange(&mut self, request: &Request<'_>, target: Target, found: Found<'_>) -> Result<()> {

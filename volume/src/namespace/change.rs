@@ -1,0 +1,327 @@
+//! The right to change names, and the change that is one word.
+//!
+//! A call looks up what its names mean without a lock (`see`, and the `spot` functions of
+//! `directory.rs`), then takes the locks of its inodes: without waiting
+//! ([`Volume::try_names`], if their sequence numbers have not moved since the look), or by an
+//! operation that waits, and looks again ([`Op::named`]). Either way it then has a [`Named`], and
+//! what is one word (a name that comes, a file's only name that goes, a name that moves within its
+//! bucket) becomes durable in the same steps, here and in `create.rs`, `unlink.rs`, `rename.rs`:
+//!
+//! 1. what this process remembers is entered, under the numbers that the inodes will have: those
+//!    processor instructions that wait for all stores under way come before there are any. An
+//!    operation that fails or dies leaves other numbers, so nothing of that is ever believed.
+//! 2. what the word publishes is stored aside, if there is any; fence.
+//! 3. [`Named::publish`]: the directory's commit line and the word; fence.
+//!
+//! What changes more than one thing (directories, hard links, open files that lose their name) is a
+//! transaction of an operation ([`Op::commit_held`]).
+//!
+//! Locks: the directory's inode, then the others, in the order of acquire.
+
+#![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
+
+use crate::Result;
+use crate::cache::Asked;
+use crate::ground::layout::{COMMIT, COMMIT_WRITTEN, Commit, Identity, LINE};
+use crate::inject::{self, Bug, injected};
+use crate::inode::commit::next_sequence;
+use crate::inode::{Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_WRITTEN};
+use crate::namespace::bucket::{Dir, Target};
+use crate::namespace::directory::{Hit, Store};
+use crate::namespace::dirhash::checked;
+use crate::txn::acquire::{Anchor, Locked, Seen};
+use crate::txn::held::Held;
+use crate::txn::op::Op;
+use crate::volume::Volume;
+use pmem::{Durable, InFlight};
+use rustix::io::Errno;
+use std::hint::cold_path;
+use vfs::{Kind, Node};
+
+/// The locked inodes of a call that changes names in one directory, the directory first.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'v, const N: usize> {
+    pub(crate) locked: Locked<'v, N>,
+    /// The directory's live flags.
+    flags: u64,
+}
+
+/// What a look told of an inode, beside its identity.
+#[derive(Clone, Copy)]
+pub(crate) struct Looked<'v> {
+    pub(crate) seen: Seen<'v>,
+    pub(crate) flags: u64,
+    pub(crate) opens: u64,
+    pub(crate) size: u64,
+}
+
+/// A name that comes or goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a> {
+    pub(crate) dir: Node,
+    /// How it is asked for, if such names are remembered.
+    pub(crate) asked: Option<&'a Asked>,
+    pub(crate) time: i64,
+}
+
+/// The commit slots of a directory, which of them is the newest, and what it becomes.
+pub(crate) struct Next {
+    line: [Commit; 2],
+    newest: usize,
+    changed: Commit,
+    /// Blocks that come or go with it.
+    blocks: i64,
+}
+
+/// Lines that a change by one word names in its record: a commit slot, the word.
+pub(crate) const LINES: usize = 2;
+
+impl Volume {
+    /// Takes the locks of what was seen, without waiting; `None`: some of it is not to be had, or
+    /// has changed.
+    #[inline]
+    pub(crate) fn try_names<'v, const N: usize>(
+        &'v self,
+        index: u32,
+        seen: [Seen<'v>; N],
+        flags: u64,
+    ) -> Result<Option<Named<'v, N>>> {
+        let Some(locked) = self.try_acquire(index, Anchor::InUse, seen)? else { return Ok(None) };
+        if (0..N).any(|at| locked.seen[at].sequence != seen[at].sequence) {
+            cold_path();
+            // One of them may be free by now, and its extent wait for this call to look elsewhere.
+            return locked.step_back(N).map(|()| None);
+        }
+        Ok(Some(Named { locked, flags }))
+    }
+
+    /// A look at an inode that is at rest and sound; `None` says nothing.
+    #[inline]
+    pub(crate) fn see(&self, node: Node) -> Option<(Looked<'_>, Identity)> {
+        let looked = self.look_at_inode(node)?;
+        let identity = self.identity_of(node).ok()?.1;
+        Some((looked, identity))
+    }
+
+    /// The same, without its identity.
+    #[inline(always)]
+    fn look_at_inode(&self, node: Node) -> Option<Looked<'_>> {
+        let inode = self.inode(node.ino).ok()?;
+        let live = self.live_lines(inode).ok()?;
+        let [_, sequence, size, _, _, opens, flags, ready] = live.0.eight(0).ok()?;
+        let rests = ready == u64::from(self.epoch) && sequence & 1 == 0;
+        let seen = Seen { inode, live, sequence };
+        (rests && flags & LIVE_DAMAGED == 0).then_some(Looked { seen, flags, opens, size })
+    }
+
+    /// As [`Volume::see`], of a directory that has a name.
+    #[inline]
+    pub(crate) fn see_directory(&self, node: Node) -> Option<(Looked<'_>, Identity)> {
+        self.see(node).filter(|(looked, identity)| {
+            let directory = identity.kind() == Some(Kind::Directory) && identity.nlink != 0;
+            directory && looked.flags & LIVE_DIRTY == 0
+        })
+    }
+
+    /// As [`Volume::see`], with kind and number of names of what was seen.
+    #[inline]
+    pub(crate) fn see_kind(&self, node: Node) -> Option<(Looked<'_>, (Kind, u32))> {
+        let looked = self.look_at_inode(node)?;
+        if let Some(known) = self.remembered_kind(node, looked.seen.sequence) {
+            return Some((looked, known));
+        }
+        let identity = self.identity_of(node).ok()?.1;
+        Some((looked, (identity.kind()?, identity.nlink)))
+    }
+
+    /// Finds `name` again under the locks: `None` if it does not mean `target` any more.
+    pub(crate) fn find_again(
+        &self,
+        dir: Dir,
+        name: &[u8],
+        target: Target,
+    ) -> Result<Option<Hit<'_>>> {
+        let hit = self.search(dir, self.name_hash(name), name)?.hit;
+        Ok(hit.filter(|hit| hit.target == target))
+    }
+
+    /// Reads a locked inode to which an entry leads: if it is another object, the entry is damaged.
+    pub(crate) fn held_target(&self, target: Target) -> Result<Held> {
+        let held = self.held(target.node).map_err(|_| Errno::IO)?;
+        if held.identity.kind() == Some(target.kind) { Ok(held) } else { Err(Errno::IO) }
+    }
+}
+
+/// To change names in a directory that is gone is `ENOENT`.
+pub(crate) fn gone(error: Errno) -> Errno {
+    if error == Errno::STALE { Errno::NOENT } else { error }
+}
+
+impl<const N: usize> Named<'_, N> {
+    /// What the directory's commit line becomes with so many entries and blocks more.
+    #[inline]
+    pub(crate) fn next(&self, (entries, blocks): (i64, i64), time: i64) -> Result<Next> {
+        let Locked { volume, seen, .. } = self.locked;
+        let Seen { inode, live, .. } = seen[0];
+        let (line, newest) = match volume.slots_beside(inode, live)? {
+            (slots, Some(newest)) => (slots, newest),
+            (slots, None) => {
+                let identity = volume.identity(inode)?;
+                (slots, Volume::newest_slot(inode, identity.generation, slots)?.1)
+            }
+        };
+        let last = line[newest];
+        let changed = Commit {
+            size: last.size.saturating_add_signed(entries),
+            mtime: time,
+            flags: last.flags | COMMIT_WRITTEN,
+            ..last
+        };
+        Ok(Next { line, newest, changed, blocks })
+    }
+
+    /// Enters what the directory's attributes are, from this operation's end on; `known`: so are
+    /// all names that change. `takes`: a directory's name is among them that means something else
+    /// now.
+    #[inline]
+    pub(crate) fn carry(&self, step: &Step<'_>, known: bool, takes: bool, next: &Next) {
+        let Locked { volume, seen, .. } = self.locked;
+        let numbers = (seen[0].sequence, seen[0].sequence + 2);
+        volume.carry_own(step.dir, numbers, known, takes);
+        volume.carry_directory(step.dir, numbers, (next.changed.size, next.blocks, step.time));
+    }
+
+    /// Enters what a name means from this operation's end on; whether it did, or such names are
+    /// never remembered.
+    #[inline]
+    pub(crate) fn enter(&self, asked: Option<&Asked>, meaning: Option<Target>) -> bool {
+        let after = self.locked.seen[0].sequence + 2;
+        asked.is_none_or(|asked| asked.enter(after, meaning))
+    }
+
+    /// Stores the directory's commit line and the word that changes its names, durably. `after`:
+    /// what the word publishes.
+    ///
+    /// CRASH: the commit line (times, number of entries) has no fence of its own: a crash may
+    /// forget or foresee it, never tear it.
+    #[inline]
+    pub(crate) fn publish(
+        &self,
+        step: &Step<'_>,
+        word: Store,
+        next: &Next,
+        after: Option<&Durable<'_>>,
+    ) -> Result<()> {
+        let (Locked { volume, record, seen, .. }, mut flags) = (self.locked, self.flags);
+        let &Next { mut line, newest, mut changed, blocks } = next;
+        let Seen { inode, live, .. } = seen[0];
+        record.note(inode.at(COMMIT))?;
+        changed.sequence = next_sequence(changed.sequence);
+        let next = if injected(Bug::CommitInPlace) { newest } else { 1 - newest };
+        line[next] = changed.sealed(inode, step.dir.generation);
+        let line: [u8; LINE as usize] = zerocopy::transmute!(line);
+        let stored = match after {
+            Some(after) => volume.region.commit_line(inode.at(COMMIT), &line, after)?,
+            None => volume.region.write_line(inode.at(COMMIT), &line)?,
+        };
+        live.set_copy(&line, next)?;
+        record.note_second(word.at)?;
+        // PERSIST: what this word publishes is durable (the witness); the word itself must be
+        // before the locks go.
+        let word = match after {
+            Some(after) => volume.region.commit64(word.at, word.value, after)?,
+            None => volume.region.store64(word.at, word.value)?,
+        };
+        let word = (!injected(Bug::NameNotFlushed)).then(|| word.flush());
+        let _ = stored.and_any(word).fence();
+        if flags & LIVE_DIRTY != 0 {
+            cold_path();
+            // What was newer than the old commit slot is so beside the new one.
+            flags = volume.dirty_flags(inode, step.dir.generation, flags)?;
+        }
+        if blocks != 0 {
+            let identity = volume.identity(inode)?;
+            volume.adjust_blocks(inode, &identity, blocks)?;
+        }
+        let Commit { size, mtime, .. } = changed;
+        live.set_current(&Current { size, mtime, ctime: mtime, flags: flags | LIVE_WRITTEN })
+    }
+}
+
+impl<'v> Op<'v> {
+    /// Locks inodes that names led to; `false`, and nothing is locked, if one of them is not in use
+    /// any more: look again.
+    pub(crate) fn lock_found(&mut self, inodes: &[Inode]) -> Result<bool> {
+        match self.lock(inodes) {
+            Err(Errno::STALE) => self.unlock().map(|()| false),
+            locked => locked.map(|()| true),
+        }
+    }
+
+    /// These inodes, whose locks the operation holds and on which it works: the right to change
+    /// names in the first one by one word. [`Op::published`] comes behind that.
+    pub(crate) fn named<const N: usize>(&self, inodes: [Inode; N]) -> Result<Named<'v, N>> {
+        let volume = self.volume;
+        let look = |inode: Inode| {
+            let live = volume.live_lines(inode)?;
+            Ok::<_, Errno>(Seen { inode, live, sequence: live.sequence()? & !1 })
+        };
+        let mut seen = [look(inodes[0])?; N];
+        for at in 1..N {
+            seen[at] = look(inodes[at])?;
+        }
+        let flags = seen[0].live.flags()?;
+        let locked = Locked { volume, owner: self.owner, record: self.record, seen };
+        Ok(Named { locked, flags })
+    }
+
+    /// A change by one word is durable.
+    pub(crate) fn published(&mut self) -> Result<()> {
+        self.noted(LINES);
+        self.count_reshaped()
+    }
+
+    /// What the operation has stored becomes durable, if there is any: what a word publishes.
+    pub(crate) fn prepared(&mut self) -> Option<Durable<'v>> {
+        self.has_pending().then(|| self.fence_unless(Bug::NameBeforeInode))
+    }
+
+    /// What is in flight, and all that the operation has stored, becomes durable before the word
+    /// that makes a name count.
+    pub(super) fn fence_with(&mut self, stored: InFlight<'v>) -> Durable<'v> {
+        self.pend(stored);
+        self.fence_unless(Bug::NameBeforeInode)
+    }
+
+    /// Notes what names mean from now on, after the commit that changed them
+    /// ([`Volume::carry_names`]).
+    pub(crate) fn carry_names(
+        &self,
+        dir: Node,
+        changed: &[(&[u8], Option<Target>)],
+        takes: bool,
+    ) -> Result<()> {
+        let odd = self.volume.sequence(self.volume.inode(dir.ino)?)?;
+        self.volume.carry_names(dir, (odd - 1, odd + 1), changed, takes);
+        Ok(())
+    }
+
+    /// Prunes the bucket of an entry that is gone, if its occupancy word `left` says that it is
+    /// empty.
+    pub(crate) fn prune_after(&mut self, dir: Dir, hit: &Hit<'_>, left: u64) -> Result<()> {
+        if left != checked(0) {
+            return Ok(());
+        }
+        match self.prune(dir, hit.key) {
+            // An empty bucket stays where it is: no room, or its neighbour is damaged.
+            Err(Errno::NOSPC | Errno::IO) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// A fence for what is in flight, unless this fault is injected.
+#[inline]
+pub(crate) fn fence_unless(stored: InFlight<'_>, bug: Bug) -> Durable<'_> {
+    if injected(bug) { inject::forged() } else { stored.fence() }
+}

@@ -1,0 +1,320 @@
+//! Names that come: of new inodes (`create`, `mkdir`, `symlink`, `mknod`), and further ones.
+//!
+//! A new inode that is no directory comes with one word (`change.rs`): the occupancy word of the
+//! bucket in which its entry is put, or, where there is no such bucket yet, the word that leads to
+//! one. Its lines and its entry are the only things that are stored before.
+//!
+//! | plan | way |
+//! |---|---|
+//! | one slot in a bucket that has room, or the directory's first bucket; the inode, and that bucket's block, are kept ones; all locks are free | at once ([`Volume::create_at_once`]) |
+//! | anything else | by an operation, which waits, makes room, allocates |
+//!
+//! Persistence order: inode and entry; fence; the directory's commit line and the word; fence. A
+//! directory, and a further name, also change counts of names: that is a transaction.
+//!
+//! Locks: the directory's inode, and that of a file that gets a further name.
+
+use crate::Result;
+use crate::ground::layout::{BLOCK, FLAG_LINKABLE, INODE, Identity, SLOT_NAME};
+use crate::inject::Bug;
+use crate::inode::Inode;
+use crate::namespace::bucket::{Dir, Target, slots_of};
+use crate::namespace::change::{LINES, Named, Next, Step, fence_unless, gone};
+use crate::namespace::directory::{Spot, Store};
+use crate::namespace::new_inode::{NewInode, check_new, inherited, is_inline};
+use crate::namespace::{LINKS_MAX, own_name};
+use crate::txn::acquire::Locked;
+use crate::txn::record::Record;
+use crate::txn::release::Freed;
+use crate::volume::{Volume, now};
+use pmem::{Durable, InFlight};
+use rustix::io::Errno;
+use vfs::{Desc, Kind, NewNode, Node, OpenFlags};
+
+impl Volume {
+    /// Makes a new node under `name`.
+    pub(crate) fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
+        self.create_and(dir, name, new, &|_| ()).map(|made| made.0)
+    }
+
+    /// Makes a regular file under `name`, and opens it.
+    pub(crate) fn create_opened(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        flags: OpenFlags,
+    ) -> Result<Desc> {
+        self.with_orphans_dropped(|| {
+            // As in the kernel: without a description nothing is made.
+            let claim = self.claim_description()?;
+            // Nobody finds it before the operation ends: nobody can be executing it.
+            let open = |node| self.open_claimed(claim, node, new.kind, flags, Some(dir));
+            match self.create_and(dir, name, new, &open) {
+                Ok((_, opened)) => opened,
+                Err(errno) => {
+                    self.free_description(claim.0, claim.1)?;
+                    Err(errno)
+                }
+            }
+        })
+    }
+
+    /// Makes a new node under `name`, and calls `then` with it before anybody else can find it.
+    #[inline]
+    fn create_and<T>(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        then: &impl Fn(Node) -> T,
+    ) -> Result<(Node, T)> {
+        match self.create_at_once(dir, name, new, then)? {
+            Some(made) => Ok(made),
+            None => self.create_waiting(dir, name, new, then),
+        }
+    }
+
+    /// As [`Volume::create_and`], if nothing is to be waited for or allocated. `None`: nothing has
+    /// been done.
+    #[inline]
+    pub(super) fn create_at_once<T>(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        then: &impl Fn(Node) -> T,
+    ) -> Result<Option<(Node, T)>> {
+        if new.kind == Kind::Directory || name.len() > SLOT_NAME || !is_inline(new) {
+            return Ok(None);
+        }
+        self.check_writable()?;
+        let Some(asked) = self.ask_for(dir, name) else { return Ok(None) };
+        asked.check()?;
+        check_new(new)?;
+        let Some((parent, identity)) = self.see_directory(dir) else { return Ok(None) };
+        let at = Dir { inode: parent.seen.inode, generation: dir.generation };
+        let absent = matches!(self.remembered(&asked), Some(Err(Errno::NOENT)));
+        let hash = self.name_hash(asked.name());
+        let Ok(Some(spot)) = self.spot_for(at, hash, absent) else { return Ok(None) };
+        let index = self.own_record();
+        let record = Record::new(self, index)?;
+        if !self.keeps_at_home(&record)? || spot.is_first() && !record.keeps_bucket()? {
+            return Ok(None);
+        }
+        let Some(named) = self.try_names(index, [parent.seen], parent.flags)? else {
+            return Ok(None);
+        };
+        let step = Step { dir, asked: Some(&asked), time: now() };
+        match named.create(&step, spot, new, inherited(new.kind, &identity)) {
+            Ok(Some(node)) => {
+                let value = then(node);
+                named.locked.end(LINES, Freed::default())?;
+                Ok(Some((node, value)))
+            }
+            other => {
+                named.locked.fail(LINES)?;
+                other.map(|_| None)
+            }
+        }
+    }
+
+    /// As [`Volume::create_and`], whatever it takes.
+    pub(super) fn create_waiting<T>(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        then: &impl Fn(Node) -> T,
+    ) -> Result<(Node, T)> {
+        let name = &*own_name(name)?;
+        let hash = self.name_hash(name);
+        let mut op = self.begin()?;
+        op.lock(&[self.inode_of(dir)?]).map_err(gone)?;
+        let (mut parent, at) = self.held_directory(dir)?;
+        let search = self.search(at, hash, name)?;
+        if search.hit.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let key = search.vacant.ok_or(Errno::NOSPC)?;
+        let directory = new.kind == Kind::Directory;
+        if directory && parent.commit.aux >= LINKS_MAX {
+            return Err(Errno::MLINK);
+        }
+        check_new(new)?;
+        op.work()?;
+        let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
+        let made = op.new_inode(new, &parent)?;
+        let target = made.target();
+        let word = op.insertion(at, key, bucket, name, target)?;
+        // CRASH: until the entry's word is durable, the new inode is not reachable, so not
+        // allocated.
+        if directory {
+            op.pend(made.store(self)?);
+            parent.change_entries(1, 1);
+            op.commit_held(&[&parent], &[word], &[])?;
+            op.carry_names(dir, &[(name, Some(target))], false)?;
+        } else {
+            let asked = self.ask_for(dir, name);
+            let step = Step { dir, asked: asked.as_ref(), time: made.time() };
+            let named = op.named([at.inode])?;
+            let next = named.next((1, 0), step.time)?;
+            named.bring(&step, (word, next), &made, &mut false, |stored| {
+                Ok(op.fence_with(stored))
+            })?;
+            op.published()?;
+        }
+        let value = then(target.node);
+        op.end()?;
+        Ok((target.node, value))
+    }
+
+    /// Gives `node` another name.
+    pub(crate) fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
+        let name = &*own_name(name)?;
+        let hash = self.name_hash(name);
+        let mut op = self.begin()?;
+        op.lock(&[self.inode_of(dir)?, self.inode_of(node)?]).map_err(gone)?;
+        let (mut parent, at) = self.held_directory(dir)?;
+        let search = self.search(at, hash, name)?;
+        if search.hit.is_some() {
+            return Err(Errno::EXIST);
+        }
+        let key = search.vacant.ok_or(Errno::NOSPC)?;
+        let mut child = self.held(node)?;
+        if child.is_directory() {
+            return Err(Errno::PERM);
+        }
+        if child.identity.nlink == 0 && child.identity.flags & FLAG_LINKABLE == 0 {
+            return Err(Errno::NOENT);
+        }
+        if child.identity.nlink >= LINKS_MAX {
+            return Err(Errno::MLINK);
+        }
+        op.work()?;
+        let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
+        let kind = child.identity.kind().ok_or(Errno::IO)?;
+        let target = Target { node, kind };
+        let word = op.insertion(at, key, bucket, name, target)?;
+        child.identity.nlink += 1;
+        child.identity.flags &= !FLAG_LINKABLE;
+        child.touch();
+        parent.change_entries(1, 0);
+        op.commit_held(&[&parent, &child], &[word], &[])?;
+        op.carry_names(dir, &[(name, Some(target))], false)?;
+        op.end()
+    }
+
+    /// Gives an inode that has lost its name another one; `false` if there is such a name.
+    pub(crate) fn adopt(&self, inode: Inode, dir: Node, name: &[u8]) -> Result<bool> {
+        let identity = self.identity(inode)?;
+        let node = Node { ino: inode.0, generation: identity.generation };
+        let mut op = self.begin()?;
+        op.lock(&[self.inode_of(dir)?, inode])?;
+        let (mut parent, at) = self.held_directory(dir)?;
+        let search = self.search(at, self.name_hash(name), name)?;
+        if search.hit.is_some() {
+            return Ok(false);
+        }
+        let key = search.vacant.ok_or(Errno::NOSPC)?;
+        let mut child = self.held(node)?;
+        op.work()?;
+        let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
+        let kind = child.identity.kind().ok_or(Errno::IO)?;
+        let word = op.insertion(at, key, bucket, name, Target { node, kind })?;
+        child.identity.nlink = 1;
+        if kind == Kind::Directory {
+            (child.identity.parent, child.identity.parent_generation) = (dir.ino, dir.generation);
+        }
+        parent.change_entries(1, i32::from(kind == Kind::Directory));
+        op.commit_held(&[&parent, &child], &[word], &[])?;
+        op.end()?;
+        Ok(true)
+    }
+}
+
+impl<'v> Named<'v, 1> {
+    /// Makes the node and its name, with what the record keeps; `None`: it keeps no inode, or no
+    /// block for a first bucket, and nothing has been done.
+    fn create(
+        &self,
+        step: &Step<'_>,
+        mut spot: Spot,
+        new: &NewNode<'_>,
+        flags: u16,
+    ) -> Result<Option<Node>> {
+        let Locked { volume, owner, record, .. } = self.locked;
+        let Some(ino) = record.take_kept()? else { return Ok(None) };
+        let mut block = None;
+        if spot.is_first() {
+            block = record.take_bucket(volume)?;
+            let Some(block) = block else {
+                return volume.give_back_inode(&record, owner.op(), ino).map(|()| None);
+            };
+            spot.bucket = block;
+        }
+        let mut named = false;
+        let made = self.make(step, spot, new, (Inode(ino), flags), &mut named);
+        if made.is_err() && !named {
+            // Memory that is lost is not tried again: it stays in use until the next sweep.
+            if !volume.is_lost_block(ino * INODE / BLOCK) {
+                volume.give_back_inode(&record, owner.op(), ino)?;
+            }
+            if let Some(block) = block.filter(|&block| !volume.is_lost_block(block)) {
+                record.keep_bucket(volume, block)?;
+            }
+        }
+        made.map(Some)
+    }
+
+    /// The same with an inode of its own. `named`: there may be such a name now.
+    #[inline]
+    fn make(
+        &self,
+        step: &Step<'_>,
+        spot: Spot,
+        new: &NewNode<'_>,
+        (inode, flags): (Inode, u16),
+        named: &mut bool,
+    ) -> Result<Node> {
+        let Locked { volume, record, seen, .. } = self.locked;
+        let dir = Dir { inode: seen[0].inode, generation: step.dir.generation };
+        let like = Identity { nlink: 1, flags, ..Identity::default() };
+        let made = NewInode::new(volume, &record, inode, new, step.time, like)?;
+        let target = made.target();
+        let word = spot.insertion(dir);
+        let next = self.next((1, i64::from(spot.is_first())), step.time)?;
+        self.bring(step, (word, next), &made, named, |stored| {
+            let asked = step.asked.ok_or(Errno::IO)?;
+            let Spot { bucket, slot, key, .. } = spot;
+            let name = (asked.padded(), asked.name().len());
+            let mut stored = stored.and(volume.store_entry((bucket, slot, key), name, target)?);
+            if spot.is_first() {
+                stored = stored.and(volume.store_header(dir, bucket, 1)?);
+            }
+            Ok(fence_unless(stored, Bug::NameBeforeInode))
+        })?;
+        Ok(target.node)
+    }
+
+    /// Stores the new inode, and publishes its name by `word`. `prepare` stores what else the word
+    /// publishes, and fences. `named`: there may be such a name now.
+    #[inline]
+    fn bring(
+        &self,
+        step: &Step<'_>,
+        (word, next): (Store, Next),
+        made: &NewInode<'_>,
+        named: &mut bool,
+        prepare: impl FnOnce(InFlight<'v>) -> Result<Durable<'v>>,
+    ) -> Result<()> {
+        let volume = self.locked.volume;
+        let known = self.enter(step.asked, Some(made.target()));
+        self.carry(step, known, false, &next);
+        // PERSIST: inode and entry before the word that makes them count.
+        // CRASH: until that is durable, the inode is not reachable, so not allocated.
+        let durable = prepare(made.store(volume)?)?;
+        *named = true;
+        self.publish(step, word, &next, Some(&durable))
+    }
+}

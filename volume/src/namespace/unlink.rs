@@ -1,0 +1,320 @@
+//! Names that go, and the end of inodes without one.
+//!
+//! The only name of what is no directory, and is not open, goes with one word (`change.rs`): the
+//! occupancy word of its bucket, or, with the last name of a bucket, the word that leads to the
+//! bucket. Nothing is stored before, unless nodes of the directory have to be copied.
+//!
+//! | plan | way |
+//! |---|---|
+//! | one slot; what it leads to has nothing but direct blocks; its bucket stays, or was the only one; all locks are free | at once ([`Volume::unlink_at_once`]) |
+//! | anything else | by an operation, which waits, merges buckets, frees whole maps |
+//!
+//! Persistence order: the directory's commit line and the word; fence; then inode and blocks are
+//! free. What keeps a name, is open, or is a directory: that is a transaction.
+//!
+//! An inode without a name and without an open description is freed by the operation that wins
+//! [`Volume::close_for_good`]: the call that took the last name, or the last close.
+//!
+//! Locks: the directory's inode, and that of what loses its name.
+
+use crate::Result;
+use crate::data::map::{KIND_LEAF, Map};
+use crate::ground::layout::{DIRECT, IDENTITY, Identity, LINE, SLOT_NAME, WORDS};
+use crate::inode::{Inode, LIVE_REDO, OPENS_COUNT};
+use crate::namespace::bucket::{Dir, Target};
+use crate::namespace::change::{LINES, Looked, Named, Step, gone};
+use crate::namespace::directory::{Hit, Store};
+use crate::namespace::new_inode::INLINE_MAX;
+use crate::namespace::{RETRIES, own_name};
+use crate::txn::acquire::Locked;
+use crate::txn::held::Held;
+use crate::txn::op::Op;
+use crate::txn::release::Freed;
+use crate::volume::{Volume, now};
+use pmem::Durable;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use vfs::{Kind, Node};
+
+/// Words of a line.
+const LINE_WORDS: usize = (LINE / 8) as usize;
+
+impl Volume {
+    /// Takes a name from something that is not a directory.
+    pub(crate) fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+        self.unlink_known(dir, name, None)
+    }
+
+    /// As [`Volume::unlink`]: from what the name was `found` to lead to a moment ago, or what it
+    /// leads to by now.
+    pub(crate) fn unlink_known(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
+        match found {
+            Some(target) if self.unlink_at_once(dir, name, target)? => Ok(()),
+            found => self.unlink_waiting(dir, name, found),
+        }
+    }
+
+    /// As [`Volume::unlink_known`], if nothing is to be waited for or allocated. `false`: nothing
+    /// has been done.
+    pub(super) fn unlink_at_once(&self, dir: Node, name: &[u8], target: Target) -> Result<bool> {
+        if target.kind == Kind::Directory || name.len() > SLOT_NAME {
+            return Ok(false);
+        }
+        self.check_writable()?;
+        let Some(asked) = self.ask_for(dir, name) else { return Ok(false) };
+        asked.check()?;
+        let Some((parent, _)) = self.see_directory(dir) else { return Ok(false) };
+        let Some((child, identity)) = self.see(target.node) else { return Ok(false) };
+        let only = identity.kind() == Some(target.kind) && identity.nlink == 1;
+        if !only || child.flags & LIVE_REDO != 0 || child.opens & OPENS_COUNT != 0 {
+            return Ok(false);
+        }
+        let mut blocks = [0; DIRECT as usize];
+        let Ok(Some(count)) = self.direct_blocks(&child, &identity, &mut blocks) else {
+            return Ok(false);
+        };
+        let at = Dir { inode: parent.seen.inode, generation: dir.generation };
+        let hash = self.name_hash(asked.name());
+        let Ok(Some(spot)) = self.spot_of(at, hash, asked.name(), target) else {
+            return Ok(false);
+        };
+        let seen = [parent.seen, child.seen];
+        let index = self.own_record();
+        let Some(named) = self.try_names(index, seen, parent.flags)? else { return Ok(false) };
+        let step = Step { dir, asked: Some(&asked), time: now() };
+        let word = (spot.removal(at), -i64::from(spot.is_last()));
+        match named.take(&step, word, None) {
+            Ok(true) => {
+                let mut freed =
+                    Freed { blocks: &blocks[..count], bucket: 0, inode: Some(target.node.ino) };
+                if spot.is_last() {
+                    freed.bucket = spot.bucket;
+                }
+                named.locked.end(LINES, freed)?;
+                if self.local.sparse.load(Ordering::Relaxed) != 0 {
+                    self.empty_sparse_chunk();
+                }
+                Ok(true)
+            }
+            other => named.locked.fail(LINES).and(other),
+        }
+    }
+
+    /// As [`Volume::unlink_known`], whatever it takes.
+    fn unlink_waiting(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
+        let name = &*own_name(name)?;
+        let mut found = found;
+        for _ in 0..RETRIES {
+            let target = match found.take() {
+                Some(target) => target,
+                None => self.lookup_target(dir, name).map_err(gone)?,
+            };
+            if target.kind == Kind::Directory {
+                return Err(Errno::ISDIR);
+            }
+            let mut op = self.begin()?;
+            if !op.lock_found(&[self.inode_of(dir)?, self.inode(target.node.ino)?])? {
+                continue;
+            }
+            let (mut parent, at) = self.held_directory(dir)?;
+            if let Some(hit) = self.find_again(at, name, target)? {
+                let mut child = self.held_target(target)?;
+                op.work()?;
+                op.unlink_locked((&mut parent, dir, name), &mut child, &hit)?;
+                return op.end();
+            }
+        }
+        Err(Errno::IO)
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
+        let name = &*own_name(name)?;
+        for _ in 0..RETRIES {
+            let target = self.lookup_target(dir, name).map_err(gone)?;
+            if target.kind != Kind::Directory {
+                return Err(Errno::NOTDIR);
+            }
+            let mut op = self.begin()?;
+            if !op.lock_found(&[self.inode_of(dir)?, self.inode(target.node.ino)?])? {
+                continue;
+            }
+            let (mut parent, at) = self.held_directory(dir)?;
+            let Some(hit) = self.find_again(at, name, target)? else { continue };
+            let mut child = self.held_target(target)?;
+            if !self.is_empty_directory(child.directory()?)? {
+                return Err(Errno::NOTEMPTY);
+            }
+            op.work()?;
+            let word = op.removal(at, &hit, None)?;
+            parent.change_entries(-1, -1);
+            child.identity.nlink = 0;
+            child.touch();
+            op.commit_held(&[&parent, &child], &[word], &[])?;
+            op.carry_names(dir, &[(name, None)], true)?;
+            op.drop_if_closed(&child)?;
+            op.prune_after(at, &hit, word.value)?;
+            return op.end();
+        }
+        Err(Errno::IO)
+    }
+
+    /// All blocks of what has nothing but direct words, and how many; `None`: it has more.
+    #[inline]
+    fn direct_blocks(
+        &self,
+        looked: &Looked<'_>,
+        identity: &Identity,
+        blocks: &mut [u64; DIRECT as usize],
+    ) -> Result<Option<usize>> {
+        let inode = looked.seen.inode;
+        let words = self.region.span::<{ 2 * LINE_WORDS }>(inode.at(WORDS))?;
+        let (first, second) = (words.eight(0)?, words.eight(LINE_WORDS)?);
+        let [a, b, c, d, root, attributes, ..] = second;
+        if root | attributes != 0 {
+            return Ok(None);
+        }
+        if identity.kind() == Some(Kind::Symlink) {
+            // Its target lies there, or in a block.
+            return Ok((looked.size <= INLINE_MAX as u64).then_some(0));
+        }
+        let mut count = 0;
+        if first.iter().chain(&[a, b, c, d]).any(|&word| word != 0) {
+            let map = Map::new(self, inode, identity);
+            for (logical, &word) in first.iter().chain(&[a, b, c, d]).enumerate() {
+                match self.open_word(word, map.key(logical as u64))? {
+                    None => {}
+                    Some(word) if word.kind == KIND_LEAF => {
+                        blocks[count] = word.block;
+                        count += 1;
+                    }
+                    Some(_) => return Ok(None),
+                }
+            }
+        }
+        Ok(Some(count))
+    }
+
+    /// Frees an inode whose last name is gone, if its last description is too: for the last close.
+    /// Nothing happens while it has a name, or if another operation frees it.
+    pub(crate) fn drop_if_unlinked(&self, node: Node) -> Result<()> {
+        let mut op = self.begin()?;
+        if !op.lock_found(&[self.inode_of(node)?])? {
+            return op.end();
+        }
+        let held = match self.held(node) {
+            Err(Errno::STALE) => return op.end(),
+            held => held?,
+        };
+        if held.identity.nlink == 0 {
+            op.work()?;
+            op.drop_if_closed(&held)?;
+        }
+        op.end()
+    }
+
+    /// Frees all that belongs to an inode without a name and without a description, and the inode
+    /// itself, at the end of `op`, which holds its lock and works.
+    pub(crate) fn drop_unlinked(
+        &self,
+        op: &mut Op<'_>,
+        inode: Inode,
+        identity: &Identity,
+    ) -> Result<()> {
+        if identity.kind() == Some(Kind::Directory) {
+            op.free_directory(inode, identity)?;
+        }
+        self.free_contents(op, inode, identity)?;
+        self.forget_identity(inode)?;
+        op.free_inode_later(inode.0);
+        Ok(())
+    }
+
+    /// Nothing is told of an inode any more that nothing reaches.
+    ///
+    /// CRASH: so this may become durable whenever it likes: it is not flushed, or the atomic
+    /// instructions to come would wait for it.
+    #[inline]
+    pub(super) fn forget_identity(&self, inode: Inode) -> Result<()> {
+        let _ = self.region.store64(inode.at(IDENTITY), 0)?;
+        Ok(())
+    }
+}
+
+impl<const N: usize> Named<'_, N> {
+    /// Takes the only name of the second inode, which goes with it, by `word`, and as many blocks
+    /// from the directory as `blocks` tells; `after`: what the word publishes. `false`: it has been
+    /// opened, and nothing has been done.
+    pub(super) fn take(
+        &self,
+        step: &Step<'_>,
+        (word, blocks): (Store, i64),
+        after: Option<&Durable<'_>>,
+    ) -> Result<bool> {
+        let Locked { volume, seen, .. } = self.locked;
+        let child = seen[1].inode;
+        if !volume.close_for_good(child)? {
+            return Ok(false);
+        }
+        let done = self.next((-1, blocks), step.time).and_then(|next| {
+            let known = self.enter(step.asked, None);
+            self.carry(step, known, false, &next);
+            self.publish(step, word, &next, after)
+        });
+        if let Err(errno) = done {
+            volume.allow_opens(child)?;
+            return Err(errno);
+        }
+        volume.forget_identity(child).map(|()| true)
+    }
+}
+
+impl Op<'_> {
+    /// Takes the entry at `hit`, that of a name in the locked `parent`, and a name from the locked
+    /// `child`.
+    fn unlink_locked(
+        &mut self,
+        (parent, dir, name): (&mut Held, Node, &[u8]),
+        child: &mut Held,
+        hit: &Hit<'_>,
+    ) -> Result<()> {
+        let volume = self.volume;
+        let at = parent.directory()?;
+        let word = self.removal(at, hit, None)?;
+        if child.identity.nlink <= 1 {
+            let after = self.prepared();
+            let asked = volume.ask_for(dir, name);
+            let step = Step { dir, asked: asked.as_ref(), time: now() };
+            let named = self.named([parent.inode, child.inode])?;
+            if named.take(&step, (word, 0), after.as_ref())? {
+                self.published()?;
+                self.free_forgotten(child)?;
+                return self.prune_after(at, hit, word.value);
+            }
+        }
+        parent.change_entries(-1, 0);
+        child.identity.nlink = child.identity.nlink.saturating_sub(1);
+        child.touch();
+        self.commit_held(&[parent, child], &[word], &[])?;
+        self.carry_names(dir, &[(name, None)], false)?;
+        self.drop_if_closed(child)?;
+        self.prune_after(at, hit, word.value)
+    }
+
+    /// Frees what has lost its only name, and its identity, by a word, at the operation's end.
+    pub(super) fn free_forgotten(&mut self, held: &Held) -> Result<()> {
+        let volume = self.volume;
+        volume.free_contents(self, held.inode, &held.identity)?;
+        self.free_inode_later(held.inode.0);
+        Ok(())
+    }
+
+    /// Frees an inode of which nothing but open descriptions is left, if there are none.
+    pub(crate) fn drop_if_closed(&mut self, held: &Held) -> Result<()> {
+        let volume = self.volume;
+        if held.identity.nlink == 0 && volume.close_for_good(held.inode)? {
+            volume.drop_unlinked(self, held.inode, &held.identity)?;
+        }
+        Ok(())
+    }
+}
