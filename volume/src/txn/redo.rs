@@ -325,16 +325,19 @@ impl Volume {
         Ok(())
     }
 
-    /// Asks for what [`Volume::look_at`] looks at. Who overwrote it last stored it around the
-    /// cache, so a look waits for the memory; one that was asked for before the new bytes are
+    /// Asks for what [`Volume::look_at`] looks at. The last overwrite stored it around the cache,
+    /// so a look waits for the memory; one that was asked for before the new bytes are
     /// stored elsewhere does not.
     #[inline]
     pub(crate) fn approach(&self, places: &Places, length: usize) {
         let _ = places.each(length, |place, _, length| {
-            for at in (place..place + length as u64).step_by(BLOCK as usize) {
+            let last = place + length as u64 - 1;
+            let mut at = place;
+            while at < last {
                 self.region.prefetch(at);
+                at += BLOCK;
             }
-            self.region.prefetch(place + length as u64 - 1);
+            self.region.prefetch(last);
             Ok::<(), Errno>(())
         });
     }
