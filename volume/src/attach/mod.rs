@@ -33,11 +33,11 @@ pub(crate) mod view;
 
 use crate::Mode;
 use crate::attach::anchor::Anchor;
+use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
-    GROWTH_FACTOR, HEADER_DAMAGED, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED,
-    HEADER_SIZE, OP_RECORD, RESERVE_MAX, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR,
-    Superblock,
+    GROWTH_FACTOR, HEADER_EPOCH, HEADER_FORMAT, HEADER_FREE, HEADER_SHARED, HEADER_SIZE, OP_RECORD,
+    RESERVE_MAX, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
 };
 use crate::ground::runtime::Runtime;
 use crate::inject::{Bug, injected};
@@ -48,7 +48,7 @@ use crate::process::liveness::{
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::recovery::Recovery;
 use crate::space::beneath;
-use crate::volume::{Parts, Volume};
+use crate::volume::Volume;
 use pmem::{Class, Hook, OpenOptions, Region};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -401,15 +401,17 @@ impl Attempt<'_> {
             superblock::random(&mut bytes).map_err(|e| self.system("random bytes", e))?;
             u32::from_le_bytes(bytes) | 1 << 30
         };
-        let volume = Volume::assemble(Parts {
-            volatile: Arc::clone(&region),
-            region,
-            superblock: found.superblock,
-            epoch,
-            mode: self.options.mode,
-            read_only: self.read_only,
+        let volume = Volume::assemble(
+            Parts {
+                volatile: Arc::clone(&region),
+                region,
+                superblock: found.superblock,
+                epoch,
+                mode: self.options.mode,
+                read_only: self.read_only,
+            },
             liveness,
-        });
+        );
         // A repair that did not end is still to be done, whoever attaches meanwhile.
         let unrepaired = state.is_ok_and(|state| state.clean == STATE_REPAIR);
         let dirty = if unrepaired { STATE_REPAIR } else { STATE_DIRTY };
@@ -462,9 +464,8 @@ impl Attempt<'_> {
             epoch,
             mode: self.options.mode,
             read_only: self.read_only,
-            liveness,
         };
-        let volume = Volume::assemble(parts);
+        let volume = Volume::assemble(parts, liveness);
         let word =
             |at| volume.rt.load(at).map_err(|fault| self.system("its runtime", fault.into()));
         let same_build = word(HEADER_FORMAT)? == RuntimeLayout::format();
@@ -497,7 +498,7 @@ impl Attempt<'_> {
 /// would have taken their locks): this build's runtime is still in force.
 fn left_in_flight(region: &Arc<Region>, superblock: &Superblock, liveness: &Liveness) -> bool {
     let Ok((state, _)) = superblock::read_state(region) else { return false };
-    let layout = Volume::runtime_layout(superblock);
+    let layout = RuntimeLayout::of(superblock);
     let runtime = Runtime::new(Arc::clone(region), superblock.runtime, layout);
     let says = |at, value| runtime.load(at) == Ok(value);
     state.clean == 0
@@ -569,18 +570,6 @@ impl Volume {
     /// What this attachment had to recover, if the volume was not left in order.
     pub fn recovery(&self) -> Option<Recovery> {
         self.local.recovery.get().copied()
-    }
-
-    /// From now on nobody changes anything in this epoch.
-    pub(crate) fn mark_damaged(&self) -> Result<(), Errno> {
-        Ok(self.rt.store(HEADER_DAMAGED, u64::from(self.epoch))?)
-    }
-
-    /// Whether damage was found in this epoch.
-    #[expect(clippy::inline_always, reason = "its words stay in registers")]
-    #[inline(always)]
-    pub(crate) fn damaged(&self) -> Result<bool, Errno> {
-        Ok(self.rt.load(HEADER_DAMAGED)? == u64::from(self.epoch))
     }
 
     /// Where hand-over descriptors are opened: a directory that all who attach agree on.
@@ -714,7 +703,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        if !self.is_own_process() {
+        if self.is_lent || !self.is_own_process() {
             return;
         }
         if !self.local.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {

@@ -24,6 +24,7 @@
 use crate::Result;
 use crate::attach::superblock;
 use crate::attach::{AttachOptions, TRIES, real_path};
+use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     BLOCK, CHUNK_RECORD, HEADER_EPOCH, HEADER_FORMAT, RuntimeLayout, STATE_CLEAN, Superblock,
@@ -31,7 +32,7 @@ use crate::ground::layout::{
 use crate::process::liveness::{
     self, Liveness, Openness, REGION_READERS, REGION_WRITERS, region_held, share_region,
 };
-use crate::volume::{Parts, Volume};
+use crate::volume::Volume;
 use pmem::{Class, Hook, OpenOptions, Region};
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
@@ -224,15 +225,17 @@ impl Reader<'_> {
 
     fn assemble(&self, maps: [Arc<Region>; 2], epoch: u32, liveness: Liveness) -> Volume {
         let [region, volatile] = maps;
-        Volume::assemble(Parts {
-            region,
-            volatile,
-            superblock: self.superblock,
-            epoch,
-            mode: self.options.mode,
-            read_only: true,
+        Volume::assemble(
+            Parts {
+                region,
+                volatile,
+                superblock: self.superblock,
+                epoch,
+                mode: self.options.mode,
+                read_only: true,
+            },
             liveness,
-        })
+        )
     }
 
     fn first(
@@ -255,11 +258,11 @@ impl Reader<'_> {
         let mut epoch = [0; 4];
         self.step(superblock::random(&mut epoch), "random bytes")?;
         let epoch = u32::from_le_bytes(epoch) | 1;
-        let mut volume = self.assemble([region, Arc::new(shadow)], epoch, liveness);
+        let volume = self.assemble([region, Arc::new(shadow)], epoch, liveness);
         self.step(volume.clear_runtime(), "its runtime")?;
         self.step(volume.enter(), "taking a process slot")?;
         if state.clean != STATE_CLEAN {
-            self.recover(&mut volume)?;
+            self.recover(&volume)?;
         } else if volume.load_free_map(state.free_map_crc) != Ok(true) {
             return Err(self.no_free_map());
         }
@@ -269,11 +272,11 @@ impl Reader<'_> {
 
     /// Undoes in this process's map what a crash left open, and keeps for the others what that
     /// changed.
-    fn recover(&self, volume: &mut Volume) -> std::result::Result<(), VolumeError> {
+    fn recover(&self, volume: &Volume) -> std::result::Result<(), VolumeError> {
         self.changed.recording.store(true, Ordering::Relaxed);
-        volume.read_only = false;
+        volume.set_read_only(false);
         let recovered = volume.recover();
-        volume.read_only = true;
+        volume.set_read_only(true);
         self.changed.recording.store(false, Ordering::Relaxed);
         match recovered {
             // What is damaged gives errors, as for who may write.
@@ -304,7 +307,7 @@ impl Reader<'_> {
     /// Copies the records of the chunks, which is what of a runtime is there before its epoch.
     fn copy_free_map(&self, region: &Region, shadow: &Region) -> Result<()> {
         let chunks = (self.superblock.size - self.superblock.pool) / crate::ground::layout::CHUNK;
-        let at = self.superblock.runtime + Volume::runtime_layout(&self.superblock).chunks;
+        let at = self.superblock.runtime + RuntimeLayout::of(&self.superblock).chunks;
         let end = at + chunks * CHUNK_RECORD;
         let mut from = region.next_data(at);
         while from < end {

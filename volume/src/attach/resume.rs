@@ -8,13 +8,14 @@ use crate::Mode;
 use crate::attach::reading;
 use crate::attach::real_path;
 use crate::attach::superblock;
+use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     GROWTH_FACTOR, HEADER_EPOCH, HEADER_FORMAT, RESERVE_MAX, RuntimeLayout,
 };
 use crate::process::liveness::{self, Liveness, REGION_READERS, REGION_WRITERS, share_region};
 use crate::process::{SLOT_LIVE, SlotState};
-use crate::volume::{Parts, Volume};
+use crate::volume::Volume;
 use pmem::{Class, OpenOptions, Region};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -64,7 +65,7 @@ impl Volume {
             self.slot_generation(),
             self.epoch,
             self.mode,
-            u8::from(self.read_only),
+            u8::from(self.is_read_only()),
             u8::from(self.local.has_locked.load(Ordering::Relaxed)),
             self.region.class(),
             file.st_dev,
@@ -223,15 +224,17 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     let liveness = Liveness::inherit(token.live, &directory, token.slot)
         .map_err(|errno| system("the inherited liveness descriptor", errno))?;
     share_region(region.fd(), byte).map_err(|errno| system("locking it", errno))?;
-    let volume = Volume::assemble(Parts {
-        region,
-        volatile,
-        superblock,
-        epoch: token.epoch,
-        mode: token.mode,
-        read_only: token.read_only,
+    let volume = Volume::assemble(
+        Parts {
+            region,
+            volatile,
+            superblock,
+            epoch: token.epoch,
+            mode: token.mode,
+            read_only: token.read_only,
+        },
         liveness,
-    });
+    );
     let word = |at| volume.rt.load(at).map_err(|fault| system("its runtime", fault.into()));
     if word(HEADER_FORMAT)? != RuntimeLayout::format()
         || word(HEADER_EPOCH)? != u64::from(token.epoch)

@@ -11,14 +11,15 @@ use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     ANNEX, BLOCK, CHUNK, COMMIT, COMPAT_KNOWN, Commit, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR,
     IDENTITY, INCOMPAT_KNOWN, INODE, INODE_EXTENT, Identity, LANE, LANES, LINE, MAGIC,
-    RO_COMPAT_KNOWN, STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, State, Superblock, VERSION,
-    VOLUME_MIN, checksum,
+    RO_COMPAT_KNOWN, RuntimeLayout, STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, State,
+    Superblock, VERSION, VOLUME_MIN, checksum,
 };
+use crate::ground::now;
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::space::beneath;
 use crate::txn::journal::{header_word, lane_offset};
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use pmem::Region;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -221,7 +222,7 @@ fn check(superblock: &Superblock, path: &Path, asked: &'static str) -> Result<()
         let found = format!("it needs features that this build does not know ({unknown:#x})");
         return fail(ErrorKind::Unsupported, found, "use a newer release");
     }
-    if superblock.runtime_length != Volume::runtime_layout(superblock).length {
+    if superblock.runtime_length != RuntimeLayout::of(superblock).length {
         let found = "its runtime range has another length than this build's".to_owned();
         return fail(ErrorKind::Unsupported, found, "use the release that made it");
     }
@@ -414,7 +415,7 @@ pub(crate) fn plan(
     let tables = (size / (256 << 10)).clamp(1024, 65536);
     let chunks_max = (size / CHUNK).saturating_mul(GROWTH_FACTOR);
     let runtime = LANES + lanes * LANE;
-    let layout = crate::ground::layout::RuntimeLayout::new(lanes, tables, chunks_max);
+    let layout = RuntimeLayout::new(lanes, tables, chunks_max);
     // The lanes' annexes share what is left before the pool, and get a chunk where that is little.
     let annexes = if size >= WORTH_ANNEXES { lanes * ANNEX } else { 0 };
     let pool = (runtime + layout.length + annexes).next_multiple_of(CHUNK);

@@ -8,12 +8,13 @@
 //! Locks: the region's reader byte, shared, for as long as the view lives.
 
 use crate::attach::superblock::{self, Found};
+use crate::ground::Parts;
 use crate::ground::error::VolumeError;
 use crate::ground::layout::{STATE_CLEAN, State};
 use crate::process::liveness::{
     Liveness, REGION_READERS, REGION_WRITERS, region_held, share_region,
 };
-use crate::volume::{Parts, Volume};
+use crate::volume::Volume;
 use crate::{Mode, Result};
 use pmem::Region;
 use rustix::io::Errno;
@@ -64,15 +65,17 @@ impl View {
     pub(crate) fn of_region(region: Arc<Region>, found: Found, in_use: bool) -> Self {
         let state = superblock::read_state(&region).map(|(state, _)| state);
         let epoch = state.map_or(1, |state| state.epoch.wrapping_add(u32::from(!in_use)).max(1));
-        let volume = Volume::assemble(Parts {
-            volatile: Arc::clone(&region),
-            region,
-            superblock: found.superblock,
-            epoch,
-            mode: Mode::Strict,
-            read_only: true,
-            liveness: Liveness::private(),
-        });
+        let volume = Volume::assemble(
+            Parts {
+                volatile: Arc::clone(&region),
+                region,
+                superblock: found.superblock,
+                epoch,
+                mode: Mode::Strict,
+                read_only: true,
+            },
+            Liveness::private(),
+        );
         Self { volume, found, state, in_use }
     }
 

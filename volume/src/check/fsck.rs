@@ -174,7 +174,7 @@ impl Volume {
             if look.faults.is_empty() {
                 break;
             }
-            if !self.read_only {
+            if !self.is_read_only() {
                 self.bury_the_dead()?;
             }
             // Threads of one process are through with what they are about sooner.

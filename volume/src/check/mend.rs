@@ -14,6 +14,7 @@ use crate::ground::layout::{
     BLOCK, BUCKET_SLOTS, COMMIT, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LANE, SLOT, SLOT_NAME,
     Slot,
 };
+use crate::ground::now;
 use crate::inode::Inode;
 use crate::namespace::bucket::{Bucket, Cell, Dir, Entry, Target, header, occupancy_at, slot_at};
 use crate::namespace::directory::{NODE, NODE_BITS, NODE_WORDS};
@@ -21,7 +22,7 @@ use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_k
 use crate::namespace::dirwalk::DirItem;
 use crate::recovery::reached::Reached;
 use crate::txn::journal::{header_word, lane_offset};
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use pmem::Gathered;
 use rustix::io::Errno;
 use vfs::{Kind, Node};

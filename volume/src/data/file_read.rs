@@ -12,9 +12,10 @@ use crate::cache::recall::Seen;
 use crate::data::file::{CALL_MAX, expect_file};
 use crate::data::map::Map;
 use crate::ground::layout::{ATIME, BLOCK};
+use crate::ground::now;
 use crate::inode::Inode;
 use crate::open::description::Opened;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::{Desc, Node, UserOut};
 
@@ -109,7 +110,7 @@ impl Volume {
     }
 
     fn read_done(&self, node: Node, done: u64) -> Result<usize> {
-        if done > 0 && !self.read_only {
+        if done > 0 && !self.is_read_only() {
             self.touch_access(Inode(node.ino))?;
         }
         Ok(done as usize)

@@ -27,13 +27,14 @@ use crate::ground::layout::{
     BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, LINE, REDO_BYTES, SUMMED_MAX,
     SUMMED_SHIFT,
 };
+use crate::ground::now;
 use crate::inject::{Bug, injected};
 use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_PRIVILEGED, LIVE_SUMMED, LIVE_WRITTEN};
 use crate::txn::acquire::{Anchor, Locked, Seen};
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
 use crate::txn::release::Freed;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use crate::{Mode, Result};
 use pmem::{Gathered, InFlight, Region, UserIn};
 use std::hint::cold_path;

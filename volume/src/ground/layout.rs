@@ -476,7 +476,22 @@ pub struct RuntimeLayout {
     pub length: u64,
 }
 
+/// Classes of chunks in the index of `fullness.rs`.
+pub(crate) const CLASSES: u64 = 2 * CHUNK_BLOCKS.ilog2() as u64 + 2;
+
+/// Words of a class for so many chunks: the bitmap, then its summary; whole lines.
+pub(crate) const fn class_words(chunks: u64) -> u64 {
+    let words = chunks.div_ceil(64);
+    (words + words.div_ceil(64)).next_multiple_of(8)
+}
+
 impl RuntimeLayout {
+    /// The layout of a volume.
+    pub(crate) fn of(superblock: &Superblock) -> Self {
+        let (lanes, tables) = (u64::from(superblock.lanes), u64::from(superblock.tables));
+        Self::new(lanes, tables, superblock.chunks_max)
+    }
+
     /// The layout for a volume of `lanes` lanes, `tables` descriptions and locks, `chunks_max`
     /// chunks.
     pub const fn new(lanes: u64, tables: u64, chunks_max: u64) -> Self {
@@ -487,8 +502,7 @@ impl RuntimeLayout {
         let chunks = locks + tables * LOCK_RECORD;
         let chunks = chunks.next_multiple_of(BLOCK);
         let fullness = chunks + chunks_max * CHUNK_RECORD;
-        let classes =
-            crate::space::fullness::CLASSES * crate::space::fullness::class_words(chunks_max) * 8;
+        let classes = CLASSES * class_words(chunks_max) * 8;
         let owners = (fullness + classes).next_multiple_of(BLOCK);
         let owner_tables = chunks_max.div_ceil(GROWTH_FACTOR);
         let length = (owners + owner_tables * OWNER_TABLE).next_multiple_of(BLOCK);

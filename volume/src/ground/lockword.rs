@@ -2,12 +2,12 @@
 //!
 //! A word is `epoch << 32 | waiters << 31 | owner` (see [`Owner`]); a word of another epoch counts
 //! as free. Taking one is a compare-and-swap; a waiter spins, then sleeps, and every 20 ms asks
-//! whether the owner's process is alive. Finding it dead it recovers it ([`Volume::bury_if_dead`]),
-//! which frees the word.
+//! whether the owner's process is alive. Finding it dead it has it recovered
+//! ([`Ground::recover_if_dead`]), which frees the word.
 
 use crate::Result;
+use crate::ground::Ground;
 use crate::ground::runtime::{Owner, WAITERS};
-use crate::volume::Volume;
 use pmem::{Region, Span};
 use std::time::Duration;
 
@@ -18,40 +18,40 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Takes the lock at `offset` of `map` for `owner`.
 #[inline]
-pub(crate) fn acquire(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<()> {
-    let free = u64::from(volume.epoch) << 32;
-    match map.shared_cas(offset, free, owner.word(volume.epoch))? {
+pub(crate) fn acquire(ground: &Ground, map: &Region, offset: u64, owner: Owner) -> Result<()> {
+    let free = u64::from(ground.epoch) << 32;
+    match map.shared_cas(offset, free, owner.word(ground.epoch))? {
         Ok(_) => Ok(()),
-        Err(_) => acquire_slowly(volume, map, offset, owner),
+        Err(_) => acquire_slowly(ground, map, offset, owner),
     }
 }
 
 /// As [`acquire`], of the lock that is word number `word` of words that were checked before.
 #[inline]
 pub(crate) fn acquire_word<const WORDS: usize>(
-    volume: &Volume,
+    ground: &Ground,
     words: &Span<'_, WORDS>,
     word: usize,
     owner: Owner,
 ) -> Result<()> {
-    let free = u64::from(volume.epoch) << 32;
-    if words.cas(word, free, owner.word(volume.epoch))?.is_ok() {
+    let free = u64::from(ground.epoch) << 32;
+    if words.cas(word, free, owner.word(ground.epoch))?.is_ok() {
         return Ok(());
     }
     let (map, offset) = words.place(word);
-    acquire_slowly(volume, map, offset, owner)
+    acquire_slowly(ground, map, offset, owner)
 }
 
 /// The lock has an owner, waiters, or was never used in this epoch.
 #[cold]
-fn acquire_slowly(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<()> {
-    let mine = owner.word(volume.epoch);
+fn acquire_slowly(ground: &Ground, map: &Region, offset: u64, owner: Owner) -> Result<()> {
+    let mine = owner.word(ground.epoch);
     let mut spins = 0;
     loop {
         let word = map.shared_load(offset)?;
-        let Some(holder) = Owner::of_word(word, volume.epoch) else {
+        let Some(holder) = Owner::of_word(word, ground.epoch) else {
             // A free word of this epoch may carry the waiters' bit: keep it.
-            let keep = if (word >> 32) as u32 == volume.epoch { word & WAITERS } else { 0 };
+            let keep = if (word >> 32) as u32 == ground.epoch { word & WAITERS } else { 0 };
             if map.shared_cas(offset, word, mine | keep)?.is_ok() {
                 return Ok(());
             }
@@ -67,18 +67,18 @@ fn acquire_slowly(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> R
         }
         let asleep = (word | WAITERS) as u32;
         if !map.futex_wait(offset, asleep, Some(PATIENCE)) {
-            volume.bury_if_dead(holder)?;
+            ground.recover_if_dead(holder)?;
         }
     }
 }
 
 /// Frees the lock if `owner` holds it, and wakes who waits.
 #[inline]
-pub(crate) fn release(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<()> {
-    let free = u64::from(volume.epoch) << 32;
-    match map.shared_cas(offset, owner.word(volume.epoch), free)? {
+pub(crate) fn release(ground: &Ground, map: &Region, offset: u64, owner: Owner) -> Result<()> {
+    let free = u64::from(ground.epoch) << 32;
+    match map.shared_cas(offset, owner.word(ground.epoch), free)? {
         Ok(_) => Ok(()),
-        Err(_) => release_slowly(volume, map, offset, owner),
+        Err(_) => release_slowly(ground, map, offset, owner),
     }
 }
 
@@ -89,40 +89,40 @@ pub(crate) fn release(volume: &Volume, map: &Region, offset: u64, owner: Owner) 
 /// 20 ms.
 #[inline]
 pub(crate) fn release_quickly(
-    volume: &Volume,
+    ground: &Ground,
     map: &Region,
     offset: u64,
     owner: Owner,
 ) -> Result<()> {
-    if map.shared_load(offset)? == owner.word(volume.epoch) {
-        return Ok(map.shared_store(offset, u64::from(volume.epoch) << 32)?);
+    if map.shared_load(offset)? == owner.word(ground.epoch) {
+        return Ok(map.shared_store(offset, u64::from(ground.epoch) << 32)?);
     }
-    release_slowly(volume, map, offset, owner)
+    release_slowly(ground, map, offset, owner)
 }
 
 /// As [`release_quickly`], of word number `word` of words that were checked before.
 #[expect(clippy::inline_always, reason = "its words stay in registers")]
 #[inline(always)]
 pub(crate) fn release_word_quickly<const WORDS: usize>(
-    volume: &Volume,
+    ground: &Ground,
     words: &Span<'_, WORDS>,
     word: usize,
     owner: Owner,
 ) -> Result<()> {
-    if words.load(word)? == owner.word(volume.epoch) {
-        return Ok(words.store(word, u64::from(volume.epoch) << 32)?);
+    if words.load(word)? == owner.word(ground.epoch) {
+        return Ok(words.store(word, u64::from(ground.epoch) << 32)?);
     }
     let (map, offset) = words.place(word);
-    release_slowly(volume, map, offset, owner)
+    release_slowly(ground, map, offset, owner)
 }
 
 /// Somebody waits, or the lock is not the owner's.
 #[cold]
-fn release_slowly(volume: &Volume, map: &Region, offset: u64, owner: Owner) -> Result<()> {
-    let free = u64::from(volume.epoch) << 32;
+fn release_slowly(ground: &Ground, map: &Region, offset: u64, owner: Owner) -> Result<()> {
+    let free = u64::from(ground.epoch) << 32;
     loop {
         let word = map.shared_load(offset)?;
-        if Owner::of_word(word, volume.epoch) != Some(owner) {
+        if Owner::of_word(word, ground.epoch) != Some(owner) {
             return Ok(());
         }
         if map.shared_cas(offset, word, free)?.is_ok() {

@@ -1,8 +1,223 @@
-//! The ground that every room stands on: the layout of the medium and of the runtime, checked
-//! words, lock words, the runtime's memory, and errors of whole volumes.
+//! The ground that every room stands on: the region and the runtime of a volume, the layout of
+//! both, checked words, lock words, and errors of whole volumes.
+//!
+//! [`Ground`] is what all rooms have. Each room's type owns the one of the room below and derefs to
+//! it (`volume.rs`).
 
 pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod lockword;
 pub(crate) mod runtime;
 pub(crate) mod word;
+
+use crate::ground::layout::{
+    ANNEX, BLOCK, CHUNK, HEADER_DAMAGED, HEADER_SIZE, RuntimeLayout, Superblock,
+};
+use crate::ground::runtime::{Owner, Runtime};
+use crate::{Mode, Result};
+use pmem::Region;
+use pmem::key::Unguarded;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use vfs::mounts::Identity;
+
+/// The mapped region, the decoded superblock, the runtime, and how this process attached.
+pub struct Ground {
+    pub(crate) region: Arc<Region>,
+    pub(crate) rt: Runtime,
+    pub(crate) superblock: Superblock,
+    /// The first attach to which all volatile state belongs.
+    pub(crate) epoch: u32,
+    pub(crate) mode: Mode,
+    /// Changes only while a reader recovers in memory what is its own.
+    read_only: AtomicBool,
+    /// Bytes in use; grows.
+    size: AtomicU64,
+    /// Bytes of a lane's annex.
+    pub(crate) annex: u64,
+    recover: Weak<dyn Recover>,
+}
+
+/// What a ground is made of.
+pub(crate) struct Parts {
+    pub(crate) region: Arc<Region>,
+    /// Where volatile words lie, at the same offsets: the region itself, or a reader's shadow of
+    /// it.
+    pub(crate) volatile: Arc<Region>,
+    pub(crate) superblock: Superblock,
+    pub(crate) epoch: u32,
+    pub(crate) mode: Mode,
+    pub(crate) read_only: bool,
+}
+
+/// The one way up, and a cold one: whoever waits for a lock may find that its owner is dead, and
+/// what is to be done then is known to the rooms above.
+pub(crate) trait Recover: Send + Sync {
+    /// Recovers the owner's process if it is dead. Afterwards its locks are free.
+    fn recover_if_dead(self: Arc<Self>, owner: Owner) -> Result<()>;
+}
+
+impl Ground {
+    /// `recover`: the rooms that stand on it. They live as long as any call into them.
+    pub(crate) fn new(parts: Parts, recover: Weak<dyn Recover>) -> Self {
+        let superblock = parts.superblock;
+        let layout = RuntimeLayout::of(&superblock);
+        let spare = superblock.pool - (superblock.runtime + superblock.runtime_length);
+        Self {
+            rt: Runtime::new(parts.volatile, superblock.runtime, layout),
+            region: parts.region,
+            superblock,
+            epoch: parts.epoch,
+            mode: parts.mode,
+            read_only: AtomicBool::new(parts.read_only),
+            size: AtomicU64::new(superblock.size),
+            annex: (spare / u64::from(superblock.lanes)).min(ANNEX) / BLOCK * BLOCK,
+            recover,
+        }
+    }
+
+    /// As [`Recover::recover_if_dead`].
+    #[cold]
+    pub(crate) fn recover_if_dead(&self, owner: Owner) -> Result<()> {
+        // `None`: nobody is inside a call.
+        self.recover.upgrade().map_or(Ok(()), |rooms| rooms.recover_if_dead(owner))
+    }
+
+    /// Bytes of the volume.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// The volume has grown (superblock written, region extended).
+    pub(crate) fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Relaxed);
+    }
+
+    /// Maps what another process has grown the volume by.
+    pub(crate) fn refresh_size(&self) -> Result<()> {
+        let size = self.rt.load(HEADER_SIZE)?;
+        if size > self.size() {
+            if self.region.len() < size {
+                self.region.extend().map_err(|error| error.errno())?;
+            }
+            if self.region.len() >= size {
+                self.set_size(size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the volume has bytes up to `end`, looking again if it seems not.
+    #[inline]
+    pub(crate) fn reaches(&self, end: u64) -> bool {
+        end <= self.size() || self.reaches_now(end)
+    }
+
+    #[cold]
+    fn reaches_now(&self, end: u64) -> bool {
+        // A size that cannot be mapped is one that is not there.
+        self.refresh_size().is_ok() && end <= self.size()
+    }
+
+    /// Offset of the pool's first byte.
+    pub(crate) fn pool(&self) -> u64 {
+        self.superblock.pool
+    }
+
+    /// Chunks in the pool now.
+    pub(crate) fn chunks(&self) -> u64 {
+        (self.size() - self.pool()) / CHUNK
+    }
+
+    /// Whether a block number lies in the pool.
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
+    pub(crate) fn in_pool(&self, block: u64, blocks: u64) -> bool {
+        let Some(end) = block.checked_add(blocks).and_then(|end| end.checked_mul(BLOCK)) else {
+            return false;
+        };
+        block >= self.pool() / BLOCK && self.reaches(end)
+    }
+
+    /// Whether a block's memory cannot be read.
+    pub(crate) fn is_lost_block(&self, block: u64) -> bool {
+        self.region.load64(block * BLOCK).is_err() && !self.region.is_hole(block * BLOCK)
+    }
+
+    /// The map that holds the inodes' volatile lines: where the runtime is.
+    #[inline]
+    pub(crate) fn volatile_map(&self) -> &Region {
+        self.rt.place().0
+    }
+
+    /// From now on nobody changes anything in this epoch.
+    pub(crate) fn mark_damaged(&self) -> Result<()> {
+        Ok(self.rt.store(HEADER_DAMAGED, u64::from(self.epoch))?)
+    }
+
+    /// Whether damage was found in this epoch.
+    #[expect(clippy::inline_always, reason = "its words stay in registers")]
+    #[inline(always)]
+    pub(crate) fn damaged(&self) -> Result<bool> {
+        Ok(self.rt.load(HEADER_DAMAGED)? == u64::from(self.epoch))
+    }
+
+    /// `EROFS` on a read-only attachment, and on any when damage was found.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() || self.damaged()? { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// Whether it may not be changed by this process.
+    #[inline]
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_read_only(&self, read_only: bool) {
+        self.read_only.store(read_only, Ordering::Relaxed);
+    }
+
+    /// Why every change gives `EROFS` to this attachment, if it does.
+    pub fn unchangeable(&self) -> Option<&'static str> {
+        if self.damaged() != Ok(false) {
+            Some("damage was found on it (`solera fsck` tells which)")
+        } else if self.is_read_only() {
+            Some("there is no permission to write to it, or its file system is read-only")
+        } else {
+            None
+        }
+    }
+
+    /// Guards the volume's memory against the rest of this process: from here on a thread reaches
+    /// it only between [`pmem::key::open`] and [`pmem::key::close`], which is the caller's to do
+    /// around every call, this one's detaching included. For a process that runs code which is not
+    /// trusted with pointers. No other thread uses the volume meanwhile.
+    pub fn guard(&self) -> std::result::Result<(), Unguarded> {
+        self.region.guard()
+    }
+
+    /// Which volume this is, whatever its path leads to by now.
+    pub fn volume_identity(&self) -> Identity {
+        Identity { file: self.region.file(), uuid: self.superblock.uuid() }
+    }
+
+    /// The mode this process attached with.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+/// Now, in nanoseconds since the epoch (the coarse clock: what the kernel's file systems use).
+#[inline]
+pub(crate) fn now() -> i64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// The CPU that this thread runs on, 0 if the kernel does not tell.
+#[inline]
+pub(crate) fn current_cpu() -> u32 {
+    // SAFETY: no arguments; glibc reads it from memory that the kernel keeps up to date.
+    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::Result;
-use crate::volume::Volume;
+use crate::ground::Ground;
 use rustix::io::Errno;
 
 /// An odd constant without a run of eight equal bits: flipping one bit of a factor always changes
@@ -85,7 +85,7 @@ impl Word {
     }
 }
 
-impl Volume {
+impl Ground {
     /// Decodes a word that names one metadata block; `EIO` also if the block is not in the pool.
     #[inline]
     pub(crate) fn open_word(&self, word: u64, key: Key) -> Result<Option<Word>> {

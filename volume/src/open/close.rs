@@ -40,7 +40,7 @@ impl Volume {
         }
         // Steadily: the identity line may be changing.
         let (inode, kind) = self.read_steadily(node, |inode, id| Ok((inode, id.kind())))?;
-        let file = kind == Some(Kind::File) && !self.read_only;
+        let file = kind == Some(Kind::File) && !self.is_read_only();
         if file && self.current(inode)?.flags & (LIVE_DIRTY | LIVE_STORED) != 0 {
             let _alone = self.alone();
             let mut op = self.begin()?;
@@ -123,7 +123,7 @@ impl Volume {
             let file = identity.kind() == Some(Kind::File);
             Ok(file && self.current(inode)?.flags & LAZY != 0)
         })?;
-        if !waits || self.read_only {
+        if !waits || self.is_read_only() {
             return Ok(());
         }
         let mut op = self.begin()?;
@@ -156,7 +156,7 @@ impl Volume {
             file.current = Current { size, mtime, ctime: mtime, flags };
         }
         if injected(Bug::RecoveryTouchesTimes) {
-            file.current.mtime = crate::volume::now();
+            file.current.mtime = crate::ground::now();
             file.current.flags |= LIVE_DIRTY;
         }
         op.settle_lazy(&file, identity.flags & FLAG_KEEP == 0)?;

@@ -17,14 +17,15 @@ pub(crate) mod alone;
 pub(crate) mod liveness;
 
 use crate::Result;
+use crate::ground::current_cpu;
 use crate::ground::layout::{HEADER_SHARED, PROCESS_SLOTS};
+use crate::ground::now;
 use crate::ground::runtime::Owner;
 use crate::namespace::attributes::PrivilegedChange;
 use crate::process::liveness::{Liveness, lock_slots, own_pid};
 use crate::recovery::Recovery;
 use crate::space::numa::HOME;
-use crate::txn::record::current_cpu;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -274,7 +275,7 @@ impl Volume {
         let at = self.rt.process(slot);
         self.rt.store(at + PID, u64::from(pid))?;
         self.rt.store(at + SINCE, now() as u64)?;
-        self.rt.store(at + MODE, self.mode as u64 | u64::from(self.read_only) << 8)?;
+        self.rt.store(at + MODE, self.mode as u64 | u64::from(self.is_read_only()) << 8)?;
         self.rt.store(at + HOME, 0)?;
         Ok(self.rt.store(at + PARENT, parent.map_or(0, |owner| owner.word(self.epoch)))?)
     }

@@ -23,6 +23,7 @@
 
 use crate::Result;
 use crate::ground::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
+use crate::ground::now;
 use crate::ground::runtime::{Owner, WAITERS};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
@@ -32,7 +33,7 @@ use crate::process::{
     process_owner,
 };
 use crate::txn::record::inode_of_lock;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use pmem::Gathered;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;

@@ -17,9 +17,10 @@
 //! Locks: one around what a private view has written, for a moment.
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, CHUNK, CHUNK_RECORD, HEADER_TRIMS, Superblock};
+use crate::ground::layout::{
+    BLOCK, CHUNK, CHUNK_RECORD, CLASSES, HEADER_TRIMS, RuntimeLayout, Superblock, class_words,
+};
 use crate::space::chunk::Kind;
-use crate::space::fullness::{CLASSES, class_words};
 use crate::volume::Volume;
 use pmem::{Beneath, Region};
 use rustix::io::Errno;
@@ -36,7 +37,7 @@ pub(crate) fn provide_fixed(region: &Region, superblock: &Superblock) -> Result<
     if superblock.pool <= SMALL {
         ranges.push(0..superblock.pool + CHUNK);
     } else {
-        let layout = Volume::runtime_layout(superblock);
+        let layout = RuntimeLayout::of(superblock);
         let runtime = superblock.runtime;
         ranges.push(0..runtime + layout.chunks);
         let class = class_words(layout.chunk_count) * 8;

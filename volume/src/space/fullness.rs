@@ -14,7 +14,7 @@
 //! No locks. Written anew with the free map, by callers that are alone.
 
 use crate::Result;
-use crate::ground::layout::CHUNK_BLOCKS;
+use crate::ground::layout::{CHUNK_BLOCKS, CLASSES, class_words};
 use crate::space::chunk::Kind;
 use crate::volume::Volume;
 use std::ops::Range;
@@ -25,8 +25,7 @@ const SIZES: u64 = CHUNK_BLOCKS.ilog2() as u64;
 pub(crate) const FREE: u64 = 2 * SIZES;
 /// The class of chunks with room for inodes.
 pub(crate) const ROOM: u64 = FREE + 1;
-/// All classes.
-pub(crate) const CLASSES: u64 = ROOM + 1;
+const _: () = assert!(ROOM + 1 == CLASSES);
 /// Chunks of a class that a search looks at in vain before it goes on to the next.
 const LOOKS: u32 = 16;
 
@@ -46,12 +45,6 @@ fn class_of(kind: Kind, free: u64) -> Option<u64> {
         }
         _ => None,
     }
-}
-
-/// Words of a class for so many chunks: the bitmap, then its summary; whole lines.
-pub(crate) const fn class_words(chunks: u64) -> u64 {
-    let words = chunks.div_ceil(64);
-    (words + words.div_ceil(64)).next_multiple_of(8)
 }
 
 /// Whether a chunk, given with its free blocks, is what a search is for.

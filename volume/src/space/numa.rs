@@ -22,10 +22,10 @@
 //! alone.
 
 use crate::Result;
+use crate::ground::current_cpu;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::space::alloc::{Extents, Want};
 use crate::space::chunk::Group;
-use crate::txn::record::current_cpu;
 use crate::volume::Volume;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;

@@ -15,13 +15,13 @@
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
+use crate::ground::current_cpu;
 use crate::ground::layout::{HEADER_GATE, HEADER_RENAME};
 use crate::ground::runtime::Owner;
 use crate::inode::{Inode, LIVE_REDO, Live};
 use crate::txn::op::Op;
 use crate::txn::record::{
-    IN_RUNTIME, LOCKS_MAX, RECORD_LOCKS, RECORD_OWNER, RECORD_PHASE, Record, current_cpu, index,
-    inode_of_lock,
+    IN_RUNTIME, LOCKS_MAX, RECORD_LOCKS, RECORD_OWNER, RECORD_PHASE, Record, index, inode_of_lock,
 };
 use crate::volume::Volume;
 use crate::{Result, ground::lockword};

@@ -10,12 +10,13 @@ use crate::Result;
 use crate::ground::layout::{
     COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LINE, SLOT,
 };
+use crate::ground::now;
 use crate::inject::{Bug, injected};
 use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_WRITTEN};
 use crate::namespace::bucket::Dir;
 use crate::namespace::directory::Store;
 use crate::txn::op::Op;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use pmem::Gathered;
 use rustix::io::Errno;
 use vfs::{Kind, Node};

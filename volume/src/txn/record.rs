@@ -207,13 +207,6 @@ impl Volume {
     }
 }
 
-/// The CPU that this thread runs on, 0 if the kernel does not tell.
-#[inline]
-pub(crate) fn current_cpu() -> u32 {
-    // SAFETY: no arguments; glibc reads it from memory that the kernel keeps up to date.
-    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
-}
-
 /// The inode whose lock this is, if it is one's.
 pub(crate) fn inode_of_lock(lock: u64) -> Option<Inode> {
     (lock & IN_RUNTIME == 0).then(|| Inode((lock - VOLATILE) / INODE))

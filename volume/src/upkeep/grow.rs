@@ -78,30 +78,4 @@ impl Volume {
         }
         if self.region.len() < size { Err(Errno::NOSPC) } else { Ok(()) }
     }
-
-    /// Maps what another process has grown the volume by.
-    pub(crate) fn refresh_size(&self) -> Result<()> {
-        let size = self.rt.load(HEADER_SIZE)?;
-        if size > self.size() {
-            if self.region.len() < size {
-                self.region.extend().map_err(|error| error.errno())?;
-            }
-            if self.region.len() >= size {
-                self.set_size(size);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the volume has bytes up to `end`, looking again if it seems not.
-    #[inline]
-    pub(crate) fn reaches(&self, end: u64) -> bool {
-        end <= self.size() || self.reaches_now(end)
-    }
-
-    #[cold]
-    fn reaches_now(&self, end: u64) -> bool {
-        // A size that cannot be mapped is one that is not there.
-        self.refresh_size().is_ok() && end <= self.size()
-    }
 }

@@ -66,7 +66,7 @@ impl Volume {
             let current = self.current(inode)?;
             Ok(current.size >= CHUNK && current.flags & LIVE_MAPPED == 0)
         });
-        if matches!(worth, Ok(true)) && !self.read_only {
+        if matches!(worth, Ok(true)) && !self.is_read_only() {
             // A file that cannot be rewritten is no error of the call that found it.
             let _ = self.rewrite_parts(node, OCCASION, RUNS_MANY, &mut |_, _| true);
         }
