@@ -28,6 +28,7 @@ METHODS = {
     "volume": {
         "Volume": ("volume.rs", "filesystem.rs", "attach/"),
         "Ground": ("ground/",),
+        "Processes": ("process/",),
     },
     "preload": {"Process": ("entry/",)},
 }

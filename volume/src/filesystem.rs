@@ -28,8 +28,7 @@ impl Volume {
     /// What every call begins with.
     #[inline]
     fn call(&self) -> Result<&Self> {
-        let local = &self.local;
-        let calm = local.attached.load(Ordering::Relaxed) && !local.remains.load(Ordering::Relaxed);
+        let calm = self.attached.load(Ordering::Relaxed) && !self.remains.load(Ordering::Relaxed);
         if calm && self.rt.load(HEADER_SIZE) == Ok(self.size()) {
             return Ok(self);
         }
@@ -39,10 +38,10 @@ impl Volume {
     /// The same, where something has to be done first.
     #[cold]
     fn call_anyway(&self) -> Result<&Self> {
-        if !self.local.attached.load(Ordering::Relaxed) {
+        if !self.attached.load(Ordering::Relaxed) {
             return Err(Errno::BADF);
         }
-        if self.local.remains.load(Ordering::Relaxed) {
+        if self.remains.load(Ordering::Relaxed) {
             self.finish_burials()?;
         }
         if self.rt.load(HEADER_SIZE)? != self.size() {

@@ -8,12 +8,14 @@
 use crate::Result;
 use crate::ground::runtime::Owner;
 use crate::ground::{Ground, Parts, Recover};
-use crate::process::Local;
-use crate::process::alone::Words;
+use crate::namespace::attributes::PrivilegedChange;
+use crate::open::description::{HINTS, Hint};
+use crate::process::Processes;
 use crate::process::liveness::Liveness;
+use crate::recovery::Recovery;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 pub(crate) use crate::ground::now;
 
@@ -26,13 +28,7 @@ pub struct Volume {
 
 /// All rooms.
 pub struct Rooms {
-    ground: Ground,
-    pub(crate) liveness: Liveness,
-    /// What `alone.rs` looks at.
-    pub(crate) words: Option<Words>,
-    /// This process's slot; changes in a forked child.
-    slot: AtomicU32,
-    slot_generation: AtomicU32,
+    processes: Processes,
     /// What only this process knows.
     pub(crate) local: Local,
 }
@@ -47,11 +43,11 @@ impl Deref for Volume {
 }
 
 impl Deref for Rooms {
-    type Target = Ground;
+    type Target = Processes;
 
     #[inline]
-    fn deref(&self) -> &Ground {
-        &self.ground
+    fn deref(&self) -> &Processes {
+        &self.processes
     }
 }
 
@@ -66,33 +62,59 @@ impl Volume {
     pub(crate) fn assemble(parts: Parts, liveness: Liveness) -> Self {
         let rooms = Arc::new_cyclic(|rooms: &Weak<Rooms>| {
             let ground = Ground::new(parts, rooms.clone());
-            Rooms {
-                words: Words::new(&ground.rt),
-                ground,
-                liveness,
-                slot: AtomicU32::new(u32::MAX),
-                slot_generation: AtomicU32::new(0),
-                local: Local::default(),
-            }
+            let processes = Processes::new(ground, liveness);
+            Rooms { processes, local: Local::default() }
         });
         Self { rooms, is_lent: false }
     }
 }
 
-impl Rooms {
-    /// This process's slot.
-    pub(crate) fn slot(&self) -> u32 {
-        self.slot.load(Ordering::Relaxed)
-    }
-
-    /// The slot's generation.
-    pub(crate) fn slot_generation(&self) -> u32 {
-        self.slot_generation.load(Ordering::Relaxed)
-    }
-
-    /// A forked child has its own slot.
-    pub(crate) fn set_slot(&self, slot: u32, generation: u32) {
-        self.slot.store(slot, Ordering::Relaxed);
-        self.slot_generation.store(generation, Ordering::Relaxed);
-    }
+/// What a process knows of its own attachment; a forked child inherits a copy.
+#[derive(Default)]
+pub(crate) struct Local {
+    /// The name of this attachment among the process's.
+    pub(crate) instance: crate::cache::Instance,
+    /// It has set record locks of its own, so closing may have to drop some.
+    pub(crate) has_locked: AtomicBool,
+    /// Where it looks for a free description first, by CPU.
+    pub(crate) next_description: [Hint; HINTS],
+    /// The chunk where this process found room for an inode last, and one: a hint; or 0.
+    pub(crate) inode_chunk: AtomicU64,
+    /// An operation of it has changed something.
+    pub(crate) worked: AtomicBool,
+    /// The number + 1 at which the old image left a descriptor of the anchor directory; else 0.
+    pub(crate) anchor: AtomicU32,
+    /// The saved free map's crc + 1, if this process found it true; else 0.
+    pub(crate) saved: AtomicU64,
+    /// Chunks + 1 that it has made present in its address space lately.
+    pub(crate) populated: [AtomicU64; 32],
+    /// The header's count of trims when those were noted.
+    pub(crate) trims: AtomicU64,
+    /// A private view, which only its own few stores change.
+    pub(crate) looks_only: AtomicBool,
+    /// The chunks whose records such a view has written.
+    pub(crate) written: Mutex<Vec<u64>>,
+    /// A chunk + 1 that has become almost empty, for `compact.rs`; else 0.
+    pub(crate) sparse: AtomicU64,
+    /// Data blocks that it has freed, and that it has moved to empty chunks.
+    pub(crate) freed_blocks: AtomicU64,
+    pub(crate) moved_blocks: AtomicU64,
+    /// How many of a million freed blocks may be moved, + 1; 0: as `compact.rs` has it.
+    pub(crate) may_move: AtomicU64,
+    /// Blocks that it has moved to make files whole (`rewrite.rs`).
+    pub(crate) rewritten_blocks: AtomicU64,
+    /// A thread of it is moving blocks.
+    pub(crate) moving: AtomicBool,
+    /// Where it looks for a free record lock first.
+    pub(crate) next_lock: AtomicU32,
+    /// A repair of the volume did not come to its end.
+    pub(crate) unrepaired: AtomicBool,
+    /// Its home among the machine's nodes.
+    pub(crate) numa: crate::space::numa::NumaState,
+    /// What is done before it changes the contents of a file with set-id bits or capabilities.
+    pub(crate) privileged_change: OnceLock<PrivilegedChange>,
+    /// It only reads, and what a crash left open was undone in memory.
+    pub(crate) recovered_view: AtomicBool,
+    /// What it recovered when it attached.
+    pub(crate) recovery: OnceLock<Recovery>,
 }

@@ -530,9 +530,9 @@ impl Volume {
     /// In a forked child: until a slot is taken nothing of the attachment is this process's.
     pub(crate) fn forget_parent(&self) {
         self.volatile_map().set_alone(false);
-        self.local.attached.store(false, Ordering::Relaxed);
-        self.local.remains.store(false, Ordering::Relaxed);
-        self.local.finishing.store(false, Ordering::Relaxed);
+        self.attached.store(false, Ordering::Relaxed);
+        self.remains.store(false, Ordering::Relaxed);
+        self.finishing.store(false, Ordering::Relaxed);
         self.local.has_locked.store(false, Ordering::Relaxed);
         self.set_slot(u32::MAX, 0);
     }
@@ -618,7 +618,7 @@ impl Volume {
     /// then (one more who leaves, a burial) may find nobody while it does.
     pub(crate) fn leave_as(&self, quiet: bool) -> Result<(), Errno> {
         // The process first: one that shares this one's memory must not end its attachment.
-        if !self.is_own_process() || !self.local.attached.swap(false, Ordering::SeqCst) {
+        if !self.is_own_process() || !self.attached.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
         self.set_leaving();
@@ -706,7 +706,7 @@ impl Drop for Volume {
         if self.is_lent || !self.is_own_process() {
             return;
         }
-        if !self.local.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {
+        if !self.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {
             // Attached in part, or detached: the slot, if it is still this process's, is nobody's
             // now.
             let _ = self.liveness.release(self.slot());

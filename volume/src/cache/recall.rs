@@ -194,7 +194,7 @@ impl Volume {
     /// Nothing asks for more than the call itself: no burial is waiting, and this is attached.
     #[inline]
     fn is_calm(&self) -> bool {
-        self.local.attached.load(Ordering::Relaxed) && !self.local.remains.load(Ordering::Relaxed)
+        self.attached.load(Ordering::Relaxed) && !self.remains.load(Ordering::Relaxed)
     }
 
     /// How far a read at `offset` should look: further than it goes, if it follows the last one.

@@ -209,7 +209,7 @@ impl Volume {
                     // Whoever gave it up last is about to drop it, or died between the two.
                     self.begin_burials()?;
                 }
-                let buried = self.local.remains.load(Ordering::Acquire);
+                let buried = self.remains.load(Ordering::Acquire);
                 self.finish_burials()?;
                 Ok(any || buried)
             }

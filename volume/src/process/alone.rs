@@ -17,8 +17,8 @@
 //! [`crate::ground::runtime::Runtime::contended_cas`], the rest of its own slot and that the epoch
 //! is shared by plain stores, which is harmless, as no call that works alone changes those words.
 //!
-//! *Who may.* A process that has said how many threads it has ([`Volume::may_work_alone`]) and has
-//! registered. Its slot says so ([`IDLE`]), by a locked instruction behind the registration: a
+//! *Who may.* A process that has said how many threads it has ([`Processes::may_work_alone`]) and
+//! has registered. Its slot says so ([`IDLE`]), by a locked instruction behind the registration: a
 //! newcomer that does not read it there has set the header word before, which that process's calls
 //! then see. A newcomer to whom the kernel refuses the barrier (it is in a sandbox) sleeps a second
 //! instead, if any slot says so: no store stays in a CPU that long.
@@ -41,8 +41,8 @@
 use crate::Result;
 use crate::ground::layout::{HEADER_COMPANY, PROCESS_SLOT, PROCESS_SLOTS};
 use crate::ground::runtime::Runtime;
+use crate::process::Processes;
 use crate::process::{ALONE, SLOT_FREE, SLOT_LIVE};
-use crate::volume::Volume;
 use pmem::Kept;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -141,25 +141,25 @@ impl Drop for Alone<'_> {
 
 /// While it lives, this process does not work alone; what it does so is under way.
 #[must_use]
-pub(crate) struct Idle<'v>(Option<&'v Volume>);
+pub(crate) struct Idle<'v>(Option<&'v Processes>);
 
 impl Drop for Idle<'_> {
     fn drop(&mut self) {
-        if let Some(volume) = self.0 {
+        if let Some(processes) = self.0 {
             // Ends with what it goes on with.
-            std::mem::forget(volume.alone());
+            std::mem::forget(processes.alone());
         }
     }
 }
 
-impl Volume {
+impl Processes {
     /// From now on this process works alone while nobody else is attached. `single` is not 0 only
     /// while the process has one thread; it changes between calls only. Where the kernel has no
     /// barrier this changes nothing.
     pub fn may_work_alone(&self, single: &'static AtomicU8) {
-        self.local.single.store(std::ptr::from_ref(single).cast_mut(), Ordering::Relaxed);
+        self.single.store(std::ptr::from_ref(single).cast_mut(), Ordering::Relaxed);
         if self.begin_idle().is_err() {
-            self.local.single.store(std::ptr::null_mut(), Ordering::Relaxed);
+            self.single.store(std::ptr::null_mut(), Ordering::Relaxed);
         }
     }
 
@@ -171,7 +171,7 @@ impl Volume {
         if self.is_single() && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok() {
             self.rt.contended_cas(at, 0, IDLE)?.map_err(|_| rustix::io::Errno::AGAIN)?;
         } else {
-            self.local.single.store(std::ptr::null_mut(), Ordering::Relaxed);
+            self.single.store(std::ptr::null_mut(), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Volume {
     /// Whether this process has one thread, as far as it has said.
     #[inline]
     pub(crate) fn is_single(&self) -> bool {
-        let single = self.local.single.load(Ordering::Relaxed);
+        let single = self.single.load(Ordering::Relaxed);
         // SAFETY: what `may_work_alone` was given lives for ever.
         unsafe { single.as_ref() }.is_some_and(|single| single.load(Ordering::Relaxed) != 0)
     }
@@ -328,6 +328,7 @@ mod tests {
     use crate::attach::format::format;
     use crate::attach::superblock::FormatOptions;
     use crate::attach::{AttachOptions, attach};
+    use crate::volume::Volume;
     use std::path::PathBuf;
     use std::sync::Arc;
     use std::time::Instant;

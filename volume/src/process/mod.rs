@@ -17,18 +17,14 @@ pub(crate) mod alone;
 pub(crate) mod liveness;
 
 use crate::Result;
-use crate::ground::current_cpu;
 use crate::ground::layout::{HEADER_SHARED, PROCESS_SLOTS};
-use crate::ground::now;
 use crate::ground::runtime::Owner;
-use crate::namespace::attributes::PrivilegedChange;
+use crate::ground::{Ground, now};
+use crate::process::alone::Words;
 use crate::process::liveness::{Liveness, lock_slots, own_pid};
-use crate::recovery::Recovery;
-use crate::space::numa::HOME;
-use crate::volume::Volume;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 const STATE: u64 = 0;
@@ -38,6 +34,8 @@ const MODE: u64 = 24;
 const PARENT: u64 = 32;
 /// Slot word: who recovers it.
 pub(crate) const RECOVERER: u64 = 40;
+/// Slot word: the process's home + 1 (`numa.rs`).
+pub(crate) const HOME: u64 = 48;
 /// Slot word, in a line of its own: `alone.rs`.
 pub(crate) const ALONE: u64 = 64;
 
@@ -55,77 +53,37 @@ pub(crate) const SLOT_DYING: u64 = 3;
 /// descriptions and of record-lock chains.
 pub(crate) const NO_OPERATION: u32 = 1022;
 
-/// What a process knows of its own attachment; a forked child inherits a copy.
-#[derive(Default)]
-pub(crate) struct Local {
-    /// The name of this attachment among the process's.
-    pub(crate) instance: crate::cache::Instance,
+/// The ground, and this process's place among those that have the volume attached.
+pub struct Processes {
+    ground: Ground,
+    pub(crate) liveness: Liveness,
+    /// What `alone.rs` looks at.
+    words: Option<Words>,
+    /// This process's slot; changes in a forked child.
+    slot: AtomicU32,
+    slot_generation: AtomicU32,
     /// The process whose attachment this is: a child that was forked behind our back has none.
     process: AtomicU32,
     /// Fully attached; otherwise calls give `EBADF`.
     pub(crate) attached: AtomicBool,
     /// The thread that attaches or detaches it, which works although it is not attached.
-    pub(crate) leaving: AtomicU32,
-    /// It has set record locks of its own, so closing may have to drop some.
-    pub(crate) has_locked: AtomicBool,
+    leaving: AtomicU32,
     /// It has recovered a process whose descriptions are still to be dropped.
     pub(crate) remains: AtomicBool,
     /// A thread of it is dropping the holds of processes it has recovered.
     pub(crate) finishing: AtomicBool,
-    /// Where it looks for a free description first, by CPU.
-    pub(crate) next_description: [Hint; HINTS],
-    /// The chunk where this process found room for an inode last, and one: a hint; or 0.
-    pub(crate) inode_chunk: AtomicU64,
-    /// An operation of it has changed something.
-    pub(crate) worked: AtomicBool,
-    /// The number + 1 at which the old image left a descriptor of the anchor directory; else 0.
-    pub(crate) anchor: AtomicU32,
-    /// The saved free map's crc + 1, if this process found it true; else 0.
-    pub(crate) saved: AtomicU64,
-    /// Chunks + 1 that it has made present in its address space lately.
-    pub(crate) populated: [AtomicU64; 32],
-    /// The header's count of trims when those were noted.
-    pub(crate) trims: AtomicU64,
-    /// A private view, which only its own few stores change.
-    pub(crate) looks_only: AtomicBool,
-    /// The chunks whose records such a view has written.
-    pub(crate) written: Mutex<Vec<u64>>,
-    /// A chunk + 1 that has become almost empty, for `compact.rs`; else 0.
-    pub(crate) sparse: AtomicU64,
-    /// Data blocks that it has freed, and that it has moved to empty chunks.
-    pub(crate) freed_blocks: AtomicU64,
-    pub(crate) moved_blocks: AtomicU64,
-    /// How many of a million freed blocks may be moved, + 1; 0: as `compact.rs` has it.
-    pub(crate) may_move: AtomicU64,
-    /// Blocks that it has moved to make files whole (`rewrite.rs`).
-    pub(crate) rewritten_blocks: AtomicU64,
-    /// A thread of it is moving blocks.
-    pub(crate) moving: AtomicBool,
-    /// Where it looks for a free record lock first.
-    pub(crate) next_lock: AtomicU32,
-    /// A repair of the volume did not come to its end.
-    pub(crate) unrepaired: AtomicBool,
     /// Not 0 only while the process has one thread, if it may work alone; else null.
-    pub(crate) single: AtomicPtr<AtomicU8>,
-    /// Its home among the machine's nodes.
-    pub(crate) numa: crate::space::numa::NumaState,
-    /// What is done before it changes the contents of a file with set-id bits or capabilities.
-    pub(crate) privileged_change: OnceLock<PrivilegedChange>,
-    /// It only reads, and what a crash left open was undone in memory.
-    pub(crate) recovered_view: AtomicBool,
-    /// What it recovered when it attached.
-    pub(crate) recovery: OnceLock<Recovery>,
+    single: AtomicPtr<AtomicU8>,
 }
 
-/// A hint of a CPU's, in a line of its own.
-#[derive(Default)]
-#[repr(align(64))]
-pub(crate) struct Hint(pub(crate) AtomicU32);
+impl Deref for Processes {
+    type Target = Ground;
 
-/// Such hints; more CPUs share them.
-const HINTS: usize = 16;
-/// Descriptions from the first choice of one process to the next one's.
-const DESCRIPTIONS: u32 = 64;
+    #[inline]
+    fn deref(&self) -> &Ground {
+        &self.ground
+    }
+}
 
 /// A slot's state word, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,35 +126,60 @@ fn own_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-impl Volume {
-    /// Where this CPU looks for a free description first, as the distance from what is given beside
-    /// it. So two that open and close files do not pass the same entries to each other.
-    pub(crate) fn description_hint(&self) -> (&AtomicU32, u32) {
-        let cpu = current_cpu() as usize % HINTS;
-        let first = self.slot() * DESCRIPTIONS + cpu as u32 * (DESCRIPTIONS / HINTS as u32);
-        (&self.local.next_description[cpu].0, first)
+impl Processes {
+    /// This process's slot is still to be taken.
+    pub(crate) fn new(ground: Ground, liveness: Liveness) -> Self {
+        Self {
+            words: Words::new(&ground.rt),
+            ground,
+            liveness,
+            slot: AtomicU32::new(u32::MAX),
+            slot_generation: AtomicU32::new(0),
+            process: AtomicU32::new(0),
+            attached: AtomicBool::new(false),
+            leaving: AtomicU32::new(0),
+            remains: AtomicBool::new(false),
+            finishing: AtomicBool::new(false),
+            single: AtomicPtr::default(),
+        }
+    }
+
+    /// This process's slot.
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot.load(Ordering::Relaxed)
+    }
+
+    /// The slot's generation.
+    pub(crate) fn slot_generation(&self) -> u32 {
+        self.slot_generation.load(Ordering::Relaxed)
+    }
+
+    /// A forked child has its own slot.
+    pub(crate) fn set_slot(&self, slot: u32, generation: u32) {
+        self.slot.store(slot, Ordering::Relaxed);
+        self.slot_generation.store(generation, Ordering::Relaxed);
     }
 
     /// From now on calls are served.
     pub(crate) fn set_attached(&self) {
-        self.local.process.store(own_pid(), Ordering::Relaxed);
-        self.local.attached.store(true, Ordering::Release);
+        self.process.store(own_pid(), Ordering::Relaxed);
+        self.attached.store(true, Ordering::Release);
     }
 
     /// Whether the calling thread is the one that attaches or detaches this process.
     #[cold]
     pub(crate) fn is_leaving_thread(&self) -> bool {
-        self.local.leaving.load(Ordering::Relaxed) == own_thread()
+        self.leaving.load(Ordering::Relaxed) == own_thread()
     }
 
     /// From now on the calling thread may work although the process is not, or no longer, attached.
     pub(crate) fn set_leaving(&self) {
-        self.local.leaving.store(own_thread(), Ordering::Relaxed);
+        self.leaving.store(own_thread(), Ordering::Relaxed);
     }
 
     /// Whether the attachment (or what there is of it) is this process's to give up.
     pub(crate) fn is_own_process(&self) -> bool {
-        let process = self.local.process.load(Ordering::Relaxed);
+        let process = self.process.load(Ordering::Relaxed);
         process == 0 || process == own_pid()
     }
 
@@ -238,6 +221,16 @@ impl Volume {
             self.liveness.release(slot)?;
         }
         Err(Errno::USERS)
+    }
+
+    /// Whether all slots but this process's are free.
+    pub(crate) fn is_alone(&self) -> Result<bool> {
+        for slot in 0..PROCESS_SLOTS as u32 {
+            if slot != self.slot() && self.slot_state(slot)?.state != SLOT_FREE {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// From now on others may change the volume in this epoch.
@@ -329,7 +322,7 @@ impl Volume {
         self.attached_by(&self.liveness)
     }
 
-    /// As [`Volume::attached`], asked of a volume that this process only looks at.
+    /// As [`Processes::attached`], asked of a volume that this process only looks at.
     pub(crate) fn attached_by(&self, liveness: &Liveness) -> Result<Vec<Attached>> {
         let mut found = Vec::new();
         for slot in 0..PROCESS_SLOTS as u32 {

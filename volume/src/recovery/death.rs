@@ -154,16 +154,6 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether all slots but this process's are free.
-    pub(crate) fn is_alone(&self) -> Result<bool> {
-        for slot in 0..PROCESS_SLOTS as u32 {
-            if slot != self.slot() && self.slot_state(slot)?.state != SLOT_FREE {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     fn is_dead(&self, slot: u32, state: SlotState) -> Result<bool> {
         match state.state {
             SLOT_LIVE | SLOT_DYING => Ok(!self.liveness.alive(slot)?),
@@ -203,7 +193,7 @@ impl Volume {
     /// waits for it finds it dead. For tests in which a thread stands for a process.
     #[doc(hidden)]
     pub fn forsake(&self) -> Result<()> {
-        self.local.attached.store(false, Ordering::SeqCst);
+        self.attached.store(false, Ordering::SeqCst);
         let slot = self.slot();
         self.set_slot(u32::MAX, 0);
         self.liveness.release(slot)
@@ -223,7 +213,7 @@ impl Volume {
         self.turn_slot(slot, state, SlotState { state: SLOT_DYING, ..state })?;
         // Whoever comes first does the rest: this process may make no other call for long.
         self.give_up_burial(slot)?;
-        self.local.remains.store(true, Ordering::Release);
+        self.remains.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -265,17 +255,17 @@ impl Volume {
     /// The second part of all burials, after this process has begun one. The caller holds no lock.
     #[cold]
     pub(crate) fn finish_burials(&self) -> Result<()> {
-        while self.local.remains.load(Ordering::Acquire) {
-            if self.local.finishing.swap(true, Ordering::Acquire) {
+        while self.remains.load(Ordering::Acquire) {
+            if self.finishing.swap(true, Ordering::Acquire) {
                 // Another thread is at it, and looks again when it is through.
                 return Ok(());
             }
-            self.local.remains.store(false, Ordering::Release);
+            self.remains.store(false, Ordering::Release);
             let mut result = Ok(());
             for slot in 0..PROCESS_SLOTS as u32 {
                 result = result.and(self.finish_burial(slot));
             }
-            self.local.finishing.store(false, Ordering::Release);
+            self.finishing.store(false, Ordering::Release);
             result?;
         }
         Ok(())
@@ -311,7 +301,7 @@ impl Volume {
             let at = self.rt.process(slot) + RECOVERER;
             if Owner::of_word(self.rt.load(at)?, self.epoch) == Some(self.own()) {
                 self.give_up_burial(slot)?;
-                self.local.remains.store(true, Ordering::Release);
+                self.remains.store(true, Ordering::Release);
             }
         }
         Ok(())

@@ -24,6 +24,7 @@
 use crate::Result;
 use crate::ground::current_cpu;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
+use crate::process::HOME;
 use crate::space::alloc::{Extents, Want};
 use crate::space::chunk::Group;
 use crate::volume::Volume;
@@ -36,8 +37,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vfs::{Kind, Node};
 
-/// Word of a process slot: the home + 1.
-pub(crate) const HOME: u64 = 48;
 /// The variable that simulates nodes.
 const SIMULATED: &str = "SOLERA_NUMA_NODES";
 /// Bits of an inode's flags, from the ninth on, that hold the node + 1 to which it is pinned.
