@@ -165,7 +165,7 @@ macro_rules! interpose {
                         const { $crate::entry::parked::is_closer(stringify!($name)) }
                             .then($crate::entry::parked::Closes::new);
                     $crate::mappings::touched::with_pages(
-                        || $crate::split::beneath::call!($name hidden ($($arg),*)),
+                        || $crate::split::engine::call!($name hidden ($($arg),*)),
                         || [$($crate::mappings::touched::address(&$arg)),*],
                     )
                 },

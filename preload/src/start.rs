@@ -12,7 +12,7 @@ use crate::entry::process::Process;
 use crate::glibc::stdio;
 use crate::mappings::{mapping, touched};
 use crate::processes::{fork, init};
-use crate::split::beneath;
+use crate::split::engine;
 
 /// What lower rooms ask of upper ones.
 static HOOKS: Hooks = Hooks {
@@ -60,7 +60,7 @@ fn start() -> Option<&'static Process> {
         return init::begin(volume.as_bytes());
     }
     if !init::is_bypassed() {
-        beneath::start();
+        engine::start();
     }
     None
 }

@@ -22,7 +22,7 @@ const PROGRAMS: [&str; 16] = [
 /// System calls that an engine makes from its start to its end, where nothing is done.
 const START_CALLS_MAX: u64 = 90;
 
-/// After so many short runs the kernel appends (`SMALL_MAX` of `split/src/settle.rs`).
+/// After so many short runs the kernel appends (`SMALL_MAX` of `split/src/drain.rs`).
 const SYNCS_UNTIL_BRIEF: usize = 4;
 
 fn run(program: &Path, directory: &Path, mode: Option<&str>) -> Output {

@@ -84,7 +84,7 @@ impl Engine {
             Found::Served(description) => Some(description),
             Found::Plain => None,
             Found::Unknown => {
-                self.settle_number(fd);
+                self.drain_number(fd);
                 None
             }
             Found::Fresh(calls) => {
@@ -228,7 +228,7 @@ impl Engine {
     pub fn before_kernel(&self, fd: RawFd) {
         if !matches!(self.look(fd), Found::Plain) {
             self.finish_overwrites_of(fd);
-            self.settle_number(fd);
+            self.drain_number(fd);
         }
     }
 
@@ -241,22 +241,22 @@ impl Engine {
 
     /// Before the kernel does anything with a number of which nothing is known: what is staged for
     /// its file goes to its place, and appends to it go to the kernel from then on.
-    fn settle_number(&self, fd: RawFd) {
+    fn drain_number(&self, fd: RawFd) {
         if !self.anything_staged() {
             return;
         }
         let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat) else { return };
         if self.may_be_ours(&stat) {
-            self.settle_inode(stat.st_ino, fd);
+            self.drain_inode(stat.st_ino, fd);
         } else {
             descriptors::unknown_is_plain(fd);
         }
     }
 
-    fn settle_inode(&self, ino: u64, fd: RawFd) {
+    fn drain_inode(&self, ino: u64, fd: RawFd) {
         if let Some(file) = self.known(ino) {
-            // What cannot be settled now stays staged, and is tried again.
-            let _ = file.be_brief(self);
+            // What cannot be drained now stays staged, and is tried again.
+            let _ = file.be_direct_in_page(self);
             let _ = file.fetch(self, fd);
         } else if self.home.records.find(ino).is_some() {
             self.fetch_unserved(ino, format!("/proc/self/fd/{fd}").as_bytes());
@@ -337,7 +337,7 @@ impl Engine {
     pub fn left_to_stream(&self, fd: RawFd) {
         if !matches!(self.look(fd), Found::Unknown | Found::Plain) || self.anything_staged() {
             self.hand_over(fd);
-            self.settle_number(fd);
+            self.drain_number(fd);
             self.release(fd, Slot::Unknown);
         }
     }
@@ -387,39 +387,39 @@ impl Engine {
             return Ok(());
         };
         // Also if another thread is just using it: a call that comes after the close sees all.
-        let settled = description.file.settle(self);
+        let drained = description.file.drain(self);
         // The thread that holds the position may be acting on the number.
         let position = description.position();
         let closed = descriptors::set(fd, Slot::Unknown);
         drop(position);
         match closed {
-            Some(closed) => settled.and(self.drop_description(closed)),
-            None => settled,
+            Some(closed) => drained.and(self.drop_description(closed)),
+            None => drained,
         }
     }
 
     fn drop_description(&self, description: Arc<Description>) -> Result<()> {
         let Some(last) = Arc::into_inner(description) else { return Ok(()) };
         let file = last.file;
-        let settled = file.settle(self);
+        let drained = file.drain(self);
         let mut files = locked(&self.files);
         if file.users.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return settled;
+            return drained;
         }
         file.renew_times_by_own();
         let known = files.get(&file.ino).is_some_and(|known| Arc::ptr_eq(known, &file));
-        if settled.is_ok() && known {
+        if drained.is_ok() && known {
             if file.rest(self) {
                 self.let_rest(&mut files, &file);
-                return settled;
+                return drained;
             }
             files.remove(&file.ino);
         }
         drop(files);
-        if settled.is_ok() {
+        if drained.is_ok() {
             file.unmap(self);
         }
-        settled
+        drained
     }
 
     // ---- data
@@ -471,7 +471,7 @@ impl Engine {
         if let Some(log) = &self.log
             && log.is_filling()
         {
-            log.checkpoint(|| self.settle_all());
+            log.checkpoint(|| self.drain_all());
         }
         let result = result?;
         Some(result.map(|(start, len)| {
@@ -506,7 +506,7 @@ impl Engine {
             match file.grow(self, fd, place, from) {
                 Ok(Grown::Done(start)) => return Some(Ok((Some(start), len))),
                 Ok(Grown::ByKernel(wrote)) => return Some(Ok((place, wrote))),
-                Ok(Grown::Settled) => {}
+                Ok(Grown::Drained) => {}
                 Ok(Grown::Kernel) | Err(Errno::BADF) => return None,
                 Err(errno) => return Some(Err(errno)),
             }
@@ -522,7 +522,7 @@ impl Engine {
             Found::Fresh(calls) if ends && self.has_staged(fd) => self.adopt(fd, calls)?,
             _ => {
                 if ends {
-                    self.settle_number(fd);
+                    self.drain_number(fd);
                 }
                 return None;
             }
@@ -560,14 +560,14 @@ impl Engine {
     pub fn around<T>(&self, fd: RawFd, writes: bool, kernel: impl FnOnce() -> T) -> T {
         self.finish_overwrites_of(fd);
         let Found::Served(description) = self.look(fd) else {
-            self.settle_number(fd);
+            self.drain_number(fd);
             let result = kernel();
             self.kernel_wrote(fd, writes);
             return result;
         };
         let file = &description.file;
-        // What cannot be settled stays staged; the kernel's answer tells what it can.
-        let _ = file.settle(self);
+        // What cannot be drained stays staged; the kernel's answer tells what it can.
+        let _ = file.drain(self);
         let _ = file.fetch(self, fd);
         if description.is_handed() {
             let result = kernel();
@@ -612,11 +612,11 @@ impl Engine {
     /// Before the kernel reckons from the position or from the end of `fd`.
     pub fn place_kernel(&self, fd: RawFd) {
         let Found::Served(description) = self.look(fd) else {
-            self.settle_number(fd);
+            self.drain_number(fd);
             return;
         };
-        // What cannot be settled stays staged, and is tried again.
-        let _ = description.file.settle(self);
+        // What cannot be drained stays staged, and is tried again.
+        let _ = description.file.drain(self);
         let _ = description.file.fetch(self, fd);
         let position = description.position();
         if !description.is_handed()
@@ -631,22 +631,22 @@ impl Engine {
     /// Before the kernel's `fsync` of `fd`.
     pub fn sync(&self, fd: RawFd) -> Result<()> {
         if let Found::Served(description) = self.look(fd) {
-            description.file.settle_as(self, true)?;
+            description.file.drain_as(self, true)?;
             description.file.synced();
         } else {
-            self.settle_number(fd);
+            self.drain_number(fd);
         }
         Ok(())
     }
 
     /// Before the kernel changes the file behind a path.
-    pub fn settle_path(&self, stat: &rustix::fs::Stat, path: &[u8]) {
+    pub fn drain_path(&self, stat: &rustix::fs::Stat, path: &[u8]) {
         if stat.st_dev != self.home.device || !self.anything_staged() {
             return;
         }
         if let Some(file) = self.known(stat.st_ino) {
-            // What cannot be settled now stays staged, and is tried again.
-            let _ = file.settle(self);
+            // What cannot be drained now stays staged, and is tried again.
+            let _ = file.drain(self);
         }
         if self.home.records.find(stat.st_ino).is_some() {
             self.fetch_unserved(stat.st_ino, path);
@@ -669,11 +669,11 @@ impl Engine {
     }
 
     /// What this process has staged for a file goes to its place; whether there was anything.
-    pub fn settle_own(&self, ino: u64) -> bool {
+    pub fn drain_own(&self, ino: u64) -> bool {
         self.has_runs()
             && self.known(ino).is_some_and(|file| {
-                // What cannot be settled now stays staged, and is tried again.
-                file.has_run.load(Ordering::Acquire) && file.settle(self).is_ok()
+                // What cannot be drained now stays staged, and is tried again.
+                file.has_run.load(Ordering::Acquire) && file.drain(self).is_ok()
             })
     }
 
@@ -734,10 +734,10 @@ impl Engine {
         // First: a file that is not known yet is found there when it becomes so.
         locked(&self.mapped).insert(stat.st_ino);
         if let Some(file) = self.known(stat.st_ino) {
-            // What cannot be settled now stays staged, and is tried again.
+            // What cannot be drained now stays staged, and is tried again.
             let _ = file.be_direct(self);
         }
-        self.settle_number(fd);
+        self.drain_number(fd);
     }
 
     /// Before the process locks a part of the file behind `fd` by record.
@@ -765,7 +765,7 @@ impl Engine {
             && let Ok(flags) = sys::borrow(fd).and_then(rustix::fs::fcntl_getfl)
         {
             // A run begun by appends stays one.
-            let _ = description.file.settle(self);
+            let _ = description.file.drain(self);
             description.appends.store(flags.contains(OFlags::APPEND), Ordering::Relaxed);
             if flags.contains(OFlags::DIRECT) {
                 self.hand_over(fd);
@@ -777,7 +777,7 @@ impl Engine {
     pub fn hand_over(&self, fd: RawFd) {
         match self.look(fd) {
             Found::Served(description) => {
-                let _ = description.file.settle(self);
+                let _ = description.file.drain(self);
                 let position = description.position();
                 if !description.is_handed() && descriptors::stands_for(fd, &description) {
                     if let Ok(fd) = sys::borrow(fd)

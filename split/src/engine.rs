@@ -408,8 +408,8 @@ impl Engine {
     pub fn limits_changed(&self) {
         let limited = limits_files();
         if limited {
-            // What cannot be settled now stays staged, and is tried again.
-            let _ = self.settle_all();
+            // What cannot be drained now stays staged, and is tried again.
+            let _ = self.drain_all();
         }
         self.limited.store(limited, Ordering::Relaxed);
     }
@@ -431,8 +431,8 @@ impl Engine {
         pages.filter(|&page| !warmth.touch(file.ino, syncs, page)).count() > 0
     }
 
-    /// Whether a relink copies what is in the page cache as before: there a run is settled early.
-    pub(crate) fn settles_early(&self) -> bool {
+    /// Whether a relink copies what is in the page cache as before: there a run is drained early.
+    pub(crate) fn drains_early(&self) -> bool {
         !self.home.direct && self.backend() == Backend::Copy
     }
 
@@ -723,11 +723,11 @@ impl Engine {
     }
 
     /// Everything staged goes to its place (`sync`).
-    pub fn settle_all(&self) -> Result<()> {
+    pub fn drain_all(&self) -> Result<()> {
         let files: Vec<_> = locked(&self.files).values().cloned().collect();
         let mut all = Ok(());
         for file in files {
-            all = all.and(file.settle(self));
+            all = all.and(file.drain(self));
         }
         self.renew_times();
         all
@@ -740,7 +740,7 @@ impl Engine {
         fence(Ordering::SeqCst);
         let files: Vec<_> = locked(&self.files).values().cloned().collect();
         for file in files {
-            // What cannot be settled now stays staged. A run that begins now has the file locked.
+            // What cannot be drained now stays staged. A run that begins now has the file locked.
             let _ = file.stop(self);
         }
     }
@@ -756,7 +756,7 @@ impl Engine {
     /// Leaves in order. What other threads have begun to overwrite is whole.
     pub fn leave(&self) {
         let _gate = self.log.as_ref().map(Log::close);
-        if self.settle_all().is_ok() {
+        if self.drain_all().is_ok() {
             let mut pool = locked(&self.pool);
             let stay = pool.drain(..).map(|it| it.remove(&self.home)).filter(|gone| !gone).count();
             let removed = (self.log.is_none() || log::remove(&self.home)) && stay == 0;

@@ -70,7 +70,7 @@ pub struct State {
     /// Appends go to the kernel: the file is mapped, or cannot be opened for writing.
     pub direct: bool,
     /// Appends that lie in one page go to the kernel, which a kill cannot make it tear.
-    pub brief: bool,
+    pub direct_in_page: bool,
     /// How often others have relinked what was staged here.
     pub stolen: u32,
     /// How often a run was small when it had to be relinked.
@@ -247,7 +247,7 @@ impl File {
             own: None,
             locked: false,
             direct: false,
-            brief: false,
+            direct_in_page: false,
             stolen: 0,
             small: 0,
             durable: None,
@@ -413,12 +413,12 @@ impl File {
         match &state.run {
             Some(run) if size == run.base => {}
             Some(_) => {
-                let settled = self.settle_locked(cx, state, cx.home().durable());
+                let drained = self.drain_locked(cx, state, cx.home().durable());
                 // A part may be at its place, without room for the rest: all of it is still staged.
-                let no_room = matches!(settled, Err(Errno::NOSPC | Errno::DQUOT));
+                let no_room = matches!(drained, Err(Errno::NOSPC | Errno::DQUOT));
                 let reaches = |run: &Run| (run.base..=run.base + run.length).contains(&size);
                 if !(no_room && state.run.as_ref().is_some_and(reaches)) {
-                    settled?;
+                    drained?;
                 }
             }
             None => {
@@ -606,7 +606,7 @@ impl File {
     /// It is used again; it is `size` long.
     pub fn wake(&self, cx: &Engine, size: u64) {
         let mut state = self.change();
-        // What could not be settled at its last close is still beyond that.
+        // What could not be drained at its last close is still beyond that.
         if state.run.is_none() {
             state.cut(cx, size);
             state.size = size;

@@ -14,15 +14,15 @@ use pmem::{Fault, UserIn, UserOut};
 use rustix::io::Errno;
 
 use crate::Result;
+use crate::drain::SMALL_MAX;
 use crate::engine::Engine;
 use crate::file::{Durable, File, State, length_in};
-use crate::records::{APPENDING, OFFSETS, Owner, SETTLING, Staged, Word};
+use crate::records::{APPENDING, DRAINING, OFFSETS, Owner, Staged, Word};
 use crate::relink::{BLOCK, Backend};
-use crate::settle::SMALL_MAX;
 use crate::staging::Staging;
 use crate::sys;
 
-/// Where a relink copies, a run is settled when it is as long: what is copied comes from the cache,
+/// Where a relink copies, a run is drained when it is as long: what is copied comes from the cache,
 /// and an append and its share of the relink cost no more than the kernel's append.
 pub const RUN_COPIED: u64 = 512 << 10;
 /// There an append as long as this is the kernel's: copying it twice gains nothing.
@@ -42,7 +42,7 @@ pub struct Run {
     pub at: u64,
     /// How many appends it is made of.
     pub calls: u64,
-    /// When it is as long it is settled.
+    /// When it is as long it is drained.
     pub limit: u64,
     /// The staging file.
     pub staging: Staging,
@@ -61,7 +61,7 @@ pub enum Grown {
     /// All of it is staged or in place; the file offset of its first byte.
     Done(u64),
     /// What was staged there is at its place now: it is an overwrite.
-    Settled,
+    Drained,
     /// The kernel has written so many bytes; where it appended, at the end that it found.
     ByKernel(usize),
     /// The kernel is to do it.
@@ -79,7 +79,7 @@ impl State {
             return cx.may_be_direct();
         }
         let page = offset.unwrap_or(self.size) % BLOCK + len as u64 <= BLOCK;
-        self.brief && (page || cx.leaves())
+        self.direct_in_page && (page || cx.leaves())
     }
 
     /// Makes the length durable at which a run is about to begin, if that is not known to be done.
@@ -105,7 +105,7 @@ impl File {
         let mut state = self.change();
         self.check_run(cx, &mut state);
         if len >= LONG && cx.leaves_long() {
-            self.settle_locked(cx, &mut state, false)?;
+            self.drain_locked(cx, &mut state, false)?;
             return self.by_kernel(cx, &mut state, fd, offset, from);
         }
         if state.run.is_none() {
@@ -126,8 +126,8 @@ impl File {
         }
         if cx.log.is_some() && offset < run.base + run.length {
             // Bytes that were staged are changed atomically where they belong, by the log.
-            self.settle_locked(cx, &mut state, true)?;
-            return Ok(Grown::Settled);
+            self.drain_locked(cx, &mut state, true)?;
+            return Ok(Grown::Drained);
         }
         let at = run.at + (offset - run.base);
         let guard = cx.home().lock(run.record);
@@ -138,13 +138,13 @@ impl File {
             return Ok(Grown::Kernel);
         }
         // Under the lock: a relink goes by how long the staging file is.
-        if records.get(run.record, Word::Flags) & SETTLING != 0
+        if records.get(run.record, Word::Flags) & DRAINING != 0
             || run.staging.reach(at + len as u64).is_err()
         {
             // Half in its place, full, or no space: all goes to its place, and the kernel tells the
             // rest.
             drop(guard);
-            self.settle_locked(cx, &mut state, cx.home().durable())?;
+            self.drain_locked(cx, &mut state, cx.home().durable())?;
             return Ok(Grown::Kernel);
         }
         let position = run.staging.position(at);
@@ -162,15 +162,15 @@ impl File {
         drop(guard);
         *size = run.base + run.length;
         if run.length >= run.limit {
-            self.settle_early(cx, &mut state);
+            self.drain_early(cx, &mut state);
         }
         Ok(Grown::Done(offset))
     }
 
-    /// Relinks a run that is long enough. What cannot be settled now stays staged, and is tried
+    /// Relinks a run that is long enough. What cannot be drained now stays staged, and is tried
     /// again.
-    fn settle_early(&self, cx: &Engine, state: &mut State) {
-        if self.settle_locked(cx, state, cx.home().durable()).is_err()
+    fn drain_early(&self, cx: &Engine, state: &mut State) {
+        if self.drain_locked(cx, state, cx.home().durable()).is_err()
             && let Some(run) = &mut state.run
         {
             run.limit = run.limit.saturating_mul(2);
@@ -213,7 +213,7 @@ impl File {
         let Some((record, guard)) = home.claim(self.ino) else { return false };
         let made = cx.take_staging().and_then(|mut staging| {
             // Short runs are copied.
-            let copies = state.brief || state.small >= SMALL_MAX;
+            let copies = state.direct_in_page || state.small >= SMALL_MAX;
             let backend = if copies { Backend::Copy } else { cx.backend() };
             let begun = staging.begin(home, state.size, backend);
             match begun.and_then(|at| staging.reach(at + len as u64).map(|()| at)) {
@@ -239,7 +239,7 @@ impl File {
             home.records.persist(record);
         }
         drop(guard);
-        let limit = if cx.settles_early() { RUN_COPIED } else { u64::MAX };
+        let limit = if cx.drains_early() { RUN_COPIED } else { u64::MAX };
         state.run =
             Some(Run { record, owner, base: state.size, length: 0, at, calls: 0, limit, staging });
         self.has_run.store(true, Ordering::Release);

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `engine`, `calls` | one process's engine: start, fork, exit; the program's calls |
 //! | `descriptors` | what this process knows of its descriptors |
-//! | `file`, `grow`, `settle` | an open file: windows and size; appends; relinking |
+//! | `file`, `grow`, `drain` | an open file: windows and size; appends; relinking |
 //! | `staging`, `worker` | staging files; the thread that makes their space ready |
 //! | `warmth` | which overwrites are stores |
 //! | `relink` | the ways to move staged bytes, probed |
@@ -21,6 +21,7 @@
 
 mod calls;
 mod descriptors;
+mod drain;
 mod engine;
 mod file;
 mod grow;
@@ -30,7 +31,6 @@ mod log;
 mod records;
 mod recovery;
 mod relink;
-mod settle;
 mod staging;
 mod sys;
 mod warmth;

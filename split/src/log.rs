@@ -308,10 +308,10 @@ impl Log {
         self.tail.load(Ordering::Relaxed) >= self.capacity - self.capacity / 8
     }
 
-    /// Runs `settle` while nothing is written; if all is in its place then, the log begins anew.
-    pub fn checkpoint(&self, settle: impl FnOnce() -> Result<()>) {
+    /// Runs `drain` while nothing is written; if all is in its place then, the log begins anew.
+    pub fn checkpoint(&self, drain: impl FnOnce() -> Result<()>) {
         let _gate = self.close();
-        if !self.is_filling() || settle().is_err() {
+        if !self.is_filling() || drain().is_err() {
             return;
         }
         let used = self.tail.load(Ordering::Acquire).min(self.capacity);

@@ -87,7 +87,7 @@ pub enum Word {
     At = 40,
     /// When the file was made.
     Birth = 48,
-    /// See [`SETTLING`], [`APPENDING`] and [`BOOTS`].
+    /// See [`DRAINING`], [`APPENDING`] and [`BOOTS`].
     Flags = 56,
 }
 
@@ -99,7 +99,7 @@ impl Word {
 }
 
 /// The bytes are being moved: they may be at their place, or partly.
-pub const SETTLING: u64 = 1;
+pub const DRAINING: u64 = 1;
 /// They were written with `O_APPEND`: they belong at the end, wherever that is by now.
 pub const APPENDING: u64 = 2;
 /// The flags of a run whose base may be a length that no power cut keeps: in which boot it began.
@@ -140,7 +140,7 @@ pub fn opened(word: u64, key: u64) -> Option<u64> {
 
 /// The check of what does not change while a run lasts.
 fn check(ino: u64, staged: &Staged) -> u64 {
-    let words = [ino, staged.owner.0, staged.at, staged.birth, staged.flags & !SETTLING];
+    let words = [ino, staged.owner.0, staged.at, staged.birth, staged.flags & !DRAINING];
     let mut bytes = [0; 40];
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_le_bytes());

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use crate::home::{HOME_NAME, Home};
 use crate::log::{self, Redo};
 use crate::records::{Owner, Word};
-use crate::{Mode, Result, settle, staging, sys};
+use crate::{Mode, Result, drain, staging, sys};
 
 /// How a file is opened into which staged bytes are moved.
 pub const OPENING: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
@@ -473,8 +473,8 @@ fn recover_record(
         }
         errno => (in_home(home, &staging), errno),
     };
-    let lost = settle::has_lost_its_base(home, &staged, &file).map_err(place)?;
-    settle::fetch(home, record, ino, &file).map_err(place)?;
+    let lost = drain::has_lost_its_base(home, &staged, &file).map_err(place)?;
+    drain::fetch(home, record, ino, &file).map_err(place)?;
     drop(guard);
     if lost {
         work.done.gone += 1;
@@ -643,7 +643,7 @@ fn search(
 pub fn fetch_into(home: &Home, ino: u64, file: impl AsFd) -> Result<()> {
     let Some(record) = home.records.find(ino) else { return Ok(()) };
     let guard = home.lock(record);
-    let fetched = settle::fetch(home, record, ino, file);
+    let fetched = drain::fetch(home, record, ino, file);
     drop(guard);
     fetched
 }
@@ -652,7 +652,7 @@ pub fn fetch_into(home: &Home, ino: u64, file: impl AsFd) -> Result<()> {
 mod tests {
     use super::*;
     use crate::log::Log;
-    use crate::records::{SETTLING, Staged};
+    use crate::records::{DRAINING, Staged};
     use std::time::{Duration, Instant};
 
     fn directory_of(test: &str) -> PathBuf {
@@ -724,7 +724,7 @@ mod tests {
         rustix::fs::ftruncate(staging.expect("a staging file"), there).expect("its size");
         let (record, guard) = home.claim(ino).expect("a record");
         let owner = home.records.new_owner(home.slot(), 0);
-        let flags = home.flags() | SETTLING;
+        let flags = home.flags() | DRAINING;
         let staged = Staged { owner, base: 4000, length: 6000, at: 4000, birth, flags };
         home.records.fill(record, ino, &staged, name.as_os_str().as_bytes());
         drop(guard);

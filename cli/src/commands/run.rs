@@ -4,11 +4,11 @@
 //! signals, exit codes and job control are the program's own; with it, it waits, passes signals on
 //! and prints afterwards what was refused or served by a detour.
 
-mod beneath;
 mod library;
 mod nested;
 mod place;
 mod report;
+mod split;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -61,7 +61,7 @@ fn start(args: &RunArgs) -> Outcome {
     // No thread has been started yet.
     args.class.force();
     if let Some(directory) = &args.split {
-        return beneath::start(args, directory, &asked, (name, arguments));
+        return split::start(args, directory, &asked, (name, arguments));
     }
     let place = place::find(args)?;
     if !args.read_only && !place.by_mount_only && pmem::needs_class(&place.volume) {

@@ -550,7 +550,7 @@ fn begin(function: &'static str, kernel: impl FnOnce() -> c_int) -> c_int {
     // The other engine's files would be read and written past what it has staged.
     serve(function, Point::Never, declined, || {
         parked::give_back();
-        crate::split::beneath::ring_instead(answer, kernel)
+        crate::split::engine::ring_instead(answer, kernel)
     })
 }
 

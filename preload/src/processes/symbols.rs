@@ -22,7 +22,7 @@ use crate::processes::fork::{
 };
 use crate::processes::lifecycle;
 use crate::processes::spawn::{self, Actions, Attributes, Program, by_descriptor, posix};
-use crate::split::beneath;
+use crate::split::engine;
 use crate::start;
 
 /// What serves this process: 1 a volume, 2 the engine over a kernel file system, 0 nothing. `solera
@@ -31,7 +31,7 @@ use crate::start;
 pub extern "C" fn solera_serves() -> c_int {
     match start::process() {
         Some(_) => 1,
-        None if beneath::is_here() => 2,
+        None if engine::is_here() => 2,
         None => 0,
     }
 }

@@ -1,5 +1,5 @@
-//! The second engine: files of a kernel file system, served in their own place.
+//! The second engine (crate `split`): files of a kernel file system, served in their own place.
 
-pub(crate) mod beneath;
-mod beneath_calls;
-mod beneath_serve;
+mod calls;
+pub(crate) mod engine;
+mod serve;

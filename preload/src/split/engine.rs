@@ -1,7 +1,7 @@
 //! The second engine: files of a kernel file system below `SOLERA_SPLIT`, in their own place.
 //!
 //! Here descriptors are the kernel's own and paths are nobody's concern: a call that the volume
-//! leaves to the kernel comes here first (see `beneath_calls`), and the engine says whether it can
+//! leaves to the kernel comes here first (see `calls`), and the engine says whether it can
 //! serve it from its mappings. Without an engine that question is one load.
 //!
 //! A forked child starts without: everything was handed over to the kernel before the fork, and it
@@ -22,8 +22,8 @@ use vfs::{Errno, variable};
 use crate::entry::thread::here;
 use crate::entry::{Inside, errno, fail, set_errno};
 use crate::processes::init::tell;
-pub(crate) use crate::split::beneath_calls::call;
-pub use crate::split::beneath_serve::*;
+pub(crate) use crate::split::calls::call;
+pub use crate::split::serve::*;
 use crate::{entry::heap, entry::report, processes::lifecycle};
 use crate::{signals::sigaction, signals::signal};
 
@@ -382,7 +382,7 @@ pub fn vfork() -> c_int {
 /// Limits have changed: those on the size of files are the kernel's to enforce.
 pub fn limited(kernel: impl FnOnce() -> c_int) -> c_int {
     // What was written before a limit is not subject to it.
-    settle_all();
+    drain_all();
     let result = kernel();
     if let Some(engine) = engine() {
         inside(|| engine.limits_changed());
@@ -406,9 +406,9 @@ pub fn hand_over_all() {
 }
 
 /// `sync`.
-pub fn settle_all() {
+pub fn drain_all() {
     if let Some(engine) = engine() {
         // As above.
-        let _ = inside(|| engine.settle_all());
+        let _ = inside(|| engine.drain_all());
     }
 }

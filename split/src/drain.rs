@@ -1,10 +1,10 @@
-//! Settling: staged bytes go to their place in the file.
+//! Draining: staged bytes go to their place in the file.
 //!
 //! By their owner at `fsync`, at the last close and before anything that the kernel does with the
 //! file; by another process of the engine that opens the file, reads its end or appends to it; and
 //! by the process that finds their owner dead.
 //!
-//! CRASH: the record says `SETTLING` from before the first byte moves until after the last. The
+//! CRASH: the record says `DRAINING` from before the first byte moves until after the last. The
 //! process that finds it so moves them again: an exchange has happened if the staging file ends
 //! before the last staged byte (the two sizes are swapped, and it is never cut there otherwise; see
 //! [`exchanged`]); a copy or a clone of the same bytes to the same place changes nothing; and what
@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::file::{Durable, File, State};
 use crate::grow::{RUN_COPIED, Run};
 use crate::home::Home;
-use crate::records::{APPENDING, BOOTS, SETTLING, Staged, Word};
+use crate::records::{APPENDING, BOOTS, DRAINING, Staged, Word};
 use crate::relink::{self, Backend, Move};
 use crate::{Result, records, staging, sys};
 
@@ -61,10 +61,10 @@ pub fn relink(
     let size = rustix::fs::fstat(&target)?.st_size as u64;
     let there = match window {
         // It is this process's own.
-        Some(_) if staged.flags & SETTLING == 0 => u64::MAX,
+        Some(_) if staged.flags & DRAINING == 0 => u64::MAX,
         _ => rustix::fs::fstat(&staging)?.st_size as u64,
     };
-    if staged.flags & SETTLING != 0 && exchanged(staged, there) {
+    if staged.flags & DRAINING != 0 && exchanged(staged, there) {
         return Ok((0, Backend::Exchange));
     }
     if there < staged.at + staged.length {
@@ -74,7 +74,7 @@ pub fn relink(
     if size != base {
         // Somebody else has cut or grown it meanwhile, or a copy was interrupted.
         best = Backend::Copy;
-        if staged.flags & (APPENDING | SETTLING) == APPENDING {
+        if staged.flags & (APPENDING | DRAINING) == APPENDING {
             base = size;
             records.set(record, Word::Base, base);
         }
@@ -83,7 +83,7 @@ pub fn relink(
         // Staged to be copied: its staging file keeps its blocks.
         best = Backend::Copy;
     }
-    records.set(record, Word::Flags, staged.flags | SETTLING);
+    records.set(record, Word::Flags, staged.flags | DRAINING);
     if durable {
         // PERSIST: where the bytes belong, before the file changes; they themselves were streamed,
         // and fenced before the record told of them (see `grow`).
@@ -91,7 +91,7 @@ pub fn relink(
     }
     let (at, length) = (staged.at, staged.length);
     let moving = Move { staging: &staging, window, at, target: &target, base, length, appends };
-    if appends && staged.flags & SETTLING != 0 {
+    if appends && staged.flags & DRAINING != 0 {
         // A part of it may be there, before what others have appended.
         let found = moving.found()?;
         return Ok((moving.put(found, length - found)?, Backend::Copy));
@@ -154,7 +154,7 @@ impl File {
         let Some(run) = &state.run else { return };
         let records = &cx.home().records;
         let kept = records.get(run.record, Word::Owner) == run.owner.0;
-        if kept && records.get(run.record, Word::Flags) & SETTLING == 0 {
+        if kept && records.get(run.record, Word::Flags) & DRAINING == 0 {
             return;
         }
         // Somebody may be at it.
@@ -174,7 +174,7 @@ impl File {
         self.has_run.store(false, Ordering::Release);
         cx.count_run(false);
         state.stolen += 1;
-        state.brief |= state.stolen >= STOLEN_MAX && cx.may_be_direct();
+        state.direct_in_page |= state.stolen >= STOLEN_MAX && cx.may_be_direct();
     }
 
     /// Fetches what other processes have staged for this file.
@@ -200,29 +200,29 @@ impl File {
     }
 
     /// Relinks what this process has staged.
-    pub fn settle(&self, cx: &Engine) -> Result<()> {
-        self.settle_as(cx, cx.home().durable())
+    pub fn drain(&self, cx: &Engine) -> Result<()> {
+        self.drain_as(cx, cx.home().durable())
     }
 
-    /// As [`File::settle`], also if a run is just being begun.
+    /// As [`File::drain`], also if a run is just being begun.
     pub fn stop(&self, cx: &Engine) -> Result<()> {
         let mut state = self.change();
         self.check_run(cx, &mut state);
-        self.settle_locked(cx, &mut state, cx.home().durable())
+        self.drain_locked(cx, &mut state, cx.home().durable())
     }
 
     /// Relinks what this process has staged; `durably`: for good, where a power cut is survived.
-    pub fn settle_as(&self, cx: &Engine, durably: bool) -> Result<()> {
+    pub fn drain_as(&self, cx: &Engine, durably: bool) -> Result<()> {
         if !self.has_run.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut state = self.change();
         self.check_run(cx, &mut state);
-        self.settle_locked(cx, &mut state, durably)
+        self.drain_locked(cx, &mut state, durably)
     }
 
-    /// As [`File::settle_as`]. On an error everything stays as it was.
-    pub fn settle_locked(&self, cx: &Engine, state: &mut State, durably: bool) -> Result<()> {
+    /// As [`File::drain_as`]. On an error everything stays as it was.
+    pub fn drain_locked(&self, cx: &Engine, state: &mut State, durably: bool) -> Result<()> {
         let Some(mut run) = state.run.take() else { return Ok(()) };
         let Some(own) = &state.own else { return Err(Errno::BADF) };
         let home = cx.home();
@@ -271,7 +271,7 @@ impl File {
                     cx.relinked(run.length, copied, begun.elapsed());
                 }
                 Err(errno) => {
-                    // It stays `SETTLING`: a part may be at its place already.
+                    // It stays `DRAINING`: a part may be at its place already.
                     run.base = home.records.get(run.record, Word::Base);
                     drop(guard);
                     state.run = Some(run);
@@ -287,7 +287,7 @@ impl File {
         cx.count_run(false);
         if run.length < small(cx, backend, &run) {
             state.small += 1;
-            state.brief |= state.small >= SMALL_MAX && cx.may_be_direct();
+            state.direct_in_page |= state.small >= SMALL_MAX && cx.may_be_direct();
         } else {
             state.small = 0;
         }
@@ -311,15 +311,15 @@ impl File {
         let mut state = self.change();
         state.direct = true;
         self.check_run(cx, &mut state);
-        self.settle_locked(cx, &mut state, cx.home().durable())
+        self.drain_locked(cx, &mut state, cx.home().durable())
     }
 
     /// From now on brief appends do: somebody uses the file past the engine.
-    pub fn be_brief(&self, cx: &Engine) -> Result<()> {
+    pub fn be_direct_in_page(&self, cx: &Engine) -> Result<()> {
         let mut state = self.change();
         self.check_run(cx, &mut state);
-        self.settle_locked(cx, &mut state, cx.home().durable())?;
-        state.brief |= cx.may_be_direct();
+        self.drain_locked(cx, &mut state, cx.home().durable())?;
+        state.direct_in_page |= cx.may_be_direct();
         Ok(())
     }
 
@@ -387,7 +387,7 @@ mod tests {
             let owner = records.new_owner(200, 0);
             let theirs = Staged { owner, base: 6, length: 3, ..staged };
             records.fill(record, known.ino, &theirs, b"");
-            known.settle_locked(&engine, &mut state, true).expect("nothing is left to be moved");
+            known.drain_locked(&engine, &mut state, true).expect("nothing is left to be moved");
             assert!(state.run.is_none() && state.size == 0 && state.stolen == 1);
             owner
         };

@@ -9,7 +9,7 @@ use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::{Answer, Served, Stop, fail, set_errno};
 use crate::entry::{fdtable, syscall};
 use crate::files::rw;
-use crate::split::beneath::{asked, engine, hand_over_all, inside, inside_with, is_here, started};
+use crate::split::engine::{asked, engine, hand_over_all, inside, inside_with, is_here, started};
 
 unsafe extern "C" {
     fn fileno(stream: *mut libc::FILE) -> c_int;
@@ -155,9 +155,9 @@ pub fn sync(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// Before the program unlocks: the next holder must see what was written.
-pub fn settle(fd: c_int) {
+pub fn drain(fd: c_int) {
     if let Some(engine) = asked() {
-        // What cannot be settled stays staged, and is tried again.
+        // What cannot be drained stays staged, and is tried again.
         let _ = inside(|| engine.sync(fd));
     }
 }
@@ -168,7 +168,7 @@ pub fn truncate(path: Text, kernel: impl FnOnce() -> c_int) -> c_int {
     let found = inside(|| {
         let path = path.bytes().ok()?;
         let found = rustix::fs::stat(path).ok()?;
-        engine.settle_path(&found, path);
+        engine.drain_path(&found, path);
         Some(found)
     });
     let result = kernel();
@@ -236,9 +236,9 @@ pub fn close(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     if Engine::is_internal(fd) {
         return fail(Errno::BADF);
     }
-    let settled = inside(|| engine.close(fd));
+    let drained = inside(|| engine.close(fd));
     let result = kernel();
-    match settled {
+    match drained {
         Err(errno) if result == 0 => fail(errno),
         _ => result,
     }
@@ -341,7 +341,7 @@ pub fn control(
         libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
             let lock = inside(|| Out(argument as *mut libc::flock).value());
             if lock.is_ok_and(|lock| c_int::from(lock.l_type) == libc::F_UNLCK) {
-                settle(fd);
+                drain(fd);
             } else if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
                 before_lock(fd);
             }
@@ -453,7 +453,7 @@ pub fn stat(out: Out<libc::stat>, kernel: impl Fn() -> c_int) -> c_int {
         (regular && engine.may_have_staged(found.st_dev, found.st_ino)).then_some(found)
     };
     let Some(found) = inside(|| staged().filter(|_| result == 0)) else { return result };
-    if inside(|| engine.settle_own(found.st_ino)) {
+    if inside(|| engine.drain_own(found.st_ino)) {
         result = kernel();
     }
     if result == 0 {
@@ -496,7 +496,7 @@ pub fn statx(out: Out<libc::statx>, kernel: impl Fn() -> c_int) -> c_int {
         (regular && engine.may_have_staged(device, found.stx_ino)).then_some(found)
     };
     let Some(found) = inside(|| staged().filter(|_| result == 0)) else { return result };
-    if inside(|| engine.settle_own(found.stx_ino)) {
+    if inside(|| engine.drain_own(found.stx_ino)) {
         result = kernel();
     }
     if result == 0 {
@@ -514,12 +514,12 @@ pub fn statx(out: Out<libc::statx>, kernel: impl Fn() -> c_int) -> c_int {
 }
 
 /// Before the program sets times, or rights: what is written later would change them again.
-pub fn settle_changes() {
+pub fn drain_changes() {
     if let Some(engine) = asked()
         && engine.concerns_paths()
     {
-        // What cannot be settled stays staged, and is tried again.
-        let _ = inside(|| engine.settle_all());
+        // What cannot be drained stays staged, and is tried again.
+        let _ = inside(|| engine.drain_all());
     }
 }
 
