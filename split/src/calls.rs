@@ -21,7 +21,7 @@ use crate::log::Log;
 use crate::records::Word;
 use crate::{Mode, Result, recovery, sys};
 
-/// A description in use: the last call that uses it finishes it if it was closed meanwhile.
+/// A description in use. If it is closed meanwhile, the last call that uses it finishes it.
 struct Held<'a> {
     engine: &'a Engine,
     description: ManuallyDrop<Arc<Description>>,
@@ -44,7 +44,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// A description's position, which is asked for if only the kernel knows it.
+/// A description's position; the kernel is asked if only it knows.
 fn known_position(fd: RawFd, position: &mut u64) -> Option<u64> {
     if *position == AT_KERNEL {
         *position = rustix::fs::tell(sys::borrow(fd).ok()?).ok()?;
@@ -104,7 +104,8 @@ impl Engine {
     fn adopt(&self, fd: RawFd, calls: usize) -> Option<Held<'_>> {
         let position = rustix::fs::tell(sys::borrow(fd).ok()?);
         let Some((file, flags)) = position.ok().and_then(|_| self.file_of(fd)) else {
-            // Another way to a file of ours is not served, but what is staged must not be missed.
+            // Another name of a served file is not served, but its reader must not miss staged
+            // bytes.
             let stat = sys::borrow(fd).and_then(rustix::fs::fstat);
             let foreign = stat.is_ok_and(|stat| !self.may_be_ours(&stat));
             let slot = if foreign { Slot::Plain } else { Slot::Unknown };
@@ -175,7 +176,7 @@ impl Engine {
             }
             // None, or that of a file that is gone and not yet forgotten by all.
             _ => {
-                // From here on: it may be given another name before it is mapped.
+                // Said already now: it may be given another name before it is mapped.
                 self.may_rest_as(&path);
                 let mut file = File::new(&stat, birth, path);
                 file.leave_appends(locked(&self.mapped).contains(&stat.st_ino));
@@ -185,7 +186,7 @@ impl Engine {
                 file
             }
         };
-        // For the description that is about to be made: nobody forgets the file before.
+        // For the description that is about to be made: so no thread forgets the file before.
         file.users.fetch_add(1, Ordering::AcqRel);
         drop(files);
         Some((file, flags))
@@ -199,8 +200,8 @@ impl Engine {
             })
     }
 
-    /// A file that this process knows and has mapped, which keeps its inode number from any other;
-    /// one that rests is as long as it is now.
+    /// A file that this process knows and has mapped, so no other has its inode number. A resting
+    /// file gets the size it has now.
     fn wakes(&self, ino: u64, size: u64) -> Option<Arc<File>> {
         let files = locked(&self.files);
         let file = files.get(&ino)?;
@@ -270,7 +271,7 @@ impl Engine {
                 || self.known(ino).is_some_and(|file| file.is_locked()))
     }
 
-    /// Fetches what others have staged for a file that this process does not serve.
+    /// Fetches what other processes have staged for a file that this one does not serve.
     fn fetch_unserved(&self, ino: u64, path: &[u8]) {
         let fetch = || self.fetch_opened(ino, path);
         // What cannot be fetched now stays staged, and is tried again.
@@ -604,7 +605,7 @@ impl Engine {
             && self.home.direct
             && let Ok(fd) = sys::borrow(fd)
         {
-            // What has no data to be made durable says so.
+            // A file without data to be made durable refuses.
             let _ = rustix::fs::fdatasync(fd);
         }
     }
@@ -753,7 +754,7 @@ impl Engine {
         } else if let Ok(stat) = sys::borrow(fd).and_then(rustix::fs::fstat) {
             locked(&self.locked).insert(stat.st_ino);
             if let Some(file) = self.known(stat.st_ino) {
-                // Nobody is between looking for the lock and closing what it opened.
+                // No thread is between looking for the lock and closing what it opened.
                 drop(file.change());
             }
         }

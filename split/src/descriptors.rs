@@ -2,8 +2,9 @@
 //!
 //! - *unknown*: it was not opened by a call that the engine saw, in this process. The kernel serves
 //!   it.
-//! - *plain*: it is no file of ours.
-//! - *fresh*: opened here; nobody else has it. It becomes ours at the first calls that move data.
+//! - *plain*: it is no file that the engine serves.
+//! - *fresh*: opened here; no other process has it. It is served from the first calls that move
+//!   data.
 //! - *served*: it stands for a [`Description`], shared by its duplicates.
 //!
 //! A description is private to the process until something may pass it on: then it is *handed*: the
@@ -65,7 +66,7 @@ impl Description {
         }
     }
 
-    /// Its position, kept from others.
+    /// Its position, locked.
     pub fn position(&self) -> MutexGuard<'_, u64> {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +183,7 @@ pub fn replace_fresh(fd: RawFd, calls: usize, slot: Slot) -> Result<(), Slot> {
     Ok(())
 }
 
-/// A number of which nothing is known stands for no file of ours.
+/// A number of which nothing is known is plain from now on.
 pub fn unknown_is_plain(fd: RawFd) {
     let order = (Ordering::AcqRel, Ordering::Relaxed);
     if let Some(word) = word(fd)
@@ -228,8 +229,8 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::sync::Barrier;
 
-    /// Of threads that use a number at once no more go to the kernel than it has patience for: the
-    /// next one finds it served, at a position of the engine's.
+    /// Of threads that use a number at once, no more than its patience go to the kernel: the next
+    /// one finds it served, at a position of the engine's.
     #[test]
     fn no_more_calls_than_patience_allows_are_the_kernels() {
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());

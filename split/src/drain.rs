@@ -1,16 +1,16 @@
-//! Draining: staged bytes go to their place in the file.
+//! Draining a run: staged bytes go to their place in the file.
 //!
-//! By their owner at `fsync`, at the last close and before anything that the kernel does with the
-//! file; by another process of the engine that opens the file, reads its end or appends to it; and
-//! by the process that finds their owner dead.
+//! Their owner drains them at `fsync`, at the last close and before the kernel does anything with
+//! the file; so does another process of the engine that opens the file, reads its end or appends to
+//! it, and a process that finds the owner dead.
 //!
 //! CRASH: the record says `DRAINING` from before the first byte moves until after the last. The
-//! process that finds it so moves them again: an exchange has happened if the staging file ends
+//! process that finds it so moves them again. An exchange has happened if the staging file ends
 //! before the last staged byte (the two sizes are swapped, and it is never cut there otherwise; see
-//! [`exchanged`]); a copy or a clone of the same bytes to the same place changes nothing; and what
-//! was appended is looked for, behind the end that the file had. What a program beside the engine
-//! appends in the moment of an exchange comes away with it and is given back at once; where that
-//! process is killed before, nothing says whose it is, and it is gone with the staging file.
+//! [`exchanged`]); a copy or a clone of the same bytes to the same place changes nothing; an append
+//! is looked for behind the end that the file had. What a program past the engine appends in the
+//! moment of an exchange comes away with it and is given back at once; if the exchanging process is
+//! killed before, it is lost with the staging file.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -29,14 +29,14 @@ use crate::{Result, records, staging, sys};
 
 use pmem::Window;
 
-/// After so many losses to other processes a file's brief appends go to the kernel.
+/// After so many losses to other processes a file's appends in one page go to the kernel.
 const STOLEN_MAX: u32 = 3;
 /// Runs shorter than this are small where a relink copies.
 const SMALL: u64 = 32 << 10;
-/// And these where it moves blocks of the page cache: it waits until they are written back, which
-/// takes as long as copying so many.
+/// And these where it moves blocks of the page cache: it waits for their write-back, which takes as
+/// long as copying so many bytes.
 const SMALL_OF_BLOCKS: u64 = 512 << 10;
-/// After so many small runs brief appends go to the kernel, or what is staged of them is copied.
+/// After so many small runs, appends in one page go to the kernel, or are copied if staged.
 pub const SMALL_MAX: u32 = 4;
 /// Appends shorter than this are short where the file system is memory itself.
 const SHORT: u64 = 1 << 10;
@@ -60,7 +60,7 @@ pub fn relink(
     let mut base = staged.base;
     let size = rustix::fs::fstat(&target)?.st_size as u64;
     let there = match window {
-        // It is this process's own.
+        // The run is this process's own.
         Some(_) if staged.flags & DRAINING == 0 => u64::MAX,
         _ => rustix::fs::fstat(&staging)?.st_size as u64,
     };
@@ -68,11 +68,11 @@ pub fn relink(
         return Ok((0, Backend::Exchange));
     }
     if there < staged.at + staged.length {
-        // What cut it has cut what was staged: nothing is made of the rest.
+        // The staging file was cut, and staged bytes with it: the rest is not used.
         return Err(Errno::UCLEAN);
     }
     if size != base {
-        // Somebody else has cut or grown it meanwhile, or a copy was interrupted.
+        // Another process has cut or grown it meanwhile, or a copy was interrupted.
         best = Backend::Copy;
         if staged.flags & (APPENDING | DRAINING) == APPENDING {
             base = size;
@@ -92,12 +92,12 @@ pub fn relink(
     let (at, length) = (staged.at, staged.length);
     let moving = Move { staging: &staging, window, at, target: &target, base, length, appends };
     if appends && staged.flags & DRAINING != 0 {
-        // A part of it may be there, before what others have appended.
+        // A part of it may be there, before what other processes have appended.
         let found = moving.found()?;
         return Ok((moving.put(found, length - found)?, Backend::Copy));
     }
     match moving.run(best) {
-        // What this file cannot do, or this file system.
+        // This file, or this file system, cannot do it.
         Err(_) if best != Backend::Copy && !appends => {
             moving.run(Backend::Copy).map(|copied| (copied, Backend::Copy))
         }
@@ -157,7 +157,7 @@ impl File {
         if kept && records.get(run.record, Word::Flags) & DRAINING == 0 {
             return;
         }
-        // Somebody may be at it.
+        // Another process may be moving it.
         drop(cx.home().lock(run.record));
         if records.get(run.record, Word::Owner) == run.owner.0 {
             return;
@@ -169,7 +169,7 @@ impl File {
 
     /// Another process has moved a run to its place.
     fn lose_run(&self, cx: &Engine, state: &mut State, run: Run) {
-        // What its staging file holds by now is somebody else's business.
+        // The other process goes on with what the staging file holds.
         run.staging.remove(cx.home());
         self.has_run.store(false, Ordering::Release);
         cx.count_run(false);
@@ -237,8 +237,8 @@ impl File {
             }
         };
         let Some(staged) = staged.filter(|staged| staged.owner == run.owner) else {
-            // Another has moved it since it was looked at, and the record may be somebody's again.
-            // No name of a run is used twice: this is not another one of this process.
+            // Another process has moved it since it was looked at, and the record may be used
+            // again. No name of a run is used twice, so this is no other run of this process.
             drop(guard);
             let size = rustix::fs::fstat(own).map(|stat| stat.st_size as u64);
             self.lose_run(cx, state, run);
@@ -249,7 +249,7 @@ impl File {
         if run.length > 0 {
             // In posix mode the length is kept here and in the record alike.
             let window = Some((&run.staging.window, run.staging.origin()));
-            // At a close nobody waits for the medium, as moving blocks would.
+            // A close does not wait for the medium, as moving blocks would.
             let copies = !durably && cx.adapts() && !home.direct;
             let staging = &run.staging.fd;
             let begun = Instant::now();
@@ -258,7 +258,7 @@ impl File {
             //
             // CRASH: bytes copied to the rest of a block and blocks exchanged behind them are two
             // changes of the kernel's log. A power cut could leave the first alone, a part of an
-            // append. The record unites them until both are durable, also where nobody waits.
+            // append. The record unites them until both are durable, also where no call waits.
             let relinked = match relinked {
                 Ok((copied, by)) if home.direct && (durably || by.has_parts(copied)) => {
                     rustix::fs::fsync(own).and(relinked)
@@ -279,7 +279,8 @@ impl File {
                 }
             }
         }
-        // CRASH: a process that finds the record does it again, so its bytes stay until it is gone.
+        // CRASH: a process that finds the record relinks again, so the bytes stay until it is
+        // freed.
         home.free(run.record);
         drop(guard);
         run.staging.ended(backend, run.at, run.length);
@@ -293,7 +294,7 @@ impl File {
         }
         let stat = rustix::fs::fstat(own)?;
         state.size = stat.st_size as u64;
-        // What others have appended since may not be.
+        // What other processes have appended since may not be.
         let all = durably && state.size == run.base + run.length;
         state.durable = all.then(|| Durable::of(&stat));
         cx.give_staging(run.staging);
@@ -314,7 +315,7 @@ impl File {
         self.drain_locked(cx, &mut state, cx.home().durable())
     }
 
-    /// From now on brief appends do: somebody uses the file past the engine.
+    /// From now on appends in one page do: a process uses the file past the engine.
     pub fn be_direct_in_page(&self, cx: &Engine) -> Result<()> {
         let mut state = self.change();
         self.check_run(cx, &mut state);
@@ -362,8 +363,8 @@ mod tests {
     use crate::engine::{Options, locked};
     use std::os::fd::AsRawFd;
 
-    /// Another process moves a run while its owner waits for the record, and stages more there:
-    /// that record is its own, and the owner has none any more.
+    /// Another process moves a run while its owner waits for the record, and stages more there: the
+    /// record is that process's, and the owner has none any more.
     #[test]
     fn a_record_that_is_another_ones_by_now_stays() {
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());

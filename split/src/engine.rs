@@ -71,13 +71,13 @@ pub struct Options {
     pub log_bytes: u64,
     /// Windows of all files together; beyond, the coldest go.
     pub windows: usize,
-    /// What of the engine's techniques is used.
+    /// Which of the engine's techniques are used.
     pub technique: Technique,
     /// How staged bytes are moved, where that can be had; `None`: the fastest way there.
     pub relink: Option<Backend>,
 }
 
-/// What each technique is worth is measured by going without the others (figure 4.3).
+/// Techniques to leave out, to measure what each is worth (figure 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Technique {
     /// Reads and overwrites through windows; appends are the kernel's.
@@ -168,7 +168,7 @@ pub struct Usage {
     pub logged: u64,
     /// Checkpoints of the log.
     pub checkpoints: u64,
-    /// Bytes of memory for its own state, as far as they grow with use.
+    /// Bytes of memory for its own state, where that grows with use.
     pub memory: u64,
 }
 
@@ -183,7 +183,7 @@ pub struct Engine {
     warmth: OnceLock<Warmth>,
     /// Runs of this process.
     runs: AtomicU64,
-    /// Inode numbers of files that nobody uses and that keep their windows, the longest first.
+    /// Inode numbers of unused files that keep their windows, the longest unused first.
     resting: Mutex<VecDeque<u64>>,
     /// Bits by their names.
     resting_names: Box<[AtomicU64; NAME_WORDS]>,
@@ -216,14 +216,14 @@ pub struct Engine {
     fell_back: fn(&'static str),
 }
 
-// However much is open and mapped.
+// This holds however much is open and mapped.
 const _: () = assert!(
     WINDOWS_MAX * (WINDOW_BYTES + TABLE_BYTES) + FILES_MAX * FILE_BYTES + TABLES_BYTES
         < 100_000_000
 );
 const _: () = assert!(size_of::<File>() + 256 + 300 <= FILE_BYTES && size_of::<Window>() < 128);
 
-/// The value behind a lock, whatever became of the thread that held it.
+/// The value behind a lock, also if a thread that held it panicked.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -248,7 +248,7 @@ impl Engine {
     /// `EOPNOTSUPP`: the mode promises more than this file system can keep.
     pub fn start(options: Options, fell_back: fn(&'static str)) -> Result<Self> {
         if limits_files() {
-            // Its own files would be limited too.
+            // The engine's own files would be limited too.
             return Err(Errno::FBIG);
         }
         let directory = rustix::fs::open(
@@ -304,8 +304,8 @@ impl Engine {
         })
     }
 
-    /// In a forked child, before it starts an engine of its own: all that it inherited is
-    /// forgotten. Its parent had handed everything over.
+    /// In a forked child, before it starts an engine of its own: forgets all that it inherited. Its
+    /// parent had handed everything over.
     pub fn forget_inherited() {
         descriptors::forget_all();
         internal::close_all();
@@ -414,12 +414,12 @@ impl Engine {
         self.limited.store(limited, Ordering::Relaxed);
     }
 
-    /// Whether the engine goes by what a file's appends are like; without patience all are staged.
+    /// Whether the engine adapts to a file's appends; without patience all are staged.
     pub(crate) fn adapts(&self) -> bool {
         self.options.patience > 0
     }
 
-    /// Whether an overwrite is better left to the kernel: a store into its clean pages would fault.
+    /// Whether an overwrite is better left to the kernel: a store to its clean pages would fault.
     pub(crate) fn is_cold(&self, file: &File, offset: u64, len: u64) -> bool {
         if self.home.fills_holes || !self.leaves() {
             return false;
@@ -436,8 +436,8 @@ impl Engine {
         !self.home.direct && self.backend() == Backend::Copy
     }
 
-    /// Whether long appends are the kernel's (`posix` promises of them what it does): where they
-    /// would be copied twice.
+    /// Whether the kernel does long appends, as `posix` mode allows: where they would be copied
+    /// twice.
     pub(crate) fn leaves_long(&self) -> bool {
         self.leaves() && self.backend() == Backend::Copy
     }
@@ -498,7 +498,7 @@ impl Engine {
         self.home.records.count() > self.runs.load(Ordering::Relaxed)
     }
 
-    /// A file that nobody uses is kept with its windows, unless it is one too many.
+    /// Keeps an unused file with its windows, unless it is one too many.
     pub(crate) fn let_rest(&self, files: &mut HashMap<u64, Arc<File>>, file: &File) {
         let mut resting = locked(&self.resting);
         if resting.back() != Some(&file.ino) {
@@ -564,7 +564,7 @@ impl Engine {
         }
     }
 
-    /// Whether anything is staged by anybody: a hint.
+    /// Whether any process has staged anything: a hint.
     pub fn anything_staged(&self) -> bool {
         self.home.records.count() > 0
     }
@@ -575,7 +575,7 @@ impl Engine {
         self.old_times.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether anything may be staged, by whomever, for a file that lies on `device`.
+    /// Whether any process may have staged anything for a file that lies on `device`.
     #[inline]
     pub fn may_have_staged(&self, device: u64, ino: u64) -> bool {
         device == self.home.device
@@ -608,7 +608,7 @@ impl Engine {
         descriptors::replace_fresh(fd, calls, next).is_ok()
     }
 
-    /// A staging file that serves nobody.
+    /// A staging file that is not in use.
     pub(crate) fn take_staging(&self) -> Result<Staging> {
         if let Some(staging) = locked(&self.pool).pop() {
             return Ok(staging);
@@ -618,7 +618,7 @@ impl Engine {
         Staging::create(&self.home, number, self.options.staging_bytes, worker)
     }
 
-    /// It serves nobody any more.
+    /// It is not in use any more.
     pub(crate) fn give_staging(&self, mut staging: Staging) {
         let mut pool = locked(&self.pool);
         if pool.len() < self.options.staging_files && staging.trim().is_ok() {
@@ -656,8 +656,8 @@ impl Engine {
         }
     }
 
-    /// Before this process writes to a file: what a dead one was overwriting there is finished now,
-    /// not later, over what is written.
+    /// Before this process writes to a file: finishes a dead process's overwrite of it, which would
+    /// else be done later, over what is written now.
     #[inline]
     pub(crate) fn finish_overwrites(&self, ino: u64) {
         for slot in self.home.records.overwriting(ino, self.home.slot()) {
@@ -745,7 +745,7 @@ impl Engine {
         }
     }
 
-    /// A number was adopted just now: the thread that leaves hands it over, or this does.
+    /// A number was adopted just now: the leaving thread hands it over, or this one does.
     pub(crate) fn adopted(&self, fd: RawFd) {
         fence(Ordering::SeqCst);
         if self.left.load(Ordering::Relaxed) {

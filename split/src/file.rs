@@ -25,8 +25,8 @@ use crate::internal::Hidden;
 use crate::records::Word;
 use crate::{Result, sys};
 
-/// Reads of these lengths that do not follow the last one ask for all their lines first: what a
-/// reader in order has read up to is on its way already.
+/// A read of such a length that does not follow the last one prefetches all its lines. (A
+/// sequential read's are on their way already.)
 const FAR: std::ops::RangeInclusive<usize> = 512..=8192;
 /// How often a call is begun anew before the kernel serves it.
 const TRIES: usize = 16;
@@ -69,9 +69,9 @@ pub struct State {
     pub locked: bool,
     /// Appends go to the kernel: the file is mapped, or cannot be opened for writing.
     pub direct: bool,
-    /// Appends that lie in one page go to the kernel, which a kill cannot make it tear.
+    /// Appends that lie in one page go to the kernel: a kill does not tear them.
     pub direct_in_page: bool,
-    /// How often others have relinked what was staged here.
+    /// How often other processes have relinked what was staged here.
     pub stolen: u32,
     /// How often a run was small when it had to be relinked.
     pub small: u32,
@@ -80,7 +80,7 @@ pub struct State {
     windows: BTreeMap<u64, Kept>,
 }
 
-/// A file's size and when it was changed last: what tells that nobody has changed it since.
+/// A file's size and the time of its last change: as long as they stay, it is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Durable(i64, i64, i64);
 
@@ -124,7 +124,7 @@ impl State {
         self.run.as_ref().map_or(u64::MAX, |run| run.base)
     }
 
-    /// Whether the run is still this process's, and nobody is moving it.
+    /// Whether the run is still this process's, and no process is moving it.
     fn has_own_run(&self, cx: &Engine) -> bool {
         let records = &cx.home().records;
         self.run.as_ref().is_some_and(|run| {
@@ -268,7 +268,7 @@ impl File {
         }
     }
 
-    /// Before anybody knows of it: whether its appends go to the kernel.
+    /// Before any other thread knows of it: whether its appends go to the kernel.
     pub fn leave_appends(&mut self, direct: bool) {
         self.state.get_mut().unwrap_or_else(PoisonError::into_inner).direct = direct;
     }
@@ -311,9 +311,9 @@ impl File {
         Some(file)
     }
 
-    /// A window for reading, which outlives the program's descriptors: so none of their
-    /// descriptions is held by it, with its locks and its right to write. Closing its own would
-    /// drop record locks.
+    /// A window for reading. It outlives the program's descriptors, so it must not hold their
+    /// descriptions, with their locks and right to write. None where closing the descriptor that it
+    /// maps would drop record locks.
     fn map_to_read(&self, cx: &Engine, state: &State, fd: i32, offset: u64) -> Option<Window> {
         if state.locked || cx.is_locked_elsewhere(self.ino) {
             return None;
@@ -343,7 +343,7 @@ impl File {
         if self.is(&stat) { Ok(stat) } else { Err(Errno::BADF) }
     }
 
-    /// Whether that is told of this file: another file system has the same inode numbers.
+    /// Whether `stat` is of this file: another file system has the same inode numbers.
     fn is(&self, stat: &rustix::fs::Stat) -> bool {
         (stat.st_dev, stat.st_ino) == (self.device, self.ino)
     }
@@ -368,7 +368,7 @@ impl File {
         }
         let bytes = cx.window_bytes();
         let offset = index * bytes;
-        // A hole of a tmpfs is filled by looking at it through a mapping.
+        // Reading a hole of a tmpfs through a mapping fills it.
         if cx.home().fills_holes
             && self.stat(fd).is_ok_and(|stat| (stat.st_blocks as u64) * 512 < stat.st_size as u64)
         {
@@ -392,7 +392,7 @@ impl File {
         true
     }
 
-    /// Asks the kernel for the size, after what others have staged was fetched.
+    /// Fetches what other processes have staged, then asks the kernel for the size.
     pub fn refresh(&self, cx: &Engine, fd: i32) -> Result<()> {
         let mut state = self.change();
         self.refresh_locked(cx, &mut state, fd)
@@ -561,7 +561,7 @@ impl File {
         self.renew_times_by_own();
     }
 
-    /// What others have staged goes to its place.
+    /// What other processes have staged goes to its place.
     pub fn fetch(&self, cx: &Engine, fd: i32) -> Result<()> {
         if !cx.anything_staged() {
             return Ok(());
@@ -590,8 +590,8 @@ impl File {
         self.change().cut(cx, 0);
     }
 
-    /// Nobody uses it any more: keeps what the next opening may look through. `false`:
-    /// nothing.
+    /// It is not in use any more: keeps the windows that the next opening may use. `false`: it has
+    /// none.
     ///
     /// What is mapped for writing goes: it would keep the file from being executed.
     pub fn rest(&self, cx: &Engine) -> bool {
@@ -643,8 +643,8 @@ fn copy_all_in(
     offset: u64,
     from: &[UserIn<'_>],
 ) -> std::result::Result<(), Gap> {
-    // Every window first: an entry that is logged and not applied would be replayed with what its
-    // lane holds by then.
+    // All windows are mapped first: an entry that is logged and never applied would be replayed
+    // later with whatever its lane holds then.
     let end = offset + length_in(from) as u64;
     let mut at = offset;
     while at < end {

@@ -2,8 +2,8 @@
 //!
 //! An append copies its bytes behind the run's, then moves the record's length, under the record's
 //! lock: another process that would miss the bytes relinks them under the same lock, and the owner
-//! finds out by the run's name. A process that dies in between leaves a length that speaks only of
-//! whole appends.
+//! finds out by the run's name. A process that dies in between leaves a length that counts whole
+//! appends only.
 //!
 //! PERSIST: in `sync` and `strict` the bytes are streamed and fenced before the length moves, and
 //! the length is one durable store of 8 bytes: an append is there whole or not at all.
@@ -22,10 +22,10 @@ use crate::relink::{BLOCK, Backend};
 use crate::staging::Staging;
 use crate::sys;
 
-/// Where a relink copies, a run is drained when it is as long: what is copied comes from the cache,
-/// and an append and its share of the relink cost no more than the kernel's append.
+/// Where a relink copies, a run is drained at this length: its bytes are still in the cache, and an
+/// append with its share of the relink costs no more than the kernel's append.
 pub const RUN_COPIED: u64 = 512 << 10;
-/// There an append as long as this is the kernel's: copying it twice gains nothing.
+/// There the kernel does an append of this length or more: copying it twice gains nothing.
 const LONG: usize = 32 << 10;
 
 /// Staged bytes of a file.
@@ -42,7 +42,7 @@ pub struct Run {
     pub at: u64,
     /// How many appends it is made of.
     pub calls: u64,
-    /// When it is as long it is drained.
+    /// It is drained at this length.
     pub limit: u64,
     /// The staging file.
     pub staging: Staging,
@@ -84,8 +84,8 @@ impl State {
 
     /// Makes the length durable at which a run is about to begin, if that is not known to be done.
     ///
-    /// CRASH: others, in posix mode or past the engine, may have appended what no power cut keeps:
-    /// what is staged behind it would come back with zeros before it.
+    /// CRASH: a process in posix mode, or past the engine, may have appended what is lost in a
+    /// power cut: what is staged behind it would come back with zeros before it.
     fn make_end_durable(&mut self, stat: &rustix::fs::Stat) -> bool {
         let known = stat.st_size == 0 || self.durable == Some(Durable::of(stat));
         known || self.own.as_ref().is_some_and(|own| rustix::fs::fdatasync(own).is_ok())
@@ -189,7 +189,7 @@ impl File {
         let [piece] = from else { return Ok(Grown::Kernel) };
         self.fetch_others(cx, state, fd)?;
         let wrote = sys::write_number(fd, piece, offset)?;
-        // A guess if others append, too: the end is asked for where it matters.
+        // A guess if other processes append, too: the kernel is asked where it matters.
         let end = offset.unwrap_or(state.size) + wrote as u64;
         state.size = state.size.max(end);
         Ok(Grown::ByKernel(wrote))

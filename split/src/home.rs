@@ -89,7 +89,7 @@ impl Home {
         let directory = rustix::fs::open(&path, flags, FileMode::empty())?;
         let stat = rustix::fs::fstat(&directory)?;
         if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
-            // Somebody else's: what lies in it could not be trusted.
+            // Another user's: what lies in it could not be trusted.
             return Err(Errno::ACCESS);
         }
         let table = open_in(&directory, "records", OFlags::CREATE)?;
@@ -167,7 +167,7 @@ impl Home {
 
     /// Removes one.
     pub fn remove_file(&self, name: &str) {
-        // What stays is recovered as a dead process's.
+        // A file that stays is recovered as a dead process's.
         let _ = self.has_removed(name);
     }
 
@@ -252,8 +252,8 @@ impl Home {
 
     /// Flags of a run that begins.
     ///
-    /// CRASH: in posix mode nobody has made the file's length durable. A power cut may take it back
-    /// and leave the record, whose bytes would then have zeros before them that nobody wrote.
+    /// CRASH: in posix mode the file's length was not made durable. A power cut may take it back
+    /// and leave the record, whose bytes would then have zeros before them that no process wrote.
     pub fn flags(&self) -> u64 {
         if self.direct && !self.durable() { records::of_boot(self.boot) } else { 0 }
     }
@@ -273,11 +273,10 @@ impl Home {
         Some((record, RecordGuard { home: self, record }))
     }
 
-    /// Runs `body` in a process apart (see [`sys::apart`]). If that one is killed meanwhile, what
-    /// it had locked is let go: the record says how far it was.
+    /// Runs `body` in a process apart (see [`sys::apart`]). If it is killed meanwhile, its locks
+    /// are released: the record says how far it was.
     pub fn apart<T, F: FnOnce() -> T>(&self, body: F) -> Result<T> {
-        // It shares this thread's locals, and is told from the process's other threads by the
-        // thread.
+        // It shares this thread's locals: the thread's number tells it from other threads' helpers.
         let tag = u64::from(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()) << 32;
         HELPER.set(tag);
         let done = sys::apart(body);
@@ -339,8 +338,8 @@ impl Drop for RecordGuard<'_> {
 mod tests {
     use super::*;
 
-    /// The process that fetched staged bytes for this one was killed in the middle: nobody waits
-    /// for it.
+    /// The process that fetched staged bytes for this one was killed in the middle: no process
+    /// waits for it.
     #[test]
     fn the_locks_of_a_killed_helper_are_let_go() {
         let base = std::env::var_os("SOLERA_TEST_DIR").unwrap_or_else(|| "/dev/shm".into());

@@ -1,4 +1,4 @@
-//! Descriptors of the engine's own, inside somebody else's program.
+//! The engine's own descriptors, inside another program.
 //!
 //! They stand at high numbers, and a bit per number says that the program must not close or replace
 //! it. A forked child, which starts an engine of its own, closes those that it inherited.

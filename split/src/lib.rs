@@ -1,9 +1,9 @@
-//! The engine over a kernel file system: SplitFS's data path in user space.
+//! The second engine: files of a kernel file system, served in user space as SplitFS does it.
 //!
 //! Files, names and permissions are the kernel's; every descriptor is a real one of the real file.
 //! What is served here is data: reads and overwrites are copies to and from mapped windows of the
 //! file, appends go to *staging files* and are *relinked* into the file at `fsync`, at the last
-//! `close`, and before anybody else could miss them. The design: `docs/design.md`, "split".
+//! `close`, and before another process could miss them. The design: `docs/design.md`, "split".
 //!
 //! | file | subject |
 //! |---|---|

@@ -7,20 +7,19 @@
 //! overwrite: a = file offset, b = length; the bytes are in lane `lane` of the data file
 //! ```
 //!
-//! An entry counts if its checksum is right and its sequence number is not below the header's
+//! An entry is valid if its checksum is right and its sequence number is not below the header's
 //! `first`. The tail is in DRAM only: the writer of an entry takes a place by one atomic addition.
-//! A log that is full is begun anew after a checkpoint: everything staged is relinked, then `first`
-//! moves on.
+//! A full log begins anew after a checkpoint: everything staged is relinked, then `first` moves on.
 //!
 //! An overwrite goes to a lane of the data file first, then its entry, then its place; after that
-//! the entry is marked *applied*, before the call returns: so a later write of another process is
-//! never undone by a replay. Nor is one that comes after this process's death: the shared table
-//! says that an overwrite of the file is under way, from before its entry until after that mark,
-//! and a process that writes to it replays a dead process's log first.
+//! the entry is marked *applied*, before the call returns: so a replay never undoes a later write
+//! of another process. Nor one after this process's death: the shared table says that an overwrite
+//! of the file is under way, from before its entry until after that mark, and a process that writes
+//! to the file replays a dead process's log first.
 //!
 //! Replaying is idempotent: an append sets a length that its record has or lacks; an overwrite
 //! stores the same bytes again, and is marked applied by the process that replayed it. A log whose
-//! header is not what it should be, or that another version wrote, is left as it is, and told of.
+//! header is wrong, or that another version wrote, stays as it is and is reported.
 //!
 //! PERSIST: lane, fence, entry, fence (the commit), file, fence, mark, fence. An append's bytes are
 //! fenced by the caller before its entry.
@@ -156,7 +155,7 @@ impl Logged<'_> {
     pub fn applied(self) {
         let line = self.entry.line();
         let check = u64::from_le_bytes(line[56..].try_into().unwrap_or_default());
-        // A log that was cut is of no use to anybody.
+        // A log that was cut is of no use.
         if let Ok(dirty) = self.log.region.store64(self.at + 56, check | APPLIED) {
             let _ = dirty.flush().fence();
         }
@@ -308,7 +307,7 @@ impl Log {
         self.tail.load(Ordering::Relaxed) >= self.capacity - self.capacity / 8
     }
 
-    /// Runs `drain` while nothing is written; if all is in its place then, the log begins anew.
+    /// Runs `drain` while no write is under way; if all is in its place then, the log begins anew.
     pub fn checkpoint(&self, drain: impl FnOnce() -> Result<()>) {
         let _gate = self.close();
         if !self.is_filling() || drain().is_err() {
@@ -358,8 +357,8 @@ pub enum Redo {
 }
 
 /// Reads the log of a slot whose process is dead; gives the number of valid entries. `each` says
-/// whether it could be done again now; then an overwrite is not done by anybody later.
-/// `EUCLEAN`: it is damaged; `EPROTO`: another version wrote it.
+/// whether it could be done again now; an overwrite that could is marked applied. `EUCLEAN`: it is
+/// damaged; `EPROTO`: another version wrote it.
 pub fn replay(home: &Home, slot: u32, each: &mut dyn FnMut(Redo) -> Result<()>) -> Result<u64> {
     let file = match home.open_file(&name(slot), OFlags::empty()) {
         Ok(file) => file,
@@ -416,8 +415,8 @@ fn first_of(file: &OwnedFd) -> Result<Option<u64>> {
     opened(first, MAGIC).map(Some).ok_or(Errno::UCLEAN)
 }
 
-/// CRASH: the bytes are in their place, for good; were they stored once more, another process might
-/// have written there meanwhile.
+/// CRASH: the bytes are in their place, for good. Without the mark a later recovery would store
+/// them once more, over what another process may have written meanwhile.
 fn mark_applied(home: &Home, file: &OwnedFd, at: u64, line: &[u8]) -> Result<()> {
     let check = u64::from_le_bytes(line[56..64].try_into().unwrap_or_default());
     if rustix::io::pwrite(file, &(check | APPLIED).to_le_bytes(), at + 56)? != 8 {

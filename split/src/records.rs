@@ -1,8 +1,8 @@
 //! The shared table: one record for each file that has staged bytes, and the slots of processes.
 //!
-//! It lies in the file `records`, mapped by every process of the engine. A record says all that
-//! anybody needs to relink what a process staged, whether that process lives or not. So a write
-//! that returned survives its process, and a process that would miss staged bytes can fetch them.
+//! It lies in the file `records`, mapped by every process of the engine. A record says all that is
+//! needed to relink what a process staged, whether that process lives or not. So a write that
+//! returned survives its process, and a process that would miss staged bytes can fetch them.
 //!
 //! ```text
 //! | header 64 | slots 8 x 256 | ... | marks 16 x 256 | records 256 x 2047 |
@@ -11,8 +11,7 @@
 //!
 //! What a record says is checked before anything is done by it: `base`, `length` and `flags`, which
 //! change by single stores, carry 16 bits of check each, keyed by `owner`; `check` is that of all
-//! that does not change while a run lasts. A record that is not whole is left as it is, and told
-//! of.
+//! that does not change while a run lasts. A damaged record stays as it is, and is reported.
 //!
 //! The process that makes a record writes `key`, from 0 (compare-and-swap); all else is written by
 //! the holder of `lock` (a slot + 1). `owner` names the run: slot, staging file and a sequence
@@ -20,12 +19,12 @@
 //! stages more.
 //!
 //! A slot's mark tells which overwrites of its process are under way (strict): a byte for each, of
-//! the inode number. A process that writes to such a file looks whether that one is dead, and then
-//! finishes its overwrite first.
+//! the inode number. Before a process writes to such a file, it finishes the overwrite of a process
+//! that is dead.
 //!
-//! Where the file system does not map with `MAP_SYNC` the table reaches the medium whenever the
-//! kernel likes, and what it says after a power cut is of no use: it carries the boot in which it
-//! was begun, and in another one it begins anew.
+//! Where the file system does not map with `MAP_SYNC`, the kernel decides when the table reaches
+//! the medium, so it is of no use after a power cut: it carries the boot in which it was begun, and
+//! in another one it begins anew.
 //!
 //! PERSIST: where writes are durable at return, a record's first line is flushed before the first
 //! byte counts (`base`, `at`, `birth`, path, then `owner`), and `length` moves after a fence that
@@ -65,7 +64,7 @@ const BOOT: u64 = 32;
 const MARKING: u64 = 40;
 /// In the word of a slot: its process is dead, and another one recovers it.
 const RECOVERING: u64 = 1 << 63;
-/// Offsets and lengths from here on cannot be told by a record.
+/// A record cannot hold offsets and lengths from here on.
 pub const OFFSETS: u64 = 1 << 48;
 const _: () = assert!(SLOTS_AT + SLOTS as u64 * 8 <= MARKS_AT);
 const _: () = assert!(MARKS_AT + SLOTS as u64 * MARK_BYTES <= HEADER_BYTES);
@@ -98,7 +97,7 @@ impl Word {
     }
 }
 
-/// The bytes are being moved: they may be at their place, or partly.
+/// The bytes are being moved: all or part of them may be at their place.
 pub const DRAINING: u64 = 1;
 /// They were written with `O_APPEND`: they belong at the end, wherever that is by now.
 pub const APPENDING: u64 = 2;
@@ -110,7 +109,7 @@ pub fn of_boot(boot: u64) -> u64 {
     boot << 16 & BOOTS
 }
 
-/// The name of a run: whose it is, in which staging file, and which.
+/// The name of a run: its process's slot, its staging file, its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner(pub u64);
 
@@ -178,12 +177,12 @@ impl Records {
             let mut magic = [0; 8];
             let whole = rustix::io::pread(&fd, &mut magic, 0)? == magic.len();
             let found = u64::from_le_bytes(magic);
-            // That of another version may be smaller; it is not damaged.
+            // A table of another version may be smaller; it is not damaged.
             let other = whole && found != MAGIC && found & FAMILY == MAGIC & FAMILY;
             return Err(if other { Errno::PROTO } else { Errno::UCLEAN });
         }
         if size == 0 {
-            // Several may do so at once: zeros are an empty table.
+            // Several processes may do so at once: zeros are an empty table.
             rustix::fs::ftruncate(&fd, TABLE_BYTES)?;
         }
         let options = OpenOptions { write: true, allow_page: true, ..OpenOptions::default() };
@@ -195,7 +194,7 @@ impl Records {
     pub fn on(region: Region) -> Result<Self> {
         let load = |at: u64| region.shared_load(at).map_err(|_| Errno::IO);
         let used = load(SEQUENCE)? | load(BACKEND)? | load(SLOTS_AT)?;
-        // What is said first is looked at last.
+        // The magic, stored first, is looked at last.
         if used != 0 && load(0)? == 0 {
             return Err(Errno::UCLEAN);
         }
@@ -226,7 +225,7 @@ impl Records {
     }
 
     fn store(&self, at: u64, value: u64) {
-        // As above: then the staged bytes are found by their owner only.
+        // As above: then only their owner finds the staged bytes.
         let _ = self.region.shared_store(at, value);
     }
 
@@ -240,7 +239,7 @@ impl Records {
         if word.is_sealed() { found & (OFFSETS - 1) } else { found }
     }
 
-    /// What a word holds that says `value`.
+    /// The word that holds `value`, with its check.
     fn held(&self, record: usize, word: Word, value: u64) -> u64 {
         let key = || self.get(record, Word::Owner) ^ (word as u64) << 56;
         if word.is_sealed() { sealed(value, key()) } else { value }
@@ -286,7 +285,7 @@ impl Records {
         self.store(Self::place(record, Word::Owner), owner);
     }
 
-    /// Takes the lock from `holder` (0: nobody) for `me`; `Err`: its holder.
+    /// Takes the lock from `holder` (0: it is free) for `me`; `Err`: its holder.
     pub fn try_lock(&self, record: usize, holder: u64, me: u64) -> std::result::Result<(), u64> {
         match self.region.shared_cas(Self::place(record, Word::Lock), holder, me) {
             Ok(Ok(_)) | Err(_) => Ok(()),
@@ -299,7 +298,7 @@ impl Records {
         self.set(record, Word::Lock, 0);
     }
 
-    /// Lets all records go whose holder's slot is such a one; nobody else does.
+    /// Unlocks all records whose holder's slot is one of these; no process else does.
     pub fn unlock_where(&self, mut is_gone: impl FnMut(u32) -> bool) {
         for record in 0..RECORDS {
             let holder = self.get(record, Word::Lock);
@@ -312,7 +311,7 @@ impl Records {
         }
     }
 
-    /// Lets all records go that `holder` has locked, which is no more.
+    /// Unlocks all records of `holder`, which is dead.
     pub fn unlock_all_of(&self, holder: u64) {
         for record in 0..RECORDS {
             if self.get(record, Word::Lock) == holder {
@@ -387,7 +386,8 @@ impl Records {
         // CRASH: a count that is too high costs looks, one that is too low hides what is staged.
         let _ = self.region.shared_add(STAGED, 1);
         self.set(record, Word::Key, ino);
-        // Two may have claimed two at once: then neither stays, and the kernel appends.
+        // Two processes may have claimed two records at once: then neither stays, and the kernel
+        // appends.
         if Self::places(ino).all(|at| at == record || self.get(at, Word::Key) != ino) {
             return Some(record);
         }
@@ -503,14 +503,14 @@ impl Records {
         self.slot_state(slot) & !RECOVERING
     }
 
-    /// Says whether somebody recovers a slot, whose byte is held.
+    /// Says whether a process recovers a slot, whose byte is held.
     pub fn set_recovering(&self, slot: u32, recovering: bool) {
         let process = self.slot_process(slot);
         let mark = if recovering { RECOVERING } else { 0 };
         self.store(Self::slot_at(slot), process | mark);
     }
 
-    /// Whether somebody recovers it, or died doing so.
+    /// Whether a process recovers it, or died doing so.
     pub fn is_recovering(&self, slot: u32) -> bool {
         self.slot_state(slot) & RECOVERING != 0
     }
@@ -571,9 +571,9 @@ impl Records {
         (0..end).any(|slot| slot != own && self.load(Self::mark_at(slot)) != 0)
     }
 
-    /// Counts the records after a power cut, if the count is still what it was `before` nobody else
-    /// was seen here: a process that came since and staged anything has raised it before the record
-    /// was there.
+    /// Counts the records after a power cut, if the count is still `before`, as read before no
+    /// other process was seen: one that came since and staged anything raised the count before its
+    /// record was there.
     pub fn count_anew(&self, before: u64) {
         let _ = self.region.shared_cas(STAGED, before, self.all().count() as u64);
     }

@@ -44,7 +44,7 @@ pub struct Recovered {
 /// Something that stays as it was, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The file of the engine's that says it, or of the program's.
+    /// The file concerned: the engine's or the program's.
     pub what: PathBuf,
     /// Why.
     pub errno: Errno,
@@ -116,7 +116,7 @@ struct Work<'a> {
     refusals: u64,
     /// Hears of each file that was put in order.
     told: Option<&'a mut Told<'a>>,
-    /// Bytes that were staged by anybody when this began.
+    /// Bytes that were staged by all processes when this began.
     staged: u64,
 }
 
@@ -137,7 +137,7 @@ impl Work<'_> {
 
     fn end(self) -> std::result::Result<Recovered, Incomplete> {
         let Self { done: recovered, mut refused, .. } = self;
-        // What can be helped without a loss is said first.
+        // What can be solved without a loss is said first.
         refused.sort_by_key(|refusal| refusal.errno == Errno::UCLEAN);
         if refused.is_empty() { Ok(recovered) } else { Err(Incomplete { recovered, refused }) }
     }
@@ -195,8 +195,7 @@ pub fn recover_telling<'a>(
     work.end()
 }
 
-/// A slot that is free, and of which there are files or records, was not freed in order: it is one
-/// of a dead process.
+/// A free slot that has files or records was not freed in order: it is a dead process's.
 fn mark_forgotten(home: &Home) -> Result<()> {
     let mut slots = BTreeSet::new();
     for entry in Dir::read_from(home.directory())? {
@@ -224,7 +223,7 @@ fn mark_forgotten(home: &Home) -> Result<()> {
     Ok(())
 }
 
-/// No thread of this process holds a record yet: one that is held by its slot is nobody's.
+/// Unlocks the records that this process's slot holds: no thread of it has locked one yet.
 fn forget_own_locks(home: &Home) {
     home.records.unlock_where(|holder| holder == home.slot());
 }
@@ -233,7 +232,7 @@ fn forget_own_locks(home: &Home) {
 /// locks of processes that have left.
 fn forget_locks_of_none(home: &Home) {
     let free = |slot| slot < home.records.slots() && home.records.slot_state(slot) == 0;
-    // Held until all are let go: nobody takes such a slot meanwhile.
+    // Held until all are unlocked: no process takes such a slot meanwhile.
     let mut held = BTreeSet::new();
     home.records.unlock_where(|slot| {
         held.contains(&slot) || free(slot) && home.hold_dead(slot) == Ok(true) && held.insert(slot)
@@ -321,8 +320,8 @@ pub fn finish(home: &Home, slot: u32) {
     }
 }
 
-/// A slot that was held stays as it is; nobody sees its byte held and no mark, as if its process
-/// lived.
+/// A slot that was held stays as it is. No process sees its byte held without a mark: that would
+/// look as if its process lived.
 fn give_up(home: &Home, slot: u32) {
     let locked = rustix::fs::flock(home.directory(), FlockOperation::LockExclusive).is_ok();
     home.records.set_recovering(slot, false);
@@ -338,7 +337,7 @@ fn give_up(home: &Home, slot: u32) {
 fn hold(home: &Home, slot: u32) -> Result<bool> {
     let records = &home.records;
     while records.slot_state(slot) != 0 {
-        // A process that finds the byte held looks for the mark when nobody is between the two.
+        // A process that finds the byte held looks for the mark under the same lock.
         home.lock_directory()?;
         let held = home.hold_dead(slot);
         if held == Ok(true) && records.slot_state(slot) != 0 {
@@ -452,7 +451,7 @@ fn recover_record(
     let staged = match records.staged(record, ino) {
         Ok(Some(staged)) if staged.owner.slot() == slot => staged,
         Ok(_) => return Ok(()),
-        // Where its name is in order it hinders nobody but the one that it names.
+        // Where its name is right it concerns only the slot that it names.
         Err(_) if records.is_of_other(record, slot) => return Ok(()),
         Err(errno) => return Err((table(), errno)),
     };

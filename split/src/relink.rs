@@ -1,11 +1,11 @@
-//! Moving staged bytes to their place in the file: the ways that a kernel offers, best first.
+//! Moves staged bytes to their place in the file, in the ways that a kernel offers, best first.
 //!
 //! - **Exchange** (`XFS_IOC_EXCHANGE_RANGE` to the end of both files): atomic, size included, and
 //!   no block-aligned byte is copied. The staging file is cut at the append's end first, as the
 //!   file gets its size, and the staged bytes lie at the offset where they belong, as the two
 //!   *sizes* are swapped. What belongs in a block that the file has in part is copied there before:
-//!   a block that others may be writing to is never exchanged. Both descriptors are the engine's
-//!   own: read-write and not `O_APPEND`.
+//!   a block that other processes may be writing to is never exchanged. Both descriptors are the
+//!   engine's own: read-write and not `O_APPEND`.
 //! - **Clone** (`FICLONERANGE` of whole blocks, the rest of the last one copied; then the source is
 //!   punched): not on file systems that map with `MAP_SYNC`, where cloning files that are mapped
 //!   and written, and then unlinking them, stops the kernel (`BUG`; Linux 6.1 to 6.12). There it is
@@ -31,8 +31,8 @@ use crate::{Result, sys};
 /// The unit in which blocks move.
 pub const BLOCK: u64 = 4096;
 
-/// A part of an append that stands behind what others have appended is at least as long; what is
-/// shorter is alike by chance.
+/// A part of an append is looked for behind other processes' appends only if it is as long; a
+/// shorter match may be chance.
 const PART_MIN: u64 = 64;
 /// So much of a file is read at once.
 const PIECE: u64 = 1 << 20;
@@ -110,7 +110,7 @@ fn probe_file(home: &Home, name: &str, blocks: usize, byte: u8) -> Result<OwnedF
 
 fn probe(home: &Home) -> Result<Backend> {
     let (from, to) = (probe_file(home, "probe1", 2, 1)?, probe_file(home, "probe2", 1, 2)?);
-    // Nobody has it mapped: what stops some kernels cannot happen here.
+    // No process has it mapped: what stops some kernels cannot happen here.
     if sys::exchange_to_end(&from, BLOCK, &to, BLOCK).is_ok() {
         let mut byte = [0];
         let moved = rustix::io::pread(&to, &mut byte, BLOCK)? == 1 && byte == [1];
@@ -148,16 +148,15 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
         let (aligned, same) = (self.at % BLOCK == self.base % BLOCK, self.at == self.base);
         match backend {
             Backend::Exchange if same => self.exchange(),
-            // Others may append where it puts its blocks.
+            // Other processes may append where it puts its blocks.
             Backend::Clone if aligned && !self.appends => self.clone_blocks(),
             _ => self.put(0, self.length),
         }
     }
 
     /// Copies `length` staged bytes from the `start`th on; those before them are there.
-    ///
-    /// Others may append meanwhile, also past the engine: what is appended by the kernel is put
-    /// over nothing of theirs.
+    /// Other processes may append meanwhile, also past the engine: the kernel's append overwrites
+    /// nothing of theirs.
     pub fn put(&self, start: u64, length: u64) -> Result<u64> {
         if !self.appends {
             return self.copy(start, length);
@@ -169,10 +168,9 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
     /// How many bytes of an interrupted append are in the file: all, up to the end of one of its
     /// pages, or none.
     ///
-    /// CRASH: the kernel stops at the edge of a page if it is to kill the writer. What others have
-    /// appended before that is told from it by what it says; a part of fewer than [`PART_MIN`]
-    /// bytes behind theirs is taken for their own: such a part then stays, and the whole comes
-    /// behind it.
+    /// CRASH: the kernel stops at a page's edge if it is to kill the writer. The part is told from
+    /// what other processes appended before it by its content; one of fewer than [`PART_MIN`] bytes
+    /// behind theirs is taken for theirs: it stays, and the whole comes behind it.
     pub fn found(&self) -> Result<u64> {
         let size = rustix::fs::fstat(self.target)?.st_size as u64;
         let behind = size.saturating_sub(self.base);
@@ -199,7 +197,7 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
         Ok(if counts { part } else { 0 })
     }
 
-    /// As the file ends at `base`. It had been cut or grown otherwise.
+    /// The caller has seen that the file ends at `base`.
     fn exchange(&self) -> Result<u64> {
         let head = head(self.base, self.length);
         let rest = self.length - head;
@@ -221,7 +219,7 @@ impl<F: AsFd, T: AsFd> Move<'_, F, T> {
         }
         let size = rustix::fs::fstat(self.staging)?.st_size as u64;
         if self.appends && size > from {
-            // Others, past the engine, have appended in between: theirs came away.
+            // Processes past the engine have appended in between: their bytes came away.
             let append = |_, address, length| sys::append_mapped(self.target, address, length);
             self.each(from, size - from, append)?;
         }

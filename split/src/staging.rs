@@ -3,7 +3,7 @@
 //! One serves one file at a time, so that its end can be cut where an exchange needs it. It is
 //! mapped whole once (address space only), and allocated and made present ahead of use in steps
 //! that double, so that a program that stages little pays for little. Where a run has become long
-//! its next step is made ready by a thread (see `worker`). Files that serve nobody wait in a pool.
+//! its next step is made ready by a thread (see `worker`). Unused staging files wait in a pool.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::worker::{Step, Worker};
 
 /// The first step of allocation.
 const STEP_MIN: u64 = 256 << 10;
-/// A run that has so much lets the thread do the next step.
+/// The thread does the next step of a run that is as long.
 const LONG: u64 = 2 << 20;
 /// Blocks that a file keeps while it waits.
 const KEPT: u64 = 32 << 20;
@@ -196,7 +196,7 @@ impl Staging {
         }
     }
 
-    /// While it serves nobody it keeps no more than a few steps' blocks.
+    /// While it is unused it keeps no more than a few steps' blocks.
     pub fn trim(&mut self) -> Result<()> {
         if self.swapped {
             rustix::fs::ftruncate(&self.fd, 0)?;

@@ -82,7 +82,7 @@ pub fn write_mapped(to: impl AsFd, from: usize, length: usize, offset: u64) -> R
     unsafe { system_call(libc::SYS_pwrite64, [to, from, length, offset as usize, 0, 0]) }
 }
 
-/// As [`write_mapped`], at the end, wherever that is by then: nobody else's append is there.
+/// As [`write_mapped`], at the end of that moment: it overwrites no other process's append.
 pub fn append_mapped(to: impl AsFd, from: usize, length: usize) -> Result<usize> {
     let to = to.as_fd().as_raw_fd() as usize;
     let part = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: length };
@@ -211,15 +211,15 @@ pub fn set_signals(before: u64) {
 /// The stack of [`apart`].
 const STACK_BYTES: usize = 256 << 10;
 
-/// Runs `body` in a process of its own that shares this one's memory and not its descriptors: what
-/// it closes drops no record lock of this process. This thread waits meanwhile.
+/// Runs `body` in another process that shares this one's memory and not its descriptors: what it
+/// closes drops no record lock of this process. This thread waits meanwhile.
 pub fn apart<T, F: FnOnce() -> T>(body: F) -> Result<T> {
     struct Call<F, T> {
         body: Option<F>,
         result: Option<T>,
     }
     extern "C" fn run<T, F: FnOnce() -> T>(call: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: the structure below, which nobody else touches while this runs.
+        // SAFETY: the structure below, which no other thread uses while this runs.
         let call = unsafe { &mut *call.cast::<Call<F, T>>() };
         call.result = call.body.take().map(|body| body());
         0

@@ -1,10 +1,9 @@
-//! Which pages are written again and again: by stores; the others' overwrites are the kernel's.
+//! Counts which pages are written often: stores overwrite these, the kernel all others.
 //!
 //! Where the page cache stands before a medium, the first store to a page that is clean is a fault
 //! of the kernel's, which costs more than its `pwrite`; the next ones cost nothing. `fsync` makes
 //! pages clean. So a page is warm after a few writes since the last `fsync` of its file.
-//!
-//! A byte for each page, found by a hash: what collides is taken for colder or warmer than it is.
+//! A byte for each page, found by a hash: pages that collide seem colder or warmer than they are.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -40,7 +40,7 @@ struct Slot {
     /// Made ready.
     ready: Option<Step>,
     runs: bool,
-    /// There can be no thread: it is not tried at each append.
+    /// The thread cannot be started: that is not tried at each append.
     refused: bool,
 }
 
@@ -105,7 +105,7 @@ impl Worker {
     }
 }
 
-/// As the owner itself would do it. `false`: the owner will hear why.
+/// Does what the owner would do. `false`: the owner tries again, and gets the error.
 fn make_ready(step: &Step) -> bool {
     let Ok(fd) = sys::borrow(step.fd) else { return false };
     if staging::allocate(fd, step.start, step.length).is_err() {
