@@ -3,8 +3,8 @@
 //! Each interposed function asks first whether the call concerns the volume. If not, the function
 //! of the next library (glibc) runs with the same arguments.
 //!
-//! Only the symbols of a room (`symbols.rs`) use this: it names what they may name, all rooms. The
-//! way of a call that is served to its body is straight: no table stands between.
+//! Only the symbols of a room (`symbols.rs`) use this: like them it may name all rooms. A served
+//! call goes straight to its body, through no table.
 
 use std::sync::atomic::Ordering;
 
@@ -67,8 +67,8 @@ pub fn serve<T: Answer>(
     kernel()
 }
 
-/// Serves a call once more whose path the kernel does not find: with its symlinks walked. `None`:
-/// it does not lead to the volume.
+/// Serves a call once more if the kernel did not find its path: with its symlinks walked. `None`:
+/// the path does not lead to the volume.
 #[cold]
 fn serve_walked<T: Answer>(
     function: &'static str,
@@ -96,7 +96,7 @@ fn serve_walked<T: Answer>(
 #[cold]
 fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
     match *stop {
-        // What was found and then removed by somebody else: a path leads to it no more.
+        // Another process has removed what was found: no path leads to it any more.
         Stop::Errno(Errno::STALE) => Some(Errno::NOENT),
         Stop::Errno(vfs::INTERRUPTED) => {
             (!here().restarts.load(Ordering::Relaxed)).then_some(Errno::INTR)
@@ -113,7 +113,7 @@ fn failed(function: &'static str, point: Point, stop: &Stop) -> Option<Errno> {
             Some(errno)
         }
         Stop::Errno(Errno::BADF) => (!entry::is_replaced()).then_some(Errno::BADF),
-        // A page of the volume that has no memory yet, and gets none, is no lost one.
+        // A page of the volume that gets no memory is not a lost page.
         Stop::Errno(Errno::IO) => Some(pmem::or_no_memory(Errno::IO)),
         Stop::Errno(errno) => Some(errno),
         Stop::Kernel => unreachable!("served by the kernel"),
@@ -158,15 +158,15 @@ macro_rules! interpose {
                     $body
                 },
                 move || {
-                    if const { $crate::entry::parked::is_maker(stringify!($name)) } {
-                        $crate::entry::parked::give_back();
+                    if const { $crate::entry::cached::is_maker(stringify!($name)) } {
+                        $crate::entry::cached::give_back();
                     }
                     let _until_it_ends =
-                        const { $crate::entry::parked::is_closer(stringify!($name)) }
-                            .then($crate::entry::parked::Closes::new);
-                    $crate::mappings::touched::with_pages(
+                        const { $crate::entry::cached::is_closer(stringify!($name)) }
+                            .then($crate::entry::cached::Closes::new);
+                    $crate::mappings::page_faults::with_pages(
                         || $crate::split::engine::call!($name hidden ($($arg),*)),
-                        || [$($crate::mappings::touched::address(&$arg)),*],
+                        || [$($crate::mappings::page_faults::address(&$arg)),*],
                     )
                 },
             )

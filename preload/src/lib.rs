@@ -1,4 +1,4 @@
-//! `libsolera_preload.so`: unmodified programs on a volume.
+//! `libsolera_preload.so`: runs unmodified programs on a volume.
 //!
 //! The dynamic linker loads this library before glibc (`LD_PRELOAD`), so that its functions stand
 //! for glibc's of the same names. Calls that concern the volume are served in the process itself;
@@ -10,7 +10,7 @@
 //! | `paths` | which paths are the volume's, the caller's identity, the working directory |
 //! | `descriptors` | numbers opened, copied, sent; what crosses an exec or a socket |
 //! | `files`, `names` | the calls on bytes and attributes; on names and directories |
-//! | `mappings` | files mapped, pages filled when they are touched |
+//! | `mappings` | mapped files, pages filled at a page fault |
 //! | `signals` | actions, masks, handlers |
 //! | `glibc` | what glibc does inside itself |
 //! | `processes` | attaching; fork, exec, spawn, exit |

@@ -1,6 +1,5 @@
-//! The beginning: the first call of all, or the dynamic linker before the program's own code runs,
-//! starts what the environment asks for: a volume (`processes::init`), the engine over a kernel
-//! file system (`split`), or nothing.
+//! Starts what the environment asks for, at the first call or before the program's own code runs: a
+//! volume (`processes::init`), the engine over a kernel file system (`split`), or nothing.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +9,14 @@ use crate::entry::attached;
 use crate::entry::hooks::{self, Hooks};
 use crate::entry::process::Process;
 use crate::glibc::stdio;
-use crate::mappings::{mapping, touched};
+use crate::mappings::{mapping, page_faults};
 use crate::processes::{fork, init};
 use crate::split::engine;
 
 /// What lower rooms ask of upper ones.
 static HOOKS: Hooks = Hooks {
     adopt: fork::adopt,
-    supply: touched::supply,
+    supply: page_faults::supply,
     resized: mapping::resized,
     standard_taken: stdio::standard_taken,
     give_way: fork::give_way,

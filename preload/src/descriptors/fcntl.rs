@@ -10,10 +10,10 @@ use rustix::io::{DupFlags, FdFlags};
 use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
 
 use crate::descriptors::owners;
+use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::fdtable::ours;
 use crate::entry::hooks;
-use crate::entry::parked;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
 use crate::entry::{self, DONE, Served, Stop};
@@ -30,9 +30,9 @@ pub fn duplicate(process: &Process, fd: c_int, min: c_int, cloexec: bool) -> Ser
     Ok(new)
 }
 
-/// `dup2` where the old or the new number is ours.
+/// `dup2` where the old or the new number is the volume's.
 pub fn duplicate_to(process: &Process, old: c_int, new: c_int, flags: DupFlags) -> Served<c_int> {
-    parked::give_back();
+    cached::give_back();
     if process.is_internal(old) {
         return Err(Stop::Errno(Errno::BADF));
     }
@@ -139,7 +139,7 @@ pub fn device_control(
     DONE
 }
 
-/// Asks how long what is written will live: not said.
+/// Asks how long written data will live: not set.
 const F_GET_RW_HINT: c_int = 1035;
 
 /// The status flags that `F_SETFL` changes.
@@ -160,7 +160,7 @@ pub fn control(
 ) -> Served<c_int> {
     let lock = Out(argument as *mut libc::flock);
     if let libc::F_SETLK | libc::F_SETLKW = command {
-        // The commonest by far: what is wrong with the descriptor is asked only if it fails.
+        // By far the most frequent command: the descriptor is checked only if it fails.
         let set = set_lock(process, desc, lock, command == libc::F_SETLKW);
         let path_only = set.is_err() && process.fs.describe(desc)?.1.path_only();
         return if path_only { Err(Stop::Errno(Errno::BADF)) } else { set };
@@ -246,7 +246,7 @@ pub fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<Record
         len => (start.checked_add(len).ok_or(Errno::INVAL)?, Some(start - 1)),
     };
     let start = u64::try_from(start).map_err(|_| Errno::INVAL)?;
-    // The last byte that there can be is the end, wherever it is.
+    // The largest offset stands for the end, wherever it is.
     let end = end.filter(|&end| end != i64::MAX).map_or(u64::MAX, |end| end as u64);
     let kind = match c_int::from(lock.l_type) {
         libc::F_RDLCK => LockKind::Read,
@@ -257,7 +257,7 @@ pub fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<Record
     Ok(RecordLock { kind, start, end, pid: 0 })
 }
 
-/// What the kernel finds wrong with a description's lock that names a process.
+/// The kernel's error for a description's lock that names a process.
 fn why_not(process: &Process, desc: Desc, lock: &libc::flock) -> Result<Errno, Errno> {
     let wanted = range(process, desc, lock)?;
     let (_, flags) = process.fs.describe(desc)?;
@@ -296,7 +296,7 @@ fn test_lock(
 ) -> Served<c_int> {
     let mut lock = out.value()?;
     let process_own = owner == LockOwner::Process;
-    // Asking for what is unlocked is the answer of a description's own locks.
+    // Only a description's own locks may be asked for with `F_UNLCK`.
     if process_own && c_int::from(lock.l_type) == libc::F_UNLCK {
         return Err(Stop::Errno(Errno::INVAL));
     }

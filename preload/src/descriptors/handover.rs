@@ -1,16 +1,16 @@
-//! Descriptors that leave this process: their form, and how another image or process takes them
-//! over.
+//! Descriptors that leave this process by an exec or a message: their form, and how the new image
+//! or process takes them over.
 //!
 //! Before `exec`, and in a message that carries descriptors (`messages.rs`), a descriptor of ours
-//! takes *hand-over form*: an open description of its own of the anchor directory, whose *file
-//! position* is the name that the engine gave and which holds a shared OFD lock on the byte that
-//! the name tells. The kernel carries both through whatever happens in between (a program without
-//! this library, `dup2` in a shell, a socket), and as long as the lock is held anywhere the engine
-//! keeps the description. A slipped read gives `EISDIR`, a slipped write `EBADF`. Placeholders have
+//! takes *hand-over form*: an open description of its own of the anchor directory. Its *file
+//! position* is the name that the engine gave, and it holds a shared OFD lock on the byte that the
+//! name tells. The kernel carries both through whatever happens in between (a program without this
+//! library, `dup2` in a shell, a socket), and as long as the lock is held anywhere the engine keeps
+//! the description. A slipped read gives `EISDIR`, a slipped write `EBADF`. Placeholders have
 //! position 0 and no lock.
 //!
-//! A number in hand-over form keeps the lock while it is open: it is closed before the engine hears
-//! of it, at the end of the process too ([`close_handed`]).
+//! A number in hand-over form keeps the lock while it is open: so it is closed before the engine
+//! closes the description, at the end of the process too ([`close_handed`]).
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -76,8 +76,8 @@ pub fn form(process: &Process, desc: Desc) -> Result<OwnedFd, Errno> {
     Ok(own)
 }
 
-/// Runs `call` while the limit of descriptor numbers is as high as it may be: what the kernel does
-/// without a number takes one here.
+/// Runs `call` with the limit of descriptor numbers raised to its maximum: the kernel needs no
+/// number for what takes one here.
 fn with_more_numbers<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let before = rustix::process::getrlimit(Resource::Nofile);
     let more = Rlimit { current: before.maximum, maximum: before.maximum };
@@ -105,7 +105,7 @@ pub fn prepare(process: &Process) -> Result<(), Errno> {
     Ok(())
 }
 
-/// At the end of the process: what it holds itself must not look as if it were in flight.
+/// At the end of the process: closes its numbers in hand-over form, which would look in flight.
 pub fn close_handed(process: &Process) {
     let _lock = process.lock();
     for (fd, _) in fdtable::all().filter(|&(fd, _)| fdtable::is_handed(fd)) {
@@ -141,8 +141,8 @@ pub fn variables(process: &Process, token: &str, program: Option<Node>) -> Vec<V
     variables
 }
 
-/// Stands before a description of which an exec closes a number: as any close, that drops the
-/// process's record locks on its file.
+/// Marks a description of which an exec closes a number: that drops the process's record locks on
+/// its file, as any close does.
 const CLOSED: &str = "c";
 
 /// The descriptions of which an exec closes a number, if the process may have record locks.
@@ -162,7 +162,7 @@ fn pair(text: &str) -> Option<(u64, u32)> {
     Some((first.parse().ok()?, second.parse().ok()?))
 }
 
-/// In the new image: its file is what is executed, and that of the old image no more. `said`: the
+/// In the new image: its file counts as executed, and that of the old image no more. `said`: the
 /// variable. Gives its file.
 pub fn take_program(process: &Process, said: &str) -> Option<Node> {
     let (now, before) = said.split_once(',')?;
@@ -192,7 +192,7 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
                 let _ = process.fs.release_locks(node);
             }
             if !inherited.contains(&desc) {
-                // It was close-on-exec, or only a mapping needed it.
+                // It was close-on-exec, or only a mapping held it.
                 let _ = process.fs.close(desc);
             }
         }
@@ -228,7 +228,7 @@ pub fn adopt(process: &Process, fd: c_int, name: u64) -> Option<Desc> {
     Some(desc)
 }
 
-/// What a number is that came from elsewhere.
+/// What a number from another process or image is.
 pub fn look(process: &Process, fd: c_int) -> Received {
     let number = fdtable::borrow(fd);
     let same = rustix::fs::fstat(number)

@@ -1,8 +1,8 @@
 //! Messages of sockets: `sendmsg`, `recvmsg` and their kin. Descriptors of ours that a message
 //! carries travel in hand-over form (`handover.rs`), names are the program's own (`sockets.rs`).
 //!
-//! What is sent is a copy of the message whose control data names descriptors made for it; they are
-//! closed when the call returns: from then on the message itself keeps the descriptions. What
+//! A copy of the message is sent, whose control data names descriptors made for it. They are closed
+//! when the call returns: from then on the message itself keeps the descriptions. A descriptor that
 //! arrives in hand-over form becomes a number of ours; a process without this library just holds
 //! it, and may pass it on.
 //!
@@ -114,8 +114,8 @@ fn copied(message: &msghdr) -> Result<Vec<u64>, Errno> {
     Ok(words.iter().map(|&word| u64::from_ne_bytes(word)).collect())
 }
 
-/// What arrived: descriptors of ours become ours, the sender's address the program's own name.
-/// `room`: for the name, as the program had said.
+/// Takes in an arrived message: descriptors in hand-over form become ours, the sender's address the
+/// program's own name. `room`: for the name, as the program had said.
 pub fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
     // SAFETY: the kernel has just filled it in.
     unsafe {
@@ -135,7 +135,7 @@ pub fn arrived(process: &Process, message: *mut msghdr, room: libc::socklen_t) {
     }
 }
 
-/// Sends many: those that need it are replaced by copies.
+/// Sends many messages: those that need it are replaced by copies.
 pub fn send_many(
     process: &Process,
     list: *mut mmsghdr,

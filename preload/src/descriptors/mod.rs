@@ -1,5 +1,4 @@
-//! Descriptors: the table of those that are the volume's, copies, what crosses an exec, and the
-//! calls that make, copy and send them.
+//! Descriptors of the volume: the calls that make, copy and send them, and what crosses an exec.
 
 mod fcntl;
 pub(crate) mod handover;

@@ -1,4 +1,5 @@
-//! open and close: `open`, `openat`, `creat`, their aliases, `close`, `close_range`, `closefrom`.
+//! Numbers opened and closed: `open`, `openat`, `creat`, their aliases, `close`, `close_range`,
+//! `closefrom`.
 //!
 //! Locks: the structure lock, for the slot only.
 
@@ -7,8 +8,8 @@ use std::ffi::{c_char, c_int, c_uint};
 use vfs::{Attr, Errno, Kind, OpenFlags, Opened};
 
 use crate::descriptors::special;
+use crate::entry::cached;
 use crate::entry::fdtable;
-use crate::entry::parked;
 use crate::entry::pointers::Text;
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
@@ -19,7 +20,7 @@ use crate::paths::{self, Target};
 const MORE: c_int =
     libc::O_CREAT | libc::O_TRUNC | libc::O_PATH | libc::O_TMPFILE & !libc::O_DIRECTORY;
 
-/// Opens `path`; `kernel` opens what is not ours, by directory and path.
+/// Opens `path`; `kernel` opens what is not the volume's, by directory and path.
 pub fn open_at(
     process: &Process,
     kernel: impl Fn(c_int, *const c_char) -> c_int,
@@ -48,7 +49,7 @@ pub fn open_at(
     let target = match paths::resolve(process, dirfd, text, follow)? {
         Target::Kernel => return identity::open(process, text, flags),
         Target::Elsewhere(path) => {
-            parked::give_back();
+            cached::give_back();
             return Ok(kernel(libc::AT_FDCWD, path.as_ptr()));
         }
         target => target,
@@ -57,7 +58,7 @@ pub fn open_at(
     match open_found(process, &target, flags, mode)? {
         Ok(fd) => Ok(fd),
         Err(path) => {
-            parked::give_back();
+            cached::give_back();
             Ok(kernel(libc::AT_FDCWD, paths::c_text(&path)?.as_ptr()))
         }
     }
@@ -140,7 +141,7 @@ fn open_target(
     if flags & libc::O_TRUNC != 0
         && let Opened::Here(desc) = opened
     {
-        // The file is open and empty, whatever becomes of the pages that were mapped.
+        // The file is open and empty, also if mapped pages cannot be taken away.
         let _ = process.resized_by(desc);
     }
     Ok(opened)
@@ -190,7 +191,7 @@ pub fn close_numbers(
             fdtable::flag_changes(fd);
         }
     }
-    parked::forget();
+    cached::forget();
     let mut spared: Vec<c_uint> = process.internal_numbers().map(|fd| fd as c_uint).collect();
     spared.sort_unstable();
     let mut from = first;

@@ -66,7 +66,7 @@ impl How {
             return Err(Errno::TOOBIG);
         }
         let [flags, mode, rules] = Out(how).value()?;
-        // A later kernel's fields, which this one can only ignore if they say nothing.
+        // Fields of a later kernel may be ignored only if they are zero.
         for at in HOW_BYTES..size {
             if Out(how.cast::<u8>().wrapping_add(at)).value()? != 0 {
                 return Err(Errno::TOOBIG);
@@ -108,7 +108,7 @@ pub fn open(process: &Process, given: &[usize; 6]) -> Served<c_long> {
         || !matches!(paths::resolve(process, dirfd, text, true), Ok(Target::Kernel));
     let how = how as *mut [u64; 3];
     if !ours {
-        // A root of its own for an absolute path, which is on the volume.
+        // `RESOLVE_IN_ROOT` gives an absolute path a root, which is on the volume.
         let rooted = begin.is_some() && How::read(how, size)?.has(libc::RESOLVE_IN_ROOT);
         if !rooted {
             return kernel_path(begin.is_some(), how, size);

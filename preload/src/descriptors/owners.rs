@@ -1,5 +1,5 @@
 //! The receivers of a description's signals: `F_SETOWN`, `F_SETSIG` and their kin. A regular file
-//! never sends any: what was set is told again, to this process and its children.
+//! sends no signal: what was set is only told again, to this process and its children.
 //!
 //! Locks: `OWNERS`, for a moment; a child of a threaded parent that finds it held forgets what was
 //! set.

@@ -3,8 +3,8 @@
 //! The volume keeps a node of kind socket; the kernel's own socket lies in the anchor directory,
 //! named by the node's inode and generation, so it follows renames and hard links. The program is
 //! told the name that it gave, as far as this process knows it. Permissions are the node's alone
-//! (see [`crate::descriptors::special`]). What a crash leaves there is replaced when its name is
-//! used again. On a volume that is mounted all this is the kernel's own, by the mount.
+//! (see [`crate::descriptors::special`]). A socket that a crash leaves there is replaced when its
+//! name is used again. On a mounted volume the kernel does all this by the mount.
 //!
 //! Locks: `NAMES` only while the structure lock is held, which `fork` takes: a child never finds it
 //! held by a thread that it does not have.
@@ -119,7 +119,7 @@ pub fn destination(
         return Err(Stop::Errno(Errno::CONNREFUSED));
     }
     remember(process, attr.node, Some(path));
-    // A node without a socket, of a machine that went down: as one whose server has gone.
+    // A node without a socket, after a reboot: as one whose server has ended.
     let found = rustix::fs::statat(&process.anchor, name(attr.node), AtFlags::SYMLINK_NOFOLLOW);
     let found = found.map(|stat| FileType::from_raw_mode(stat.st_mode));
     if found != Ok(FileType::Socket) {
@@ -143,7 +143,7 @@ pub fn bind_at(
     let real = Real::of(process, node)?;
     let result = kernel(&real);
     if result == 0 {
-        // Whatever the umask: the node's own mode is asked.
+        // Open to all, whatever the umask: the node's own mode is checked.
         let all = Mode::from_raw_mode(0o777);
         rustix::fs::chmodat(&process.anchor, name(node), all, AtFlags::empty())?;
         remember(process, node, Some(path.to_vec()));

@@ -3,10 +3,9 @@
 //! A fifo's data is the kernel's: a real fifo in the anchor directory, named by the node's inode
 //! and generation, made when the node is opened first and removed with the node's last name. A
 //! device node is made there for the moment of opening it, or, where that is not permitted, found
-//! among the usual ones in `/dev`. Permissions are the node's alone: what lies there is open to all
-//! that have the directory open, as every attached process has, whatever user it has become since.
-//! So nothing there is believed to be what its name says. The fifos of a mounted volume are the
-//! mount's.
+//! among the usual ones in `/dev`. Permissions are the node's alone: every attached process has the
+//! directory open, whatever user it has become since, so what lies there is open to all. So each
+//! file there is checked to be what its name says. The fifos of a mounted volume are the mount's.
 //!
 //! Opening may wait for the other side: no locks, and handlers of signals run as the program's own.
 
@@ -16,8 +15,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, FileType, Mode, RenameFlags};
 use vfs::{Attr, Errno, Kind, Node, OpenFlags};
 
+use crate::entry::cached;
 use crate::entry::fdtable;
-use crate::entry::parked;
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop, outside};
 use crate::paths;
@@ -27,7 +26,7 @@ use crate::paths::mounted;
 const USUAL: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Flags of `open` that are about the name, or whose it is.
+/// Flags of `open` that concern the name or its owner.
 const FOR_NAMES: c_int =
     libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_TRUNC | libc::O_NOATIME;
 
@@ -49,7 +48,7 @@ pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -
         return Err(Stop::Errno(Errno::NOTDIR));
     }
     process.user().may_open(attr, OpenFlags(flags))?;
-    // It is there, and has been found, and whose it is, was asked.
+    // The name exists and was found, and its permissions were checked.
     let flags = flags & !FOR_NAMES;
     match attr.kind {
         Kind::Fifo => match path {
@@ -67,7 +66,7 @@ pub fn open(process: &Process, attr: &Attr, path: Option<&[u8]>, flags: c_int) -
 fn open_real(dir: impl AsFd, name: impl AsRef<[u8]>, flags: c_int) -> Result<c_int, Errno> {
     let name = paths::c_text(name.as_ref())?;
     let dir = dir.as_fd().as_raw_fd();
-    parked::give_back();
+    cached::give_back();
     let arguments = [dir as usize, name.as_ptr() as usize, flags as usize, 0, 0, 0];
     // SAFETY: a text that lives until the call is done.
     let fd = outside(|| unsafe { pmem::interrupt::system_call(libc::SYS_openat, arguments) })?;
@@ -79,7 +78,7 @@ fn open_fifo(process: &Process, node: Node, flags: c_int) -> Served<c_int> {
     let there = rustix::fs::statat(&process.anchor, &name, AtFlags::SYMLINK_NOFOLLOW);
     match there.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
         Ok(FileType::Fifo) => {}
-        // Nobody but a fifo has that name.
+        // Only a fifo may have that name.
         Ok(_) => return Err(Stop::Errno(Errno::IO)),
         Err(Errno::NOENT) => make_fifo(process, &name)?,
         Err(errno) => return Err(Stop::Errno(errno)),
@@ -93,12 +92,12 @@ fn open_fifo(process: &Process, node: Node, flags: c_int) -> Served<c_int> {
     Err(Stop::Errno(Errno::IO))
 }
 
-/// Makes the kernel's fifo, open to everybody whatever the umask: the node's own mode has been
-/// asked. It gets its name when it is, so that nobody finds it closed.
+/// Makes the kernel's fifo, open to all whatever the umask: the node's own mode was checked. It
+/// gets its name after its mode, so that no process finds it closed.
 fn make_fifo(process: &Process, name: &str) -> Result<(), Errno> {
     let shared = Mode::from_raw_mode(0o666);
     let new = format!("{name}-{}", rustix::thread::gettid().as_raw_nonzero());
-    // Of one that died here.
+    // Left by a process that died here.
     let _ = rustix::fs::unlinkat(&process.anchor, &new, AtFlags::empty());
     rustix::fs::mknodat(&process.anchor, &new, FileType::Fifo, shared, 0)?;
     let made =
@@ -109,7 +108,7 @@ fn make_fifo(process: &Process, name: &str) -> Result<(), Errno> {
     if made.is_err() {
         rustix::fs::unlinkat(&process.anchor, &new, AtFlags::empty())?;
     }
-    // Somebody else may have been faster.
+    // Another process may have been faster.
     if made == Err(Errno::EXIST) { Ok(()) } else { made }
 }
 

@@ -13,9 +13,9 @@ use crate::descriptors::sockets::{self, Address, Real, told};
 use crate::descriptors::{fcntl, messages};
 use crate::entry::fdtable::{self, ours};
 use crate::entry::pointers::{Bytes, Out, Text};
-use crate::entry::{DONE, Stop, hooks, outside, parked};
+use crate::entry::{DONE, Stop, cached, hooks, outside};
 use crate::interposed::interpose;
-use crate::mappings::touched;
+use crate::mappings::page_faults;
 use crate::paths::{self, Target};
 
 // ---- numbers opened and closed
@@ -54,7 +54,7 @@ interpose! {
         if first > last || flags & !known != 0 {
             return Err(Stop::Errno(Errno::INVAL));
         }
-        // The table of ours is the process's: so is the kernel's for all that it can tell.
+        // Our table belongs to the process, so the kernel's table must not be unshared either.
         let flags = flags & !(libc::CLOSE_RANGE_UNSHARE as c_int);
         Ok(close_numbers(process, first, last, flags, &kernel))
     }
@@ -145,7 +145,7 @@ interpose! {
             libc::F_LOCK => true,
             libc::F_TLOCK => false,
             libc::F_TEST => {
-                // glibc asks whether it could be read.
+                // glibc tests for a read lock.
                 lock.l_type = libc::F_RDLCK as i16;
                 let asked = fcntl::range(process, desc, &lock)?;
                 let held = process.fs.test_lock(desc, LockOwner::Process, &asked)?;
@@ -161,12 +161,12 @@ const LOCK_MAND: c_int = 32;
 
 // ---- local sockets
 
-/// The pages of what is to be received: all, or as many as are there to be received.
+/// Makes the buffer's pages ready: all, or as many as there are bytes to be received.
 fn ready_to_receive(socket: c_int, to: Bytes, bytes: usize, flags: c_int) {
     if flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0 {
-        touched::ready_for(socket, to.0, bytes, None);
+        page_faults::ready_for(socket, to.0, bytes, None);
     } else {
-        touched::ready(to.0, bytes);
+        page_faults::ready(to.0, bytes);
     }
 }
 
@@ -193,14 +193,14 @@ interpose! {
     fn [sendto](
         socket: c_int, from: Bytes, bytes: usize, flags: c_int, address: Address, len: socklen_t,
     ) -> isize = |process, kernel| {
-        touched::ready(from.0, bytes);
+        page_faults::ready(from.0, bytes);
         let real = sockets::destination(process, address, len)?.ok_or(Stop::Kernel)?;
         let (address, len) = real.parts();
         Ok(outside(|| kernel(socket, from, bytes, flags, address, len)))
     }
     fn [send, __send](socket: c_int, from: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
         let _ = (socket, flags);
-        touched::ready(from.0, bytes);
+        page_faults::ready(from.0, bytes);
         Err(Stop::Kernel)
     }
     fn [recv](socket: c_int, to: Bytes, bytes: usize, flags: c_int) -> isize = |_, _| {
@@ -212,12 +212,12 @@ interpose! {
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn [accept](socket: c_int, address: *mut sockaddr, len: Len) -> c_int = |process, kernel| {
-        parked::give_back();
+        cached::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len) as isize)? as c_int)
     }
     fn [accept4](socket: c_int, address: *mut sockaddr, len: Len, flags: c_int) -> c_int
     = |process, kernel| {
-        parked::give_back();
+        cached::give_back();
         Ok(told(process, (address, len), || kernel(socket, address, len, flags) as isize)? as c_int)
     }
     fn [recvfrom](
@@ -230,7 +230,7 @@ interpose! {
 
 // ---- messages
 
-/// Flags with which it is not the first bytes alone that end the wait: all buffers are made ready.
+/// With these flags the first bytes alone do not end the wait: all buffers are made ready.
 const WAITS_OTHERWISE: c_int =
     libc::MSG_WAITALL | libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE;
 
@@ -238,7 +238,7 @@ interpose! {
     fn [sendmsg](socket: c_int, message: *const msghdr, flags: c_int) -> isize
     = |process, kernel| {
         let given = Out(message.cast_mut()).value().map_err(|_| Stop::Kernel)?;
-        touched::ready_all(Out(given.msg_iov), given.msg_iovlen as c_int);
+        page_faults::ready_all(Out(given.msg_iov), given.msg_iovlen as c_int);
         let own = messages::outgoing(process, &given)?.ok_or(Stop::Kernel)?;
         Ok(outside(|| kernel(socket, &raw const own.message, flags)))
     }
@@ -251,11 +251,11 @@ interpose! {
         let before = Out(message).value().map_err(|_| Stop::Kernel)?;
         let (list, count) = (Out(before.msg_iov), before.msg_iovlen as c_int);
         if flags & WAITS_OTHERWISE == 0 {
-            touched::ready_all_for(socket, list, count, None);
+            page_faults::ready_all_for(socket, list, count, None);
         } else {
-            touched::ready_all(list, count);
+            page_faults::ready_all(list, count);
         }
-        parked::give_back();
+        cached::give_back();
         let got = outside(|| kernel(socket, message, flags));
         if got >= 0 {
             messages::arrived(process, message, before.msg_namelen);
@@ -267,7 +267,7 @@ interpose! {
         timeout: *mut libc::timespec,
     ) -> c_int = |process, kernel| {
         let before = messages::listed(list, count)?;
-        parked::give_back();
+        cached::give_back();
         let got = outside(|| kernel(socket, list, count, flags, timeout));
         for (index, one) in before.iter().enumerate().take(usize::try_from(got).unwrap_or(0)) {
             // The header comes first.
@@ -278,7 +278,7 @@ interpose! {
     }
     /// A number of another process: in hand-over form it becomes ours, a placeholder names nothing.
     fn [pidfd_getfd](pidfd: c_int, target: c_int, flags: c_uint) -> c_int = |process, kernel| {
-        parked::give_back();
+        cached::give_back();
         let fd = kernel(pidfd, target, flags);
         if fd < 0 {
             return Ok(fd);

@@ -1,5 +1,5 @@
-//! Which attachment serves this process: its own, none, or that of the process that it was forked
-//! from, until it has a place of its own.
+//! Finds the attachment that serves this process: its own, none, or its parent's, until a forked
+//! child has a place of its own.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::entry::hooks;
 use crate::entry::process::Process;
 
-/// A page of its own, which the kernel empties in every forked child: what finds the address
-/// there is the process that attached, at no cost but that of the load. Threads share it.
+/// A page of its own, which the kernel empties in every forked child: a process that finds the
+/// address there is the one that attached. That costs one load. Threads share it.
 #[repr(C, align(4096))]
 struct Page {
     process: AtomicPtr<Process>,
@@ -33,7 +33,7 @@ pub fn process() -> Option<&'static Process> {
     attached().or_else(other_process)
 }
 
-/// The same, but `None` in a child that was made behind our back and has not called since.
+/// The same, but `None` in a child of a raw system call that has not called since.
 #[inline]
 pub fn attached() -> Option<&'static Process> {
     // SAFETY: null, or published once and never freed.
@@ -73,8 +73,8 @@ fn other_process() -> Option<&'static Process> {
     Some(process)
 }
 
-/// Lets the kernel empty the page in children. An old kernel does not: there such children act as
-/// their parent, as they do in every library that keeps state.
+/// Lets the kernel empty the page in children. On a kernel that cannot, children of a raw system
+/// call act as their parent, as in every library that keeps state.
 pub fn mark_page() {
     let page = std::ptr::from_ref(&PAGE).cast_mut().cast::<c_void>();
     // SAFETY: a page of this library's own, which holds nothing else.

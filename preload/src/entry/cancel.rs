@@ -1,16 +1,16 @@
-//! Threads that are cancelled: never while they are inside.
+//! Cancels threads as POSIX says, but never while they are inside this library.
 //!
 //! A deferred cancellation acts in glibc's own cancellation points, none of which our code calls
-//! while it is inside; so the calls that POSIX makes such points, and that we serve, look at it by
-//! themselves: a flag in the thread's record, set by `pthread_cancel`, keeps that free for all
-//! threads that are not cancelled. An asynchronous one acts at any instruction: while a thread of
-//! that type is inside, its type is deferred. The stack is then unwound through our frames.
+//! while it is inside. So served calls that POSIX makes such points check by themselves: a flag in
+//! the thread's record, set by `pthread_cancel`, makes that free for a thread that is not
+//! cancelled. An asynchronous one acts at any instruction: while a thread of that type is inside,
+//! its type is deferred. The stack is then unwound through our frames.
 //!
 //! In our own code, but not inside (the first and last instructions of a call), a thread could be
 //! stopped where no frame can be unwound from: Rust's tables know calls only, and the C library
 //! ends the process then, without a word. So the handler of glibc's signal is called through one of
-//! ours: a thread that the signal meets in our code is of the deferred type for glibc when it hears
-//! of it, and the end of the call, or of the next one, acts.
+//! ours: a thread that the signal meets in our code is set to the deferred type before glibc's
+//! handler runs, and the end of the call, or of the next one, acts.
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
@@ -126,7 +126,7 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// Ends the thread if somebody has cancelled it and it allows that. Never inside.
+/// Ends the thread if it was cancelled and allows that. Never inside.
 #[cold]
 pub fn act() {
     if here().flags.load(Ordering::Relaxed) & CANCELLED != 0 {
@@ -155,7 +155,7 @@ pub fn release() {
     set_type(ASYNCHRONOUS_TYPE, std::ptr::null_mut());
 }
 
-/// The signal by which glibc tells a thread of the asynchronous type.
+/// The signal by which glibc cancels a thread of the asynchronous type.
 const SIGCANCEL: usize = 32;
 /// glibc's handler of it; 0: not known yet.
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
@@ -192,7 +192,7 @@ pub fn stand_before_first() {
     if HANDLER.load(Ordering::Relaxed) != 0 {
         return;
     }
-    // It runs no handler of the program; glibc's two signals are not blocked.
+    // This thread runs no handler of the program; glibc's two signals are not blocked.
     let (blocked, mut before) = (!(3_u64 << (SIGCANCEL - 1)), 0_u64);
     let mask = |new: &u64, old: *mut u64| {
         let how = libc::SIG_SETMASK as usize;
@@ -202,8 +202,8 @@ pub fn stand_before_first() {
     mask(&blocked, &raw mut before);
     let mut thread: libc::pthread_t = 0;
     let (disabled, mut allowed): (c_int, c_int) = (1, 0);
-    // SAFETY: a thread that is joined, which is no place for this one to be cancelled at; without
-    // one nothing has changed.
+    // SAFETY: a thread that is joined; this one is not cancelled at that. Without a thread nothing
+    // has changed.
     unsafe {
         pthread_setcancelstate(disabled, &raw mut allowed);
         let null = std::ptr::null();

@@ -1,4 +1,4 @@
-//! The process's descriptors that are ours.
+//! The table of the process's descriptors that stand for files of the volume: "ours".
 //!
 //! A descriptor of ours is a real kernel number, held by a *placeholder*: a duplicate of a
 //! read-only descriptor of the volume's anchor directory. So the number is the lowest free one,
@@ -6,10 +6,10 @@
 //! (`EISDIR`, `EBADF`). The table says which open file description each number stands for.
 //!
 //! Invariant: a slot is set only while its number is a placeholder; it is cleared before the number
-//! is given back, and says so while it is parked (see [`parked`]). Lookups are lock-free: one load.
-//! A thread that changes slots holds the process's structure lock (see
-//! [`crate::entry::process::Process`]), but for a parked number's: that is changed by the
-//! thread that takes or returns it. A stale description is refused by the engine.
+//! is given back, and says so while the number is cached (see [`cached`]). Lookups are lock-free:
+//! one load. A thread that changes slots holds the process's structure lock (see
+//! [`crate::entry::process::Process`]), except for the cached number's slot: the thread that takes
+//! or returns it changes that. A stale description is refused by the engine.
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use vfs::{Desc, Errno};
 
 use crate::entry::Stop;
-use crate::entry::parked;
+use crate::entry::cached;
 
 /// Descriptors at and beyond this number are never ours.
 pub const NUMBERS_MAX: usize = 1 << 20;
@@ -30,11 +30,11 @@ const SHARED: u64 = 1 << 62;
 const HIDDEN: u64 = 1 << 61;
 /// The number is in hand-over form: it has an open description of the anchor directory to itself.
 const HANDED: u64 = 1 << 60;
-/// The whole word, but for the next bit, of a number that is parked (see [`parked`]).
-const PARKED: u64 = 1 << 59;
-/// Of a plain or parked number: it is close-on-exec.
+/// The whole word, but for the next bit, of the cached number (see [`cached`]).
+const CACHED: u64 = 1 << 59;
+/// Of a plain or cached number: it is close-on-exec.
 const CLOEXEC: u64 = 1 << 58;
-/// The number was the lowest free one when it was taken, and nobody has changed its flag since.
+/// The number was the lowest free one when it was taken, and its flag has not changed since.
 const PLAIN: u64 = 1 << 57;
 /// Bits of a description's index.
 const INDEX: u64 = 0xff_ffff;
@@ -77,9 +77,9 @@ pub fn get(fd: c_int) -> Option<Desc> {
 
 #[cold]
 fn not_ours(word: u64) -> Option<Desc> {
-    if word & PARKED != 0 {
-        // To the program it is closed: so be it.
-        parked::give_back();
+    if word & CACHED != 0 {
+        // For the program it is closed: now it is for the kernel, too.
+        cached::give_back();
     }
     None
 }
@@ -131,8 +131,8 @@ pub fn install(desc: Desc, min: c_int, cloexec: bool) -> Result<c_int, Errno> {
 /// Makes the lowest free number from `min` on a placeholder that stands for nothing yet.
 pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
     if min != 0 {
-        parked::give_back();
-    } else if let Some(fd) = parked::take(cloexec) {
+        cached::give_back();
+    } else if let Some(fd) = cached::take(cloexec) {
         return Ok(fd);
     }
     let placeholder = borrow(PLACEHOLDER.load(Ordering::Acquire));
@@ -147,7 +147,7 @@ pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
         return Err(Errno::MFILE);
     }
     let plain = if min == 0 {
-        parked::lowest_was(fd);
+        cached::lowest_was(fd);
         PLAIN
     } else {
         0
@@ -156,16 +156,16 @@ pub fn reserve(min: c_int, cloexec: bool) -> Result<c_int, Errno> {
     Ok(fd)
 }
 
-/// Gives a number back that was reserved, or is parked.
+/// Gives a number back that was reserved, or is cached.
 pub fn release(fd: c_int) {
     restore(fd, 0);
     close_number(fd);
-    parked::closed(fd);
+    cached::closed(fd);
 }
 
-/// The parked number is reserved now; `false`: not with this flag.
+/// Reserves the cached number; `false`: it has the other close-on-exec flag.
 #[inline]
-pub fn unpark(fd: c_int, cloexec: bool) -> bool {
+pub fn uncache(fd: c_int, cloexec: bool) -> bool {
     let Some(slot) = slot(fd) else { return false };
     let flag = slot.load(Ordering::Relaxed) & CLOEXEC;
     if (flag != 0) != cloexec {
@@ -226,7 +226,7 @@ pub fn duplicate(old: c_int, new: c_int) -> u64 {
     slot(new).map_or(0, |slot| slot.swap(word, Ordering::AcqRel))
 }
 
-/// Undoes that: the number was not to be had. Structure lock held.
+/// Undoes [`duplicate`]: the number could not be had. Structure lock held.
 pub fn restore(fd: c_int, word: u64) {
     if let Some(slot) = slot(fd) {
         slot.store(word, Ordering::Release);
@@ -258,18 +258,18 @@ pub fn set_shared(fd: c_int) {
     }
 }
 
-/// Closes `fd`, or parks it. Gives its description and whether this was the last number for it.
+/// Closes `fd`, or caches it. Gives its description and whether this was the last number for it.
 /// Structure lock held.
 #[inline]
 pub fn close(fd: c_int) -> Option<(Desc, bool)> {
     let slot = slot(fd)?;
     let word = slot.load(Ordering::Relaxed);
     let Some(desc) = unpack(word) else {
-        parked::closed(fd);
+        cached::closed(fd);
         return None;
     };
-    if word & PLAIN != 0 && parked::park(fd) {
-        slot.store(PARKED | word & CLOEXEC, Ordering::Release);
+    if word & PLAIN != 0 && cached::keep(fd) {
+        slot.store(CACHED | word & CLOEXEC, Ordering::Release);
     } else {
         release(fd);
     }

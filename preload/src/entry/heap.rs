@@ -23,8 +23,8 @@ pub fn lock() -> Guard<'static, Dlmalloc> {
     HEAP.lock()
 }
 
-/// Whether nobody is in it: in a child that was made behind our back, a thread that the child does
-/// not have may be in it for ever.
+/// Whether no thread is in it: in a child of a raw system call, a thread that the child does not
+/// have may be in it for ever.
 pub fn is_free() -> bool {
     HEAP.try_lock().is_some()
 }

@@ -1,9 +1,9 @@
-//! What the lower rooms ask of upper ones: a table of functions, set once when the library starts.
+//! The functions of upper rooms that lower ones call, in a table that is set once at the start.
 //!
-//! Until then each function does nothing, which is what is to be done then: no file is mapped and
-//! no number is ours. Nothing here allocates or takes a lock: handlers of signals come by.
+//! Until then each function does nothing, rightly: no file is mapped and no number is ours. Nothing
+//! here allocates or takes a lock: signal handlers use it.
 //!
-//! A call through the table is for what happens seldom; what each call needs is moved down instead.
+//! A call through the table is for rare events; what every call needs is moved down instead.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -14,7 +14,7 @@ use crate::entry::process::Process;
 
 /// The functions of the upper rooms.
 pub struct Hooks {
-    /// Gives a child that was made behind our back a place of its own, or ends it.
+    /// Gives a child of a raw system call a place of its own, or ends it.
     pub adopt: fn(&'static Process),
     /// Gives the page at an address if a mapping lacks it: whether it did. No lock may be held.
     pub supply: fn(usize) -> bool,
@@ -22,7 +22,8 @@ pub struct Hooks {
     pub resized: fn(&Process, Node) -> Result<(), Errno>,
     /// One of the three standard numbers has become ours.
     pub standard_taken: fn(c_int),
-    /// A thread that waits for a lock which a fork holds asks for it; in the handler of its signal.
+    /// In the signal handler of a forking thread: another thread waits for a lock that the fork
+    /// holds.
     pub give_way: fn(*mut c_void),
 }
 

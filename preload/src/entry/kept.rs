@@ -2,7 +2,7 @@
 //! is said in [`crate::entry::thread`] and by the room of signals), and the system calls for masks,
 //! signal stacks and queued signals that all of this goes by.
 //!
-//! Invariant: while `PENDING` is set, what is kept and the mask are written by nobody. No locks.
+//! Invariant: while `PENDING` is set, no code writes the kept signal or the mask. No locks.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -86,7 +86,7 @@ pub fn queue(signal: c_int, info: *const siginfo_t) {
     }
 }
 
-/// The signal by which a thread that forks is asked to give way (see `lock`).
+/// The signal that asks a forking thread to give way (see `lock`).
 pub const NUDGE: c_int = libc::SIGBUS;
 /// Its address is what that signal carries.
 static TOKEN: u8 = 0;
@@ -153,7 +153,7 @@ pub fn deliver(thread: &Thread) {
     }
     // The handlers run in here.
     set_mask(mask);
-    // For the call that was interrupted, whatever the handlers' own calls met.
+    // For the interrupted call; the handlers' own calls may have changed it.
     thread.restarts.store(restarts, Ordering::Relaxed);
     set_errno(failed);
 }

@@ -66,7 +66,7 @@ pub fn check_size(process: &Process, node: Node, size: u64) -> Served<()> {
     Err(exceeded())
 }
 
-/// Tells the thread, as the kernel would.
+/// Sends the thread the signal, as the kernel would.
 fn exceeded() -> Stop {
     let process = rustix::process::getpid().as_raw_nonzero().get() as usize;
     let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;

@@ -1,4 +1,4 @@
-//! The locks that a fork holds, and how the thread that forks gives way.
+//! The locks that a fork holds, and how the forking thread gives way to a thread that needs one.
 //!
 //! The child of a threaded parent must find none of these locks held by a thread that it does not
 //! have, so a fork takes them all. But glibc's `fork` takes the C library's own locks (malloc's,
@@ -9,14 +9,14 @@
 //! So a thread that waits in vain asks the forking thread, by a signal, to give way. That thread's
 //! handler (`fork::give_way`) acts only if it has interrupted a wait for some other lock: then the
 //! child does not exist yet, since nothing waits between the system call and our handler after it.
-//! It lets all locks go, lets others have them, takes them again, and prepares the child anew. The
-//! locks are held by the forking thread itself whenever the system call is made: the child's copy
-//! of what they guard is whole.
+//! It releases all locks, lets other threads have them, takes them again, and prepares the child
+//! anew. The locks are held by the forking thread itself whenever the system call is made: the
+//! child's copy of what they guard is whole.
 //!
-//! Asking interrupts the system call itself, which the kernel then starts anew: so each time
-//! it is asked twice as late. The signal is SIGBUS, whose handler is always ours, and a fork keeps
-//! it deliverable. It cannot come late: the forking thread leaves only when nobody is asking it,
-//! and takes what has been sent.
+//! Asking interrupts the system call itself, which the kernel then starts anew: so each time the
+//! thread waits twice as long before it asks. The signal is SIGBUS, whose handler is always ours,
+//! and a fork keeps it deliverable. It cannot come late: the forking thread leaves only when no
+//! thread is asking it, and takes what has been sent.
 //!
 //! Nothing here allocates: the heap's lock is one of them. They are taken inside only.
 
@@ -32,25 +32,25 @@ use crate::entry::thread;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody may sleep.
+/// Held, and a thread may sleep on it.
 const AWAITED: u32 = 2;
 
 /// How often a lock is looked at before sleeping.
 const LOOKS: u32 = 100;
-/// Longest sleep while nobody is known to fork, ms.
+/// Longest sleep while no thread is known to fork, ms.
 const SLEEP_MS: u32 = 100;
 /// Time after which the forking thread is asked first, ms.
 const PATIENCE_MS: u32 = 1;
-/// How often a thread that gives way looks whether the others are through, and how long it sleeps
-/// in between, ns.
+/// How often a thread that gives way checks whether the others are done, and how long it sleeps in
+/// between, ns.
 const TURNS: u32 = 20;
 const TURN_NS: i64 = 50_000;
 
 /// The forking thread's id, with the bits below; 0: there is none.
 static FORKER: AtomicU32 = AtomicU32::new(0);
-/// Somebody is sending it the signal.
+/// A thread is sending it the signal.
 const ASKING: u32 = 1 << 31;
-/// Somebody has sent it.
+/// The signal was sent.
 const ASKED: u32 = 1 << 30;
 const THREAD: u32 = ASKED - 1;
 
@@ -84,7 +84,7 @@ impl<T> Lock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        if thread::is_alone() {
+        if thread::has_one_thread() {
             // Nothing comes between: signals wait until the thread leaves.
             let free = self.state.load(Ordering::Relaxed) == FREE;
             if free {
@@ -145,17 +145,17 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if thread::is_alone() {
-            // Nobody waits.
+        if thread::has_one_thread() {
+            // No thread waits.
             self.0.state.store(FREE, Ordering::Release);
         } else if self.0.state.swap(FREE, Ordering::AcqRel) == AWAITED {
-            // A word of our own, that nobody unmaps.
+            // A word of our own, which is never unmapped.
             let _ = futex::wake(&self.0.state, futex::Flags::PRIVATE, 1);
         }
     }
 }
 
-/// Asks the forking thread to give way, unless somebody else is at it.
+/// Asks the forking thread to give way, unless another thread is asking.
 #[cold]
 fn ask() {
     let forker = FORKER.load(Ordering::Relaxed);
@@ -216,7 +216,7 @@ pub fn has_turn() -> bool {
     FORKER.load(Ordering::Relaxed) & THREAD == thread.cast_unsigned()
 }
 
-/// For a thread that has given way: sleeps until the others are through, or have had time.
+/// For a thread that has given way: sleeps until the others are done, or have had time.
 pub fn let_others() {
     for _ in 0..TURNS {
         if WAITING.load(Ordering::Relaxed) == 0 {
@@ -228,12 +228,12 @@ pub fn let_others() {
     }
 }
 
-/// Whether nobody is in a fork: in a child that was made behind our back.
-pub fn nobody_forks() -> bool {
+/// Whether no thread is in a fork: in a child of a raw system call.
+pub fn no_thread_forks() -> bool {
     TURN.try_lock().is_some()
 }
 
-/// In a new process: nobody else is there.
+/// In a new process: it has no other thread.
 pub fn forked() {
     FORKER.store(0, Ordering::Relaxed);
     WAITING.store(0, Ordering::Relaxed);

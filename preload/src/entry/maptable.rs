@@ -1,5 +1,5 @@
-//! What this process has mapped: the mappings in the order of their addresses, and what is held by
-//! them.
+//! The table of this process's mappings of files of the volume, in the order of their addresses,
+//! and of the descriptions that they hold.
 //!
 //! Invariants: no two mappings overlap. What is counted (mappings with parts without pages, those
 //! that hold a description) and where files are mapped change with the mappings only: in `insert`
@@ -20,7 +20,7 @@ use vfs::{Desc, Mapped, Node};
 /// The size of a page.
 pub const PAGE: usize = 4096;
 
-/// How many mappings there are: without any, nobody takes a lock for them.
+/// How many mappings there are: without any, no call takes a lock for them.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// How many of them have parts without pages.
@@ -41,8 +41,8 @@ fn tell_gaps(count: usize) {
     }
 }
 
-/// Whether some mapping has had a part without pages: a fault there may still be on its way when
-/// another thread has given it the last one.
+/// Whether some mapping has had a part without pages: a fault there may still be under way when
+/// another thread has supplied the last page.
 #[inline]
 pub fn had_gap() -> bool {
     HAD_GAP.load(Ordering::Relaxed)
@@ -65,15 +65,15 @@ pub struct Mapping {
     pub offset: u64,
     pub prot: c_int,
     pub shared: bool,
-    /// `PROT_WRITE` may be asked for later.
+    /// `mprotect` may add `PROT_WRITE`.
     pub may_write: bool,
     /// The parts without pages of the file: in order, apart from each other.
     pub empty: Vec<(usize, usize)>,
-    /// Some of these show zeros, which only reading finds there.
+    /// Some of these show zeros, to reads only.
     pub zeros: bool,
     /// The pages that it is made of: `start`, `end` and the parts above are multiples.
     pub unit: usize,
-    /// With pages that the program does not know of, the parts that it asked for and still has.
+    /// In a mapping of large pages: the parts that the program asked for and still has.
     pub own: Vec<(usize, usize)>,
 }
 
@@ -118,7 +118,7 @@ impl Mapping {
         if from >= to {
             return;
         }
-        // A part without pages becomes one with those that it only borders on.
+        // A part without pages is joined with those that it borders on.
         let is_before = |part: &(usize, usize)| part.1 < from || part.1 == from && !is_empty;
         let is_behind = |part: &(usize, usize)| part.0 > to || part.0 == to && !is_empty;
         let first = self.empty.partition_point(is_before);
@@ -316,7 +316,8 @@ impl Mappings {
     }
 
     /// How the program has mapped what is at an address, as `/proc/self/maps` says it. (Its pages
-    /// may be mapped otherwise: holes to nobody, and private ones that nobody has touched shared.)
+    /// may be mapped otherwise: holes without access, and private pages shared until they are
+    /// written.)
     pub fn access_at(&self, address: usize) -> Option<String> {
         let map = self.find(address)?;
         let may = |bit, letter| if map.prot & bit == 0 { '-' } else { letter };
@@ -385,7 +386,7 @@ impl Mappings {
         }
     }
 
-    /// Lets a mapping that reaches over an address end there, and another begin.
+    /// Splits a mapping that reaches over an address into two there.
     pub fn split(&mut self, at: usize) {
         if let Some(map) = self.find(at).filter(|map| map.start < at) {
             let (front, behind) = (map.part(map.start, at), map.part(at, map.end));
@@ -417,8 +418,8 @@ impl Mappings {
         Some(map)
     }
 
-    /// Says to threads that do not take the lock how many there are: at the end of a change, since
-    /// a mapping that changes its form is out of the table in between.
+    /// Publishes the counts for threads that do not take the lock: at the end of a change, since a
+    /// mapping under change is out of the table in between.
     fn publish(&self) {
         tell_gaps(self.gapped.get());
         COUNT.store(self.by_start.len(), Ordering::Release);

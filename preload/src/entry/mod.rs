@@ -1,13 +1,14 @@
-//! How a call of the program gets in, and what the calls of all rooms go by: the attachment and its
-//! tables of numbers and mappings, threads, locks, pointers, answers.
+//! What the calls of all rooms share: the attachment with its tables of numbers and mappings,
+//! threads, locks, pointers, answers.
 //!
 //! While a thread is *inside* (its depth is not 0), every interposed function goes straight to the
-//! kernel: what our own code calls is never served by itself.
+//! kernel: so the library never serves its own calls.
 //!
 //! Arguments that are pointers come as the wrappers of `pointers`. What is asked of a room above
 //! goes through `hooks`.
 
 pub(crate) mod attached;
+pub(crate) mod cached;
 pub(crate) mod cancel;
 pub(crate) mod fdtable;
 pub(crate) mod heap;
@@ -16,7 +17,6 @@ pub(crate) mod kept;
 pub(crate) mod limit;
 pub(crate) mod lock;
 pub(crate) mod maptable;
-pub(crate) mod parked;
 pub(crate) mod pointers;
 pub(crate) mod process;
 pub(crate) mod report;
@@ -84,16 +84,16 @@ impl<T> Answer for *mut T {
     const FAILED: Self = std::ptr::null_mut();
 }
 
-/// How often a number of ours was replaced by `dup2`.
+/// How often `dup2` has replaced a number of ours.
 static REPLACED: AtomicU32 = AtomicU32::new(0);
 
-/// A number now stands for something else, and nobody has closed the old description yet.
+/// A number now stands for something else, and the old description is still open.
 pub fn number_replaced() {
     REPLACED.fetch_add(1, Ordering::Release);
 }
 
 /// Whether a number was replaced since this thread asked last: a call that found its description
-/// closed may find the new one. Nothing else of it has happened.
+/// closed may find the new one. The call has done nothing yet.
 pub fn is_replaced() -> bool {
     let now = REPLACED.load(Ordering::Acquire);
     here().replaced.swap(now, Ordering::Relaxed) != now
@@ -135,8 +135,8 @@ impl Real {
         Self { name, address: AtomicUsize::new(0) }
     }
 
-    /// Its address. A symbol that this glibc does not have ends the program: nobody can have called
-    /// it.
+    /// Its address. A symbol that this glibc does not have ends the program: no program can have
+    /// called it.
     #[inline]
     pub fn address(&self) -> usize {
         match self.address.load(Ordering::Relaxed) {

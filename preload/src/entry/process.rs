@@ -1,5 +1,5 @@
-//! This process's attachment to the volume, and what the kernel would keep for a process: the
-//! working directory, the umask, the identity.
+//! This process's attachment to the volume, with what a kernel keeps for a process: the working
+//! directory, the umask, the identity.
 //!
 //! Locks, in this order: `structure` (descriptor slots and mappings change only under it), then
 //! `cwd`. Neither is held while the engine may wait for another process, except in `fork`, which
@@ -45,7 +45,7 @@ impl Deref for Engine {
     }
 }
 
-/// A node that many read and few change, under a lock. The version is odd while it changes.
+/// A node that is read often and changed seldom, under a lock. The version is odd while it changes.
 #[derive(Default)]
 struct SharedNode {
     version: AtomicU64,
@@ -139,7 +139,8 @@ impl Process {
             .map_or_else(|_| Vec::new(), std::ffi::CString::into_bytes);
         let stat = rustix::fs::fstat(&anchor)?;
         if stat.st_mode & 0o777 != volume::HANDING_MODE {
-            // An earlier build's. Where it is not this user's, its owner will open it.
+            // An earlier build may have made it with another mode. Another user's is changed by its
+            // owner.
             let _ = rustix::fs::fchmod(&anchor, Mode::from_raw_mode(volume::HANDING_MODE));
         }
         let internal = [&[anchor.as_raw_fd()], engine].concat();
@@ -194,13 +195,13 @@ impl Process {
         *held = Arc::new(cwd);
     }
 
-    /// What user the calling thread is for the volume's permissions.
+    /// The calling thread's identity for the volume's permissions.
     pub fn cred(&self) -> &'static Cred {
         // SAFETY: never null, and all that is published lives for ever.
         unsafe { &*self.cred.load(Ordering::Acquire) }
     }
 
-    /// It is another one from here on.
+    /// The identity is another one from here on.
     pub fn set_cred(&self, cred: &'static Cred) {
         self.cred.store(std::ptr::from_ref(cred).cast_mut(), Ordering::Release);
     }
@@ -228,7 +229,7 @@ impl Process {
     }
 
     /// The program wants an internal number: moves ours away and lets `replace` put the program's
-    /// there. Structure lock held: nobody maps through the old number meanwhile.
+    /// there. Structure lock held: no thread maps through the old number meanwhile.
     pub fn make_way(
         &self,
         number: i32,
@@ -244,7 +245,7 @@ impl Process {
         };
         fdtable::hide(new);
         for internal in &self.internal {
-            // Several changes at once are kept apart by the structure lock.
+            // The structure lock keeps several changes apart.
             if internal.load(Ordering::Relaxed) == number {
                 internal.store(new, Ordering::Relaxed);
             }

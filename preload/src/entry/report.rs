@@ -1,9 +1,9 @@
-//! Which calls the volume did not serve, and why: counted here, written at exit to the file named
-//! by `SOLERA_REPORT`, one line `count reason function outcome` each. The outcome is the error that
-//! the program got, or `fell-back` for what was served in a roundabout way.
+//! Counts the calls that the volume did not serve, with the reasons, and writes them at exit to the
+//! file named by `SOLERA_REPORT`, one line `count reason function outcome` each. The outcome is the
+//! error that the program got, or `fell-back` for what was served in a roundabout way.
 //!
-//! With `SOLERA_STRICT_SUPPORT` the first refused call ends the process: better no result than one
-//! of a program that took another way.
+//! With `SOLERA_STRICT_SUPPORT` the first refused call ends the process: no result is better than
+//! one of a program that went another way.
 //!
 //! Lock-free: a fixed table of entries that are claimed by compare-and-swap. Beyond its size the
 //! rest is counted together.
@@ -125,7 +125,7 @@ pub fn write(path: &[u8]) {
     let flags = flags | OFlags::NONBLOCK;
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600));
     if let Some(file) = file.ok().filter(volume::is_ordinary) {
-        // A report that cannot be written has nowhere to say so.
+        // There is no place to report that the report cannot be written.
         let _ = rustix::io::write(&file, lines.concat().as_bytes());
     }
 }

@@ -130,7 +130,7 @@ pub fn route(number: c_long) -> Route {
 pub type IntCall = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_int;
 pub type LongCall = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> c_long;
 
-/// Without a volume: calls that a function of this library's serves go by it; `None`: it is none.
+/// Without a volume: serves a call by this library's function for it; `None`: there is none.
 pub fn by_function(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<c_long> {
     // SAFETY: interposed functions of those answers, with the program's own arguments.
     unsafe {
@@ -146,7 +146,7 @@ pub fn by_function(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<c_lo
     }
 }
 
-/// The kernel itself, for any caller: glibc is not needed, nor any lock of it.
+/// Calls the kernel, without glibc or any lock of it.
 pub fn kernel(number: c_long, [a, b, c, d, e, f]: Arguments) -> c_long {
     let answer: c_long;
     // SAFETY: the kernel's own convention; callers here say why their arguments are right.

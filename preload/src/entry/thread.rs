@@ -1,16 +1,16 @@
-//! What the library knows of each thread: how deep it is inside, and what waits until it leaves.
+//! The library's record of each thread: how deep it is inside, and what waits until it leaves.
 //!
-//! A thread is *inside* while its depth is not 0: our code runs, may hold locks, and what it calls
-//! is never served by itself. The program's code (a signal handler, a callback, the end of a
-//! cancelled thread) never runs while its thread is inside: the room of signals keeps
-//! signals back, [`crate::entry::cancel`] keeps asynchronous cancellation back, and the end of the
-//! outermost [`Inside`] lets both happen.
+//! A thread is *inside* while its depth is not 0: our code runs, may hold locks, and its own calls
+//! go to the kernel. The program's code (a signal handler, a callback, the end of a cancelled
+//! thread) never runs while its thread is inside: the room of signals keeps signals back,
+//! [`crate::entry::cancel`] keeps asynchronous cancellation back, and the end of the outermost
+//! [`Inside`] lets both happen.
 //!
-//! The engine's memory is closed to the thread (see [`pmem::key`]) but from the moment when a call
-//! first reaches for the engine until the thread leaves: a call that the kernel serves costs
-//! nothing. Opening sets the rights as they have to be, whatever the program did to them; what it
-//! may reach otherwise stays as it was. Handlers run with the key closed, whatever they interrupt,
-//! and the kernel gives the interrupted code its rights back.
+//! The engine's memory is closed to the thread (see [`pmem::key`]), except from a call's first use
+//! of the engine until the thread leaves: so a call that the kernel serves costs nothing. Opening
+//! sets the rights as needed, whatever the program did to them; its other rights stay. Handlers run
+//! with the key closed, whatever they interrupt, and the kernel gives the interrupted code its
+//! rights back.
 //!
 //! The record lies in the thread's static TLS block, at the same distance from the thread pointer
 //! in all threads, so that it is found in two loads and without `__tls_get_addr`; it is zero in
@@ -35,11 +35,11 @@ use crate::entry::kept::{self, FAULTS, Kept};
 
 /// A signal was kept back, and all but the faults are blocked until it is given.
 pub const PENDING: u32 = 1;
-/// A signal of a fault's number was sent by somebody and kept back.
+/// A fault's signal that was sent, not raised by a fault, was kept back.
 pub const SENT: u32 = 2;
 /// The thread's cancellation type is asynchronous.
 pub const ASYNCHRONOUS: u32 = 4;
-/// Somebody has cancelled the thread.
+/// The thread was cancelled.
 pub const CANCELLED: u32 = 8;
 
 /// One thread's record.
@@ -61,7 +61,7 @@ pub struct Thread {
     pub closed: AtomicU32,
     /// How many replaced numbers it has looked at (see `entry`).
     pub replaced: AtomicU32,
-    /// Whom it is, where threads differ, and at how many changes it asked that; 0: not yet (see
+    /// Its identity, where threads differ, and at how many changes it asked for it; 0: not yet (see
     /// [`crate::paths::credentials`]).
     pub cred: AtomicPtr<Cred>,
     pub cred_changes: AtomicU32,
@@ -123,7 +123,7 @@ unsafe extern "C" {
     static __libc_single_threaded: AtomicU8;
 }
 
-/// What is not 0 only while the process has one thread.
+/// Not 0 only while the process has one thread.
 #[inline]
 pub fn single() -> &'static AtomicU8 {
     // SAFETY: a byte that glibc itself writes before there is a second thread only.
@@ -132,12 +132,12 @@ pub fn single() -> &'static AtomicU8 {
 
 /// Whether the process has one thread.
 #[inline]
-pub fn is_alone() -> bool {
+pub fn has_one_thread() -> bool {
     single().load(Ordering::Relaxed) != 0
 }
 
-/// A thread begins that glibc does not know.
-pub fn not_alone() {
+/// A second thread begins that glibc does not know of.
+pub fn second_thread_begins() {
     // SAFETY: as above; programs may only read it, but what it says must be so for them too.
     unsafe { __libc_single_threaded.store(0, Ordering::Relaxed) };
 }
@@ -155,7 +155,7 @@ impl Thread {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Takes `by` from the depth; at 0 closes the engine's memory and lets happen what waits.
+    /// Takes `by` from the depth; at 0 closes the engine's memory and does what waits.
     #[inline]
     fn take_depth(&self, by: u32) {
         compiler_fence(Ordering::SeqCst);
@@ -192,7 +192,7 @@ impl Thread {
     }
 
     /// Runs `call` in a signal handler that interrupted this thread inside: the memory is closed
-    /// now, whatever it was, and will be again at the handler's end what it was.
+    /// during it, and afterwards is as before.
     pub fn interrupted(&self, call: impl FnOnce()) {
         let closed = self.closed.swap(0, Ordering::Relaxed);
         call();

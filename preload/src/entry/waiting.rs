@@ -2,8 +2,8 @@
 //! the program that move bytes between those and the volume.
 //!
 //! A signal that is kept back ends them as it would have ended the program's own call: with
-//! `INTERRUPTED` if nothing was moved. What a call has moved by then it tells; the next one ends at
-//! once, so that the whole gives a short count. No lock of ours may be held.
+//! `INTERRUPTED` if nothing was moved. A call that moved bytes gives their count; the next one ends
+//! at once, so that the whole gives a short count. No lock of ours may be held.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -60,8 +60,8 @@ pub fn splice(
     unsafe { call(libc::SYS_splice, arguments) }
 }
 
-/// Waits until a pipe can be read or written (`POLLIN`, `POLLOUT`), unless nobody waits for it or
-/// it is not open for that: then the call on it says so. For calls that are cancellation points:
+/// Waits until a pipe can be read or written (`POLLIN`, `POLLOUT`), unless its other end is closed
+/// or it is not open for that: then the call on it says so. For calls that are cancellation points:
 /// `BEGIN_ANEW` when there is something to act on.
 pub fn ready(pipe: BorrowedFd<'_>, events: i16) -> Result<(), Errno> {
     let mut asked = libc::pollfd { fd: pipe.as_raw_fd(), events, revents: 0 };

@@ -73,7 +73,7 @@ extern "C" fn run_call(call: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// `siginfo_t` of a signal that tells of asynchronous I/O.
+/// `siginfo_t` of a signal that reports asynchronous I/O.
 #[repr(C)]
 struct Told {
     signo: c_int,
@@ -172,7 +172,7 @@ pub fn synchronise(process: &Process, how: c_int, request: Request) -> Served<c_
     DONE
 }
 
-/// What is left to glibc of a list: the requests on other descriptors, and how it is told.
+/// Gives glibc the rest of a list: the requests on other descriptors.
 type Rest<'a> = &'a dyn Fn(Vec<*mut Block>) -> c_int;
 
 pub fn list(

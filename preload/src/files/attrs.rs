@@ -1,4 +1,5 @@
-//! Attributes changed: modes, owners, times, sizes, extended attributes, preallocation.
+//! The calls that change attributes: modes, owners, times, sizes, extended attributes,
+//! preallocation.
 
 use std::ffi::{c_char, c_int, c_uint};
 

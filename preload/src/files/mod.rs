@@ -1,5 +1,4 @@
-//! The calls on what lies in files: bytes, attributes, what glibc and the kernel do in the
-//! background.
+//! The calls on files: bytes, attributes, asynchronous I/O of glibc and the kernel.
 
 mod aio;
 mod attrs;

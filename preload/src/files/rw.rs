@@ -1,4 +1,4 @@
-//! Bytes in and out: `read`, `write`, their vectored, positioned, checked and 64-bit forms,
+//! Reads and writes: `read`, `write`, their vectored, positioned, checked and 64-bit forms,
 //! `lseek`, `sendfile`, `copy_file_range`.
 //!
 //! No locks here: the engine makes each call atomic and moves the shared position. Where the other
@@ -251,7 +251,7 @@ fn write_all(process: &Process, fd: c_int, from: &[u8]) -> (usize, Option<Errno>
     (written, None)
 }
 
-/// Bytes that were read but could not be written on are not consumed.
+/// Puts the position back over bytes that were read but could not be written on.
 fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
     let back = -(bytes as c_long);
     if let Some(desc) = fdtable::get(fd) {
@@ -261,7 +261,7 @@ fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
     rustix::fs::seek(fdtable::borrow_checked(fd)?, from).map(|_| ())
 }
 
-/// Reads from a file that nobody needs to have open.
+/// Reads from a file that need not be open.
 pub fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
     let desc = process.fs.open(attr.node, vfs::OpenFlags(libc::O_RDONLY))?;
     let result = process.fs.read_at(desc, offset, &mut [UserOut::new(to)]);

@@ -2,8 +2,8 @@
 //! only. (So does `vmsplice`: the kernel refuses our placeholders as it refuses any file.)
 //!
 //! Towards the pipe the bytes go through a memory file of the call's own, which the kernel splices:
-//! so waiting, `SPLICE_F_NONBLOCK` and short counts are the kernel's, exactly. From the pipe they
-//! are read first: where the volume then has no space, they are consumed although the call fails.
+//! so waiting, `SPLICE_F_NONBLOCK` and short counts are exactly the kernel's. Bytes from a pipe are
+//! read first: if the volume then has no space, they are consumed although the call fails.
 //!
 //! No locks here; a position is read and moved in two steps.
 
@@ -22,7 +22,7 @@ use crate::entry::waiting;
 use crate::entry::{Served, Stop};
 use crate::files::rw::offset_of;
 
-/// What a pipe's buffers hold each.
+/// Bytes of each of a pipe's buffers.
 const PAGE_BYTES: u64 = 4096;
 
 /// Whether a number is a pipe's.

@@ -1,4 +1,5 @@
-//! Questions about files: the `stat` families, `statx`, `access`, `statfs`, `statvfs`, `pathconf`.
+//! The calls that ask about files: the `stat` families, `statx`, `access`, `statfs`, `statvfs`,
+//! `pathconf`.
 //!
 //! `st_dev` is the volume's own device number; times have nanoseconds.
 
@@ -198,7 +199,7 @@ fn may_really(
     credentials::acting_as(process, real, || may_as(process, kernel, place, mode))
 }
 
-/// The same, of whom the thread acts as.
+/// The same, of the identity that the thread acts as.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "the usual way is straight on")]
 fn may_as(

@@ -1,8 +1,8 @@
 //! The exported functions of this room: bytes in and out, questions about files, attributes, what
 //! glibc and the kernel do in the background.
 //!
-//! Where the kernel serves a call that moves many bytes, the pages of the program's memory that
-//! mappings lack are there before it (`mappings::touched`).
+//! Before the kernel serves a call that moves many bytes, missing pages of mappings in the
+//! program's buffers are supplied (`mappings::page_faults`).
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 
@@ -15,7 +15,7 @@ use crate::entry::fdtable::{self, ours};
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::{
-    DONE, Inside, Stop, TRANSFER_BYTES_MAX, errno, limit, outside, parked, syscall,
+    DONE, Inside, Stop, TRANSFER_BYTES_MAX, cached, errno, limit, outside, syscall,
 };
 use crate::files::aio::{self, Block, Request};
 use crate::files::attrs::{
@@ -27,21 +27,20 @@ use crate::files::rw::{
 use crate::files::stat::{self, may, stat_descriptor, stat_path};
 use crate::files::{rings, splice};
 use crate::interposed::{interpose, serve};
-use crate::mappings::touched::{self, ready_all, ready_all_for};
+use crate::mappings::page_faults::{self, ready_all, ready_all_for};
 
 // ---- bytes in and out
 
-/// As [`ours`]; otherwise the kernel, which reads `len` bytes into the program's memory, finds its
-/// pages.
+/// As [`ours`]; else makes the pages ready for the kernel, which reads `len` bytes into them.
 #[inline]
 fn ours_or_filled(fd: c_int, memory: Bytes, len: usize, at: Option<i64>) -> Result<Desc, Stop> {
-    ours(fd).inspect_err(|_| touched::ready_for(fd, memory.0, len, at))
+    ours(fd).inspect_err(|_| page_faults::ready_for(fd, memory.0, len, at))
 }
 
 /// The same of a call that writes from there.
 #[inline]
 fn ours_or_ready(fd: c_int, memory: Bytes, len: usize) -> Result<Desc, Stop> {
-    ours(fd).inspect_err(|_| touched::ready(memory.0, len))
+    ours(fd).inspect_err(|_| page_faults::ready(memory.0, len))
 }
 
 /// The same of a vectored call.
@@ -549,12 +548,12 @@ fn begin(function: &'static str, kernel: impl FnOnce() -> c_int) -> c_int {
     let declined = |_: &'static Process| answer();
     // The other engine's files would be read and written past what it has staged.
     serve(function, Point::Never, declined, || {
-        parked::give_back();
+        cached::give_back();
         crate::split::engine::ring_instead(answer, kernel)
     })
 }
 
-/// The system call, as those libraries make it.
+/// Makes the system call as those libraries do.
 fn make(number: c_long, first: usize, second: usize) -> c_int {
     let before = errno();
     let answer = syscall::kernel(number, [first, second, 0, 0, 0, 0]) as c_int;

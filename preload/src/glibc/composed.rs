@@ -1,5 +1,5 @@
-//! Functions of the C library that are made of others, which they call inside the library where
-//! nothing can be interposed: here they are made of ours.
+//! Functions of the C library that call others inside it, where nothing can be interposed: done
+//! here by our functions.
 
 use std::ffi::{c_char, c_int};
 

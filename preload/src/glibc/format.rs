@@ -1,4 +1,4 @@
-//! `dprintf` and its kin, which glibc writes out inside itself.
+//! `dprintf` and its kin: glibc would write the text inside itself.
 
 use std::ffi::{c_char, c_int, c_void};
 

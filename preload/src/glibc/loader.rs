@@ -6,7 +6,7 @@
 //! process lives: the linker tells libraries apart by name, so the same file gets the same name
 //! each time and no other file ever does.
 //!
-//! `dlopen` looks at its caller (`$ORIGIN`, the name space of the caller), so what is not ours
+//! `dlopen` looks at its caller (`$ORIGIN`, the name space of the caller), so for other files it
 //! jumps on to glibc's with the program's own return address.
 //!
 //! Locks: `COPIES` only under the structure lock, which `fork` takes: a child never finds it held

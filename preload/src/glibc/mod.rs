@@ -1,4 +1,4 @@
-//! What glibc does inside itself, where no call of it can be seen: done here instead.
+//! Functions of glibc whose inner calls cannot be interposed: done here instead.
 
 mod composed;
 mod format;

@@ -17,9 +17,9 @@ use libc::FILE;
 use vfs::Errno;
 
 use crate::descriptors::open::open_at;
+use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::fdtable::ours;
-use crate::entry::parked;
 use crate::entry::pointers::Text;
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop, outside};
@@ -122,7 +122,7 @@ static REPLACED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 static LEFT: AtomicBool = AtomicBool::new(false);
 
 /// In a child that only prepares an exec, as between `vfork` and `exec`: it writes no streams, and
-/// must not use glibc's heap, which a thread of its parent may have been changing.
+/// must not use glibc's heap, which another thread may have been changing at the fork.
 pub fn leave_streams() {
     LEFT.store(true, Ordering::Relaxed);
 }
@@ -254,7 +254,7 @@ pub fn open_stream(
     if let Some(answer) = elsewhere.get() {
         return Ok(answer);
     }
-    // A stream that only appends tells its position from the end at once.
+    // `ftell` on a stream that only appends counts from the end at once.
     if parsed.plain == c"a"
         && let Some(desc) = fdtable::get(fd)
     {
@@ -321,7 +321,7 @@ pub fn reopen(
     if !cookie && matches!(target, Ok(Target::Kernel | Target::Elsewhere(_))) {
         return match target {
             Ok(Target::Elsewhere(path)) => {
-                let _until_it_ends = parked::Closes::new();
+                let _until_it_ends = cached::Closes::new();
                 Ok(kernel(Text(path.as_ptr())))
             }
             _ => Err(Stop::Kernel),

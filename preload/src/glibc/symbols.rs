@@ -1,5 +1,5 @@
-//! The exported functions of this room: streams, wide characters, formats, libraries loaded, and
-//! what the C library makes of others of its functions.
+//! The exported functions of this room: streams, wide characters, formats, loading of libraries,
+//! and composed functions.
 //!
 //! The variadic forms only make a `va_list` of their registers and stack, as any C function does
 //! at its start, and call the form that takes one: the second piece of assembly that lists of

@@ -1,8 +1,7 @@
-//! Mappings by pages of 2 MiB, where the region has no smaller ones (hugetlbfs, device-dax): what
-//! the program has of them, and what becomes of a page of which it gives up, protects or replaces a
-//! part.
+//! Mappings by pages of 2 MiB, where the region has no smaller ones (hugetlbfs, device-dax): which
+//! parts the program has, and what happens when it gives up, protects or replaces a part of a page.
 //!
-//! Invariant: such a mapping consists of whole pages, each of which has something of the program's
+//! Invariant: such a mapping consists of whole pages, each of which has a part of the program's
 //! ([`Mapping::own`]). Locks: the structure lock, which the callers hold.
 
 use std::ffi::{c_int, c_void};
@@ -33,7 +32,7 @@ impl Mapping {
 }
 
 impl Mappings {
-    /// The program has `start..end` no more: gives what the kernel is to unmap for that, and
+    /// The program gives up `start..end`: gives the ranges that the kernel is to unmap and
     /// [`Mappings::cut`] to forget.
     pub fn leave(&mut self, start: usize, end: usize) -> Vec<(usize, usize)> {
         let mut gone = Vec::new();
@@ -100,7 +99,7 @@ pub fn reserve(wish: &Wish, len: usize, unit: usize) -> Result<usize, Errno> {
             continue;
         }
         let flags = flags | MapFlags::FIXED_NOREPLACE;
-        // SAFETY: addresses that nobody has.
+        // SAFETY: addresses that are not in use.
         let edge =
             unsafe { rustix::mm::mmap_anonymous(from as *mut c_void, to - from, none, flags) };
         if edge.is_err() {
@@ -137,7 +136,7 @@ pub fn vacate(
 ///
 /// # Safety
 ///
-/// Nobody needs that any more.
+/// What lies there is not needed any more.
 pub unsafe fn reserve_over(from: usize, len: usize) -> Result<(), Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     // SAFETY: the caller vouches for it.

@@ -2,22 +2,20 @@
 //! range. Stores go to the file itself, without a copy and without a page of page cache.
 //!
 //! A mapping holds the open file description until its last page is unmapped: an engine never moves
-//! or frees blocks under it. Where a shared mapping covers holes, and any mapping what lies beyond
-//! the end of its file, its pages are those of an *empty* memory file: touching one raises SIGBUS,
-//! whose handler gives it its place ([`crate::mappings::touched`]) or, beyond the end, hands it on.
-//! So holes are filled when they are touched, and growth is seen whatever process lets the file
-//! grow. So it is in private mappings, which show what is written until they are touched; without
-//! room for a page these show zeros.
+//! or frees blocks under it. Over holes, and beyond the end of its file, a mapping's pages are
+//! those of an *empty* memory file. An access raises SIGBUS, whose handler maps the place
+//! ([`crate::mappings::page_faults`]) or, beyond the end, hands the signal on: so a fault fills
+//! holes, and growth by any process is seen. Private mappings do the same: a page shows what is
+//! written to the file before its first access; without room for it, zeros.
 //!
 //! Addresses are congruent to places modulo 2 MiB where the kernel may choose them, so that whole
 //! chunks are huge pages.
 //!
 //! A device can be mapped shared only, and device-dax (by default) and hugetlbfs only by pages of 2
 //! MiB: there a private mapping is a copy, made at once. A shared one by such pages stands at
-//! addresses congruent to the file's and reaches, rounded out, over more than the program knows of
-//! ([`Mapping::own`]): a page goes when the program has given up all that it has of it, and is
-//! protected as a whole or not. A part of the file that does not lie on whole chunks is empty, and
-//! made whole by its first touch.
+//! addresses congruent to the file's and is rounded out to whole pages ([`Mapping::own`]): a page
+//! goes when the program has given up all of its parts, and is protected as a whole or not. A part
+//! of the file that does not lie on whole chunks is empty; its first page fault makes it whole.
 //!
 //! All bookkeeping ([`crate::entry::maptable`]) stands under the structure lock, which is held
 //! across the system calls, so that two threads that map and unmap the same range agree on the
@@ -40,7 +38,8 @@ use crate::mappings::large;
 
 /// A huge page.
 const HUGE: usize = 2 << 20;
-/// More pieces than this exhaust a process's mappings (`vm.max_map_count` is 65,530).
+/// A mapping of more pieces, also after its file was rewritten, is `ENOMEM`: more would exhaust a
+/// process's mappings (`vm.max_map_count` is 65,530).
 const PIECES_MAX: usize = 4096;
 
 /// Drops the holds of descriptions that neither a mapping nor a number needs. Structure lock held.
@@ -60,14 +59,14 @@ const fn round_up(bytes: u64, unit: usize) -> u64 {
     bytes.div_ceil(unit as u64) * unit as u64
 }
 
-/// A page of this library's own, so that no program takes its address for one that it had once.
+/// A page of this library's own: its address never was one of the program's.
 #[repr(align(4096))]
 struct Page(UnsafeCell<[u8; PAGE]>);
-// SAFETY: nobody uses its bytes.
+// SAFETY: its bytes are not used.
 unsafe impl Sync for Page {}
 static SEED: Page = Page(UnsafeCell::new([0; PAGE]));
 
-/// A page of an empty memory file, mapped shared: the source of all pages that are not there.
+/// A page of an empty memory file, mapped shared: the source of all empty pages.
 fn seed() -> Result<*mut c_void, Errno> {
     static MADE: OnceLock<()> = OnceLock::new();
     let at = SEED.0.get().cast();
@@ -81,7 +80,7 @@ fn seed() -> Result<*mut c_void, Errno> {
     Ok(at)
 }
 
-/// Takes the pages of `from..to` away: from here on a touch raises SIGBUS.
+/// Takes the pages of `from..to` away: from here on an access raises SIGBUS.
 pub fn make_empty(map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno> {
     if from >= to {
         return Ok(());
@@ -97,9 +96,8 @@ pub fn make_empty(map: &mut Mapping, from: usize, to: usize) -> Result<(), Errno
     Ok(())
 }
 
-/// Maps pieces of the region where they belong. Where a piece has no place nothing changes, unless
-/// it never gets one: then a private mapping shows zeros. `is_new`: the engine has just filled
-/// them.
+/// Maps pieces of the region where they belong. A piece without a place changes nothing, unless it
+/// never gets one: then a private mapping shows zeros. `is_new`: the engine has just filled them.
 pub fn place(
     process: &Process,
     map: &mut Mapping,
@@ -152,7 +150,7 @@ pub fn is_copied(process: &Process, map: &Mapping) -> bool {
     if map.shared { unit != map.unit } else { !privately }
 }
 
-/// Whether a hole can be filled when it is touched.
+/// Whether a page fault can fill a hole.
 fn comes_later(process: &Process) -> bool {
     process.fs.region_descriptor().1
 }
@@ -169,7 +167,7 @@ fn copy_tail(process: &Process, map: &mut Mapping, piece: &Piece) -> Result<(), 
     copy_in(process, map, from, from + PAGE)
 }
 
-/// A place of address space, for one thing at a time: structure lock held.
+/// A reserved range of addresses, for one use at a time: structure lock held.
 fn scratch() -> Result<usize, Errno> {
     static SCRATCH: OnceLock<usize> = OnceLock::new();
     if let Some(&scratch) = SCRATCH.get() {
@@ -181,10 +179,9 @@ fn scratch() -> Result<usize, Errno> {
     Ok(*SCRATCH.get_or_init(|| (made as usize).next_multiple_of(HUGE)))
 }
 
-/// Maps one whole chunk of the region, with the page-table entries that the engine's own mapping
-/// has for it: it has just zeroed the chunk, and the program's touches need no faults of their own.
-/// By way of a third place, since the engine's pages are under its key: no thread shall meet them
-/// here.
+/// Maps one whole chunk of the region by moving the engine's page-table entries
+/// (`MREMAP_DONTUNMAP`): the engine has just zeroed the chunk, so the program has no fault of its
+/// own. They go by a third place, where they lose the engine's key: no thread may meet it at `to`.
 fn move_chunk(process: &Process, prot: c_int, to: usize, place: u64) -> Result<(), Errno> {
     let own = process.fs.region_address();
     if own == 0 {
@@ -224,7 +221,7 @@ fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Re
     if length > 0 {
         let filled = populate
             .then(|| process.fs.map(map.desc, first, length, map.usage()))
-            // Populating is a wish.
+            // Populating is only a hint.
             .filter(|filled| *filled != Err(Errno::NOSPC));
         pieces = match filled {
             Some(pieces) => pieces?,
@@ -250,7 +247,7 @@ pub fn copy_in(process: &Process, map: &mut Mapping, from: usize, to: usize) -> 
     }
     let (none, len) = (std::ptr::null_mut(), to - from);
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // At another place, so that no thread sees what is not filled yet.
+    // At another place, so that no thread sees it half filled.
     // SAFETY: a new mapping.
     let copy = unsafe { rustix::mm::mmap_anonymous(none, len, prot, MapFlags::PRIVATE)? };
     let moved = read_into(process, map, (copy as usize, len), from).and_then(|()| {
@@ -451,7 +448,7 @@ pub fn extend(
     let found = maps.find(end.wrapping_sub(1)).filter(|map| map.end == end);
     let Some(mut map) = found.cloned() else { return Err(Errno::FAULT) };
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-    // SAFETY: addresses that nobody has.
+    // SAFETY: addresses that are not in use.
     unsafe { rustix::mm::mmap_anonymous(end as *mut c_void, more, ProtFlags::empty(), flags)? };
     release(process, maps.cut(end, end + more));
     map.end += more;

@@ -1,6 +1,6 @@
 //! The calls that make, change and end mappings: `mmap`, `munmap`, `mprotect`, `msync`, `madvise`
-//! (`mremap`: [`crate::mappings::mremap`]). See [`crate::mappings::mapping`]; what they concern
-//! that is not of a file of ours goes to the kernel.
+//! (`mremap`: [`crate::mappings::mremap`]). See [`crate::mappings::mapping`]; the kernel serves all
+//! ranges where no file of the volume is mapped.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,7 +12,7 @@ use crate::entry::{Served, Stop, errno, set_errno};
 use crate::mappings::large;
 use crate::mappings::mapping::{self, Wish, release};
 
-/// Nothing is mapped: the kernel's affair.
+/// If nothing of ours is mapped, the kernel serves the call.
 pub fn some() -> Result<(), Stop> {
     if any() { Ok(()) } else { Err(Stop::Kernel) }
 }
@@ -143,7 +143,7 @@ pub fn remove(
         let Some(map) = map else {
             if kernel(from as *mut c_void, to - from) != 0 {
                 match errno() {
-                    // What is not mapped is told when all else is done.
+                    // A part that is not mapped is reported when all else is done.
                     libc::ENOMEM => missing = true,
                     _ => return Ok(-1),
                 }

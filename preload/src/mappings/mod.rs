@@ -1,9 +1,8 @@
-//! Files mapped: the table of what is mapped, the calls that change it, and pages that are filled
-//! when they are touched.
+//! Mapped files: the calls that change mappings, and pages that are filled at a page fault.
 
 mod large;
 pub(crate) mod mapping;
 mod mmap;
 mod mremap;
+pub(crate) mod page_faults;
 mod symbols;
-pub(crate) mod touched;

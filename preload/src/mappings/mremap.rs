@@ -1,6 +1,6 @@
-//! `mremap` of ranges in which something of ours lies, as Linux does it since 6.17: neighbours that
-//! continue each other are one mapping; what is too much of the old range is unmapped first,
-//! whatever it is; and a range that only moves may hold several mappings, and gaps.
+//! `mremap` of ranges with mappings of the volume's files, as Linux does it since 6.17: neighbours
+//! that continue each other are one mapping; the excess of the old range is unmapped first; and a
+//! range that only moves may hold several mappings, and gaps.
 //!
 //! Shared pages are mapped anew at the target. Of a private mapping the pages themselves move,
 //! since some may have been written; if not all of them can, they come back.
@@ -34,7 +34,7 @@ struct Move {
 }
 
 impl Move {
-    /// Whether it has a place to go to, or leaves the old one mapped.
+    /// Whether it goes to a given place, or leaves the old one mapped.
     fn leaves(&self) -> bool {
         self.flags.intersects(FIXED.union(MremapFlags::DONTUNMAP))
     }
@@ -327,8 +327,8 @@ fn moved(
         flags: kind | if fixed { libc::MAP_FIXED } else { 0 },
         offset: map.offset_of(wish.start),
     };
-    // The lock is held: until the old place is gone nobody gets a page there, where a store would
-    // be lost.
+    // The lock is held: until the old place is gone no thread gets a page there, where a store
+    // would be lost.
     let (target, replaced) = match mapping::map_locked(process, maps, map.desc, new) {
         Err(errno) if fixed => {
             // As the kernel, which has unmapped it by then.

@@ -1,5 +1,5 @@
-//! The exported functions of this room: mappings made, changed and ended; calls whose memory is to
-//! have its pages before the kernel sees it.
+//! The exported functions of this room: mappings made, changed and ended; calls whose buffers need
+//! their pages before the kernel sees them.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -14,7 +14,7 @@ use crate::mappings::large;
 use crate::mappings::mapping::{Wish, map_file, release};
 use crate::mappings::mmap::{self, range, replace, some};
 use crate::mappings::mremap::remap;
-use crate::mappings::touched::{self, ready_all};
+use crate::mappings::page_faults::{self, ready_all};
 
 // `isize` stands for the address: -1 is MAP_FAILED.
 interpose! {
@@ -77,7 +77,7 @@ interpose! {
         }
         let mut result = 0;
         for (from, to) in process.lock().around(start, end) {
-            // What is not mapped there is told when all else is done, as the kernel does.
+            // A part that is not mapped is reported when all else is done, as the kernel does.
             if kernel(from as *mut c_void, to - from, flags) != 0 {
                 result = -1;
             }
@@ -116,16 +116,16 @@ interpose! {
     }
     fn [getrandom](to: *mut c_void, len: usize, flags: c_uint) -> isize = |_, _| {
         let _ = flags;
-        touched::ready(to, len);
+        page_faults::ready(to, len);
         Err(Stop::Kernel)
     }
     fn [mlock](at: *const c_void, len: usize) -> c_int = |_, _| {
-        touched::ready(at, len);
+        page_faults::ready(at, len);
         Err(Stop::Kernel)
     }
     fn [mlock2](at: *const c_void, len: usize, flags: c_uint) -> c_int = |_, _| {
         let _ = flags;
-        touched::ready(at, len);
+        page_faults::ready(at, len);
         Err(Stop::Kernel)
     }
     fn [madvise, __madvise](at: *mut c_void, len: usize, advice: c_int) -> c_int
@@ -135,7 +135,7 @@ interpose! {
             libc::MADV_REMOVE => {
                 return mmap::remove(process, range(at, len), |at, len| kernel(at, len, advice));
             }
-            libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => touched::ready(at, len),
+            libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => page_faults::ready(at, len),
             // Advice about a part of a large page is no error to a program that does not know of
             // it.
             _ if large::covered(process, range(at, len)) => return Ok(0),

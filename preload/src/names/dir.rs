@@ -1,4 +1,4 @@
-//! Directories read: `opendir` and its kin, `getdents64`, `scandir`.
+//! The calls that read directories: `opendir` and its kin, `getdents64`, `scandir`.
 //!
 //! A `DIR` of ours starts like glibc's, with the descriptor's number, and then carries a magic word
 //! where glibc keeps a small length: that tells the two apart. Positions are the engine's cookies:
@@ -9,9 +9,9 @@ use std::ffi::{c_char, c_int};
 use vfs::{Desc, DirEntry, Errno, Whence};
 
 use crate::descriptors::open::open_at;
+use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::fdtable::ours;
-use crate::entry::parked;
 use crate::entry::pointers::{Bytes, Out, Text};
 use crate::entry::process::Process;
 use crate::entry::{Answer, Served, Stop, outside};
@@ -20,7 +20,7 @@ use crate::paths;
 const MAGIC: u64 = 0x736f_6c65_7261_6469;
 /// Most that one `getdents64` tells, and the largest entry.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Size of a stream's buffer: no more names than the engine keeps in mind: each may be asked for.
+/// Size of a stream's buffer: no more names than the engine caches, as the program may `stat` each.
 const STREAM_BYTES: usize = 4 << 10;
 const ENTRY_BYTES_MAX: usize = 24 + 256;
 /// Offset of the name in `struct dirent64`.
@@ -271,7 +271,7 @@ pub fn scan(
 ) -> Served<c_int> {
     let elsewhere = std::cell::Cell::new(None);
     let open = |_, path| {
-        let _until_it_ends = parked::Closes::new();
+        let _until_it_ends = cached::Closes::new();
         elsewhere.set(Some(kernel(path)));
         0
     };

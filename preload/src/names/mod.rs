@@ -1,5 +1,5 @@
-//! Names made, moved and removed: `mkdir`, `rmdir`, `unlink`, `remove`, `rename`, `link`,
-//! `symlink`, `readlink`, `mknod`, `mkfifo`, `realpath`.
+//! The calls that make, move and remove names: `mkdir`, `rmdir`, `unlink`, `remove`, `rename`,
+//! `link`, `symlink`, `readlink`, `mknod`, `mkfifo`, `realpath`.
 //!
 //! A call with two paths of which one is the volume's and the other is not gives `EXDEV`, as
 //! between any two file systems: `mv` then copies.
@@ -71,7 +71,7 @@ pub fn take_name(process: &Process, found: &Found<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives a name to something else; what had it may lose its last one.
+/// Gives a name to another file; the one that had it may lose its last name.
 pub fn move_name(
     process: &Process,
     from: &Found<'_>,
@@ -111,7 +111,7 @@ pub fn two(
             DONE
         }
         (Target::Volume(_), _) | (_, Target::Volume(_)) => {
-            // What does not exist is told before where it is.
+            // A missing source is reported before `EXDEV`.
             if let Target::Volume(found) = &source {
                 found.existing()?;
             }

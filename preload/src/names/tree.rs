@@ -212,7 +212,7 @@ impl TreeWalk {
     }
 }
 
-/// Walks a tree of which the program may have parts on the volume; wholly foreign ones too.
+/// Walks a tree that may be on the volume in part, wholly, or not at all.
 pub fn tree(path: Text, visit: Option<Visit>, flags: c_int, plain: bool) -> Served<c_int> {
     let (Some(visit), true) = (visit, flags & CHDIR == 0) else {
         return Err(Stop::Refused("nftw-with-chdir", Errno::INVAL));

@@ -1,18 +1,17 @@
-//! Whom a thread is for the volume's permissions: its ids for files, its groups, its effective
+//! A thread's identity for the volume's permissions: its ids for files, its groups, its effective
 //! capabilities, as the kernel has them.
 //!
-//! The kernel keeps all that for each thread. What glibc's functions change (`setuid` and its kin)
-//! they change for all of them; `setfsuid`, `setfsgid`, `capset` and system calls by number change
-//! the calling one. So a process has one identity, asked for at its start and whenever it may have
-//! changed, until a thread beside others changes its own: from then on each thread asks for its
-//! own, once after each change of the process's or of its own.
+//! The kernel keeps all that for each thread. glibc's functions (`setuid` and its kin) change it
+//! for all threads; `setfsuid`, `setfsgid`, `capset` and system calls by number change the calling
+//! one. So a process has one identity, asked for at its start and whenever it may have changed,
+//! until one of several threads changes its own: from then on each thread asks for its own, once
+//! after each change of the process's or of its own.
 //!
-//! What was found is kept for good, each identity once: there are few, and a thread that goes by
-//! one may do so for long. The list only grows at its head, by compare-and-swap: no lock that
-//! `fork` could copy.
+//! Each identity found is kept for good, once: there are few, and a thread may use one for long.
+//! The list only grows at its head, by compare-and-swap: no lock that `fork` could copy.
 //!
-//! In a user namespace that it has entered, the kernel tells the process of other numbers than the
-//! volume's, and its capabilities hold for those: it stays whom it was, without capabilities.
+//! In a user namespace that the process has entered, the kernel gives it other numbers than the
+//! volume's, and its capabilities hold for those: it keeps its old identity, without capabilities.
 
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -22,7 +21,7 @@ use vfs::{FileSystem, Node};
 
 use crate::entry::process::Process;
 use crate::entry::syscall;
-use crate::entry::thread::{here, is_alone};
+use crate::entry::thread::{has_one_thread, here};
 use crate::entry::{Answer, errno, set_errno};
 
 /// The identity of a process whose threads differ.
@@ -31,13 +30,13 @@ static OF_THREADS: Cred = Cred::of_threads(own);
 /// How often an identity may have changed, + 1.
 static CHANGES: AtomicU32 = AtomicU32::new(1);
 
-/// Somebody has set ids for files alone: they may be others than the effective ones.
+/// A thread has set ids for files alone: they may differ from the effective ones.
 static FOR_FILES: AtomicBool = AtomicBool::new(false);
 
 /// The process has entered another user namespace.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
-/// An identity that somebody has, or had.
+/// An identity that a thread has, or had.
 struct Known {
     cred: Cred,
     next: *mut Known,
@@ -66,7 +65,7 @@ fn kept(cred: Cred) -> &'static Cred {
         match KNOWN.compare_exchange(head, added, order.0, order.1) {
             // SAFETY: as above.
             Ok(_) => return unsafe { &(*added).cred },
-            // SAFETY: nobody else has seen it.
+            // SAFETY: no other thread has seen it.
             Err(_) => new = unsafe { Box::from_raw(added) },
         }
     }
@@ -84,7 +83,7 @@ pub fn capabilities() -> (u64, u64) {
     let asked = syscall::kernel(libc::SYS_capget, given);
     set_errno(before);
     if asked != 0 {
-        // In a sandbox that forbids the question.
+        // A sandbox forbids the question.
         let all = if rustix::process::geteuid().is_root() { u64::MAX } else { 0 };
         return (all, all);
     }
@@ -106,12 +105,12 @@ fn groups() -> Vec<u32> {
     many.iter().map(|gid| gid.as_raw()).collect()
 }
 
-/// Asks the kernel whom the calling thread is.
+/// Asks the kernel for the calling thread's identity.
 pub fn learn() -> &'static Cred {
     let (mut uid, mut gid) =
         (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if FOR_FILES.load(Ordering::Relaxed) {
-        // The kernel tells them when it is asked for impossible ones.
+        // Setting impossible ids makes the kernel tell the present ones.
         let none = [u32::MAX as usize, 0, 0, 0, 0, 0];
         uid = syscall::kernel(libc::SYS_setfsuid, none) as u32;
         gid = syscall::kernel(libc::SYS_setfsgid, none) as u32;
@@ -138,7 +137,7 @@ fn own() -> &'static Cred {
 pub fn real(process: &Process) -> Option<&'static Cred> {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let cred = process.cred();
-    // Whom nothing binds is bound by no group.
+    // A privileged user 0 is bound by no group.
     if uid == 0 && cred.privileged() { None } else { other(cred, uid, gid) }
 }
 
@@ -160,7 +159,7 @@ pub fn acting_as<T>(process: &Process, other: &'static Cred, act: impl FnOnce() 
     process.set_cred(&OF_THREADS);
     let result = act();
     thread.cred_changes.store(0, Ordering::Relaxed);
-    if is_alone() {
+    if has_one_thread() {
         process.set_cred(before);
     }
     result
@@ -186,7 +185,7 @@ pub fn changed_here(process: &Process) {
         return;
     }
     here().cred_changes.store(0, Ordering::Relaxed);
-    if !is_alone() {
+    if !has_one_thread() {
         process.set_cred(&OF_THREADS);
     } else if !process.cred().is_of_threads() {
         process.set_cred(learn());
@@ -201,7 +200,7 @@ pub fn for_files(process: &Process, call: impl FnOnce() -> u32) -> u32 {
     before
 }
 
-/// The process is about to enter another user namespace, or has.
+/// Makes a call that may enter another user namespace.
 pub fn moved(process: &Process, flags: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let before = process.cred();
     let (uid, gid) = (before.uid(), before.gid());

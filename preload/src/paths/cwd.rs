@@ -1,8 +1,7 @@
 //! The working directory: `chdir`, `fchdir`, `getcwd` and its kin; `chroot` is refused.
 //!
-//! While the working directory is on a volume that is mounted, it is the kernel's as well. Else the
-//! kernel's is a *removed* directory: a relative path that slips past us finds nothing and creates
-//! nothing.
+//! While the working directory is on a mounted volume, the kernel's is the same. Else the kernel's
+//! is a *removed* directory: a relative path that slips past us finds nothing and creates nothing.
 
 use std::ffi::{CString, c_char, c_int};
 

@@ -14,13 +14,13 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use vfs::{Desc, Errno};
 
+use crate::entry::cached;
 use crate::entry::maptable::Mappings;
-use crate::entry::parked;
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop};
 use crate::paths;
 
-/// What a name that is gone is followed by, as in the kernel.
+/// The kernel's mark behind a name that is gone.
 const DELETED: &[u8] = b" (deleted)";
 
 /// The path of what is open: where it was found, under the name it has there now.
@@ -73,7 +73,7 @@ pub fn open(process: &Process, path: &[u8], flags: c_int) -> Served<c_int> {
         _ => return Err(Stop::Kernel),
     };
     let Ok(list) = read(path) else { return Err(Stop::Kernel) };
-    parked::give_back();
+    cached::give_back();
     let file = rustix::fs::memfd_create(c"list", MemfdFlags::CLOEXEC)?;
     let text = rewrite(process, &list);
     let mut done = 0;

@@ -92,8 +92,8 @@ fn plain_elsewhere(process: &Process, dirfd: c_int, path: &[u8], attr: &mut Attr
     }
 }
 
-/// What follows the prefix, from its slash on, in a path as a program writes it that was told the
-/// prefix: no path below `/proc` or `/dev/fd` begins so.
+/// What follows the prefix, from its slash on, in a path that begins with it as it is: no path
+/// below `/proc` or `/dev/fd` does.
 #[inline]
 fn below_prefix<'a>(process: &Process, path: &'a [u8]) -> Option<&'a [u8]> {
     path.strip_prefix(&*process.prefix).filter(|rest| rest.first() == Some(&b'/'))
@@ -137,7 +137,7 @@ fn come_back(process: &Process, outside: Vec<u8>, follow: bool) -> Result<Target
     Err(Errno::LOOP)
 }
 
-/// Decides whose a path is.
+/// Decides whether a path is the volume's.
 #[inline]
 fn start<'a>(process: &Process, dirfd: c_int, path: &'a [u8], follow: bool) -> Option<Start<'a>> {
     let below = |rest| Start::At(process.root, Cow::Owned(rest));

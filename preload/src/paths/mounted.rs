@@ -1,13 +1,14 @@
-//! The volume as it is mounted: at the same path, served to the kernel by another process.
+//! A volume that is also mounted at the prefix, served to the kernel by another process.
 //!
-//! `solera run` says (`SOLERA_MOUNTED`) that the prefix is a mount of the volume. Then what slips
-//! past this library reaches the same files, and what the kernel can do better by itself is left to
-//! it: the working directory is a directory of the mount, programs are executed from where they
-//! lie, fifos and sockets are the mount's, and a program that cannot be preloaded gets descriptors
-//! of the mount ([`give`]). All else is served here as ever, only faster. `st_dev` is the mount's.
+//! `solera run` says (`SOLERA_MOUNTED`) that the prefix is a mount of the volume. Then a call that
+//! slips past this library reaches the same files, and the kernel does what it can do better: the
+//! working directory is a directory of the mount, programs are executed from where they lie, fifos
+//! and sockets are the mount's, and a program that cannot be preloaded gets descriptors of the
+//! mount ([`give`]). All else is served here as always, faster than by the mount. `st_dev` is the
+//! mount's.
 //!
-//! The mount may be forbidden to this process, or its server may die: what fails here is then done
-//! as without a mount.
+//! The mount may be forbidden to this process, or its server may die: then all is done as without a
+//! mount.
 
 use std::ffi::{CString, OsStr, c_int};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -36,8 +37,8 @@ const PASSED: c_int = libc::O_ACCMODE
     | libc::O_NOATIME
     | libc::O_PATH;
 
-/// Refuses a volume that is not the one that the mount served when `solera run` looked: another one
-/// has been put at its path. All that is compared has been read already.
+/// Refuses a volume other than the one that the mount served when `solera run` looked: another file
+/// has its path now. Compares only what was read already.
 pub fn check(volume: &Volume) -> Result<(), String> {
     let told = std::env::var(VARIABLE).ok();
     match told.as_deref().and_then(Identity::parse) {
@@ -86,7 +87,7 @@ pub fn working_directory(process: &Process, path: &[u8]) -> Option<Node> {
     }
 }
 
-/// Makes a directory of the mount the kernel's working directory; `false`: that did not go.
+/// Makes a directory of the mount the kernel's working directory; `false`: it failed.
 pub fn enter(process: &Process, node: Node) -> bool {
     process.mounted
         && crate::paths::directory_path(process, node)

@@ -1,4 +1,4 @@
-//! The exported functions of this room: those that change whom a thread is, and the working
+//! The exported functions of this room: those that change a thread's identity, and the working
 //! directory.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};

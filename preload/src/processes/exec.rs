@@ -1,6 +1,6 @@
 //! `exec` in all its forms. The new image gets this library, the volume's variables, the
 //! descriptors in hand-over form and the working directory, whatever environment the program
-//! passes.
+//! passes. Record locks cross the exec with the process's slot.
 //!
 //! A file on a volume that is not mounted cannot be executed by the kernel: a script is run by its
 //! interpreter, a binary through a copy in memory.
@@ -9,7 +9,8 @@
 //! mount it runs if it would inherit nothing of the volume, and is refused before the exec
 //! otherwise, with a message and `EACCES`. This process's place on the volume ends with its image.
 //!
-//! No locks are held across the system call.
+//! The region and the anchor cross it as open descriptors, so they stay within reach whatever user
+//! the process becomes (`setuid`). No locks are held across the system call.
 
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,8 +21,8 @@ use vfs::cred::EXECUTE;
 use vfs::{Attr, Errno, Kind, Node};
 
 use crate::descriptors::handover;
+use crate::entry::cached;
 use crate::entry::fdtable;
-use crate::entry::parked;
 use crate::entry::pointers::{Out, Text};
 use crate::entry::process::Process;
 use crate::entry::report;
@@ -243,14 +244,14 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
     let result = match image.obstacle {
         Some(reason) => match inherits(process, image, &own) {
             Some(what) => return refuse(image, reason, &what),
-            // What it starts in its turn may see the volume again.
+            // Programs that it starts may see the volume again.
             None => environment(process, given, None)
                 .map(|variables| execute(process, image, &own, &variables)),
         },
         None => process.fs.exec_prepare().and_then(|token| {
             let resumed = Some((token.as_str(), image.program));
             if image.program.is_some() {
-                // From the system call on nobody may write to it.
+                // From the system call on no process may write to it.
                 process.fs.execute(None, image.program)?;
             }
             let prepared = still_unwritten(process, image)
@@ -267,7 +268,7 @@ pub fn run(process: &Process, image: &Image, arguments: List, given: List) -> Er
     result.unwrap_or_else(|errno| errno)
 }
 
-/// Nobody opened the program for writing before it was said that it is executed: `ETXTBSY`.
+/// Whether no process had opened the program for writing before it counted as executed: `ETXTBSY`.
 fn still_unwritten(process: &Process, image: &Image) -> Result<(), Errno> {
     fence(Ordering::SeqCst);
     match image.program {
@@ -276,7 +277,7 @@ fn still_unwritten(process: &Process, image: &Image) -> Result<(), Errno> {
     }
 }
 
-/// What a program that cannot be preloaded would get of the volume, and cannot use.
+/// What a program that cannot be preloaded would inherit of the volume, and cannot use.
 fn inherits(process: &Process, image: &Image, arguments: &[Text]) -> Option<String> {
     let kept = |fd| {
         rustix::io::fcntl_getfd(fdtable::borrow(fd))
@@ -321,7 +322,7 @@ fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CStrin
     let rest = own.iter().skip(replaced).map(|text| text.0);
     let leading = image.leading.iter().map(|text| text.as_ptr());
     let arguments = pointers(leading.chain(rest));
-    // What this image counted would end with it.
+    // This image's counts would end with it.
     process.write_report();
     let memory = image.memory.as_ref().map(AsRawFd::as_raw_fd);
     let (at, path, flags) = match memory {
@@ -336,7 +337,7 @@ fn execute(process: &Process, image: &Image, own: &[Text], environment: &[CStrin
         let all = [at as usize, lists[0], lists[1], lists[2], flags as usize, 0];
         (libc::SYS_execveat, all)
     };
-    parked::give_back();
+    cached::give_back();
     sigaction::before_exec();
     // SAFETY: NULL-terminated lists of texts that live until the call. A signal that is kept back
     // ends it: the new image must inherit neither the signal nor the mask that keeps it.

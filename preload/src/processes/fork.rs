@@ -1,4 +1,4 @@
-//! New processes: `fork`, `_Fork`, `vfork`, `clone`, and children that were made behind our back.
+//! New processes: `fork`, `_Fork`, `vfork`, `clone`, and children made by raw system calls.
 //!
 //! A forked child holds every description that its parent held, under a place of its own in the
 //! engine, prepared before the fork. Around glibc's `fork` this happens in `pthread_atfork`
@@ -16,8 +16,8 @@
 //! Locks, across the system call, so that the child of a threaded parent finds none of them held by
 //! a thread that it does not have: the turn to fork, structure, working directory, streams of
 //! `popen`, signal actions, heap. While glibc waits for locks of its own, before the system call,
-//! [`give_way`] lets others have them: why and when, see `lock`. What they then change is there
-//! when the locks are taken again, and the child's place is prepared for that.
+//! [`give_way`] lets other threads have them (see `lock`). When the locks are taken again, the
+//! child's place is prepared anew, with what those threads changed.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -29,11 +29,11 @@ use rustix::pipe::PipeFlags;
 use vfs::{Errno, ForkTicket};
 
 use crate::entry::attached;
+use crate::entry::cached;
 use crate::entry::fdtable;
 use crate::entry::heap;
 use crate::entry::lock::{self, Guard, Turn};
 use crate::entry::maptable::Mappings;
-use crate::entry::parked;
 use crate::entry::process::{Cwd, Process};
 use crate::entry::report;
 use crate::entry::{Inside, Real, Served, Stop, errno, outside, set_errno};
@@ -104,8 +104,8 @@ extern "C" fn before() {
     keep(Some(Held { locks: Locks::take(process), inside }));
 }
 
-/// Changes what is held; gives what was. Only in the thread that has the turn, in the midst of
-/// which a signal may call [`give_way`].
+/// Changes what is held; gives what was. Only in the thread that has the turn; a signal may call
+/// [`give_way`] in the midst of it.
 fn keep(held: Option<Held>) -> Option<Held> {
     let filled = held.is_some();
     FILLED.store(false, Ordering::Relaxed);
@@ -138,8 +138,8 @@ fn waited(context: *mut c_void) -> bool {
         _ => return false,
     };
     let call = (at as usize).wrapping_sub(behind) as *const [u8; SYSCALL.len()];
-    // SAFETY: the code that runs, or for the second case has just run: what gives this value there
-    // is a system call or, at worst, an instruction in the midst of a function.
+    // SAFETY: reads the code that runs next or ran just now: with this result it is a system call
+    // or, at worst, another instruction.
     let calls = unsafe { call.read() } == SYSCALL;
     calls
         && matches!(operation as c_int & FUTEX_COMMAND, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET)
@@ -179,7 +179,7 @@ extern "C" fn in_parent() {
 /// In the child, before any handler of the program's.
 extern "C" fn in_child() {
     if !FORKING.replace(false) {
-        parked::forked();
+        cached::forked();
         return;
     }
     let Some(process) = attached::known() else { return };
@@ -199,7 +199,7 @@ extern "C" fn in_child() {
 /// What a child starts anew with.
 fn new_process(process: &Process) {
     lock::forked();
-    parked::forked();
+    cached::forked();
     signal::forked();
     if process.program.is_some() {
         // If the table of locks is full, the file can be written to.
@@ -209,20 +209,20 @@ fn new_process(process: &Process) {
     report::reset();
     let told = TOLD.swap(-1, Ordering::Relaxed);
     if told >= 0 {
-        // A child of a vfork's child: only the latter's end counts.
+        // A child of a vfork's child: only the end of the vfork's child counts.
         process.set_spare(-1);
         fdtable::close_number(told);
     }
 }
 
-/// Registered before the program's own, so that it runs next to the system call.
+/// Registered before the program's handlers, so that ours run closest to the system call.
 pub fn register() {
     // SAFETY: functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// After the system call in the parent, outside all locks.
-fn settle(process: &Process, pid: c_int, failed: c_int) -> Result<c_int, Errno> {
+/// The outcome in the parent, after the system call, outside all locks.
+fn outcome(process: &Process, pid: c_int, failed: c_int) -> Result<c_int, Errno> {
     match TICKET.replace(Err(Errno::AGAIN)) {
         Ok(ticket) => {
             process.fs.fork_parent(ticket, u32::try_from(pid).ok());
@@ -246,7 +246,7 @@ fn with_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_in
     let pid = outside(real);
     let failed = errno();
     FORKING.set(outer);
-    if pid == 0 { Ok(0) } else { settle(process, pid, failed) }
+    if pid == 0 { Ok(0) } else { outcome(process, pid, failed) }
 }
 
 /// A fork that runs no handlers but ours. The child must not use glibc's heap if the parent has
@@ -267,7 +267,7 @@ pub fn without_handlers(process: &Process, real: impl FnOnce() -> c_int) -> Resu
     }
     in_parent();
     FORKING.set(false);
-    settle(process, pid, failed)
+    outcome(process, pid, failed)
 }
 
 pub fn real_fork() -> c_int {
@@ -342,7 +342,7 @@ pub fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int
     }
 }
 
-// ---- children made behind our back --------------------------------------------------------------
+// ---- children made by raw system calls ----------------------------------------------------------
 
 /// The first call of a process that inherited this library's state by a raw system call: takes a
 /// place of its own for it, and hold of its parent's descriptions as far as they are still there.
@@ -350,7 +350,7 @@ pub fn vfork_by(process: &Process, real: impl FnOnce() -> c_int) -> Result<c_int
 pub fn adopt(process: &'static Process) {
     let inside = Inside::new();
     let free = heap::is_free() && sigaction::is_free() && spawn::children_are_free();
-    if !free || !lock::nobody_forks() || process.cwd.try_lock().is_none() {
+    if !free || !lock::no_thread_forks() || process.cwd.try_lock().is_none() {
         fail_loudly("another thread of the parent was inside a call", Errno::AGAIN);
     }
     let Some(maps) = process.structure.try_lock() else {
@@ -439,7 +439,7 @@ pub fn clone_by(
     let elsewhere = flags & libc::CLONE_NEWUSER != 0;
     match kind(flags) {
         Kind::Thread => {
-            thread::not_alone();
+            thread::second_thread_begins();
             Err(Stop::Kernel)
         }
         _ if stack.is_null() => Err(Stop::Errno(Errno::INVAL)),

@@ -1,11 +1,12 @@
-//! The beginning: attaches the volume before the program's own code runs, or takes over what the
-//! image before this one had.
+//! Attaches the volume before the program's own code runs, or takes over what the image before this
+//! one had.
 //!
-//! The environment says all (`solera run` sets it): `SOLERA_VOLUME`, `SOLERA_AT`, `SOLERA_MODE`,
-//! `SOLERA_READ_ONLY`, `SOLERA_MOUNTED`, `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`, `SOLERA_GUARD`,
-//! `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and its kin. Without
-//! `SOLERA_VOLUME` nothing is served, nor in a program that is named in `SOLERA_BYPASS`. If the
-//! volume cannot be attached, the program does not run: message, exit code 125.
+//! The environment (`solera run` sets it) says what to do: `SOLERA_VOLUME`, `SOLERA_AT`,
+//! `SOLERA_MODE`, `SOLERA_READ_ONLY`, `SOLERA_MOUNTED`, `SOLERA_REPORT`, `SOLERA_STRICT_SUPPORT`,
+//! `SOLERA_GUARD`, `SOLERA_KERNEL_AIO`, `SOLERA_BYPASS`, and after an exec `SOLERA_RESUME` and its
+//! kin. Without `SOLERA_VOLUME` nothing is served, nor in a program that is named in
+//! `SOLERA_BYPASS`. If the volume cannot be attached, the program does not run: message, exit code
+//! 125.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -66,7 +67,7 @@ pub fn begin(volume: &[u8]) -> Option<&'static Process> {
     }
 }
 
-/// What is asked for besides a volume. A value that nobody knows is refused.
+/// Reads the variables that ask for more than a volume. An unknown value is refused.
 fn obey_variables() -> Result<(), String> {
     if std::env::var_os("SOLERA_STRICT_SUPPORT").is_some_and(|value| !value.is_empty()) {
         report::be_strict();
@@ -101,9 +102,9 @@ pub fn is_bypassed() -> bool {
         .any(|name| known.iter().flatten().any(|own| own == name))
 }
 
-/// A program that is bypassed gives up what the image before it had: the volume is left in order.
-/// The numbers that it inherits of ours become the mount's, if there is one; else they stay
-/// placeholders, which fail loudly.
+/// For a bypassed program: leaves the volume in order, which the image before it had. Inherited
+/// numbers of ours become the mount's, if there is one; else they stay placeholders, which fail
+/// loudly.
 fn step_aside(path: &[u8]) {
     let Some(token) = text(handover::RESUME) else {
         forget_handover();
@@ -208,7 +209,7 @@ fn take_over_or_attach(path: &Path, mode: volume::Mode) -> Result<(Arc<Volume>, 
         return Err(format!("cannot attach {}: {found}", path.display()));
     }
     if let Some(why) = volume.unchangeable().filter(|_| !read_only) {
-        // The caller that asked for it knows.
+        // A caller that asked for read-only is not told.
         tell(&format!("{} can only be read, every change gives EROFS: {why}", path.display()));
     }
     Ok((volume, false))
@@ -217,14 +218,14 @@ fn take_over_or_attach(path: &Path, mode: volume::Mode) -> Result<(Arc<Volume>, 
 /// A line on standard error.
 pub fn tell(message: &str) {
     let line = format!("solera: {message}\n");
-    // There is nobody else to tell.
+    // There is no other place to report to.
     let _ = rustix::io::write(fdtable::borrow(2), line.as_bytes());
 }
 
 /// This image took over the one before it.
 static RESUMED: AtomicBool = AtomicBool::new(false);
 
-/// Something was in flight at the start: it may have come to this process.
+/// A descriptor was in flight at the start: it may have come to this process.
 static IN_FLIGHT: AtomicBool = AtomicBool::new(false);
 
 /// Opens the anchor directory at a high number.
@@ -265,7 +266,7 @@ fn inherit(process: &Process) {
     forget_handover();
 }
 
-/// A child that slips past us (a raw `clone` and `execve`) must not take this image's place.
+/// A child that slips past us (a raw `clone` and `execve`) must not take over this image's slot.
 fn forget_handover() {
     for name in [c"SOLERA_HELD", c"SOLERA_CWD", c"SOLERA_RESUME", c"SOLERA_PROGRAM"] {
         // SAFETY: no other thread runs yet; glibc takes the entry out of the array in place.

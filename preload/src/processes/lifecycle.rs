@@ -21,12 +21,12 @@ pub fn exit_now(code: c_int) -> ! {
     std::process::abort()
 }
 
-/// Says why the process cannot go on, and ends it. Allocates nothing: it may not be possible.
+/// Says why the process cannot go on, and ends it. Allocates nothing: the heap may be in use.
 pub fn fail_loudly(what: &str, errno: Errno) -> ! {
     let error = errno.raw_os_error();
     let digits = [error / 100 % 10, error / 10 % 10, error % 10].map(|digit| b'0' + digit as u8);
     for part in [b"solera: ", what.as_bytes(), b": error ", digits.as_slice(), b"\n"] {
-        // There is nobody else to tell.
+        // There is no other place to report to.
         let _ = rustix::io::write(fdtable::borrow(2), part);
     }
     exit_now(EXIT_WITHOUT_VOLUME)
@@ -43,7 +43,7 @@ pub fn refused(function: &'static str, reason: &'static str, errno: Errno) {
              --strict-support asks\n",
             report::name_of(errno),
         );
-        // There is nobody else to tell.
+        // There is no other place to report to.
         let _ = rustix::io::write(fdtable::borrow(2), line.as_bytes());
         if let Some(process) = attached::process() {
             leave(process);
@@ -62,7 +62,7 @@ pub fn leave(process: &Process) {
 
 /// Runs after all exit handlers of the program, since it was registered before any of them.
 pub extern "C" fn at_exit(_: *mut std::ffi::c_void) {
-    // A process that was made behind our back and has not called since leaves nothing.
+    // A process made by a raw system call that has not called since has nothing to leave.
     if let Some(process) = attached::attached() {
         stdio::flush_all();
         let _inside = Inside::new();

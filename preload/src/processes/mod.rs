@@ -1,4 +1,4 @@
-//! Processes: what the kernel keeps for one, how it begins, forks, executes others and ends.
+//! Processes: how one attaches the volume, forks, executes programs and ends.
 
 pub(crate) mod exec;
 pub(crate) mod fork;

@@ -11,9 +11,9 @@ use libc::{FILE, posix_spawnattr_t, sigset_t};
 use rustix::pipe::PipeFlags;
 use vfs::Errno;
 
+use crate::entry::cached;
 use crate::entry::kept;
 use crate::entry::lock::{Guard, Lock};
-use crate::entry::parked;
 use crate::entry::pointers::Out;
 use crate::entry::process::Process;
 use crate::entry::{Served, Stop, errno, outside};
@@ -179,7 +179,7 @@ fn spawn(
         Born::Child(end) => {
             signal::leave_program(programs);
             let failed = child(process, program, actions, attributes);
-            // The parent may have died: then nobody needs to know.
+            // The parent may have died: then no process needs the error.
             let _ = rustix::io::write(&end, &failed.to_ne_bytes());
             lifecycle::leave(process);
             exit_now(127);
@@ -259,7 +259,7 @@ pub fn children() -> Guard<'static, Children> {
     CHILDREN.lock()
 }
 
-/// Whether no thread is at them.
+/// Whether no thread uses them.
 pub fn children_are_free() -> bool {
     CHILDREN.try_lock().is_some()
 }
@@ -282,8 +282,8 @@ pub fn by_descriptor(
     if failed != 0 {
         return Ok(failed);
     }
-    parked::give_back();
-    // Nobody has waited for it, so the number is still the child's.
+    cached::give_back();
+    // No thread has waited for it, so the number is still the child's.
     let number = libc::SYS_pidfd_open;
     let fd = crate::entry::syscall::kernel(number, [child as usize, 0, 0, 0, 0, 0]);
     if fd < 0 {
@@ -299,10 +299,10 @@ pub fn open_pipe(process: &Process, command: *const c_char, mode: &[u8]) -> Serv
         Some(b'w') => false,
         _ => return Err(Stop::Errno(Errno::INVAL)),
     };
-    parked::give_back();
+    cached::give_back();
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (ours, theirs, number) = if reads { (read, write, 1) } else { (write, read, 0) };
-    // A command gets no stream to another one, which would never end then.
+    // A command inherits no other command's pipe: that one would never see its end.
     let mut actions: Vec<Action> =
         children().iter().map(|child| Action::new(CLOSE, child.fd, 0)).collect();
     actions.push(Action::new(DUP2, theirs.as_raw_fd(), number));

@@ -1,5 +1,5 @@
-//! The exported functions of this room: processes made, programs executed, the end; whether
-//! anything serves this one.
+//! The exported functions of this room: processes made, programs executed, the end; what serves
+//! this process.
 //!
 //! `execl`, `execlp`, `execle` are C functions with a list of arguments of any length, which Rust
 //! cannot define. Each turns its registers and stack into the array that `execv` and its kin take:

@@ -3,9 +3,9 @@
 //! Where the program has a handler the kernel has [`signal::arrive`] with the program's own flags
 //! and mask, but for these: `SA_SIGINFO` is always set, and `SA_RESETHAND` never (a signal that is
 //! kept back arrives twice), so a one-shot handler is taken away here; SIGBUS is not in the mask
-//! (see [`crate::mappings::touched`]). For SIGSEGV and SIGBUS the
-//! kernel has it always. Everything else, `SIG_IGN` above all, is set as it is, and a new image
-//! inherits it. The program is always told its own action.
+//! (see [`crate::mappings::page_faults`]). For SIGSEGV and SIGBUS the kernel always has ours.
+//! Everything else, `SIG_IGN` above all, is set as it is, and a new image inherits it. The program
+//! is always told its own action.
 //!
 //! Locks: `ACTIONS`, under which nothing is waited for and no signal arrives. `fork` takes it.
 
@@ -44,8 +44,8 @@ static ACTIONS: Lock<Actions> = {
     // SAFETY: all zeros is a value of this plain structure: the default action.
     Lock::new([unsafe { std::mem::zeroed() }; NUMBERS])
 };
-/// The handler to call when a signal arrives: the last real one, or for SIGSEGV and SIGBUS what
-/// there is. Written under the lock.
+/// The handler to call when a signal arrives: the last real one, or for SIGSEGV and SIGBUS the
+/// present action. Written under the lock.
 static HANDLERS: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
 /// Its flags.
 static FLAGS: [AtomicI32; NUMBERS] = [const { AtomicI32::new(0) }; NUMBERS];
@@ -57,7 +57,7 @@ pub fn lock() -> Guard<'static, Actions> {
     ACTIONS.lock()
 }
 
-/// Whether nobody holds the lock: in a child that was made behind our back.
+/// Whether no thread holds the lock: in a child of a raw system call.
 pub fn is_free() -> bool {
     ACTIONS.try_lock().is_some()
 }
@@ -203,7 +203,7 @@ pub fn start() {
 
 // ---- for new images
 
-/// Before an exec: what the program ignores must be ignored in the new image.
+/// Before an exec: signals that the program ignores must be ignored in the new image.
 pub fn before_exec() {
     let _inside = Inside::new();
     signal::block_bus(true);

@@ -1,9 +1,9 @@
 //! The signal mask: `sigprocmask`, `pthread_sigmask` and their old kin, that of new threads, and
 //! the calls that wait with another one or for signals that are blocked.
 //!
-//! A program that blocks SIGBUS means signals that are sent: the kernel ends it at a fault in which
-//! the signal is blocked. But missing pages of mappings come by that signal (see
-//! [`crate::mappings::touched`]), and a fork is asked for its locks by it. So the kernel's mask
+//! A program that blocks SIGBUS means signals that are sent: at a fault with the signal blocked,
+//! the kernel ends it. But missing pages of mappings need that signal (see
+//! [`crate::mappings::page_faults`]), and so does asking a fork for its locks. So the kernel's mask
 //! never has it: the thread's record says whether the program has blocked it, the program is told
 //! so, and one that is sent meanwhile waits there until it is unblocked. Only while a thread waits
 //! for signals, and touches nothing, the kernel has it blocked, too: then it keeps those that are

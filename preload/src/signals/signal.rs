@@ -3,17 +3,17 @@
 //! A handler of the program's never runs while its thread is inside: so it may read, write, lock,
 //! fork, `longjmp` or end the thread. Where the program has a handler, the kernel has ours:
 //! [`arrive`]. Outside, it calls the program's in its own frame, so that mask, stack, `siginfo` and
-//! context are the real ones. Inside, it keeps the signal back: it notes it in the thread's record
+//! context are the real ones. Inside, it keeps the signal back: it stores it in the thread's record
 //! and returns with everything blocked but faults. When the thread leaves, [`deliver`] queues the
 //! signal to the thread once more and restores the mask: then the kernel delivers it for the second
-//! time. A thread that waits for somebody in our code is woken (see [`pmem::interrupt`]).
+//! time. A thread that waits in our code is woken (see [`pmem::interrupt`]).
 //!
 //! Faults of the program are given at once, in the frame of the fault. SIGSEGV and SIGBUS always
-//! come here first, because guarded copies make them too; what the kernel would have done by itself
-//! is done by letting the fault happen again.
+//! come here first, because guarded copies raise them too; where the kernel is to act, the fault is
+//! let happen again.
 //!
-//! Invariant: while `PENDING` is set, what is kept and the mask are written by nobody.
-//! No locks: handlers find their handler in [`crate::signals::sigaction`] by one load.
+//! Invariant: while `PENDING` is set, no code writes the kept signal or the mask. No locks:
+//! handlers find their handler in [`crate::signals::sigaction`] by one load.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ use crate::entry::kept::{
     FAULTS, KEEPABLE, NUDGE, change_mask, change_stack, is_nudge, queue, set_mask,
 };
 use crate::entry::thread::{CANCELLED, PENDING, SENT, Thread, here};
-use crate::mappings::touched;
+use crate::mappings::page_faults;
 use crate::signals::sigaction;
 
 /// A handler as the kernel calls it; one that takes only the number ignores the rest.
@@ -51,7 +51,7 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
         }
         if signal == libc::SIGBUS {
             // SAFETY: as above.
-            match touched::serve(unsafe { (*info).si_addr() } as usize) {
+            match page_faults::serve(unsafe { (*info).si_addr() } as usize) {
                 Ok(()) => return,
                 Err(Some(reason)) if !sigaction::has_handler(signal) => tell(reason.as_bytes()),
                 Err(_) => {}
@@ -85,13 +85,13 @@ pub extern "C-unwind" fn arrive(signal: c_int, info: *mut siginfo_t, context: *m
     unsafe { redirect(context) };
 }
 
-/// Tells standard error of a fault; the first ones, since a program may go on after each.
+/// Reports a fault on standard error; only the first ones, since a program may go on after each.
 fn tell(text: &[u8]) {
     if TOLD.fetch_add(1, Ordering::Relaxed) >= TOLD_MAX {
         return;
     }
     let failed = crate::entry::errno();
-    // That nobody can be told would be no news.
+    // Nothing is done about a message that cannot be written.
     if on_small_stack() {
         let _ = rustix::io::write(crate::entry::fdtable::borrow(2), text);
     } else {
@@ -110,7 +110,7 @@ fn on_small_stack() -> bool {
 
 const STACK_BYTES: usize = 64 << 10;
 
-/// How many stray accesses are told of.
+/// How many stray accesses are reported.
 const TOLD_MAX: u32 = 4;
 static TOLD: AtomicU32 = AtomicU32::new(0);
 
@@ -121,8 +121,8 @@ fn keep(thread: &Thread, info: *mut siginfo_t, context: *mut c_void) {
     set_mask(u64::MAX);
     let another = thread.flags.load(Ordering::Relaxed) & PENDING != 0;
     let mask = mask_of(context);
-    // SAFETY: the kernel's information and context, and the thread's own record, which nobody reads
-    // while everything is blocked.
+    // SAFETY: the kernel's information and context, and the thread's own record, which no handler
+    // reads while everything is blocked.
     let signal = unsafe {
         thread.mask.store(mask.read(), Ordering::Relaxed);
         mask.write(mask.read() | KEEPABLE);
@@ -139,8 +139,8 @@ fn keep(thread: &Thread, info: *mut siginfo_t, context: *mut c_void) {
     thread.flags.fetch_or(PENDING, Ordering::Relaxed);
 }
 
-/// A fault's signal that somebody sent: it cannot be blocked, so it has a place of its own. A
-/// second one before the first is given is lost, as with any signal that is pending already.
+/// A fault's signal that was sent: it cannot be blocked, so it has a place of its own. A second one
+/// before the first is given is lost, as with any signal that is pending already.
 fn keep_sent(thread: &Thread, index: usize, info: *mut siginfo_t) {
     // SAFETY: the thread's own record.
     let kept = unsafe { &mut (*thread.sent.get())[index] };
@@ -193,8 +193,8 @@ fn without_handler(signal: c_int, info: *mut siginfo_t) {
 
 const NUDGE_BIT: u64 = 1 << (NUDGE - 1);
 
-/// Lets that signal through, if the image before this one had blocked its number, or a system call
-/// of the program has.
+/// Unblocks that signal, if the image before this one had blocked its number, or a system call of
+/// the program has.
 pub fn admit_nudge() {
     if unblock_nudge() {
         here().blocks_bus.store(true, Ordering::Relaxed);
@@ -228,7 +228,7 @@ pub fn give_held(thread: &Thread) {
     }
 }
 
-/// In a forked child: what was kept back is the parent's, which gets it.
+/// In a forked child: kept signals are the parent's, which gets them.
 pub fn forked() {
     let thread = here();
     // SAFETY: the thread's own record; all zeros are no signal.
@@ -270,7 +270,7 @@ fn watched() -> Watched {
 /// Before the volume is attached: from here on faults come to us.
 pub fn start() {
     pmem::own_fault_handler();
-    pmem::supply_pages_by(touched::supply);
+    pmem::supply_pages_by(page_faults::supply);
     sigaction::start();
     admit_nudge();
     watch(watched);

@@ -7,7 +7,7 @@ use libc::{epoll_event, fd_set, nfds_t, pollfd, sigaction as Action, siginfo_t, 
 
 use crate::entry::pointers::Out;
 use crate::entry::thread::here;
-use crate::entry::{Stop, parked};
+use crate::entry::{Stop, cached};
 use crate::interposed::interpose;
 use crate::signals::sigaction;
 use crate::signals::sigmask::{self, Mask, Start, change_old, change_one, with_blocked, with_mask};
@@ -46,7 +46,7 @@ interpose! {
         if !here().blocks_bus.load(Ordering::Relaxed) {
             return Err(Stop::Kernel);
         }
-        parked::give_back();
+        cached::give_back();
         Ok(sigmask::born_blocked(start, argument, |begin, born| {
             kernel(thread, attributes, begin, born)
         }))
@@ -84,20 +84,20 @@ interpose! {
     }
     fn [ppoll](list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>) -> c_int
     = |_, kernel| {
-        parked::give_back();
+        cached::give_back();
         with_mask(mask, |mask| kernel(list, count, time, mask))
     }
     fn [__ppoll_chk](
         list: *mut pollfd, count: nfds_t, time: *const timespec, mask: Out<Mask>, room: usize,
     ) -> c_int = |_, kernel| {
-        parked::give_back();
+        cached::give_back();
         with_mask(mask, |mask| kernel(list, count, time, mask, room))
     }
     fn [pselect](
         count: c_int, reads: *mut fd_set, writes: *mut fd_set, others: *mut fd_set,
         time: *const timespec, mask: Out<Mask>,
     ) -> c_int = |_, kernel| {
-        parked::give_back();
+        cached::give_back();
         with_mask(mask, |mask| kernel(count, reads, writes, others, time, mask))
     }
     fn [epoll_pwait](

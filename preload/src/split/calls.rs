@@ -1,4 +1,4 @@
-//! Which calls the second engine hears of: those that the volume left to the kernel, by name.
+//! Lists by name the calls, left to the kernel by the volume, that go to the second engine.
 //!
 //! [`call!`] stands where an interposed function calls the one that it hides. For a name that is
 //! not here it is that call; for the others it asks, by one load, whether there is an engine.

@@ -1,12 +1,13 @@
-//! The second engine: files of a kernel file system below `SOLERA_SPLIT`, in their own place.
+//! The process's second engine, for files of a kernel file system below `SOLERA_SPLIT`: its start,
+//! its forks, its end.
 //!
-//! Here descriptors are the kernel's own and paths are nobody's concern: a call that the volume
-//! leaves to the kernel comes here first (see `calls`), and the engine says whether it can
-//! serve it from its mappings. Without an engine that question is one load.
+//! Descriptors and paths are the kernel's own: a call that the volume leaves to the kernel comes
+//! here first (see `calls`), and the engine says whether it can serve it from its mappings. Without
+//! an engine that question is one load.
 //!
-//! A forked child starts without: everything was handed over to the kernel before the fork, and it
-//! starts an engine of its own when it first opens something or moves data. A child that was made
-//! behind our back finds the page with the engine's address empty, and is the kernel's.
+//! A forked child begins without an engine: everything was handed over to the kernel before the
+//! fork. It starts one of its own when it first opens something or moves data. A child of a raw
+//! system call finds the page with the engine's address empty, and the kernel serves it.
 //!
 //! Locks: none here, and none is held across a fork: a child that finds the heap in use by a thread
 //! that it does not have stays without an engine.
@@ -46,7 +47,7 @@ static KEPT: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 /// How to start another one in a child.
 static OPTIONS: AtomicPtr<Options> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Stands for an engine that this process is yet to start: when it opens something or moves data.
+/// Stands for an engine that this process starts when it opens something or moves data.
 const DUE: *mut Engine = std::ptr::without_provenance_mut(1);
 
 /// The engine, for a thread that is not inside.
@@ -83,8 +84,8 @@ pub fn started() -> Option<&'static Engine> {
     usable(PAGE.engine.load(Ordering::Acquire))
 }
 
-/// The engine; if it is due it is started now, unless nobody has staged anything: then the kernel's
-/// answers are right.
+/// The engine; if it is due it is started now, unless no process has staged anything: then the
+/// kernel's answers are right.
 #[inline]
 pub fn asked() -> Option<&'static Engine> {
     let engine = PAGE.engine.load(Ordering::Acquire);
@@ -205,7 +206,7 @@ pub fn start() {
                 stay_without("file-size-limit");
                 Ok(())
             }
-            // What the kernel does is posix, without staging.
+            // The kernel alone keeps what `posix` mode promises.
             Err(errno) if kept.mode == Mode::Posix => {
                 let _ = errno;
                 stay_without("no-hidden-directory");
@@ -312,7 +313,7 @@ fn engine_report(engine: &Engine) {
         | rustix::fs::OFlags::CREATE
         | rustix::fs::OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(path, flags, rustix::fs::Mode::from_raw_mode(0o600)) {
-        // A report that cannot be written has nowhere to say so.
+        // There is no place to report that the report cannot be written.
         let _ = rustix::io::write(&file, text.as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! The calls of the second engine: each asks it, and else the kernel.
+//! The calls on files of the second engine: each asks the engine, and else the kernel.
 
 use std::ffi::{c_int, c_uint};
 
@@ -363,7 +363,7 @@ fn placed(fd: c_int, lock: Result<libc::flock, Errno>) {
     }
 }
 
-/// The kernel's position and size of a file are the program's, for the next call.
+/// Makes the kernel's position and size of a file right for the next call.
 pub fn place_kernel(fd: c_int) {
     if let Some(engine) = asked() {
         inside(|| engine.place_kernel(fd));

@@ -9,8 +9,8 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 use vfs::Errno;
 
 use crate::descriptors::openat2;
+use crate::entry::cached;
 use crate::entry::fdtable;
-use crate::entry::parked;
 use crate::entry::pointers::Bytes;
 use crate::entry::process::Process;
 use crate::entry::syscall::{Arguments, IntCall, LongCall, Route, route};
@@ -25,7 +25,7 @@ unsafe extern "C" {
     fn futimesat(dirfd: c_int, path: *const c_char, times: *const libc::timeval) -> c_int;
 }
 
-/// The calls whose functions of the C library differ from them.
+/// System calls that differ from the C library's functions of their names.
 fn special(process: &Process, number: c_long, given: &Arguments) -> Served<c_long> {
     let [a, b, c, d, _, f] = *given;
     let (fd, text) = (a as c_int, b as *const c_char);
@@ -98,14 +98,14 @@ fn serve_number(process: &Process, number: c_long, given: &Arguments) -> Served<
             std::mem::transmute::<*const (), LongCall>(function)(a, b, c, d, e, f)
         })),
         Route::Special => {
-            parked::give_back();
+            cached::give_back();
             special(process, number, given)
         }
         Route::Unserved if fdtable::get(a as c_int).is_some() => {
             Err(Stop::Refused("system-call-by-number", Errno::OPNOTSUPP))
         }
         Route::Unserved | Route::Kernel => {
-            parked::before_call(number);
+            cached::before_call(number);
             Err(Stop::Kernel)
         }
     }

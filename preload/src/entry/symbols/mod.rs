@@ -9,9 +9,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
 use crate::entry::Real;
+use crate::entry::cached;
 use crate::entry::cancel;
 use crate::entry::limit;
-use crate::entry::parked;
 use crate::entry::thread::{self, ASYNCHRONOUS, CANCELLED, here};
 use crate::interposed::interpose;
 
@@ -24,12 +24,12 @@ fn changed(resource: c_int, result: c_int) -> c_int {
 
 interpose! {
     fn [setrlimit, setrlimit64](resource: c_int, limit: *const c_void) -> c_int = |_, kernel| {
-        parked::give_back();
+        cached::give_back();
         Ok(changed(resource, kernel(resource, limit)))
     }
     fn [prlimit, prlimit64](pid: c_int, resource: c_int, new: *const c_void, old: *mut c_void)
     -> c_int = |_, kernel| {
-        parked::give_back();
+        cached::give_back();
         Ok(changed(resource, kernel(pid, resource, new, old)))
     }
 }

@@ -1,13 +1,13 @@
-//! Functions of glibc's that make, look at or close numbers, or begin a thread: they are as they
-//! were, but for the number that the program closed last ([`parked`]).
+//! Functions of glibc's that make, look at or close numbers, or begin a thread: unchanged, except
+//! that the cached number is given back first ([`cached`]).
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use crate::entry::Real;
-use crate::entry::parked;
+use crate::entry::cached;
 use crate::glibc::stdio;
 
-/// Functions of glibc's that are as they were, but for the parked number.
+/// Functions of glibc's, unchanged except for the cached number.
 macro_rules! before {
     ($first:block $(fn $name:ident($($arg:ident : $ty:ty),*) -> $ret:ty;)*) => {$(
         // SAFETY: the symbol replaces glibc's of the same name and has its signature.
@@ -26,7 +26,7 @@ macro_rules! before {
 }
 
 // They make numbers, begin threads, or look at any number.
-before! { { parked::give_back() }
+before! { { cached::give_back() }
     fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn __socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn socketpair(family: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int;
@@ -79,10 +79,10 @@ before! { { parked::give_back() }
     ) -> c_int;
 }
 
-/// What the process may do from now on may lack `close`.
+/// From now on the process may not be allowed to `close`.
 fn before_sandbox(option: c_int) {
     if matches!(option, libc::PR_SET_SECCOMP | libc::PR_SET_NO_NEW_PRIVS) {
-        parked::give_back();
+        cached::give_back();
     }
 }
 
@@ -92,12 +92,12 @@ before! { { before_sandbox(option) }
 }
 
 /// A stream of ours is closed by our `close`.
-fn closes_unless_ours(stream: *mut c_void) -> Option<parked::Closes> {
-    (!stdio::is_of_volume(stream.cast())).then(parked::Closes::new)
+fn closes_unless_ours(stream: *mut c_void) -> Option<cached::Closes> {
+    (!stdio::is_of_volume(stream.cast())).then(cached::Closes::new)
 }
 
 // They close numbers.
-before! { { parked::Closes::new() }
+before! { { cached::Closes::new() }
     fn endmntent(stream: *mut c_void) -> c_int;
     fn __endmntent(stream: *mut c_void) -> c_int;
     fn fts_close(tree: *mut c_void) -> c_int;

@@ -3,8 +3,8 @@
 //!
 //! Watches by path, file handles, mounts, swap, accounting and quotas, glibc's own tree walker
 //! `fts` (which opens directories inside itself). What lies on a volume that is mounted can be
-//! mounted once more elsewhere, and be unmounted; nothing is mounted *onto* it, for it would not be
-//! seen here.
+//! mounted once more elsewhere, and be unmounted; nothing is mounted *onto* it, since this library
+//! would not see it.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 

@@ -1,23 +1,23 @@
-//! Pages of mappings that are not there until somebody touches them: holes, and what
-//! lies beyond the end of a file until it grows (see [`crate::mappings::mapping`]).
+//! Page faults in mappings: fills the pages that are missing until they are accessed, which are
+//! holes, and what lies beyond the end of a file until it grows (see [`crate::mappings::mapping`]).
 //!
-//! The touch raises SIGBUS. If the program's own code did it, the handler asks the engine for the
+//! The access raises SIGBUS. If the program's own code made it, the handler asks the engine for the
 //! pieces around the page (which fills a hole as `fallocate` would), maps them over the empty ones,
 //! and the instruction runs again. If there is none, because the page lies beyond the end or the
 //! volume is full, the signal is the program's, as the kernel would send it.
 //!
 //! The program may have been interrupted anywhere, in malloc or on a small signal stack. So the
-//! handler works as any other call does, inside, by the library's own heap and locks, none of which
-//! a thread holds that is outside; on a stack of its own, with all signals but those of faults
-//! blocked, and with the program's signal stack switched off meanwhile: the handler's own frame may
-//! lie on it, and a guarded fault would overwrite it.
+//! handler works like any call: inside, with the library's own heap and locks, none of which a
+//! thread outside holds. It runs on a stack of its own, with all signals but those of faults
+//! blocked, and with the program's signal stack switched off: the handler's own frame may lie on
+//! it, and a guarded fault would overwrite it.
 //!
 //! Our own code touches the program's memory by guarded copies, whose faults are errors: there the
 //! copies' callers ask for pages by [`supply`], with no lock held, and try again. Where the kernel
 //! gets pointers of the program, it answers `EFAULT` for such a page, and the call is made again
-//! with the pages of its arguments there ([`with_pages`]). Not so calls that move many bytes, and
-//! would move a part of them: they have their pages ahead ([`ready`]), reads only as many as can
-//! come ([`ready_for`]).
+//! with the pages of its arguments there ([`with_pages`]). Calls that move many bytes would move a
+//! part of them: they get their pages before ([`ready`]), reads only as many as bytes can come
+//! ([`ready_for`]).
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
@@ -43,14 +43,13 @@ use crate::mappings::mapping;
 /// Bytes around a page that show zeros where the volume has no room for a page that is only read.
 const ZEROS: usize = 64 << 10;
 
-/// Beyond this many parts without pages a mapping is filled by larger pieces, beyond twice as many
-/// by such that it cannot get more than as many again.
+/// Beyond this many parts without pages a mapping is filled by larger pieces; beyond twice as many
+/// the pieces grow so that it cannot get as many again.
 const PARTS: usize = 512;
 /// The larger pieces, bytes.
 const LARGER: u64 = 2 << 20;
 
-/// Why a mapping of the volume cannot have a page: lines for standard error, if that ends the
-/// program.
+/// Why a mapping cannot have a page: messages for a program that this ends.
 const REASONS: [&str; 3] = [
     "solera: SIGBUS: the program has stored into a hole of a mapped file, and the volume is full; \
      make room (`solera df` shows it), or `solera grow` the volume\n",
@@ -95,8 +94,8 @@ pub fn supply(address: usize) -> bool {
         })
 }
 
-/// The same for what the kernel could not touch: also whether a mapping has the page already, since
-/// another thread may have given it meanwhile.
+/// The same for a page that the kernel did not find: true also if a mapping has it already, since
+/// another thread may have supplied it meanwhile.
 fn is_there(address: usize) -> bool {
     attached::process().is_some_and(|process| {
         let _inside = Inside::new();
@@ -146,14 +145,14 @@ pub fn ready_all_for(fd: c_int, list: Out<Vector>, count: c_int, at: Option<i64>
 
 /// The first `most` bytes of the pieces.
 fn ready_up_to(list: Out<Vector>, count: c_int, mut most: usize) {
-    // What is wrong with the list the kernel says.
+    // The kernel reports errors of the list.
     for piece in vectors(list, count).unwrap_or_default() {
         ready(piece.iov_base, piece.iov_len.min(most));
         most = most.saturating_sub(piece.iov_len);
     }
 }
 
-/// How many bytes a read can give, after waiting as it would; `None`: nobody can tell.
+/// How many bytes a read can give, after waiting as it would; `None`: that cannot be told.
 pub fn coming(fd: c_int, at: Option<i64>) -> Option<usize> {
     let file = fdtable::borrow(fd);
     let stat = rustix::fs::fstat(file).ok()?;
@@ -260,14 +259,14 @@ fn next_gap(process: &Process, at: usize, end: usize) -> Option<usize> {
     (gap.0 < end).then_some(gap.0.max(at))
 }
 
-/// What became of a page that was touched.
+/// The outcome of a page fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Page {
     /// It was not there, and is now.
     New,
     /// It was there already.
     There,
-    /// There is none: the address is nobody's, or lies beyond the end.
+    /// There is none: no mapping has the address, or it lies beyond the end.
     None,
     /// The volume could not give it.
     Refused(Errno),
@@ -309,7 +308,7 @@ fn give(
             mapping::copy_in(process, map, address / PAGE * PAGE, to)?;
             Ok(true)
         }
-        // What cannot be filled any more, on a volume that was found damaged, gets no place.
+        // On a volume that was found damaged, holes cannot be filled any more and get no place.
         Ok(pieces) => mapping::place(process, map, &pieces, (false, true))
             .map(|()| map.empty_at(address).is_none()),
         // A page that is only read, or private, is shown as the zeros that it is.
@@ -337,7 +336,7 @@ fn show_zeros(map: &mut Mapping, address: usize, (from, to): (usize, usize)) -> 
     Ok(())
 }
 
-/// Serves the touch of a page in a signal handler: inside, and on a stack of our own. Gives 1 if it
+/// Serves a page fault in a signal handler: inside, and on a stack of our own. Gives 1 if the page
 /// is there, 0 if nothing is known of it, or the reason.
 extern "C" fn serve_inside(address: usize) -> usize {
     let before = kept::set_stack(None);
@@ -404,7 +403,7 @@ fn new_stack() -> Option<usize> {
 }
 
 fn on_stack(stack: usize, address: usize) -> usize {
-    // SAFETY: the top of a stack that nobody else uses, a multiple of 16.
+    // SAFETY: the top of a stack that no other thread uses, a multiple of 16.
     unsafe { switch(stack + STACK, address, serve_inside) }
 }
 

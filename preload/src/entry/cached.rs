@@ -1,24 +1,25 @@
-//! The number that the program closed last, kept for its next `open` of the volume.
+//! The *cached number*: the one that the program closed last, kept for its next `open` of the
+//! volume.
 //!
 //! A number of ours is made by one system call and given back by another, which is a third of what
-//! `open` and `close` take. So `close` may *park* it: for the program it is closed, the kernel
-//! still has the placeholder, and the next `open` that would get just that number takes it.
+//! `open` and `close` take. So `close` may keep it: for the program it is closed, the kernel still
+//! has the placeholder, and the next `open` that would get just that number takes it.
 //!
-//! POSIX gives every call the lowest free number. So whatever else makes a number, looks at numbers
-//! or hands them on gives the parked one back first ([`give_back`]): the functions of
+//! POSIX gives every call the lowest free number. So every other call that makes a number, looks at
+//! numbers or hands them on gives the cached one back first ([`give_back`]): the functions of
 //! `symbols/numbers`, those of [`MAKERS`] where the kernel serves them, `dup` and its kin, `exec`,
 //! system calls by number. One that is called inside glibc gets a number one higher, no worse. A
-//! call of this library on the parked number gives it back too ([`crate::entry::fdtable::get`]) and
+//! call of this library on the cached number gives it back too ([`crate::entry::fdtable::get`]) and
 //! the kernel says `EBADF`.
 //!
-//! Invariants. At most one number is parked, above the standard ones, and every number below it is
+//! Invariants. At most one number is cached, above the standard ones, and every number below it is
 //! in use: [`TAKEN`] is a bound that every close moves down, and that only the kernel's choice of
 //! the lowest number moves up. What closes numbers inside glibc (`fclose`) sets it to 0, before and
 //! after: handlers and callbacks open and close in the midst of it. Only a process with one thread
-//! parks, and what begins a second one gives back first. One that is begun past this library finds
-//! a number parked: the call that gives it back says so until it is closed ([`CLOSING`]), and the
-//! others wait, so that nobody puts something there that is closed in its stead. A fork copies the
-//! kernel's table and ours together.
+//! caches a number, and a call that begins a second thread gives it back first. A thread begun past
+//! this library finds a number cached: the call that gives it back says so until it is closed
+//! ([`CLOSING`]), and other threads wait, so that none puts something there that would be closed in
+//! its stead. A fork copies the kernel's table and ours together.
 
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -29,8 +30,8 @@ use crate::entry::cancel::holds;
 use crate::entry::fdtable;
 use crate::entry::thread::{self, Inside};
 
-/// The parked number, or one of the next two.
-static PARKED: AtomicI32 = AtomicI32::new(NONE);
+/// The cached number, or one of the next two.
+static CACHED: AtomicI32 = AtomicI32::new(NONE);
 const NONE: c_int = -1;
 /// A thread is closing it.
 const CLOSING: c_int = -2;
@@ -40,31 +41,31 @@ static TAKEN: AtomicI32 = AtomicI32::new(0);
 /// Numbers below have meanings of their own.
 const FIRST: c_int = 3;
 
-/// Parks a number that the program closes; `false`: it must be closed.
+/// Keeps a number that the program closes; `false`: it must be closed.
 #[inline]
-pub fn park(fd: c_int) -> bool {
-    if fd < FIRST || TAKEN.load(Ordering::Relaxed) < fd || !thread::is_alone() {
+pub fn keep(fd: c_int) -> bool {
+    if fd < FIRST || TAKEN.load(Ordering::Relaxed) < fd || !thread::has_one_thread() {
         return false;
     }
     // A higher one is the lowest no longer.
     give_back();
-    PARKED.store(fd, Ordering::Relaxed);
+    CACHED.store(fd, Ordering::Relaxed);
     TAKEN.store(fd, Ordering::Relaxed);
     true
 }
 
-/// The parked number, for an open of ours that wants it with this flag.
+/// The cached number, for an open of ours that wants it with this flag.
 #[inline]
 pub fn take(cloexec: bool) -> Option<c_int> {
-    let fd = PARKED.load(Ordering::Relaxed);
+    let fd = CACHED.load(Ordering::Relaxed);
     if fd < 0 {
         return None;
     }
-    if !thread::is_alone() || !fdtable::unpark(fd, cloexec) {
+    if !thread::has_one_thread() || !fdtable::uncache(fd, cloexec) {
         give_back();
         return None;
     }
-    PARKED.store(NONE, Ordering::Relaxed);
+    CACHED.store(NONE, Ordering::Relaxed);
     TAKEN.store(fd + 1, Ordering::Relaxed);
     Some(fd)
 }
@@ -81,16 +82,16 @@ pub fn closed(fd: c_int) {
     if (0..TAKEN.load(Ordering::Relaxed)).contains(&fd) {
         TAKEN.store(fd, Ordering::Relaxed);
     }
-    let parked = PARKED.load(Ordering::Relaxed);
-    if parked >= 0 && fd <= parked {
+    let number = CACHED.load(Ordering::Relaxed);
+    if number >= 0 && fd <= number {
         give_back();
     }
 }
 
-/// Gives the parked number back to the kernel.
+/// Gives the cached number back to the kernel.
 #[inline]
 pub fn give_back() {
-    if PARKED.load(Ordering::Acquire) != NONE {
+    if CACHED.load(Ordering::Acquire) != NONE {
         return_number();
     }
 }
@@ -100,7 +101,7 @@ fn return_number() {
     // A handler of the program's might never come back.
     let _inside = Inside::new();
     loop {
-        let fd = PARKED.load(Ordering::Acquire);
+        let fd = CACHED.load(Ordering::Acquire);
         if fd == NONE {
             return;
         }
@@ -110,17 +111,17 @@ fn return_number() {
             continue;
         }
         let (now, then) = (Ordering::AcqRel, Ordering::Relaxed);
-        if PARKED.compare_exchange(fd, CLOSING, now, then).is_ok() {
+        if CACHED.compare_exchange(fd, CLOSING, now, then).is_ok() {
             fdtable::release(fd);
-            PARKED.store(NONE, Ordering::Release);
+            CACHED.store(NONE, Ordering::Release);
             return;
         }
     }
 }
 
-/// In a new process: a thread that is not here closes nothing.
+/// In a new process: no other thread is closing the number.
 pub fn forked() {
-    let _ = PARKED.compare_exchange(CLOSING, NONE, Ordering::Relaxed, Ordering::Relaxed);
+    let _ = CACHED.compare_exchange(CLOSING, NONE, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// As [`give_back`], before and after something that closes numbers past this library.
@@ -161,7 +162,7 @@ pub fn before_call(number: c_long) {
         | libc::SYS_clock_nanosleep => {}
         libc::SYS_clone | libc::SYS_clone3 => {
             give_back();
-            thread::not_alone();
+            thread::second_thread_begins();
         }
         _ => give_back(),
     }
