@@ -1,5 +1,5 @@
-//! What passes between the kernel and a FUSE server: the structures and numbers of the kernel's
-//! protocol (version 7, as `linux/fuse.h` has them), no more of them than are used here.
+//! The FUSE protocol between the kernel and a server: its structures and numbers (version 7, as in
+//! `linux/fuse.h`), as far as they are used here.
 //!
 //! All structures are plain bytes without gaps; they are copied out of and into buffers.
 
@@ -32,7 +32,7 @@ opcodes! {
     LSEEK = 46, COPY_FILE_RANGE = 47, SYNCFS = 50, TMPFILE = 51, STATX = 52,
 }
 
-/// What both sides can do, told at the start.
+/// Abilities that both sides agree on at the start.
 pub mod init {
     #![allow(missing_docs)]
     pub const ASYNC_READ: u64 = 1;
@@ -59,7 +59,7 @@ pub const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
 pub const OPEN_EXEC: u32 = 0x20;
 /// Request to open: the set-id bits go with the truncation.
 pub const OPEN_KILL_SUIDGID: u32 = 1;
-/// The handle of a `GETATTR` counts.
+/// The handle of a `GETATTR` is valid.
 pub const GETATTR_HANDLE: u32 = 1;
 /// A read on behalf of a call, not of the page cache.
 pub const READ_LOCKOWNER: u32 = 1 << 1;
@@ -71,10 +71,10 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const LOCK_FLOCK: u32 = 1;
 /// `fdatasync`.
 pub const FSYNC_DATA: u32 = 1;
-/// Kernel, forget the pages of an inode.
+/// Tells the kernel to forget the pages of an inode.
 pub const NOTIFY_INVALIDATE_INODE: i32 = 2;
 
-/// Fields of a `SETATTR` that are meant.
+/// Which fields of a `SETATTR` are given.
 pub mod set {
     #![allow(missing_docs)]
     pub const MODE: u32 = 1;

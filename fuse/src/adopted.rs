@@ -3,13 +3,13 @@
 //! A program that cannot be preloaded inherits descriptors from one that is. Before the exec the
 //! preloaded one replaces each by a descriptor of the mount, which must stand for the *same* open
 //! file description: shells let several programs write to one file in turn. So it opens, in the
-//! root, the name [`vfs::mounts::description_name`] gives: no entry of the tree, but a way to say
-//! which description is meant. The lookup leads to the description's node, and the open by the same
+//! root, the name [`vfs::mounts::description_name`] gives: no entry of the tree, it only says which
+//! description is meant. The lookup leads to the description's node, and the open by the same
 //! thread that follows takes hold of the description.
 //!
-//! The kernel keeps a file position of its own for each of its descriptors. What it reads or writes
-//! behind the place where it stopped last is taken for sequential and done at the description's own
-//! position; another place is taken for a seek, which moves it.
+//! The kernel keeps a file position of its own for each of its descriptors. A read or write where
+//! it stopped last counts as sequential and is done at the description's own position; one
+//! elsewhere counts as a seek, which moves the position.
 //!
 //! Only root, and the user that runs the mount, may name descriptions so.
 //!
@@ -41,7 +41,7 @@ struct File {
 
 #[derive(Default)]
 struct State {
-    /// Named by this thread of the kernel's, and not opened yet.
+    /// Named by this thread of a program, and not opened yet.
     named: HashMap<u32, (Node, Desc)>,
     files: HashMap<u64, File>,
     /// Uses of each description in both.
@@ -119,7 +119,7 @@ impl Adopted {
         Ok(Some(handle))
     }
 
-    /// Whether a handle stands for somebody else's description.
+    /// Whether a handle stands for another process's description.
     pub const fn is(handle: u64) -> bool {
         handle & OWN != 0
     }

@@ -116,7 +116,7 @@ impl Session {
             self.drop_privileges(node)?;
         }
         if given(set::SIZE) {
-            // By its name, that is: a handle that writes has been asked.
+            // Only by a name: a handle that writes was checked at its opening.
             if !given(set::HANDLE) && self.fs.is_executed(node)? {
                 return Err(Errno::TXTBSY);
             }
@@ -138,8 +138,8 @@ impl Session {
     }
 
     pub fn stat_fs(&self, answer: &mut Answer) -> Result<()> {
-        // What is held for a moment only is not in use.
-        self.nodes.settle(&*self.fs, PATIENCE_TO_TELL);
+        // Holds of a moment are no use of space.
+        self.nodes.end_holds(&*self.fs, PATIENCE_TO_TELL);
         let found = self.fs.stat_fs()?;
         answer.put(&StatfsOut {
             blocks: found.blocks,
@@ -200,7 +200,7 @@ impl Session {
         let length = self.fs.list_xattr(self.node(request)?, &mut names)?;
         names.truncate(length);
         if request.header.uid != 0 {
-            // As Linux: they are not for others.
+            // As in Linux: other users do not see them.
             let shown = names.split_inclusive(|&byte| byte == 0);
             names =
                 shown.filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect();

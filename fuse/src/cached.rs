@@ -1,9 +1,9 @@
-//! The kernel's page cache of files that are mapped (or executed) through the mount.
+//! Keeps the kernel's page cache right for files that are mapped (or executed) through the mount.
 //!
 //! `read` and `write` go past the page cache; a mapping cannot. The kernel fills its pages by reads
-//! that are no call's, and such a file is *watched* from then on: when its times or size move (some
-//! preloaded process wrote to it, say) the kernel is told to drop its pages, and reads anew what is
-//! still mapped.
+//! that belong to no call, and such a file is *watched* from then on: when its times or size move
+//! (some preloaded process wrote to it, say) the kernel is told to drop its pages, and reads anew
+//! what is still mapped.
 //!
 //! The clock of times ticks every few milliseconds, so a file that changed a moment ago is taken
 //! for one that may change once more within the same tick.
@@ -42,16 +42,16 @@ fn version(attr: &Attr) -> (i64, i64, u64) {
 }
 
 impl Cached {
-    /// The kernel is about to be given pages of a node; `attr` was read before them. `true` if it
-    /// is the first that is watched.
-    pub fn note(&self, number: u64, attr: &Attr) -> bool {
+    /// The kernel is about to get pages of a node, which is watched from now on; `attr` was read
+    /// before them. `true` if it is the only one.
+    pub fn watch(&self, number: u64, attr: &Attr) -> bool {
         let mut files = lock(&self.files);
         let first = files.is_empty();
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         let age = now.tv_sec * 1_000_000_000 + now.tv_nsec - attr.mtime.max(attr.ctime);
         let fresh = u128::try_from(age).is_ok_and(|age| age < TICK.as_nanos());
         let unsure = fresh.then(|| Instant::now() + TICK);
-        // An older look counts: what changed since then must not be forgotten.
+        // The older look stays: a change since then must not be missed.
         files.entry(number).or_insert(Watched { node: attr.node, seen: version(attr), unsure });
         first
     }
@@ -77,7 +77,7 @@ impl Cached {
             let same = fs.attr(file.node).is_ok_and(|attr| version(&attr) == file.seen);
             match file.unsure {
                 _ if !same => stale.push(number),
-                // Once more when the tick is over, whatever it looks like.
+                // Dropped once more after the tick, even if it looks unchanged.
                 Some(until) if now > until => stale.push(number),
                 _ => {}
             }

@@ -1,12 +1,12 @@
-//! How many threads read requests.
+//! Decides how many threads read requests: the *members* of the crew.
 //!
 //! One, as a rule: requests of one program come one after another, and a server that is woken for
 //! each of them on the same processor answers in two thirds of the time that threads in turn take.
-//! More are called in where one is not enough, by the watching thread, which looks every few
-//! milliseconds while there is anything to do: a member that is inside the same request as at the
-//! last look, and sleeps, waits for a process (that holds an inode's lock and was stopped, say),
-//! and members that use most of their time up have more to do than they can. (A member that could
-//! run and does not get a processor is no reason for another one, which would not get one either.)
+//! Where one is not enough, the watching thread calls in more. It looks every few milliseconds
+//! while there is anything to do: a member that sleeps inside the same request as at the last look
+//! waits for a process (a stopped one that holds an inode's lock, say), and members that are busy
+//! most of their time have too much to do. (A member that could run and does not get a processor is
+//! no reason for another one, which would not get one either.)
 //!
 //! A member that is not wanted any more leaves after its next request. Nothing here is locked while
 //! a request is served; a request costs two relaxed stores and a load.
@@ -35,7 +35,7 @@ struct Member {
 }
 
 impl Member {
-    /// Whether its thread waits for something else than a processor.
+    /// Whether its thread sleeps, and not for want of a processor.
     fn sleeps(&self) -> bool {
         let thread = self.thread.load(Ordering::Relaxed);
         let said = std::fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
@@ -51,12 +51,12 @@ pub struct Crew {
     /// Those of a lower number read.
     wanted: AtomicUsize,
     ended: AtomicBool,
-    /// Nobody looks: the next request says that there is something to look at.
+    /// The watching thread sleeps: the next request wakes it.
     unwatched: AtomicBool,
     door: (Mutex<()>, Condvar),
 }
 
-/// What the watching thread remembers between its looks.
+/// The watching thread's state between its looks.
 pub struct Looks {
     steps: [u64; MEMBERS],
     /// Processor time of each; `None`: it was not known then.
@@ -141,7 +141,7 @@ impl Crew {
         })
     }
 
-    /// Whether others may be inside a request as well.
+    /// Whether other members may be inside a request as well.
     pub fn is_many(&self) -> bool {
         self.wanted.load(Ordering::Relaxed) > 1
     }

@@ -1,4 +1,4 @@
-//! From an operation's number to what serves it.
+//! Calls the function that serves an operation, by its number.
 
 use vfs::{Errno, Result};
 

@@ -1,7 +1,7 @@
-//! Which files programs execute through the mount. The kernel opens such a file with a flag of its
-//! own and keeps it open as long as a program runs from it; while any does, no other process opens
-//! it for writing (`ETXTBSY`), nor is it executed while another has it open so. (A process that
-//! writes through the mount is the kernel's own affair.)
+//! Keeps account of the files that programs execute through the mount. The kernel opens such a file
+//! with a flag of its own and keeps it open as long as a program runs from it; while any does, no
+//! other process opens it for writing (`ETXTBSY`), nor is it executed while another has it open so.
+//! (The kernel itself handles a process that writes through the mount.)
 //!
 //! Locks: `files`, also while the engine is told, so that it hears of each file's first and last
 //! handle in order.

@@ -14,10 +14,10 @@ use crate::locks::Wish;
 use crate::request::{Answer, DATA_MAX, Request};
 use crate::session::{Session, Worker, send};
 
-/// How the kernel is to treat an open file: past its page cache, which would lie.
+/// The kernel is to serve an open file past its page cache, which may be stale.
 pub const ANSWER_FILE: u32 = OPEN_DIRECT_IO | OPEN_PARALLEL_WRITES;
 
-/// How long a lock that is refused is tried, where a release may be under way.
+/// How often a refused lock is tried again, where a release may be under way.
 const RELEASE_TRIES: u32 = 5;
 const RELEASE_STEP: Duration = Duration::from_millis(1);
 
@@ -103,7 +103,7 @@ impl Session {
         let ReadIn { fh, offset, size, read_flags, .. } = request.take()?;
         if read_flags & READ_LOCKOWNER == 0 {
             let attr = self.fs.attr(self.node(request)?)?;
-            if self.cached.note(request.header.nodeid, &attr) {
+            if self.cached.watch(request.header.nodeid, &attr) {
                 self.wake_watcher();
             }
         }
@@ -144,7 +144,8 @@ impl Session {
             return Ok(written);
         }
         let desc = desc_of(asked.fh);
-        // `fcntl` changes this flag behind our back; the kernel's own end of file may be old.
+        // `fcntl` changes this flag without telling the server; the kernel's end of file may be
+        // old.
         let (_, flags) = self.fs.describe(desc)?;
         if (flags.0 ^ asked.flags as i32) & libc::O_APPEND != 0 {
             self.fs.set_flags(desc, open_flags(asked.flags))?;
@@ -152,8 +153,8 @@ impl Session {
         self.with_room(|| self.fs.write_at(desc, asked.offset, data))
     }
 
-    /// What was stored through a mapping: it never lets the file grow, and goes where it lies also
-    /// where the handle that the kernel chose appends.
+    /// Writes back what was stored through a mapping: never beyond the file's end, and always to
+    /// its place, also if the handle that the kernel chose appends.
     fn write_back(&self, node: Node, asked: &WriteIn, data: &[u8]) -> Result<usize> {
         let room = self.fs.attr(node)?.size.saturating_sub(asked.offset);
         let inside = &data[..data.len().min(room as usize)];
@@ -227,7 +228,7 @@ impl Session {
         Ok((desc, self.fs.seek(desc, 0, Whence::Current)?))
     }
 
-    /// What was done there has moved the position, if it is shared.
+    /// Moves the position behind what was done, if it is shared.
     fn gone_on(&self, handle: u64, (desc, at, offset): (Desc, u64, u64), size: u32) -> Result<()> {
         if Adopted::is(handle) {
             self.fs.seek(desc, (at + u64::from(size)) as i64, Whence::Set)?;
@@ -262,8 +263,8 @@ impl Session {
         Ok(Wish { node, desc, handle, owner, thread: request.header.pid, lock })
     }
 
-    /// A lock that was refused: what refuses it may be a handle whose release another thread has in
-    /// its hands just now. (With one thread requests are served in order.)
+    /// Tries a refused lock again: another thread may just be releasing the handle whose lock
+    /// refuses it. (With one thread requests are served in order.)
     fn once_more(&self, first: Result<()>, call: impl Fn() -> Result<()>) -> Result<()> {
         let mut result = first;
         for _ in 0..RELEASE_TRIES {

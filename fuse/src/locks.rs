@@ -5,16 +5,15 @@
 //! The kernel names a record lock's owner by a number that means nothing to the engine, and there
 //! are as many owners as processes. Each owner that has locks is a *guest* of this process in the
 //! engine's table: the same one for all files, so that circles of waiting are found across programs
-//! of both faces (`EDEADLK`), and others are told its process id. Its locks on a file go when it
-//! closes the file (`FLUSH`), or when the handle goes by which it locked (`RELEASE`: descriptions'
-//! own locks).
+//! of both faces (`EDEADLK`), and other processes see its process id. Its locks on a file go when
+//! it closes the file (`FLUSH`); a description's own locks go with the handle by which they were
+//! taken (`RELEASE`).
 //!
-//! Only processes are in circles, not descriptions, as on Linux. The kernel does not say whose a
-//! lock is to be; the system call in which the caller waits does.
+//! Only processes are in circles, not descriptions, as on Linux. The kernel does not say of which
+//! kind an owner is; the system call in which the caller waits does.
 //!
-//! A wait has a thread of its own. The kernel says by `INTERRUPT` that a signal wants it to end;
-//! that message may overtake the request that it is about. (A call that is to be restarted then is
-//! restarted by the kernel.)
+//! A wait has a thread of its own. The kernel sends `INTERRUPT` when a signal is to end it; that
+//! message may overtake its request. (The kernel restarts the call if it is to be restarted.)
 //!
 //! Locks: `programs`; `waiting`. Neither with the other, none while the engine is called.
 
@@ -31,14 +30,14 @@ use crate::nodes::lock;
 
 /// Interruptions of requests that are not waiting (yet), at most.
 const EARLY_MAX: usize = 64;
-/// How long a thread that has asked may take until it sleeps.
+/// How often a thread that has asked is looked at until it sleeps.
 const SLEEP_TRIES: u32 = 5000;
 const SLEEP_STEP: Duration = Duration::from_millis(1);
 /// The kernel's "to the end, wherever it is".
 const KERNEL_END: u64 = i64::MAX as u64;
 
 /// The number of a guest that has no locks.
-const NOBODY: u16 = 0x3FFF;
+const NO_LOCKS: u16 = 0x3FFF;
 /// The bits of a process id.
 const PIDS: u32 = 0x3F_FFFF;
 
@@ -69,7 +68,7 @@ impl Programs {
     /// A number that no other program of the process id has.
     fn free_number(&mut self, pid: u32) -> u16 {
         loop {
-            self.next = (self.next + 1) % NOBODY;
+            self.next = (self.next + 1) % NO_LOCKS;
             let taken = |program: &Program| (program.pid, program.number) == (pid, self.next);
             if !self.by_owner.values().any(taken) {
                 return self.next;
@@ -149,7 +148,7 @@ fn waits_for_process(thread: u32) -> bool {
     number == Some(libc::SYS_fcntl) && command == Some(libc::F_SETLKW.into())
 }
 
-/// A lock as the kernel wants to hear of it.
+/// A lock in the kernel's form.
 fn told(lock: &RecordLock) -> FileLock {
     let kind = match lock.kind {
         LockKind::Read => libc::F_RDLCK,
@@ -212,7 +211,7 @@ impl Locks {
     /// The first lock that would refuse the wish, if there is one.
     pub fn test(&self, fs: &dyn FileSystem, wish: &Wish) -> Result<FileLock> {
         let record = wish.record()?;
-        let stranger = Guest { pid: 0, number: NOBODY, is_process: false };
+        let stranger = Guest { pid: 0, number: NO_LOCKS, is_process: false };
         let programs = lock(&self.programs);
         let known = programs.by_owner.get(&wish.owner).map(|program| program.owner(false));
         drop(programs);
@@ -297,7 +296,7 @@ impl Locks {
         waiting.early.push_back(unique);
     }
 
-    /// The mount is gone: nobody waits any more. Returns when all have ended.
+    /// The mount is gone: ends all waits. Returns when all have ended.
     pub fn end(&self) {
         while self.threads.load(Ordering::Acquire) > 0 {
             let mut waiting = lock(&self.waiting);

@@ -1,5 +1,5 @@
-//! Putting a mount into the kernel's tree and taking it out: by the system calls where this process
-//! may, else by `fusermount3`, which every user may run on directories of his own.
+//! Mounts and unmounts: by the system calls where this process may, else by `fusermount3`, which
+//! every user may run on directories of that user's own.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::IoSliceMut;
@@ -17,7 +17,7 @@ use rustix::net::{
 use vfs::Errno;
 use vfs::mounts::{self, Mount};
 
-/// Mounts for those who may not mount.
+/// Mounts for users that may not mount.
 const HELPER: &str = "fusermount3";
 
 /// How a volume is to be mounted.
@@ -26,7 +26,7 @@ const HELPER: &str = "fusermount3";
 pub struct MountOptions {
     /// Nothing can be changed.
     pub read_only: bool,
-    /// Other users than the one who mounts may use it.
+    /// Other users than the mounting one may use it.
     pub allow_other: bool,
     /// Set-user-id programs on it get their user.
     pub suid: bool,
@@ -54,10 +54,9 @@ impl MountOptions {
 /// A mount that was made.
 #[derive(Debug)]
 pub struct Made {
-    /// By which the kernel is served.
+    /// The connection to the kernel.
     pub device: OwnedFd,
-    /// What the helper said though it did its work, for people: options that it has left out. May
-    /// be empty.
+    /// The helper's remarks, for people: options that it has left out. May be empty.
     pub said: String,
 }
 

@@ -1,8 +1,8 @@
-//! Requests about names: looking up, making, removing, renaming, listing.
+//! Requests about names: lookup, creation, removal, renaming, listing.
 //!
 //! The kernel has checked permissions (`default_permissions`) against attributes that it asked for
-//! just before. What it cannot do for a server is done here: a new node belongs to who asks for it,
-//! or to its directory's group where that has the set-group bit.
+//! just before. The server sets the owner: a new node belongs to the caller, or to its directory's
+//! group where that has the set-group bit.
 
 use vfs::{Errno, Kind, NewNode, Node, OpenFlags, RACES_MAX, RenameFlags, Result};
 use zerocopy::IntoBytes;
@@ -112,7 +112,7 @@ impl Session {
     pub fn with_room<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
         match call() {
             Err(Errno::NOSPC | Errno::NFILE) => {
-                self.nodes.settle(&*self.fs, PATIENCE_FOR_SPACE);
+                self.nodes.end_holds(&*self.fs, PATIENCE_FOR_SPACE);
                 call()
             }
             result => result,
@@ -151,7 +151,8 @@ impl Session {
         let new = self.new_node(request, Kind::File, mode)?;
         let dir = self.node(request)?;
         let node = match self.with_room(|| self.fs.create(dir, name, &new)) {
-            // Somebody else made it since the kernel looked: it looks again, and checks who may.
+            // Another process made it since the kernel looked: the kernel looks again, and checks
+            // permissions.
             Err(Errno::EXIST) if flags as i32 & libc::O_EXCL == 0 => return Err(Errno::STALE),
             made => made?,
         };

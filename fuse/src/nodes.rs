@@ -1,13 +1,13 @@
-//! The nodes that the kernel knows: it names them by a number, counts in its own way how often it
-//! was told each, and says when it has forgotten them.
+//! The nodes that the kernel knows. The kernel names them by numbers, counts how often it was told
+//! each, and says when it has forgotten them.
 //!
 //! A node's number is its inode number (the root's is 1, as the protocol has it), with the
 //! generation beside it, so that a number which stands for another object by now is refused.
 //!
 //! The kernel keeps a file that it knows usable when its last name goes; the engine keeps what is
 //! open. So a process that takes a name through the mount *holds* the node until the kernel forgets
-//! it. What another process unlinks is gone for the kernel too, but not at once: what was looked up
-//! just now is held for a moment, since a lookup is always followed by the call that it was for.
+//! it. A file that another process unlinks is gone for the kernel too, but not at once: a node is
+//! held for a moment after its lookup, since the call that it was for follows.
 //!
 //! Locks: a shard's; `recent`'s. Neither with the other, and no call of the engine's under them.
 
@@ -21,15 +21,14 @@ use vfs::{Desc, Errno, FileSystem, Node, OpenFlags, Result};
 use crate::abi::ROOT;
 
 const SHARDS: usize = 16;
-/// How long what was looked up is held, and how many of those at most.
+/// How long a node is held after a lookup, and how many at most.
 const RECENT_TIME: Duration = Duration::from_millis(50);
 const RECENT_MAX: usize = 64;
-/// How long a call that lacks space waits for the kernel to forget, and one that asks how much
-/// there is.
+/// How long a call that lacks space, or asks for it, waits for the kernel to forget nodes.
 pub const PATIENCE_FOR_SPACE: Duration = Duration::from_secs(3);
 pub const PATIENCE_TO_TELL: Duration = Duration::from_millis(200);
-/// How often is looked whether the kernel has forgotten something.
-const SETTLE_STEP: Duration = Duration::from_millis(1);
+/// Time between two looks whether the kernel has forgotten nodes.
+const HOLDS_STEP: Duration = Duration::from_millis(1);
 
 struct Known {
     node: Node,
@@ -55,7 +54,7 @@ pub struct Nodes {
     in_use: AtomicUsize,
 }
 
-/// A lock whose holder panicked guards a map that is whole all the same.
+/// Locks, also if a holder panicked: its map is whole all the same.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -123,18 +122,18 @@ impl Nodes {
         self.in_use.fetch_min(left, Ordering::AcqRel);
     }
 
-    /// Ends all holds that the kernel does not need: those of a moment, and those that it is about
-    /// to forget, which takes it a moment: of a `close` it tells after it has returned. For a call
-    /// that lacks space. What is not forgotten within `patience` is in use.
-    pub fn settle(&self, fs: &dyn FileSystem, patience: Duration) {
+    /// For a call that lacks space: ends all holds of a moment, and waits for those that the kernel
+    /// is about to forget (it reports a `close` after that has returned). A hold that is left after
+    /// `patience` is in use.
+    pub fn end_holds(&self, fs: &dyn FileSystem, patience: Duration) {
         self.drop_recent(fs, true);
         let begun = Instant::now();
         let mut calm = false;
         loop {
             let held = self.held.load(Ordering::Acquire);
             let in_use = self.in_use.fetch_min(held, Ordering::AcqRel).min(held);
-            // Twice: a handle may be released by another thread just now.
-            if held == in_use && (calm || held == 0 && begun.elapsed() < SETTLE_STEP) {
+            // Looks twice: another thread may be releasing a handle just now.
+            if held == in_use && (calm || held == 0 && begun.elapsed() < HOLDS_STEP) {
                 return;
             }
             calm = held == in_use;
@@ -144,12 +143,12 @@ impl Nodes {
                 }
                 return;
             }
-            std::thread::sleep(SETTLE_STEP);
+            std::thread::sleep(HOLDS_STEP);
         }
     }
 
-    /// Keeps a description until the kernel forgets the node; gives it back if it knows it not, or
-    /// if there is one already.
+    /// Keeps a description until the kernel forgets the node; gives it back if the kernel does not
+    /// know the node, or if it is held already.
     pub fn hold(&self, node: Node, desc: Desc) -> Option<Desc> {
         match self.shard(node.ino).get_mut(&node.ino) {
             Some(known) if known.node == node && known.hold.is_none() => {

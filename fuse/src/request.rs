@@ -7,14 +7,14 @@ use crate::abi::{InHeader, OutHeader};
 
 /// Bytes of the largest read or write.
 pub const DATA_MAX: usize = 1 << 20;
-/// What a request needs beside its data: headers, arguments, names.
+/// Bytes that a request needs beside its data: headers, arguments, names.
 const REQUEST_ROOM: usize = 16 * 1024;
 /// Bytes of the largest request.
 pub const REQUEST_MAX: usize = DATA_MAX + REQUEST_ROOM;
 
 const HEADER: usize = size_of::<OutHeader>();
 
-/// A request: whose, about what, and the bytes of its arguments that are not looked at yet.
+/// A request: its header, and the arguments that are not taken yet.
 pub struct Request<'a> {
     /// The process that asks, and the node.
     pub header: InHeader,

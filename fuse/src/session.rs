@@ -1,10 +1,11 @@
-//! A mount being served: threads that read requests from the kernel, each from a descriptor of its
-//! own, answer them by calls of the contract, and end when the mount is gone.
+//! Serves a mount: threads read requests from the kernel, each from a descriptor of its own, answer
+//! them by calls of the contract (`vfs`), and end when the mount is gone.
 //!
 //! No request waits for another one, except for a lock that another program holds: such a wait gets
 //! a thread of its own (`locks.rs`). One more thread watches what the kernel keeps in its page
 //! cache (`cached.rs`), ends the short holds of `nodes.rs`, and sees to it that enough threads read
-//! (`crew.rs`).
+//! (`crew.rs`). A file's set-id bits and capabilities go when a request says so
+//! (`FUSE_HANDLE_KILLPRIV_V2`): only the kernel knows whether the writer may keep them.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,8 +54,8 @@ pub struct Session {
     watch: (Mutex<bool>, Condvar),
 }
 
-/// Says hello to the kernel and serves it until the mount is gone. `identity`: which volume `fs`
-/// is.
+/// Agrees with the kernel on abilities and serves it until the mount is gone. `identity`: which
+/// volume `fs` is.
 pub fn serve(fs: Arc<dyn FileSystem>, identity: &Identity, device: OwnedFd) -> Result<()> {
     let session = Arc::new(Session {
         nodes: Nodes::new(fs.root()),
@@ -147,7 +148,7 @@ impl Session {
                 continue;
             }
             self.crew.unwatch();
-            // What began before that was said is looked at once more.
+            // Looks once more for requests that began before the watcher said that it sleeps.
             *woken |= self.crew.look(&mut looks);
             while !*woken {
                 woken = self.watch.1.wait(woken).unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -168,7 +169,7 @@ impl Session {
     }
 }
 
-/// What this server can do of what the kernel offers.
+/// The abilities that the kernel offers and this server has.
 fn agreed(asked: &InitIn) -> InitOut {
     let wanted = init::ASYNC_READ
         | init::POSIX_LOCKS
@@ -215,8 +216,8 @@ fn read(device: &OwnedFd, bytes: &mut [u8]) -> Result<Option<usize>> {
     }
 }
 
-/// Sends a message. That a request has been taken back meanwhile, or that the mount is gone, leaves
-/// nobody to tell.
+/// Sends a message. An error means that the request was taken back or the mount is gone: then no
+/// program waits for the answer.
 pub fn send(device: &OwnedFd, message: &[u8]) {
     let _ = rustix::io::write(device.as_fd(), message);
 }
@@ -236,8 +237,8 @@ impl Worker {
         let mut bytes = vec![0; REQUEST_MAX];
         let crew = &self.session.crew;
         while crew.wait(self.number) {
-            // A thread that cannot read any more may be the only one that does: all let go of the
-            // device, and the kernel lets nobody wait for an answer that does not come.
+            // A thread that cannot read any more may be the only reader: all threads close the
+            // device, so the kernel lets no program wait for an answer that does not come.
             let Ok(Some(length)) = read(&self.device, &mut bytes) else {
                 crew.end();
                 break;

@@ -1,10 +1,10 @@
-//! A region's file that was cut short under its mapping: what to say, once.
+//! Reports, once, that a region's file was cut short under its mapping.
 //!
 //! Accesses beyond the new end fault and become errors (`guard.rs`); a program then says
 //! "Input/output error" about something that has nothing to do with it. So the first such fault of
 //! a process puts a line on standard error that names the file.
 //!
-//! Made in a signal handler: nothing here allocates, locks or calls the C library.
+//! Runs in a signal handler: nothing here allocates, locks or calls the C library.
 
 use crate::interrupt::system_call;
 use crate::listed;
@@ -34,7 +34,7 @@ pub(crate) fn tell(address: usize) {
     let mut text = Text { bytes: [0; TEXT_BYTES], length: 0 };
     describe(&mut text, name, len, now);
     let arguments = [2, text.bytes.as_ptr() as usize, text.length, 0, 0, 0];
-    // SAFETY: the text is this thread's. There is nobody else to tell.
+    // SAFETY: the text is this thread's. A line that cannot be written is lost.
     let _ = unsafe { system_call(libc::SYS_write, arguments) };
 }
 

@@ -1,17 +1,17 @@
-//! Private views of regions. Files are mapped privately; what the kernel maps shared only
-//! (device-dax) is copied on write by ourselves.
+//! Private views of regions: stores stay in this process. Files are mapped privately; device-dax,
+//! which the kernel maps shared only, is copied on write here.
 //!
 //! The device is mapped read-only. A guarded store into it faults, and the handler puts a private
 //! copy of the piece (2 MiB, or what the device is aligned to) in its place; then the store is made
 //! again. Reads cost nothing, and memory is used for pieces that are stored to.
 //!
 //! Invariants: a piece changes from the device's memory to a copy once, whole, by one `mremap`; its
-//! byte in `copied` says so. What cannot be read cannot be copied: such a store ends as a fault of
-//! the region.
+//! byte in `copied` says so. A piece that cannot be read cannot be copied: such a store ends as a
+//! fault of the region.
 //!
-//! Locks: `FILLING`, a spin lock, held by the handler for one piece. It is taken in a handler, but
-//! only of faults of guarded instructions of this crate, which none is while the lock is held
-//! (reading the device may fault, but is no store into a view).
+//! Locks: `FILLING`, a spin lock, held by the handler for one piece. Only the handler of a fault in
+//! a guarded store of this crate takes it, and no such store is made while it is held (reading the
+//! device may fault, but is no store into a view).
 
 use crate::copy;
 use crate::cpu::dispatch;
@@ -75,7 +75,7 @@ pub(crate) fn add(base: *mut u8, len: usize, piece: usize) -> Result<(), Errno> 
     Err(Errno::MFILE)
 }
 
-/// Forgets the view at `base`, if there is one; nobody uses it any more.
+/// Forgets the view at `base`, if there is one; it is not in use any more.
 pub(crate) fn remove(base: *mut u8) {
     let Some(view) = VIEWS.iter().find(|view| view.base.load(Ordering::Acquire) == base as usize)
     else {
@@ -84,7 +84,7 @@ pub(crate) fn remove(base: *mut u8) {
     view.base.store(0, Ordering::Release);
     let pieces = view.len.load(Ordering::Relaxed).div_ceil(view.piece.load(Ordering::Relaxed));
     let copied = view.copied.swap(0, Ordering::Relaxed) as *mut c_void;
-    // SAFETY: the memory that `add` made; the view is found by nobody from here on.
+    // SAFETY: the memory that `add` made; no thread finds the view from here on.
     let unmapped = unsafe { rustix::mm::munmap(copied, pieces) };
     debug_assert!(unmapped.is_ok(), "memory of our own unmaps");
     view.piece.store(0, Ordering::Release);
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(&read(&one, PIECE + 8), b"inside");
         assert_eq!(&read(&other, PIECE + 8), b"before", "another view sees none of it");
         assert_eq!(&read(&shared, PIECE + 8), b"before", "nor does the memory itself");
-        // A piece that nobody stored to shows what happens beneath.
+        // A piece without stores of the view shows changes of the device.
         let _ = shared.write(3 * PIECE, b"beside").unwrap().flush().fence();
         assert_eq!(&read(&one, 3 * PIECE), b"beside");
     }

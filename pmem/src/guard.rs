@@ -82,8 +82,8 @@ fn landing_for(rip: usize) -> Option<usize> {
 /// Serves a SIGBUS or SIGSEGV if it came from a guarded instruction of this crate.
 ///
 /// True: it did, and `context` now continues at the landing address, or at the same instruction if
-/// that was the first store into a piece of a view. False: the signal is somebody else's (also one
-/// that was sent by `kill`), and nothing was changed.
+/// that was the first store into a piece of a view. False: the signal is not this crate's (`kill`
+/// may have sent it), and nothing was changed.
 ///
 /// # Safety
 ///
@@ -187,7 +187,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut c_
         }
         stray::explain(info, context, |text| {
             let arguments = [2, text.as_ptr() as usize, text.len(), 0, 0, 0];
-            // There is nobody else to tell.
+            // A line that cannot be written is lost.
             let _ = system_call(libc::SYS_write, arguments);
         });
     }
@@ -204,8 +204,8 @@ fn chain(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
         if sent && handler == libc::SIG_IGN {
             return;
         }
-        // A fault repeats when we return and then meets the default action; a signal that was
-        // sent (`kill`) is sent again by nobody, so it is raised once more.
+        // A fault repeats when we return and then meets the default action; a signal that was sent
+        // (`kill`) does not repeat, so it is raised once more.
         let default = KernelAction {
             handler: libc::SIG_DFL,
             flags: SA_RESTORER,

@@ -1,12 +1,11 @@
 //! Pages of a region that have no memory yet.
 //!
-//! A region's file may be sparse: a page gets its memory at the first touch. Where the file system
-//! beneath has none left, that touch faults exactly as one of a page that is lost. The two are told
-//! apart here, by asking the file: a hole is no loss, for it holds zeros. Nothing is asked when the
-//! fault comes, for that would weigh on every access that succeeds: a call that is about to say
-//! `EIO` asks [`or_no_memory`].
+//! A region's file may be sparse: a page gets its memory at the first touch. If the file system
+//! beneath has none left, that access faults exactly as one to a lost page. This file tells the two
+//! apart by asking the file: a hole is no loss, for it holds zeros. The fault handler does not ask,
+//! as that would slow every access down: a call that is about to say `EIO` asks [`or_no_memory`].
 //!
-//! What must not fail later is given its memory beforehand: [`Region::provide`].
+//! Pages whose access must not fail later get their memory before: [`Region::provide`].
 //!
 //! No locks.
 
@@ -21,7 +20,7 @@ use rustix::mm::Advice;
 /// Bytes of a unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
 
-/// What a region's file has of its memory, and what the file system beneath could still give it.
+/// How much memory a region's file has, and how much the file system beneath could still give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beneath {
     /// Bytes that the file has.
@@ -39,7 +38,7 @@ impl Beneath {
     }
 
     /// How many of the `unused` among the file's `len` bytes can be had: those that have memory
-    /// already, as far as what is used has not taken it, and what is left beneath.
+    /// already (without what the used bytes take), and what is left beneath.
     #[must_use]
     pub fn available(&self, len: u64, unused: u64) -> u64 {
         let idle = self.allocated.saturating_sub(len.saturating_sub(unused));
@@ -47,14 +46,13 @@ impl Beneath {
     }
 }
 
-/// Whether this is what a file system says that has no memory left.
+/// Whether a file system without memory left gives this errno.
 fn is_full(errno: Errno) -> bool {
     matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::NOMEM)
 }
 
 impl Region {
-    /// What the file has, and what it could get. `None` of what is no file: its memory is all
-    /// there.
+    /// How much the file has, and could get. `None` if it is no file: then all memory is there.
     pub fn beneath(&self) -> Option<Beneath> {
         let fd = self.fd.as_ref().filter(|_| !self.device)?;
         let (stat, system) = (rustix::fs::fstat(fd).ok()?, rustix::fs::fstatfs(fd).ok()?);
@@ -98,8 +96,8 @@ impl Region {
 
     /// Gives a range its memory and makes it present for writing, all at once: a fault for each
     /// page would cost more than what is stored there. `ENOSPC`, and nothing has changed but which
-    /// pages have memory, if there is none for all of it. What the kernel declines otherwise comes
-    /// page by page. A private view copies only the pages that are stored to.
+    /// pages have memory, if there is none for all of it. Where the kernel cannot do it all at
+    /// once, pages come one by one. A private view copies only the pages that are stored to.
     pub fn populate(&self, off: u64, len: u64) -> Result<(), Errno> {
         let Ok(at) = self.range(off, len) else { return Ok(()) };
         if !self.writable() || self.is_private() {
@@ -130,7 +128,7 @@ impl Region {
         }
     }
 
-    /// Cuts the file to `len` bytes; nobody uses what lies behind. A device stays as it is.
+    /// Cuts the file to `len` bytes; no process uses what lies behind. A device stays as it is.
     pub fn cut(&self, len: u64) -> Result<(), Errno> {
         let fd = self.fd.as_ref().filter(|_| !self.device);
         fd.map_or(Ok(()), |fd| rustix::fs::ftruncate(fd, len))
@@ -145,8 +143,8 @@ impl Region {
     }
 }
 
-/// What a call is to say that has met [`crate::Fault::Region`], as this errno: `ENOSPC` where this
-/// thread's last fault was one in a hole of a region's file, which is no loss.
+/// The errno of a call that met [`crate::Fault::Region`]: `ENOSPC` if this thread's last fault was
+/// in a hole of a region's file, which is no loss; else `errno`.
 #[cold]
 pub fn or_no_memory(errno: Errno) -> Errno {
     let address = take_last_fault();

@@ -1,4 +1,4 @@
-//! What a region tells about its stores: the seam of the crash recorder and of the cost counters.
+//! The interface by which the crash recorder and the cost counters hear of a region's stores.
 
 use std::panic::Location;
 

@@ -1,5 +1,5 @@
-//! Descriptors of ours inside somebody else's program: out of its way, and moved if it wants the
-//! very number.
+//! Solera's own descriptors inside a program: at numbers out of its way, and moved if it wants one
+//! of these.
 //!
 //! A program expects the lowest free numbers for its own. Where the hard limit of numbers allows it
 //! ours stand beyond the *soft* limit, where no call of the program's reaches; else at 1000 or
@@ -52,7 +52,7 @@ impl InternalFd {
 
 impl Drop for InternalFd {
     fn drop(&mut self) {
-        // SAFETY: made from an owned descriptor, which nobody else closes.
+        // SAFETY: made from an owned descriptor, which no other code closes.
         drop(unsafe { OwnedFd::from_raw_fd(*self.0.get_mut()) });
     }
 }

@@ -1,11 +1,11 @@
 //! Waits that a signal ends without a lost wake-up.
 //!
 //! A face that keeps signals back while the engine works must be able to end a system call in which
-//! the engine waits for somebody else. It says (by [`watch`]) which word of the thread tells that
-//! something was kept back. [`wait_call`] looks at that word and makes the call if it is clear; a
-//! signal that comes between the look and the call would be lost, so the signal handler sets the
-//! word and calls [`redirect`]: if the thread stands there, or at the call that the kernel is about
-//! to restart, it goes on behind the call, as interrupted.
+//! the engine waits for another thread or process. It says (by [`watch`]) which word of the thread
+//! tells that a signal was kept back. [`wait_call`] looks at that word and makes the call if it is
+//! clear; a signal that comes between the look and the call would be lost, so the signal handler
+//! sets the word and calls [`redirect`]: if the thread stands there, or at the call that the kernel
+//! is about to restart, it goes on behind the call, as interrupted.
 //!
 //! Nothing here locks or allocates.
 
@@ -14,7 +14,7 @@ use std::arch::{asm, global_asm};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// The word of the calling thread that tells what was kept back.
+/// The word of the calling thread that tells which signals were kept back.
 #[derive(Clone, Copy)]
 pub struct Watched {
     /// Written in its own thread's signal handlers, and by other threads.

@@ -1,4 +1,4 @@
-//! The protection key: memory that a thread can reach only after it has said so.
+//! The protection key of a region: a thread can reach its memory only after it has opened it.
 //!
 //! [`Region::guard`](crate::Region::guard) lays one region of the process under a key of its own
 //! (MPK). From then on a load or store in that mapping faults, unless its thread has called
@@ -6,13 +6,13 @@
 //! it leaves: a stray pointer of the program's faults (see [`crate::stray`]), and no byte changes.
 //! A file that the program maps has a mapping of its own, without the key.
 //!
-//! What the kernel does by itself: signal handlers run with the key closed, and the interrupted
-//! code gets its rights back afterwards; a new thread has its creator's rights; a new image has
-//! none; threads that are older than the key have it closed; system calls obey the rights of the
-//! thread that makes them.
+//! The kernel sees to the rest: signal handlers run with the key closed, and the interrupted code
+//! gets its rights back afterwards; a new thread has its creator's rights; a new image has none;
+//! threads that are older than the key have it closed; system calls obey the rights of the thread
+//! that makes them.
 //!
 //! While the key is open a pointer of the program's could lead a copy of ours into the region. So
-//! copies to and from the caller's buffers ask [`reach`] first, and what lies in the guarded region
+//! copies to and from the caller's buffers ask [`reach`] first, and a buffer in the guarded region
 //! is the caller's fault (`EFAULT`), as it would be if the kernel copied.
 //!
 //! No locks. `BITS` is 0 until a region is guarded; then it never changes again.
@@ -30,7 +30,7 @@ pub enum Unguarded {
     Cpu,
     /// The kernel does not use the CPU's.
     Kernel,
-    /// Others have taken all of them.
+    /// Other users in this process have taken all of them.
     Taken,
     /// Another region of this process is guarded.
     Other,
@@ -111,7 +111,7 @@ pub(crate) fn allocate() -> Result<u32, Unguarded> {
 
 /// Gives a key back that guards nothing.
 pub(crate) fn free(key: u32) {
-    // SAFETY: a number only. That it cannot be freed would be no news.
+    // SAFETY: a number only. A key that cannot be freed is lost.
     let _ = unsafe { system_call(libc::SYS_pkey_free, [key as usize, 0, 0, 0, 0, 0]) };
 }
 

@@ -2,8 +2,7 @@
 //! address.
 //!
 //! Read in a signal handler: nothing here locks, and looking allocates nothing and calls no C
-//! library. The table is fixed; a region that finds no room in it goes without what its users tell
-//! of faults.
+//! library. The table is fixed; a region that finds no room in it has no messages about its faults.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -89,7 +88,7 @@ impl Listed {
     }
 
     /// Its descriptor, to ask about; should it be closed just now, the question fails, or is
-    /// another file's: nothing rests on the answer but what is said.
+    /// another file's: only messages depend on the answer.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: asks about a number that is not negative, which the region has open as long as it
         // is used.

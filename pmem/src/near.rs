@@ -1,5 +1,4 @@
-//! Reads of memory that is in no cache: all its lines are asked for first, and copied when they
-//! come.
+//! Reads memory that is in no cache: prefetches all lines first, then copies them.
 //!
 //! Persistence: nothing is stored. Locks: none.
 
@@ -26,7 +25,7 @@ impl Region {
         }
     }
 
-    /// As [`Region::read_to`], of what was asked for by [`Region::prefetch_all`].
+    /// As [`Region::read_to`], of a range that [`Region::prefetch_all`] asked for.
     #[inline]
     pub fn read_near(&self, off: u64, to: &UserOut<'_>, len: usize) -> Result<(), Fault> {
         if len > to.len() {

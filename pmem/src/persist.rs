@@ -1,4 +1,4 @@
-//! The order of persistence, in types.
+//! The order of persistence, proven by types.
 //!
 //! ```text
 //!   store64, write  ->  Dirty  --flush-->  InFlight  --fence-->  Durable
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A commit ([`Region::commit64`], [`Region::commit_write`]) takes `&Durable`, and only a fence
-//! makes one: what a commit publishes cannot be forgotten in a cache. What takes away and publishes
-//! nothing is a plain store. The types prove that *a* fence stands between; that it covers the
-//! right stores is proven by leaving out each flush and each fence in turn (`make mutate`).
+//! makes one: what a commit publishes cannot be forgotten in a cache. A store that takes away and
+//! publishes nothing needs no proof. The types prove that *a* fence stands between; that it covers
+//! the right stores is proven by leaving out each flush and each fence in turn (`make mutate`).
 
 use crate::region::Region;
 use std::marker::PhantomData;
@@ -30,7 +30,7 @@ pub struct InFlight<'r> {
     region: &'r Region,
 }
 
-/// What one fence shall cover, perhaps nothing: a loop, or an operation, adds to it.
+/// Stores that one fence shall cover, perhaps none: a loop, or an operation, adds to it.
 #[must_use = "what is in flight becomes durable by a fence only"]
 #[derive(Debug, Default)]
 pub struct Gathered<'r>(Option<InFlight<'r>>);
@@ -78,7 +78,7 @@ impl<'r> InFlight<'r> {
         self
     }
 
-    /// The same, of stores that may not have been due.
+    /// The same, of stores that may be none.
     #[inline]
     pub fn and_any(self, _others: impl Into<Gathered<'r>>) -> InFlight<'r> {
         self

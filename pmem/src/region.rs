@@ -141,7 +141,7 @@ impl Region {
                     .map_err(|errno| source::explain_open(path, errno, true))
                     .and_then(|()| Region::create_on(path, fd, size, &options));
                 made.inspect_err(|_| {
-                    // The file is ours and useless; that it cannot be removed would be no news.
+                    // The file is ours and useless; it stays if it cannot be removed.
                     let _ = rustix::fs::unlink(path);
                 })
             }
@@ -305,7 +305,7 @@ impl Region {
             let flags = self.map_flags | MapFlags::FIXED;
             let key = self.key.load(Ordering::Relaxed);
             let prot = if key == 0 { self.prot() } else { ProtFlags::empty() };
-            // SAFETY: replaces reserved address space of this region that nobody has used.
+            // SAFETY: replaces reserved address space of this region that was never used.
             unsafe { rustix::mm::mmap(at, end - start, prot, flags, fd, start as u64)? };
             if key != 0 {
                 // SAFETY: the mapping made above.
@@ -690,9 +690,9 @@ impl Region {
         self.write(off, from)
     }
 
-    /// Stores a whole line that publishes what `after` proves durable, and sets it off: by one
-    /// direct store where the CPU has it (116 ns with its fence, not 210; the line is uncached
-    /// then); else word by word.
+    /// Stores a whole line that publishes what `after` proves durable, and starts its way to
+    /// memory: by one direct store where the CPU has it (116 ns with its fence, not 210; the line
+    /// is uncached then); else word by word.
     #[track_caller]
     #[inline]
     pub fn commit_line(
@@ -714,7 +714,7 @@ impl Region {
             return Err(Fault::Region);
         }
         if self.hook.is_some() {
-            // Word by word: whatever is right then is right for one store.
+            // Word by word: code that is right with that is right with one store.
             return Ok(self.write(off, line)?.flush());
         }
         // SAFETY: `to` is a line of the mapping.

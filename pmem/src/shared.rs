@@ -4,10 +4,10 @@
 //! and a power cut forgets them. A hook hears of each change before it happens, as a point to die
 //! at. Words are 8 bytes, aligned; a futex is the low or high half of one.
 //!
-//! A locked instruction waits until all stores before it have reached the memory, and where nobody
-//! else can change the words it excludes nobody. A caller that knows that for a while says so
-//! ([`Region::set_alone`]): then a word is read and stored by plain instructions, in the same order
-//! and with the same values. What a death leaves is the same too: the word before, or after.
+//! A locked instruction waits until all stores before it have reached the memory. It is needless
+//! where no other thread or process can change the words. A caller that knows that for a while says
+//! so ([`Region::set_alone`]): then a word is read and stored by plain instructions, in the same
+//! order and with the same values. What a death leaves is the same too: the word before, or after.
 
 use crate::copy;
 use crate::interrupt;
@@ -72,7 +72,8 @@ impl Region {
         Ok(if found == old { Ok(found) } else { Err(found) })
     }
 
-    /// As [`Region::shared_cas`], of a word that others change whatever [`Region::set_alone`] said.
+    /// As [`Region::shared_cas`], of a word that other processes change in spite of
+    /// [`Region::set_alone`].
     #[inline]
     pub fn contended_cas(&self, off: u64, old: u64, new: u64) -> Result<Result<u64, u64>, Fault> {
         let at = self.changing_word(off)?;
@@ -81,8 +82,8 @@ impl Region {
         Ok(if found == old { Ok(found) } else { Err(found) })
     }
 
-    /// From now on, or no longer, nobody but the calling thread changes shared words: no other
-    /// thread of this process, no other process.
+    /// From now on, or no longer, only the calling thread changes shared words: no other thread of
+    /// this process, no other process.
     #[inline]
     pub fn set_alone(&self, alone: bool) {
         self.alone.store(alone, Ordering::Relaxed);

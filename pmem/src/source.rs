@@ -1,8 +1,9 @@
-//! Where a region's memory comes from, and what a fence promises on it.
+//! Finds out where a region's memory comes from, and what a fence promises on it.
 //!
-//! The class is detected, never guessed upward: `cache-line` needs a device-dax node or an accepted
-//! `MAP_SYNC`; `byte` needs every nvdimm region of the machine to say `cpu_cache`. `SOLERA_CLASS`
-//! or [`OpenOptions::force_class`] overrides what was found; the region says so in its reason.
+//! The class is detected, and never a better one assumed: `cache-line` needs a device-dax node or
+//! an accepted `MAP_SYNC`; `byte` needs every nvdimm region of the machine to say `cpu_cache`.
+//! `SOLERA_CLASS` or [`OpenOptions::force_class`] overrides what was found; the region says so in
+//! its reason.
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, fstat, fstatfs, open};
 use rustix::io::Errno;
@@ -114,7 +115,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// What a path turned out to be.
+/// What a path leads to.
 pub(crate) struct Source {
     pub fd: OwnedFd,
     /// Device and inode number.
@@ -185,7 +186,7 @@ fn direct_class(how: &str) -> (Class, String) {
 /// True if the kernel grants `MAP_SYNC` on this file.
 fn grants_map_sync(fd: BorrowedFd<'_>) -> bool {
     let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC;
-    // SAFETY: a fresh mapping that nobody touches.
+    // SAFETY: a fresh mapping that is not accessed.
     let mapped = unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, flags, fd, 0) };
     match mapped {
         Ok(at) => {
@@ -270,7 +271,7 @@ fn is_socket(path: &Path) -> bool {
     kind == Ok(FileType::Socket)
 }
 
-/// What to say of a thing of another kind than regions are.
+/// The refusal of a file of a kind that regions cannot be.
 fn no_region(path: &Path, kind: FileType) -> OpenError {
     let (errno, what, advice) = match kind {
         FileType::Directory => (Errno::ISDIR, "directory", "name the volume's file"),
@@ -286,7 +287,7 @@ fn no_region(path: &Path, kind: FileType) -> OpenError {
     OpenError::new(path, errno, found, advice)
 }
 
-/// Opens what may only be looked at: a file or a device, which is not written to.
+/// Opens a file or a device for reading only.
 pub fn open_to_read(path: &Path) -> Result<OwnedFd, OpenError> {
     open_path(path, false)
 }
@@ -315,7 +316,7 @@ pub(crate) fn open_path(path: &Path, write: bool) -> Result<OwnedFd, OpenError> 
     open(path, flags, Mode::empty()).map_err(|errno| explain_open(path, errno, write))
 }
 
-/// Whether `path` is a plain file on an ordinary disk, and nothing says that this is meant: a
+/// Whether `path` is a plain file on an ordinary disk, and no option or variable accepts that: a
 /// process that writes there must ask for class `page`.
 pub fn needs_class(path: &Path) -> bool {
     let probed = open_path(path, false).and_then(|fd| probe(path, fd, &OpenOptions::default()));

@@ -1,4 +1,4 @@
-//! A few words of a region whose place is checked once.
+//! A *span*: a few words of a region whose place is checked only once.
 //!
 //! Volatile structures are lines of words at computed offsets, and a call touches many words of few
 //! lines. A [`Span`] is checked to lie inside the region when it is made; its words are then

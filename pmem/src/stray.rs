@@ -1,8 +1,8 @@
-//! What a stray load or store into the guarded region was: the text that helps to find it.
+//! Describes a stray load or store into the guarded region, to help to find its cause.
 //!
-//! Made in a signal handler, maybe on a small stack of the program's: nothing here allocates,
-//! locks, calls the C library, or has large frames. The text lies in one place, for one thread at a
-//! time; another that comes meanwhile goes without.
+//! Runs in a signal handler, maybe on a small stack of the program's: nothing here allocates,
+//! locks, calls the C library, or has large frames. There is room for one text at a time; another
+//! thread's fault meanwhile is not described.
 
 use crate::key;
 use rustix::fs::{CWD, Mode, OFlags};

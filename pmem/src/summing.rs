@@ -1,10 +1,10 @@
 //! Streams that are summed on the way: bytes go around the cache, and their crc32c comes back.
 //!
-//! The caller's memory is read once: what is summed is what is stored, whatever other threads do to
-//! it meanwhile. Long streams are folded in vector registers (as in "Fast CRC Computation for
-//! Generic Polynomials Using PCLMULQDQ", Intel 2009), which costs nothing beside the stores, that
-//! wait for the memory; short ones of whole words go through registers, the rest, and all on CPUs
-//! that cannot do so, through a private copy.
+//! The caller's memory is read once: the bytes summed are the bytes stored, whatever other threads
+//! do to it meanwhile. Long streams are folded in vector registers (as in "Fast CRC Computation for
+//! Generic Polynomials Using PCLMULQDQ", Intel 2009), which costs nothing beside stores that wait
+//! for the memory. Short ones of whole words go through registers; all others, and all on CPUs that
+//! cannot fold, through a private copy.
 //!
 //! Persistence order: as [`Region::stream`]. Locks: none.
 
@@ -62,7 +62,7 @@ impl Region {
         self.stream_summed_on(off, from, 0)
     }
 
-    /// As [`Region::stream_summed`] of bytes that go on where others end, whose sum is `crc`.
+    /// As [`Region::stream_summed`] of bytes that follow others, whose sum is `crc`.
     #[track_caller]
     #[inline]
     pub fn stream_summed_on(

@@ -33,18 +33,17 @@ impl From<Fault> for Errno {
     }
 }
 
-/// A buffer of the caller's that lies in the guarded region is his fault: it is open just now.
+/// A buffer that lies in the guarded region, which is open just now, is the caller's fault.
 #[inline]
 pub(crate) fn check(start: *const u8, len: usize) -> Result<(), Fault> {
     if key::reach(start as usize, len) < len { Err(Fault::Caller) } else { Ok(()) }
 }
 
-/// What can bring pages to where the caller's memory has none.
+/// The function that supplies missing pages of the caller's memory.
 static SUPPLIER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Pages of the caller's memory that are missing when they are touched before a call's work
-/// ([`UserIn::touch`], [`UserOut::touch`]) are asked for by `supply`, with their address; it says
-/// whether there is a new page.
+/// `supply` is asked for pages of the caller's memory that are found missing before a call's work
+/// ([`UserIn::touch`], [`UserOut::touch`]), by address; it says whether there is a new page.
 pub fn supply_pages_by(supply: fn(usize) -> bool) {
     SUPPLIER.store(supply as *mut (), Ordering::Release);
 }

@@ -1,9 +1,8 @@
-//! A window: a mapped part of a file whose rest is not mapped, for engines over a kernel file
-//! system.
+//! A *window*: a mapped part of a file, for engines over a kernel file system.
 //!
-//! Unlike a [`crate::Region`] it knows nothing of what lies beside it, and many of them come and
-//! go. The file is the kernel's: another process may cut it at any time. All access is guarded, and
-//! a page that is gone is [`Fault::Region`].
+//! Unlike a [`crate::Region`] it is a part of the file only, and many windows come and go. The file
+//! is the kernel's: another process may cut it at any time. All access is guarded, and a page that
+//! is gone is [`Fault::Region`].
 //!
 //! Stores go either through the cache or around it; around it they are durable after [`fence`], if
 //! the file system maps with `MAP_SYNC`.
@@ -42,7 +41,7 @@ pub fn fence() {
 impl Window {
     /// Maps `len` bytes of `fd` from `offset` on (multiples of the page size; the file may be
     /// shorter). `sync`: with `MAP_SYNC`, which fails with `EOPNOTSUPP` where the file system
-    /// cannot. A forked child does not have it: it would hold the file, and could not tell.
+    /// cannot. A forked child does not inherit it: it would hold the file without knowing it.
     pub fn map(
         fd: BorrowedFd<'_>,
         offset: u64,

@@ -1,9 +1,9 @@
-//! On whose behalf a face acts, and what that one may do.
+//! The identity that a face acts for, and what its user may do.
 //!
-//! The rules are the kernel's: owner, else group, else others; capabilities override, but not the
-//! execute bit of a file that nobody may execute; a sticky directory lets only the owner of the
-//! entry or of the directory remove a name. A user that writes to a file without
-//! [`Capability::FileSetId`] takes its set-id bits from it. Access control lists are not consulted.
+//! The rules are the kernel's: owner, else group, else others; capabilities override, but do not
+//! execute a file that has no execute bit; a sticky directory lets only the owner of the entry or
+//! of the directory remove a name. A user that writes to a file without [`Capability::FileSetId`]
+//! takes its set-id bits from it. Access control lists are not consulted.
 
 use crate::{Attr, Errno, Kind, Result};
 
@@ -24,7 +24,7 @@ pub enum Capability {
     ReadSearch = 2,
     /// What an owner may.
     Owner = 3,
-    /// Set-id bits stay, or are set for a group that one is not in.
+    /// Set-id bits stay, or are set for a group that the user is not in.
     FileSetId = 4,
     /// Attributes `trusted.*` and `security.*`.
     Administer = 21,
@@ -48,7 +48,7 @@ const UNBOUND: u64 = Capability::ChangeOwner.bit()
 /// The identity that permissions are checked against.
 #[derive(Clone, Debug)]
 pub struct Cred {
-    /// It has all of [`UNBOUND`]: what is asked most often, and first.
+    /// It has all of [`UNBOUND`]: the first and most frequent question.
     unbound: bool,
     uid: u32,
     gid: u32,
@@ -56,7 +56,8 @@ pub struct Cred {
     groups: Vec<u32>,
     /// The effective ones, a bit a number.
     capabilities: u64,
-    /// The threads of the process differ: gives the calling one's. The rest is nobody's then.
+    /// The threads of the process differ: gives the calling one's. The other fields are unused
+    /// then.
     ask: Option<fn() -> &'static Self>,
 }
 
@@ -112,7 +113,7 @@ impl Cred {
         self.here().gid
     }
 
-    /// Whether permissions do not bind this one.
+    /// Whether permissions do not bind this user.
     #[inline]
     pub const fn privileged(&self) -> bool {
         self.unbound
@@ -137,7 +138,7 @@ impl Cred {
         here.gid == gid || here.groups.contains(&gid)
     }
 
-    /// Whether this one owns the node or need not.
+    /// Whether this user owns the node or need not.
     pub fn owns(&self, attr: &Attr) -> bool {
         self.unbound || self.uid() == attr.uid || self.can(Capability::Owner)
     }
@@ -183,7 +184,7 @@ impl Cred {
         Ok(())
     }
 
-    /// Whether the set-group bit for the group `gid` is not for this one to give.
+    /// Whether this user may not set the set-group bit for the group `gid`.
     pub fn loses_group_bit(&self, gid: u32) -> bool {
         !self.can(Capability::FileSetId) && !self.in_group(gid)
     }

@@ -1,8 +1,7 @@
-//! What can be told of a program before it runs: will a library that is preloaded into it see what
-//! it does with files?
+//! Tells from a program's file whether a preloaded library will see its calls on files.
 //!
-//! Only what the file says about itself, read through a function, so that it may lie anywhere.
-//! Whatever is not where linkers put it is taken for harmless, except the program headers.
+//! The file is read through a function, so that it may lie anywhere. A part that is not where
+//! linkers put it counts as harmless, except the program headers.
 
 /// How a program comes to its system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

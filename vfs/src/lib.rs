@@ -1,8 +1,8 @@
 //! The contract between the faces (preload, mount, command line) and the engines.
 //!
 //! A face resolves paths and keeps the process's descriptor table; an engine keeps files. They meet
-//! in [`FileSystem`]. Everything here is machine-independent of where bytes live: no trait speaks
-//! of persistent memory, of one machine or of one tier.
+//! in [`FileSystem`]. Nothing here depends on where bytes live: no trait speaks of persistent
+//! memory, of one machine or of one tier.
 //!
 //! Errors are the kernel's `errno` values: a face hands them to the program as they are.
 //!
@@ -206,9 +206,9 @@ pub trait FileSystem: Send + Sync {
 
     /// Before a description leaves this process by a descriptor that the kernel carries (exec,
     /// `SCM_RIGHTS`): gives its name, for that descriptor's file position. From then on the
-    /// description lives as long as anybody holds it *or* some descriptor of the anchor directory
-    /// has a shared OFD lock on byte `name >> 32` of it. (The process that has taken that lock asks
-    /// [`FileSystem::describe`] whether he was in time.)
+    /// description lives as long as any process holds it *or* some descriptor of the anchor
+    /// directory has a shared OFD lock on byte `name >> 32` of it. (The process that took that lock
+    /// asks [`FileSystem::describe`] whether it was in time.)
     fn hand_over(&self, desc: Desc) -> Result<u64>;
 
     /// Takes hold of a description that was handed over; `EBADF` if it no longer exists.
@@ -299,10 +299,10 @@ pub trait FileSystem: Send + Sync {
         mapped: Mapped,
     ) -> Result<Vec<Piece>>;
 
-    /// The page at file offset `at` of a mapping was touched where that has no page: gives the
-    /// pieces around it that it shall have now, inside of `within` (from, to). The engine first
-    /// fills holes, as many as it thinks fit, `least` bytes if it can. No piece: the page lies
-    /// beyond the end. `ENOSPC`.
+    /// A page fault at file offset `at` of a mapping that has no page there: gives the pieces
+    /// around it to be mapped now, inside of `within` (from, to). The engine first fills holes, as
+    /// many as it thinks fit, `least` bytes if it can. No piece: the page lies beyond the end.
+    /// `ENOSPC`.
     fn map_touched(
         &self,
         desc: Desc,
@@ -329,7 +329,7 @@ pub trait FileSystem: Send + Sync {
     /// privately.
     fn can_map(&self) -> (usize, bool);
 
-    /// The program wants `number`, a descriptor of the engine's own: moves that one away, lets
+    /// The program wants `number`, a descriptor of the engine's own: moves the engine's away, lets
     /// `replace` put the program's in its place, and gives the engine's new number. `EBADF` if it
     /// is not the engine's.
     fn vacate(&self, number: i32, replace: &mut dyn FnMut() -> Result<()>) -> Result<i32>;
@@ -392,7 +392,7 @@ pub trait FileSystem: Send + Sync {
     fn fork_child(&self, ticket: ForkTicket) -> Result<()>;
     /// In a child that was forked without [`FileSystem::fork_prepare`]: takes a place, and hold of
     /// those descriptions of its parent's that are still there; the others leave `held`. `ESTALE`
-    /// if nobody has the file system attached any more.
+    /// if no process has the file system attached any more.
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()>;
 
     /// Before `exec`: makes this process's attachment survive it. Gives a token (an environment

@@ -1,10 +1,9 @@
 //! Mounts of volumes, as the kernel lists them: type `fuse.solera`, the volume's file as the
 //! source.
 //!
-//! A face that finds its volume mounted uses the mount's path and device number, so that what it
-//! serves itself and what the kernel serves through the mount look the same. The source is a path,
-//! and another volume may have come to lie there: what a mount serves, it says itself
-//! ([`Mount::serves`]).
+//! A face that finds its volume mounted uses the mount's path and device number, so that files look
+//! the same through both. The source is only a path, and another volume may lie there by now: the
+//! mount itself says what it serves ([`Mount::serves`]).
 
 use std::ffi::OsString;
 use std::fmt;
@@ -22,7 +21,7 @@ const IDENTITY_BYTES_MAX: usize = 128;
 /// Names in a mount's root that stand for open file descriptions begin so.
 const DESCRIPTION: &[u8] = b".solera-description-";
 
-/// Which volume it is, whatever its path leads to by now.
+/// Identifies a volume, whatever its path leads to by now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// Device and inode number of its file or device.
@@ -84,7 +83,7 @@ impl Mount {
     }
 
     /// Whether its volume's path leads to another file than it says that it serves (`None`: it does
-    /// not say): the file was removed or renamed, and one made anew.
+    /// not say): the file was removed or renamed, and a new one made.
     pub fn has_lost_its_file(&self, serves: Option<&Identity>) -> bool {
         let (Some(serves), Ok(there)) = (serves, rustix::fs::stat(&self.volume)) else {
             return false;
@@ -92,7 +91,7 @@ impl Mount {
         serves.file != (there.st_dev, there.st_ino)
     }
 
-    /// Whether it is what its path leads to: nothing is mounted over it, and it is still there.
+    /// Whether its path leads to it: nothing is mounted over it, and it is still there.
     pub fn is_on_top(&self) -> std::io::Result<bool> {
         let text = std::fs::read("/proc/self/mountinfo")?;
         let at_path = lines(&text).filter(|line| line.at == self.at);

@@ -95,7 +95,7 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// Nobody's, to be written over.
+    /// A placeholder, to be overwritten.
     pub const NONE: Self = Self {
         node: Node { ino: 0, generation: 0 },
         kind: Kind::File,
@@ -203,11 +203,11 @@ pub enum Whence {
 /// What a mapping is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mapped {
-    /// Copy on write: nobody stores to the file through it.
+    /// Copy on write: no store through it reaches the file.
     Private,
     /// Shared, and only read.
     Read,
-    /// Shared, and stored to: what is stored is durable after a sync.
+    /// Shared, and stored to: stores are durable after a sync.
     Write,
 }
 
@@ -262,7 +262,7 @@ pub enum LockOwner {
 /// A program behind a face that serves others, as a holder of record locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guest {
-    /// Its process id, below 2^22: what others are told of its locks.
+    /// Its process id, below 2^22, which other processes see as its locks' holder.
     pub pid: u32,
     /// Tells those of one process id apart, below 2^14.
     pub number: u16,

@@ -1,9 +1,9 @@
-//! What a user of the tree may do: the checks between a path and the engine's call.
+//! Checks what a user may do, between the path walk and the engine's call.
 //!
-//! The engine changes what it is told to change; [`User`] decides first whether this one may, by
-//! the kernel's rules and with the kernel's errors, in the kernel's order (existence before
-//! permission before kind). Between the check and the call the tree may change; the engine's own
-//! checks (`EEXIST`, `ENOTDIR`, `ESTALE` ...) hold whatever happened in between.
+//! The engine checks no permissions; [`User`] decides first whether the user may, by the kernel's
+//! rules and with the kernel's errors, in the kernel's order (existence before permission before
+//! kind). Between the check and the call the tree may change; the engine's own checks (`EEXIST`,
+//! `ENOTDIR`, `ESTALE` ...) hold whatever happened in between.
 
 use crate::cred::{Capability, Cred, EXECUTE, READ, WRITE};
 use crate::walk::{Found, Last, Name, Place, Walk};
@@ -11,7 +11,7 @@ use crate::{
     Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, OpenFlags, RenameFlags, Result, SetAttr,
 };
 
-/// How often a name that others make and remove at the same time is tried.
+/// How often a name is tried that other processes make and remove at the same time.
 pub const RACES_MAX: u32 = 64;
 
 /// The extended attribute in which a file's capabilities are.
@@ -34,7 +34,7 @@ pub enum Opened {
     Outside(Vec<u8>),
 }
 
-/// Whether the name meant something else by the time it was opened: it is looked for again.
+/// Whether the name led elsewhere by the time of the open: it is looked up again.
 fn is_race(errno: Errno, flags: i32) -> bool {
     let makes = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT;
     errno == Errno::STALE || errno == Errno::EXIST && makes
@@ -58,7 +58,7 @@ fn wanted(flags: OpenFlags) -> u32 {
 /// A file that is written to, or that gets another owner, has its capabilities no longer.
 pub fn drop_capabilities(fs: &dyn FileSystem, node: Node) -> Result<()> {
     match fs.remove_xattr(node, FILE_CAPABILITIES) {
-        // Attributes that are damaged give nobody anything.
+        // Damaged attributes grant nothing.
         Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::IO) => Ok(()),
         Err(errno) => Err(errno),
     }
@@ -73,8 +73,8 @@ impl<'a> User<'a> {
         self.walk.cred
     }
 
-    /// Opens what was found with `O_*` flags; creates it with `mode` if `O_CREAT` asks for it. What
-    /// another process makes or removes meanwhile is looked for again.
+    /// Opens what was found with `O_*` flags; creates it with `mode` if `O_CREAT` asks for it. A
+    /// name that another process makes or removes meanwhile is looked up again.
     pub fn open(&self, found: &Found<'_>, flags: i32, mode: u32) -> Result<Opened> {
         match self.open_once(found, flags, mode) {
             Err(errno) if is_race(errno, flags) => self.open_again(found.clone(), flags, mode),
@@ -82,7 +82,7 @@ impl<'a> User<'a> {
         }
     }
 
-    /// Looks for what was found once more, as often as it changes meanwhile.
+    /// Looks the name up again, as often as it changes meanwhile.
     #[cold]
     fn open_again(&self, found: Found<'_>, flags: i32, mode: u32) -> Result<Opened> {
         let mut place = found.into_owned();
@@ -155,7 +155,7 @@ impl<'a> User<'a> {
         self.fs().open_as(attr.node, attr.kind, open_flags)
     }
 
-    /// Whether this one may open a node that exists.
+    /// Whether the user may open a node that exists.
     #[inline]
     pub fn may_open(&self, attr: &Attr, flags: OpenFlags) -> Result<()> {
         self.check(attr, wanted(flags))?;
@@ -315,7 +315,7 @@ impl<'a> User<'a> {
 
     /// `chown`; `None` keeps. Only a user that has that capability gives files away; an owner may
     /// choose among own groups. The set-id bits of a file go, which is a change of the mode, and
-    /// its capabilities. Where nothing is to change, anybody may, and the change time moves.
+    /// its capabilities. Where nothing is to change, any user may, and the change time moves.
     pub fn change_owner(&self, node: Node, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let (attr, cred) = (self.fs().attr(node)?, self.cred());
         let (own, gives) = (cred.uid() == attr.uid, cred.can(Capability::ChangeOwner));
@@ -339,7 +339,7 @@ impl<'a> User<'a> {
         if directory { Ok(()) } else { drop_capabilities(self.fs(), node) }
     }
 
-    /// Before this one changes the contents of a file: the set-id bits go, unless it may keep them,
+    /// Before the user changes the contents of a file: the set-id bits go, unless it may keep them,
     /// and the file's capabilities.
     pub fn before_write(&self, node: Node) -> Result<()> {
         let attr = self.fs().attr(node)?;
@@ -379,7 +379,7 @@ impl<'a> User<'a> {
         self.fs().truncate(attr.node, size)
     }
 
-    /// The name to be made in a directory that this one may write to.
+    /// The name to be made in a directory that the user may write to.
     fn new_name<'f, 't>(&self, found: &'f Found<'t>) -> Result<&'f Name<'t>> {
         let Last::Name(name) = &found.last else {
             return Err(Errno::EXIST);
@@ -388,8 +388,7 @@ impl<'a> User<'a> {
         Ok(name)
     }
 
-    /// As [`Cred::check`]; where nothing can be changed, that is what stands in the way of a
-    /// change.
+    /// As [`Cred::check`]; a change where nothing can be changed is `EROFS`.
     #[inline]
     fn check(&self, attr: &Attr, want: u32) -> Result<()> {
         let denied = |errno| if want & WRITE == 0 { errno } else { self.denied(errno) };

@@ -1,5 +1,5 @@
-//! Variables of the environment, as all faces read them: what is set has a meaning, or is refused
-//! by a text that names it. One that is not set is `None`.
+//! Reads variables of the environment, for all faces: a value has a meaning, or is refused by a
+//! text that names the variable. One that is not set is `None`.
 
 use std::str::FromStr;
 

@@ -156,10 +156,9 @@ impl Walk<'_> {
         Err(Errno::LOOP)
     }
 
-    /// Writes to `attr` the attributes of what `path` leads to, if it leads there the plain way:
-    /// names only, each of them there, no symlink among them. `false` says nothing: [`Walk::walk`]
-    /// knows the rest. What programs ask for most is answered without what only the other cases
-    /// need.
+    /// Writes to `attr` the attributes of what a *plain* path leads to: names only, each of them
+    /// there, no symlink among them. `false` says nothing: [`Walk::walk`] serves all paths. This is
+    /// the fast path for most calls.
     #[inline]
     pub fn plain(&self, start: Node, path: &[u8], attr: &mut Attr) -> bool {
         let (node, rest) = match path.split_first() {
@@ -431,7 +430,7 @@ impl Walk<'_> {
     }
 }
 
-/// A directory that was removed while somebody stood in it has no names: `ENOENT`, as in the
+/// A directory that was removed while it was a working directory has no names: `ENOENT`, as in the
 /// kernel.
 fn removed(errno: Errno) -> Errno {
     if errno == Errno::STALE { Errno::NOENT } else { errno }
