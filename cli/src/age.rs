@@ -1,9 +1,9 @@
-//! `solera age`: what years of use do to a file system, in minutes.
+//! `solera age`: does to a file system in minutes what years of use do, and measures the result.
 //!
 //! A trace of creates, deletes, appends and overwrites is drawn from a profile, or read from a
-//! file, and carried out on a volume or on any mounted directory; then it is measured how much of
-//! it still comes in huge pages. Space is reserved as `fallocate` does; bytes are written only
-//! where the profile is about writing them.
+//! file, and carried out on a volume or in any mounted directory; then the share of huge pages is
+//! measured. Space is reserved as `fallocate` does; bytes are written only where the profile is
+//! about writing them.
 
 mod consent;
 mod measure;
@@ -44,12 +44,12 @@ struct Counts {
     deletes: u64,
     appends: u64,
     overwrites: u64,
-    /// Events that found no space; what they name does not exist later on.
+    /// Events that found no space; their files do not exist later on.
     refused: u64,
     allocated_bytes: u64,
 }
 
-/// Carries out the events, and knows what lives.
+/// Carries out the events, and knows which files live.
 struct Run<'t> {
     target: &'t mut dyn Target,
     asked: String,
@@ -57,10 +57,9 @@ struct Run<'t> {
     sizes: Vec<Option<u64>>,
     counts: Counts,
     used: u64,
-    /// Bytes freed since kernel file systems were last made to settle, and the bytes at which they
-    /// are.
+    /// Bytes freed since the target's journal was last written, and the bytes at which it is.
     freed: u64,
-    settle_at: u64,
+    write_journal_at: u64,
     data: Vec<u8>,
 }
 
@@ -92,7 +91,7 @@ pub fn run(args: &AgeArgs) -> Outcome {
         counts: Counts::default(),
         used: 0,
         freed: 0,
-        settle_at: (capacity / 100).max(BLOCK),
+        write_journal_at: (capacity / 100).max(BLOCK),
         data: vec![0x5A; 1 << 20],
     };
     let plan = plan(args, capacity);
@@ -184,16 +183,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// One event. What finds no space is left out, and counted.
+    /// One event. An event that finds no space is left out, and counted.
     fn play(&mut self, event: Event) -> std::result::Result<(), Failure> {
         match self.carry_out(event) {
             Ok(()) => {}
             Err(Errno::NOSPC) => self.counts.refused += 1,
             Err(errno) => return Err(self.target.failure(&self.asked, errno)),
         }
-        if self.freed >= self.settle_at {
+        if self.freed >= self.write_journal_at {
             self.freed = 0;
-            self.target.settle().map_err(|errno| self.target.failure(&self.asked, errno))?;
+            self.target.write_journal().map_err(|errno| self.target.failure(&self.asked, errno))?;
         }
         Ok(())
     }

@@ -91,8 +91,8 @@ pub struct FormatArgs {
     /// A name for people, shown by `info`.
     #[arg(long, default_value = "")]
     pub label: String,
-    /// Permissions of a new file: 600 for one user, 660 for a group. Who may write may change all
-    /// in it.
+    /// Permissions of a new file: 600 for one user, 660 for a group. A user that may write may
+    /// change all in it.
     #[arg(long, default_value = "600", value_parser = permissions)]
     pub permissions: u32,
     /// Whose the volume is to be: the file, what lies beside it while it is used, and its root
@@ -208,7 +208,7 @@ LD_PRELOAD gets the library first, and keeps what else is in it.
 Examples:
   solera mount v.pm /mnt/pm && solera run --require /mnt/pm -- sqlite3 /mnt/pm/my.db
   solera run --require /srv/db -- postgres -D /srv/db
-                                                     not if nobody has mounted the volume there
+                                                     not if the volume is not mounted there
   solera run --volume v.pm --at /pm -- sqlite3 /pm/my.db
   solera run --volume v.pm --at /pm -- bash          a shell; everything it starts sees /pm
   solera run --volume v.pm --at /pm --report -- tar xf a.tar -C /pm
@@ -541,7 +541,7 @@ pub struct MicroArgs {
     /// How many times each row is measured; the median counts.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..1000))]
     pub repeat: u32,
-    /// Attach another process to each volume meanwhile, so that nobody is alone on it.
+    /// Attach another process to each volume meanwhile, so that the worker shares it.
     #[arg(long)]
     pub beside: bool,
     /// Count stores, fences and flushed lines instead of time.

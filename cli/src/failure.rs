@@ -32,7 +32,7 @@ impl Failure {
         Self { text, code: 1 }
     }
 
-    /// The volume lies on an ordinary disk, and that this is meant was not said.
+    /// The volume lies on an ordinary disk, and no option accepts that.
     pub fn ordinary_disk(asked: impl fmt::Display) -> Self {
         let found =
             "it lies on an ordinary disk: a power cut may tear what is written (class page)";
@@ -88,7 +88,7 @@ impl Failure {
         Self::new(asked, describe(errno), advice)
     }
 
-    /// As [`Failure::errno`], of a volume that is attached: what has no room is told.
+    /// As [`Failure::errno`], of an attached volume: says which space is used up.
     pub fn on_volume(asked: impl fmt::Display, errno: Errno, volume: &Volume) -> Self {
         match pmem::or_no_memory(errno) {
             Errno::NOSPC if lacks_memory(volume) => Self::no_room_beneath(asked),
@@ -130,7 +130,7 @@ impl From<VolumeError> for Failure {
 
 /// Whether a volume that has no room lacks memory beneath, rather than space of its own.
 pub fn lacks_memory(volume: &Volume) -> bool {
-    // What cannot be found out is not said.
+    // `false` if that cannot be found out.
     volume.info().is_ok_and(|info| info.missing_bytes > 0 && info.available_bytes < info.free_bytes)
 }
 

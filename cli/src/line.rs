@@ -1,5 +1,4 @@
-//! The command line as it was typed, with something added: what a message tells people to type is
-//! whole.
+//! Repeats the command line as typed, with an option added, so that messages give whole commands.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;

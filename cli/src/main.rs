@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let code = usage_code(error.exit_code());
             return match error.print() {
-                // What was asked for is the help, and nobody has got it.
+                // The help was asked for, and could not be printed.
                 Err(_) if code == 0 => ExitCode::FAILURE,
                 _ => ExitCode::from(code),
             };

@@ -1,5 +1,5 @@
-//! Files that commands write and read besides volumes: pictures, traces, reports. What must not be
-//! written as an ordinary file (`volume::Kept`) is refused, and nobody is waited for at the other
+//! Files that commands write and read besides volumes: pictures, traces, reports. Files that must
+//! not be written as ordinary ones (`volume::Kept`) are refused, and no call waits for the other
 //! side of a fifo.
 
 use std::fmt;
@@ -32,7 +32,7 @@ pub fn write(asked: impl fmt::Display, path: &Path, content: &str) -> Result<(),
         .map_err(|error| Failure::io(&asked, &error))
 }
 
-/// Opens a file for reading. A fifo is refused: nobody may ever write into it.
+/// Opens a file for reading. A fifo is refused: perhaps no process ever writes into it.
 pub fn open(asked: impl fmt::Display, path: &Path) -> Result<File, Failure> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let read = || {
@@ -44,7 +44,7 @@ pub fn open(asked: impl fmt::Display, path: &Path) -> Result<File, Failure> {
     match read() {
         Ok((file, false)) => Ok(File::from(file)),
         Ok((_, true)) => {
-            let found = "it is a fifo, and reading would wait until somebody writes into it";
+            let found = "it is a fifo, and reading would wait until a program writes into it";
             Err(Failure::new(asked, found, "name a file"))
         }
         Err(errno) => Err(Failure::outside(asked, errno)),

@@ -21,8 +21,8 @@ pub fn emit(text: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes a line to standard error, after the command's name. If that is full or closed there is
-/// nobody to tell.
+/// Writes a line to standard error, after the command's name. If that is full or closed the line is
+/// lost.
 pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "solera: {text}");
 }
@@ -73,7 +73,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 /// The variable that says how long.
 const PATIENCE: &str = "SOLERA_PROGRESS";
 
-/// How long a thing may take before it owes an explanation.
+/// How long a thing may take before its progress is shown.
 fn patience() -> Duration {
     // What is wrong has been told at the start.
     let said = variable::number(PATIENCE).unwrap_or_default();
@@ -112,7 +112,7 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// So many bytes are done, and nobody knows of how many.
+    /// So many bytes are done, of an unknown number.
     pub fn count(&mut self, bytes: u64) {
         if self.show() {
             self.bar.set_style(style("{prefix} {bytes} in {elapsed}"));
@@ -142,7 +142,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Does something that cannot tell how far it is: after two seconds it is said, on terminals only,
+/// Does something that cannot tell how far it is: after two seconds a line says, on terminals only,
 /// that it goes on.
 pub fn busy<T>(what: &str, work: impl FnOnce() -> T) -> T {
     /// How often the time is shown anew.

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// Bytes of an entry of the user database; systems need 1 KiB, large groups more.
 const ENTRY_BYTES: usize = 1 << 20;
 
-/// Whose something is to be; `None`: as it is.
+/// The owner that something is to get; `None`: as it is.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Owner {
     pub user: Option<u32>,
@@ -53,7 +53,7 @@ impl Owner {
     }
 }
 
-/// A number, also one that no name stands for. The highest means "as it is" to the kernel.
+/// A number, with or without a name. The highest means "as it is" to the kernel.
 fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&number| number != u32::MAX)
 }

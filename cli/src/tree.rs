@@ -1,6 +1,6 @@
-//! One view of two worlds: the kernel's file systems and a volume, so that `ls`, `cat` and `cp` are
+//! One interface to the kernel's file systems and to volumes, so that `ls`, `cat` and `cp` are
 //! written once. Paths are bytes; errors are errno values; no permission is checked beyond the
-//! kernel's own (whoever may open the region may read and change what is in it).
+//! kernel's own (a user that may open the region may read and change all in it).
 
 mod kernel;
 mod on_volume;

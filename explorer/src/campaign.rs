@@ -133,7 +133,7 @@ pub struct Stop {
     pub progress: bool,
 }
 
-/// What each worker does at present, for the watchman.
+/// What each worker does at present, for the thread that looks for hangs.
 struct Watch {
     doing: Mutex<Vec<Option<(String, Instant)>>>,
 }
@@ -206,8 +206,7 @@ pub fn run(wanted: &(dyn Fn(Setting, &Start, &Case) -> bool + Sync)) -> Report {
     let starts = &cases::all();
     let jobs = settings().into_iter().flat_map(|setting| {
         starts.iter().filter_map(move |(start, cases)| {
-            // What an overwrite's size decides, it decides in mode `strict`; the long run tries
-            // all.
+            // An overwrite's size matters in mode `strict` only; the long run tries all modes.
             let takes = is_long() || setting.mode == Mode::Strict;
             let differs = move |case: &Case| takes || !case.name.starts_with("sized-");
             let wanted = |case: &&Case| wanted(setting, start, case) && differs(case);

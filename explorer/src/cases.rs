@@ -162,7 +162,7 @@ fn opened_second() -> Vec<Action> {
     vec![open("f", 1)]
 }
 
-/// Calls on a file that some process has mapped.
+/// Calls on a file that a process has mapped.
 fn mapped_calls(size: u64) -> Vec<Action> {
     vec![
         Action::Map { slot: 0, offset: 0, length: 8192 },
@@ -174,8 +174,8 @@ fn mapped_calls(size: u64) -> Vec<Action> {
     ]
 }
 
-/// Bytes of overwrites, by what decides how one is made atomic: a record's own bytes, a lane's data
-/// area, blocks.
+/// Bytes of overwrites, one for each way in which they are made atomic: in a record, in a lane's
+/// data area, in blocks.
 const SIZE_CLASSES: [u64; 8] = [8, 24, 25, 1024, 4096, 16_384, 16_385, 262_144];
 
 /// Of these, what is explored in a 2 MiB leaf, which takes long to compare; in the long run all.
@@ -200,7 +200,7 @@ fn sized_calls(size: u64, classes: &[u64]) -> Vec<Case> {
         .collect()
 }
 
-/// Calls on a file that in mode `posix` ends in a summed append and then one that nobody has
+/// Calls on a file that in mode `posix` ends in a checksummed append and then one that is not
 /// committed.
 fn lazy_calls() -> Vec<Case> {
     let append = |length| Action::Write { slot: 0, tag: 5, length };
@@ -437,8 +437,7 @@ fn directories() -> Vec<(Start, Vec<Case>)> {
     vec![(full, full_cases), (split, split_cases)]
 }
 
-/// A file that ends in two short appends, each of one fence, and whatever changes what they
-/// appended.
+/// A file that ends in two short appends, each of one fence, and calls that change these bytes.
 fn tails() -> (Start, Vec<Case>) {
     let append = |length| Action::Write { slot: 0, tag: 5, length };
     let before = || {
@@ -559,8 +558,8 @@ fn scattered() -> (Start, Vec<Case>) {
     (Start { name: "scattered", build, full: false }, cases)
 }
 
-/// Two files that have grown side by side, no two blocks of one together: what overwrites them goes
-/// to several places at once, and is told by one record; a whole block is replaced.
+/// Two files that have grown side by side, no two blocks of one together: an overwrite of them goes
+/// to several places, listed in one record; a whole block is replaced.
 fn apart() -> (Start, Vec<Case>) {
     let mut build = vec![file("f"), open("f", 0), file("g"), open("g", 1)];
     let blocks = (0..5).flat_map(|block| [0, 1].map(|slot| write_at(slot, 1, block << 12, 4096)));
@@ -594,7 +593,7 @@ fn apart() -> (Start, Vec<Case>) {
     (Start { name: "apart", build, full: false }, cases)
 }
 
-/// What rewriting and compaction do when they are asked for, between calls on the same files.
+/// Rewriting and compaction on request, between calls on the same files.
 fn in_pieces() -> (Start, Vec<Case>) {
     let append = Action::Write { slot: 1, tag: 5, length: 700 };
     let case = |name: &str, calls| Case { name: name.into(), before: pairs::opened(), calls };

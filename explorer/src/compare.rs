@@ -1,4 +1,4 @@
-//! Whether a volume holds what a model says, read through the contract.
+//! Compares a volume, read through the contract, with a model.
 
 use crate::content::{Content, PAGE};
 use crate::engine::{Engine, reduce};
@@ -30,7 +30,7 @@ pub fn exactly(_: ObjectId, object: &Object, found: &Content) -> Option<String> 
 #[must_use]
 pub fn unexplained(object: &Object, expected: &Content, found: &Content) -> Option<String> {
     let first = expected.first_difference(found)?;
-    let at = if object.is_settled() {
+    let at = if object.is_certain() {
         first
     } else {
         let pages: BTreeSet<u64> = expected.page_numbers().chain(found.page_numbers()).collect();

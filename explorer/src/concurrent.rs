@@ -1,10 +1,10 @@
-//! Two calls at once: one thread is held up somewhere inside its call while another thread makes
+//! Two calls at once: one thread is stopped somewhere inside its call while another thread makes
 //! one.
 //!
 //! Whatever power cut follows, the volume holds what it held before, or the effect of one call, or
-//! of both, in an order in which the calls give what they gave; a call that has returned has its
-//! effect. A fence is for its own thread's stores. In modes that promise less, only calls that move
-//! no data. Where the second call needs a lock of the first, the first goes on after a moment.
+//! of both, in an order that explains the calls' results; a call that has returned has its effect.
+//! A fence counts for its own thread's stores only. In modes that promise less, only calls that
+//! move no data. Where the second call needs a lock of the first, the first goes on after a moment.
 
 use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, settings, work};
 use crate::compare::{compare, exactly};
@@ -249,7 +249,7 @@ fn told(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What may be found: each call alone, and both in the orders in which they give what they gave.
+/// What may be found: the effect of one call, or of both in an order that explains their results.
 fn outcomes(
     model: &Model,
     calls: [&Action; 2],
@@ -336,7 +336,7 @@ fn judge(
 }
 
 impl Race {
-    /// One of the outcomes that hold what has returned is what is there.
+    /// The volume holds one of the outcomes with the effect of all returned calls.
     fn holds(&self, engine: &Engine, returned: &[usize]) -> Told<()> {
         let mut texts = Vec::new();
         let legal = self.outcomes.iter().filter(|(held, _)| returned.iter().all(|&one| held[one]));

@@ -1,17 +1,17 @@
-//! A process dies inside a call, another one goes on, and then power fails.
+//! A process dies inside a call (the *victim*), another one goes on (the *survivor*), and then
+//! power fails.
 //!
-//! Two attachments of one volume stand for two processes. A thread of the first one stops for ever
-//! at a store, a flush, a fence or a change of a shared word inside its call; its attachment is
-//! forsaken, so that the second one finds it dead, as it would a killed process. The second one
-//! makes some calls, mostly on what the dead one was at. Both are in one trace: what the dead one
-//! had in flight no fence of its own makes durable any more. At every point from then on power
-//! fails.
+//! Two attachments of one volume stand for two processes. A thread of the victim stops for ever at
+//! a store, a flush, a fence or a change of a shared word inside its call; its attachment is
+//! abandoned, so that the survivor finds it dead, like a killed process. The survivor makes some
+//! calls, mostly on the victim's files. Both are in one trace: no fence of the victim makes durable
+//! what it had in flight. At every point from then on power fails.
 //!
-//! What must be found: the dead one's call done or not done, as the second one's calls have found
-//! it; all calls of the second one that returned; the one in flight before or after. At the end it
-//! looks at everything: what it has seen must be found after any power cut.
+//! What must be found: the victim's call done or not done, as the survivor's calls have found it;
+//! all calls of the survivor that returned; the one in flight before or after. At the end the
+//! survivor looks at everything: what it has seen must be found after any power cut.
 //!
-//! Identities: `mode/class/deaths/CALL@POINT:SEED`. The seed draws the second one's calls.
+//! Identities: `mode/class/deaths/CALL@POINT:SEED`. The seed draws the survivor's calls.
 
 use crate::campaign::{Filter, Job, Labs, Stop, Tell, is_long, settings, work};
 use crate::compare::{FileRule, compare, exactly};
@@ -37,7 +37,7 @@ use volume::{AttachOptions, Mode, Volume};
 
 /// Places at which each call is ended, at most.
 const PLACES: u64 = 10;
-/// The slots of the one that dies come behind those of the other, in the model.
+/// The victim's slots come behind the survivor's, in the model.
 const SLOTS_EACH: usize = 4;
 /// A call that takes longer hangs.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -51,7 +51,7 @@ thread_local! {
 const SURVIVOR: u8 = 0;
 const VICTIM: u8 = 1;
 
-/// How the call of the one that dies ended.
+/// How the victim's call ended.
 enum Ending {
     Returned(Outcome),
     /// Before this.
@@ -63,7 +63,7 @@ struct Inner {
     events: Vec<Event>,
     threads: Vec<u8>,
     volatile: BTreeSet<u64>,
-    /// What the dying one has done in its call so far, and after how much it dies; 0: not yet.
+    /// How many events the victim's call has had, and after how many it dies; 0: not yet.
     count: u64,
     at: u64,
     ending: Option<Ending>,
@@ -87,8 +87,8 @@ impl Witness {
         inner.threads.push(PROCESS.get());
     }
 
-    /// Before everything that happens: the thread that is to die ends here, and nothing on its
-    /// stack is ever cleaned up.
+    /// Called before each event: the thread that is to die ends here, and nothing on its stack is
+    /// ever cleaned up.
     fn step(&self, what: &dyn Fn() -> String) {
         if PROCESS.get() != VICTIM {
             return;
@@ -139,8 +139,8 @@ impl Hook for Witness {
     }
 }
 
-/// What the second one did, and what may be found: for each of the two ways in which the dead one's
-/// call may have ended, unless a result has told that it did not end so.
+/// What the survivor did, and what may be found: for each of the two endings of the victim's call,
+/// unless a result has contradicted it.
 struct Step {
     action: Action,
     before: [Option<Model>; 2],
@@ -151,11 +151,11 @@ struct Step {
 struct Lives {
     events: Vec<Event>,
     threads: Vec<u8>,
-    /// Where the second one's calls begin in them.
+    /// Where the survivor's calls begin in them.
     first: usize,
     steps: Vec<Step>,
     live: Vec<Overlay>,
-    /// Where the first one died, or that it ended after its call.
+    /// Where the victim died, or that it ended after its call.
     death: String,
     /// What it did in its call, as far as it came.
     count: u64,
@@ -219,7 +219,7 @@ impl<'l> Pair<'l> {
         Ok(())
     }
 
-    /// The first one makes its call and dies in it, or behind it. Gives the models of both endings.
+    /// The victim makes its call and dies in it, or behind it. Gives the models of both endings.
     fn die(&mut self, call: &Action, point: u64) -> Told<[Option<Model>; 2]> {
         let volume = attached(&self.placed, self.setting, &self.witness)?;
         let mut victim = engine_of(&volume, &self.placed, &self.witness)?;
@@ -256,8 +256,8 @@ impl<'l> Pair<'l> {
             }
             Ending::Died(at) => {
                 self.lives.death = format!("before {at}");
-                // SAFETY: the count of the engine on the stack of the thread that has ended, and
-                // that nobody will give back otherwise.
+                // SAFETY: the engine's count on the stack of the thread that has ended, which no
+                // other code gives back.
                 unsafe { Arc::decrement_strong_count(Arc::as_ptr(&volume)) };
                 if self.setting.mode != Mode::Strict {
                     let [mut before, mut after] = models;
@@ -280,7 +280,7 @@ impl<'l> Pair<'l> {
         inner.volatile.iter().map(line).collect::<Result<_, _>>().map_err(told)
     }
 
-    /// The second one makes a call; `models` that it contradicts are dropped.
+    /// The survivor makes a call; `models` that it contradicts are dropped.
     fn go_on(&mut self, action: &Action, models: &mut [Option<Model>; 2]) -> Told<()> {
         if models.iter().flatten().any(|model| moves_torn(model, action)) {
             return Ok(());
@@ -308,7 +308,7 @@ impl<'l> Pair<'l> {
         Ok(())
     }
 
-    /// The second one looks at everything: one model is left.
+    /// The survivor looks at everything: one model is left.
     fn look(&mut self, models: &mut [Option<Model>; 2]) -> Told<()> {
         let mut texts = Vec::new();
         for model in &mut *models {
@@ -325,7 +325,7 @@ impl<'l> Pair<'l> {
         self.go_on(&Action::Stat { path: String::new() }, models)
     }
 
-    /// The second one closes and removes everything: nothing of the dead one takes any room.
+    /// The survivor closes and removes everything: nothing of the victim takes any room.
     fn clean_up(mut self) -> Told<Lives> {
         let events = {
             let mut inner = self.witness.lock();
@@ -334,7 +334,7 @@ impl<'l> Pair<'l> {
         (self.lives.events, self.lives.threads) = events;
         self.survivor.close_all().map_err(told)?;
         remove_all(&self.survivor)?;
-        // An attacher finds those that nobody has waited for.
+        // An attach finds deaths that no process has waited for.
         drop(attached(&self.placed, self.setting, &self.witness)?);
         emptied(self.lab, &self.volume)?;
         check_volume(&self.volume)?;
@@ -386,7 +386,7 @@ impl Death<'_> {
         format!("{}{}@{point}:{seed}", group(*setting), call.0)
     }
 
-    /// The calls of the one that goes on.
+    /// The survivor's calls.
     fn calls(&self) -> Vec<Action> {
         let mut random = Random::new(self.seed ^ seed_of(self.call.0));
         let all = [pairs::data_calls(), pairs::name_calls()];
@@ -418,7 +418,7 @@ impl Death<'_> {
         let mut models = pair.die(&self.call.1, self.point)?;
         pair.lives.first = pair.witness.lock().events.len();
         if self.seed.is_multiple_of(3) {
-            // Now and then a process comes by, and finds the dead one at once.
+            // Now and then a third process attaches, and finds the victim dead at once.
             let before = models.each_ref().map(|model| model.as_ref().map(bare));
             pair.lives.live.push(pair.volatile()?);
             pair.witness.push(Event::Mark("begin".into()));
@@ -434,7 +434,7 @@ impl Death<'_> {
         pair.look(&mut models)
     }
 
-    /// Explores what power cuts leave; gives what the dead one had done.
+    /// Explores what power cuts leave; gives how far the victim had come.
     fn explore(&self, lab: &Lab, calls: &[Action], report: &mut Report) -> Result<u64, String> {
         let lives = self.live(lab, calls)?;
         report.calls += 1 + lives.steps.len() as u64;
@@ -500,7 +500,7 @@ impl Death<'_> {
         })
     }
 
-    /// One of the two ways in which the dead one's call may have ended is what is there.
+    /// The volume holds one of the two endings of the victim's call.
     fn holds(&self, step: &Step, engine: &Engine, returned: bool) -> Told<()> {
         let mut texts = Vec::new();
         let rule: &FileRule<'_> = if self.setting.mode == Mode::Posix { &prefix } else { &exactly };

@@ -1,4 +1,4 @@
-//! An engine behind the contract, as a [`System`]: what a face does, with as little code as
+//! An engine behind the contract, as a [`System`]: does what a face does, with as little code as
 //! possible.
 
 use crate::content::{PAGE, fill};
@@ -263,7 +263,7 @@ impl Engine {
         self.fs.map_present(desc, 0, within.1, Mapped::Write)?;
         let mut from = offset;
         while from < offset + length {
-            // As a program's touch of a page that its mapping lacks.
+            // As a page fault of a program in its mapping.
             let pieces = self.fs.map_touched(desc, from / PAGE * PAGE, within, 0, Mapped::Write)?;
             let holds = |piece: &&Piece| from < piece.file_offset + piece.length;
             let piece = pieces.iter().find(holds).ok_or(Errno::FAULT)?;
@@ -276,7 +276,7 @@ impl Engine {
         Ok(Value::Done)
     }
 
-    /// Whether there is anything to do, and a place for it, is the engine's affair.
+    /// The engine decides whether there is anything to do, and a place for it.
     fn rewrite(&self, path: &str) -> Outcome {
         match self.volume.rewrite(self.resolve(path)?, &mut |_, _| true) {
             Ok(_) | Err(Errno::BUSY | Errno::NOSPC) => Ok(Value::Done),
@@ -293,7 +293,7 @@ impl Engine {
     }
 }
 
-/// Whether a name comes and goes by the calls of the preload library, which take the brief way
+/// Whether a name comes and goes by the calls of the preload library, which take the fast path
 /// where they can, or by the plain ones: half of the paths each, the same ones in every run.
 fn as_programs_do(path: &str) -> bool {
     path.bytes().fold(false, |odd, byte| odd ^ (byte & 1 != 0))

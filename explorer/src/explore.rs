@@ -1,5 +1,5 @@
-//! The explorer: runs a case, takes the states that a power cut could leave, recovers and judges
-//! each.
+//! The explorer's core: runs a case, takes the states that a power cut could leave, recovers and
+//! judges each.
 
 use crate::cases::Case;
 use crate::engine::Engine;
@@ -120,8 +120,8 @@ fn bare(model: &Model) -> Model {
     model
 }
 
-/// Whether the volume's answer is the model's. A volume that is full may say so: then the call
-/// changed nothing, and the model does not learn of it.
+/// Whether the volume's answer is the model's. A full volume may answer so: then the call changed
+/// nothing, and is not made on the model.
 fn both(engine: &mut Engine, model: &mut Model, action: &Action, may_fill: bool) -> Told<()> {
     let found = engine.apply(action);
     if may_fill && found == Err(rustix::io::Errno::NOSPC) {
@@ -176,7 +176,7 @@ fn run<'c>(
         models.push(bare(&model));
         calls.push(action);
     }
-    // What the orderly detach does is not part of the crash.
+    // The orderly detach is not part of the crash.
     let events = recorder.trace.take();
     let ended = now();
     drop(engine);

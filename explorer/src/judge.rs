@@ -1,12 +1,12 @@
-//! What a recovered volume must hold, and that it can be used.
+//! Judges what a recovered volume holds, and whether it can be used.
 //!
 //! After a call has returned, its effect stands. While it runs: before or after, and nothing else;
 //! but in the modes `sync` and `posix` the *data* of a call may be torn inside the call's own
 //! range: each byte is the old or the new one, and bytes beyond the old end are the new ones,
 //! whatever part of the growth is durable. In mode `posix` growth by writes is durable at `fsync`:
 //! until then the size may be any that the file had since, and what lies below it is as it was
-//! written. In no mode does a file ever show bytes that were not written to it: the data of each
-//! write is unmistakable.
+//! written. In no mode does a file ever show bytes that were not written to it: each write has data
+//! of its own.
 
 use crate::compare::{compare, exactly, unexplained};
 use crate::content::{Content, PAGE, fill};
@@ -50,15 +50,15 @@ pub(crate) fn moves_data(action: &Action) -> bool {
 impl Call<'_> {
     /// Compares what is there with what may be there.
     pub fn check(&self, engine: &Engine, returned: bool) -> Result<(), String> {
-        let mut settled: &dyn Fn(ObjectId, &Object, &Content) -> Option<String> = &exactly;
+        let mut rule: &dyn Fn(ObjectId, &Object, &Content) -> Option<String> = &exactly;
         if self.mode == Mode::Posix {
-            settled = &prefix;
+            rule = &prefix;
         }
-        let after = compare(engine, self.after, settled);
+        let after = compare(engine, self.after, rule);
         if after.is_ok() || returned {
             return after.map_err(|text| format!("after the call returned: {text}"));
         }
-        let before = compare(engine, self.before, settled);
+        let before = compare(engine, self.before, rule);
         if before.is_ok() {
             return Ok(());
         }

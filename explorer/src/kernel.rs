@@ -1,4 +1,4 @@
-//! A directory of a kernel file system, as a [`System`]: the other opinion on the contract.
+//! A directory of a kernel file system, as a [`System`]: the reference for the contract.
 
 use crate::content::fill;
 use crate::engine::split_names;

@@ -21,7 +21,7 @@ use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_r
 
 /// Bytes of an explored volume.
 pub const VOLUME_SIZE: u64 = 24 << 20;
-/// What a volume is told that has no other user than one thread.
+/// Tells a volume that one thread is its only user.
 static ONE_THREAD: AtomicU8 = AtomicU8::new(1);
 
 /// How the process under test runs.
@@ -150,7 +150,7 @@ fn told(error: impl std::fmt::Display) -> String {
 /// Everything that may fail while a volume is made or attached, as text.
 pub type Told<T> = Result<T, String>;
 
-/// Writes what is deleted again, so that free blocks hold bytes that must never be seen.
+/// Writes and deletes files, so that free blocks hold bytes that must never be seen.
 fn junk() -> Vec<Action> {
     let mut actions = vec![short::dir("junk"), short::file("junk/big"), short::open("junk/big", 0)];
     actions.push(short::write_at(0, 0xFFFF, 0, 600_000));

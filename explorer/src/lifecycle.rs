@@ -1,5 +1,4 @@
-//! What happens to whole volumes, under crashes: attaching, detaching, growing, trimming,
-//! formatting.
+//! Crashes during operations on whole volumes: attaching, detaching, growing, trimming, formatting.
 //!
 //! Identities: `mode/class/life/EVENT`. An attach or a detach changes nothing; a volume that is
 //! growing has its old size or the new one; one that is being formatted is the old volume, an empty
@@ -235,8 +234,8 @@ fn judge_formatted(
         .map_err(|text| format!("neither the old volume ({text}) nor a new one"))
 }
 
-/// What a crash left recorded is done again, and then changed by another lane, which has made
-/// another record since: what was recorded first must not come back.
+/// Recovery redoes what a crash left recorded; then another lane changes the same bytes, by a
+/// record of its own: the first record's must not come back.
 fn recover(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
     let mut model = lab.model.clone();
     let (file, region) = lab.copied()?;

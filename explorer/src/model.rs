@@ -1,4 +1,4 @@
-//! The model: what the contract says, in memory and without any cleverness.
+//! The model: the contract carried out in memory, in the simplest way.
 //!
 //! It follows Linux where the contract leaves the order of checks open. Besides the present state
 //! it knows, for each file, the sizes that may be the durable one: a process in mode `posix` makes
@@ -34,14 +34,14 @@ pub struct Object {
     pub body: Body,
     /// Made by `O_TMPFILE` and still without a name, but may get one.
     linkable: bool,
-    /// Somebody mapped it while it was open, and it was never closed by all since.
+    /// A process mapped it while it was open, and not all have closed it since.
     mapped: bool,
     /// Sizes that may be the durable one if appends wait for `fsync`.
     pub durable_sizes: BTreeSet<u64>,
-    /// What stores through a mapping have replaced since the last sync: offsets and bytes. A crash
+    /// Bytes that stores through a mapping have replaced since the last sync, with offsets. A crash
     /// may leave any of it.
     pub unsynced: Vec<(u64, Vec<u8>)>,
-    /// What a call that never ended may have left instead of what is there, for good.
+    /// Bytes that a call that never ended may have left instead, for good.
     pub torn: Vec<(u64, Vec<u8>)>,
 }
 
@@ -62,7 +62,7 @@ struct Open {
     position: u64,
 }
 
-/// A file system as it should be.
+/// The state of a file system according to the contract.
 #[derive(Clone, Debug)]
 pub struct Model {
     objects: BTreeMap<ObjectId, Object>,
@@ -122,21 +122,21 @@ impl Object {
     }
 
     /// A size was committed: no other may be found after a crash.
-    fn settle_size(&mut self) {
+    fn commit_size(&mut self) {
         if let Body::File(content) = &self.body {
             self.durable_sizes = [content.size()].into();
         }
     }
 
     /// Everything stored is durable.
-    fn settle(&mut self) {
-        self.settle_size();
+    fn make_durable(&mut self) {
+        self.commit_size();
         self.unsynced.clear();
     }
 
     /// Whether each of its bytes is certain.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub fn is_certain(&self) -> bool {
         self.unsynced.is_empty() && self.torn.is_empty()
     }
 
@@ -564,7 +564,7 @@ impl Model {
         }
         let object = self.object_mut(id);
         object.content_mut()?.truncate(size);
-        object.settle_size();
+        object.commit_size();
         Ok(Value::Done)
     }
 
@@ -604,7 +604,7 @@ impl Model {
             _ => content.zero(offset, length),
         }
         if matches!(mode, COLLAPSE | INSERT) {
-            object.settle_size();
+            object.commit_size();
         } else {
             object.defer_size();
         }
@@ -657,7 +657,7 @@ impl Model {
         content.write(offsets.1, &moved);
         // Appends that wait for a sync go on waiting unless the relink itself reaches beyond them.
         if grows {
-            target.settle_size();
+            target.commit_size();
         }
         Ok(Value::Done)
     }
@@ -694,7 +694,7 @@ impl Model {
     /// Whether the file of a slot has stores through a mapping that no sync has made durable.
     #[must_use]
     pub fn is_unsynced(&self, slot: usize) -> bool {
-        self.slot(slot).is_ok_and(|open| !self.object(open.object).is_settled())
+        self.slot(slot).is_ok_and(|open| !self.object(open.object).is_certain())
     }
 
     /// A call that never ended leads from this model to `other`, or the other way round: where the
@@ -722,7 +722,7 @@ impl Model {
 
     fn sync(&mut self, slot: usize) -> Outcome {
         let id = self.slot(slot)?.object;
-        self.object_mut(id).settle();
+        self.object_mut(id).make_durable();
         Ok(Value::Done)
     }
 }

@@ -2,8 +2,8 @@
 //! it.
 //!
 //! A survey says which single calls (`cases.rs`) reach a site; those are explored first, without
-//! the site. What they do not show is looked for in lives of volumes, deaths, random sequences and
-//! pairs of calls at once, for a limited time. Only with the feature `inject`.
+//! the site. Sites that they do not show are looked for in lives of volumes, deaths, random
+//! sequences and pairs of calls at once, for a limited time. Only with the feature `inject`.
 
 use crate::campaign::{Job, Stop, Tell, settings, work};
 use crate::cases::{self, Case, Start};

@@ -1,5 +1,5 @@
-//! Pairs and triples: after one or two calls of a reduced set, each other one of the set. What a
-//! call does depends on what came before it: most bugs that single calls do not show, two show.
+//! Pairs and triples: after one or two calls of a reduced set, each other one of the set. A call's
+//! effect depends on the calls before it: two calls show most bugs that one does not.
 
 use crate::cases::Start;
 use crate::random::Random;
@@ -41,7 +41,7 @@ pub fn start_in_pieces() -> Start {
         build.extend([write_at(0, tag + 1, 0, 4096), close(0)]);
     }
     build.extend([file("rest"), open("rest", 3), allocate(3, 0, 0, 88 << 12)]);
-    // Of what is mapped nothing moves: all stays where it is when the large file goes.
+    // Mapped files do not move: all stays where it is when the large file goes.
     build.extend([open("a", 0), open("b", 1), open("d/c", 2)]);
     build.extend((0..4).map(map));
     build.push(unlink("large"));

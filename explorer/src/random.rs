@@ -1,8 +1,8 @@
 //! Random sequences of calls: the same seed gives the same sequence, on every machine.
 //!
 //! Calls are drawn with the model at hand, so that most of them succeed; each sequence has a theme
-//! (files, names, one directory that grows and shrinks, attributes, mappings), because a little of
-//! everything meets itself too seldom. Sizes stay within what the volume holds.
+//! (files, names, one directory that grows and shrinks, attributes, mappings), because related
+//! calls would meet too seldom otherwise. Sizes stay within what the volume holds.
 
 use crate::cases::Start;
 use crate::model::{Body, Model, ObjectId};

@@ -1,5 +1,5 @@
-//! Recovering what a crash left: now and then by a process that may use one processor only, now and
-//! then under a trace, to crash again inside the recovery, and recover that.
+//! Recovers what a crash left: now and then with one processor only, now and then under a trace, to
+//! crash again inside the recovery, and recover that.
 
 use crate::judge::check_volume;
 use crate::lab::{Lab, Pinned, Recorder, Setting, Told};

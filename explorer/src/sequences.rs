@@ -48,7 +48,7 @@ pub fn run(seeds: impl Iterator<Item = u64> + Send, stop: Stop) -> Report {
     if filter.is_set() {
         return asked(labs, &filter, stop);
     }
-    // A search for any failure at all wants no shorter one.
+    // A search for any failure needs no shorter one.
     let shrinks = !stop.at_failure;
     let jobs = seeds.map(|seed| {
         let setting = setting_of(seed);
@@ -84,7 +84,7 @@ fn asked(labs: &Labs, filter: &Filter, stop: Stop) -> Report {
 
 /// Explores the second call of all pairs and the last of so many triples; in modes that promise
 /// less, and on machines of class `byte`, those whose calls move data. Then pairs that begin with a
-/// journaled call, the second one on another processor: it meets what another lane's record tells.
+/// journaled call, the second one on another processor: it meets another lane's record.
 #[must_use]
 pub fn run_sets(triples: usize) -> Report {
     let sets = pairs::pairs().into_iter().map(Vec::from);
@@ -147,7 +147,7 @@ fn one_set(
     report
 }
 
-/// Each call by itself is explored in full: of what it does after another, by default some states.
+/// Each call by itself is explored in full: after another call, by default some states are.
 fn set_limits() -> Limits {
     if is_long() { Limits::FULL } else { Limits { one_in: 5, ..Limits::FULL } }
 }

@@ -1,10 +1,10 @@
-//! The states that a power cut may leave of a traced run.
+//! Generates the states that a power cut may leave of a traced run.
 //!
 //! The model of a cache-line machine: 8-byte stores are atomic; the stores to one line persist in
 //! program order, as a prefix; different lines in any order; a dirty line may be evicted at any
 //! time, flushed or not; a streamed store is pending until the next fence, and its words persist in
 //! any order. After a fence everything that its thread flushed or streamed before it is durable,
-//! with what the same lines held before that; a line that nobody flushed stays pending for as long
+//! with what the same lines held before that; a line that was not flushed stays pending for as long
 //! as the trace goes on: so a forgotten flush shows at every later point. On a machine of class
 //! `byte` the state is a prefix of the program's order.
 //!
@@ -277,7 +277,7 @@ impl<'e> Tracker<'e> {
         let pending = std::mem::take(&mut self.pending);
         for (line, mut pieces) in pending {
             let in_flight = |piece: &Piece| piece.by >> by & 1 == 1;
-            // What a line was stored before goes with it.
+            // Earlier stores to a line go with it.
             let count = pieces.iter().rposition(in_flight).map_or(0, |last| last + 1);
             let left = pieces.split_off(count);
             if !pieces.is_empty() {
@@ -294,7 +294,7 @@ impl<'e> Tracker<'e> {
     }
 
     /// Everything pending becomes durable: on class `byte`, after each store.
-    fn settle(&mut self) {
+    fn make_durable(&mut self) {
         let pending = std::mem::take(&mut self.pending);
         for (line, pieces) in pending {
             let mut bytes = self.line(line);
@@ -313,7 +313,7 @@ impl<'e> Tracker<'e> {
             Event::Mark(_) => {}
         }
         if self.class == Class::Byte {
-            self.settle();
+            self.make_durable();
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! Two processes on one volume, never at work at the same time: the *victim* tells each of its
 //! stores, flushes and fences before it makes them, and dies at one of them; the *survivor* records
-//! its own behind them. What it was told by calls that returned stands on what the dead one stored:
-//! a power cut at any later point must leave both. What the dead one left half flushed is lost with
-//! its thread, unless somebody flushes it again. Mode `strict`, class `cache-line`.
+//! its own behind them. The results of its calls depend on what the victim stored: a power cut at
+//! any later point must leave both. What the victim left half flushed is lost, unless the survivor
+//! flushes it again. Mode `strict`, class `cache-line`.
 
 use crate::cases::{self, Case, Start};
 use crate::engine::Engine;
@@ -248,7 +248,7 @@ fn let_die(record: &Record, place: &Path, numbers: (usize, usize), point: u64) -
     Ok(life)
 }
 
-/// What the survivor does then: it works on every file that the case knows, and beside them.
+/// The survivor's calls: on every file that the case knows, and on others.
 fn afterwards(start: &Start, case: &Case) -> Vec<Action> {
     let mut paths = BTreeSet::new();
     for action in start.build.iter().chain(&case.before).chain(&case.calls) {
@@ -333,7 +333,7 @@ fn live(lab: &Lab, start: &Start, case: &Case, numbers: (usize, usize), point: u
     let after = bare(&model);
     let first = record.events.lock().unwrap_or_else(PoisonError::into_inner).len();
     record.mark("begin");
-    // Finds the death: a check in use recovers dead processes.
+    // Finds the death: a check of a volume in use recovers dead processes.
     first_volume.check(&volume::FsckOptions::default()).map_err(told)?;
     let found = seen(&first_volume, &before, &after, &action)?;
     record.mark("end");

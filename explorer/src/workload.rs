@@ -1,4 +1,4 @@
-//! What is done to a file system: actions with small parameters, and what they give.
+//! Actions on a file system, with small parameters, and their results.
 //!
 //! An action names files by path (`a/b`, the root is empty) and open files by slot, so that the
 //! same list runs on the volume, on the model and on a kernel file system. Results are reduced to

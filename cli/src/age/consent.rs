@@ -1,5 +1,5 @@
-//! Who ages anything but an empty volume must say that it may be filled: ageing writes many times
-//! what it leaves, and leaves most of the capacity in use.
+//! Ageing anything but an empty volume must be agreed to: it writes many times what it leaves, and
+//! leaves most of the capacity in use.
 
 use rustix::fs::statvfs;
 use vfs::FileSystem;
@@ -15,8 +15,7 @@ use crate::tree::{Tree, VolumeTree};
 /// The exit code where --yes is missing.
 const CODE_USAGE: u8 = 2;
 
-/// Capacities up to this are gone through event by event; what larger ones will take is told from
-/// this.
+/// Capacities up to this are simulated event by event; larger ones are estimated from this.
 const SAMPLE: u64 = 4 << 30;
 
 /// Bytes that a trace leaves in use, and those that it allocates or writes on the way.

@@ -4,7 +4,7 @@
 //! that lies in contiguous aligned 2 MiB (at the same alignment in the file: what a mapping can
 //! show as huge pages); (c) the same of a new file of 95 % of the free space; (d) the same of the
 //! files that live, of 2 MiB and more, of their whole chunks. In percent; `None` where the file
-//! system does not tell, and of what has no byte, or no whole chunk.
+//! system does not tell, or there is no byte or whole chunk.
 
 use rustix::io::Errno;
 
@@ -31,14 +31,14 @@ pub struct Measures {
 }
 
 /// Measures. `large` are the live files of at least 2 MiB, with their sizes; `next` is a number
-/// that no file has. Progress is told as files looked at.
+/// that no file has. Progress counts files looked at.
 pub fn measure(
     target: &mut dyn Target,
     large: &[(u64, u64)],
     next: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Measures, Errno> {
-    target.settle()?;
+    target.write_journal()?;
     let mut measures = Measures::default();
     if let Some(free) = target.free_space()? {
         let bytes: u64 = free.iter().map(|run| run.length).sum();
@@ -82,7 +82,7 @@ fn new_file(
     }
     let extents = target.extents(number)?;
     target.remove(number)?;
-    target.settle()?;
+    target.write_journal()?;
     let part = extents.and_then(|extents| percent(huge_bytes(&extents), size / CHUNK * CHUNK));
     Ok((part, size))
 }

@@ -1,4 +1,4 @@
-//! What a file system goes through in years: the distributions, and the trace drawn from them.
+//! The profiles of years of use: distributions, and the trace drawn from them.
 //!
 //! The default profile is the one of the literature (Agrawal et al., "A five-year study of
 //! file-system metadata", as Geriatrix draws it): file sizes, ages and directory depths by
@@ -171,7 +171,7 @@ pub struct Generator {
     used: u64,
     /// Files created so far.
     created: u64,
-    /// The files that live after the filling: what the coin is pulled to.
+    /// The files that live after the filling: the number that the coin is pulled to.
     wanted: u64,
     /// Creates and deletes so far, and when to stop; `None` while filling.
     ticks: u64,

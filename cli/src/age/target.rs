@@ -1,4 +1,5 @@
-//! What is aged: a volume, or a directory of any file system the kernel has mounted.
+//! The interface to the file system that is aged: a volume, or a directory of any mounted file
+//! system.
 
 mod directory;
 mod volume;
@@ -30,9 +31,8 @@ pub trait Target {
     fn write(&mut self, number: u64, offset: Option<u64>, data: &[u8]) -> Result<(), Errno>;
     /// Removes a file.
     fn remove(&mut self, number: u64) -> Result<(), Errno>;
-    /// Told that so many bytes were freed since the last call: kernel file systems hold them back
-    /// until their journal is written.
-    fn settle(&mut self) -> Result<(), Errno>;
+    /// Writes the journal, until which kernel file systems hold freed bytes back.
+    fn write_journal(&mut self) -> Result<(), Errno>;
     /// The free space, in the order of the medium; `None` where the file system does not tell.
     fn free_space(&self) -> Result<Option<Vec<Run>>, Errno>;
     /// Where the bytes of a file lie; `None` where the file system does not tell.
@@ -53,7 +53,7 @@ pub fn open(path: &Path, compaction: Option<u32>) -> Result<Box<dyn Target>, Fai
     }
 }
 
-/// What is there must not be touched.
+/// The refusal of a target that holds an `aged` already.
 fn occupied(path: &Path) -> Failure {
     let asked = format!("age {}", path.display());
     let found = format!("it has an entry \"{PLACE}\" already");

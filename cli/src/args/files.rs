@@ -45,7 +45,7 @@ exists.
 
 A local target that is a volume is refused (was `:/` forgotten?), and so is VOLUME:name without the
 slash; a local file of such a name is written ./VOLUME:name. A fifo is written to as by cp: that
-waits until somebody reads it.
+waits until a program reads it.
 
 Examples:
   solera cp notes.txt /dev/shm/v.pm:/              in

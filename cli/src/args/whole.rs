@@ -10,11 +10,11 @@ use super::ClassArg;
 ///
 /// The copy holds every call that had returned by that moment, whole, and none of a later one: it
 /// is a volume of its own, which can be attached, checked and copied anywhere. Most of it is copied
-/// while everybody works; then all changes wait while the rest is: that pause grows with the number
-/// of files (under a second for a million) and with the size of those that are being changed or are
-/// mapped, not with the amount of data, and is printed. Where the file system can share blocks
-/// (XFS, btrfs), nothing is copied at all. What a program stores into a file that it has mapped is
-/// in the copy as far as it had come.
+/// while all programs work; then all changes wait while the rest is: that pause grows with the
+/// number of files (under a second for a million) and with the size of those that are being changed
+/// or are mapped, not with the amount of data, and is printed. Where the file system can share
+/// blocks (XFS, btrfs), nothing is copied at all. What a program stores into a file that it has
+/// mapped is in the copy as far as it had come.
 #[derive(Args)]
 #[command(after_help = "\
 Free space of the volume takes none in the copy. A target that exists is refused without --force.

@@ -32,7 +32,7 @@ struct Made(PathBuf);
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // What is not there need not go.
+        // A file that is not there need not be removed.
         let _ = std::fs::remove_file(&self.0);
         let mut anchor = self.0.clone().into_os_string();
         anchor.push(".solera");

@@ -54,7 +54,7 @@ impl Instructions {
         wanted[5] = 1 << 5 | 1 << 6;
         // SAFETY: reads the structure, which says its length; gives a new descriptor or fails.
         let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, wanted.as_ptr(), 0, -1, -1, 0) };
-        // SAFETY: nobody else has the new descriptor.
+        // SAFETY: no other owner has the new descriptor.
         Self(
             i32::try_from(fd)
                 .ok()

@@ -1,4 +1,4 @@
-//! Where the benchmark runs: tmpfs mounts of its own if it may mount, else a directory in /dev/shm.
+//! The places where the benchmark runs: own tmpfs mounts if it may mount, else in /dev/shm.
 //!
 //! The mounts are made in a mount namespace of this process, so that they go with it however it
 //! ends; the directory is removed at an orderly end.

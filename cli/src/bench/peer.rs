@@ -36,8 +36,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts the volumes' workers first, then the others. Each has a volume of its own, and is
-    /// alone on it unless another process is asked for.
+    /// Starts the volumes' workers first, then the others. Each has a volume of its own, which it
+    /// shares with no process unless one is asked for.
     pub fn start_all(ground: &Ground, args: &MicroArgs) -> Result<Vec<Self>, Failure> {
         // A prefix that exists nowhere else, since nothing else is there.
         let at = PathBuf::from(format!("/solera-bench-{}", std::process::id()));

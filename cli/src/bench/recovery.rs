@@ -1,5 +1,5 @@
-//! `solera bench recovery`: what an unclean end costs the next one to attach; what a check and a
-//! copy cost.
+//! `solera bench recovery`: the cost of an unclean end for the next attach, of a check and of a
+//! copy.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Made(PathBuf);
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // What is not there need not go.
+        // A file that is not there need not be removed.
         let _ = std::fs::remove_file(&self.0);
         let mut anchor = self.0.clone().into_os_string();
         anchor.push(".solera");

@@ -119,13 +119,13 @@ impl Results {
         } else {
             "in /dev/shm with 4 KiB pages (as root: on a tmpfs with huge pages, as it should be)"
         };
-        let company = if self.beside {
+        let sharing = if self.beside {
             "beside another process on the volume"
         } else {
             "alone on the volume"
         };
         format!(
-            "{}\nmode {}, {company}, volume {pages}, working set {}, median of {}; x: time of \
+            "{}\nmode {}, {sharing}, volume {pages}, working set {}, median of {}; x: time of \
              solera over the peer's, below 1 is faster\nprotection key: {}\n",
             output::table(&head, &rows),
             self.mode,

@@ -3,8 +3,8 @@
 //! A copy keeps permissions, times and holes; symlinks inside a directory are copied as symlinks,
 //! one that is named on the command line is followed unless `-r` is given, as cp does.
 //!
-//! Nothing is emptied before it is known to be another file than the source, by whatever names and
-//! faces the two are reached, and no local volume or device is written over unless that was asked
+//! A target is emptied only when it is known to be another file than the source, by whatever names
+//! and faces the two are reached; no local volume or device is written over unless that was asked
 //! for.
 
 use std::collections::BTreeMap;

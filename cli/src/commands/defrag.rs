@@ -103,7 +103,7 @@ fn defrag(text: &OsStr, dry_run: bool, stop: &AtomicBool, sum: &mut Sum) -> Resu
         let rewritten = rewrite(&tree, file, dry_run, sum, &mut each);
         sum.interrupted |= stopped;
         match rewritten {
-            // Somebody removed it meanwhile.
+            // Another process removed it meanwhile.
             Ok(()) | Err(Errno::NOENT | Errno::STALE) => {}
             Err(errno) => sum.left.push((shown(&file.path), reason(&tree, errno))),
         }
@@ -149,7 +149,7 @@ impl<'t> Collected<'t> {
         Ok(all)
     }
 
-    /// What vanishes meanwhile is left out.
+    /// A file that vanishes meanwhile is left out.
     fn add(&mut self, path: &[u8], meta: &Meta) -> Result<(), Errno> {
         match meta.kind {
             Kind::File if meta.nlink < 2 || self.linked.insert(meta.ino) => {

@@ -7,7 +7,7 @@ use crate::args::DetachArgs;
 use crate::failure::Outcome;
 use crate::output;
 
-/// Recovers what dead processes left, and lists the living.
+/// Recovers what dead processes left, and lists the attached ones.
 pub fn run(args: &DetachArgs) -> Outcome {
     let work = || volume::detach_dead_telling(&args.volume);
     let (pids, recovery) = output::busy("recovering", work)?;
@@ -26,13 +26,13 @@ pub fn run(args: &DetachArgs) -> Outcome {
             done.elapsed()
         )
     });
-    let who = if pids.is_empty() {
-        "nobody is attached".to_owned()
+    let attached = if pids.is_empty() {
+        "no process is attached".to_owned()
     } else {
         let list: Vec<String> = pids.iter().map(ToString::to_string).collect();
         format!("still attached: process {}", list.join(", "))
     };
-    output::emit(format!("{recovered}{path}: {who}\n").as_bytes())?;
+    output::emit(format!("{recovered}{path}: {attached}\n").as_bytes())?;
     Ok(u8::from(!pids.is_empty()))
 }
 

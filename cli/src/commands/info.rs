@@ -56,7 +56,7 @@ fn draw(volume: &Path, file: &Path) -> Result<(), Failure> {
 fn mark_huge(tree: &VolumeTree, dir: &[u8], tell: &mut dyn FnMut(u64)) -> Result<(), Errno> {
     for name in tree.list(dir)? {
         let path = [dir, b"/", &name].concat();
-        // What goes away meanwhile is not drawn.
+        // A file that goes away meanwhile is not drawn.
         let Ok(meta) = tree.meta(&path, false) else { continue };
         match meta.kind {
             Kind::Directory => mark_huge(tree, &path, tell)?,
@@ -144,10 +144,10 @@ fn to_text(info: &Info) -> String {
     line(
         "attached",
         match info.unasked {
-            None if pids.is_empty() => "nobody".to_owned(),
+            None if pids.is_empty() => "no process".to_owned(),
             None => pids.join(", "),
             Some(why) => {
-                format!("{} (who of these lives may not be asked: {why})", pids.join(", "))
+                format!("{} (which of these live may not be asked: {why})", pids.join(", "))
             }
         },
     );

@@ -5,7 +5,7 @@
 //! anything is attached, since an attachment belongs to one process, and before any thread is
 //! there.
 //!
-//! The process ends when the directory is unmounted, by whomever. On SIGTERM, SIGINT and (in the
+//! The process ends when any user or process unmounts the directory. On SIGTERM, SIGINT and (in the
 //! background) SIGHUP it unmounts by itself, also when the mount is in use: what is open there then
 //! gives `ENOTCONN`.
 
@@ -70,7 +70,7 @@ pub fn run(args: &MountArgs) -> Outcome {
     background::run(|| work.start(true), Started::serve)
 }
 
-/// What to say of a mount that is closed to other users without being asked to. What root mounts is
+/// The message for a mount that is closed to other users without a request. What root mounts is
 /// open to every user, as the kernel's own file systems are; what another user mounts is closed.
 fn closed_to_others(at: &Path, asked: Option<bool>) -> Option<String> {
     if asked.is_some() || rustix::process::geteuid().is_root() {
@@ -147,7 +147,7 @@ struct Work {
     volume: PathBuf,
     at: PathBuf,
     given: Given,
-    /// What to say of who can use it, once it is there.
+    /// The message that only some users can use it, for when it is there.
     closed: Option<String>,
 }
 
@@ -167,7 +167,7 @@ struct Started {
 impl Work {
     fn start(self, background: bool) -> Result<Started, Failure> {
         let mut options: MountOptions = self.given.mount.clone();
-        // Who may only read it gets it read-only, as with a disk that is write-protected.
+        // A user that may only read the volume gets it read-only, like a write-protected disk.
         let writable = access(&self.volume, Access::WRITE_OK).is_ok();
         if !writable && access(&self.volume, Access::READ_OK).is_ok() && !options.read_only {
             output::tell(format!("{} may only be read: mounting read-only", self.volume.display()));
@@ -175,7 +175,7 @@ impl Work {
         }
         let tidy = options.read_only && writable && !pmem::needs_class(&self.volume);
         if tidy {
-            // What was left undone is recovered first, as the kernel's file systems do.
+            // Recovers first, as the kernel's file systems do.
             volume::detach_dead(&self.volume)?;
         }
         let volume = volume::attach(
@@ -190,7 +190,7 @@ impl Work {
             options.read_only = true;
         }
         let leave = |failure| {
-            // The failure is what there is to tell.
+            // Only the first failure is reported.
             let _ = volume.leave();
             failure
         };
@@ -243,19 +243,19 @@ impl Started {
 /// that another mount lies over stays there, dead: what lies over it is not this process's.
 fn end_by_signal(volume: &Volume, mount: Option<&Mount>) {
     if let Some(mount) = mount {
-        // What was stored through mappings is written back while there is somebody to take it.
+        // What was stored through mappings is written back while the mount is still served.
         if let Ok(root) = fs::File::open(&mount.at) {
             let _ = rustix::fs::syncfs(&root);
         }
         if fuse::unmount(mount, false).is_ok() {
             return;
         }
-        // Whoever has taken it away already has done what is wanted here.
+        // If it was taken away already, nothing is left to do.
         let _ = fuse::unmount(mount, true);
     }
     std::thread::sleep(PATIENCE);
-    // Threads that serve may be inside calls. What is left undone is found by the next one to
-    // attach.
+    // Threads that serve may be inside calls. The next process that attaches recovers what they
+    // leave undone.
     let _ = volume.detach();
     std::process::exit(0);
 }

@@ -1,5 +1,5 @@
-//! Can this program be preloaded? What the dynamic loader would do with it, looked up beforehand,
-//! so that a refusal comes with its reason instead of a program that silently sees nothing.
+//! Tells beforehand whether the dynamic loader will preload a library into a program: else that is
+//! refused with a reason, instead of a program that silently sees no volume.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! `solera recover`: what killed programs had staged goes into its files.
+//! `solera recover`: puts what killed programs had staged into its files.
 
 use serde_json::{Value, json};
 

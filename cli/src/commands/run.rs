@@ -77,7 +77,7 @@ fn start(args: &RunArgs) -> Outcome {
     } else {
         let path = program::find(name).map_err(|refusal| refused(&asked, refusal))?;
         match program::check(&path) {
-            // What it starts finds the volume again.
+            // Programs that it starts find the volume again.
             Err(Refusal::Unserved(reason)) if place.mounted && !args.read_only => {
                 obstacle = Some(reason);
             }
@@ -116,8 +116,8 @@ fn start(args: &RunArgs) -> Outcome {
     execute(&asked, command, args)
 }
 
-/// Values that nobody knows of what the library would read, if the options had not the last word:
-/// the user that set them meant something.
+/// Refuses unknown values of variables that options override: the user that set them meant
+/// something.
 fn check_variables() -> Result<(), Failure> {
     let wrong = |wrong: String| Failure::told(&wrong);
     variable::parsed::<volume::Mode>("SOLERA_MODE").map_err(wrong)?;
@@ -238,7 +238,7 @@ fn run_and_report(asked: &str, command: &mut Command, args: &RunArgs) -> Outcome
     let top = args.report.filter(|&top| top > 0).unwrap_or(usize::MAX);
     let text = if args.json { format!("{:#}\n", report.json(top)) } else { report.text(top) };
     match &args.report_file {
-        // If standard error is full or closed there is nobody to tell.
+        // If standard error is full or closed the report is lost.
         None => drop(io::stderr().write_all(text.as_bytes())),
         Some(file) => ordinary::write(asked_report(file), file, &text)?,
     }

@@ -8,7 +8,7 @@ use crate::failure::Outcome;
 use crate::output::{self, Progress};
 use crate::size;
 
-/// Copies the volume and says how long the others had to wait.
+/// Copies the volume and says how long other processes had to wait.
 pub fn run(args: &SnapshotArgs) -> Outcome {
     let mut progress = Progress::new("copying");
     let options = SnapshotOptions { force: args.force, keep_uuid: args.keep_uuid };

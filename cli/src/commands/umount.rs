@@ -65,7 +65,7 @@ fn unmount(place: &Path, lazy: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Unmounts. Who looks at the mount for a moment only (`df`, a desktop) is waited for.
+/// Unmounts. Waits for a process that uses the mount for a moment only (`df`, a desktop).
 fn take_away(mount: &Mount, lazy: bool) -> Result<(), Errno> {
     for _ in 0..BUSY_TRIES {
         match fuse::unmount(mount, lazy) {
@@ -87,7 +87,7 @@ fn find(listed: &[Mount], place: &Path) -> Option<Mount> {
     })
 }
 
-/// A path whose last component may be a mount that nobody serves any more.
+/// A path whose last component may be a mount whose server has died.
 fn absolute_of_dead(place: &Path) -> Option<PathBuf> {
     let parent = match place.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -96,8 +96,8 @@ fn absolute_of_dead(place: &Path) -> Option<PathBuf> {
     Some(parent.canonicalize().ok()?.join(place.file_name()?))
 }
 
-/// The mount there, if its process has died. One that is dying right now aborts what was asked of
-/// it, once for each of its connections at most: then it is asked again, until it has died.
+/// The mount there, if its process has died. A dying server aborts requests, once for each of its
+/// connections at most: so it is asked again, until it has died.
 pub fn dead_mount(place: &Path) -> Option<Mount> {
     let at = absolute_of_dead(place)?;
     loop {

@@ -1,4 +1,4 @@
-//! What kernel file systems tell: FIEMAP where a file's bytes lie, GETFSMAP what is free (ext4 and
+//! Asks kernel file systems: FIEMAP tells where a file's bytes lie, GETFSMAP what is free (ext4 and
 //! XFS have both; tmpfs has neither). Places are bytes from the beginning of the block device.
 
 use std::ffi::c_int;

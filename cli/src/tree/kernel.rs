@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::line;
 use crate::place::display;
 
-/// What every process sees.
+/// The kernel's tree, which every process sees.
 pub struct KernelTree {
     /// Mounts of volumes, and what they serve, once that was asked.
     mounts: Vec<(Mount, OnceCell<Home>)>,
@@ -26,7 +26,8 @@ pub struct KernelTree {
 }
 
 impl KernelTree {
-    /// With `overwrite_volumes`, volumes that nobody uses and devices are targets like any other.
+    /// With `overwrite_volumes`, volumes that are not in use and devices are targets like any
+    /// other.
     pub fn new(overwrite_volumes: bool) -> Self {
         // Without the list two faces of one file are not told to be one.
         let listed = mounts::list().unwrap_or_default().into_iter();
@@ -220,7 +221,7 @@ fn is_file(file: &OwnedFd) -> Result<bool, Errno> {
     Ok(FileType::from_raw_mode(fs::fstat(file)?.st_mode) == FileType::RegularFile)
 }
 
-/// Why nothing is written there, and what was meant perhaps.
+/// Why nothing is written there, and what the user may have meant.
 fn refused(path: &[u8], kept: Kept) -> Failure {
     let name = display(path);
     let asked = format!("write {name}");

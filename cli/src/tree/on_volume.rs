@@ -36,8 +36,8 @@ impl VolumeTree {
         Self { volume, path, home: stat.map_or((0, 0), |stat| (stat.st_dev, stat.st_ino)) }
     }
 
-    /// Attaches for reading: like anybody else where the region may be written, and read-only where
-    /// it may not, or where the volume has features that only allow so much.
+    /// Attaches for reading: normally where the region may be written, and read-only where it may
+    /// not, or where the volume has features that only allow reading.
     pub fn attach_to_read(path: &Path) -> Result<Self, VolumeError> {
         Self::attach(path).or_else(|error| match error.errno() {
             Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::OPNOTSUPP => {

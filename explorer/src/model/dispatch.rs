@@ -1,4 +1,4 @@
-//! Which part of the model an action is for.
+//! Calls the part of the model that an action is for.
 
 use super::{Body, Model, Object, ObjectId};
 use crate::content::{Content, fill};
@@ -117,7 +117,7 @@ impl System for Model {
             }
             Action::Sync { slot, .. } => self.sync(slot),
             Action::SyncAll => {
-                self.objects.values_mut().for_each(Object::settle);
+                self.objects.values_mut().for_each(Object::make_durable);
                 Ok(Value::Done)
             }
             Action::Compact => Ok(Value::Done),

@@ -96,7 +96,7 @@ impl Target for Directory {
         std::fs::remove_file(path).map_err(|error| errno(&error))
     }
 
-    fn settle(&mut self) -> Result<(), Errno> {
+    fn write_journal(&mut self) -> Result<(), Errno> {
         syncfs(&self.handle)
     }
 

@@ -103,7 +103,7 @@ impl Target for OnVolume {
         self.volume.unlink(dir, name(number).as_bytes())
     }
 
-    fn settle(&mut self) -> Result<(), Errno> {
+    fn write_journal(&mut self) -> Result<(), Errno> {
         Ok(())
     }
 

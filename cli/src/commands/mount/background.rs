@@ -1,4 +1,4 @@
-//! Going on in the background once all is well.
+//! Lets a command go on in the background after a good start.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -44,7 +44,7 @@ fn child<S>(
     start: impl FnOnce() -> Result<S, Failure>,
     serve: impl FnOnce(S) -> Outcome,
 ) -> i32 {
-    // A session of its own: the terminal's signals and its end are not this process's affair.
+    // A session of its own: the terminal's signals and its end do not concern this process.
     let _ = rustix::process::setsid();
     let mut to_parent = File::from(to_parent);
     let started = match start() {
@@ -60,7 +60,7 @@ fn child<S>(
         let _ = rustix::stdio::dup2_stdout(null.as_fd());
         let _ = rustix::stdio::dup2_stderr(null.as_fd());
     }
-    // If the parent has been killed there is nobody to tell.
+    // If the parent was killed no process waits for the result.
     let _ = to_parent.write_all(b"ok");
     drop(to_parent);
     match serve(started) {

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 pub struct Given {
     /// For the kernel.
     pub mount: MountOptions,
-    /// Whether other users than the one who mounts may use it; `None`: nothing was said.
+    /// Whether other users than the mounting one may use it; `None`: no option says.
     pub others: Option<bool>,
     /// For the volume.
     pub mode: Mode,
@@ -23,7 +23,7 @@ pub struct Given {
     pub fake: bool,
 }
 
-/// Options that mean what is so anyway, or that are somebody else's.
+/// Options that ask for the default, or concern other programs.
 const ACCEPTED: [&str; 23] = [
     "defaults",
     "rw",

@@ -1,6 +1,5 @@
-//! Where the preload library is. The loader skips, with no more than a line, one that it cannot
-//! read, and the program would see no volume: what is missing and what is closed are told apart
-//! beforehand.
+//! Finds the preload library. The loader skips one that it cannot read with a mere warning, and the
+//! program would see no volume: so a library that is missing or closed is reported before.
 
 use std::fs::{self, File};
 use std::io;

@@ -3,7 +3,7 @@
 //! A program is served by one volume (or over one directory), and so is all that it starts: the
 //! library puts its own variables back at each exec, whatever environment it is given. So the
 //! command line must ask for nothing else than what is there; then the program just goes on with
-//! it. What it asks for beyond that would be lost in silence, and is refused.
+//! it. All that it asks for beyond is refused, since it would be lost in silence.
 
 use std::ffi::{OsStr, OsString, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -74,7 +74,7 @@ pub fn start(
     place::require(&args.require, Some(served.place()))?;
     let alone = matches!(served, Served::Volume { mounted: false, .. });
     match program::find(name) {
-        // What lies on the volume is looked at by the library.
+        // The library checks programs that lie on the volume.
         Ok(path) if alone && place::resolved(&path).starts_with(served.place()) => {}
         Ok(path) => match program::check(&path) {
             Err(Refusal::Unserved(_)) if matches!(served, Served::Volume { mounted: true, .. }) => {

@@ -1,4 +1,5 @@
-//! Which volume a program is to see, and where: as the command line says, or as it is mounted.
+//! Decides which volume a program is to see, and where: as the command line says, or as it is
+//! mounted.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -27,13 +28,12 @@ pub struct Place {
     pub by_mount_only: bool,
     /// What the mount says that it serves.
     pub serves: Option<Identity>,
-    /// Nothing on the command line speaks of it, nor does the working directory lie in it: it is
-    /// the only one that is mounted.
+    /// It was chosen as the only mounted one: neither command line nor working directory name it.
     pub guessed: bool,
 }
 
 impl Place {
-    /// Refused if the program would see another volume below the mount than everybody else does.
+    /// Refused if the program would see another volume below the mount than other programs do.
     fn of_mount(mount: Mount) -> Result<Self, Failure> {
         let both = Access::READ_OK | Access::WRITE_OK;
         let by_mount_only = mount.read_only || access(&mount.volume, both).is_err();
