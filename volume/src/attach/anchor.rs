@@ -1,15 +1,15 @@
-//! Which anchor directory a volume in use has: the region says so itself.
+//! Finds the anchor directory of a volume in use: the region itself says which it is.
 //!
-//! All who attach must agree on the anchor directory, but a region can have several names: hard
-//! links, a file that is bind-mounted into a container, a new name after `mv`. So the first one to
-//! attach notes in the runtime's header where its anchor is: the path, and device and inode number
-//! of the liveness file. Who comes while the region is held takes that directory: the one beside
-//! the name that it was given, if it is the same one, or the one noted. If neither is reached from
-//! where it runs, it is refused at once.
+//! All processes that attach must agree on the anchor directory, but a region can have several
+//! names: hard links, a file that is bind-mounted into a container, a new name after `mv`. So the
+//! first one to attach notes in the runtime's header where its anchor is: the path, and device and
+//! inode number of the liveness file. A process that attaches while the region is held takes that
+//! directory: the one beside the name that it was given, if it is the same one, or the one noted.
+//! If it reaches neither, it is refused at once.
 //!
-//! The note is void with the runtime (it is zeroed with it), and is read only while somebody holds
-//! the region's writers' byte. A path that is too long is not noted: then another name waits in
-//! vain, as for an anchor directory that was removed.
+//! The note is void with the runtime (it is zeroed with it), and is read only while a process holds
+//! the region's writers' byte. A path that is too long is not noted: then an attach by another name
+//! fails after a while, as where the anchor directory was removed.
 
 use crate::Result;
 use crate::attach::superblock;
@@ -56,7 +56,7 @@ impl Noted {
         Some(Self { directory, device: word(DEVICE)?, ino: word(INO)? })
     }
 
-    /// Whether this directory is it. Who may not look must be told so when it opens it.
+    /// Whether this directory is it. A process that may not look is told so when it opens it.
     fn is(&self, directory: &Path) -> bool {
         match rustix::fs::stat(directory.join("live")) {
             Ok(stat) => (stat.st_dev, stat.st_ino) == (self.device, self.ino),
@@ -65,7 +65,7 @@ impl Noted {
     }
 }
 
-/// Where the anchor directory of a region is that somebody holds.
+/// Where the anchor directory of a held region is.
 pub(crate) enum Anchor {
     At(PathBuf),
     /// It is not reached from here.
@@ -73,7 +73,7 @@ pub(crate) enum Anchor {
 }
 
 impl Anchor {
-    /// `beside` is where it would be if nobody held the region.
+    /// `beside` is where it would be if no process held the region.
     pub(crate) fn find(region: &Region, superblock: &Superblock, beside: &Path) -> Self {
         match Noted::read(region, superblock) {
             None => Self::At(beside.to_owned()),
@@ -111,7 +111,7 @@ pub(crate) fn elsewhere(
 }
 
 impl Volume {
-    /// Notes where the anchor directory is; the runtime has just been cleared, and nobody has
+    /// Notes where the anchor directory is; the runtime has just been cleared, and no process has
     /// joined yet.
     pub(crate) fn note_anchor(&self) -> Result<()> {
         let Some((directory, device, ino)) = self.liveness.whereabouts() else { return Ok(()) };

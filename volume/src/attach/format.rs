@@ -1,8 +1,8 @@
-//! Making a volume: in a new file, or over what is there.
+//! Makes a volume in a new file, or over what is there.
 //!
-//! Order: the file is given to whom it is to belong, then its memory is reserved if that is asked
-//! for; then the volume is written (`superblock.rs`), and attached once: what cannot be attached is
-//! not called made. Until it is written the region's byte of writers keeps others away.
+//! Order: the file gets its owner, then its memory is reserved if that is asked for; then the
+//! volume is written (`superblock.rs`), and attached once: if that fails, so does the format. Until
+//! it is written the region's byte of writers keeps other processes away.
 //!
 //! CRASH: before the superblock is durable there is no volume, or the one of before.
 
@@ -43,7 +43,7 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
             .and_then(|()| format_region(&region, options))
             .and_then(|()| attach_new(path, options));
         return made.inspect_err(|_| {
-            // The file is this call's own and useless; that it cannot be removed would be no news.
+            // The file is this call's own and useless; it stays if it cannot be removed.
             let _ = rustix::fs::unlink(path);
         });
     }
@@ -93,7 +93,7 @@ fn reserve(path: &Path, region: &Region, options: &FormatOptions) -> Result<(), 
     })
 }
 
-/// Gives the file to whom it is to belong. A device's node is the administrator's affair.
+/// Gives the file its owner. A device's node is left to the administrator.
 fn give(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
     let system = |errno| VolumeError::system("format", path, "giving it away", errno);
     let stat = rustix::fs::stat(path).map_err(system)?;
@@ -112,7 +112,7 @@ fn give(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
     })
 }
 
-/// Refuses to overwrite what somebody may still want.
+/// Refuses to overwrite what a user may still want.
 fn check_overwrite(
     path: &Path,
     region: &Region,
@@ -144,7 +144,7 @@ fn format_in_use(path: &Path) -> VolumeError {
     VolumeError::new(ErrorKind::InUse, "format", path, found, advice)
 }
 
-/// Attaches the new volume once: what cannot be attached is not called made.
+/// Attaches the new volume once: a format whose volume cannot be attached has failed.
 fn attach_new(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
     let attach_options = AttachOptions { class: options.class, ..AttachOptions::default() };
     let volume = attach(path, &attach_options)?;

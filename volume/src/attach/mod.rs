@@ -1,6 +1,6 @@
 //! Coming and going: attach, detach, and attachments that cross an exec.
 //!
-//! Order of a *first* attach (nobody holds a slot's byte), under the attach lock:
+//! Order of a *first* attach (no process holds a slot's byte), under the attach lock:
 //!
 //! 1. a torn superblock copy is repaired; the state block says the next epoch, dirty. Before that
 //!    fence nothing is changed; after it every volatile word of an earlier epoch is void;
@@ -11,11 +11,11 @@
 //!
 //! CRASH: at any point the next first attach starts again at 1: it finds the state dirty.
 //!
-//! Who is first is decided on the region, not in the anchor directory, of which there can be two
-//! (the volume was renamed, or has two names): a first attach needs the writers' byte of the region
-//! for itself alone, and shares it only then. So there is never a second runtime beside one in use.
-//! It then notes in the runtime which anchor directory it uses (`anchor.rs`), where others find it
-//! by any name.
+//! Which attach is first is decided on the region, not in the anchor directory, of which there can
+//! be two (the volume was renamed, or has two names): a first attach needs the writers' byte of the
+//! region exclusively, and shares it only then. So there is never a second runtime beside one in
+//! use. It then notes in the runtime which anchor directory it uses (`anchor.rs`), so that
+//! processes find it by any name of the region.
 //!
 //! A later attach finds the runtime of this epoch, takes a slot, and recovers the slots of the
 //! dead. The last detach saves the free map and then says clean.
@@ -59,8 +59,7 @@ use std::time::Duration;
 
 /// How often an anchor directory that vanishes while it is being opened is tried again.
 pub(crate) const TRIES: u32 = 8;
-/// How often, once a millisecond, an attach looks again at a region that is held by nobody it
-/// knows.
+/// How often, once a millisecond, an attach looks again at a region whose holder it does not know.
 const LOOKS: u32 = 5_000;
 
 /// How often of these an anchor directory that is not seen is looked for.
@@ -69,7 +68,7 @@ const UNSEEN: u32 = 50;
 /// How a volume is to be attached.
 #[derive(Clone, Default)]
 pub struct AttachOptions {
-    /// What this process's writes are worth when power fails.
+    /// What this process's writes promise for a power cut.
     pub mode: Mode,
     /// Change nothing: every modifying call gives `EROFS`.
     pub read_only: bool,
@@ -98,8 +97,8 @@ pub fn attach_region(region: Region, options: &AttachOptions) -> Result<Arc<Volu
     attempt.first(Arc::new(region), &found, Liveness::private()).map(Arc::new)
 }
 
-/// Attaches the volume at `path`, beside whoever has attached it already. Read-only this changes
-/// nothing: what a crash left open is undone in a view of the process's own.
+/// Attaches the volume at `path`, beside all processes that have. Read-only this changes nothing:
+/// what a crash left open is undone in a view of the process's own.
 pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
     attach_for(path, options, Purpose::Use).or_else(|error| match error.kind() {
         ErrorKind::Unclean => reading::attach(path, options),
@@ -107,7 +106,8 @@ pub fn attach(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, Volum
     })
 }
 
-/// Attaches the volume at `path` as far as that is permitted: who may not write it reads it.
+/// Attaches the volume at `path` as far as that is permitted: a user that may not write it reads
+/// it.
 pub fn attach_permitted(path: &Path, options: &AttachOptions) -> Result<Arc<Volume>, VolumeError> {
     attach(path, options).or_else(|error| match error.errno() {
         errno if no_permission(errno) && !options.read_only => {
@@ -129,13 +129,13 @@ pub(crate) fn attach_to_repair(path: &Path) -> Result<Arc<Volume>, VolumeError> 
     attach_for(path, &AttachOptions::default(), Purpose::Repair)
 }
 
-/// What somebody attaches for.
+/// The purpose of an attach.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Use,
     /// The region may be shorter than the volume: what is missing will be told.
     Check,
-    /// Alone, and nothing is recovered.
+    /// Exclusive, and nothing is recovered.
     Repair,
 }
 
@@ -157,7 +157,7 @@ fn attach_for(
             return reading::attach(path, options);
         }
         Err(error) if options.read_only && error.needs_class() => {
-            // Nobody loses by being read; beside those who write there, it is read as they see it.
+            // A reader disturbs no process; beside writers, it reads what they see.
             if purpose == Purpose::Use && !is_attached(path) {
                 return reading::attach(path, options);
             }
@@ -210,7 +210,7 @@ fn attach_for(
             Err(Errno::STALE) => continue,
             Err(errno) => return Err(system("the lock of its anchor directory", errno)),
         };
-        // The lock is not held in between: a child of the dead may need it to take its slot.
+        // The lock is not held in between: a dead process's child may need it to take its slot.
         if let Some(others) = attempt.share(&region, &liveness)? {
             return attempt.locked(&region, liveness, others, &guard).map(Arc::new);
         }
@@ -219,7 +219,7 @@ fn attach_for(
 }
 
 /// Recovers what dead processes left on the volume at `path`; gives the processes that have it
-/// attached. If nobody has, it is left in order.
+/// attached. If none has, it is left in order.
 pub fn detach_dead(path: &Path) -> Result<Vec<u32>, VolumeError> {
     detach_dead_telling(path).map(|(pids, _)| pids)
 }
@@ -237,7 +237,7 @@ pub fn detach_dead_telling(path: &Path) -> Result<(Vec<u32>, Option<Recovery>), 
     Ok((pids, recovery))
 }
 
-/// Whether somebody has the volume attached for writing.
+/// Whether a process has the volume attached for writing.
 pub(crate) fn is_attached(path: &Path) -> bool {
     // A fifo is not waited for.
     let flags =
@@ -250,7 +250,7 @@ pub(crate) fn no_permission(errno: Errno) -> bool {
     matches!(errno, Errno::ACCESS | Errno::PERM | Errno::ROFS)
 }
 
-/// The path without symlinks, as the kernel sees it; all who attach must agree on the anchor.
+/// The path without symlinks, as the kernel sees it; all processes must agree on the anchor.
 pub(crate) fn real_path(fd: RawFd, path: &Path) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new());
@@ -312,13 +312,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// Shares the writers' byte of the region; says whether there are others to join. `None`: it is
-    /// held by somebody without a slot in this anchor directory. That is one who dies (the kernel
+    /// Shares the writers' byte of the region; says whether there are others to join. `None`: a
+    /// process without a slot in this anchor directory holds it. That is a dying one (the kernel
     /// drops the slot's lock first) or a child that has not got its slot yet, both for a moment; or
-    /// they use another anchor directory.
+    /// one that uses another anchor directory.
     ///
-    /// The first one takes the byte for himself alone, then looks at the readers', as they do the
-    /// other way round: one of the two sees the other.
+    /// The first one takes the byte exclusively, then looks at the readers', as they do the other
+    /// way round: one of the two sees the other.
     fn share(&self, region: &Region, liveness: &Liveness) -> Result<Option<bool>, VolumeError> {
         let locks = |errno| self.system("its locks", errno);
         let alone = || liveness.anyone_but(None).map(|other| other.is_none()).map_err(locks);
@@ -331,7 +331,7 @@ impl Attempt<'_> {
         let mut strangers = 0;
         for _ in 0..TRIES {
             if !alone()? {
-                // Whoever has a slot holds its region, and lets go of that later.
+                // A process with a slot holds the region, and releases it after the slot.
                 if !held()? && !alone()? && !held()? {
                     strangers += 1;
                     std::thread::sleep(Duration::from_millis(1));
@@ -412,7 +412,7 @@ impl Attempt<'_> {
             },
             liveness,
         );
-        // A repair that did not end is still to be done, whoever attaches meanwhile.
+        // A repair that did not end is still to be done, also after other attaches.
         let unrepaired = state.is_ok_and(|state| state.clean == STATE_REPAIR);
         let dirty = if unrepaired { STATE_REPAIR } else { STATE_DIRTY };
         volume.local.unrepaired.store(unrepaired, Ordering::Relaxed);
@@ -537,7 +537,8 @@ impl Volume {
         self.set_slot(u32::MAX, 0);
     }
 
-    /// In a forked child for which no slot was prepared: takes one, beside whoever is attached.
+    /// In a forked child for which no slot was prepared: takes one, beside other attached
+    /// processes.
     pub(crate) fn rejoin(&self) -> Result<(), Errno> {
         let _guard = self.liveness.lock_attach()?;
         let here = self.liveness.anyone_but(None)?.is_some();
@@ -572,7 +573,7 @@ impl Volume {
         self.local.recovery.get().copied()
     }
 
-    /// Where hand-over descriptors are opened: a directory that all who attach agree on.
+    /// Where hand-over descriptors are opened: a directory that all attached processes agree on.
     pub fn anchor(&self) -> Option<&Path> {
         self.liveness.handing()
     }
@@ -598,8 +599,7 @@ impl Volume {
         self.liveness.is_anchor_locked(0, 0)
     }
 
-    /// Descriptors of this process that belong to the attachment: nobody else may close
-    /// them.
+    /// Descriptors of this process that belong to the attachment: no other code may close them.
     pub fn internal_descriptors(&self) -> Vec<RawFd> {
         let own = [self.region.fd(), self.liveness.descriptor(), self.shadow_descriptor()];
         own.into_iter().filter(|&fd| fd >= 0).collect()
@@ -607,15 +607,15 @@ impl Volume {
 
     /// Detaches: drops every hold of this process. The last one to leave saves the free map and
     /// says clean. `EBUSY` if a thread is still inside a call: then the attachment ends with the
-    /// process. No other thread is inside a call: whoever remains as the only one works alone again
-    /// at once.
+    /// process. No other thread is inside a call: a process that remains as the only one runs
+    /// exclusively again at once.
     pub fn leave(&self) -> Result<(), Errno> {
         self.leave_as(true)
     }
 
     /// As [`Volume::leave`]; `quiet`: no other thread is inside a call. One that is, between
-    /// operations, may go on for a moment after the slot was given back: whoever looks at the slots
-    /// then (one more who leaves, a burial) may find nobody while it does.
+    /// operations, may go on for a moment after the slot was given back: a process that looks at
+    /// the slots then (to leave, or to recover a dead one) may find none in use while it does.
     pub(crate) fn leave_as(&self, quiet: bool) -> Result<(), Errno> {
         // The process first: one that shares this one's memory must not end its attachment.
         if !self.is_own_process() || !self.attached.swap(false, Ordering::SeqCst) {
@@ -670,8 +670,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The crc of the free map that this process found at its first attach, if nobody has changed
-    /// anything since: no other process came, and this one had nothing to do.
+    /// The crc of the free map that this process found at its first attach, if nothing has changed
+    /// since: no other process came, and this one had nothing to do.
     fn still_saved(&self) -> Result<Option<u32>, Errno> {
         let shared = self.rt.load(HEADER_SHARED)? == u64::from(self.epoch);
         let saved = self.local.saved.load(Ordering::Relaxed);
@@ -707,7 +707,7 @@ impl Drop for Volume {
             return;
         }
         if !self.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {
-            // Attached in part, or detached: the slot, if it is still this process's, is nobody's
+            // Attached in part, or detached: the slot, if it is still this process's, is not used
             // now.
             let _ = self.liveness.release(self.slot());
         }

@@ -6,8 +6,8 @@
 //! use and anchors are written if they were named as such. What is there is looked at by the
 //! descriptor that is written later, and cut to nothing only then.
 //!
-//! Locks: a volume that is overwritten by name keeps the writers' byte of its region, alone, until
-//! the descriptor is closed: nobody attaches it meanwhile.
+//! Locks: a volume that is overwritten by name keeps the writers' byte of its region exclusively
+//! until the descriptor is closed: no process attaches it meanwhile.
 
 use crate::ground::layout::{MAGIC, SUPERBLOCK_A, SUPERBLOCK_B};
 use crate::process::liveness::{HANDING, REGION_READERS, REGION_WRITERS, own_region, region_held};
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub enum Kept {
     /// It holds a volume.
     Volume,
-    /// Somebody has attached it, or is looking at it.
+    /// A process has attached it, or is looking at it.
     InUse,
     /// It is, or would be, part of an anchor directory.
     Anchor,
@@ -30,7 +30,7 @@ pub enum Kept {
     BlockDevice,
     /// It is a dax device.
     DaxDevice,
-    /// It is a fifo: writing to it would wait until somebody reads, for ever perhaps.
+    /// It is a fifo: writing to it would wait until a process reads, for ever perhaps.
     Fifo,
     /// A system call failed.
     System(Errno),
@@ -57,7 +57,7 @@ impl From<Errno> for Kept {
 }
 
 /// Makes or empties an ordinary file and opens it for writing; a new one gets the permissions
-/// `mode` less the umask. `by_name`: volumes that nobody uses and devices may be written too.
+/// `mode` less the umask. `by_name`: volumes that are not in use and devices may be written too.
 pub fn create_ordinary(path: &Path, mode: u32, by_name: bool) -> Result<OwnedFd, Kept> {
     check_ordinary(path, by_name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -83,7 +83,7 @@ pub fn check_ordinary(path: &Path, by_name: bool) -> Result<(), Kept> {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             match rustix::fs::open(path, flags, Mode::empty()) {
                 Ok(file) => check_file(&file, by_name),
-                // Who opens it for writing looks again.
+                // The open for writing checks again.
                 Err(Errno::ACCESS) => Ok(()),
                 Err(errno) => Err(errno.into()),
             }
@@ -104,8 +104,8 @@ fn is_regular(stat: &Stat) -> bool {
 /// What the kernel calls the file system of pipes without a name.
 const PIPEFS_MAGIC: i64 = 0x5049_5045;
 
-/// Whether this is a fifo with a name: whoever opens it waits for the other side. A pipe without
-/// one (`/dev/stdout`, `>(...)` of a shell) has its other side already.
+/// Whether this is a fifo with a name: its opening waits for the other side. A pipe without one
+/// (`/dev/stdout`, `>(...)` of a shell) has its other side already.
 pub fn is_fifo(stat: &Stat, system: Option<StatFs>) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Fifo
         && system.is_none_or(|system| system.f_type != PIPEFS_MAGIC)
@@ -127,7 +127,8 @@ fn check_other(stat: &Stat, system: Option<StatFs>, by_name: bool) -> Result<(),
     }
 }
 
-/// The same of an open file. One that is a volume and may be written is kept for the caller alone.
+/// The same of an open file. One that is a volume and may be written is kept for the caller
+/// exclusively.
 fn check_file(file: &OwnedFd, by_name: bool) -> Result<(), Kept> {
     let stat = fstat(file)?;
     if !is_regular(&stat) {
@@ -150,7 +151,7 @@ fn check_file(file: &OwnedFd, by_name: bool) -> Result<(), Kept> {
     }
 }
 
-/// Whether anybody has the volume in this file attached, or looks at it.
+/// Whether any process has the volume in this file attached, or looks at it.
 pub(crate) fn is_held(file: &OwnedFd) -> Result<bool, Errno> {
     let held = |at| match region_held(file.as_raw_fd(), at) {
         // A file system without locks cannot hold a volume in use.
@@ -160,8 +161,8 @@ pub(crate) fn is_held(file: &OwnedFd) -> Result<bool, Errno> {
     Ok(held(REGION_WRITERS)? || held(REGION_READERS)?)
 }
 
-/// Whether the magic number stands at either place, valid or not. What cannot be read is no volume
-/// of the caller's.
+/// Whether the magic number stands at either place, valid or not. A file that cannot be read is no
+/// volume of the caller's.
 pub(crate) fn holds_volume(file: &OwnedFd) -> Result<bool, Errno> {
     // The descriptor may be for writing only.
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -1,11 +1,10 @@
 //! The passes of a copy (see [`crate::attach::snapshot`]) over everything that is in use.
 //!
-//! A pass over the *files* comes first: what one has not changed since the last pass is taken from
-//! what that pass noted, without a look at its map; the data of the others is copied, and noted if
-//! the file stood still meanwhile. What a file's sequence number covers is not looked at again.
-//! Then comes the *rest*: metadata, and the data of files that did not stand still; the last pass
-//! does only this, while nothing changes. From the second pass on only blocks that differ are
-//! written.
+//! A pass over the *files* comes first: a file that has not changed since the last pass keeps that
+//! pass's notes, without a look at its map; the data of the others is copied, and noted if the file
+//! stood still meanwhile. Then comes the *rest*: metadata, and the data of files that did not stand
+//! still; the last pass does only this, while nothing changes. From the second pass on only blocks
+//! that differ are written.
 //!
 //! Threads share a pass by chunks of the pool. No locks but one around the results.
 
@@ -62,7 +61,7 @@ pub(crate) struct Done {
     pub(crate) written: u64,
 }
 
-/// How a pass treats what it does not know to be the same.
+/// How a pass treats blocks that may differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// The copy is empty.
@@ -199,7 +198,7 @@ impl FilesPass<'_> {
         }
         let mut all = Vec::new();
         for Run { block, blocks, unwritten } in data_of(self.volume, inode, &identity) {
-            // What an unwritten block holds, nobody reads.
+            // The contents of an unwritten block are never read.
             if !unwritten {
                 self.copy.write(self.volume, block * BLOCK, blocks * BLOCK)?;
                 self.told.fetch_add(blocks * BLOCK, Ordering::Relaxed);
@@ -259,8 +258,7 @@ struct Run {
 /// The blocks that hold a file's data, as far as its map can be read.
 fn data_of(volume: &Volume, inode: Inode, identity: &Identity) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    // What moves meanwhile is noticed by the sequence number; what is damaged is copied with the
-    // rest.
+    // The sequence number tells of changes meanwhile; damaged parts are copied with the rest.
     let _ = volume.walk_map(inode, identity, &mut |item| {
         if let MapItem::Data { block, blocks, unwritten, .. } = item {
             match runs.last_mut() {

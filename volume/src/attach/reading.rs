@@ -1,20 +1,19 @@
-//! Attaching a volume that may only be read.
+//! Attaches a volume that may only be read.
 //!
-//! A reader changes nothing of the region: he maps it privately, and every volatile word (locks,
+//! A reader changes nothing of the region: it maps it privately, and every volatile word (locks,
 //! open descriptions, what an inode's line caches) lies in a *shadow*, a sparse file with the words
 //! at the same offsets, in a directory of the reader's user ([`place`]). All readers of a user
 //! share it with all that attachments share, so fork, exec, descriptors that are passed on and
 //! locks work among them. Readers of different users know nothing of each other.
 //!
 //! What a crash (or a copy of a volume in use) left open is undone in memory: the first reader
-//! recovers his private map, with the free map in the shadow, and puts those pages of the region
-//! that this changed into a file beside the shadow; every other image that reads there takes them
-//! from it. The region itself then shows something else, so files are mapped by copies only
-//! ([`Volume::is_recovered_view`]).
+//! recovers its private map, with the free map in the shadow, and puts the pages that this changed
+//! into a file beside the shadow; every later reader takes them from it. The region itself then
+//! differs, so files are mapped by copies only ([`Volume::is_recovered_view`]).
 //!
-//! Nobody reads beside writers: a reader cannot take the locks that keep a writer from moving what
-//! is being read. [`REGION_READERS`] is held shared by every reader, [`REGION_WRITERS`] by every
-//! writer; each takes its own byte, then looks at the other one. So what is read lies still.
+//! Readers and writers exclude each other: a reader cannot take the locks that keep a writer from
+//! moving what is being read. [`REGION_READERS`] is held shared by every reader, [`REGION_WRITERS`]
+//! by every writer; each takes its own byte, then looks at the other one.
 //!
 //! Order of a first reader's attach, under the attach lock of the user's directory: a new shadow;
 //! the saved free map's records are copied to it; its header; a slot; what is to be recovered, and
@@ -84,7 +83,7 @@ pub(crate) fn attach(
         place(region.fd()).map_err(|errno| system("a directory for what is volatile", errno))?;
     for _ in 0..TRIES {
         let liveness = match Liveness::open("attach", path, &directory, Ok(Openness::own())) {
-            // The last one who left took it away meanwhile.
+            // The last reader to leave took it away meanwhile.
             Err(error) if error.errno() == Errno::NOENT => continue,
             opened => opened?,
         };
@@ -124,8 +123,8 @@ fn place(region: RawFd) -> Result<PathBuf> {
     Err(refused)
 }
 
-/// Makes a directory that nobody else can enter, if it is not there. `EPERM` if what is there is
-/// another thing or somebody else's.
+/// Makes a directory that no other user can enter, if it is not there. `EPERM` if something else is
+/// there, or another user's.
 fn own_directory(path: &Path, uid: u32) -> Result<()> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -254,7 +253,7 @@ impl Reader<'_> {
         let shadow = Region::create_with(&self.shadow, size, 0o600, true, &shadow_options())
             .map_err(|error| VolumeError::region("attach", self.path, &error))?;
         self.step(self.copy_free_map(&region, &shadow), "copying its free map")?;
-        // Not an earlier reader's: a descriptor of his may still be on its way to somebody.
+        // Not an earlier reader's: a descriptor of that may still be on its way to another process.
         let mut epoch = [0; 4];
         self.step(superblock::random(&mut epoch), "random bytes")?;
         let epoch = u32::from_le_bytes(epoch) | 1;
@@ -279,7 +278,7 @@ impl Reader<'_> {
         volume.set_read_only(true);
         self.changed.recording.store(false, Ordering::Relaxed);
         match recovered {
-            // What is damaged gives errors, as for who may write.
+            // Damaged parts give errors, as for a writer.
             Err(Errno::IO) => self.step(volume.mark_damaged(), "its runtime")?,
             recovered => {
                 self.step(recovered, "recovering it in memory")?;
@@ -304,7 +303,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Copies the records of the chunks, which is what of a runtime is there before its epoch.
+    /// Copies the records of the chunks: the part of a runtime that is there before its epoch.
     fn copy_free_map(&self, region: &Region, shadow: &Region) -> Result<()> {
         let chunks = (self.superblock.size - self.superblock.pool) / crate::ground::layout::CHUNK;
         let at = self.superblock.runtime + RuntimeLayout::of(&self.superblock).chunks;
@@ -358,8 +357,8 @@ impl Volume {
         !std::ptr::eq(self.volatile_map(), &raw const *self.region)
     }
 
-    /// Whether what this process sees is not what the region holds: a crash's leavings were undone
-    /// in memory.
+    /// Whether this process sees another state than the region holds: what a crash left open was
+    /// undone in memory.
     pub(crate) fn is_recovered_view(&self) -> bool {
         self.local.recovered_view.load(Ordering::Relaxed)
     }
@@ -379,9 +378,9 @@ impl Volume {
         if self.is_reader() { self.volatile_map().fd() } else { -1 }
     }
 
-    /// The last reader goes, under the attach lock: whoever waits for that finds the directory
-    /// gone, and makes another one. It goes at once, by a rename: nobody puts something into a half
-    /// of it.
+    /// The last reader leaves, under the attach lock: a process that waits for the lock finds the
+    /// directory gone, and makes another one. A rename removes it in one step, so that no process
+    /// uses a part of it.
     pub(crate) fn drop_shadow(&self) {
         let Some(directory) = self.liveness.directory() else { return };
         let mut gone = directory.as_os_str().to_owned();

@@ -1,7 +1,7 @@
-//! Removing a volume: its file, and the anchor directory beside it.
+//! Removes a volume: its file, and the anchor directory beside it.
 //!
-//! Locks: the writers' byte of the region, alone, until the file's name is gone: nobody attaches
-//! meanwhile.
+//! Locks: the writers' byte of the region, exclusive, until the file's name is gone: no process
+//! attaches meanwhile.
 
 use crate::attach::ordinary::{holds_volume, is_anchor};
 use crate::ground::error::{ErrorKind, VolumeError};
@@ -74,7 +74,7 @@ fn check_kind(path: &Path) -> Result<u64, VolumeError> {
     }
 }
 
-/// Opens it as far as may be: who may remove a file need not be one who may write it.
+/// Opens it as far as permitted: a user that may remove a file may lack the right to write it.
 fn open(path: &Path) -> Result<(OwnedFd, bool), Errno> {
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     match rustix::fs::open(path, flags | OFlags::RDWR, Mode::empty()) {

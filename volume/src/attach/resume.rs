@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Volume {
-    /// What became of the name of the volume's file since it was attached, for people: the file was
-    /// removed under it, or another one put in its place.
+    /// What happened to the name of the volume's file since it was attached, for people: the file
+    /// was removed under it, or another one put in its place.
     pub fn lost_name(&self) -> Option<String> {
         let path = self.region.path()?;
         // SAFETY: the region's descriptor is open as long as the region.

@@ -1,26 +1,26 @@
-//! A copy of a volume at one moment, while programs go on with it.
+//! Copies a volume as it is at one moment, while programs go on with it.
 //!
-//! Several passes (`passes.rs`). All but the last run while everybody works: they copy everything
-//! that is in use, and note of each file the sequence number under which its data was copied. The
-//! last one closes the gate: no call is under way, so the volume is as after a crash between two
-//! calls. What a number that has not moved covers is not looked at again; metadata is compared with
-//! the copy, and written where it differs. So the pause grows with the number of files (a number
-//! each, and the comparison of their metadata), with the data of files that changed during the pass
-//! before, and with the size of those that are mapped, which can change without a call; not with
-//! the data.
+//! There are several passes (`passes.rs`). All but the last run while all programs work: they copy
+//! everything that is in use, and note of each file the sequence number under which its data was
+//! copied. The last one closes the gate: no call is under way, so the volume is as after a crash
+//! between two calls. The data of a file whose number has not moved is not looked at again;
+//! metadata is compared with the copy, and written where it differs. So the pause grows with the
+//! number of files (a number each, and the comparison of their metadata), with the data of files
+//! that changed during the pass before, and with the size of those that are mapped, which can
+//! change without a call; not with the data.
 //!
 //! The copy holds the blocks that are in use, superblocks, state and lanes, but no runtime: it is
 //! attached as after the death of every process, by recovery. So every call that had returned is in
 //! it, in every mode, and none by half. (Stores of a program into its own mapping are in it as far
 //! as they had come.)
 //!
-//! It is another volume: it has a UUID of its own, so both can be attached on one machine, and
-//! their files tell different devices.
+//! It is another volume: it gets a UUID of its own, from which `st_dev` and a device's anchor come,
+//! so both can be attached on one machine. It keeps the key by which names are hashed.
 //!
 //! CRASH: the copy gets its name when it is whole and synced. Before that it has none, where the
-//! file system allows that: whatever ends the copying, nothing is left. Elsewhere, and for the
-//! moment in which it takes the place of another file, it is called `TARGET.PID.partial`; what a
-//! killed one leaves of such files, the next copy to the same target removes.
+//! file system allows that: however the copying ends, nothing is left. Elsewhere, and for the
+//! moment in which it takes the place of another file, it is called `TARGET.PID.partial`; the next
+//! copy to the same target removes those of killed processes.
 //!
 //! Locks: the gate, during the second pass.
 
@@ -111,7 +111,7 @@ fn attach_to_copy(path: &Path) -> std::result::Result<Arc<Volume>, VolumeError> 
     })
 }
 
-/// Refuses to replace what somebody may still want.
+/// Refuses to replace what a user may still want.
 fn check_target(
     path: &Path,
     target: &Path,
@@ -175,7 +175,7 @@ fn remove_partials(target: &Path) {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()) else { continue };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // What cannot be removed stays; it is in nobody's way.
+            // A file that cannot be removed stays; it does no harm.
             let _ = rustix::fs::unlink(entry.path());
         }
     }
@@ -308,7 +308,7 @@ impl Copy {
             self.name = Some(name);
         }
         let Some(name) = &self.name else { return Err(Errno::NOENT) };
-        // Until the other file has lost the name nobody attaches it.
+        // Until the other file has lost the name no process attaches it.
         let _kept = keep_unused(target)?;
         rustix::fs::rename(name, target)?;
         self.name = None;
@@ -334,7 +334,7 @@ impl Copy {
     }
 }
 
-/// Keeps everybody from attaching what is at `target`, if it is a file that may be written.
+/// Keeps processes from attaching what is at `target`, if it is a file that may be written.
 fn keep_unused(target: &Path) -> Result<Option<OwnedFd>> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let Ok(file) = rustix::fs::open(target, flags, Mode::empty()) else { return Ok(None) };
@@ -347,13 +347,13 @@ fn keep_unused(target: &Path) -> Result<Option<OwnedFd>> {
 impl Drop for Copy {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // Half a copy is of no use; that it cannot be removed would be no news.
+            // Half a copy is of no use; it stays if it cannot be removed.
             let _ = rustix::fs::unlink(name);
         }
     }
 }
 
-/// Who may do what with the volume may do it with the copy.
+/// A user's rights on the copy are those on the volume.
 fn permissions(volume: &Volume) -> Mode {
     // SAFETY: the region, and with it its descriptor, lives as long as the volume.
     let file = unsafe { BorrowedFd::borrow_raw(volume.region.fd()) };
@@ -393,7 +393,7 @@ impl Volume {
         let mut report = SnapshotReport::default();
         // SAFETY: the region, and with it its descriptor, lives as long as the volume.
         let file = unsafe { BorrowedFd::borrow_raw(self.region.fd()) };
-        // Whether it can is found out while everybody works.
+        // Whether it can is found out while all programs work.
         if rustix::fs::ioctl_ficlone(&copy.file, file).is_err() {
             return Ok(report);
         }

@@ -37,15 +37,15 @@ pub struct FormatOptions {
     pub groups: Option<u32>,
     /// A name for people, up to 64 bytes of UTF-8.
     pub label: String,
-    /// Overwrite a volume, or whatever else is there.
+    /// Overwrite a volume, or anything else that is there.
     pub force: bool,
     /// Give all of the file its memory now: `ENOSPC`, and no volume, if there is not as much.
     pub reserve: bool,
     /// Permissions of a file that is made.
     pub permissions: u32,
-    /// Whose the file and the root directory are to be; `None`: the caller's.
+    /// Owner of the file and the root directory; `None`: the caller.
     pub owner: Option<u32>,
-    /// Whose group's; `None`: the caller's.
+    /// Their group; `None`: the caller's.
     pub group: Option<u32>,
     /// Take this class whatever is detected; `page` must be asked for so.
     pub class: Option<pmem::Class>,
@@ -98,8 +98,8 @@ impl Superblock {
         parts.join("-")
     }
 
-    /// Whether the numbers fit each other; they are checksummed, so this guards against builds that
-    /// wrote nonsense, not against bad memory.
+    /// Whether the numbers fit each other; they are checksummed, so this guards against faulty
+    /// builds, not against bad memory.
     fn consistent(&self) -> bool {
         let pool_bytes = self.chunks.checked_mul(CHUNK).and_then(|n| n.checked_add(self.pool));
         self.lanes > 0
@@ -174,7 +174,7 @@ fn read_copies(region: &Region, path: &Path, asked: &'static str) -> Result<Foun
     Ok(Found { superblock, stale })
 }
 
-/// Only where nothing is can nothing be lost by `format`.
+/// The error says whether `format` would lose anything.
 fn no_superblock(region: &Region, path: &Path, asked: &'static str) -> VolumeError {
     let error = |found, advice| VolumeError::new(ErrorKind::NotAVolume, asked, path, found, advice);
     if is_blank(region) {
@@ -389,7 +389,7 @@ fn identity_words(seed: Option<u64>) -> Result<[u64; 5], Errno> {
     Ok(words)
 }
 
-/// Bytes of a volume from which on the lanes' annexes are made room for.
+/// Bytes of a volume from which on the lanes' journal data areas get room.
 const WORTH_ANNEXES: u64 = 512 << 20;
 
 /// Plans the layout of a volume in a region of `size` bytes.
@@ -416,7 +416,8 @@ pub(crate) fn plan(
     let chunks_max = (size / CHUNK).saturating_mul(GROWTH_FACTOR);
     let runtime = LANES + lanes * LANE;
     let layout = RuntimeLayout::new(lanes, tables, chunks_max);
-    // The lanes' annexes share what is left before the pool, and get a chunk where that is little.
+    // The lanes' journal data areas share the rest before the pool, and get a chunk if that is
+    // little.
     let annexes = if size >= WORTH_ANNEXES { lanes * ANNEX } else { 0 };
     let pool = (runtime + layout.length + annexes).next_multiple_of(CHUNK);
     let chunks = size.saturating_sub(pool) / CHUNK;
@@ -478,8 +479,8 @@ fn write_volume(
     let gone =
         region.stream_zero(SUPERBLOCK_A, BLOCK)?.and(region.stream_zero(SUPERBLOCK_B, BLOCK)?);
     let _ = gone.fence();
-    // State, lanes and runtime: no word of another life may look like one of this. What has no
-    // memory yet is zero, and much of a large volume's runtime needs none until it is used.
+    // State, lanes and runtime: no word of another life may look like one of this. Pages without
+    // memory are zero, and much of a large volume's runtime needs none until it is used.
     let mut pending = region.stream_zero(superblock.pool, INODE_EXTENT)?;
     let mut at = region.next_data(STATE);
     while at < superblock.pool {

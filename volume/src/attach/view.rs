@@ -1,9 +1,9 @@
-//! A look at a volume without attaching it: for `info` and `fsck`.
+//! Looks at a volume without attaching it: for `info` and `fsck`.
 //!
-//! The region is mapped privately (copy-on-write): whatever is undone, rebuilt or initialised here
-//! never reaches it. While nobody has attached the volume, the look keeps first attachments away by
-//! the same lock as a read-only attachment. While somebody has, a look is good for single words
-//! only (counters, slots): a check must attach then.
+//! The region is mapped privately (copy-on-write): nothing that is undone, rebuilt or initialised
+//! here reaches it. While no process has attached the volume, the look keeps first attachments away
+//! by the same lock as a read-only attachment. While one has, a look is good for single words only
+//! (counters, slots): a check must attach then.
 //!
 //! Locks: the region's reader byte, shared, for as long as the view lives.
 
@@ -25,11 +25,11 @@ use std::sync::atomic::Ordering;
 /// A private view of a volume.
 pub(crate) struct View {
     pub(crate) volume: Volume,
-    /// The superblock as found, and which copy of it is not as it should be.
+    /// The superblock as found, and which copy of it is wrong.
     pub(crate) found: Found,
     /// The newer valid slot of the state line.
     pub(crate) state: Result<State>,
-    /// Somebody has attached the volume: what is seen here moves.
+    /// A process has attached the volume: the region changes.
     pub(crate) in_use: bool,
 }
 

@@ -1,19 +1,18 @@
-//! What this process remembers: names that it looked up, attributes that it read.
+//! The caches of this process: names that it looked up, attributes that it read.
 //!
 //! Each entry carries the sequence number of the inode under which it was read (of the directory,
-//! for a name) and is right exactly as long as that number has not moved: whoever changes an inode
+//! for a name) and is right exactly as long as that number has not moved: every change of an inode
 //! moves it, and numbers outlive the inode's reuse ([`crate::inode`]). So nothing is ever
 //! invalidated, and a hit writes no memory at all.
 //!
-//! What this process changes itself it does not forget. Under the directory's lock it enters what
-//! the changed names mean under the number that the directory will have if the change becomes
-//! durable ([`Volume::carry_names`], `namespace/change.rs`), and notes from which number on all
-//! moves were its own: names entered since then are right too. Attributes are entered anew in the
-//! same way.
+//! A process's own changes leave its cache valid. Under the directory's lock it enters what the
+//! changed names mean, under the number that the directory will have if the change becomes durable
+//! ([`Volume::carry_names`], `namespace/change.rs`), and notes from which number on all moves were
+//! its own: names entered since then are right too. Attributes are entered anew in the same way.
 //!
 //! The tables are direct-mapped and shared by all threads and all volumes of the process, never
-//! with other processes. An entry is guarded by a version, odd while it is filled; who finds it odd
-//! goes without.
+//! with other processes. An entry is guarded by a version, odd while it is filled; a call that
+//! finds it odd does without.
 //!
 //! Locks: none. Persistence: none.
 
@@ -58,8 +57,8 @@ pub(crate) struct Entry<const W: usize = WORDS> {
 
 pub(crate) struct Table<const N: usize, const W: usize = WORDS>(pub(crate) [Entry<W>; N]);
 
-/// More, for a directory that is listed enters as many as it tells at a time; a process that asks
-/// for few names pays a page fault for nearly each.
+/// More, since listing a directory enters as many as one call gives; a process that asks for few
+/// names pays a page fault for nearly each.
 const NAME_ENTRIES: usize = 2048;
 
 static NAMES: Table<NAME_ENTRIES> = Table([const { Entry::new() }; NAME_ENTRIES]);
@@ -99,7 +98,7 @@ impl<const W: usize> Entry<W> {
         Self { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; W] }
     }
 
-    /// What `read` finds in its words, if nobody changes them meanwhile and the first ones are
+    /// What `read` finds in its words, if no thread changes them meanwhile and the first ones are
     /// `head`.
     #[inline]
     pub(crate) fn look<T>(
@@ -117,7 +116,7 @@ impl<const W: usize> Entry<W> {
         (self.version.load(Ordering::Relaxed) == version).then_some(found)
     }
 
-    /// Puts the words in if `still` says so once nobody else can; whether it did.
+    /// Puts the words in if `still` says so once no other thread can; whether it did.
     #[inline]
     pub(crate) fn put(&self, words: &[u64; W], still: impl FnOnce() -> bool) -> bool {
         let version = self.version.load(Ordering::Relaxed);
@@ -142,7 +141,7 @@ impl<const W: usize> Entry<W> {
 }
 
 impl<const W: usize> Entry<W> {
-    /// Changes its words by `change`, if nobody else does so and the first ones are `head`.
+    /// Changes its words by `change`, if no other thread does so and the first ones are `head`.
     #[inline]
     fn amend(&self, head: [u64; 2], change: impl FnOnce(&[AtomicU64; W])) {
         let version = self.version.load(Ordering::Relaxed);
@@ -175,7 +174,7 @@ pub(crate) fn mix(words: &[u64]) -> u64 {
 
 /// A name, padded with zeros; `None` if it is too long to be remembered.
 ///
-/// By words, not bytes: who stores bytes and loads words waits for all that is being stored.
+/// By words, not bytes: a load of words that were stored as bytes waits for all these stores.
 #[inline]
 pub(crate) fn padded(name: &[u8]) -> Option<Padded> {
     if name.len() > NAME_MAX {
@@ -255,7 +254,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The name, which nobody else changes.
+    /// The name, which no other thread changes.
     #[inline]
     pub(crate) fn name(&self) -> &[u8] {
         &self.name.as_bytes()[..self.length as usize]
@@ -288,7 +287,7 @@ impl Asked {
         let used = self.length.div_ceil(8) as usize;
         let mut same = false;
         self.entry.amend(self.head, |words| {
-            // What was asked for a moment ago is there already.
+            // A name that was just asked for is there already.
             let found = Looked(words);
             same = found.at(4) >> 40 == self.length && found.are(NAME, &self.name[..used]);
             if same {
@@ -398,7 +397,8 @@ impl Volume {
 
     /// Remembers what was found while the directory's sequence number was `sequence`.
     pub(crate) fn remember(&self, asked: &Asked, sequence: u64, found: Option<Target>) {
-        // Asked once the entry is taken: whoever changes the name enters that later, or not at all.
+        // Asked once the entry is taken: a thread that changes the name enters that later, or not
+        // at all.
         let still = || self.unmoved(asked.head[1], sequence);
         asked.entry.put(&asked.words(sequence, found), still);
     }
@@ -539,7 +539,7 @@ impl Volume {
         ATTRIBUTES.entry(mix(&[ino])).put(&words, || true);
     }
 
-    /// Forgets a node's attributes: whoever enters them meanwhile read them before.
+    /// Forgets a node's attributes: a thread that enters them meanwhile read them before.
     pub(crate) fn forget_attributes(node: Node) {
         ATTRIBUTES.entry(mix(&[node.ino])).put(&[0; WORDS], || true);
     }

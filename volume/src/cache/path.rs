@@ -1,4 +1,5 @@
-//! Whole paths that this process asked for more than once: what they lead to, with its attributes.
+//! The path cache: whole paths that this process asked for more than once, with the attributes of
+//! what they lead to.
 //!
 //! An entry holds a path of plain names, the node that it leads to, that node's attributes, and the
 //! sequence numbers under which all of it was read: of the directories on the way, of the last one,
@@ -7,9 +8,9 @@
 //! invalidated, and a hit writes no memory. `prefix.rs` and `cache/mod.rs` know the parts, and
 //! serve what this table does not have.
 //!
-//! A path is entered when it is asked for four times in a row, as far as its place in the table
-//! goes, and nothing has changed in between: who looks at a hundred thousand files and opens each,
-//! or asks for the size of a file that grows, pays no more than a store for each.
+//! A path is entered when it is asked for four times in a row at its place in the table, with
+//! nothing changed in between: a program that looks at a hundred thousand files and opens each, or
+//! asks for the size of a file that grows, pays no more than a store for each.
 //!
 //! Locks: none. Persistence: none.
 

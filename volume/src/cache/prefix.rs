@@ -1,5 +1,5 @@
-//! Paths of plain names, and what this process remembers of them: directories that were reached by
-//! several names in a row.
+//! The prefix part of the path cache: directories that were reached by several plain names in a
+//! row.
 //!
 //! Most paths that a program uses begin as others do. An entry holds such a beginning, the
 //! directory to which it leads, and the sequence numbers of all directories on the way: it is right

@@ -1,4 +1,4 @@
-//! What this process remembers of the files that it read, so that most reads neither walk a map
+//! The extent cache: runs of files that this process read, so that most reads neither walk a map
 //! nor check an identity.
 //!
 //! An entry is a run of an open description's file, wholly below its end, as it was under a
@@ -8,10 +8,10 @@
 //! memory that another thread reads, but for the position of a `read`.
 //!
 //! The table is direct-mapped, shared by the threads of the process. An entry is guarded by a
-//! version, odd while it is filled; who finds it odd goes the long way.
+//! version, odd while it is filled; a read that finds it odd goes the long way.
 //!
-//! The access time of a file that nobody changes can only become due by age: each thread goes the
-//! long way now and then, which looks.
+//! The access time of an unchanged file can only become due by age: each thread goes the long way
+//! now and then, which looks.
 //!
 //! Locks: none. Persistence: none.
 
@@ -64,7 +64,7 @@ impl Entry {
         Self { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] }
     }
 
-    /// What it holds, if nobody changes it meanwhile.
+    /// What it holds, if no thread changes it meanwhile.
     #[inline]
     fn get(&self) -> Option<Memory> {
         let version = self.version.load(Ordering::Acquire);
@@ -166,7 +166,7 @@ impl Volume {
         let place = known.place + (offset - known.from);
         let far = !may_be_served(place, place + length as u64)? && FAR.contains(&length);
         if far {
-            // What a reader in order has read up to is on its way already.
+            // A sequential read's lines are on their way already.
             self.region.prefetch_all(place, length);
         }
         let is_same =
@@ -191,7 +191,8 @@ impl Volume {
         moved.then_some(read)
     }
 
-    /// Nothing asks for more than the call itself: no burial is waiting, and this is attached.
+    /// Nothing is due beside the call itself: no dead process waits for recovery, and this is
+    /// attached.
     #[inline]
     fn is_calm(&self) -> bool {
         self.attached.load(Ordering::Relaxed) && !self.remains.load(Ordering::Relaxed)

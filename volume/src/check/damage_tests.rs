@@ -1,6 +1,6 @@
 //! Random damage to metadata, in the check, at attach, in use in all modes, under a volume in use,
-//! in a repair and after it: never a panic or a hang, and no file suffers from what was done to
-//! another one.
+//! in a repair and after it: never a panic or a hang, and no file suffers from damage to another
+//! one.
 //!
 //! A *recipe* is bytes, six for each damage: the structure (two), the place in it (two), what is
 //! done, and how. So any bytes are a recipe: a fuzzer may hand them in (`SOLERA_DAMAGE`, in
@@ -46,13 +46,13 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 const COPY: SnapshotOptions = SnapshotOptions { force: true, keep_uuid: false };
 
-/// Something that can be damaged: where it lies, and whose it is.
+/// Something that can be damaged: where it lies, and which file owns it.
 struct Structure {
     at: u64,
     length: u64,
     /// The file that may be lost with it.
     owner: Option<u64>,
-    /// The truth of those who have the volume attached: no copy and no check stands against it.
+    /// Volatile state of the attached processes: it has no copy and no check.
     live: bool,
 }
 
@@ -194,7 +194,7 @@ impl Base {
         region
     }
 
-    /// Damages the region; gives the files that may suffer. `attached`: somebody has it attached.
+    /// Damages the region; gives the files that may suffer. `attached`: a process has it attached.
     fn spoil(&self, region: &Region, recipe: &[u8], attached: bool) -> HashSet<u64> {
         let mut lost = HashSet::new();
         for step in recipe.chunks_exact(STEP) {
@@ -236,7 +236,7 @@ impl Base {
         }
     }
 
-    /// The same damage, under the hands of those who use the volume.
+    /// The same damage, while the volume is in use.
     fn run_attached(&self, recipe: &[u8], turn: u64) {
         let volume = attach_region(self.region(turn.is_multiple_of(2)), &options(turn)).unwrap();
         // Names and attributes are remembered from before.
@@ -342,7 +342,7 @@ impl Base {
         }
     }
 
-    /// New files, sometimes until nothing is left: whatever seems to be free is overwritten.
+    /// New files, sometimes until nothing is left: all that seems free is overwritten.
     fn fill(&self, volume: &Volume, turn: u64) {
         let parents = self.parents();
         let (files, length) = if turn % 32 < 2 { (400, 200_000) } else { (10, 9_000) };
@@ -392,7 +392,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is not there need not go.
+        // A file that is not there need not be removed.
         let _ = std::fs::remove_file(&self.0);
         let _ = std::fs::remove_file(self.copy());
         let _ = std::fs::remove_dir_all(self.0.with_extension("solera"));

@@ -1,4 +1,4 @@
-//! Where the bytes of files lie, and what each chunk holds: for people and for tools that measure.
+//! Tells where the bytes of files lie, and what each chunk holds: for people and measuring tools.
 //!
 //! Nothing here changes anything; every answer is a snapshot that may be old when it is read. Files
 //! are read as always, under their sequence number; chunk records are hints.

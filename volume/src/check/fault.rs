@@ -1,9 +1,9 @@
 //! What a check finds, and what can be done about it.
 //!
 //! A [`FsckFault`] is for people and scripts; the [`Action`] in it is for `repair.rs`, which does
-//! what it says to the medium. The levels ([`Remedy`]) are a promise: what `Repair` stands at loses
-//! no contents of any file; `Salvage` gives up what cannot be read any more, so it is done only
-//! when asked for; `None` has no right answer that a program could find.
+//! what it says to the medium. The levels ([`Remedy`]) are a promise: mending a `Repair` fault
+//! loses no contents of any file; mending a `Salvage` fault gives up what cannot be read any more,
+//! so it is done only when asked for; no program can find a right answer to a `None` fault.
 
 use crate::ground::layout::Identity;
 use crate::inode::Inode;

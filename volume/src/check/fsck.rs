@@ -1,18 +1,18 @@
-//! The check: what a volume says about itself against what can be reached.
+//! The check: compares what a volume says about itself with what can be reached from its root.
 //!
-//! Nothing is ever written. A volume that nobody has attached is checked in a private view: after
-//! an unclean end the lanes are undone there first, as recovery would, since a transaction in the
-//! middle is no fault.
+//! Nothing is ever written. A volume that no process has attached is checked in a private view:
+//! after an unclean end the lanes are undone there first, as recovery would, since a transaction in
+//! the middle is no fault.
 //!
 //! A volume in use is checked by one more attachment, with the gate closed: all changes by all
 //! processes wait meanwhile (reading goes on), for about as long as a mark of all files takes. What
-//! looks wrong is looked at again, each time after the dead were buried and the others went on for
-//! a while: only what is still wrong then is a fault. What is under way between two calls (a last
+//! looks wrong is looked at again, each time after dead processes were recovered and the others
+//! went on for a while: only what is still wrong then is a fault. Work between two calls (a last
 //! close about to free a file, a process that has just died) differs from look to look.
 //!
 //! Two parts: the mark (every structure on the way from the root, see `mark.rs`), and the
 //! comparison of what was marked with the free map. Behind a damaged structure nothing is marked;
-//! then blocks that seem to leak say nothing, and are not told.
+//! then blocks that seem to leak prove nothing, and are not reported.
 
 use crate::Result;
 use crate::attach::attach_to_check;
@@ -37,9 +37,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Looks at a volume in use before something counts as a fault.
 const LOOKS: usize = 3;
-/// What passes between two looks.
+/// The time between two looks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
-/// Attempts to catch a volume that others attach and detach meanwhile.
+/// Attempts to catch a volume that other processes attach and detach meanwhile.
 const TRIES: usize = 5;
 
 /// How to check.
@@ -151,7 +151,7 @@ pub fn fsck(
                 let look = volume.check_in_use(options.depth(), progress).map_err(system)?;
                 return Ok(FsckReport::new(look, options, begun));
             }
-            // Those who had attached it are gone, orderly or not: it can be viewed now.
+            // The processes that had attached it are gone: it can be viewed now.
             Err(error) if tries < TRIES && error.kind() != ErrorKind::InUse => {}
             Err(error) => return Err(error),
         }
@@ -177,7 +177,7 @@ impl Volume {
             if !self.is_read_only() {
                 self.bury_the_dead()?;
             }
-            // Threads of one process are through with what they are about sooner.
+            // Threads of one process need less time.
             let alone = self.is_alone()?;
             std::thread::sleep(if alone { BETWEEN_LOOKS / 40 } else { BETWEEN_LOOKS });
             let again = self.look_in_use(depth, progress)?;
@@ -207,7 +207,7 @@ impl Volume {
         Ok(Look { faults, counts, pause, beneath })
     }
 
-    /// The superblocks of a volume in use, whom nobody changes meanwhile.
+    /// The superblocks of a volume in use, which no process changes meanwhile.
     fn check_superblocks(&self) -> Result<Vec<FsckFault>> {
         let _guard = self.liveness.lock_attach()?;
         let path = self.region.path().unwrap_or(Path::new("(memory)"));
@@ -217,7 +217,7 @@ impl Volume {
     }
 }
 
-/// Checks a volume that nobody has attached.
+/// Checks a volume that no process has attached.
 pub(crate) fn check_view(
     view: &View,
     depth: Depth,
@@ -241,7 +241,7 @@ pub(crate) fn check_view(
         let (meaning, action) = (meaning.into(), Action::Lane(lane));
         faults.push(FsckFault { code: "lane-header", place, meaning, remedy, action });
     }
-    // A saved map that is not what was saved is not looked at any further: it is rebuilt at attach.
+    // A damaged saved map is not looked at any further: it is rebuilt at attach.
     let mut saved = false;
     if view.is_clean() {
         let crc = view.state.map_or(0, |state| state.free_map_crc);
@@ -268,7 +268,7 @@ fn stale_copy(found: &Found) -> Option<FsckFault> {
     Some(FsckFault::settled_by_attach("superblock-copy", place.into(), meaning))
 }
 
-/// Why a region cannot be checked of which too little is left.
+/// Why a region with too little left cannot be checked.
 pub(crate) fn cut_short(view: &View, path: &Path) -> Option<VolumeError> {
     let (has, wants) = (view.volume.region.len(), view.volume.size());
     (has < wants).then(|| {

@@ -1,4 +1,4 @@
-//! What a volume is and how its space is used.
+//! Tells what a volume is and how its space is used.
 //!
 //! Four numbers add up to the volume's size: data, holes (free blocks in chunks that are partly in
 //! use), whole free chunks, and metadata, to which everything before the pool belongs. They are
@@ -29,7 +29,7 @@ pub struct Info {
     pub version: u32,
     /// Allocation groups.
     pub groups: u32,
-    /// The last one to detach left it in order, and nobody has attached it since.
+    /// The last process to detach left it in order, and none has attached it since.
     pub clean: bool,
     /// Bytes of the volume: the sum of the next four.
     pub size_bytes: u64,
@@ -63,16 +63,17 @@ pub struct Info {
     pub copy: String,
     /// The processes that have attached it.
     pub attached: Vec<Attached>,
-    /// Why it could not be asked who of these lives: then all are told that the volume has noted.
+    /// Why it could not be asked which of these live: then all that the volume has noted are
+    /// listed.
     pub unasked: Option<&'static str>,
-    /// What they use besides space; `None` if nobody has attached it.
+    /// What they use besides space; `None` if no process has attached it.
     pub runtime: Option<RuntimeUse>,
 }
 
 /// What the processes on a volume use of its tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuntimeUse {
-    /// Process slots, also of the dead that nobody has met yet.
+    /// Process slots, also of dead processes that were not found yet.
     pub processes: u64,
     /// Open file descriptions.
     pub open_files: u64,
@@ -153,7 +154,7 @@ fn who_is_attached(
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (region, uuid) = (view.volume.region.fd(), view.found.superblock.uuid());
     let beside = anchor_path(region, &path, &uuid).map_err(|e| system("its kind", e))?;
-    // Where who lives cannot be asked, what their slots say is told.
+    // Where it cannot be asked which live, all slots in use are listed.
     let (liveness, unasked) =
         match Anchor::find(&view.volume.region, &view.found.superblock, &beside) {
             Anchor::At(directory) => {

@@ -1,7 +1,6 @@
-//! Memory that cannot be read: what depends on it gets `EIO`, everything else goes on.
+//! Memory that cannot be read: calls that depend on it get `EIO`, everything else goes on.
 //!
-//! A page is taken away under the mapping, as a poisoned one is on real memory: what touches it
-//! faults.
+//! A page is taken away under the mapping, as a poisoned one is on real memory: accesses fault.
 
 use crate::Mode;
 use crate::check::fsck::FsckOptions;
@@ -106,7 +105,7 @@ fn a_lost_data_page_is_an_error_of_that_page() {
     let faults = scene.faults(true);
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert_eq!((faults[0].code, faults[0].place.as_str()), ("media", "/victim"));
-    // Whole blocks written over it get other memory; the lost page is not given to anybody else.
+    // Whole blocks written over it get other memory; the lost page is not given to another file.
     assert_eq!(write(volume, scene.victim, 3 * BLOCK, &[8; 4096]), Ok(4096));
     assert_eq!(read(volume, scene.victim, 3 * BLOCK, 4096).unwrap(), [8; 4096]);
 }

@@ -1,11 +1,13 @@
-//! Mending single structures, each as its fault's [`Action`] says.
+//! Mends single structures, each as its fault's [`Action`] says.
 //!
-//! The caller is alone with the volume, and the state line says *repair*: whatever is left half
-//! done by a crash is found by the next repair, as the damage that it was or as one that is mended
-//! the same way. Words change by one store, lines in a transaction, so that nothing which was whole
-//! is torn.
+//! Mended on its own is what other structures prove: counts of names, `..`, kinds, identity lines,
+//! directories. Only with `salvage`: commit lines of files, damaged words of maps (emptied), names
+//! that lead to nothing readable (removed), lanes in use. Never: lost memory, a cut region. The
+//! caller has the volume to itself, and the state line says *repair*: the next repair finds what a
+//! crash left half done. Words change by one store, lines in a transaction, so nothing whole is
+//! torn.
 //!
-//! Nothing here allocates or frees: what is in use is found anew when all is mended.
+//! Nothing here allocates or frees: the free map is rebuilt when all is mended.
 
 use crate::Result;
 use crate::check::fault::{Action, EntryAt};
@@ -282,8 +284,7 @@ impl Volume {
         })
     }
 
-    /// What has to be told of a failed repair: nothing is known about a structure that cannot be
-    /// read.
+    /// As [`Volume::mend`]; a structure that cannot be read is skipped.
     pub(crate) fn mend_or_skip(&self, action: &Action, reached: &Reached) -> Result<bool> {
         match self.mend(action, reached) {
             Err(Errno::IO | Errno::STALE | Errno::NOENT) => Ok(false),

@@ -1,4 +1,4 @@
-//! The check and the repair, and what a volume says of itself.
+//! Checks, repairs and describes a volume.
 
 #[cfg(test)]
 mod damage_tests;

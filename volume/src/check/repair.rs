@@ -1,7 +1,7 @@
 //! Repair: mends what a check has found, as far as that can be done without guessing.
 //!
 //! It needs the volume for itself, and says so on the medium first: the state line says *repair*,
-//! and until the repair is through the volume can only be read, or repaired again. Then, in rounds:
+//! and until the repair is done the volume can only be read, or repaired again. Then, in rounds:
 //! mark, mend what may be mended ([`crate::check::mend`]), until nothing is left that can be.
 //!
 //! Where names were lost, inodes that are whole, that say they have a name, that the saved free map
@@ -63,7 +63,7 @@ pub struct RepairReport {
     pub after: FsckReport,
 }
 
-/// Checks the volume at `path`, mends what can be mended, and checks again. Nobody may have it
+/// Checks the volume at `path`, mends what can be mended, and checks again. No process may have it
 /// attached.
 pub fn repair(
     path: &Path,
@@ -98,7 +98,7 @@ pub fn repair(
     drop(volume);
     let (look, begun) = look_alone(path, options, progress)?;
     report.after = FsckReport::new(look, &options.check, begun);
-    // What the attach was thought to put right, and did not, is no success.
+    // A fault that the attach should have put right, and did not, is no success.
     let left = &report.after.faults;
     report.mended.retain(|mended| !left.contains(mended));
     Ok(report)
@@ -110,7 +110,7 @@ fn in_use(path: &Path) -> VolumeError {
     VolumeError::new(ErrorKind::InUse, "repair", path, "others have it attached", advice)
 }
 
-/// Looks at a volume that nobody has attached.
+/// Looks at a volume that no process has attached.
 fn look_alone(
     path: &Path,
     options: &RepairOptions,
@@ -172,7 +172,7 @@ impl Repair<'_> {
         Ok(true)
     }
 
-    /// Undoes the lanes; `false` if what a damaged one held open stays undecided.
+    /// Undoes the lanes; `false` if it stays open what a damaged one held.
     fn undo_lanes(&mut self) -> Result<bool> {
         let volume = self.volume;
         let mut all = true;
@@ -262,7 +262,7 @@ impl Repair<'_> {
         }
         let mut mark = Mark::new(volume, Depth::Structure, all_threads());
         mark.run(&orphans, &mut |_, _| {});
-        // From here on blocks and inodes can be allocated: none that anything may still need.
+        // From here on blocks and inodes can be allocated, except those that may still be needed.
         volume.publish_besides(mark.reached())?;
         let root =
             Node { ino: volume.superblock.root, generation: volume.superblock.root_generation };
@@ -315,8 +315,8 @@ impl Repair<'_> {
             }
         }
         let mut roots: Vec<Inode> = found.iter().map(|(inode, _)| *inode).collect();
-        // Those that others hold come last: they are reached by then, unless their holders hold
-        // each other.
+        // Those that other orphans hold come last: they are reached by then, unless their holders
+        // hold each other.
         roots.sort_by_key(|inode| (held.contains(&inode.0), inode.0));
         Ok(roots)
     }
@@ -348,8 +348,8 @@ impl Volume {
         Ok(targets)
     }
 
-    /// Claims everything that an unreached inode holds; `false` if some of it is damaged or
-    /// somebody else's: then it is not an orphan but what is left of a file that was removed.
+    /// Claims everything that an unreached inode holds; `false` if some of it is damaged or another
+    /// file's: then it is no orphan but the rest of a removed file.
     fn claim_all(
         &self,
         inode: Inode,

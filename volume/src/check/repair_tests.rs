@@ -1,4 +1,4 @@
-//! Repair: one structure is damaged at random; what does not depend on the damaged bytes is still
+//! Repair: one structure is damaged at random; all that does not depend on the damaged bytes is
 //! there afterwards, byte for byte, under its name or in `/lost+found`.
 
 use crate::attach::format::format;
@@ -75,7 +75,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is not there need not go.
+        // A file that is not there need not be removed.
         let _ = std::fs::remove_file(&self.0);
         let mut anchor = self.0.clone().into_os_string();
         anchor.push(".solera");
@@ -178,7 +178,7 @@ fn tree(volume: &Volume) -> BTreeMap<String, (u64, Vec<u8>)> {
     found
 }
 
-/// Whose every line of metadata is: the inode that is lost with it, for files; none for
+/// The owner of every line of metadata: the inode that is lost with it, for files; none for
 /// directories, whose names may be lost but not what they lead to.
 fn owners(volume: &Volume) -> BTreeMap<u64, Option<u64>> {
     volume.return_kept().expect("nobody works");
@@ -221,8 +221,8 @@ fn owners(volume: &Volume) -> BTreeMap<u64, Option<u64>> {
     owners
 }
 
-/// Whatever was there, but what depends on `lost`, is there: with its contents under its own name,
-/// or under another.
+/// All that does not depend on `lost` is there: with its contents under its own name, or under
+/// another.
 fn compare(
     before: &BTreeMap<String, (u64, Vec<u8>)>,
     after: &BTreeMap<String, (u64, Vec<u8>)>,

@@ -1,22 +1,22 @@
-//! When a process dies: its operations are undone or kept whole, its locks and holds are given
-//! back.
+//! Recovers a process that died: its operations are undone or completed, its locks and holds are
+//! given back.
 //!
-//! A burial has two parts. The first runs wherever a death is found, also under the locks of an
+//! That has two parts. The first runs wherever a death is found, also under the locks of an
 //! operation that is still in its locking phase, so it takes no inode lock:
 //!
-//! 1. the slot's byte is held and its recoverer word says who buries (threads of one process);
-//! 2. the *gate* is closed: nobody passes from locking to working. The dead one's lanes are undone,
-//!    the lines of its lone commits flushed, its locks released. If it was working: all live
-//!    operations come to rest, and the free map is rebuilt from what can be reached;
+//! 1. the slot's byte is held and its recoverer word names this process (for its threads);
+//! 2. the *gate* is closed: no operation passes from locking to working. The dead one's lanes are
+//!    undone, the lines of its lone commits flushed, its locks released. If it was working: all
+//!    live operations come to rest, and the free map is rebuilt from what can be reached;
 //! 3. its record locks and its position locks are dropped; the slot is *dying*, its byte free
 //!    again.
 //!
 //! The second part ([`Volume::finish_burials`]) holds the byte anew and drops the descriptions that
-//! the dead one held, which may free files: it runs where no lock is held, at the start of the next
-//! call of this process, or in any other that meets the dead one before. Then the slot is free.
+//! the dead one held, which may free files: it runs where no lock is held, at this process's next
+//! call, or in another process that finds the dead one before. Then the slot is free.
 //!
-//! Who dies while burying is buried himself, and whoever does that finds the slot of the first one
-//! still unburied; the sweep that he had begun is marked in the runtime's header.
+//! A process that dies while recovering another is recovered like any; its recoverer finds the
+//! first one's slot still to be done, and a begun sweep marked in the runtime's header.
 //!
 //! Locks: slot byte, then gate. While the gate is held nothing else is waited for, except that
 //! working operations end, which wait for nothing.
@@ -39,10 +39,10 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long an embryo outlives its parent before it counts as dead: a child that has just been
-/// forked needs microseconds to say that it is there.
+/// How long a fork slot outlives the parent before it counts as dead: a child that was just forked
+/// needs microseconds to take it.
 const EMBRYO_NS: i64 = 1_000_000_000;
-/// How long to sleep while others end their calls.
+/// How long to sleep while other processes end their calls.
 const NAP: Duration = Duration::from_micros(50);
 /// How long a parent waits for its child between two looks at whether it has ended.
 const CHILD_PATIENCE: Duration = Duration::from_millis(10);
@@ -50,7 +50,7 @@ const CHILD_PATIENCE: Duration = Duration::from_millis(10);
 const CHILD_WAITS: u32 = 200;
 /// How long a look waits for the calls that are under way: far longer than any takes.
 const QUIET_PATIENCE: Duration = Duration::from_secs(5);
-/// Naps between two looks at who is alive.
+/// Naps between two looks at which processes live.
 const NAPS: u32 = 200;
 
 impl Volume {
@@ -66,9 +66,9 @@ impl Volume {
         self.settle_gone(owner)
     }
 
-    /// Recovers a process if it is dead, or waits for whoever is at that: until its locks are gone,
-    /// or (`wholly`) all that it held. `true`: it is dead. Nobody is taken for alive because
-    /// somebody buries him, whose hold of the slot's byte looks the same. The caller holds no lock.
+    /// Recovers a process if it is dead, or waits for its recoverer: until its locks are gone, or
+    /// (`wholly`) all that it held. `true`: it is dead. A dead process is not taken for alive
+    /// because its recoverer holds the slot's byte. The caller holds no lock.
     pub(crate) fn see_buried(&self, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
         let (owner, begun) = (process_owner(slot, generation), Instant::now());
         loop {
@@ -92,19 +92,19 @@ impl Volume {
         }
     }
 
-    /// Whether a process whose slot's byte was just found held is dead, and somebody is burying it.
+    /// Whether a process whose slot's byte was just found held is dead and being recovered.
     fn is_being_buried(&self, slot: u32, state: SlotState) -> Result<bool> {
         if self.liveness.is_own(slot) {
             return Ok(false);
         }
         let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
-        // Or it has been, between the two looks.
+        // Or it was recovered between the two looks.
         Ok(Owner::of_word(recoverer, self.epoch).is_some()
             || self.liveness.is_being_buried(slot)?
             || self.slot_state(slot)? != state)
     }
 
-    /// Whether a process has detached in order, or was buried, though something is in its name.
+    /// Whether a process has detached in order, or was recovered, though something is in its name.
     fn is_gone(&self, owner: Owner) -> Result<bool> {
         if owner == self.own() {
             return Ok(false);
@@ -113,8 +113,8 @@ impl Volume {
         Ok(state.state == SLOT_FREE || state.generation & 0xFFF != owner.generation())
     }
 
-    /// A process that detached while a thread of it was inside a call (it ended then, in the
-    /// middle) leaves no operation, but perhaps a lock outside of operations, or a closed gate.
+    /// A process that detached while a thread of it was inside a call (which ended there) leaves no
+    /// operation, but perhaps a lock outside of operations, or a closed gate.
     fn settle_gone(&self, owner: Owner) -> Result<()> {
         if owner.op() != NO_OPERATION || !self.is_gone(owner)? {
             return Ok(());
@@ -143,7 +143,7 @@ impl Volume {
         self.finish_burials()
     }
 
-    /// The first part of the burial of every dead process.
+    /// The first part of the recovery of every dead process.
     pub(crate) fn begin_burials(&self) -> Result<()> {
         for slot in 0..PROCESS_SLOTS as u32 {
             let state = self.slot_state(slot)?;
@@ -162,8 +162,8 @@ impl Volume {
         }
     }
 
-    /// A child that was prepared and never came. Its parent waits for it in `fork`, so only a
-    /// parent that died can leave one behind.
+    /// Whether this is a fork slot whose child never came. The parent waits for it in `fork`, so
+    /// only a parent that died can leave one behind.
     fn is_dead_embryo(&self, slot: u32) -> Result<bool> {
         let Some(parent) = self.slot_parent(slot)? else { return Ok(false) };
         let state = self.slot_state(parent.slot())?;
@@ -189,8 +189,8 @@ impl Volume {
         Ok(Owner::of_word(recoverer, self.epoch).is_some() || self.is_dead(slot, state)?)
     }
 
-    /// Ends the attachment as the death of its process does: nothing is given back, and whoever
-    /// waits for it finds it dead. For tests in which a thread stands for a process.
+    /// Ends the attachment as the death of its process does: nothing is given back, and waiting
+    /// processes find it dead. For tests in which a thread stands for a process.
     #[doc(hidden)]
     pub fn forsake(&self) -> Result<()> {
         self.attached.store(false, Ordering::SeqCst);
@@ -201,7 +201,7 @@ impl Volume {
 
     // ---- the first part -------------------------------------------------------------------------
 
-    /// The first part of a burial, unless somebody else is at it.
+    /// The first part of a recovery, unless another process is at it.
     fn bury(&self, slot: u32, state: SlotState) -> Result<()> {
         if !self.claim_burial(slot, state)? {
             return Ok(());
@@ -211,7 +211,7 @@ impl Volume {
         self.drop_process_locks(slot, state.generation)?;
         self.drop_position_locks(slot, state.generation)?;
         self.turn_slot(slot, state, SlotState { state: SLOT_DYING, ..state })?;
-        // Whoever comes first does the rest: this process may make no other call for long.
+        // The next process to find it does the rest: this one may make no other call for long.
         self.give_up_burial(slot)?;
         self.remains.store(true, Ordering::Release);
         Ok(())
@@ -237,12 +237,12 @@ impl Volume {
         if let Some(other) = Owner::of_word(self.rt.load(at)?, self.epoch)
             && (other == self.own() || self.liveness.is_own(other.slot()))
         {
-            // Another thread of this process is at it. The byte is the process's: it stays held.
+            // Another thread of this process recovers it. The byte is the process's: it stays held.
             drop(guard);
             std::thread::sleep(NAP);
             return Ok(false);
         }
-        // Whoever else stands there has died, or the byte would not have been free.
+        // Another recoverer named there has died, or the byte would not have been free.
         self.rt.store(at, self.own().word(self.epoch))?;
         if self.slot_state(slot)? == state {
             return Ok(true);
@@ -252,12 +252,12 @@ impl Volume {
         Ok(false)
     }
 
-    /// The second part of all burials, after this process has begun one. The caller holds no lock.
+    /// The second part of all recoveries that this process has begun. The caller holds no lock.
     #[cold]
     pub(crate) fn finish_burials(&self) -> Result<()> {
         while self.remains.load(Ordering::Acquire) {
             if self.finishing.swap(true, Ordering::Acquire) {
-                // Another thread is at it, and looks again when it is through.
+                // Another thread does this, and looks again at its end.
                 return Ok(());
             }
             self.remains.store(false, Ordering::Release);
@@ -284,7 +284,7 @@ impl Volume {
         self.leave_company()
     }
 
-    /// After an exec: what threads of the old image were doing is undone or finished.
+    /// After an exec: undoes or finishes what threads of the old image were doing.
     pub(crate) fn bury_own_operations(&self) -> Result<()> {
         let (slot, generation) = (self.slot(), self.slot_generation());
         self.recover_operations(true)?;
@@ -294,8 +294,8 @@ impl Volume {
         self.resume_burials()
     }
 
-    /// Burials that the old image was at are given up, and begin again when somebody meets the
-    /// dead.
+    /// Recoveries that the old image had begun are given up, and begin again when a process finds
+    /// the dead one.
     fn resume_burials(&self) -> Result<()> {
         for slot in 0..PROCESS_SLOTS as u32 {
             let at = self.rt.process(slot) + RECOVERER;
@@ -379,18 +379,18 @@ impl Volume {
         self.sweep_behind_gate()
     }
 
-    /// Frees what nothing reaches. The gate is closed, and nobody works.
+    /// Frees what nothing reaches. The gate is closed, and no operation works.
     fn sweep_behind_gate(&self) -> Result<()> {
         self.refresh_size()?;
-        // PERSIST: what is freed here takes no leave of its records, so none may count when its
-        // blocks are somebody else's. Nobody works: what they tell of is there.
+        // PERSIST: redo records of what is freed here are not voided one by one, so all are void
+        // before the blocks get other owners. No operation works: what they list is in its place.
         self.void_redos()?;
         let open = self.nameless_roots()?;
-        // Whoever waits at the gate has looked at its inodes already, and will go on with them.
+        // An operation that waits at the gate has looked at its inodes, and will go on with them.
         let mut roots = open.clone();
         roots.extend(self.inodes_of_operations()?);
         let rebuilt = self.rebuild(&roots)?;
-        // What was spared only because of that is freed by another sweep.
+        // Inodes that were kept only for that are freed by another sweep.
         if rebuilt.nameless.iter().all(|inode| open.contains(inode)) {
             self.rt.store(HEADER_SWEEP, 0)?;
         }
@@ -408,7 +408,7 @@ impl Volume {
         }
         let inodes = remains.locks.iter().filter_map(|&lock| inode_of_lock(lock));
         let inodes: Vec<_> = inodes.collect();
-        // What is announced only may be another's, and changing.
+        // Inodes that are only announced may be another operation's, and changing.
         let mut held = inodes.clone();
         held.retain(|inode| self.owns_lock(owner, *inode));
         held.iter().try_for_each(|&inode| self.forget_commit(inode))?;
@@ -461,8 +461,8 @@ impl Volume {
         self.close_gate(false)?;
         let result = self.wait_for_quiet(Some(QUIET_PATIENCE)).and_then(|()| {
             if self.sweep_demanded()? && !self.damaged()? {
-                // Of an operation just recovered, or of what a reader closed as the last one. What
-                // keeps it from being done is for the look to tell.
+                // Of an operation just recovered, or of what a reader closed as the last one. The
+                // look reports what prevents it.
                 let _ = self.sweep_behind_gate();
             }
             let roots = self.nameless_roots()?;
@@ -510,7 +510,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The child will not come: its holds are taken back.
+    /// The child will not come: takes its holds back.
     pub(crate) fn drop_embryo(&self, slot: u32, embryo: SlotState) -> Result<()> {
         self.bury(slot, embryo)?;
         self.finish_burials()

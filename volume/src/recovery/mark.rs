@@ -2,16 +2,15 @@
 //!
 //! What is reachable is allocated, everything else is free: recovery publishes this, fsck compares
 //! it with the free map. It only reads, visits each inode once (hard links), and keeps what it
-//! finds in memory of this process. Whatever fails a check is a [`FsckFault`]; the walk goes on
-//! behind it, so what lies behind a damaged word is not marked: a mark with faults must not be
-//! published.
+//! finds in memory of this process. A failed check is a [`FsckFault`]; the walk goes on beside it,
+//! so what lies behind a damaged word is not marked: a mark with faults must not be published.
 //!
 //! Several threads share the work: an item is a directory, or some buckets of one, so that a single
 //! directory with a million names is shared out as well. The work grows with the number of files
 //! and of map nodes, not with the size of the volume (but for one record a chunk).
 //!
-//! Nobody changes anything meanwhile: the caller is the first to attach, keeps the gate closed, or
-//! works on a private copy.
+//! Nothing changes meanwhile: the caller is the first to attach, keeps the gate closed, or works on
+//! a private copy.
 
 use crate::check::fault::FsckFault;
 use crate::inode::Inode;
@@ -53,9 +52,9 @@ impl Counts {
 /// How thoroughly to look.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Depth {
-    /// What decides about what is allocated.
+    /// Structures that decide what is allocated.
     Structure,
-    /// Also what only a reader of contents would stumble over: targets, attributes.
+    /// Also structures that only readers of contents use: targets, attributes.
     Thorough,
     /// Also every byte of every file, whether it can be read at all.
     Data,
@@ -65,13 +64,13 @@ pub(crate) enum Depth {
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) faults: Vec<FsckFault>,
-    /// Files with blocks beyond their end that nobody asked for, or with a size that is newer than
+    /// Files with blocks beyond their end that no call asked for, or with a size that is newer than
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
-    /// Files whose newest commit slot is void if their tail is not what it sums.
+    /// Files whose newest commit slot is void if their tail does not match its checksum.
     pub(crate) summed: Vec<Inode>,
     pub(crate) counts: Counts,
-    /// Inodes with a name that somebody who died was about to free.
+    /// Inodes with a name that a process that died was about to free.
     pub(crate) spared: Vec<Inode>,
     pub(crate) directories: Vec<Arc<Place>>,
     /// Names of inodes that have, or should have, other than one.
@@ -248,7 +247,7 @@ impl<'v> Mark<'v> {
                 .collect();
             shared.work(&mut visit, &mut *progress);
             let joined = helpers.into_iter().map(std::thread::ScopedJoinHandle::join);
-            // What a thread found before it panicked is not all that there is.
+            // A thread that panicked has not found all.
             joined.map(|found| found.unwrap_or_else(|why| std::panic::resume_unwind(why))).collect()
         });
         // After everything that has a name: some of these may have one.
@@ -265,8 +264,8 @@ impl<'v> Mark<'v> {
         self.finish();
     }
 
-    /// Judges what only the whole can tell, and puts everything in an order that does not depend on
-    /// the threads.
+    /// Judges faults that only the whole mark shows, and puts all in an order that does not depend
+    /// on the threads.
     fn finish(&mut self) {
         let mut faults = std::mem::take(&mut self.found.faults);
         for place in std::mem::take(&mut self.found.directories) {

@@ -1,7 +1,7 @@
 //! Recovery: after a crash, at the first attach; and the rebuild of the free map after a death.
 //!
 //! The medium is always in one of two states: as before or as after each operation, once the lanes
-//! are undone. What is allocated is not stored at all: it is what the root directory reaches. So
+//! are undone. Allocation is not stored at all: what the root directory reaches is allocated. So
 //! recovery is: undo every lane, mark ([`Mark`]), publish the free map, trim what torn appends left
 //! beyond the ends of files. Every step can be repeated; a crash inside recovery is recovered the
 //! same way.
@@ -9,7 +9,8 @@
 //! If the mark finds damage, nothing is published and nothing is freed: `EIO`, and the volume is to
 //! be attached read-only until fsck has named what is wrong.
 //!
-//! Locks: none; the caller is alone (first attach), or has closed the gate and waited for quiet.
+//! Locks: none; the caller has the volume to itself (first attach), or has closed the gate and
+//! waited for quiet.
 
 mod death;
 pub(crate) mod mark;
@@ -60,10 +61,10 @@ impl Recovery {
 
 /// What a rebuild found.
 pub(crate) struct Rebuilt {
-    /// Files with blocks beyond their end that nobody asked for, or with a size that is newer than
+    /// Files with blocks beyond their end that no call asked for, or with a size that is newer than
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
-    /// Files whose newest commit slot is void if their tail is not what it sums.
+    /// Files whose newest commit slot is void if their tail does not match its checksum.
     pub(crate) summed: Vec<Inode>,
     /// Of the extra roots, those that no name leads to.
     pub(crate) nameless: Vec<Inode>,
@@ -152,7 +153,7 @@ impl Volume {
     }
 
     fn rebuild_with(&self, extra_roots: &[Inode], threads: usize) -> Result<Rebuilt> {
-        // Another process may have grown the volume: what it put there is no damage.
+        // Another process may have grown the volume: what it put into the new part is no damage.
         self.refresh_size()?;
         let begun = Instant::now();
         let mut mark = Mark::new(self, Depth::Structure, threads);
@@ -163,7 +164,7 @@ impl Volume {
         let marked = begun.elapsed();
         self.publish(mark.reached())?;
         for &inode in &mark.found.spared {
-            // Who was about to free it died before it took the last name.
+            // The process about to free it died before it took the last name.
             self.allow_opens(inode)?;
         }
         let found = mark.found;
@@ -177,7 +178,7 @@ impl Volume {
         })
     }
 
-    /// As [`Volume::rebuild`] from the root alone, whatever is damaged: for counting in a private
+    /// As [`Volume::rebuild`] from the root alone, in spite of damage: for counting in a private
     /// view.
     pub(crate) fn rebuild_regardless(&self) -> Result<()> {
         let mut mark = Mark::new(self, Depth::Structure, all_threads());

@@ -1,8 +1,8 @@
 //! What a mark has reached so far: the blocks and inodes, one record a chunk, set atomically.
 //!
-//! Threads of one mark share it: whoever sets a bit first owns what it stands for, so every inode
-//! is visited once and every block that has two owners is noticed, by the second. Nothing orders
-//! these bits with anything else: what is behind them does not change while a mark runs.
+//! Threads of one mark share it: the thread that sets a bit first visits what it stands for, so
+//! every inode is visited once, and the second owner of a block is noticed. Nothing orders these
+//! bits with anything else: what is behind them does not change while a mark runs.
 
 use crate::ground::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS, EXTENT_INODES};
 use crate::inode::Inode;

@@ -1,8 +1,8 @@
-//! What one thread of a mark does: visits directories, buckets and inodes, and notes what is wrong.
+//! The work of one thread of a mark: visits directories, buckets and inodes, and notes faults.
 //!
 //! Every fault says what mends it (see `fault.rs`). Where a damaged structure can be told from what
 //! stands around it (an identity line from its name and its commit line, `..` from the tree), the
-//! visit goes on as if it were mended: so a second look, after the mending, meets nothing new.
+//! visit goes on as if it were mended: so a second look, after the mending, finds nothing new.
 
 use crate::check::fault::{Action, EntryAt, FsckFault, Remedy};
 use crate::data::map::MapItem;
@@ -54,7 +54,7 @@ pub(crate) struct NameSeen {
     at: EntryAt,
 }
 
-/// Where in the tree something was met: made into a path when there is something to say.
+/// Where in the tree something was found: made into a path when there is a fault.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     parent: Option<&'a Arc<Place>>,
@@ -443,7 +443,7 @@ impl<'s, 'v> Visit<'s, 'v> {
                     true
                 }
             };
-            // What belongs to two owners may lead in circles: not any further.
+            // A block with two owners may lead in circles: the visit ends here.
             if marked { Ok(()) } else { Err(Errno::IO) }
         });
         if walked.is_err() && self.found.faults.len() == before {
@@ -488,7 +488,7 @@ impl<'s, 'v> Visit<'s, 'v> {
         }
     }
 
-    /// What only its readers would notice: a symlink's target, the attributes' block.
+    /// Contents that only readers would notice: a symlink's target, the attributes' block.
     fn check_contents(&mut self, inode: Inode, identity: &Identity, spot: &Spot<'_>) {
         let volume = self.shared.volume;
         let symlink = identity.kind() == Some(Kind::Symlink);
@@ -575,7 +575,7 @@ impl<'s, 'v> Visit<'s, 'v> {
 }
 
 /// The identity line of what a sound name and a sound commit line tell of; not that of a device,
-/// whose numbers are lost. It belongs to whom the directory belongs, and is for him alone.
+/// whose numbers are lost. It belongs to the directory's owner, with no rights for others.
 fn rebuilt_identity(target: Target, commit: &Commit, parent: &Place) -> Option<Identity> {
     let (format, permissions) = match target.kind {
         Kind::File => (libc::S_IFREG, 0o600),

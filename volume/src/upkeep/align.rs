@@ -21,7 +21,7 @@ pub(crate) const NAME: &[u8] = b"user.solera.align";
 /// Its only value. (To set it, nothing at all says the same.)
 pub(crate) const VALUE: &[u8] = b"2M";
 
-/// Whether a value that somebody sets is one; `EINVAL`.
+/// Whether a value to be set is valid; `EINVAL`.
 pub(crate) fn check_value(value: &[u8]) -> Result<()> {
     if value.is_empty() || value == VALUE { Ok(()) } else { Err(Errno::INVAL) }
 }
@@ -49,7 +49,7 @@ impl Volume {
         op.commit_held(&[&held], &[], &[])?;
         op.end()?;
         if wanted && kind == Some(Kind::File) {
-            // The wish is noted. Where there is no chunk for it now, or somebody has mapped the
+            // The wish is noted. Where there is no chunk for it now, or a process has mapped the
             // file, its last close is the next chance.
             let _ = self.rewrite(node, &mut |_, _| true);
         }

@@ -1,4 +1,4 @@
-//! Emptying chunks that hold next to nothing, so that they become huge pages again.
+//! Empties chunks that hold next to nothing, so that they become huge pages again.
 //!
 //! Placement alone cannot keep free space whole: where many small files lived and few are left,
 //! each keeps its chunk broken. The call that makes a chunk almost empty therefore moves the few
@@ -56,8 +56,8 @@ impl Volume {
         }
     }
 
-    /// Empties the chunk that was noted last, if that can be afforded. Whatever goes wrong: it
-    /// stays as it is.
+    /// Empties the chunk that was noted last, if the limit allows it. On any error it stays as it
+    /// is.
     #[cold]
     pub(crate) fn empty_sparse_chunk(&self) {
         let local = &self.local;
@@ -79,7 +79,7 @@ impl Volume {
     }
 
     /// Moves all chunks' blocks that lie in almost empty chunks into holes, as far as there are
-    /// holes in fuller ones; gives how many. For whoever wants that now, however much it is.
+    /// holes in fuller ones; gives how many. On request, without a limit.
     pub fn compact(&self) -> Result<u64> {
         let before = self.moved_bytes();
         for chunk in 0..self.chunks() {
@@ -206,7 +206,7 @@ impl<'v> Op<'v> {
         blocks: u64,
     ) -> Result<()> {
         let volume = self.volume;
-        // What lies on a memory node stays there.
+        // Blocks stay on their memory node.
         let here = volume.node_of(volume.chunk_start(chunk) * BLOCK);
         let want = Want { fuller_than: Some(chunk), node: Some(here), ..Want::default() };
         let places = volume.allocate_data(self, blocks, want)?;

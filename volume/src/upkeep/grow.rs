@@ -1,13 +1,13 @@
-//! Growing a volume while it is in use.
+//! Grows a volume while it is in use.
 //!
 //! Order: the file is extended; the superblock, B then A, says so; the new chunks' records say
-//! free; then the runtime's header tells the others, who map the new end when they see a larger
-//! size there or meet a block beyond the one they know.
+//! free; then the runtime's header tells other processes, which map the new end when they see a
+//! larger size there or meet a block beyond the one they know.
 //!
 //! CRASH: before the superblock is durable the volume has its old size in a longer region; after
 //! it, the next attach finds the state dirty and rebuilds the free map, new chunks included.
 //!
-//! Locks: the attach lock keeps other growers, and whoever reads the superblock, away.
+//! Locks: the attach lock keeps other growers and readers of the superblock away.
 
 use crate::Result;
 use crate::attach::superblock;
@@ -19,7 +19,7 @@ use std::path::Path;
 
 impl Volume {
     /// Makes the volume `new_size` bytes long (rounded down to whole chunks), lengthening its file
-    /// if need be. Others who have it attached notice by themselves. It never shrinks.
+    /// if need be. Other attached processes notice by themselves. It never shrinks.
     pub fn grow(&self, new_size: u64) -> std::result::Result<(), VolumeError> {
         let path = self.region.path().unwrap_or(Path::new("(memory)"));
         let system = |what: &str, errno| VolumeError::system("grow", path, what, errno);
@@ -53,8 +53,9 @@ impl Volume {
         self.publish_size_of_volume(size).map_err(|errno| system("adding the new space", errno))
     }
 
-    /// Adds the new chunks to the free map and tells the others. An operation, so that no rebuild
-    /// after a death runs meanwhile, and that one follows if this process dies in the middle.
+    /// Adds the new chunks to the free map and tells other processes. An operation, so that no
+    /// rebuild after a death runs meanwhile, and that one follows if this process dies in the
+    /// middle.
     fn publish_size_of_volume(&self, size: u64) -> Result<()> {
         let mut op = self.begin()?;
         op.work()?;

@@ -1,5 +1,4 @@
-//! Upkeep: what keeps a volume's chunks whole and gives memory back, at the end of a call or when
-//! asked.
+//! Upkeep: keeps a volume's chunks whole and gives memory back, at the end of a call or when asked.
 
 pub(crate) mod align;
 mod compact;

@@ -1,19 +1,19 @@
-//! Rewriting: a scattered file's bytes move into whole aligned chunks, so that a mapping of it gets
-//! huge pages (`WineFS`, section 5.5, "Reactively rewriting a file").
+//! Rewriting: moves a scattered file's bytes into whole aligned chunks, so that a mapping of it
+//! gets huge pages (`WineFS`, section 5.5, "Reactively rewriting a file").
 //!
 //! A file comes to lie scattered over holes by small writes. It is rewritten before its first
-//! mapping, behind the last close after one, and when somebody asks for it; the first two move at
-//! most [`OCCASION`] bytes at a time, in the call that finds it. A file that some process has
-//! mapped is not touched by these.
+//! mapping, behind the last close after one, and on request; the first two move at most
+//! [`OCCASION`] bytes at a time, in the call that finds it. None of these moves a file that a
+//! process has mapped.
 //!
 //! It goes chunk by chunk of the file, an operation each: so writers wait for 2 MiB at most, the
 //! space that is needed ahead is one chunk, and stopping half-way is no loss. A chunk that has
 //! holes keeps them. A chunk that small appends have filled is gathered in the append that
 //! completes it, if it came to lie in many pieces: so files that grow side by side come apart, and
 //! no byte is moved twice for that. One whose blocks lie right already, named one by one, becomes a
-//! single word without being copied. Where memory can be mapped by 2 MiB only, a touch makes the
-//! chunk of a mapped file whole, holes and all ([`Volume::make_whole`]). What is left behind the
-//! last whole chunk is gathered into fewer runs, if there is a place.
+//! single word without being copied. Where memory can be mapped by 2 MiB only, a page fault makes
+//! the chunk of a mapped file whole, holes included ([`Volume::make_whole`]). What is left behind
+//! the last whole chunk is gathered into fewer runs, if there is a place.
 //!
 //! Persistence order of a chunk: copies of the bytes, and new nodes; fence; the word that leads to
 //! the new chunk (with the direct words and the nodes above, where there are such: one undo
@@ -59,8 +59,8 @@ impl Volume {
         self.rewrite_parts(node, u64::MAX, 2, each)
     }
 
-    /// As [`Volume::rewrite`] of a file of at least one chunk, on the way: within limits, and
-    /// whatever goes wrong, the file stays as it is.
+    /// As [`Volume::rewrite`] of a file of at least one chunk, beside another call: within limits,
+    /// and on any error the file stays as it is.
     pub(crate) fn rewrite_by_the_way(&self, node: Node) {
         let worth = self.read_steadily(node, |inode, _| {
             let current = self.current(inode)?;
@@ -83,8 +83,7 @@ impl Volume {
             Ok(runs.is_some_and(|runs| runs.len() >= RUNS_MANY || is_aligned(&runs)))
         });
         if matches!(scattered, Ok(true)) {
-            // A chunk that cannot be had, or a file that somebody has mapped, is no error of the
-            // append.
+            // A missing chunk, or a file that a process has mapped, is no error of the append.
             let _ = self.rewrite_part(node, first, first + CHUNK_BLOCKS, RUNS_MANY);
         }
     }
@@ -157,7 +156,7 @@ impl Volume {
 
     /// Puts the chunk's worth of blocks from `first` on into one whole chunk of written bytes:
     /// zeros where there are holes, and behind the end. Also of a mapped file: where memory has
-    /// pages of 2 MiB only, nobody has anything but whole chunks mapped. `ENOSPC`.
+    /// pages of 2 MiB only, processes have mapped whole chunks only. `ENOSPC`.
     pub(crate) fn make_whole(&self, node: Node, first: u64) -> Result<()> {
         let mut op = self.begin()?;
         let file = op.work_on(node)?;

@@ -1,9 +1,9 @@
 //! Trim: the memory of free chunks goes back to the host.
 //!
 //! A chunk is taken from the allocator like for a file, its memory is punched out of the region's
-//! file, and it is given back: so nobody can use it meanwhile. It is one operation a chunk, so that
-//! a death in the middle is swept like any other. Files on tmpfs, hugetlbfs, ext4 and XFS can be
-//! punched; devices cannot.
+//! file, and it is given back: so no operation uses it meanwhile. It is one operation a chunk, so
+//! that a death in the middle is swept like any other. Files on tmpfs, hugetlbfs, ext4 and XFS can
+//! be punched; devices cannot.
 
 use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, HEADER_TRIMS};
@@ -28,7 +28,7 @@ impl Volume {
                 _ => broken += 1,
             }
         }
-        // Memory that was reserved lies in chunks of which nothing else tells.
+        // Reserved memory lies in chunks that are not counted elsewhere.
         if held() > self.pool() + broken * CHUNK {
             for chunk in (0..self.chunks()).filter(|&chunk| !touched.has(chunk)) {
                 self.trim_chunk(chunk)?;
@@ -43,7 +43,7 @@ impl Volume {
         if self.claim_memory(chunk)? {
             let block = self.chunk_start(chunk);
             op.record_allocated(block, CHUNK_BLOCKS);
-            // Whoever has made it present must do so again.
+            // A process that has made it present must do so again.
             self.rt.add(HEADER_TRIMS, 1)?;
             self.region.punch(block * BLOCK, CHUNK)?;
             op.free_later(block, CHUNK_BLOCKS);
