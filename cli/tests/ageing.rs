@@ -28,7 +28,7 @@ fn only_an_empty_volume_is_aged_unasked() {
     let told = [&*directory, "it is a directory", "--yes", "of 64.00 MiB", "95 % of what is free"];
     age(&[], &directory).refused(2, &told);
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0, "nothing was written");
-    // A volume with somebody's files is no better.
+    // Nor is a volume that has files.
     let (volume, at) = (place.volume("128M"), place.prefix());
     shell(&volume, &at, &format!("echo x > {at}/mine")).ok();
     let told = age(&[], &volume).ended_with(2).err;

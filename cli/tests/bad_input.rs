@@ -308,7 +308,7 @@ fn what_is_no_file_is_named() {
     solera(["info", &place.text("missing")]).refused(1, &["there is no such file"]);
 }
 
-/// Who names the mount means the volume: what to type instead is said.
+/// A user that names the mount means the volume: the message says what to type instead.
 #[test]
 fn a_mount_in_place_of_its_volume_is_told_from_a_directory() {
     if !can_mount() {

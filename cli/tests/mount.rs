@@ -192,7 +192,7 @@ fn a_killed_mount_is_a_dead_process_like_any_other() {
     }
     let place = Place::new();
     let mounted = Mounted::new(&place, "64M", &[]);
-    // Somebody else is attached meanwhile.
+    // Another process is attached meanwhile.
     let other = ["run", "--at", &mounted.at, "--", "sh", "-c"];
     let script = format!("cd {} && read x < wait; echo late > late", mounted.at);
     assert!(shell(&format!("mkfifo {}/wait", mounted.at)).0);
@@ -430,14 +430,14 @@ fn a_user_who_may_open_a_mount_is_told_so() {
     assert_eq!((said.lines().count(), output.stdout), (1, b"1\n".to_vec()), "{said}");
 }
 
-/// Whoever may not mount has `fusermount3`.
+/// Users that may not mount have `fusermount3`.
 #[test]
 fn an_unprivileged_user_mounts() {
     if !can_mount() || !shell("command -v fusermount3").0 {
         return;
     }
     let place = Place::new();
-    // fusermount3 wants a user who has a name.
+    // fusermount3 wants a user that has a name.
     let user = |line: &str| as_other(NOBODY, "sh", &["-c", line]);
     let (solera_path, at) = (&place.for_everyone(), place.text("own/m"));
     fs::create_dir(place.path("own")).unwrap();
@@ -461,7 +461,7 @@ fn an_unprivileged_user_mounts() {
         ),
     ];
     assert!(good && lines == ["own", "run", &*own, &*run], "{said}");
-    // Nobody else sees it, and nobody else takes it away.
+    // No other user sees it, and none takes it away.
     assert!(!as_other(999, "ls", &[&at]).0 && fs::read_dir(&at).is_err());
     assert!(!as_other(999, solera_path, &["umount", &at]).0);
     let (good, said) = user(&format!("{solera_path} umount {at}"));

@@ -1,7 +1,7 @@
 //! One volume by two names: a hard link, a symlink, a bind-mounted file, a new name after `mv`.
 //! Commands by the second name waited 5 s and then blamed the anchor directory, which they looked
-//! for beside that name. The region says where its anchor is; who cannot see that is refused at
-//! once, and told the other name.
+//! for beside that name. The region says where its anchor is; a process that cannot see that is
+//! refused at once, and told the other name.
 
 mod support;
 

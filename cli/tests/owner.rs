@@ -10,7 +10,7 @@ use support::{Place, Ran, solera};
 
 const USER: u32 = 4321;
 
-/// Whether there is somebody to give things to.
+/// Whether there is a user to give things to.
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {

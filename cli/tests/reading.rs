@@ -183,7 +183,7 @@ fn it_is_mounted_read_only() {
     let (volume, at, theirs) = (readable(&place), place.prefix(), place.for_everyone());
     let mnt = place.text("mnt");
     fs::create_dir(&mnt).unwrap();
-    // By root, of a file that nobody may write to; a writable one with `-o ro`.
+    // By root, of a file that no user may write to; a writable one with `-o ro`.
     let writes = format!("{mnt}/new");
     for options in ["ro,noallow_other", "ro"] {
         solera(["mount", "-o", options, &volume, &mnt]).ok();
@@ -267,7 +267,7 @@ fn that_nothing_can_be_changed_is_said_at_the_start() {
     for word in ["solera: ", &volume, "every change gives EROFS", "no permission to write"] {
         assert!(told.contains(word), "{word}: {told}");
     }
-    // Who asked for it knows.
+    // A caller that asked for it is not told.
     assert_eq!(run(&["--read-only"]), "");
     assert_eq!(shell(&volume, &at, "true").err, "");
 }

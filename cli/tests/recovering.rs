@@ -198,7 +198,7 @@ fn damage_is_refused_or_harmless() {
                 Ok(_) => {
                     let length = left.is_right(&told);
                     // The number of the boot says that the power failed since, and without its
-                    // owner or its key a record is nobody's.
+                    // owner or its key a record has no owner.
                     lost += u64::from(length < WHOLE);
                 }
                 Err(incomplete) => {
@@ -293,7 +293,7 @@ fn set_rights(path: &Path, mode: u32) {
     std::fs::set_permissions(path, rights).expect("rights");
 }
 
-/// Runs `body` as one to whom `directory` belongs, and who is bound by its rights.
+/// Runs `body` as the user that owns `directory`, bound by its rights.
 fn as_owner(directory: &Path, body: impl FnOnce() + Send) {
     let owner = || {
         // SAFETY: no pointers; the call, by its number, changes this thread only.
@@ -376,7 +376,7 @@ fn several_recover_at_once() {
                 assert!(output.status.success(), "{mode}, {round}");
                 let text = String::from_utf8_lossy(&output.stdout).into_owned();
                 runs += usize::from(text.contains("\"files\": 1"));
-                // Whoever has come to its end sees all of it.
+                // A process that has come to its end sees all of it.
                 assert_eq!(left.is_right("together"), WHOLE, "{mode}, {round}: {text}");
             }
             assert_eq!(runs, 1, "{mode}, {round}");

@@ -1,6 +1,6 @@
 //! A volume was removed while it was mounted (`rm -rf V V.solera`) and made anew under the same
 //! name. The mount went on with the old one, `solera run` by that mount took the new one: under one
-//! path programs saw two volumes, and nothing was said. Whoever goes by a mount asks it which
+//! path programs saw two volumes, and nothing was said. A process that uses a mount asks it which
 //! volume it serves.
 
 mod support;

@@ -123,7 +123,7 @@ fn the_volume_lies_under_a_protection_key_unless_it_is_not_wanted() {
     assert!(matches!(without.trim(), "" | "0"), "{without}");
 }
 
-/// Options of the other engine, or of a report that nobody asked for, were of no effect, in
+/// Options of the other engine, or of a report that was not asked for, were of no effect, in
 /// silence.
 #[test]
 fn options_that_have_no_effect_are_refused() {
@@ -150,7 +150,7 @@ fn options_that_have_no_effect_are_refused() {
     assert!(fs::read_to_string(&file).expect("a report").starts_with('{'));
 }
 
-/// A word that nobody knows was taken for the usual one.
+/// An unknown word was taken for the usual one.
 #[test]
 fn values_of_variables_that_nobody_knows_are_refused() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Who may use a volume directly: whoever may read and write its file, a group too, at any time
-//! after its mode was changed; whoever may only read it reads it (`reading.rs`).
+//! The users that may use a volume directly: those that may read and write its file, a group too,
+//! at any time after its mode was changed; those that may only read it read it (`reading.rs`).
 
 mod support;
 
@@ -17,7 +17,7 @@ fn a_volume_becomes_a_groups_by_its_files_mode() {
     }
     let place = Place::new();
     let theirs = place.for_everyone();
-    // As another user, who is in a group besides: the code, and what was said.
+    // As another user, in one more group: the code, and the messages.
     let ran = |id: u32, group: u32, arguments: &[&str]| {
         let mut command = as_user(id, &group.to_string(), &theirs);
         let output = command.args(arguments).output().expect("setpriv starts");
@@ -37,14 +37,14 @@ fn a_volume_becomes_a_groups_by_its_files_mode() {
     let (code, said) = run(4321, GROUP, &look);
     assert!(code == 125 && said.contains("its owner must use it once"), "{said}");
     solera(["ls", &volume]).ok();
-    // Its members, one after another and at once; nobody else.
+    // Its members, one after another and at once; no other user.
     assert_eq!(run(4321, GROUP, &look), (0, "root\n".to_owned()));
     let line = format!("echo one > {at}/shared/b; chmod 664 {at}/shared/b; {look}");
     assert_eq!(run(4321, GROUP, &line), (0, "root\n".to_owned()));
     let nested = format!("umask 0; echo two > {at}/shared/c; cat {at}/shared/b {at}/shared/c");
     assert_eq!(run(4322, GROUP, &nested), (0, "one\ntwo\n".to_owned()));
     assert_eq!(run(4323, 4323, &look).0, 125);
-    // One is killed in the middle of what he does; the other, attached before and after, goes on.
+    // One is killed in the middle of its work; the other, attached before and after, goes on.
     let kills = format!(
         "umask 0; exec 3> {at}/shared/held; (exec 4> {at}/shared/x; rm {at}/shared/x; kill -9 \
          $PPID; echo z >&4; kill -9 $(exec sh -c 'echo $PPID'))"
@@ -73,7 +73,7 @@ fn a_volume_becomes_a_groups_by_its_files_mode() {
     assert_eq!(run(4321, GROUP, &look).0, 125);
     let anchor = fs::metadata(format!("{volume}.solera")).unwrap();
     assert_eq!((anchor.mode() & 0o777, anchor.gid()), (0o700, GROUP));
-    // Who may only read it reads it.
+    // A user that may only read it reads it.
     fs::set_permissions(&volume, fs::Permissions::from_mode(0o444)).unwrap();
     let (code, said) = run(4321, 4321, &look);
     assert!(code == 0 && said.starts_with("root\n"), "{said}");

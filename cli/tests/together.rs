@@ -10,7 +10,7 @@ use face::{Face, both, program};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Mounted, Place, can_mount, solera};
 
-/// Who waits for each other in a circle is told so, whichever closes it; others are told who has a
+/// A circle of waits is reported, whichever process closes it; others are told which one has a
 /// lock; a wait goes on after a signal; a killed mount's locks go.
 #[test]
 fn locks_know_each_other() {

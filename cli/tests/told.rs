@@ -21,7 +21,7 @@ fn terminal() -> (File, OwnedFd) {
         let mut name = [0; 64];
         assert_eq!(libc::ptsname_r(seen, name.as_mut_ptr(), name.len()), 0);
         let path = CStr::from_ptr(name.as_ptr()).to_str().unwrap();
-        // Not the controlling terminal of who runs this test: its end would be a SIGHUP.
+        // Not this test's controlling terminal: its end would be a SIGHUP.
         let flags = libc::O_NOCTTY;
         let file = File::options().read(true).write(true).custom_flags(flags).open(path).unwrap();
         (File::from_raw_fd(seen), file.into())
@@ -70,7 +70,7 @@ fn what_takes_long_shows_its_progress_on_a_terminal() {
         assert!(said.contains(word), "{line:?}: {said:?}");
         assert!(said.ends_with("\x1b[2K") || said.ends_with('\r'), "{line:?} leaves {said:?}");
         if word == "formatting" {
-            // Nobody waits here as long as a day.
+            // No call waits here as long as a day.
             fs::remove_file(&volume).unwrap();
             assert_eq!(shown("86400", line), "");
         }

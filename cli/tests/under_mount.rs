@@ -12,7 +12,7 @@ fn bash(script: &str, arguments: &[&str]) -> Ran {
     solera(["run", "--", "bash", "-c", script].iter().chain(arguments))
 }
 
-/// The working directory is the kernel's as well, whoever asks.
+/// The working directory is the kernel's as well, for every question.
 #[test]
 fn the_working_directory_is_real() {
     if !can_mount() {

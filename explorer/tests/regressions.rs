@@ -32,8 +32,8 @@ fn a_sync_makes_stores_through_mappings_durable() {
 
 /// A process died while it made a file without a name (`O_TMPFILE`): it had written into its
 /// description which inode that is for, and had not counted the reference yet. The sweep of its
-/// burial spared the inode for the description's sake, then the description was put back as one
-/// that had never counted: nobody freed the inode until the next death.
+/// recovery spared the inode for the description's sake, then the description was put back as one
+/// that had never counted: the inode was not freed until the next death.
 #[test]
 fn a_file_that_was_being_made_without_a_name_goes_with_its_maker() {
     nothing_fails(&deaths::everywhere("temporary"));

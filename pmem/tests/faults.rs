@@ -106,7 +106,7 @@ fn a_region_may_vanish_under_many_threads() {
                 }
             });
         }
-        // At least so often, and until somebody has met a cut.
+        // At least so often, and until a thread has met a cut.
         for round in 0..100_000 {
             if round >= 200 && faults.load(relaxed) > 0 {
                 break;

@@ -196,7 +196,7 @@ fn records_of_another_boot_are_not_believed() {
     left_in_order(&directory);
 }
 
-/// Every slot has a dead process: whoever comes next recovers one to have its place.
+/// Every slot has a dead process: the next process recovers one to have its place.
 #[test]
 fn slots_of_dead_processes_are_taken() {
     use std::os::unix::fs::FileExt;

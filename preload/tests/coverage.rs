@@ -202,8 +202,7 @@ const RINGS: [&str; 6] = [
     "io_uring_setup",
 ];
 
-/// Passed on, once the number that was closed last is really free
-/// (`preload/src/entry/parked.rs`).
+/// Passed on, once the number that was closed last is really free (`preload/src/entry/cached.rs`).
 const NUMBERS: [&str; 55] = [
     "_IO_fclose",
     "__endmntent",

@@ -102,8 +102,8 @@ impl Passing {
     }
 }
 
-/// From one process to another by way of a third without the library; meanwhile somebody else has
-/// the volume attached, or nobody.
+/// From one process to another by way of a third without the library; meanwhile another process has
+/// the volume attached, or none.
 #[test]
 fn a_descriptor_passes_through_a_process_without_the_library() {
     for (name, watched) in [("passed-alone", false), ("passed-watched", true)] {
@@ -148,7 +148,7 @@ fn what_nobody_receives_is_given_back() {
         drop(witness);
         passing.over();
     }
-    // With nobody there at all.
+    // With no other process at all.
     let passing = Passing::new("never-received");
     let (first, second) = Passing::pair();
     assert!(!passing.send(first, "9").wait().expect("waited").success());
@@ -172,7 +172,7 @@ fn a_descriptor_is_inherited_by_way_of_a_process_without_the_library() {
     passing.over();
 }
 
-/// What was closed last is kept for the next open, and nobody can tell.
+/// The number that was closed last is kept for the next open, and no program can tell.
 #[test]
 fn parked() {
     same("parked");

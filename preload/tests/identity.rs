@@ -1,4 +1,4 @@
-//! Who a file is and what it is called: every face of the library gives the same answer, the
+//! The identity and the name of a file: every face of the library gives the same answer, the
 //! kernel's where it has one.
 
 mod support;

@@ -13,8 +13,8 @@ use step::{Range, follow};
 use support::{PREFIX, Place, check_left_in_order, compile, format, library};
 
 /// Calls, and how many lines both threads may write. A descriptor's number is the lowest free one
-/// of the process, whoever asks: the lock under which numbers are given out and taken back, the
-/// number that is parked, and the number's word in the table, here the same number in turns.
+/// of the process, for all threads: the lock under which numbers are given out and taken back, the
+/// cached number, and the number's word in the table, here the same number in turns.
 const CALLS: [(&str, usize); 19] = [
     ("read an own file", 0),
     ("pread an own file", 0),

@@ -62,7 +62,8 @@ fn a_full_volume_is_sigbus_at_the_touch_and_sparse_files_do_not_fill_it() {
     assert_eq!(found, expected);
 }
 
-/// Whoever shortens a mapped file, its mappers never see what others write where its blocks were.
+/// Any process may shorten a mapped file: its mappers never see what others write where its blocks
+/// were.
 #[test]
 fn a_file_that_another_process_shortens_shows_nobody_elses_bytes() {
     let place = Place::new("shortened");

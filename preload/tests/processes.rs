@@ -44,7 +44,7 @@ fn exits() {
     same("exits");
 }
 
-/// The user who starts a program may open the volume; the one it becomes may not.
+/// The user that starts a program may open the volume; the one it becomes may not.
 #[test]
 fn another_user() {
     if !rustix::process::geteuid().is_root() {
@@ -64,9 +64,9 @@ fn another_user() {
 }
 
 /// A process that had been root when it attached, and became another user, wrote to set-user-id
-/// files of others without taking the bits from them; `chown` to nobody new was refused to who did
-/// not own the file, and fifos opened for nobody but who had attached. One process is many users
-/// one after the other, and its threads at once, with every kind of file.
+/// files of others without taking the bits from them; `chown` without a change was refused to users
+/// that did not own the file, and fifos opened only for the user that had attached. One process is
+/// many users one after the other, and its threads at once, with every kind of file.
 #[test]
 fn a_process_that_is_many_users() {
     if !rustix::process::geteuid().is_root() {
@@ -192,10 +192,10 @@ fn short_processes() {
 
 /// System calls that attaching and detaching may add to a program's start: the dynamic linker's for
 /// two libraries more (24), the volume's own, whose file says whose it is (6), those of the guard
-/// against faults, whose signal must not be blocked (1), and of who joins others, to ask for them
-/// once more when it has the region (1), and of the first one, which sees that what any call may
-/// store to has its memory (3); and of all, to see which anchor directory the region is used with
-/// (3).
+/// against faults, whose signal must not be blocked (1), and of a process that joins others, to ask
+/// for them once more when it has the region (1), and of the first one, which sees that what any
+/// call may store to has its memory (3); and of all, to see which anchor directory the region is
+/// used with (3).
 const START_CALLS_MAX: u64 = 112;
 
 /// What a start costs is mostly system calls: their number is guarded, for the first process on a

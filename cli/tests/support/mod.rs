@@ -158,8 +158,7 @@ pub fn can_change_user() -> bool {
     root
 }
 
-/// A command as another user, who is in these groups (a list with commas) besides the one of his
-/// number.
+/// A command as another user, in these groups (a list with commas) besides the one of its number.
 pub fn as_user(id: u32, groups: &str, program: &str) -> Command {
     let mut command = Command::new("setpriv");
     let groups =

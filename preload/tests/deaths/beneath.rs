@@ -50,8 +50,8 @@ impl Ground {
         Walk::start(&mut self.command("look"), &self.directory).map_err(text)
     }
 
-    /// A process dies inside its call, then who recovers dies at a point of that: what the next one
-    /// makes of it.
+    /// A process dies inside its call, then its recoverer dies at a point of that: what the next
+    /// one makes of it.
     fn trial_of_recovery(&self, call: &str, death: &Point, point: &Point) -> Result<(), String> {
         let mut walk = self.victim(call)?;
         let returned = !walk.reach_point(death).map_err(text)?;
@@ -208,7 +208,7 @@ fn deaths_beneath_on_xfs() {
     }
 }
 
-/// Who recovers dies too, at each step of it; another one finds what both have left.
+/// The recovering process dies too, at each step; another one finds what both have left.
 #[test]
 fn deaths_inside_recovery() {
     let place = Place::new("deaths-beneath-recovery");

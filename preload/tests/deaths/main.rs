@@ -3,7 +3,7 @@
 //! as it is installed; the one that dies is traced, run to the call, then by single instructions.
 //!
 //! What must hold then: the others go on; the call in flight has happened or has not (in the modes
-//! `sync` and `posix` its data may be torn), every call that returned has, whoever made it and in
+//! `sync` and `posix` its data may be torn), every call that returned has, in every process and
 //! every mode; `solera fsck` finds nothing while they go on; and when everything is removed, all
 //! space, inodes, descriptions, locks, operations and process slots are free.
 //!
@@ -77,7 +77,8 @@ fn watch(mode: &str, arguments: &[&str]) {
     });
 }
 
-/// The points of a case: it goes through its call once, while nobody works, and is killed then.
+/// The points of a case: it goes through its call once, while no other process works, and is killed
+/// then.
 fn points_of(world: &mut World, case: (usize, &str)) -> Result<Vec<Point>, String> {
     world.build()?;
     let mut walk = victim(world, "die", case.1)?;

@@ -13,7 +13,7 @@ use crate::{Random, long, some_of, start, text, victim, watch};
 
 /// No case: nothing is looked at but what all have.
 const NONE: usize = 0xFFFF;
-/// How long somebody is stopped.
+/// How long a process is stopped.
 const STOPPED: Duration = Duration::from_secs(5);
 
 pub fn number(world: &World, case: &str) -> usize {
@@ -123,7 +123,7 @@ fn beside_a_thread_that_ends_the_process() {
     world.end().expect("the survivors end in order");
 }
 
-/// Everybody dies at the same moment; those who come then find what was acknowledged.
+/// All processes die at the same moment; the next ones find what was acknowledged.
 #[test]
 fn all_at_once() {
     let mut total = 0;
@@ -187,7 +187,7 @@ fn in_the_middle(points: &[Point]) -> &Point {
     &points[locked + (points.len() - locked) / 2]
 }
 
-/// Who buries one that died in its call dies at that: the next one buries both.
+/// A process that recovers one that died in its call dies at that: the next one recovers both.
 #[test]
 fn while_recovering_a_death() {
     let mut world = World::new("recovery", "strict");
@@ -229,7 +229,7 @@ fn while_recovering_a_death() {
     world.end().expect("the survivors end in order");
 }
 
-/// The same where the one that buries waits for a lock of the dead, in a call of its own.
+/// The same where the recoverer waits for a lock of the dead one, in a call of its own.
 #[test]
 fn while_recovering_a_death_inside_a_call() {
     let mut world = World::new("waiting", "strict");
@@ -267,8 +267,8 @@ fn while_recovering_a_death_inside_a_call() {
     world.end().expect("the survivors end in order");
 }
 
-/// Who is stopped in the middle of a call, with locks, is not dead: the others wait, it goes on,
-/// and so do they.
+/// A process that is stopped in the middle of a call, with locks, is not dead: the others wait, it
+/// goes on, and so do they.
 #[test]
 fn one_that_is_stopped_is_not_dead() {
     let mut world = World::new("stopped", "strict");

@@ -8,8 +8,8 @@ use vfs::{FileSystem, OpenFlags};
 
 /// `open` with `O_TMPFILE` made the inode, claimed a description that named it, and died before the
 /// description was counted at the inode. The sweep spared the inode because a description named it;
-/// then the description was found to be uncounted and freed, and nobody freed the inode. It was
-/// lost until the next sweep.
+/// then the description was found to be uncounted and freed, and the inode was not. It was lost
+/// until the next sweep.
 #[test]
 fn a_nameless_file_whose_maker_dies() {
     let mut world = World::new("nameless", "strict");
@@ -22,9 +22,9 @@ fn a_nameless_file_whose_maker_dies() {
     world.end().expect("the survivors end in order");
 }
 
-/// Who buried a process gave up its hold of a description with a `flock`, and died before the
-/// description was dropped. Who then asked for the lock looked for dead holders, found no holder at
-/// all, and waited for ever: nobody was told of the two dead.
+/// The recoverer of a process gave up its hold of a description with a `flock`, and died before the
+/// description was dropped. A process that then asked for the lock looked for dead holders, found
+/// no holder at all, and waited for ever: no process looked for the two dead.
 #[test]
 fn a_flock_that_nobody_holds_any_more() {
     let mut world = World::new("flock", "strict");
@@ -53,8 +53,8 @@ fn a_flock_that_nobody_holds_any_more() {
 }
 
 /// A process that met a dead one inside a call released the locks that stood in its way, and kept
-/// the rest of the burial for its next call, the dead one's place in its hands. It made no other
-/// call, and everybody who wanted a `flock` of the dead waited for it.
+/// the rest of the recovery for its next call, holding the dead one's slot. It made no other call,
+/// and processes that wanted a `flock` of the dead waited for it.
 #[test]
 fn who_buries_and_then_does_nothing() {
     let mut world = World::new("idle", "strict");
@@ -123,8 +123,8 @@ fn a_check_that_meets_a_dead_unlink() {
     world.end().expect("the survivors end in order");
 }
 
-/// The words of a lock were stored at once, in no order: who died in between left a lock whose
-/// holder was who had had the entry before. That one lived, so nobody dropped what was not his.
+/// The words of a lock were stored at once, in no order: a process that died in between left a lock
+/// whose holder was the entry's former owner. That one lived, so the lock was never dropped.
 #[test]
 fn a_lock_of_which_half_is_written() {
     let mut world = World::new("half", "strict");

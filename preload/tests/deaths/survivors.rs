@@ -1,5 +1,5 @@
-//! Those who go on: three processes that work in one directory through the preload library, and
-//! what must be true of the volume when somebody has died beside them.
+//! The survivors: three processes that work in one directory through the preload library, and what
+//! must be true of the volume when another process has died.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -50,7 +50,7 @@ impl Order {
     }
 }
 
-/// The volume's space and what of its tables is in use, with nobody but the survivors on it.
+/// The volume's space and what of its tables is in use, with only the survivors on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Use {
     free_bytes: u64,
@@ -224,7 +224,7 @@ impl World {
         self.wait_until("starting", |world| (0..WORKERS).all(|worker| world.done(worker) >= 2))
     }
 
-    /// Somebody has just died: each of the others does a whole round.
+    /// A process has just died: each of the others does a whole round.
     pub fn go_on(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         let before: Vec<u64> = (0..WORKERS).map(|worker| self.done(worker)).collect();
@@ -276,7 +276,7 @@ impl World {
     /// In which state the call of a case is, when everything else is as it must be.
     pub fn look(&mut self, case: usize) -> Result<String, String> {
         self.all(Order::Pause)?;
-        // Another one each time: who looks first may be the one that finds the death.
+        // Another one each time: the first to look may find the death.
         let judge = (self.deaths % WORKERS as u64) as usize;
         self.order(judge..judge + 1, Order::Look(case))?;
         Ok(self.told(judge))
@@ -296,7 +296,7 @@ impl World {
         self.order(0..1, Order::Clean)?;
         let begun = Instant::now();
         while let Err(text) = self.check_use() {
-            // A child that never came is given a second, and somebody has to look for it.
+            // A child that never came is given a second, and a process has to look for it.
             if begun.elapsed() > CHILD_PATIENCE {
                 return Err(text);
             }

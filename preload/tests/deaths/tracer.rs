@@ -255,7 +255,7 @@ impl Tracee {
     fn go(&mut self, request: libc::c_uint) -> io::Result<Option<Event>> {
         let signal = std::mem::take(&mut self.signal);
         if let Err(error) = self.ask(request, 0, signal as usize) {
-            // Killed by somebody else meanwhile.
+            // Killed by another process meanwhile.
             return if error.raw_os_error() == Some(libc::ESRCH) {
                 self.wait()?;
                 Ok(Some(Event::Ended))

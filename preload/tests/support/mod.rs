@@ -133,10 +133,10 @@ pub fn same(name: &str) {
     }
 }
 
-/// The programs detached: nobody is left, and the check finds nothing.
+/// The programs detached: no process is left, and the check finds nothing.
 pub fn check_left_in_order(volume: &Path) {
     let attached = || volume::info(volume).expect("info").attached;
-    // A daemon may be on its way out: nobody waits for it.
+    // A daemon may be on its way out: no process waits for it.
     let begun = Instant::now();
     while !attached().is_empty() && begun.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(5));

@@ -45,7 +45,7 @@ pub struct Sample {
     pub name: String,
     pub thread: i32,
     pub counts: Counts,
-    /// The lines it stored to, whoever's.
+    /// All lines that it stored to.
     pub written: BTreeSet<u64>,
     /// The addresses of its instructions, in order.
     pub path: Vec<u64>,
