@@ -86,7 +86,8 @@ impl Filter {
 /// Images made when they are first needed.
 pub struct Labs {
     starts: Vec<Start>,
-    size: u64,
+    /// `None`: as [`Lab::new`] makes them.
+    size: Option<u64>,
     made: Vec<OnceLock<Told<Lab>>>,
 }
 
@@ -94,19 +95,23 @@ impl Labs {
     /// Of these starts.
     #[must_use]
     pub fn new(starts: Vec<Start>) -> Self {
-        Self::sized(starts, crate::lab::VOLUME_SIZE)
+        let made = starts.iter().map(|_| OnceLock::new()).collect();
+        Self { starts, size: None, made }
     }
 
-    /// As [`Labs::new`], on volumes of this size.
+    /// As [`Labs::new`], on volumes of this size, as [`Lab::sized`] makes them.
     #[must_use]
     pub fn sized(starts: Vec<Start>, size: u64) -> Self {
         let made = starts.iter().map(|_| OnceLock::new()).collect();
-        Self { starts, size, made }
+        Self { starts, size: Some(size), made }
     }
 
     /// The image of a start.
     pub fn lab(&self, start: usize) -> Result<&Lab, String> {
-        let lab = self.made[start].get_or_init(|| Lab::sized(&self.starts[start], self.size));
+        let lab = self.made[start].get_or_init(|| match self.size {
+            Some(size) => Lab::sized(&self.starts[start], size),
+            None => Lab::new(&self.starts[start]),
+        });
         lab.as_ref().map_err(|text| format!("start {}: {text}", self.starts[start].name))
     }
 }
@@ -186,6 +191,7 @@ pub fn work<'j>(jobs: impl Iterator<Item = Job<'j>> + Send, stop: Stop) -> Repor
         for worker in 0..workers {
             let (next, left, watch, total) = (&next, &left, &watch, &total);
             scope.spawn(move || {
+                pmem::set_processors(workers);
                 while let Some(job) = next() {
                     watch.set(worker, Some(job.id));
                     let report = (job.work)(&|what| watch.set(worker, Some(what.to_owned())));

@@ -297,7 +297,7 @@ fn explore(lab: &Lab, race: &Race, report: &mut Report) -> Told<()> {
     let limits = Limits { one_in: if is_long() { 2 } else { 5 }, ..Limits::SPARSE };
     tracker.explore(race.first, &limits, race.count, &mut |state, marks| {
         report.states += 1;
-        if !seen.insert((state.hash, marks)) {
+        if !seen.insert((state.hash(), marks)) {
             return true;
         }
         report.distinct += 1;

@@ -11,6 +11,8 @@ pub const PAGE: u64 = 4096;
 
 type Page = [u8; PAGE as usize];
 
+const ZERO: Page = [0; PAGE as usize];
+
 /// What a file holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
@@ -65,6 +67,16 @@ impl Content {
         self.bytes(offset, length.min(self.size.saturating_sub(offset)))
     }
 
+    /// Whether there are only zeros in `[from, to)`.
+    #[must_use]
+    pub fn is_zero(&self, from: u64, to: u64) -> bool {
+        self.pages.range(from / PAGE..to.div_ceil(PAGE)).all(|(&index, page)| {
+            let start = index * PAGE;
+            let (from, to) = (from.max(start) - start, to.min(start + PAGE) - start);
+            page[from as usize..to as usize] == ZERO[..(to - from) as usize]
+        })
+    }
+
     /// Numbers of the pages that may differ from zero.
     pub fn page_numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.pages.keys().copied()
@@ -94,7 +106,7 @@ impl Content {
                 self.pages.insert(index, Arc::clone(same));
                 self.size = self.size.max((index + 1) * PAGE);
             }
-            _ if page.iter().all(|&byte| byte == 0) => self.grow(index * PAGE + page.len() as u64),
+            _ if *page == ZERO[..page.len()] => self.grow(index * PAGE + page.len() as u64),
             _ => self.write(index * PAGE, page),
         }
     }
@@ -149,6 +161,13 @@ impl Content {
     /// The first byte in `range` that differs between two contents, sizes aside.
     #[must_use]
     pub fn first_difference(&self, other: &Content) -> Option<u64> {
+        // Most that are compared have the same pages, which they share.
+        let mut beside = self.pages.iter().zip(&other.pages);
+        if self.pages.len() == other.pages.len()
+            && beside.all(|((one, this), (two, that))| one == two && Arc::ptr_eq(this, that))
+        {
+            return None;
+        }
         let mut pages: Vec<u64> = self.pages.keys().chain(other.pages.keys()).copied().collect();
         pages.sort_unstable();
         pages.dedup();
@@ -159,8 +178,11 @@ impl Content {
             {
                 return None;
             }
-            let (one, two) = (self.bytes(index * PAGE, PAGE), other.bytes(index * PAGE, PAGE));
-            let at = one.iter().zip(&two).position(|(a, b)| a != b)?;
+            let (one, two) = (one.map_or(&ZERO, |page| page), two.map_or(&ZERO, |page| page));
+            if one == two {
+                return None;
+            }
+            let at = one.iter().zip(two).position(|(a, b)| a != b)?;
             Some(index * PAGE + at as u64)
         })
     }
@@ -214,5 +236,10 @@ mod tests {
             assert_eq!(content.size(), vector.len() as u64);
         }
         assert_eq!(content.read(0, u64::MAX / 2), vector);
+        for at in (0..vector.len()).step_by(517) {
+            let to = vector.len().min(at + at % 9000);
+            let zero = vector[at..to].iter().all(|&byte| byte == 0);
+            assert_eq!(content.is_zero(at as u64, to as u64), zero);
+        }
     }
 }

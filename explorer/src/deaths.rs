@@ -447,7 +447,7 @@ impl Death<'_> {
             if is_long() { Limits::SPARSE } else { Limits { one_in: 3, ..Limits::SPARSE } };
         tracker.explore(lives.first, &limits, seed, &mut |state, marks| {
             report.states += 1;
-            if marks == 0 || !seen.insert((state.hash, marks)) {
+            if marks == 0 || !seen.insert((state.hash(), marks)) {
                 return true;
             }
             report.distinct += 1;

@@ -202,7 +202,8 @@ pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'
     tracker.explore(first, &selection.limits, seed, &mut |state, marks| {
         let number = report.states;
         report.states += 1;
-        if !seen.insert((state.hash, marks)) || selection.only.is_some_and(|only| only != number) {
+        if !seen.insert((state.hash(), marks)) || selection.only.is_some_and(|only| only != number)
+        {
             return true;
         }
         report.distinct += 1;

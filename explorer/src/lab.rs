@@ -1,6 +1,7 @@
 //! One start in one setting: its image, the runs on it, and the images that crashes leave.
 
 use crate::cases::Start;
+use crate::content::PAGE;
 use crate::engine::Engine;
 use crate::judge::{free_space, remove_all};
 use crate::model::Model;
@@ -120,7 +121,11 @@ impl Window {
 }
 
 /// This thread runs on one processor while this lives.
-pub struct Pinned(rustix::thread::CpuSet);
+pub struct Pinned {
+    before: rustix::thread::CpuSet,
+    /// What [`pmem::set_processors`] had said.
+    said: usize,
+}
 
 impl Pinned {
     /// On the `number`-th of the processors that it may use, counted round; `None` where that
@@ -133,13 +138,14 @@ impl Pinned {
         let mut one = rustix::thread::CpuSet::new();
         one.set(all[number % all.len().max(1)]);
         rustix::thread::sched_setaffinity(None, &one).ok()?;
-        Some(Self(before))
+        Some(Self { before, said: pmem::set_processors(1) })
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let _ = rustix::thread::sched_setaffinity(None, &self.0);
+        let _ = rustix::thread::sched_setaffinity(None, &self.before);
+        pmem::set_processors(self.said);
     }
 }
 
@@ -192,6 +198,24 @@ fn bytes_of(file: &OwnedFd) -> Told<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Gives back the memory of the pages that hold zeros, as if they had never been stored to: what
+/// looks for the first hole finds one soon, and a view maps less.
+fn punch_zeros(file: &OwnedFd, bytes: &[u8]) -> Told<()> {
+    use rustix::fs::FallocateFlags;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+    let pages: Vec<bool> = bytes.chunks(PAGE as usize).map(zero).collect();
+    let mut at = 0;
+    for run in pages.chunk_by(|one, two| one == two) {
+        if run[0] {
+            let (offset, length) = (at as u64 * PAGE, run.len() as u64 * PAGE);
+            rustix::fs::fallocate(file, flags, offset, length).map_err(told)?;
+        }
+        at += run.len();
+    }
+    Ok(())
+}
+
 impl Lab {
     /// A copy of the image in a file of its own, and a region over it that stores to the file.
     pub fn copied(&self) -> Told<(OwnedFd, Region)> {
@@ -233,10 +257,13 @@ impl Lab {
 
     /// Makes the image: a volume that held other things, then `start`, orderly detached.
     pub fn new(start: &Start) -> Told<Self> {
-        Self::sized(start, VOLUME_SIZE)
+        let lab = Self::sized(start, VOLUME_SIZE)?;
+        punch_zeros(&lab.file, &lab.base)?;
+        Ok(lab)
     }
 
-    /// As [`Lab::new`], the volume being smaller than its file.
+    /// As [`Lab::new`], but the file keeps the memory that it was given: a format finds no holes to
+    /// spare. The volume may be smaller than its file.
     pub fn sized(start: &Start, size: u64) -> Told<Self> {
         // Which inodes and blocks a call takes is its processor's: the same ones in every image of
         // a start, or a replay finds its failure on other lines.

@@ -49,7 +49,7 @@ struct Lived {
 pub fn run(settings: Vec<Setting>, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let starts = || vec![crate::pairs::start()];
-    let (labs, small) = (&Labs::new(starts()), &Labs::sized(starts(), SMALL_SIZE));
+    let (labs, small) = (&Labs::sized(starts(), VOLUME_SIZE), &Labs::sized(starts(), SMALL_SIZE));
     let lives = [Life::Attach, Life::Detach, Life::Grow, Life::Trim, Life::Format, Life::Recover];
     let jobs = settings.into_iter().flat_map(move |setting| {
         lives.into_iter().filter_map(move |life| {
@@ -146,7 +146,7 @@ fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
     tracker.explore(first, &limits, 1, &mut |state, marks| {
         report.states += 1;
         let kinds = [Volatile::Before, Volatile::Live, Volatile::Garbage];
-        let fresh = seen.insert((state.hash, report.states % 3, marks));
+        let fresh = seen.insert((state.hash(), report.states % 3, marks));
         if !fresh {
             return true;
         }

@@ -57,7 +57,7 @@ impl<'l> Recovery<'l> {
         tracker.start_with(&overlay);
         let (mut seen, mut count, mut wrong) = (HashSet::new(), 0_u64, None);
         tracker.explore(0, &Limits::SPARSE, 1, &mut |state, _| {
-            if !seen.insert(state.hash) {
+            if !seen.insert(state.hash()) {
                 return true;
             }
             count += 1;

@@ -17,6 +17,7 @@
 use pmem::Class;
 use pmem::trace::Event;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 
 /// Stores of an epoch after which samples are taken inside it.
@@ -94,19 +95,29 @@ pub struct State<'t> {
     survivors: Survivors,
     /// What survives of the pending stores, in words.
     pub name: String,
-    /// Equal for equal images.
-    pub hash: u64,
 }
 
 impl State<'_> {
-    /// The lines in which the image differs from the base.
+    /// Equal for equal images.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        let tracker = self.tracker;
+        self.survivors.iter().fold(tracker.hash, |hash, &(line, keep)| {
+            let after = line_hash(line, &tracker.with_pending(line, keep));
+            hash ^ line_hash(line, &tracker.line(line)) ^ after
+        })
+    }
+
+    /// The lines in which the image differs from the base; where one comes twice, its last bytes
+    /// count.
     #[must_use]
     pub fn overlay(&self) -> Overlay {
-        let mut lines = self.tracker.durable.clone();
-        for &(line, keep) in &self.survivors {
-            lines.insert(line, self.tracker.with_pending(line, keep));
-        }
-        lines.into_iter().collect()
+        let tracker = self.tracker;
+        let mut lines = Overlay::with_capacity(tracker.durable.len() + self.survivors.len());
+        lines.extend(tracker.durable.iter().map(|(&line, &bytes)| (line, bytes)));
+        let stored = |&(line, keep): &(u64, Keep)| (line, tracker.with_pending(line, keep));
+        lines.extend(self.survivors.iter().map(stored));
+        lines
     }
 
     /// The callers whose stores are lost in this state.
@@ -133,13 +144,33 @@ impl State<'_> {
     }
 }
 
+/// Hashes the offset of a line, of which no adversary chooses any.
+#[derive(Default)]
+struct OfLine(u64);
+
+impl Hasher for OfLine {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = mix(self.0 ^ number);
+    }
+}
+
 /// Replays a trace.
 pub struct Tracker<'e> {
     base: &'e [u8],
     events: &'e [Event],
     /// The thread of each event; missing ones are the first thread's.
     threads: &'e [u8],
-    durable: HashMap<u64, Line>,
+    durable: HashMap<u64, Line, BuildHasherDefault<OfLine>>,
     hash: u64,
     pending: BTreeMap<u64, Vec<Piece>>,
     class: Class,
@@ -149,7 +180,7 @@ impl<'e> Tracker<'e> {
     /// Starts from an image; `events` are replayed by [`Tracker::skip`] and [`Tracker::explore`].
     #[must_use]
     pub fn new(base: &'e [u8], events: &'e [Event], class: Class) -> Self {
-        let (durable, pending) = (HashMap::new(), BTreeMap::new());
+        let (durable, pending) = (HashMap::default(), BTreeMap::new());
         Self { base, events, threads: &[], durable, hash: 0, pending, class }
     }
 
@@ -408,13 +439,8 @@ impl<'e> Tracker<'e> {
         told: &mut dyn FnMut(&State<'_>),
     ) {
         survivors.retain(|&(_, keep)| keep != Keep::First(0));
-        let mut hash = self.hash;
-        for &(line, keep) in &survivors {
-            let after = line_hash(line, &self.with_pending(line, keep));
-            hash ^= line_hash(line, &self.line(line)) ^ after;
-        }
         let name = format!("{point}/{what}");
-        told(&State { tracker: self, survivors, name, hash });
+        told(&State { tracker: self, survivors, name });
     }
 
     /// All pending lines with all their words.

@@ -367,7 +367,7 @@ fn explore(lab: &Lab, story: &Story, seed: u64, report: &mut Report) -> Told<()>
     let (mut seen, mut wrong) = (HashSet::new(), None);
     tracker.explore(story.first, &limits, seed, &mut |state, marks| {
         report.states += 1;
-        if !seen.insert((state.hash, marks)) {
+        if !seen.insert((state.hash(), marks)) {
             return true;
         }
         report.distinct += 1;

@@ -200,7 +200,7 @@ pub(crate) struct Mark<'v> {
 
 /// As many threads as there are CPUs, within reason.
 pub(crate) fn all_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX))
+    pmem::processors().min(THREADS_MAX)
 }
 
 impl<'v> Mark<'v> {
