@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 export RUST_BACKTRACE=0
 logs=target/test-logs
 mkdir -p "$logs"
+rm -f "$logs"/*.ended
 passed=0 failed=0 skipped=0 seconds=()
 
 # Adds up "N passed; N failed; N ignored" of cargo and "N passed, N failed, N skipped" of scripts.
@@ -50,13 +51,21 @@ measured() {
 }
 
 # beside NAME COMMAND...: begins a stage that mostly waits, or keeps one processor busy; `joined` ends it.
-# In a group of its own, so that all of it ends if this is interrupted.
+# In a group of its own, so that all of it ends if this is interrupted. With `behind=OTHER` it begins when
+# that one, itself beside others, has ended.
 declare -A begun
 beside() {
     set -m
-    measured "$@" &
+    in_turn "${behind:-}" "$@" &
     set +m
     begun[$1]=$!
+}
+
+# in_turn OTHER NAME COMMAND...
+in_turn() {
+    until [ -z "$1" ] || [ -e "$logs/$1.ended" ] || ! kill -0 "${begun[$1]}" 2> /dev/null; do sleep 1; done
+    shift
+    measured "$@"
 }
 trap 'for group in $(jobs -p); do kill -- "-$group"; done 2> /dev/null' EXIT
 trap 'exit 130' INT TERM HUP
@@ -79,7 +88,6 @@ joined() {
 judge() {
     local name=$1 log="$logs/$1.log" code took ticks p f s
     read -r code took ticks < "$logs/$name.ended"
-    rm "$logs/$name.ended"
     # What skips itself says so in its output.
     [ "$code" -ne 77 ] || code=0
     read -r p f s < <(add_up "$log")
@@ -123,27 +131,30 @@ fi
 beside machine-crashes tests/vm/run
 # One profile for everything: what is tested is what is used, and it is built once.
 stage units scripts/units.py
-# These suites wait for clocks and files, and some are a single program that is long.
-[ ! -x tests/conformance/run ] || beside conformance tests/conformance/run
+# These suites wait for clocks and files, and some are a single program that is long; so do programs.
+# Each kind beside what keeps all processors busy, one after another.
+waiting=(machine-crashes)
+if [ -x tests/conformance/run ]; then
+    # The engine over a directory of the kernel's, beside that directory without it; in the long run all.
+    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(); else suites=(fsx posix sessions); fi
+    beside conformance tests/conformance/run
+    behind=conformance beside conformance-split env FACES=split tests/conformance/run "${suites[@]}"
+    waiting+=(conformance conformance-split)
+fi
+if [ -x tests/programs/run ]; then
+    # Without a volume, over kernel file systems.
+    over=(git sqlite-wal sqlite-processes leveldb lmdb perl python archives build)
+    [ -z "${SOLERA_TEST_LONG:-}" ] || over+=(bash coreutils fio tar rsync redis sqlite-delete)
+    behind=machine-crashes beside programs tests/programs/run
+    behind=programs beside split-programs env SPLIT=tmpfs tests/programs/run "${over[@]}"
+    behind=split-programs beside split-programs-xfs env SPLIT=exchange tests/programs/run git sqlite-wal leveldb
+    waiting+=(programs split-programs split-programs-xfs)
+fi
 # By these names of the whole workspace, so that nothing is built with other features.
 stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
     --test survived -- --nocapture
 stage injected-bugs cargo test --release -p solera-explorer --features inject --test bugs
-joined machine-crashes
-[ ! -x tests/conformance/run ] || joined conformance
-if [ -x tests/programs/run ]; then
-    stage programs tests/programs/run
-    # Without a volume, over kernel file systems.
-    over=(git sqlite-wal sqlite-processes leveldb lmdb perl python archives build)
-    [ -z "${SOLERA_TEST_LONG:-}" ] || over+=(bash coreutils fio tar rsync redis sqlite-delete)
-    stage split-programs env SPLIT=tmpfs tests/programs/run "${over[@]}"
-    stage split-programs-xfs env SPLIT=exchange tests/programs/run git sqlite-wal leveldb
-fi
-if [ -x tests/conformance/run ]; then
-    # The engine over a directory of the kernel's, beside that directory without it; in the long run all.
-    if [ -n "${SOLERA_TEST_LONG:-}" ]; then suites=(); else suites=(fsx posix sessions); fi
-    stage conformance-split env FACES=split tests/conformance/run "${suites[@]}"
-fi
+for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then
     stage machine-programs tests/vm/run programs
