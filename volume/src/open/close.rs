@@ -51,8 +51,8 @@ impl Volume {
             if file.current.flags & LIVE_DIRTY != 0 {
                 let Sizing { inode, generation, commit } = file.sizing(&file.current);
                 op.note(inode.at(COMMIT))?;
-                // PERSIST: bytes and words below the current size were fenced by who moved it; so
-                // the slot, and what was stored through mappings, go in any order. The fence is the
+                // PERSIST: the call that moved the size fenced bytes and words below it; so the
+                // slot, and what was stored through mappings, go in any order. The fence is the
                 // end's.
                 let stored = self.store_slot(inode, generation, commit)?;
                 op.pend(stored);
@@ -110,7 +110,7 @@ impl Volume {
             return Ok(None);
         }
         let names = self.names_of(inode, node.generation)?;
-        // Who has begun since may have taken a flag away before what that says is durable.
+        // A change begun since may have cleared a flag before what that says is durable.
         let same = live.0.load(index(SEQUENCE))? == sequence;
         Ok(names.filter(|_| same).map(|names| (sequence, names)))
     }
@@ -129,7 +129,7 @@ impl Volume {
         let mut op = self.begin()?;
         let file = op.work_on(node)?;
         if self.opens(file.inode)? > 0 {
-            // Somebody opened it meanwhile, and will close it.
+            // Another process or thread opened it meanwhile, and will close it.
             return op.end();
         }
         let keep = file.identity.flags & FLAG_KEEP != 0;
@@ -163,8 +163,8 @@ impl Volume {
         op.end()
     }
 
-    /// Gives all blocks of an inode back that nobody can reach any more: data, nodes, the target of
-    /// a symlink, the attributes. What is damaged is left to fsck. A directory's own blocks are not
+    /// Gives back all blocks of an inode that cannot be reached any more: data, nodes, a symlink's
+    /// target, the attributes. What is damaged is left to fsck. A directory's own blocks are not
     /// told here.
     pub(crate) fn free_contents(
         &self,

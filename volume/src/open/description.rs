@@ -3,24 +3,24 @@
 //! | word | what | written by |
 //! |---|---|---|
 //! | state | epoch, generation, slot, phase | see below, by compare-and-swap |
-//! | ino; generation and kind | the node | who claims it |
-//! | flags | `O_*` | anyone who holds it |
-//! | position | bit 63: a write is in flight | anyone, by compare-and-swap; the lock's holder |
+//! | ino; generation and kind | the node | its claimer |
+//! | flags | `O_*` | any holder |
+//! | position | bit 63: a write is in flight | any process, by compare-and-swap; lock's holder |
 //! | lock | a lock word of a process: writes move the position one after another | writers |
-//! | handed | epoch and generation when it was handed over last (`in_flight.rs`) | who holds it |
-//! | place | inode of the directory in which it was found: a hint | who opened it |
+//! | handed | epoch and generation when it was handed over last (`in_flight.rs`) | a holder |
+//! | place | inode of the directory in which it was found: a hint | its opener |
 //! | holders (`holders.rs`) | a bit a process slot | that process; its parent; a recoverer |
 //!
 //! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's
 //! `opens` word is taken in *claimed* and given back in *dropping*. The `opens` word names the
-//! description that changed it last and how (a [`Maker`]); before anybody changes it again he moves
-//! that description to its next phase ([`Volume::confirm`]). So whatever process dies where: a
-//! description is counted exactly if its phase says so or the inode's word names it. (Whoever drops
-//! goes from *dropping* to *free*: nobody but he needs to tell *dropped* from *dropping*, unless he
-//! dies.)
+//! description that changed it last and how (a [`Maker`]); a process that changes it again first
+//! moves that description to its next phase ([`Volume::confirm`]). So whatever process dies where:
+//! a description is counted exactly if its phase says so or the inode's word names it. (The process
+//! that drops it goes from *dropping* to *free*; only its recoverer, if it dies, needs to tell
+//! *dropped* from *dropping*.)
 //!
-//! A description without holders is dropped by whoever sees that first, unless it is in flight
-//! (`in_flight.rs`); a dead process's holds are taken back by its recoverer.
+//! The first process that sees a description without holders drops it, unless it is in flight
+//! (`in_flight.rs`). The recoverer of a dead process takes back its holds.
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
@@ -74,7 +74,7 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DescState {
     pub(crate) phase: Phase,
-    /// Who claimed it, or who drops it.
+    /// The process that claimed it, or that drops it.
     pub(crate) slot: u32,
     /// 20 bits.
     pub(crate) generation: u32,
@@ -107,8 +107,8 @@ impl DescState {
     }
 }
 
-/// Who changed an inode's `opens` word last: index + 1 (20 bits), generation (20 bits), and whether
-/// it took (0) or gave back (1) a reference. 0: nobody that still matters.
+/// The description that changed an inode's `opens` word last: index + 1 (20 bits), generation (20
+/// bits), and whether it took (0) or gave back (1) a reference. 0: none that still matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Maker(pub(crate) u64);
 
@@ -135,7 +135,7 @@ pub(crate) struct Opened {
     pub(crate) state: u64,
 }
 
-/// Whether a state word is of this generation: for who knows that it is an open one, or was.
+/// Whether a state word, which must be or have been an open one, is of this generation.
 #[inline]
 pub(crate) fn is_generation(state: u64, desc: Desc) -> bool {
     (state >> 12 & 0xF_FFFF) as u32 == desc.generation
@@ -222,8 +222,8 @@ impl Volume {
             self.check_writable()?;
         }
         let desc = self.open_description(node, kind, flags, None)?;
-        // Who begins to execute it looks for the description after he has said so: one sees the
-        // other.
+        // A process that begins to execute it says so, then looks for descriptions: one of the two
+        // sees the other.
         let writes = kind == Kind::File && (flags.writes() || truncate);
         if writes && self.is_executed_by_anyone(node)? {
             self.close_description(desc)?;
@@ -269,8 +269,8 @@ impl Volume {
         let counted = self.add_open(inode, Maker::new(desc, false));
         // The inode may have become another object before the reference was there; not after.
         let same = counted.and_then(|()| self.is_still(inode, node.generation));
-        // Somebody may have confirmed it already: to the same word. Nobody else moves it, since it
-        // is held.
+        // Another process may have confirmed it already: to the same word. None moves it
+        // otherwise, since it is held.
         let open = DescState { phase: Phase::Open, ..claimed };
         lines.store(index(STATE), open.word(self.epoch))?;
         match (counted, same) {
@@ -309,13 +309,13 @@ impl Volume {
             }
             let generation = free.generation % 0xF_FFFF + 1;
             let mine = DescState { phase: Phase::Claimed, slot: self.slot(), generation };
-            // Before it is claimed, so that whoever recovers this process looks far enough.
+            // Before it is claimed, so that a recoverer of this process looks far enough.
             self.rt.raise(HEADER_DESCRIPTIONS, u64::from(index_at) + 1)?;
             if lines.cas(index(STATE), word, mine.word(self.epoch))?.is_err() {
                 continue;
             }
-            // Nobody else can hold it yet. The bits of another epoch go; and those of who holds an
-            // entry for a moment, to find that it is not what he meant, and would take them back.
+            // No other process can hold it yet. Bits of another epoch go, and those of processes
+            // that hold the entry for a moment, find another description and would take them back.
             Self::clear_holders(&lines)?;
             let (word, bit) = self.own_hold();
             lines.store(word, bit)?;
@@ -334,7 +334,7 @@ impl Volume {
     }
 
     /// Puts an entry back whose reference is given back (or was never taken): it is in `state` and
-    /// this process's to free, so nobody else moves it but to confirm that.
+    /// this process's to free, so another process moves it only to confirm that.
     pub(crate) fn free_description(&self, desc: Desc, state: DescState) -> Result<()> {
         let lines = self.description_lines(desc.index)?;
         Self::clear_holders(&lines)?;
@@ -431,7 +431,7 @@ impl Volume {
 
     // ---- closing --------------------------------------------------------------------------------
 
-    /// Takes hold of a description that somebody else holds too.
+    /// Takes hold of a description that another process holds too.
     pub(crate) fn adopt_description(&self, desc: Desc) -> Result<()> {
         self.opened(desc)?;
         self.share_description(desc, self.slot())
@@ -440,7 +440,7 @@ impl Volume {
     /// Lets a process slot hold a description.
     pub(crate) fn share_description(&self, desc: Desc, slot: u32) -> Result<()> {
         let held = self.hold(desc.index, slot, true)?;
-        // Its last other holder may be dropping it; he looks for holders after he has said so.
+        // Its last other holder may be dropping it; that one says so, then looks for holders.
         if self.opened(desc).is_ok() {
             return Ok(());
         }
@@ -467,7 +467,7 @@ impl Volume {
                 if self.is_own(desc, &lines)? {
                     return self.finish_dropping(desc, dropping, opened.node);
                 }
-                // Somebody took hold, or handed it over, in between.
+                // Another process took hold, or handed it over, in between.
                 lines.store(index(STATE), opened.state)?;
             }
         }
@@ -477,7 +477,7 @@ impl Volume {
         if self.is_held(desc.index)? { Ok(()) } else { self.drop_description(desc) }
     }
 
-    /// Drops a description that nobody holds, unless somebody else does already.
+    /// Drops a description without holders, unless another process is dropping it already.
     fn drop_description(&self, desc: Desc) -> Result<()> {
         let state = self.desc_state(desc.index)?;
         if state.phase != Phase::Open || state.generation != desc.generation {
@@ -491,7 +491,7 @@ impl Volume {
             return Ok(());
         }
         if self.is_held(desc.index)? || self.is_in_flight(desc)? {
-            // Somebody took hold, or handed it over, in between.
+            // Another process took hold, or handed it over, in between.
             self.turn_desc(desc.index, dropping, state)?;
             return if self.is_held(desc.index)? { Ok(()) } else { self.drop_description(desc) };
         }
@@ -529,13 +529,13 @@ impl Volume {
         Ok(Node { ino: self.rt.load(at + INO)?, generation: self.rt.load(at + NODE)? as u32 })
     }
 
-    /// Nobody has the node open any more: what waited for that is done now.
+    /// The node is not open any more: does what waited for that.
     fn finish_inode(&self, node: Node) -> Result<()> {
         if self.is_at_rest(node)? {
             return Ok(());
         }
         let nameless = match self.read_steadily(node, |_, identity| Ok(identity.nlink == 0)) {
-            // Freed already, by whoever unlinked it.
+            // Freed already, by the process that unlinked it.
             Err(Errno::STALE) => return Ok(()),
             found => found?,
         };
@@ -544,7 +544,7 @@ impl Volume {
             return if nameless { self.demand_sweep() } else { Ok(()) };
         }
         let finished = if nameless { self.drop_if_unlinked(node) } else { self.last_close(node) };
-        // Whoever freed it in between has done all that was to do.
+        // Another process freed it in between, and has done all that was to do.
         if finished == Err(Errno::STALE) { Ok(()) } else { finished }
     }
 
@@ -558,7 +558,7 @@ impl Volume {
         }
         let (phase, next) =
             if drops { (Phase::Dropping, Phase::Dropped) } else { (Phase::Claimed, Phase::Open) };
-        // Whatever slot's it is: mostly it says so itself already.
+        // Of whatever slot. Mostly the description has moved to its next phase already.
         let unsaid = DescState { phase, slot: 0, generation: desc.generation };
         if self.state_word(desc)? & !SLOT_BITS != unsaid.word(self.epoch) {
             return Ok(());
@@ -595,8 +595,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Drops an open description without holders: its last one died between giving it up and
-    /// dropping it, or lives and is about to drop it: one of us will.
+    /// Drops an open description without holders. Its last holder died between giving it up and
+    /// dropping it, or is about to drop it: then one of the two processes does.
     fn drop_if_unheld(&self, index: u32) -> Result<()> {
         let state = self.desc_state(index)?;
         if state.phase != Phase::Open || self.is_held(index)? {
@@ -606,7 +606,7 @@ impl Volume {
     }
 
     /// One file that cannot be finished (it is damaged, or the volume is full) must not keep a
-    /// process from being buried: what it holds is freed by the next sweep.
+    /// process from being recovered: what it holds is freed by the next sweep.
     fn tolerate(&self, result: Result<()>) -> Result<()> {
         if result.is_err() { self.demand_sweep() } else { Ok(()) }
     }
@@ -637,14 +637,14 @@ impl Volume {
         {
             self.confirm(Maker::new(desc, false))?;
         }
-        // Nobody else can have known it.
+        // No other process can have known it.
         Self::clear_holders(&self.description_lines(desc.index)?)?;
         if self.desc_state(desc.index)?.phase == Phase::Open {
             return self.drop_description(desc);
         }
         let free = DescState { phase: Phase::Free, ..state };
         self.turn_desc(desc.index, state, free)?;
-        // A nameless file that it was making was spared by the sweep for this entry's sake.
+        // The dead process was making a nameless file, which the sweep spared for this entry.
         let node = Node { ino, generation };
         match self.identity_of(node) {
             Ok((_, identity)) if identity.nlink == 0 => self.drop_if_unlinked(node),
@@ -675,7 +675,7 @@ impl Volume {
         self.drop_holds_of(self.slot())
     }
 
-    /// Calls `each` for every file that anybody has open.
+    /// Calls `each` for every file that any process has open.
     pub(crate) fn each_open_file(&self, each: &mut dyn FnMut(Node) -> Result<()>) -> Result<()> {
         for index in 0..self.descriptions_used()? {
             let generation = self.desc_state(index)?.generation;
@@ -688,7 +688,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Inodes without a name that stay as long as somebody has them open (or is about to free
+    /// Inodes without a name that stay as long as a process has them open (or is about to free
     /// them): roots of a sweep besides the root directory.
     pub(crate) fn nameless_roots(&self) -> Result<Vec<Inode>> {
         let mut roots = Vec::new();

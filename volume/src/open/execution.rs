@@ -3,11 +3,11 @@
 //!
 //! That a process executes a file stands in the table of record locks, where it is kept, found and
 //! dropped as its locks are; there is one entry for a process's own program, and one for what
-//! programs execute that it serves (through the mount). Who has a file open for writing stands in
-//! the table of descriptions.
+//! programs execute that it serves (through the mount). The table of descriptions says which
+//! processes have a file open for writing.
 //!
 //! The kernel tells a process that serves programs of their end, and of the end of their handles, a
-//! moment after everybody else.
+//! moment after it tells all other processes.
 //!
 //! Locks: one chain at a time.
 
@@ -52,8 +52,8 @@ impl Volume {
             return self.chain(node.ino)?.drop_all(node.ino, |holder| holder == me);
         }
         self.say_executed(me, node)?;
-        // Said before it is asked, as who opens for writing does: of two at once one sees the
-        // other.
+        // Said before it is asked, as a process that opens for writing does: of two at once one
+        // sees the other.
         fence(Ordering::SeqCst);
         if self.writes_now(node, true)? {
             self.chain(node.ino)?.drop_all(node.ino, |holder| holder == me)?;
@@ -62,8 +62,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether some process that lives executes the file, or serves who does. What this one serves
-    /// does not count: the kernel knows it.
+    /// Whether some process that lives executes the file, or serves a program that does. What this
+    /// process serves does not count: the kernel knows it.
     #[inline]
     pub(crate) fn is_executed_by_anyone(&self, node: Node) -> Result<bool> {
         Ok(!self.chain_is_empty(node.ino)? && self.is_executed_as_locks_say(node)?)

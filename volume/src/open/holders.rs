@@ -1,8 +1,8 @@
-//! Who holds an open file description: a bit a process slot, in the second line of its entry.
+//! The holders of an open file description: a bit a process slot, in its entry's second line.
 //!
-//! A slot's own process alone changes its bit; a parent sets its child's, and a recoverer clears
-//! that of a process that is dead. Who drops a description looks for holders once more after he has
-//! said so.
+//! Only a slot's own process changes its bit; but a parent sets its child's, and a recoverer clears
+//! that of a dead process. A process that drops a description says so, then looks for holders once
+//! more.
 //!
 //! Locks: none.
 
@@ -19,7 +19,7 @@ const HOLDER_WORDS: u64 = crate::ground::layout::PROCESS_SLOTS / 64;
 const _: () = assert!(HOLDERS == 64 && HOLDER_WORDS == 8);
 
 impl Volume {
-    /// An entry that is being claimed or dropped is nobody's.
+    /// An entry that is being claimed or dropped has no holders.
     #[inline]
     pub(crate) fn clear_holders(lines: &Lines<'_>) -> Result<()> {
         lines.store_four(index(HOLDERS), [0; 4])?;
@@ -38,7 +38,7 @@ impl Volume {
         let at = self.rt.description(index) + HOLDERS + u64::from(slot / 64) * 8;
         let bit = 1 << (slot % 64);
         let held = self.rt.load(at)? & bit != 0;
-        // The slot's own process alone changes its bit: what it reads is so.
+        // Only the slot's own process changes its bit: what it reads is so.
         match (held, hold) {
             (false, true) => self.rt.or(at, bit)?,
             (true, false) => self.rt.and(at, !bit)?,

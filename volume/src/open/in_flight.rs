@@ -1,17 +1,17 @@
 //! Descriptions in flight: kept by descriptors that the kernel carries (an `SCM_RIGHTS` message, a
 //! program without the library, an exec), while perhaps no process slot holds them.
 //!
-//! The kernel counts these references: who hands a description over marks it here and then holds a
-//! *shared OFD lock* on the description's byte of the anchor directory, by the very descriptor that
+//! The kernel counts these references: a process that hands a description over marks it here, then
+//! holds a *shared OFD lock* on its byte of the anchor directory, by the very descriptor that
 //! travels. The lock goes with the last reference to that descriptor, wherever it is: closed, in a
 //! message that is never received, in a process that is killed. Invariants:
 //!
 //! - a marked description whose byte is locked is not dropped when its last slot lets go: it is an
-//!   *orphan* until somebody adopts it or the byte is free. Whoever drops looks at the byte once
-//!   more after he has said so; whoever hands over looks at the description once more after he has
-//!   the lock;
+//!   *orphan* until a process adopts it or the byte is free. A process that drops it says so, then
+//!   looks at the byte once more; one that hands it over takes the lock, then looks at the
+//!   description once more;
 //! - the header says whether there may be orphans; those whose byte is free are dropped at the next
-//!   attach or detach, by who asks for statistics, and by who lacks descriptions or space;
+//!   attach or detach, or by a call that asks for statistics or lacks descriptions or space;
 //! - while a byte is locked the runtime stays: the last process to leave does not say clean, and
 //!   the next one joins this epoch, as if that byte were a process.
 //!
@@ -94,10 +94,10 @@ impl Volume {
         Ok(self.rt.load(HEADER_ORPHANS)? == u64::from(self.epoch))
     }
 
-    /// Drops the orphans that nobody can receive any more. The caller holds no lock.
+    /// Drops the orphans that no process can receive any more. The caller holds no lock.
     #[cold]
     pub(crate) fn drop_orphans(&self) -> Result<()> {
-        // Before looking: whoever leaves one meanwhile says so again, and so does this.
+        // Before looking: a process that leaves one meanwhile says so again, and so does this.
         self.rt.store(HEADER_ORPHANS, 0)?;
         self.drop_all_unheld()
     }

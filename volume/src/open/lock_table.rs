@@ -9,9 +9,9 @@
 //! | word | what | written by |
 //! |---|---|---|
 //! | state | epoch, next in the chain (claimed, waits: the slot), kind | claimer; chain's holder |
-//! | ino, holder, start, end | the lock (a waiter's start: for whom) | chain's holder; waiter |
-//! | change | low half: counts unlocks; high half: waiters (a hint) | anyone, by addition |
-//! | chain lock | a process's lock word | whoever takes it |
+//! | ino, holder, start, end | the lock (a waiter's start: the awaited) | chain's holder; waiter |
+//! | change | low half: counts unlocks; high half: waiters (a hint) | any process, by addition |
+//! | chain lock | a process's lock word | its taker |
 //! | head | epoch, first entry of the chain, index + 1 | holder of the chain |
 //!
 //! The locks of an inode stand in its chain as Linux keeps its list: the holders in the order in
@@ -42,7 +42,7 @@ const END: u64 = 32;
 /// Of the chain; behind the words of the lock, so that all but the state of a chain's only lock is
 /// written at once.
 const HEAD: u64 = 40;
-/// Word of a chain: on which who waits sleeps.
+/// Word of a chain: waiters sleep on it.
 pub(crate) const CHANGE: u64 = 48;
 const CHAIN_LOCK: u64 = 56;
 const _: () = assert!(CHAIN_LOCK + 8 == LOCK_RECORD);
@@ -52,7 +52,7 @@ const FREE: u64 = 0;
 const CLAIMED: u64 = 1;
 const READ: u64 = 2;
 const WRITE: u64 = 3;
-/// Not a lock: who waits for whom.
+/// Not a lock: which holder waits for which.
 const WAITS: u64 = 4;
 /// The bits of an index + 1, or of a slot, above them.
 const NEXT: u64 = 0xF_FFFF << 8;
@@ -150,7 +150,7 @@ impl Holder {
         Self::new(Self::EXECUTION, slot | Self::HOSTED, generation)
     }
 
-    /// Who it is.
+    /// What it is.
     pub(crate) const fn who(self) -> Who {
         let (low, high) = ((self.0 & 0xFF_FFFF) as u32, (self.0 >> 24 & 0xFF_FFFF) as u32);
         match self.0 >> 60 {
@@ -309,7 +309,7 @@ impl Chain<'_> {
             if claimed {
                 return Ok(false);
             }
-            // The state last: who dies before it leaves no lock, and after it his own.
+            // The state last: a process that dies before it leaves no lock, and after it its own.
             line.store_four(index(INO), [ino, range.holder.0, range.start, range.end])?;
             line.store(index(HEAD), own)?;
             line.store(index(STATE), self.state(0, range))?;
@@ -335,7 +335,7 @@ impl Chain<'_> {
     }
 
     /// As [`Chain::set`] where one lock comes that stands apart from the holder's others, or one
-    /// goes as a whole. `false`: it is not so, or somebody refuses it, and nothing has changed.
+    /// goes as a whole. `false`: it is not so, or another lock refuses it; nothing has changed.
     #[inline]
     pub(crate) fn set_apart(&self, ino: u64, range: &Lock, unlock: bool) -> Result<bool> {
         let rt = &self.volume.rt;
@@ -469,8 +469,8 @@ impl Chain<'_> {
         self.volume.free_lock(index)
     }
 
-    /// Something was unlocked: who sleeps looks again. (A waiter counts himself under the chain's
-    /// lock, so nobody is overlooked.)
+    /// Something was unlocked: sleepers look again. (A waiter counts itself under the chain's lock,
+    /// so none is overlooked.)
     fn wake(&self) -> Result<()> {
         let rt = &self.volume.rt;
         if rt.load(self.at + CHANGE)? >= WAITER {
@@ -480,7 +480,7 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Makes `range` the holder's (`unlock`: nobody's); `all` are the inode's locks, none of which
+    /// Makes `range` the holder's (`unlock`: frees it); `all` are the inode's locks, none of which
     /// refuses it. `ENOLCK` if the table is full; then nothing has changed.
     pub(crate) fn set(&self, ino: u64, all: &Entries, range: &Lock, unlock: bool) -> Result<()> {
         let Plan { old, new, before } = Plan::of(all, range, unlock);
@@ -584,8 +584,8 @@ impl Volume {
         Ok(self.rt.cas(at, word, claimed)?.is_ok())
     }
 
-    /// Claims a free entry: the chain's own, which is nobody else's to claim, or one that carries
-    /// no chain.
+    /// Claims a free entry: the chain's own, which no other chain claims, or one that carries no
+    /// chain.
     fn claim_lock(&self, chain: u32) -> Result<u32> {
         if self.claim_entry(chain)? {
             return Ok(chain);
@@ -600,7 +600,7 @@ impl Volume {
             if self.holds_lock(index)? {
                 continue;
             }
-            // Before it is claimed, so that whoever recovers this process looks far enough.
+            // Before it is claimed, so that a recoverer of this process looks far enough.
             self.rt.raise(HEADER_LOCKS, u64::from(index) + 1)?;
             if self.claim_entry(index)? {
                 hint.store(place.wrapping_sub(self.slot() * 32), Ordering::Relaxed);
@@ -642,7 +642,7 @@ impl Volume {
         Ok(if (state >> 32) as u32 == self.epoch { state & 0xFF } else { FREE })
     }
 
-    // ---- who waits for whom ---------------------------------------------------------------------
+    // ---- waits of one holder for another --------------------------------------------------------
 
     /// Says that `me` waits for `other`, both processes (or guests). Gives the entry that says so.
     pub(crate) fn say_waiting(&self, ino: u64, me: Holder, other: Holder) -> Result<u32> {
@@ -662,7 +662,7 @@ impl Volume {
         self.free_lock(index)
     }
 
-    /// For whom a holder waits, by any of its threads.
+    /// The holders for which a holder waits, by any of its threads.
     pub(crate) fn waits_for(&self, holder: Holder) -> Result<SmallVec<[Holder; 4]>> {
         let mut found = SmallVec::new();
         for index in 0..self.locks_used()? {
@@ -700,7 +700,7 @@ impl Volume {
     }
 
     /// Frees what a dead process held of the table itself: chains, which are strung anew, entries
-    /// that it had claimed, and its places among those who wait.
+    /// that it had claimed, and those that say for which holders it waits.
     pub(crate) fn free_chain_locks(&self, slot: u32, generation: u32) -> Result<()> {
         let owner = process_owner(slot, generation);
         let (map, base) = self.rt.place();
@@ -726,8 +726,8 @@ impl Volume {
     }
 
     /// Rebuilds a chain, which a dead process still holds, from the entries that belong to it: in
-    /// the order in which they stood there. One that it was putting in or taking out goes to its
-    /// holder's.
+    /// the order in which they stood there. One that it was putting in or taking out goes among
+    /// those of its holder.
     fn string_anew(&self, chain: u32) -> Result<()> {
         let mut order = self.order_of_chain(chain)?;
         let what = |index: u32| {

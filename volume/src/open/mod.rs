@@ -1,4 +1,4 @@
-//! Open files: descriptions, who holds them, positions, record locks, the last close.
+//! Open files: descriptions, their holders, positions, record locks, the last close.
 
 mod close;
 pub(crate) mod description;

@@ -1,8 +1,8 @@
 //! The positions of open descriptions, and the writes that move them: one at a time, behind a lock
 //! of the description, so that each goes where the one before ended.
 //!
-//! A write marks the position while it is under way ([`MOVING`]): who reads it then waits for the
-//! lock.
+//! A write marks the position while it is under way ([`MOVING`]): a call that reads it then waits
+//! for the lock.
 //!
 //! The description may be closed under a write, and its entry be another's, with a position and a
 //! lock that were set anew: generations tell.
@@ -79,8 +79,8 @@ impl Moving<'_> {
             self.line.store(index(POSITION), self.position)?;
             return self.unlock();
         }
-        // The lock is a new one as soon as the entry is open anew; until then somebody may wait for
-        // this.
+        // The lock is a new one as soon as the entry is open anew; until then another thread may
+        // wait for this one.
         if is_open(state) { Ok(()) } else { self.unlock() }
     }
 
@@ -120,7 +120,7 @@ impl Volume {
         Ok((position & MOVING == 0).then_some(position))
     }
 
-    /// Moves the position unless somebody else has moved it from `from`.
+    /// Moves the position unless another call has moved it from `from`.
     #[inline]
     pub(crate) fn advance(&self, desc: Desc, from: u64, to: u64) -> Result<bool> {
         let at = self.rt.description(desc.index) + POSITION;
@@ -141,7 +141,7 @@ impl Volume {
         for index in 0..self.descriptions_used()? {
             let at = self.rt.description(index);
             if Owner::of_word(self.rt.load(at + LOCK)?, self.epoch) == Some(owner) {
-                // The write has moved nothing that counts: it did not return.
+                // The dead process's write has moved nothing that counts: it did not return.
                 self.rt.and(at + POSITION, !MOVING)?;
                 lockword::release(self, map, base + at + LOCK, owner)?;
             }

@@ -1,10 +1,10 @@
 //! Record locks: POSIX, open-file-description and `flock` locks; the table is `lock_table.rs`'s.
 //!
 //! Locks of a process go when it dies, locks of a description when its last holder goes. `flock`
-//! locks do not see the others; POSIX and description locks exclude each other, as on Linux. Who
-//! waits competes anew whenever something is unlocked in the chain. A process that waits for
-//! another stands in the table: a circle of them is `EDEADLK` for who closes it. A program that a
-//! process serves (through the mount) counts as a process there.
+//! locks do not see the others; POSIX and description locks exclude each other, as on Linux.
+//! Waiters compete anew whenever something is unlocked in the chain. A process that waits for
+//! another stands in the table: the one that closes a circle of them gets `EDEADLK`. A program that
+//! a process serves (through the mount) counts as a process there.
 //!
 //! Locks: one chain at a time; the waiting room with no chain held.
 
@@ -27,7 +27,7 @@ const HOPS: u32 = 10;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     No,
-    /// As a process: who waits for whom is said.
+    /// As a process: the table says for which holder it waits.
     InCircles,
     Apart,
 }
@@ -164,7 +164,7 @@ impl Volume {
         waited.map(|_| ())
     }
 
-    /// `EDEADLK` if the refuser waits, over others, for `me`, who then waits no more.
+    /// `EDEADLK` if the refuser waits, over others, for `me`, which then waits no more.
     fn refuse_circle(&self, me: Holder, refuser: Holder, entry: u32) -> Result<()> {
         let _room = self.waiting_room()?;
         let mut next: SmallVec<[Holder; 4]> = smallvec::smallvec![refuser];
@@ -185,8 +185,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Buries who holds a lock if he is dead, both parts; `true` if he was: what he held is gone,
-    /// by whomever. The caller holds no lock.
+    /// Recovers the holder of a lock if it is dead, both parts; `true` if it was: what it held is
+    /// gone, through this process or another. The caller holds no lock.
     pub(crate) fn bury_holder(&self, holder: Holder) -> Result<bool> {
         match holder.who() {
             Who::Process { slot, generation } | Who::Guest { slot, generation, .. } => {
@@ -206,7 +206,7 @@ impl Volume {
                     any |= used && self.see_buried(slot, state.generation, true)?;
                 }
                 if holders.is_empty() {
-                    // Whoever gave it up last is about to drop it, or died between the two.
+                    // The last holder gave it up and is about to drop it, or died before that.
                     self.begin_burials()?;
                 }
                 let buried = self.remains.load(Ordering::Acquire);
@@ -217,7 +217,7 @@ impl Volume {
     }
 
     /// `F_GETLK`: the first lock that would refuse `lock`, in the order in which Linux lists them:
-    /// who came first, then by range. To unlock: the first of the holder's own in the range.
+    /// by when holders came, then by range. To unlock: the first of the holder's own in the range.
     pub(crate) fn test_record_lock(
         &self,
         desc: Desc,

@@ -9,8 +9,8 @@ fn order(volume: &Volume, ino: u64) -> Vec<(u64, u64)> {
 }
 
 /// `F_GETLK` names the first of several locks, by the order in which their holders came. A process
-/// that was killed while it held a chain (it was burying another one) left it in that of the table,
-/// backwards.
+/// that was killed while it held a chain (it was recovering another one) left it in that of the
+/// table, backwards.
 #[test]
 fn a_chain_whose_holder_died_keeps_its_order() {
     let (volume, root) = fresh();
