@@ -29,6 +29,7 @@ METHODS = {
         "Volume": ("volume.rs", "filesystem.rs", "attach/"),
         "Ground": ("ground/",),
         "Processes": ("process/",),
+        "Space": ("space/",),
     },
     "preload": {"Process": ("entry/",)},
 }

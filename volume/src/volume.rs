@@ -13,9 +13,10 @@ use crate::open::description::{HINTS, Hint};
 use crate::process::Processes;
 use crate::process::liveness::Liveness;
 use crate::recovery::Recovery;
+use crate::space::Space;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 pub(crate) use crate::ground::now;
 
@@ -28,7 +29,7 @@ pub struct Volume {
 
 /// All rooms.
 pub struct Rooms {
-    processes: Processes,
+    space: Space,
     /// What only this process knows.
     pub(crate) local: Local,
 }
@@ -43,11 +44,11 @@ impl Deref for Volume {
 }
 
 impl Deref for Rooms {
-    type Target = Processes;
+    type Target = Space;
 
     #[inline]
-    fn deref(&self) -> &Processes {
-        &self.processes
+    fn deref(&self) -> &Space {
+        &self.space
     }
 }
 
@@ -63,7 +64,8 @@ impl Volume {
         let rooms = Arc::new_cyclic(|rooms: &Weak<Rooms>| {
             let ground = Ground::new(parts, rooms.clone());
             let processes = Processes::new(ground, liveness);
-            Rooms { processes, local: Local::default() }
+            let space = Space::new(processes);
+            Rooms { space, local: Local::default() }
         });
         Self { rooms, is_lent: false }
     }
@@ -86,18 +88,7 @@ pub(crate) struct Local {
     pub(crate) anchor: AtomicU32,
     /// The saved free map's crc + 1, if this process found it true; else 0.
     pub(crate) saved: AtomicU64,
-    /// Chunks + 1 that it has made present in its address space lately.
-    pub(crate) populated: [AtomicU64; 32],
-    /// The header's count of trims when those were noted.
-    pub(crate) trims: AtomicU64,
-    /// A private view, which only its own few stores change.
-    pub(crate) looks_only: AtomicBool,
-    /// The chunks whose records such a view has written.
-    pub(crate) written: Mutex<Vec<u64>>,
-    /// A chunk + 1 that has become almost empty, for `compact.rs`; else 0.
-    pub(crate) sparse: AtomicU64,
-    /// Data blocks that it has freed, and that it has moved to empty chunks.
-    pub(crate) freed_blocks: AtomicU64,
+    /// Data blocks that it has moved to empty chunks.
     pub(crate) moved_blocks: AtomicU64,
     /// How many of a million freed blocks may be moved, + 1; 0: as `compact.rs` has it.
     pub(crate) may_move: AtomicU64,
@@ -109,8 +100,6 @@ pub(crate) struct Local {
     pub(crate) next_lock: AtomicU32,
     /// A repair of the volume did not come to its end.
     pub(crate) unrepaired: AtomicBool,
-    /// Its home among the machine's nodes.
-    pub(crate) numa: crate::space::numa::NumaState,
     /// What is done before it changes the contents of a file with set-id bits or capabilities.
     pub(crate) privileged_change: OnceLock<PrivilegedChange>,
     /// It only reads, and what a crash left open was undone in memory.

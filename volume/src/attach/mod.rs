@@ -435,7 +435,7 @@ impl Attempt<'_> {
         let saved = clean && volume.load_free_map(crc) == Ok(true);
         if self.purpose == Purpose::Repair {
             if !saved {
-                step(volume.forget_free_map(), "its free map")?;
+                step(volume.forget_kept().and_then(|()| volume.forget_free_map()), "its free map")?;
             }
         } else if unrepaired {
             step(volume.mark_damaged(), "its runtime")?;
@@ -645,9 +645,11 @@ impl Volume {
                 && !self.damaged()?
                 && !self.sweep_demanded()?
             {
-                let crc = match self.still_saved()? {
-                    Some(crc) => crc,
-                    None => self.save_free_map()?,
+                let crc = if let Some(crc) = self.still_saved()? {
+                    crc
+                } else {
+                    self.return_kept()?;
+                    self.save_free_map()?
                 };
                 self.region
                     .sync_file()

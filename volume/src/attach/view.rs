@@ -57,7 +57,7 @@ impl View {
         let in_use = region_held(region.fd(), REGION_WRITERS).map_err(locks)?;
         let found = read(&region)?;
         let view = Self::of_region(Arc::new(region), found, in_use);
-        view.volume.local.looks_only.store(true, Ordering::Relaxed);
+        view.volume.looks_only.store(true, Ordering::Relaxed);
         Ok(view)
     }
 

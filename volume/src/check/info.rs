@@ -13,7 +13,7 @@ use crate::ground::error::VolumeError;
 use crate::ground::layout::{BLOCK, CHUNK, PROCESS_SLOTS};
 use crate::process::liveness::{Liveness, Openness, anchor_path};
 use crate::process::{Attached, SLOT_FREE};
-use crate::space::alloc::Space;
+use crate::space::alloc::Usage;
 use crate::volume::Volume;
 use pmem::{OpenOptions, Region};
 use std::path::Path;
@@ -125,7 +125,7 @@ impl Volume {
 }
 
 /// The space as the free map tells; without a true one, as a mark in the view tells.
-fn space_of(view: &View) -> Result<Space> {
+fn space_of(view: &View) -> Result<Usage> {
     let volume = &view.volume;
     if view.in_use {
         return volume.free_space();
@@ -174,7 +174,7 @@ fn who_is_attached(
 fn describe(
     volume: &Volume,
     region: &Region,
-    space: Space,
+    space: Usage,
     attached: Vec<Attached>,
     clean: bool,
 ) -> Info {

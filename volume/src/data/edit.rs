@@ -138,7 +138,7 @@ impl<'v> Op<'v> {
         debug_assert!(changes.windows(2).all(|pair| pair[0].end() <= pair[1].logical));
         for change in changes {
             if let Target::Leaf { block, .. } = change.to {
-                self.volume.note_owner(map.inode, block, change.blocks)?;
+                self.volume.note_owner(map.inode.0, block, change.blocks)?;
             }
         }
         let words = Words::default();
@@ -539,7 +539,7 @@ impl Editor<'_, '_> {
     /// The words of a 2 MiB leaf broken into blocks, each of which has an owner from now on.
     fn broken(&self, huge: Word, base: u64, words: &mut [u64; FAN]) -> Result<()> {
         for half in [0, CHUNK_BLOCKS / 2] {
-            self.op.volume.note_owner(self.map.inode, huge.block + half, CHUNK_BLOCKS / 2)?;
+            self.op.volume.note_owner(self.map.inode.0, huge.block + half, CHUNK_BLOCKS / 2)?;
         }
         for (index, word) in words.iter_mut().enumerate() {
             let index = index as u64;

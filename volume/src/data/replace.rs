@@ -2,9 +2,9 @@
 //! bytes twice.
 //!
 //! As `WineFS` copies on write what is no aligned extent: half of the stores, one fence, nothing
-//! allocated. The bytes go to the block that the operation record keeps (`reserve.rs`), whose place
-//! the old one takes; the lane's record tells of the word that shall lead to it (`redo.rs`). Only
-//! where neither neighbour in the file is the block's neighbour in the pool: so no file comes
+//! allocated. The bytes go to the block that the operation record keeps (`kept_blocks.rs`), whose
+//! place the old one takes; the lane's record tells of the word that shall lead to it (`redo.rs`).
+//! Only where neither neighbour in the file is the block's neighbour in the pool: so no file comes
 //! further apart than it is, and what may become a huge page stays where it is.
 //!
 //! Where a block lies, and whether by itself, is looked for in one walk of the map (`plan.rs`).
@@ -42,7 +42,7 @@ impl Writing<'_> {
             let told = volume.store_replacement(&record, lane, which, &new, sum)?;
             Ok(told.and_any(stored))
         });
-        volume.note_owner(seen.inode, spare, 1)?;
+        volume.note_owner(seen.inode.0, spare, 1)?;
         let stored = match stored {
             Ok(stored) => stored,
             Err(error) => {

@@ -12,13 +12,12 @@
 //! to it.
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, VOLATILE};
+use crate::ground::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES};
+use crate::ground::record::Record;
 use crate::inode::Inode;
+use crate::inode::kept::{KEPT, SLOTS};
 use crate::space::chunk::{Group, Kind, Mask, free_extent};
 use crate::space::fullness::ROOM;
-use crate::space::reserve::{KEPT, SLOTS};
-use crate::txn::op::Op;
-use crate::txn::record::Record;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -28,7 +27,7 @@ const INODES_PER_BLOCK: u64 = EXTENT_INODES / EXTENT_BLOCKS;
 /// The bitmap of an extent without inodes.
 pub(crate) const EMPTY: u64 = 1;
 
-/// The lowest free slot, and the free ones that a record keeps with it (`reserve.rs`).
+/// The lowest free slot, and the free ones that a record keeps with it (`kept.rs`).
 fn beside(slots: u64) -> u64 {
     !slots & SLOTS << (u64::from(slots.trailing_ones()) / KEPT * KEPT)
 }
@@ -49,22 +48,12 @@ impl Volume {
     /// Offset in the region of an extent's bitmap of slots.
     #[inline]
     fn slots_offset(&self, extent: Extent) -> u64 {
-        self.extent_first_block(extent) * INODES_PER_BLOCK * INODE + VOLATILE
+        self.extent_slots_offset(extent.chunk, extent.index)
     }
 
     #[inline]
     pub(crate) fn slots(&self, extent: Extent) -> Result<u64> {
         Ok(self.region.shared_load(self.slots_offset(extent))?)
-    }
-
-    /// The bitmap of slots of the extent that is number `index` of the chunk.
-    pub(crate) fn extent_slots(&self, chunk: u64, index: u64) -> Result<u64> {
-        self.slots(Extent { chunk, index })
-    }
-
-    /// Where that bitmap lies in the region.
-    pub(crate) fn extent_slots_offset(&self, chunk: u64, index: u64) -> u64 {
-        self.slots_offset(Extent { chunk, index })
     }
 
     #[inline]
@@ -95,15 +84,13 @@ impl Volume {
         Ok(self.is_extent(extent)? && self.slots(extent)? >> slot & 1 != 0)
     }
 
-    /// Takes a free inode. `ENOSPC` if there is none and no room for another extent.
-    pub(crate) fn allocate_inode(&self, op: &mut Op<'_>) -> Result<Inode> {
-        let record = op.record;
-        let ino = match self.take_own(&record, op.index())? {
-            Some(ino) => ino,
-            None => self.take_any(&record)?.ok_or(Errno::NOSPC)?,
-        };
-        op.record_allocated_inode(ino);
-        Ok(Inode(ino))
+    /// Takes a free inode for an operation, of this record. `ENOSPC` if there is none and no room
+    /// for another extent.
+    pub(crate) fn take_inode(&self, record: &Record<'_>, op: u32) -> Result<Inode> {
+        match self.take_own(record, op)? {
+            Some(ino) => Ok(Inode(ino)),
+            None => Ok(Inode(self.take_any(record)?.ok_or(Errno::NOSPC)?)),
+        }
     }
 
     /// An inode that the record keeps, if it is at home.

@@ -22,6 +22,7 @@
 
 pub(crate) mod commit;
 pub(crate) mod inode_slots;
+pub(crate) mod kept;
 
 use crate::Result;
 use crate::data::map::Run;

@@ -6,7 +6,8 @@
 //!
 //! | plan | way |
 //! |---|---|
-//! | one slot in a bucket that has room, or the directory's first bucket; the inode, and that bucket's block, are kept ones; all locks are free | at once ([`Volume::create_at_once`]) |
+//! | one slot in a bucket that has room, or the directory's first bucket; the inode, and that
+//! bucket's block, are kept ones; all locks are free | at once ([`Volume::create_at_once`]) |
 //! | anything else | by an operation, which waits, makes room, allocates |
 //!
 //! Persistence order: inode and entry; fence; the directory's commit line and the word; fence. A

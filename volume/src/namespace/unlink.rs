@@ -6,7 +6,8 @@
 //!
 //! | plan | way |
 //! |---|---|
-//! | one slot; what it leads to has nothing but direct blocks; its bucket stays, or was the only one; all locks are free | at once ([`Volume::unlink_at_once`]) |
+//! | one slot; what it leads to has nothing but direct blocks; its bucket stays, or was the only
+//! one; all locks are free | at once ([`Volume::unlink_at_once`]) |
 //! | anything else | by an operation, which waits, merges buckets, frees whole maps |
 //!
 //! Persistence order: the directory's commit line and the word; fence; then inode and blocks are
@@ -91,7 +92,7 @@ impl Volume {
                     freed.bucket = spot.bucket;
                 }
                 named.locked.end(LINES, freed)?;
-                if self.local.sparse.load(Ordering::Relaxed) != 0 {
+                if self.sparse.load(Ordering::Relaxed) != 0 {
                     self.empty_sparse_chunk();
                 }
                 Ok(true)

@@ -16,16 +16,15 @@
 //! - A reserve of about 1 % is kept from ordinary data and from inodes, so that overwrites, unlink
 //!   and truncate work on a full volume.
 //!
-//! No locks; see `chunk.rs` for what makes that safe. An operation that fails gets nothing: what it
-//! took so far is cleared again. What it got is told to the [`Op`], which clears it if it is
-//! aborted.
+//! No locks; see `chunk.rs` for what makes that safe. A request that fails gets nothing: what it
+//! took so far is cleared again. What it got is the caller's to give back, if it is an operation
+//! that is aborted (`txn/allocate.rs`).
 
 use crate::Result;
-use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, EXTENT_BLOCKS};
-use crate::space::chunk::{Group, Kind, count_free, free_runs, longest_run};
+use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
+use crate::space::Space;
+use crate::space::chunk::{Group, Kind, free_runs, longest_run};
 use crate::space::fullness::FREE;
-use crate::txn::op::Op;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
@@ -43,7 +42,7 @@ const PART: u64 = 4;
 const GROWTH: u64 = 16;
 /// Attempts to claim what another process may be claiming too, before the search goes on elsewhere.
 const ATTEMPTS: u32 = 8;
-/// Blocks of the reserve on a volume too small for 1 % to be of use (but see [`Volume::reserve`]).
+/// Blocks of the reserve on a volume too small for 1 % to be of use (but see [`Space::reserve`]).
 const RESERVE_MIN: u64 = 2 * CHUNK_BLOCKS;
 
 /// What a request for data blocks wishes.
@@ -65,7 +64,7 @@ pub(crate) struct Want {
 
 /// Where the pool's blocks are.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub(crate) struct Space {
+pub(crate) struct Usage {
     /// Blocks in use in data chunks.
     pub(crate) data_blocks: u64,
     /// Blocks in use in metadata chunks.
@@ -78,25 +77,20 @@ pub(crate) struct Space {
     pub(crate) inodes: u64,
 }
 
-impl Space {
+impl Usage {
     /// All free blocks, the reserve included.
     pub(crate) fn free_blocks(&self) -> u64 {
         self.hole_blocks + self.free_chunks * CHUNK_BLOCKS
     }
 }
 
-impl Volume {
+impl Space {
     // ---- what is there
     // ---------------------------------------------------------------------------
 
     /// Free blocks, the reserve included; exact when nobody allocates or frees.
     pub(crate) fn free_blocks(&self) -> Result<u64> {
         self.group_sum(Group::Blocks)
-    }
-
-    /// Inodes in use; exact when nobody creates or removes any.
-    pub(crate) fn inodes_used(&self) -> Result<u64> {
-        Ok(self.group_sum(Group::Inodes)?.saturating_sub(self.kept_inodes()?))
     }
 
     /// Blocks that only overwrites, metadata and unlinking may take: about 1 %, at least two
@@ -106,59 +100,30 @@ impl Volume {
         (blocks / 100).max(RESERVE_MIN).min(blocks / 16)
     }
 
-    /// Counts the pool's blocks by what they are used for. Exact when nobody allocates or frees.
-    pub(crate) fn free_space(&self) -> Result<Space> {
-        let mut space = Space { inodes: self.inodes_used()?, ..Space::default() };
-        let (kept, singles) = (self.kept_extents()?, self.kept_singles()?);
-        let touched = self.touched();
-        for chunk in 0..self.chunks() {
-            if !touched.has(chunk) {
-                space.free_chunks += 1;
-                continue;
-            }
-            let bits = self.bitmap(chunk)?;
-            // One that was given back meanwhile counts once.
-            let there = |index: u64| bits[index as usize / 8] >> (index % 8 * 8) & 0xFF == 0xFF;
-            let kept = kept.iter().filter(|extent| extent.0 == chunk && there(extent.1)).count();
-            let singles = singles.iter().filter(|&&block| self.chunk_of(block).0 == chunk).count();
-            let free = count_free(&bits) + kept as u64 * EXTENT_BLOCKS + singles as u64;
-            let used = CHUNK_BLOCKS - free;
-            match self.chunk_kind(chunk)? {
-                _ if used == 0 => space.free_chunks += 1,
-                Kind::Metadata => space.metadata_blocks += used,
-                _ => space.data_blocks += used,
-            }
-            if used > 0 {
-                space.hole_blocks += free;
-            }
-        }
-        Ok(space)
-    }
-
     // ---- taking
     // ----------------------------------------------------------------------------------
 
+    /// Blocks that may not be given out for a request: the reserve, for all but those that may dip
+    /// into it.
+    pub(crate) fn kept_from(&self, want: Want) -> u64 {
+        if want.reserve { 0 } else { self.reserve() }
+    }
+
     /// Takes exactly `blocks` blocks for file data; `ENOSPC`, and nothing is taken, if they cannot
     /// be had.
-    pub(crate) fn allocate_data(
-        &self,
-        op: &mut Op<'_>,
-        blocks: u64,
-        want: Want,
-    ) -> Result<Extents> {
-        let keep = if want.reserve { 0 } else { self.reserve() };
-        self.allocate(op, blocks, keep, |taken| self.take_data(blocks, want, taken))
+    pub(crate) fn take_data_blocks(&self, blocks: u64, want: Want) -> Result<Extents> {
+        self.take(|taken| self.take_data(blocks, want, taken))
     }
 
-    /// Takes exactly `blocks` blocks for metadata, from the reserve too. `ENOSPC` as above.
-    pub(crate) fn allocate_metadata(&self, op: &mut Op<'_>, blocks: u64) -> Result<Extents> {
-        self.allocate(op, blocks, 0, |taken| self.take_all(blocks, Kind::Metadata, taken))
+    /// Takes exactly `blocks` blocks for metadata. `ENOSPC` as above.
+    pub(crate) fn take_metadata_blocks(&self, blocks: u64) -> Result<Extents> {
+        self.take(|taken| self.take_all(blocks, Kind::Metadata, taken))
     }
 
-    /// As [`Volume::allocate_metadata`], of blocks that the operation frees itself: where such were
-    /// had last, whether that is the fullest chunk or not.
-    pub(crate) fn allocate_scratch(&self, op: &mut Op<'_>, blocks: u64) -> Result<Extents> {
-        self.allocate(op, blocks, 0, |taken| {
+    /// As [`Space::take_metadata_blocks`], where such were had last, whether that is the fullest
+    /// chunk or not.
+    pub(crate) fn take_scratch_blocks(&self, blocks: u64) -> Result<Extents> {
+        self.take(|taken| {
             for group in self.groups_by_preference()? {
                 if let Some(run) = self.take_current(group, blocks)? {
                     taken.push(run);
@@ -170,26 +135,10 @@ impl Volume {
     }
 
     /// Runs `take`, which pushes what it takes, and clears that again unless it gives `true`.
-    fn allocate(
-        &self,
-        op: &mut Op<'_>,
-        blocks: u64,
-        keep: u64,
-        take: impl FnOnce(&mut Extents) -> Result<bool>,
-    ) -> Result<Extents> {
+    fn take(&self, take: impl FnOnce(&mut Extents) -> Result<bool>) -> Result<Extents> {
         let mut taken = Extents::new();
-        if blocks == 0 {
-            return Ok(taken);
-        }
-        let need = blocks.checked_add(keep).ok_or(Errno::NOSPC)?;
-        if self.free_blocks()? < need && !(self.return_kept()? && self.free_blocks()? >= need) {
-            return Err(Errno::NOSPC);
-        }
         let result = take(&mut taken);
         if matches!(result, Ok(true)) {
-            for &(block, count) in &taken {
-                op.record_allocated(block, count);
-            }
             return Ok(taken);
         }
         for (block, count) in taken {
@@ -198,7 +147,7 @@ impl Volume {
         result.and(Err(Errno::NOSPC))
     }
 
-    pub(crate) fn take_data(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
+    pub(super) fn take_data(&self, blocks: u64, want: Want, taken: &mut Extents) -> Result<bool> {
         if self.has_nodes() {
             let done = self.take_near(blocks, want, taken)?;
             self.allocated_on(taken, want)?;

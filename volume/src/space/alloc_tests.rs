@@ -1,7 +1,7 @@
 //! The allocator under random requests, on full volumes, with many threads.
 
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
-use crate::space::alloc::{Extents, Space, Want};
+use crate::space::alloc::{Extents, Usage, Want};
 use crate::space::chunk::{Group, Kind, count_free};
 use crate::testing::{Random, volume};
 use crate::volume::Volume;
@@ -16,7 +16,7 @@ fn take(volume: &Volume, blocks: u64, want: Want) -> Result<Extents> {
     Ok(extents)
 }
 
-fn check_sums(volume: &Volume) -> Space {
+fn check_sums(volume: &Volume) -> Usage {
     let space = volume.free_space().unwrap();
     // What operation records keep counts as free, and so it is when it is given back.
     volume.return_kept().unwrap();

@@ -12,7 +12,7 @@
 //!
 //! The record of a free chunk is all zeros, as a page is that was never touched. So a large
 //! volume's records get memory by what is in use, and whoever goes through all of them leaves out
-//! those that have none ([`Volume::touched`]): to look at them would give it to them.
+//! those that have none ([`Space::touched`]): to look at them would give it to them.
 //!
 //! Locks: one around what a private view has written, for a moment.
 
@@ -20,8 +20,8 @@ use crate::Result;
 use crate::ground::layout::{
     BLOCK, CHUNK, CHUNK_RECORD, CLASSES, HEADER_TRIMS, RuntimeLayout, Superblock, class_words,
 };
+use crate::space::Space;
 use crate::space::chunk::Kind;
-use crate::volume::Volume;
 use pmem::{Beneath, Region};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -70,12 +70,12 @@ impl Touched {
     }
 }
 
-impl Volume {
+impl Space {
     /// The chunks whose records were ever touched. All others are free.
     pub(crate) fn touched(&self) -> Touched {
         let (map, base) = self.rt.place();
         let chunks = self.chunks();
-        let looks_only = self.local.looks_only.load(Ordering::Relaxed);
+        let looks_only = self.looks_only.load(Ordering::Relaxed);
         if self.pool() <= SMALL || map.is_private() && !looks_only {
             // They have their memory from the start; or the file does not know what was stored.
             return Touched(std::iter::once(0..chunks).collect());
@@ -90,7 +90,7 @@ impl Volume {
             at = if hole < end { map.next_data(hole) } else { end };
         }
         if looks_only {
-            let written = self.local.written.lock().unwrap_or_else(PoisonError::into_inner);
+            let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
             ranges.extend(written.iter().map(|&chunk| chunk..chunk + 1));
             ranges.sort_unstable_by_key(|range| range.start);
             // Those that lie inside the one before them.
@@ -101,8 +101,8 @@ impl Volume {
 
     /// A private view has written a chunk's record.
     pub(crate) fn note_written(&self, chunk: u64) {
-        if self.local.looks_only.load(Ordering::Relaxed) {
-            self.local.written.lock().unwrap_or_else(PoisonError::into_inner).push(chunk);
+        if self.looks_only.load(Ordering::Relaxed) {
+            self.written.lock().unwrap_or_else(PoisonError::into_inner).push(chunk);
         }
     }
 
@@ -112,14 +112,14 @@ impl Volume {
     /// none.
     pub(crate) fn back_chunk(&self, chunk: u64) -> Result<()> {
         let trims = self.rt.load(HEADER_TRIMS)?;
-        let populated = &self.local.populated;
-        if self.local.trims.load(Ordering::Acquire) != trims {
+        let populated = &self.populated;
+        if self.trims.load(Ordering::Acquire) != trims {
             // Somebody has taken memory away. The number comes last, for other threads look at it
             // first.
             for lately in populated {
                 lately.store(0, Ordering::Relaxed);
             }
-            self.local.trims.store(trims, Ordering::Release);
+            self.trims.store(trims, Ordering::Release);
         }
         let lately = &populated[chunk as usize % populated.len()];
         if lately.swap(chunk + 1, Ordering::Relaxed) == chunk + 1 {

@@ -25,14 +25,18 @@
 
 use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_FREE, LINE};
+use crate::space::Space;
 use crate::space::fullness::FREE as FREE_CHUNKS;
-use crate::volume::Volume;
 use rustix::io::Errno;
+use std::sync::atomic::Ordering;
 
 /// Words of a chunk's bitmap.
 pub(crate) const BITMAP_WORDS: usize = CHUNK_BLOCKS as usize / 64;
 /// A copy of a chunk's bitmap.
 pub(crate) type Bitmap = [u64; BITMAP_WORDS];
+
+/// Blocks in use up to which a chunk is worth emptying.
+pub(crate) const SPARSE: u64 = CHUNK_BLOCKS / 4;
 
 /// Record words, as offsets in the record.
 const KIND: u64 = LINE;
@@ -172,7 +176,7 @@ pub(crate) fn word_mask(word: u64, first: u64, count: u64) -> u64 {
     (u64::MAX >> (64 - (high - low))) << low
 }
 
-impl Volume {
+impl Space {
     // ---- places
     // ----------------------------------------------------------------------------------
 
@@ -447,6 +451,17 @@ impl Volume {
             self.retire_if_empty(chunk)?;
         }
         Ok(())
+    }
+
+    /// Blocks of a data chunk were freed; it has `free` now. Each time what is left in it halves,
+    /// and is little, it is a candidate.
+    fn note_sparse(&self, chunk: u64, cleared: u64, free: u64) {
+        let freed = self.freed_blocks.load(Ordering::Relaxed);
+        self.freed_blocks.store(freed.wrapping_add(cleared), Ordering::Relaxed);
+        let used = CHUNK_BLOCKS.saturating_sub(free);
+        if used > 0 && used < SPARSE && used.ilog2() != (used + cleared).ilog2() {
+            self.sparse.store(chunk + 1, Ordering::Relaxed);
+        }
     }
 
     /// Makes a chunk without blocks in use a free one. Every clearing of bits is followed by a call

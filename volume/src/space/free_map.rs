@@ -8,12 +8,12 @@
 //! Callers are alone: the last to detach, or the first to attach.
 
 use crate::Result;
-use crate::ground::layout::{CHUNK_BLOCKS, CHUNK_RECORD, LINE};
+use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, CHUNK_RECORD, EXTENT_BLOCKS, LINE, VOLATILE};
 use crate::inject::{Bug, injected};
+use crate::space::Space;
 use crate::space::beneath::Touched;
 use crate::space::chunk::{Bitmap, Group, Kind, Mask, Record, count_free};
 use crate::space::fullness::Draft;
-use crate::volume::Volume;
 use pmem::Gathered;
 
 /// Sums of a group's chunks.
@@ -55,7 +55,7 @@ impl Checksum {
     }
 }
 
-impl Volume {
+impl Space {
     /// Adds a chunk to the checksum; gives its record and how many inodes it holds.
     fn sum_chunk(
         &self,
@@ -77,6 +77,17 @@ impl Volume {
         Ok((record, inodes))
     }
 
+    /// The bitmap of slots in use of the inode extent that is number `index` of the chunk.
+    pub(crate) fn extent_slots(&self, chunk: u64, index: u64) -> Result<u64> {
+        Ok(self.region.shared_load(self.extent_slots_offset(chunk, index))?)
+    }
+
+    /// Where that bitmap lies in the region: in the extent's header.
+    #[inline]
+    pub(crate) fn extent_slots_offset(&self, chunk: u64, index: u64) -> u64 {
+        (self.chunk_start(chunk) + index * EXTENT_BLOCKS) * BLOCK + VOLATILE
+    }
+
     /// The checksum of the free map as it is.
     fn free_map_crc(&self) -> Result<u32> {
         let (mut checksum, touched) = (Checksum::new(), self.touched());
@@ -86,9 +97,9 @@ impl Volume {
         Ok(checksum.end())
     }
 
-    /// Makes the free map durable where it is; gives its crc for the state block.
+    /// Makes the free map durable where it is; gives its crc for the state block. The caller has
+    /// given back what records keep.
     pub(crate) fn save_free_map(&self) -> Result<u32> {
-        self.return_kept()?;
         let (map, base) = self.rt.place();
         let records = self.rt.layout.chunks;
         let (mut pending, touched) = (Gathered::default(), self.touched());
@@ -140,9 +151,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Makes the free map say that nothing is in use.
+    /// Makes the free map say that nothing is in use. The caller forgets what records keep.
     pub(crate) fn forget_free_map(&self) -> Result<()> {
-        self.forget_kept()?;
         let touched = self.touched();
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {

@@ -15,8 +15,8 @@
 
 use crate::Result;
 use crate::ground::layout::{CHUNK_BLOCKS, CLASSES, class_words};
+use crate::space::Space;
 use crate::space::chunk::Kind;
-use crate::volume::Volume;
 use std::ops::Range;
 
 /// Classes of a kind: 1, 2 and 3, 4 to 7, ... 256 to 511 free blocks.
@@ -50,7 +50,7 @@ fn class_of(kind: Kind, free: u64) -> Option<u64> {
 /// Whether a chunk, given with its free blocks, is what a search is for.
 pub(crate) type Accept<'a> = &'a mut dyn FnMut(u64, u64) -> Result<bool>;
 
-impl Volume {
+impl Space {
     /// The words of a class that hold a chunk's bit and its summary's: their offsets, and the bits.
     fn class_places(&self, class: u64, chunk: u64) -> [(u64, u64); 2] {
         let count = self.rt.layout.chunk_count;

@@ -8,6 +8,55 @@ pub(crate) mod beneath;
 pub(crate) mod chunk;
 pub(crate) mod free_map;
 pub(crate) mod fullness;
+mod kept_blocks;
 pub(crate) mod numa;
 mod owners;
-pub(crate) mod reserve;
+
+use crate::process::Processes;
+use crate::space::numa::NumaState;
+use std::ops::Deref;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// The processes, and the space of the pool.
+pub struct Space {
+    processes: Processes,
+    /// Chunks + 1 that this process has made present in its address space lately.
+    populated: [AtomicU64; 32],
+    /// The header's count of trims when those were noted.
+    trims: AtomicU64,
+    /// A private view, which only its own few stores change.
+    pub(crate) looks_only: AtomicBool,
+    /// The chunks whose records such a view has written.
+    written: Mutex<Vec<u64>>,
+    /// A chunk + 1 that has become almost empty, for upkeep; else 0.
+    pub(crate) sparse: AtomicU64,
+    /// Data blocks that this process has freed.
+    pub(crate) freed_blocks: AtomicU64,
+    /// Its home among the machine's nodes.
+    numa: NumaState,
+}
+
+impl Deref for Space {
+    type Target = Processes;
+
+    #[inline]
+    fn deref(&self) -> &Processes {
+        &self.processes
+    }
+}
+
+impl Space {
+    pub(crate) fn new(processes: Processes) -> Self {
+        Self {
+            processes,
+            populated: Default::default(),
+            trims: AtomicU64::new(0),
+            looks_only: AtomicBool::new(false),
+            written: Mutex::default(),
+            sparse: AtomicU64::new(0),
+            freed_blocks: AtomicU64::new(0),
+            numa: NumaState::default(),
+        }
+    }
+}

@@ -23,24 +23,22 @@
 
 use crate::Result;
 use crate::ground::current_cpu;
-use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
+use crate::ground::layout::BLOCK;
 use crate::process::HOME;
+use crate::space::Space;
 use crate::space::alloc::{Extents, Want};
 use crate::space::chunk::Group;
-use crate::volume::Volume;
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use vfs::{Kind, Node};
 
 /// The variable that simulates nodes.
 const SIMULATED: &str = "SOLERA_NUMA_NODES";
 /// Bits of an inode's flags, from the ninth on, that hold the node + 1 to which it is pinned.
-const PINNED_SHIFT: u32 = 8;
+pub(crate) const PINNED_SHIFT: u32 = 8;
 /// Nodes at most.
 const NODES_MAX: usize = 64;
 /// Pages of a group that the kernel is asked for.
@@ -201,9 +199,9 @@ pub struct NumaUse {
     pub remote_bytes: u64,
 }
 
-impl Volume {
+impl Space {
     fn topology(&self) -> &Topology {
-        let topology = &self.local.numa.topology;
+        let topology = &self.numa.topology;
         if topology.get().is_none() {
             // Looked at before it is set: a child forked meanwhile does not wait for who looked.
             let _ = topology.set(Topology::detect());
@@ -219,8 +217,8 @@ impl Volume {
     /// Sets what this process does about nodes. (The machine's are looked at when data is
     /// allocated.)
     pub fn set_numa(&self, numa: Numa) {
-        self.local.numa.off.store(numa == Numa::Off, Ordering::Relaxed);
-        self.local.numa.moves.store(numa == Numa::Move, Ordering::Relaxed);
+        self.numa.off.store(numa == Numa::Off, Ordering::Relaxed);
+        self.numa.moves.store(numa == Numa::Move, Ordering::Relaxed);
     }
 
     #[inline]
@@ -231,12 +229,12 @@ impl Volume {
     /// Whether nodes matter to this process.
     #[inline]
     pub(crate) fn numa_on(&self) -> bool {
-        self.has_nodes() && !self.local.numa.off.load(Ordering::Relaxed)
+        self.has_nodes() && !self.numa.off.load(Ordering::Relaxed)
     }
 
     /// Where this process has allocated.
     pub fn numa_use(&self) -> NumaUse {
-        let numa = &self.local.numa;
+        let numa = &self.numa;
         let bytes = |blocks: &AtomicU64| blocks.load(Ordering::Relaxed) * BLOCK;
         NumaUse {
             nodes: self.nodes(),
@@ -248,7 +246,7 @@ impl Volume {
 
     /// This process's home; chosen now, if it has none and its slot knows of none.
     fn home(&self) -> Result<u32> {
-        let home = &self.local.numa.home;
+        let home = &self.numa.home;
         if let Some(known) = home.load(Ordering::Relaxed).checked_sub(1) {
             return Ok(known);
         }
@@ -264,20 +262,20 @@ impl Volume {
     }
 
     fn set_home(&self, node: u32) -> Result<()> {
-        self.local.numa.home.store(node + 1, Ordering::Relaxed);
+        self.numa.home.store(node + 1, Ordering::Relaxed);
         self.note_home()
     }
 
     /// Leaves the home in this process's slot, for what it executes next. A new slot is told too.
     pub(crate) fn note_home(&self) -> Result<()> {
-        let home = self.local.numa.home.load(Ordering::Relaxed);
+        let home = self.numa.home.load(Ordering::Relaxed);
         let word = u64::from(self.epoch) << 32 | u64::from(home);
         Ok(self.rt.store(self.rt.process(self.slot()) + HOME, word)?)
     }
 
     /// The node of an allocation group.
     pub(crate) fn group_node(&self, group: u64) -> u32 {
-        let groups = &self.local.numa.groups;
+        let groups = &self.numa.groups;
         if groups.get().is_none() {
             let found = (0..self.groups()).map(|group| self.find_group_node(group)).collect();
             let _ = groups.set(found);
@@ -341,8 +339,7 @@ impl Volume {
         }
         let home = self.home()?;
         let topology = self.topology();
-        if self.local.numa.moves.load(Ordering::Relaxed) && topology.node_of(current_cpu()) != home
-        {
+        if self.numa.moves.load(Ordering::Relaxed) && topology.node_of(current_cpu()) != home {
             self.move_thread(home);
         }
         Ok(home)
@@ -365,7 +362,7 @@ impl Volume {
         let mut away = false;
         for &(block, count) in taken {
             let node = self.node_of(block * BLOCK);
-            let numa = &self.local.numa;
+            let numa = &self.numa;
             let blocks = if node == here { &numa.local_blocks } else { &numa.remote_blocks };
             blocks.fetch_add(count, Ordering::Relaxed);
             away |= home.is_some_and(|home| node != home);
@@ -385,51 +382,6 @@ impl Volume {
         Ok(())
     }
 
-    /// The node to which a regular file is pinned.
-    pub fn node(&self, node: Node) -> Result<Option<u32>> {
-        self.read_steadily(node, |_, identity| match identity.kind() {
-            Some(Kind::File) => Ok(pinned(identity.flags)),
-            _ => Err(Errno::INVAL),
-        })
-    }
-
-    /// Pins a regular file to a node: what it is given from now on lies there as long as there is
-    /// room. What it has stays where it is. `EINVAL`: no regular file, or no such node.
-    pub fn set_node(&self, node: Node, to: Option<u32>) -> Result<()> {
-        if to.is_some_and(|to| to >= self.nodes()) {
-            return Err(Errno::INVAL);
-        }
-        let mut op = self.begin()?;
-        op.lock(&[self.inode_of(node)?])?;
-        let mut held = self.held(node)?;
-        if held.identity.kind() != Some(Kind::File) {
-            return Err(Errno::INVAL);
-        }
-        op.work()?;
-        held.touch();
-        let kept = held.identity.flags & ((1 << PINNED_SHIFT) - 1);
-        let word = to.map_or(0, |to| (to as u16 + 1) << PINNED_SHIFT);
-        held.identity.flags = kept | word;
-        op.commit_held(&[&held], &[], &[])?;
-        op.end()
-    }
-
-    /// Brings what a pinned file has to its node. `each` is told how many bytes of the file are
-    /// done, of how many, and stops it by `false`. Gives the bytes moved. `EBUSY`: some process has
-    /// mapped it; `ENOSPC`: there is no room on the node, what was moved stays there. As
-    /// [`Volume::rewrite`] otherwise.
-    pub fn bring_home(&self, node: Node, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64> {
-        let Some(to) = self.node(node)? else { return Ok(0) };
-        let size = self.read_steadily(node, |inode, _| Ok(self.current(inode)?.size))?;
-        let (mut at, mut moved) = (0, 0);
-        while at * BLOCK < size && each(at * BLOCK, size) {
-            moved += self.move_part(node, at, to)? * BLOCK;
-            at += CHUNK_BLOCKS;
-        }
-        each(size, size);
-        Ok(moved)
-    }
-
     /// Whether all of these blocks lie on a node.
     pub(crate) fn lies_on(&self, node: u32, mut runs: impl Iterator<Item = (u64, u64)>) -> bool {
         runs.all(|(block, _)| self.node_of(block * BLOCK) == node)
@@ -447,8 +399,11 @@ mod tests {
     use super::*;
     use crate::data::plan::Position;
     use crate::testing::{file, region, root};
+    use crate::volume::Volume;
     use crate::{AttachOptions, attach_region};
+    use rustix::io::Errno;
     use std::sync::Arc;
+    use vfs::Node;
     use vfs::{FileSystem, UserIn};
 
     /// A volume of four groups on a machine of two nodes, this thread on a CPU of the first or
@@ -460,7 +415,7 @@ mod tests {
         let _ = sched_setaffinity(None, &pinned);
         let here = current_cpu();
         let text = if on == 0 { format!("{here};1000") } else { format!("1000;{here}") };
-        volume.local.numa.topology.set(Topology::simulated(&text)).unwrap();
+        volume.numa.topology.set(Topology::simulated(&text)).unwrap();
         volume.set_numa(numa);
         volume
     }
@@ -566,7 +521,7 @@ mod tests {
             let volume = attach_region(region(160, 4), &AttachOptions::default()).unwrap();
             let nodes = Topology::simulated(&format!("{first};{second}"));
             // All CPUs that there are: so none was chosen.
-            volume.local.numa.topology.set(nodes).unwrap();
+            volume.numa.topology.set(nodes).unwrap();
             volume.set_numa(numa);
             std::thread::scope(|scope| {
                 for number in 0..32 {
@@ -630,7 +585,7 @@ mod tests {
         let volume = attach_region(region(64, 4), &AttachOptions::default()).unwrap();
         // This machine may have one node; another is made up, and its pages lie nowhere.
         let two = Topology { cpus: vec![vec![0], vec![1]], simulated: false };
-        volume.local.numa.topology.set(two).unwrap();
+        volume.numa.topology.set(two).unwrap();
         let known = volume.region.memory_node(0).is_some();
         let nodes: Vec<u32> = (0..4).map(|group| volume.group_node(group)).collect();
         let touched = (0..4).map(|group| {

@@ -10,13 +10,12 @@
 
 use crate::Result;
 use crate::ground::layout::{CHUNK_BLOCKS, OWNER_TABLE};
-use crate::inode::Inode;
-use crate::volume::Volume;
+use crate::space::Space;
 
 /// Words written at once.
 const STRIDE: u64 = 16;
 
-impl Volume {
+impl Space {
     /// Offset of the word of a block of a chunk.
     fn owner_place(&self, chunk: u64, index: u64) -> u64 {
         let layout = &self.rt.layout;
@@ -24,8 +23,8 @@ impl Volume {
     }
 
     /// Notes that an inode is about to hold these blocks.
-    pub(crate) fn note_owner(&self, inode: Inode, block: u64, blocks: u64) -> Result<()> {
-        let pattern = [(inode.0 as u32).to_ne_bytes(); STRIDE as usize];
+    pub(crate) fn note_owner(&self, ino: u64, block: u64, blocks: u64) -> Result<()> {
+        let pattern = [(ino as u32).to_ne_bytes(); STRIDE as usize];
         let (mut block, end) = (block, block + blocks);
         while block < end {
             let (chunk, index) = self.chunk_of(block);
@@ -42,11 +41,11 @@ impl Volume {
     }
 
     /// The inode that holds a block of a chunk, as far as known. It may be any, even none.
-    pub(crate) fn noted_owner(&self, chunk: u64, index: u64) -> Result<Inode> {
+    pub(crate) fn noted_owner(&self, chunk: u64, index: u64) -> Result<u64> {
         let pair = self.rt.load(self.owner_place(chunk, index & !1))?;
         let low = (pair >> (index % 2 * 32)) as u32;
         // Beyond 2^32 inode numbers (2 TiB) the upper half is the chunk's neighbourhood: a guess.
         let high = (self.chunk_start(chunk) * 8) & !u64::from(u32::MAX);
-        Ok(Inode(high | u64::from(low)))
+        Ok(high | u64::from(low))
     }
 }

@@ -10,7 +10,7 @@
 //!   then it passes the gate.
 //!
 //! Either way a lock is named in the record, by a read-modify-write, before it is asked whether the
-//! inode is in use: what is announced stays an inode ([`Volume::is_announced`]). Between the right
+//! inode is in use: what is announced stays an inode ([`Ground::is_announced`]). Between the right
 //! to work and the release the sequence numbers of the locked inodes are odd.
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
@@ -241,7 +241,7 @@ impl Op<'_> {
         let (volume, lock) = (self.volume, inode.lock_offset());
         let word = self.announce(lock)?;
         // A name that was found a moment ago may be gone, and what was its inode a file's block
-        // by now. If it is not: what is announced stays an inode ([`Volume::is_announced`]).
+        // by now. If it is not: what is announced stays an inode ([`Ground::is_announced`]).
         if !volume.inode_in_use(inode.0)? && !volume.damaged()? {
             self.record.0.swap(word, 0)?;
             volume.retry_extent(inode)?;

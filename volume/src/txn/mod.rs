@@ -1,6 +1,7 @@
 //! Transactions: an operation and its locks, the inodes that it holds, undo and redo.
 
 pub(crate) mod acquire;
+mod allocate;
 pub(crate) mod held;
 pub(crate) mod journal;
 mod listed;

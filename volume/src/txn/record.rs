@@ -4,62 +4,21 @@
 //! A record names its owner, whether it works, every lock *before* it is taken, and every lone
 //! commit word before it is stored: so a recoverer knows what to release and which lines to flush.
 //! Some words outlive the operation: what the CPU of this number keeps for the next one
-//! (`reserve.rs`, `redo.rs`).
+//! (`space/kept_blocks.rs`, `inode/kept.rs`, `redo.rs`).
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
 use crate::Result;
 use crate::ground::layout::{INODE, VOLATILE};
+pub(crate) use crate::ground::record::Record;
+pub(super) use crate::ground::record::{
+    IN_RUNTIME, LOCKS_MAX, NOTES_MAX, RECORD_LOCKS, RECORD_NOTES, RECORD_OWNER, RECORD_PHASE, index,
+};
 use crate::ground::runtime::Owner;
 use crate::inode::Inode;
 use crate::volume::Volume;
-use pmem::Span;
 
-/// Record word: the owner (a lock word).
-pub(super) const RECORD_OWNER: u64 = 0;
-/// Record word: 0 while locking, 1 while working.
-pub(super) const RECORD_PHASE: u64 = 8;
-/// Record words: addresses of the locks taken or being taken.
-pub(super) const RECORD_LOCKS: u64 = 16;
-/// Locks an operation may hold.
-pub(super) const LOCKS_MAX: usize = 8;
-/// Record words: lines of lone commit stores.
-pub(super) const RECORD_NOTES: u64 = RECORD_LOCKS + LOCKS_MAX as u64 * 8;
-/// Notes kept.
-pub(super) const NOTES_MAX: u64 = 16;
-/// Record words of `reserve.rs`; they outlive the operation.
-pub(crate) const RECORD_INODES: u64 = RECORD_NOTES + NOTES_MAX * 8;
-pub(crate) const RECORD_GENERATIONS: u64 = RECORD_INODES + 8;
-pub(crate) const RECORD_SEQUENCES: u64 = RECORD_GENERATIONS + 8;
-pub(crate) const RECORD_FREED: u64 = RECORD_SEQUENCES + 8;
-pub(crate) const RECORD_BLOCK: u64 = RECORD_FREED + 8;
-pub(crate) const RECORD_BUCKET: u64 = RECORD_BLOCK + 8;
-/// Record words of `redo.rs`; they outlive the operation.
-pub(crate) const RECORD_REDO: u64 = RECORD_BUCKET + 8;
-pub(crate) const RECORD_WORD: u64 = RECORD_REDO + 8;
-const _: () = assert!(RECORD_WORD + 8 <= crate::ground::layout::OP_RECORD);
-
-/// A lock's address: an offset in the runtime with this bit set, or one in the region.
-pub(super) const IN_RUNTIME: u64 = 1 << 63;
-
-/// A claimed operation record.
-#[derive(Clone, Copy)]
-pub(crate) struct Record<'v>(pub(crate) Span<'v, RECORD_WORDS>);
-
-/// Words of a record.
-const RECORD_WORDS: usize = (crate::ground::layout::OP_RECORD / 8) as usize;
-
-/// The place of a word in its record.
-pub(crate) const fn index(word: u64) -> usize {
-    (word / 8) as usize
-}
-
-impl<'v> Record<'v> {
-    #[inline]
-    pub(crate) fn new(volume: &'v Volume, index: u32) -> Result<Self> {
-        Ok(Self(volume.rt.span(volume.rt.op(index))?))
-    }
-
+impl Record<'_> {
     /// Names the locks that are taken next; orders that before the loads that follow.
     #[inline(always)]
     pub(super) fn announce<const N: usize>(&self, inodes: [Inode; N]) -> Result<()> {
@@ -171,21 +130,6 @@ impl Volume {
         }
         inodes.retain(|inode| self.identity(*inode).is_ok());
         Ok(inodes)
-    }
-
-    /// Whether an operation holds, or is about to take, a lock of an inode in this range of the
-    /// region. A call that makes something else of the range first takes its inodes out of use,
-    /// then asks.
-    pub(crate) fn is_announced(&self, range: std::ops::Range<u64>) -> Result<bool> {
-        for index in 0..self.rt.layout.op_count as u32 {
-            let record = self.rt.op(index) + RECORD_LOCKS;
-            for word in 0..LOCKS_MAX as u64 {
-                if range.contains(&self.rt.load(record + word * 8)?) {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
     }
 
     pub(super) fn clear_record(&self, owner: Owner) -> Result<()> {

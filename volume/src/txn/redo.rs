@@ -40,6 +40,7 @@ use crate::ground::layout::{
     ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, Identity, LANE_REDO, LINE, REDO_BLOCKS,
     REDO_BYTES, REDO_LENGTH, REDO_LISTED, REDO_MOVES, REDO_REPLACES, REDO_SLOTS, Redo,
 };
+use crate::ground::record::{RECORD_REDO, RECORD_WORD, Record, index as word_of};
 use crate::inject::{Bug, injected};
 use crate::inode::commit::next_sequence;
 use crate::inode::{
@@ -49,7 +50,7 @@ use crate::inode::{
 use crate::txn::journal::lane_offset;
 use crate::txn::listed::List;
 use crate::txn::op::Op;
-use crate::txn::record::{RECORD_REDO, RECORD_WORD, Record, index as word_of, inode_of_lock};
+use crate::txn::record::inode_of_lock;
 use crate::volume::Volume;
 use pmem::{Gathered, InFlight, checksum_after, checksum_words};
 use rustix::io::Errno;

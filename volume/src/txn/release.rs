@@ -109,7 +109,7 @@ impl Op<'_> {
             // One that worked on an inode knows that it was there.
             match inode_of_lock(lock) {
                 Some(inode) if !self.working => {
-                    // A read-modify-write, for the order that [`Volume::is_announced`] needs.
+                    // A read-modify-write, for the order that [`Ground::is_announced`] needs.
                     self.record.0.swap(word, 0)?;
                     self.volume.retry_extent(inode)?;
                 }
@@ -137,7 +137,7 @@ impl Op<'_> {
             let _ = self.fence();
         }
         self.finish(true)?;
-        if self.volume.local.sparse.load(Ordering::Relaxed) != 0 {
+        if self.volume.sparse.load(Ordering::Relaxed) != 0 {
             self.volume.empty_sparse_chunk();
         }
         Ok(())

@@ -26,15 +26,13 @@ use crate::ground::runtime::Owner;
 use crate::inject::Bug;
 use crate::inode::Inode;
 use crate::space::alloc::Want;
-use crate::space::chunk::Kind;
+use crate::space::chunk::{Kind, SPARSE};
 use crate::txn::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::Node;
 
-/// Blocks in use up to which a chunk is worth emptying.
-const SPARSE: u64 = CHUNK_BLOCKS / 4;
 /// Of a million freed blocks so many may be moved: one for 16.
 const MAY_MOVE: u64 = MILLION / 16;
 const MILLION: u64 = 1_000_000;
@@ -44,26 +42,14 @@ const MILLION: u64 = 1_000_000;
 type Part = (u64, u64, u64, bool);
 
 impl Volume {
-    /// Blocks of a data chunk were freed; it has `free` now. Each time what is left in it halves,
-    /// and is little, it is a candidate.
-    pub(crate) fn note_sparse(&self, chunk: u64, cleared: u64, free: u64) {
-        let local = &self.local;
-        let freed = local.freed_blocks.load(Ordering::Relaxed);
-        local.freed_blocks.store(freed.wrapping_add(cleared), Ordering::Relaxed);
-        let used = CHUNK_BLOCKS.saturating_sub(free);
-        if used > 0 && used < SPARSE && used.ilog2() != (used + cleared).ilog2() {
-            local.sparse.store(chunk + 1, Ordering::Relaxed);
-        }
-    }
-
     /// Empties the chunk that was noted last, if the limit allows it. On any error it stays as it
     /// is.
     #[cold]
     pub(crate) fn empty_sparse_chunk(&self) {
         let local = &self.local;
-        let Some(chunk) = local.sparse.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
+        let Some(chunk) = self.sparse.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
         let moved = local.moved_blocks.load(Ordering::Relaxed);
-        let freed = local.freed_blocks.load(Ordering::Relaxed);
+        let freed = self.freed_blocks.load(Ordering::Relaxed);
         let most = self.compaction();
         if most == 0 || moved * MILLION > freed * most {
             return;
@@ -75,7 +61,7 @@ impl Volume {
         let _ = self.empty_chunk(chunk);
         local.moving.store(false, Ordering::Release);
         // What this freed may have made another chunk sparse: no chain of them.
-        local.sparse.store(0, Ordering::Relaxed);
+        self.sparse.store(0, Ordering::Relaxed);
     }
 
     /// Moves all chunks' blocks that lie in almost empty chunks into holes, as far as there are
@@ -126,7 +112,7 @@ impl Volume {
         }
         let mut owners = Vec::new();
         for &index in &used {
-            owners.push(self.noted_owner(chunk, index)?);
+            owners.push(Inode(self.noted_owner(chunk, index)?));
         }
         owners.sort_unstable_by_key(|inode| inode.0);
         owners.dedup();
@@ -356,8 +342,8 @@ mod tests {
     fn a_wrong_owner_moves_nothing() {
         let (volume, left) = crowded();
         let (chunk, other) = (chunks_of(&volume, left)[0], made(&volume, "other", 3, 3));
-        volume.note_owner(Inode(other.ino), volume.chunk_start(chunk), 500).unwrap();
-        volume.note_owner(Inode(u64::MAX), volume.chunk_start(chunk) + 500, 12).unwrap();
+        volume.note_owner(other.ino, volume.chunk_start(chunk), 500).unwrap();
+        volume.note_owner(u64::MAX, volume.chunk_start(chunk) + 500, 12).unwrap();
         volume.unlink(root(&volume), b"large").unwrap();
         assert_eq!(volume.moved_bytes(), 0);
         check(&volume, left, 100, 2);

@@ -3,5 +3,6 @@
 pub(crate) mod align;
 mod compact;
 mod grow;
+mod pin;
 mod rewrite;
 mod trim;

@@ -1,4 +1,5 @@
-//! What an operation record keeps for the operations to come: free inodes, fresh numbers, a block.
+//! What an operation record keeps for the operations to come: free inodes, fresh numbers. (It keeps
+//! blocks, too: `space/kept_blocks.rs`.)
 //!
 //! A record is its CPU's as long as there are enough of them (`acquire.rs`), so two CPUs whose
 //! calls have nothing to do with each other write no line of both when they make and remove files.
@@ -11,33 +12,26 @@
 //!   plain store of the operation, which so waits for none of its stores that are under way; back
 //!   to 0 by the operation, and by whoever takes it back.
 //!
-//! - *block*: one block of a data chunk, with which an overwrite replaces another one, which is
-//!   kept in its place (`data/replace.rs`); written by the operation, and by a call that takes it
-//!   back;
-//! - *bucket*: one metadata block, of a directory that has lost its last name: the next directory
-//!   that gets its first one takes it. Written as the block.
-//!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no
 //! others ([`Volume::kept_extents`]); fsck does not miss them. They are given back when the map is
 //! saved, when inodes or blocks run out, and with the last other inode of their extent. A sweep
-//! frees them with all that nothing reaches, and so makes these words void. The same goes for a
-//! kept block; it is given back, too, when it is all that is left of its chunk.
+//! frees them with all that nothing reaches, and so makes these words void.
 //!
-//! Inodes and blocks are kept and taken by operations past the gate only: a death between two words
-//! leaves what the sweep finds. A block is no longer the record's before anything leads to it.
-//! Numbers are counted before they are used.
+//! Inodes are kept and taken by operations past the gate only: a death between two words leaves
+//! what the sweep finds. Numbers are counted before they are used.
 //!
 //! Locks: none. Persistence: none, all of this is volatile.
 
 use crate::Result;
-use crate::ground::layout::{EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
-use crate::inode::inode_slots::{EMPTY, Extent};
-use crate::space::alloc::{Extents, Want};
-use crate::txn::record::{
-    RECORD_BLOCK, RECORD_BUCKET, RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES,
-    Record, index,
+use crate::ground::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
+use crate::ground::record::{
+    RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index,
 };
+use crate::inode::inode_slots::{EMPTY, Extent};
+use crate::space::alloc::Usage;
+use crate::space::chunk::{Group, Kind, count_free};
+use crate::space::free_map::bits_of;
 use crate::volume::Volume;
 use rustix::io::Errno;
 
@@ -57,7 +51,7 @@ struct Kept {
 
 /// The inodes that a word tells of.
 fn inodes_of(word: u64) -> impl Iterator<Item = u64> {
-    crate::space::free_map::bits_of(word & SLOTS).map(move |bit| (word >> KEPT) * KEPT + bit)
+    bits_of(word & SLOTS).map(move |bit| (word >> KEPT) * KEPT + bit)
 }
 
 impl Record<'_> {
@@ -101,58 +95,6 @@ impl Record<'_> {
         Ok(None)
     }
 
-    /// Takes a block that may replace block `old`: the one that is kept, or one out of a hole.
-    /// `None` if there is none to spare. What it gets is nobody's until something leads to it, or
-    /// it is kept again.
-    #[inline]
-    pub(crate) fn take_block(&self, volume: &Volume, old: u64) -> Result<Option<u64>> {
-        let kept = self.0.swap(index(RECORD_BLOCK), 0)?;
-        if kept == 0 {
-            return volume.spare_block(old);
-        }
-        if !volume.in_pool(kept, 1) {
-            return Err(Errno::IO);
-        }
-        if volume.has_nodes() && volume.block_node(kept) != volume.block_node(old) {
-            volume.release_blocks(kept, 1)?;
-            return volume.spare_block(old);
-        }
-        Ok(Some(kept))
-    }
-
-    /// Keeps a block that nothing leads to; the record keeps none.
-    #[inline]
-    pub(crate) fn keep_block(&self, block: u64) -> Result<()> {
-        Ok(self.0.store(index(RECORD_BLOCK), block)?)
-    }
-
-    /// Whether a block is kept for a first bucket, by a look.
-    #[inline]
-    pub(crate) fn keeps_bucket(&self) -> Result<bool> {
-        Ok(self.0.load(index(RECORD_BUCKET))? != 0)
-    }
-
-    /// Takes the block that is kept for a first bucket. It is nobody's until something leads to it,
-    /// or it is kept again.
-    #[inline]
-    pub(crate) fn take_bucket(&self, volume: &Volume) -> Result<Option<u64>> {
-        let kept = self.0.swap(index(RECORD_BUCKET), 0)?;
-        if kept != 0 && !volume.in_pool(kept, 1) {
-            return Err(Errno::IO);
-        }
-        Ok((kept != 0).then_some(kept))
-    }
-
-    /// Keeps the block of a bucket that nothing leads to, or frees it if there is such a one.
-    #[inline]
-    pub(crate) fn keep_bucket(&self, volume: &Volume, block: u64) -> Result<()> {
-        // Nobody else makes it anything but 0.
-        if self.keeps_bucket()? {
-            return volume.release_blocks(block, 1);
-        }
-        Ok(self.0.store(index(RECORD_BUCKET), block)?)
-    }
-
     /// Keeps a free inode by itself; `false` if there is such a one.
     #[inline]
     fn keep_freed(&self, ino: u64) -> Result<bool> {
@@ -184,7 +126,7 @@ impl Record<'_> {
     /// Keeps inodes that were just taken for this record, which keeps none: slots `slots` of the
     /// extent whose header is `first`; all lie among the same [`KEPT`].
     pub(crate) fn keep_all(&self, first: u64, slots: u64) -> Result<()> {
-        let Some(lowest) = crate::space::free_map::bits_of(slots).next() else { return Ok(()) };
+        let Some(lowest) = bits_of(slots).next() else { return Ok(()) };
         let group = lowest / KEPT;
         let word = (first / KEPT + group) << KEPT | slots >> (group * KEPT) & SLOTS;
         Ok(self.0.store(index(RECORD_INODES), word)?)
@@ -281,68 +223,44 @@ impl Volume {
         Ok(found)
     }
 
-    /// The single blocks that are kept.
-    pub(crate) fn kept_singles(&self) -> Result<Vec<u64>> {
-        let mut found = Vec::new();
-        for op in 0..self.rt.layout.op_count as u32 {
-            for word in [RECORD_BLOCK, RECORD_BUCKET] {
-                let block = self.rt.load(self.rt.op(op) + word)?;
-                // What a crash left in the record of an image that is only looked at may be
-                // anything.
-                if self.in_pool(block, 1) && self.is_taken(block)? {
-                    found.push(block);
-                }
-            }
-        }
-        Ok(found)
-    }
-
     /// How many blocks are kept, those of extents included.
     pub(crate) fn kept_blocks(&self) -> Result<u64> {
         let extents = self.kept_extents()?.len() as u64;
         Ok(extents * EXTENT_BLOCKS + self.kept_singles()?.len() as u64)
     }
 
-    /// A block out of a hole, on the memory node of `old`; none of the reserve.
-    #[cold]
-    fn spare_block(&self, old: u64) -> Result<Option<u64>> {
-        if self.free_blocks()? <= self.reserve() {
-            return Ok(None);
-        }
-        let node = self.has_nodes().then(|| self.block_node(old));
-        let (mut taken, want) = (Extents::new(), Want { node, ..Want::default() });
-        self.take_data(1, want, &mut taken)?;
-        Ok(taken.first().map(|run| run.0))
+    /// Inodes in use; exact when nobody creates or removes any.
+    pub(crate) fn inodes_used(&self) -> Result<u64> {
+        Ok(self.group_sum(Group::Inodes)?.saturating_sub(self.kept_inodes()?))
     }
 
-    /// The memory node of the group in which a block lies.
-    fn block_node(&self, block: u64) -> u32 {
-        self.group_node(self.group_of(self.chunk_of(block).0))
-    }
-
-    /// Gives back the blocks of a chunk that records keep. For operations past the gate.
-    #[cold]
-    pub(crate) fn return_blocks_in(&self, chunk: u64) -> Result<()> {
-        let lies_there = |block| self.chunk_of(block).0 == chunk;
-        for op in 0..self.rt.layout.op_count as u32 {
-            self.return_blocks_by(op, lies_there)?;
-        }
-        Ok(())
-    }
-
-    /// Gives back the single blocks that a record keeps and that are wanted; whether there was such
-    /// a one.
-    fn return_blocks_by(&self, op: u32, wanted: impl Fn(u64) -> bool) -> Result<bool> {
-        let mut any = false;
-        for word in [RECORD_BLOCK, RECORD_BUCKET] {
-            let at = self.rt.op(op) + word;
-            let block = self.rt.load(at)?;
-            if self.in_pool(block, 1) && wanted(block) && self.rt.cas(at, block, 0)?.is_ok() {
-                self.release_blocks(block, 1)?;
-                any = true;
+    /// Counts the pool's blocks by what they are used for. Exact when nobody allocates or frees.
+    pub(crate) fn free_space(&self) -> Result<Usage> {
+        let mut space = Usage { inodes: self.inodes_used()?, ..Usage::default() };
+        let (kept, singles) = (self.kept_extents()?, self.kept_singles()?);
+        let touched = self.touched();
+        for chunk in 0..self.chunks() {
+            if !touched.has(chunk) {
+                space.free_chunks += 1;
+                continue;
+            }
+            let bits = self.bitmap(chunk)?;
+            // One that was given back meanwhile counts once.
+            let there = |index: u64| bits[index as usize / 8] >> (index % 8 * 8) & 0xFF == 0xFF;
+            let kept = kept.iter().filter(|extent| extent.0 == chunk && there(extent.1)).count();
+            let singles = singles.iter().filter(|&&block| self.chunk_of(block).0 == chunk).count();
+            let free = count_free(&bits) + kept as u64 * EXTENT_BLOCKS + singles as u64;
+            let used = CHUNK_BLOCKS - free;
+            match self.chunk_kind(chunk)? {
+                _ if used == 0 => space.free_chunks += 1,
+                Kind::Metadata => space.metadata_blocks += used,
+                _ => space.data_blocks += used,
+            }
+            if used > 0 {
+                space.hole_blocks += free;
             }
         }
-        Ok(any)
+        Ok(space)
     }
 
     /// Calls `each` with the inodes that are kept, of extents that are there.
@@ -350,7 +268,7 @@ impl Volume {
         for kept in self.all_kept()? {
             if self.is_extent(kept.extent)? {
                 let first = self.first_inode(kept.extent);
-                crate::space::free_map::bits_of(kept.slots).for_each(|slot| each(first + slot));
+                bits_of(kept.slots).for_each(|slot| each(first + slot));
             }
         }
         Ok(())
@@ -389,11 +307,10 @@ impl Volume {
     /// The free map is made anew, without what was kept. Nobody works.
     pub(crate) fn forget_kept(&self) -> Result<()> {
         for op in 0..self.rt.layout.op_count as u32 {
-            for word in [RECORD_INODES, RECORD_FREED, RECORD_BLOCK, RECORD_BUCKET] {
-                self.rt.store(self.rt.op(op) + word, 0)?;
-            }
+            self.rt.store(self.rt.op(op) + RECORD_INODES, 0)?;
+            self.rt.store(self.rt.op(op) + RECORD_FREED, 0)?;
         }
-        Ok(())
+        self.forget_kept_blocks()
     }
 }
 

@@ -1,0 +1,71 @@
+//! Words of operation records: what the runtime says of each modifying call in flight, and what its
+//! CPU keeps for the next one. `txn/record.rs` tells what an operation does with its own.
+
+use crate::Result;
+use crate::ground::Ground;
+use crate::ground::layout::OP_RECORD;
+use pmem::Span;
+
+/// Record word: the owner (a lock word).
+pub(crate) const RECORD_OWNER: u64 = 0;
+/// Record word: 0 while locking, 1 while working.
+pub(crate) const RECORD_PHASE: u64 = 8;
+/// Record words: addresses of the locks taken or being taken.
+pub(crate) const RECORD_LOCKS: u64 = 16;
+/// Locks an operation may hold.
+pub(crate) const LOCKS_MAX: usize = 8;
+/// Record words: lines of lone commit stores.
+pub(crate) const RECORD_NOTES: u64 = RECORD_LOCKS + LOCKS_MAX as u64 * 8;
+/// Notes kept.
+pub(crate) const NOTES_MAX: u64 = 16;
+/// Record words of `inode/kept.rs`; they outlive the operation.
+pub(crate) const RECORD_INODES: u64 = RECORD_NOTES + NOTES_MAX * 8;
+pub(crate) const RECORD_GENERATIONS: u64 = RECORD_INODES + 8;
+pub(crate) const RECORD_SEQUENCES: u64 = RECORD_GENERATIONS + 8;
+pub(crate) const RECORD_FREED: u64 = RECORD_SEQUENCES + 8;
+/// Record words of `space/kept_blocks.rs`; they outlive the operation.
+pub(crate) const RECORD_BLOCK: u64 = RECORD_FREED + 8;
+pub(crate) const RECORD_BUCKET: u64 = RECORD_BLOCK + 8;
+/// Record words of `redo.rs`; they outlive the operation.
+pub(crate) const RECORD_REDO: u64 = RECORD_BUCKET + 8;
+pub(crate) const RECORD_WORD: u64 = RECORD_REDO + 8;
+const _: () = assert!(RECORD_WORD + 8 <= OP_RECORD);
+
+/// A lock's address: an offset in the runtime with this bit set, or one in the region.
+pub(crate) const IN_RUNTIME: u64 = 1 << 63;
+
+/// A claimed operation record.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'v>(pub(crate) Span<'v, RECORD_WORDS>);
+
+/// Words of a record.
+const RECORD_WORDS: usize = (OP_RECORD / 8) as usize;
+
+/// The place of a word in its record.
+pub(crate) const fn index(word: u64) -> usize {
+    (word / 8) as usize
+}
+
+impl<'v> Record<'v> {
+    #[inline]
+    pub(crate) fn new(ground: &'v Ground, index: u32) -> Result<Self> {
+        Ok(Self(ground.rt.span(ground.rt.op(index))?))
+    }
+}
+
+impl Ground {
+    /// Whether an operation holds, or is about to take, a lock of an inode in this range of the
+    /// region. A call that makes something else of the range first takes its inodes out of use,
+    /// then asks.
+    pub(crate) fn is_announced(&self, range: std::ops::Range<u64>) -> Result<bool> {
+        for index in 0..self.rt.layout.op_count as u32 {
+            let record = self.rt.op(index) + RECORD_LOCKS;
+            for word in 0..LOCKS_MAX as u64 {
+                if range.contains(&self.rt.load(record + word * 8)?) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
