@@ -30,6 +30,7 @@ METHODS = {
         "Ground": ("ground/",),
         "Processes": ("process/",),
         "Space": ("space/",),
+        "Inodes": ("inode/",),
     },
     "preload": {"Process": ("entry/",)},
 }

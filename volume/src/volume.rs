@@ -8,6 +8,7 @@
 use crate::Result;
 use crate::ground::runtime::Owner;
 use crate::ground::{Ground, Parts, Recover};
+use crate::inode::Inodes;
 use crate::namespace::attributes::PrivilegedChange;
 use crate::open::description::{HINTS, Hint};
 use crate::process::Processes;
@@ -29,7 +30,7 @@ pub struct Volume {
 
 /// All rooms.
 pub struct Rooms {
-    space: Space,
+    inodes: Inodes,
     /// What only this process knows.
     pub(crate) local: Local,
 }
@@ -44,11 +45,11 @@ impl Deref for Volume {
 }
 
 impl Deref for Rooms {
-    type Target = Space;
+    type Target = Inodes;
 
     #[inline]
-    fn deref(&self) -> &Space {
-        &self.space
+    fn deref(&self) -> &Inodes {
+        &self.inodes
     }
 }
 
@@ -65,7 +66,8 @@ impl Volume {
             let ground = Ground::new(parts, rooms.clone());
             let processes = Processes::new(ground, liveness);
             let space = Space::new(processes);
-            Rooms { space, local: Local::default() }
+            let inodes = Inodes::new(space);
+            Rooms { inodes, local: Local::default() }
         });
         Self { rooms, is_lent: false }
     }
@@ -80,8 +82,6 @@ pub(crate) struct Local {
     pub(crate) has_locked: AtomicBool,
     /// Where it looks for a free description first, by CPU.
     pub(crate) next_description: [Hint; HINTS],
-    /// The chunk where this process found room for an inode last, and one: a hint; or 0.
-    pub(crate) inode_chunk: AtomicU64,
     /// An operation of it has changed something.
     pub(crate) worked: AtomicBool,
     /// The number + 1 at which the old image left a descriptor of the anchor directory; else 0.

@@ -16,9 +16,9 @@
 //! Locks: none. Persistence: none.
 
 use crate::cache::mix;
-use crate::data::map::Run;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::inode::Inode;
+use crate::inode::Run;
 use crate::open::description::{Opened, is_generation};
 use crate::volume::Volume;
 use std::cell::Cell;

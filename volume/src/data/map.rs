@@ -17,6 +17,7 @@ use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, DIRECT, Identity, ROOT_WORD, WORDS, XATTR_WORD};
 use crate::ground::word::{Key, Word};
 use crate::inode::Inode;
+use crate::inode::Run;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::ops::Range;
@@ -41,33 +42,6 @@ const HINT_BLOCKS: u64 = 0;
 /// Blocks that a word of this cover stands for.
 pub(crate) const fn span(cover: u32) -> u64 {
     1 << (9 * cover)
-}
-
-/// Consecutive logical blocks that are alike: a hole, or consecutive blocks of the pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Run {
-    /// The first block; 0 for a hole.
-    pub(crate) block: u64,
-    pub(crate) blocks: u64,
-    /// Allocated, reads as zeros.
-    pub(crate) unwritten: bool,
-    /// Part of a 2 MiB leaf.
-    pub(crate) huge: bool,
-}
-
-impl Run {
-    fn hole(blocks: u64) -> Self {
-        Self { block: 0, blocks, unwritten: false, huge: false }
-    }
-
-    pub(crate) fn is_hole(&self) -> bool {
-        self.block == 0
-    }
-
-    /// Allocated and filled.
-    pub(crate) fn is_written(&self) -> bool {
-        self.block != 0 && !self.unwritten
-    }
 }
 
 /// Where one block of a file lies.

@@ -13,8 +13,9 @@
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
-use crate::data::map::{Map, Run};
+use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, REDO_BLOCKS, REDO_BYTES, SIZE_MAX};
+use crate::inode::Run;
 use crate::inode::{
     Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_PRIVILEGED, LIVE_REDO, LIVE_SUMMED,
     Live,

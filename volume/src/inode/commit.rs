@@ -6,13 +6,10 @@
 use crate::Result;
 use crate::ground::layout::{COMMIT, Commit};
 use crate::inject::{Bug, injected};
-use crate::inode::{COPY, HINT_COPY, HINTS, Inode, LIVE_REDO, LOW_HALF, Live, index};
-use crate::txn::op::Op;
-use crate::txn::redo::lane_of;
-use crate::volume::Volume;
+use crate::inode::Inodes;
+use crate::inode::{COPY, HINT_COPY, HINTS, Inode, LIVE_REDO, LOW_HALF, Live, index, lane_of};
 use pmem::{Durable, InFlight, checksum_words};
 use rustix::io::Errno;
-use zerocopy::IntoBytes;
 
 const _: () = assert!(std::mem::offset_of!(Commit, crc) == 28);
 
@@ -49,7 +46,29 @@ pub(crate) type Slots = [Commit; 2];
 type Newest = Option<usize>;
 type Newer = (Commit, usize);
 
-impl Volume {
+/// The newest of the slots of a commit line, and which it is: as [`Inodes::commit_line`].
+pub(crate) fn newest_slot(inode: Inode, generation: u32, slots: Slots) -> Result<Newer> {
+    let good = slots
+        .map(|commit| commit.sequence != 0 && commit.checksum(inode, generation) == commit.crc);
+    let at = match good {
+        [true, true] => {
+            let ahead = slots[1].sequence.wrapping_sub(slots[0].sequence) as i32;
+            return Ok(if ahead > 0 { (slots[1], 1) } else { (slots[0], 0) });
+        }
+        [false, false] => return Err(Errno::IO),
+        [_, second] => usize::from(second),
+    };
+    let (valid, other) = (slots[at], slots[1 - at]);
+    let torn = other.sequence == 0 || next_sequence(other.sequence) == valid.sequence;
+    let newer = Commit { sequence: next_sequence(valid.sequence), ..other };
+    if torn && newer.checksum(inode, generation) != other.crc {
+        Ok((valid, at))
+    } else {
+        Err(Errno::IO)
+    }
+}
+
+impl Inodes {
     /// The newer valid slot of the commit line, and its index. `EIO` if there is none, or if the
     /// newest one is damaged: an older size must not pass for the current one.
     ///
@@ -59,12 +78,12 @@ impl Volume {
         let (slots, newest) = self.commit_slots(inode)?;
         match newest {
             Some(at) => Ok((slots[at], at)),
-            None => Self::newest_slot(inode, generation, slots),
+            None => newest_slot(inode, generation, slots),
         }
     }
 
     /// Both slots, and which is the newest if that is known: then they come from the copy.
-    fn commit_slots(&self, inode: Inode) -> Result<(Slots, Option<usize>)> {
+    pub(crate) fn commit_slots(&self, inode: Inode) -> Result<(Slots, Option<usize>)> {
         self.slots_beside(inode, self.live_lines(inode)?)
     }
 
@@ -78,27 +97,6 @@ impl Volume {
         }
         let words = self.region.span::<8>(inode.at(COMMIT))?.words()?;
         Ok((zerocopy::transmute!(words), None))
-    }
-
-    pub(crate) fn newest_slot(inode: Inode, generation: u32, slots: Slots) -> Result<Newer> {
-        let good = slots
-            .map(|commit| commit.sequence != 0 && commit.checksum(inode, generation) == commit.crc);
-        let at = match good {
-            [true, true] => {
-                let ahead = slots[1].sequence.wrapping_sub(slots[0].sequence) as i32;
-                return Ok(if ahead > 0 { (slots[1], 1) } else { (slots[0], 0) });
-            }
-            [false, false] => return Err(Errno::IO),
-            [_, second] => usize::from(second),
-        };
-        let (valid, other) = (slots[at], slots[1 - at]);
-        let torn = other.sequence == 0 || next_sequence(other.sequence) == valid.sequence;
-        let newer = Commit { sequence: next_sequence(valid.sequence), ..other };
-        if torn && newer.checksum(inode, generation) != other.crc {
-            Ok((valid, at))
-        } else {
-            Err(Errno::IO)
-        }
     }
 
     /// Writes the next commit slot over the older one: one line, atomic by its checksum. The
@@ -115,7 +113,7 @@ impl Volume {
         self.store_slot(inode, generation, commit)
     }
 
-    /// As [`Volume::store_commit`], of a slot that is void if what it publishes is not there.
+    /// As [`Inodes::store_commit`], of a slot that is void if what it publishes is not there.
     #[inline]
     pub(crate) fn store_slot(
         &self,
@@ -127,7 +125,7 @@ impl Volume {
         self.store_words(inode, generation, commit.size, commit.mtime as u64, rest)
     }
 
-    /// The slot that [`Volume::store_slot`] stores next: its offset in the region, and its words.
+    /// The slot that [`Inodes::store_slot`] stores next: its offset in the region, and its words.
     pub(crate) fn next_slot(
         &self,
         inode: Inode,
@@ -180,7 +178,7 @@ impl Volume {
     #[cold]
     fn copy_line(&self, inode: Inode, generation: u32, live: Live<'_>) -> Result<usize> {
         let words = self.region.span::<8>(inode.at(COMMIT))?.words()?;
-        let newest = Self::newest_slot(inode, generation, zerocopy::transmute!(words))?.1;
+        let newest = newest_slot(inode, generation, zerocopy::transmute!(words))?.1;
         live.set_copy(&zerocopy::transmute!(words), newest)?;
         Ok(newest)
     }
@@ -188,18 +186,5 @@ impl Volume {
     /// The commit line may be another than was stored last: it is read anew. Lock holder only.
     pub(crate) fn forget_commit(&self, inode: Inode) -> Result<()> {
         self.set_hint(inode, HINT_COPY, 0)
-    }
-}
-
-impl Op<'_> {
-    /// The undo images of the commit slot that [`Volume::store_commit`] will overwrite next.
-    pub(crate) fn undo_commit(&mut self, inode: Inode, generation: u32) -> Result<()> {
-        let (slots, known) = self.volume.commit_slots(inode)?;
-        let newest = match known {
-            Some(at) => at,
-            None => Volume::newest_slot(inode, generation, slots)?.1,
-        };
-        let older = 1 - newest;
-        self.undo_known(inode.at(COMMIT) + older as u64 * 32, slots[older].as_bytes())
     }
 }

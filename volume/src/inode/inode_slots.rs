@@ -15,10 +15,10 @@ use crate::Result;
 use crate::ground::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES};
 use crate::ground::record::Record;
 use crate::inode::Inode;
+use crate::inode::Inodes;
 use crate::inode::kept::{KEPT, SLOTS};
 use crate::space::chunk::{Group, Kind, Mask, free_extent};
 use crate::space::fullness::ROOM;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -39,7 +39,7 @@ pub(crate) struct Extent {
     pub(crate) index: u64,
 }
 
-impl Volume {
+impl Inodes {
     #[inline]
     fn extent_first_block(&self, extent: Extent) -> u64 {
         self.chunk_start(extent.chunk) + extent.index * EXTENT_BLOCKS
@@ -134,7 +134,7 @@ impl Volume {
     /// that has room. (New extents only where there is none: extents with a few old inodes would
     /// stay as they are, and pin their chunks.)
     fn take_slot(&self, record: &Record<'_>) -> Result<Option<u64>> {
-        let hint = &self.local.inode_chunk;
+        let hint = &self.inode_chunk;
         if let Some(chunk) = hint.load(Ordering::Relaxed).checked_sub(1)
             && chunk < self.chunks()
             && (!self.numa_on() || self.group_of(chunk) == self.local_group())

@@ -14,7 +14,7 @@
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no
-//! others ([`Volume::kept_extents`]); fsck does not miss them. They are given back when the map is
+//! others ([`Inodes::kept_extents`]); fsck does not miss them. They are given back when the map is
 //! saved, when inodes or blocks run out, and with the last other inode of their extent. A sweep
 //! frees them with all that nothing reaches, and so makes these words void.
 //!
@@ -28,11 +28,11 @@ use crate::ground::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_GENERATION, HEAD
 use crate::ground::record::{
     RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index,
 };
+use crate::inode::Inodes;
 use crate::inode::inode_slots::{EMPTY, Extent};
 use crate::space::alloc::Usage;
 use crate::space::chunk::{Group, Kind, count_free};
 use crate::space::free_map::bits_of;
-use crate::volume::Volume;
 use rustix::io::Errno;
 
 /// Numbers that are taken from a counter at a time.
@@ -57,10 +57,10 @@ fn inodes_of(word: u64) -> impl Iterator<Item = u64> {
 impl Record<'_> {
     /// The next of the record's own numbers.
     #[inline]
-    fn number(&self, volume: &Volume, word: u64, source: u64) -> Result<u64> {
+    fn number(&self, inodes: &Inodes, word: u64, source: u64) -> Result<u64> {
         let mut next = self.0.load(index(word))?;
         if next.is_multiple_of(NUMBERS) {
-            next = volume.rt.add(source, NUMBERS)?;
+            next = inodes.rt.add(source, NUMBERS)?;
         }
         self.0.store(index(word), next + 1)?;
         Ok(next)
@@ -68,14 +68,14 @@ impl Record<'_> {
 
     /// A number that no other call in this epoch gets, for a generation.
     #[inline]
-    pub(crate) fn generation(&self, volume: &Volume) -> Result<u64> {
-        self.number(volume, RECORD_GENERATIONS, HEADER_GENERATION)
+    pub(crate) fn generation(&self, inodes: &Inodes) -> Result<u64> {
+        self.number(inodes, RECORD_GENERATIONS, HEADER_GENERATION)
     }
 
     /// The same, for sequence numbers.
     #[inline]
-    pub(crate) fn sequence(&self, volume: &Volume) -> Result<u64> {
-        self.number(volume, RECORD_SEQUENCES, HEADER_SEQUENCE)
+    pub(crate) fn sequence(&self, inodes: &Inodes) -> Result<u64> {
+        self.number(inodes, RECORD_SEQUENCES, HEADER_SEQUENCE)
     }
 
     /// Takes an inode that is kept.
@@ -133,7 +133,7 @@ impl Record<'_> {
     }
 }
 
-impl Volume {
+impl Inodes {
     /// Frees an inode for the next operation of this record, or for all. `EIO` if it is not in use.
     pub(crate) fn give_back_inode(&self, record: &Record<'_>, op: u32, ino: u64) -> Result<()> {
         if !self.inode_in_use(ino)? {
@@ -142,7 +142,7 @@ impl Volume {
         self.keep_inode(record, op, ino)
     }
 
-    /// As [`Volume::give_back_inode`], of an inode that is in use.
+    /// As [`Inodes::give_back_inode`], of an inode that is in use.
     #[inline]
     pub(crate) fn keep_inode(&self, record: &Record<'_>, op: u32, ino: u64) -> Result<()> {
         if !record.keep_freed(ino)? && !record.keep(ino)? {

@@ -23,20 +23,20 @@
 pub(crate) mod commit;
 pub(crate) mod inode_slots;
 pub(crate) mod kept;
+pub(crate) mod opens;
 
 use crate::Result;
-use crate::data::map::Run;
 use crate::ground::layout::{
     CHUNK_BLOCKS, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY, INODE, INODE_TAG,
     Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH, XATTR_WORD,
 };
 use crate::ground::lockword;
 use crate::ground::runtime::Owner;
-use crate::open::description::Maker;
-use crate::txn::op::Op;
-use crate::volume::Volume;
+use crate::space::Space;
 use pmem::{Region, Span, checksum_words};
 use rustix::io::Errno;
+use std::ops::Deref;
+use std::sync::atomic::AtomicU64;
 use vfs::{Kind, Node};
 
 /// Volatile words, as offsets in the inode.
@@ -45,9 +45,9 @@ pub(crate) const SEQUENCE: u64 = LOCK + 8;
 const SIZE: u64 = SEQUENCE + 8;
 const MTIME: u64 = SIZE + 8;
 pub(crate) const CTIME: u64 = MTIME + 8;
-const OPENS: u64 = CTIME + 8;
+pub(crate) const OPENS: u64 = CTIME + 8;
 const FLAGS: u64 = OPENS + 8;
-const READY: u64 = FLAGS + 8;
+pub(crate) const READY: u64 = FLAGS + 8;
 const _: () = assert!(READY + 8 == VOLATILE + LINE);
 
 /// The place of one of these words in their line.
@@ -69,10 +69,10 @@ pub(crate) const COPY: u64 = HINTS + LINE;
 const _: () = assert!(COPY + LINE == VOLATILE + VOLATILE_LENGTH);
 
 /// The inode is being freed: no more opens.
-const OPENS_DEAD: u64 = 1 << 63;
-/// The number of references; above it the [`Maker`] of the last change.
+pub(crate) const OPENS_DEAD: u64 = 1 << 63;
+/// The number of references; above it the [`Maker`](opens::Maker) of the last change.
 pub(crate) const OPENS_COUNT: u64 = (1 << OPENS_BITS) - 1;
-const OPENS_BITS: u32 = 20;
+pub(crate) const OPENS_BITS: u32 = 20;
 /// Volatile flag: some process has mapped the file since its first open; blocks stay where they
 /// are.
 pub(crate) const LIVE_MAPPED: u64 = 1;
@@ -100,12 +100,36 @@ pub(crate) const LIVE_PRIVILEGED: u64 = 512;
 /// The flags; above them, of a dirty inode, the mark of the commit slot beside which it is dirty.
 pub(crate) const LIVE_MASK: u64 = 0xFFFF_FFFF;
 
-/// Retries of a lock-free read before it takes the lock.
-const RETRIES: u32 = 8;
-
 /// An inode number (byte offset / 512), known to lie in the pool and not to be an extent's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct Inode(pub(crate) u64);
+
+/// Consecutive logical blocks that are alike: a hole, or consecutive blocks of the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    /// The first block; 0 for a hole.
+    pub(crate) block: u64,
+    pub(crate) blocks: u64,
+    /// Allocated, reads as zeros.
+    pub(crate) unwritten: bool,
+    /// Part of a 2 MiB leaf.
+    pub(crate) huge: bool,
+}
+
+impl Run {
+    pub(crate) fn hole(blocks: u64) -> Self {
+        Self { block: 0, blocks, unwritten: false, huge: false }
+    }
+
+    pub(crate) fn is_hole(&self) -> bool {
+        self.block == 0
+    }
+
+    /// Allocated and filled.
+    pub(crate) fn is_written(&self) -> bool {
+        self.block != 0 && !self.unwritten
+    }
+}
 
 /// All volatile lines of an inode, checked once.
 #[derive(Clone, Copy)]
@@ -120,8 +144,8 @@ impl Live<'_> {
 
     /// Frees the lock if `owner` holds it: as [`lockword::release_quickly`].
     #[inline(always)]
-    pub(crate) fn unlock(&self, volume: &Volume, owner: Owner) -> Result<()> {
-        lockword::release_word_quickly(volume, &self.0, index(LOCK), owner)
+    pub(crate) fn unlock(&self, inodes: &Inodes, owner: Owner) -> Result<()> {
+        lockword::release_word_quickly(inodes, &self.0, index(LOCK), owner)
     }
 
     /// The flags.
@@ -173,7 +197,7 @@ impl Live<'_> {
         Ok(Current { size, mtime: mtime as i64, ctime: ctime as i64, flags })
     }
 
-    /// As [`Volume::set_current`].
+    /// As [`Inodes::set_current`].
     #[inline(always)]
     pub(crate) fn set_current(&self, current: &Current) -> Result<()> {
         Ok(self.0.store_each([
@@ -263,6 +287,11 @@ pub(crate) fn live_privileged(mode: u32) -> u64 {
     if file && mode & SET_ID != 0 { LIVE_PRIVILEGED } else { 0 }
 }
 
+/// The lane that live flags with [`LIVE_REDO`] name.
+pub(crate) fn lane_of(flags: u64) -> u64 {
+    flags >> LIVE_LANE & 0xFFFF
+}
+
 /// The flag that says that a commit slot is summed.
 fn live_summed(commit: &Commit) -> u64 {
     if commit.flags & COMMIT_SUMMED != 0 { LIVE_SUMMED } else { 0 }
@@ -295,14 +324,34 @@ impl Identity {
 /// The half of a word beside a crc.
 pub(crate) const LOW_HALF: u64 = u32::MAX as u64;
 const _: () = assert!(std::mem::offset_of!(Identity, crc) == 4);
-/// Words that [`Volume::names_of`] knows the places of.
+/// Words that [`Inodes::names_of`] knows the places of.
 const _: () = assert!(
     std::mem::offset_of!(Identity, tag) == 0
         && std::mem::offset_of!(Identity, generation) == 8
         && std::mem::offset_of!(Identity, nlink) == 24
 );
 
-impl Volume {
+/// The space, and the inodes in it.
+pub struct Inodes {
+    space: Space,
+    /// The chunk where this process found room for an inode last, and one: a hint; or 0.
+    inode_chunk: AtomicU64,
+}
+
+impl Deref for Inodes {
+    type Target = Space;
+
+    #[inline]
+    fn deref(&self) -> &Space {
+        &self.space
+    }
+}
+
+impl Inodes {
+    pub(crate) fn new(space: Space) -> Self {
+        Self { space, inode_chunk: AtomicU64::new(0) }
+    }
+
     /// The inode of a number that came from outside (a dentry, a caller): `EIO` if it cannot be
     /// one.
     #[inline(always)]
@@ -367,12 +416,12 @@ impl Volume {
 
     /// The first volatile line.
     #[inline]
-    fn live_line(&self, inode: Inode) -> Result<Span<'_, 8>> {
+    pub(crate) fn live_line(&self, inode: Inode) -> Result<Span<'_, 8>> {
         Ok(self.volatile_map().span(inode.at(VOLATILE))?)
     }
 
     #[inline]
-    fn live(&self, inode: Inode, word: u64) -> Result<u64> {
+    pub(crate) fn live(&self, inode: Inode, word: u64) -> Result<u64> {
         Ok(self.volatile_map().shared_load(inode.at(word))?)
     }
 
@@ -386,7 +435,7 @@ impl Volume {
     }
 
     /// Initialises the volatile lines for this epoch; the caller has just taken the lock.
-    /// `number`: see [`Volume::initialise_live`].
+    /// `number`: see [`Inodes::initialise_live`].
     pub(crate) fn first_use(&self, inode: Inode, number: u64) -> Result<()> {
         let identity = self.identity(inode);
         let found = identity.and_then(|id| Ok((id, self.commit_line(inode, id.generation)?.0)));
@@ -399,7 +448,7 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Volume::first_use`], of an inode whose lines are known; `None` if they are damaged. It
+    /// As [`Inodes::first_use`], of an inode whose lines are known; `None` if they are damaged. It
     /// was renamed last, without more, at the time `moved`. `number` is no other inode's in this
     /// epoch.
     fn initialise_live(
@@ -452,36 +501,6 @@ impl Volume {
         Ok(live.0.store_eight(0, &[free, number, size, time, time, 0, flags, ready])?)
     }
 
-    fn ensure_used(&self, inode: Inode) -> Result<()> {
-        if self.is_ready(inode)? {
-            return Ok(());
-        }
-        let mut op = self.begin_any()?;
-        op.lock(&[inode])?;
-        op.end()
-    }
-
-    /// What is current about the inode. `EIO` if it was damaged when it was first used.
-    pub(crate) fn current(&self, inode: Inode) -> Result<Current> {
-        self.current_and_sequence(inode).map(|found| found.0)
-    }
-
-    /// The same, with the sequence number.
-    #[inline]
-    pub(crate) fn current_and_sequence(&self, inode: Inode) -> Result<(Current, u64)> {
-        let mut words = self.live_line(inode)?.words()?;
-        if words[index(READY)] != u64::from(self.epoch) {
-            self.ensure_used(inode)?;
-            words = self.live_line(inode)?.words()?;
-        }
-        let [_, sequence, size, mtime, ctime, _, flags, _] = words;
-        if flags & LIVE_DAMAGED != 0 {
-            return Err(Errno::IO);
-        }
-        let (mtime, ctime) = (mtime as i64, ctime as i64);
-        Ok((Current { size, mtime, ctime, flags }, sequence))
-    }
-
     /// Publishes what is current; lock holder only. Size last: bytes below it are there.
     pub(crate) fn set_current(&self, inode: Inode, current: &Current) -> Result<()> {
         self.live_lines(inode)?.set_current(current)
@@ -504,7 +523,7 @@ impl Volume {
         self.live(inode, SEQUENCE)
     }
 
-    /// As [`Volume::sequence`], of a node that a caller named; odd if there is no such inode.
+    /// As [`Inodes::sequence`], of a node that a caller named; odd if there is no such inode.
     pub(crate) fn sequence_of(&self, node: Node) -> u64 {
         self.inode(node.ino).and_then(|inode| self.sequence(inode)).unwrap_or(1)
     }
@@ -586,119 +605,5 @@ impl Volume {
         // have what was entered for that (`namespace/change.rs`).
         let now = self.live(inode, SEQUENCE)?;
         self.set_live(inode, SEQUENCE, (now | 1) + 3)
-    }
-
-    /// Runs `read` under a sequence number that did not move: what it saw belongs together. After
-    /// some retries it takes the lock. An error counts only if nothing moved. `ESTALE` if the node
-    /// is another object by now.
-    pub(crate) fn read_steadily<T>(
-        &self,
-        node: Node,
-        mut read: impl FnMut(Inode, &Identity) -> Result<T>,
-    ) -> Result<T> {
-        let inode = self.inode(node.ino).map_err(|_| Errno::STALE)?;
-        self.ensure_used(inode)?;
-        let line = self.live_line(inode)?;
-        for _ in 0..RETRIES {
-            let before = line.load(index(SEQUENCE))?;
-            if before & 1 == 0 {
-                let result = self.identity_of(node).and_then(|(_, id)| read(inode, &id));
-                if line.load(index(SEQUENCE))? == before {
-                    return result;
-                }
-            }
-            std::hint::spin_loop();
-        }
-        let mut op = self.begin_any()?;
-        op.lock(&[inode])?;
-        let result = self.identity_of(node).and_then(|(_, id)| read(inode, &id));
-        op.end()?;
-        result
-    }
-
-    // ---- references of open file descriptions
-    // ------------------------------------------------------
-
-    /// Adds the reference of the description that `maker` names; `ESTALE` if the inode is being
-    /// freed.
-    pub(crate) fn add_open(&self, inode: Inode, maker: Maker) -> Result<()> {
-        self.ensure_used(inode)?;
-        self.change_opens(inode, maker, 1).map(drop)
-    }
-
-    /// Drops the reference of the description that `maker` names; gives the number left.
-    pub(crate) fn drop_open(&self, inode: Inode, maker: Maker) -> Result<u64> {
-        self.change_opens(inode, maker, OPENS_COUNT)
-    }
-
-    fn change_opens(&self, inode: Inode, maker: Maker, delta: u64) -> Result<u64> {
-        let line = self.live_line(inode)?;
-        let mut opens = line.load(index(OPENS))?;
-        loop {
-            if opens & OPENS_DEAD != 0 {
-                return Err(Errno::STALE);
-            }
-            // The last change's description must say so itself before its name is overwritten.
-            self.confirm(Maker((opens & !OPENS_DEAD) >> OPENS_BITS))?;
-            let count = opens.wrapping_add(delta) & OPENS_COUNT;
-            let next = maker.0 << OPENS_BITS | count;
-            match line.cas(index(OPENS), opens, next)? {
-                Ok(_) => return Ok(count),
-                Err(found) => opens = found,
-            }
-        }
-    }
-
-    /// The description that changed the references last.
-    pub(crate) fn last_maker(&self, inode: Inode) -> Result<Maker> {
-        self.ensure_used(inode)?;
-        Ok(Maker((self.live(inode, OPENS)? & !OPENS_DEAD) >> OPENS_BITS))
-    }
-
-    /// References now.
-    pub(crate) fn opens(&self, inode: Inode) -> Result<u64> {
-        self.ensure_used(inode)?;
-        Ok(self.live(inode, OPENS)? & OPENS_COUNT)
-    }
-
-    /// If nobody has the inode open, closes it for opens for good and gives `true`: the caller, who
-    /// is working on it, frees it.
-    pub(crate) fn close_for_good(&self, inode: Inode) -> Result<bool> {
-        let mut opens = self.live(inode, OPENS)?;
-        loop {
-            if opens & (OPENS_DEAD | OPENS_COUNT) != 0 {
-                return Ok(false);
-            }
-            self.confirm(Maker(opens >> OPENS_BITS))?;
-            match self.volatile_map().shared_cas(inode.at(OPENS), opens, OPENS_DEAD)? {
-                Ok(_) => return Ok(true),
-                Err(found) => opens = found,
-            }
-        }
-    }
-
-    /// The object stays after all: it may be opened again. Lock holder only.
-    pub(crate) fn allow_opens(&self, inode: Inode) -> Result<()> {
-        self.set_live(inode, OPENS, 0)
-    }
-
-    /// Whether the inode is closed for opens for good.
-    pub(crate) fn is_freed(&self, inode: Inode) -> Result<bool> {
-        self.ensure_used(inode)?;
-        Ok(self.live(inode, OPENS)? & OPENS_DEAD != 0)
-    }
-
-    /// As [`Volume::is_freed`], by a look only: `false` if its volatile lines are not of this
-    /// epoch.
-    pub(crate) fn is_closed_for_good(&self, inode: Inode) -> bool {
-        self.is_ready(inode).is_ok_and(|ready| ready)
-            && self.live(inode, OPENS).is_ok_and(|opens| opens & OPENS_DEAD != 0)
-    }
-}
-
-impl Op<'_> {
-    /// The undo image of the identity line.
-    pub(crate) fn undo_identity(&mut self, inode: Inode) -> Result<()> {
-        self.undo(inode.at(IDENTITY), LINE)
     }
 }

@@ -24,6 +24,7 @@ use crate::Result;
 use crate::cache::Asked;
 use crate::ground::layout::{COMMIT, COMMIT_WRITTEN, Commit, Identity, LINE};
 use crate::inject::{self, Bug, injected};
+use crate::inode::commit::newest_slot;
 use crate::inode::commit::next_sequence;
 use crate::inode::{Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_WRITTEN};
 use crate::namespace::bucket::{Dir, Target};
@@ -167,7 +168,7 @@ impl<const N: usize> Named<'_, N> {
             (slots, Some(newest)) => (slots, newest),
             (slots, None) => {
                 let identity = volume.identity(inode)?;
-                (slots, Volume::newest_slot(inode, identity.generation, slots)?.1)
+                (slots, newest_slot(inode, identity.generation, slots)?.1)
             }
         };
         let last = line[newest];

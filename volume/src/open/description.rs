@@ -14,7 +14,7 @@
 //! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's
 //! `opens` word is taken in *claimed* and given back in *dropping*. The `opens` word names the
 //! description that changed it last and how (a [`Maker`]); a process that changes it again first
-//! moves that description to its next phase ([`Volume::confirm`]). So whatever process dies where:
+//! moves that description to its next phase ([`Inodes::confirm`]). So whatever process dies where:
 //! a description is counted exactly if its phase says so or the inode's word names it. (The process
 //! that drops it goes from *dropping* to *free*; only its recoverer, if it dies, needs to tell
 //! *dropped* from *dropping*.)
@@ -28,6 +28,7 @@ use crate::Result;
 use crate::ground::current_cpu;
 use crate::ground::layout::HEADER_DESCRIPTIONS;
 use crate::inode::Inode;
+use crate::inode::opens::{DescState, Maker, Phase, SLOT_BITS, STATE};
 use crate::volume::Volume;
 use pmem::Span;
 use rustix::io::Errno;
@@ -36,7 +37,6 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 use vfs::{Desc, Kind, Node, OpenFlags};
 
-pub(crate) const STATE: u64 = 0;
 const INO: u64 = 8;
 const NODE: u64 = 16;
 const FLAGS: u64 = 24;
@@ -59,71 +59,7 @@ const KEPT_FLAGS: i32 = !(libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOATIME | 
 const OPEN_ONLY: i32 =
     libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
 
-/// Where a description is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub(crate) enum Phase {
-    Free = 0,
-    Claimed = 1,
-    Open = 2,
-    Dropping = 3,
-    Dropped = 4,
-}
-
-/// A description's state word, taken apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct DescState {
-    pub(crate) phase: Phase,
-    /// The process that claimed it, or that drops it.
-    pub(crate) slot: u32,
-    /// 20 bits.
-    pub(crate) generation: u32,
-}
-
-/// The bits of a state word that hold the slot.
-const SLOT_BITS: u64 = 0x1FF << 3;
 const _: () = assert!(STATE == 0 && INO == 8 && NODE == 16 && FLAGS == 24);
-
-impl DescState {
-    fn of_word(word: u64, epoch: u32) -> Self {
-        if (word >> 32) as u32 != epoch {
-            return Self { phase: Phase::Free, slot: 0, generation: 0 };
-        }
-        let phase = match word & 7 {
-            1 => Phase::Claimed,
-            2 => Phase::Open,
-            3 => Phase::Dropping,
-            4 => Phase::Dropped,
-            _ => Phase::Free,
-        };
-        Self { phase, slot: (word >> 3 & 0x1FF) as u32, generation: (word >> 12 & 0xF_FFFF) as u32 }
-    }
-
-    fn word(self, epoch: u32) -> u64 {
-        u64::from(epoch) << 32
-            | u64::from(self.generation) << 12
-            | u64::from(self.slot) << 3
-            | self.phase as u64
-    }
-}
-
-/// The description that changed an inode's `opens` word last: index + 1 (20 bits), generation (20
-/// bits), and whether it took (0) or gave back (1) a reference. 0: none that still matters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Maker(pub(crate) u64);
-
-impl Maker {
-    fn new(desc: Desc, drops: bool) -> Self {
-        let index = u64::from(desc.index + 1) & 0xF_FFFF;
-        Self(u64::from(drops) << 40 | u64::from(desc.generation & 0xF_FFFF) << 20 | index)
-    }
-
-    fn desc(self) -> Option<(Desc, bool)> {
-        let index = (self.0 & 0xF_FFFF) as u32;
-        let generation = (self.0 >> 20 & 0xF_FFFF) as u32;
-        (index != 0).then(|| (Desc { index: index - 1, generation }, self.0 >> 40 & 1 != 0))
-    }
-}
 
 /// What is behind a description.
 #[derive(Clone, Copy, Debug)]
@@ -179,21 +115,6 @@ impl Volume {
 
     pub(crate) fn descriptions_used(&self) -> Result<u32> {
         Ok(self.rt.load(HEADER_DESCRIPTIONS)?.min(self.rt.layout.description_count) as u32)
-    }
-
-    pub(crate) fn desc_state(&self, index: u32) -> Result<DescState> {
-        let word = self.rt.load(self.rt.description(index) + STATE)?;
-        Ok(DescState::of_word(word, self.epoch))
-    }
-
-    /// Moves a description's state; `false` if it was another by then.
-    fn turn_desc(&self, index: u32, from: DescState, to: DescState) -> Result<bool> {
-        let at = self.rt.description(index) + STATE;
-        let word = self.rt.load(at)?;
-        if DescState::of_word(word, self.epoch) != from {
-            return Ok(false);
-        }
-        Ok(self.rt.cas(at, word, to.word(self.epoch))?.is_ok())
     }
 
     // ---- opening --------------------------------------------------------------------------------
@@ -382,12 +303,6 @@ impl Volume {
         })
     }
 
-    /// The state word of a description that was open once.
-    #[inline(always)]
-    pub(crate) fn state_word(&self, desc: Desc) -> Result<u64> {
-        Ok(self.rt.load(self.rt.description(desc.index) + STATE)?)
-    }
-
     /// The description of data that may be read or written: `EBADF`, `EISDIR`, `EINVAL`.
     #[inline(always)]
     pub(crate) fn opened_data(&self, desc: Desc, write: bool) -> Result<Opened> {
@@ -546,28 +461,6 @@ impl Volume {
         let finished = if nameless { self.drop_if_unlinked(node) } else { self.last_close(node) };
         // Another process freed it in between, and has done all that was to do.
         if finished == Err(Errno::STALE) { Ok(()) } else { finished }
-    }
-
-    /// Moves the description that an `opens` word names to the phase that this implies; before that
-    /// word is changed.
-    #[inline]
-    pub(crate) fn confirm(&self, maker: Maker) -> Result<()> {
-        let Some((desc, drops)) = maker.desc() else { return Ok(()) };
-        if u64::from(desc.index) >= self.rt.layout.description_count {
-            return Ok(());
-        }
-        let (phase, next) =
-            if drops { (Phase::Dropping, Phase::Dropped) } else { (Phase::Claimed, Phase::Open) };
-        // Of whatever slot. Mostly the description has moved to its next phase already.
-        let unsaid = DescState { phase, slot: 0, generation: desc.generation };
-        if self.state_word(desc)? & !SLOT_BITS != unsaid.word(self.epoch) {
-            return Ok(());
-        }
-        let state = self.desc_state(desc.index)?;
-        if state.phase == phase && state.generation == desc.generation {
-            self.turn_desc(desc.index, state, DescState { phase: next, ..state })?;
-        }
-        Ok(())
     }
 
     // ---- after a death, and at the end ----------------------------------------------------------

@@ -12,7 +12,8 @@
 use crate::Result;
 use crate::ground::lockword;
 use crate::ground::runtime::Owner;
-use crate::open::description::{LOCK, POSITION, STATE, index, is_generation, is_open};
+use crate::inode::opens::STATE;
+use crate::open::description::{LOCK, POSITION, index, is_generation, is_open};
 use crate::process::process_owner;
 use crate::volume::Volume;
 use pmem::Span;

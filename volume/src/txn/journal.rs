@@ -15,8 +15,12 @@
 //! order.
 
 use crate::Result;
-use crate::ground::layout::{ENTRY_BYTES, Entry, LANE, LANE_ENTRIES, LANES, LINE, checksum};
+use crate::ground::layout::{
+    COMMIT, ENTRY_BYTES, Entry, IDENTITY, LANE, LANE_ENTRIES, LANES, LINE, checksum,
+};
 use crate::inject::{self, Bug, injected};
+use crate::inode::Inode;
+use crate::inode::commit::newest_slot;
 use crate::txn::op::Op;
 use crate::volume::Volume;
 use pmem::{Durable, Gathered, InFlight, Region, UserOut};
@@ -280,4 +284,22 @@ pub(crate) fn crc_of(region: &Region, offset: u64, length: u64) -> Result<u32> {
         done += take as u64;
     }
     Ok(crc)
+}
+
+impl Op<'_> {
+    /// The undo image of the identity line.
+    pub(crate) fn undo_identity(&mut self, inode: Inode) -> Result<()> {
+        self.undo(inode.at(IDENTITY), LINE)
+    }
+
+    /// The undo images of the commit slot that [`Inodes::store_commit`] will overwrite next.
+    pub(crate) fn undo_commit(&mut self, inode: Inode, generation: u32) -> Result<()> {
+        let (slots, known) = self.volume.commit_slots(inode)?;
+        let newest = match known {
+            Some(at) => at,
+            None => newest_slot(inode, generation, slots)?.1,
+        };
+        let older = 1 - newest;
+        self.undo_known(inode.at(COMMIT) + older as u64 * 32, slots[older].as_bytes())
+    }
 }

@@ -5,6 +5,7 @@ mod allocate;
 pub(crate) mod held;
 pub(crate) mod journal;
 mod listed;
+mod look;
 pub(crate) mod op;
 pub(crate) mod record;
 pub(crate) mod redo;

@@ -24,7 +24,7 @@
 //! - anybody else moves the inode's commit slot on. The live flags name the lane ([`LIVE_REDO`]):
 //!   operations ask when they begin to work ([`Op::settle_redos`]), an overwrite by another lane
 //!   stores the slot with its record ([`needs_slot`]). A slot is stored only when the word is
-//!   durable ([`Volume::settle_word`]).
+//!   durable ([`Ground::settle_word`]).
 //!
 //! CRASH: before the first fence the record is void, by its sums or by the slot that it wants, and
 //! nothing has changed. From there on recovery stores the new bytes, or the word (again). At most
@@ -64,11 +64,6 @@ pub(crate) const LIVE_RECORD: u64 = LIVE_REDO | 0xFFFF << LIVE_LANE;
 /// Offset in the region of a lane's record of this number.
 fn record_offset(lane: u64, number: u32) -> u64 {
     lane_offset(lane) + LANE_REDO + u64::from(number) % REDO_SLOTS * LINE
-}
-
-/// The lane that live flags with [`LIVE_REDO`] name.
-pub(crate) fn lane_of(flags: u64) -> u64 {
-    flags >> LIVE_LANE & 0xFFFF
 }
 
 /// Where the bytes of an overwrite go.
@@ -309,21 +304,6 @@ impl Volume {
         let at = record_offset(lane, record.number);
         let line: [u8; LINE as usize] = zerocopy::transmute!(record.sealed(lane));
         Ok(self.region.write_line(at, &line)?)
-    }
-
-    /// Makes durable the word that a lane's last replacement left in flight, if there is one:
-    /// before the record that tells of it becomes void.
-    #[cold]
-    pub(crate) fn settle_word(&self, lane: u64) -> Result<()> {
-        if lane >= self.rt.layout.op_count {
-            return Ok(());
-        }
-        let word = self.rt.load(self.rt.op(lane as u32) + RECORD_WORD)?;
-        if word != 0 && !injected(Bug::WordNotSettled) {
-            // PERSIST: whoever stored it, and wherever, it is durable behind this.
-            let _ = self.region.flush(word, 8).fence();
-        }
-        Ok(())
     }
 
     /// Asks for what [`Volume::look_at`] looks at. The last overwrite stored it around the cache,

@@ -26,8 +26,9 @@
 use crate::Result;
 use crate::data::edit::{Change, Changes, Target};
 use crate::data::file::{File, expect_file};
-use crate::data::map::{Map, Run};
+use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
+use crate::inode::Run;
 use crate::inode::{LIVE_DIRTY, LIVE_MAPPED};
 use crate::space::alloc::Want;
 use crate::space::numa::pinned;

@@ -1,10 +1,11 @@
 //! Plans that do not stand any more when the lock is there.
 
-use crate::data::map::{Map, Run};
+use crate::data::map::Map;
 use crate::data::plan::{Plan, Position};
 use crate::ground::layout::BLOCK;
 use crate::ground::runtime::Owner;
 use crate::inode::Inode;
+use crate::inode::Run;
 use crate::open::description::Opened;
 use crate::testing::{file, fresh, root};
 use crate::txn::acquire::Anchor;
