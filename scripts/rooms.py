@@ -87,6 +87,9 @@ def debts_of(crate, rooms):
         yield from exports(crate, place, text)
         if room and not is_test(path) and not is_symbols(crate, place):
             above = {name for name in named(text) if rank.get(name, -1) > rank[room] or name in beside}
+            # Where a type's methods may stand, its file may be named.
+            tops = METHODS.get(crate, {}).items()
+            above -= {kind.lower() for kind, places in tops if str(place).startswith(places)}
             yield from (f"{crate}/src/{place} names {name}" for name in sorted(above))
         for kind, places in METHODS.get(crate, {}).items():
             stands = str(place).startswith(places) or is_test(path)

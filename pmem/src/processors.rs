@@ -19,9 +19,9 @@ pub fn processors() -> usize {
     }
 }
 
-/// [`processors`] answers `count` to this thread from here on; 0: what it finds again. Gives what was
-/// said before. For the crash explorer: the answer takes six files of the kernel's to be read, which
-/// it does not want for each of its states.
+/// [`processors`] answers `count` to this thread from here on; 0: what it finds again. Gives what
+/// was said before. For the crash explorer: the answer takes six files of the kernel's to be read,
+/// which it does not want for each of its states.
 pub fn set_processors(count: usize) -> usize {
     SAID.replace(count)
 }

@@ -133,7 +133,7 @@ fn kill_after(directory: &Path, program: &Path, mode: &str, calls: usize) {
     // In `posix` a file that was synced after few appends each time has the kernel append, which a
     // kill can stop at the edge of a page (docs/caveats.md).
     let by_kernel = mode == "posix" && bytes.len() >= SYNCS_UNTIL_BRIEF * 40 * 100;
-    let torn = bytes.len() % 100 != 0;
+    let torn = !bytes.len().is_multiple_of(100);
     assert!(
         !torn || by_kernel && bytes.len().is_multiple_of(4096),
         "{mode}: {} bytes: an append is there whole or not at all",

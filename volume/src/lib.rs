@@ -31,14 +31,13 @@ mod txn;
 mod upkeep;
 mod volume;
 
-pub use attach::format::format;
+pub use attach::format::{FormatOptions, format, format_region};
 pub use attach::ordinary::{
     Kept, check_ordinary, create_ordinary, is_fifo, is_in_anchor, is_ordinary,
 };
 pub use attach::remove::{Removed, remove};
 pub use attach::resume::resume;
 pub use attach::snapshot::{SnapshotOptions, SnapshotReport, snapshot};
-pub use attach::superblock::{FormatOptions, format_region};
 pub use attach::{
     AttachOptions, attach, attach_permitted, attach_region, detach_dead, detach_dead_telling,
 };

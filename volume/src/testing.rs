@@ -1,7 +1,7 @@
 //! What unit tests share: volumes in memory, something in them, repeatable randomness.
 
 use crate::Mode;
-use crate::attach::superblock::{FormatOptions, format_region};
+use crate::attach::format::{FormatOptions, format_region};
 use crate::attach::{AttachOptions, attach_region};
 use crate::check::fsck::compare;
 use crate::data::plan::Position;

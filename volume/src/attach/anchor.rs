@@ -12,11 +12,11 @@
 //! fails after a while, as where the anchor directory was removed.
 
 use crate::Result;
-use crate::attach::superblock;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     HEADER_ANCHOR, HEADER_ANCHOR_BYTES, HEADER_EPOCH, HEADER_FORMAT, RuntimeLayout, Superblock,
 };
+use crate::ground::superblock;
 use crate::process::liveness;
 use crate::volume::Volume;
 use pmem::Region;

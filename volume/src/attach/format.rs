@@ -1,20 +1,72 @@
 //! Makes a volume in a new file, or over what is there.
 //!
 //! Order: the file gets its owner, then its memory is reserved if that is asked for; then the
-//! volume is written (`superblock.rs`), and attached once: if that fails, so does the format. Until
+//! volume is written, and attached once: if that fails, so does the format. Until
 //! it is written the region's byte of writers keeps other processes away.
 //!
 //! CRASH: before the superblock is durable there is no volume, or the one of before.
 
 use crate::attach::ordinary::{Kept, is_in_anchor};
-use crate::attach::superblock::{self, FormatOptions, format_region};
 use crate::attach::{AttachOptions, attach, is_attached};
 use crate::ground::error::{ErrorKind, VolumeError};
+use crate::ground::layout::{
+    ANNEX, BLOCK, CHUNK, COMMIT, Commit, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR, IDENTITY, INODE,
+    INODE_EXTENT, Identity, LANE, LANES, MAGIC, RuntimeLayout, STATE, STATE_DIRTY, SUPERBLOCK_A,
+    SUPERBLOCK_B, Superblock, VERSION, VOLUME_MIN, checksum,
+};
+use crate::ground::superblock::{self, random, write_copy, write_state};
+use crate::ground::{Ground, now};
+use crate::inode::Inode;
 use crate::process::liveness::{REGION_READERS, REGION_WRITERS, own_region, region_held};
+use crate::space::beneath;
+use crate::txn::journal::{header_word, lane_offset};
 use pmem::{OpenOptions, Region};
 use rustix::fs::{FileType, Gid, Uid};
 use rustix::io::Errno;
 use std::path::Path;
+use zerocopy::IntoBytes;
+
+/// How a volume is to be made.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// Bytes; `None`: as long as the file or device is.
+    pub size: Option<u64>,
+    /// Allocation groups; `None`: by the number of CPUs.
+    pub groups: Option<u32>,
+    /// A name for people, up to 64 bytes of UTF-8.
+    pub label: String,
+    /// Overwrite a volume, or whatever else is there.
+    pub force: bool,
+    /// Give all of the file its memory now: `ENOSPC`, and no volume, if there is not as much.
+    pub reserve: bool,
+    /// Permissions of a file that is made.
+    pub permissions: u32,
+    /// Whose the file and the root directory are to be; `None`: the caller's.
+    pub owner: Option<u32>,
+    /// Whose group's; `None`: the caller's.
+    pub group: Option<u32>,
+    /// Take this class whatever is detected; `page` must be asked for so.
+    pub class: Option<pmem::Class>,
+    /// Draw identity, hash key and generation from this number: the same volume again, for tests.
+    pub seed: Option<u64>,
+}
+
+impl Default for FormatOptions {
+    fn default() -> Self {
+        Self {
+            size: None,
+            groups: None,
+            label: String::new(),
+            force: false,
+            reserve: false,
+            permissions: 0o600,
+            owner: None,
+            group: None,
+            class: None,
+            seed: None,
+        }
+    }
+}
 
 /// Makes a volume at `path`: a new file, or an existing file or device that holds nothing yet (or
 /// anything, with `force`; never a volume in use).
@@ -28,7 +80,7 @@ pub fn format(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
     }
     if let Some(size) = options.size {
         // Before anything is made or cut.
-        superblock::plan(size, path, options)?;
+        plan(size, path, options)?;
     }
     if !exists {
         let Some(size) = options.size else {
@@ -151,4 +203,173 @@ fn attach_new(path: &Path, options: &FormatOptions) -> Result<(), VolumeError> {
     volume
         .leave()
         .map_err(|errno| VolumeError::system("format", path, "leaving the new volume", errno))
+}
+
+/// What both copies say in a copy of the volume as it is now, with a UUID of its own unless `keep`.
+pub(crate) fn of_copy(ground: &Ground, keep: bool) -> Result<Superblock, Errno> {
+    let mut copy = ground.superblock;
+    (copy.size, copy.chunks) = (ground.size(), ground.chunks());
+    if !keep {
+        let words = identity_words(None)?;
+        copy.uuid = uuid_of([words[0], words[1]]);
+    }
+    Ok(copy.sealed())
+}
+
+/// A random UUID (version 4) of these words.
+fn uuid_of(words: [u64; 2]) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(words.as_bytes());
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    uuid
+}
+
+/// Words by which a volume differs from any other; the same again for the same seed.
+fn identity_words(seed: Option<u64>) -> Result<[u64; 5], Errno> {
+    let mut words = [0; 5];
+    match seed {
+        None => random(words.as_mut_bytes())?,
+        Some(seed) => {
+            for (word, index) in words.iter_mut().zip(0_u64..) {
+                let draw = |half: u64| checksum(seed, &(index * 2 + half).to_le_bytes());
+                *word = u64::from(draw(0)) << 32 | u64::from(draw(1));
+            }
+        }
+    }
+    Ok(words)
+}
+
+/// Bytes of a volume from which on the lanes' annexes are made room for.
+const WORTH_ANNEXES: u64 = 512 << 20;
+
+/// Plans the layout of a volume in a region of `size` bytes.
+///
+/// Errors say what is wrong with the request; nothing has been touched.
+fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, VolumeError> {
+    let invalid = |found: String, advice: &str| {
+        Err(VolumeError::new(ErrorKind::Invalid, "format", path, found, advice))
+    };
+    if size < VOLUME_MIN {
+        let found = format!("{size} bytes are too few; a volume needs {VOLUME_MIN}");
+        return invalid(found, "give a larger --size");
+    }
+    if options.label.len() > 64 || options.label.contains('\0') {
+        return invalid("the label is longer than 64 bytes".into(), "choose a shorter one");
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let lanes = (size / (4 << 20)).clamp(16, (2 * cpus).clamp(64, 512));
+    let tables = (size / (256 << 10)).clamp(1024, 65536);
+    let chunks_max = (size / CHUNK).saturating_mul(GROWTH_FACTOR);
+    let runtime = LANES + lanes * LANE;
+    let layout = RuntimeLayout::new(lanes, tables, chunks_max);
+    // The lanes' annexes share what is left before the pool, and get a chunk where that is little.
+    let annexes = if size >= WORTH_ANNEXES { lanes * ANNEX } else { 0 };
+    let pool = (runtime + layout.length + annexes).next_multiple_of(CHUNK);
+    let chunks = size.saturating_sub(pool) / CHUNK;
+    if chunks < 2 {
+        return invalid(format!("{size} bytes leave no room for data"), "give a larger --size");
+    }
+    let most = GROUPS_MAX.min(chunks);
+    let groups = u64::from(options.groups.unwrap_or((cpus.min(chunks / 8)).clamp(1, most) as u32));
+    if groups == 0 || groups > most {
+        return invalid(format!("{groups} groups: 1 to {most} are possible"), "choose others");
+    }
+    let fail = |errno| VolumeError::system("format", path, "asking for random bytes", errno);
+    let words = identity_words(options.seed).map_err(fail)?;
+    let uuid = uuid_of([words[0], words[1]]);
+    let mut label = [0; 64];
+    label[..options.label.len()].copy_from_slice(options.label.as_bytes());
+    Ok(Superblock {
+        magic: MAGIC,
+        version: VERSION,
+        crc: 0,
+        compat: 0,
+        incompat: 0,
+        ro_compat: 0,
+        sequence: 1,
+        uuid,
+        label,
+        size: pool + chunks * CHUNK,
+        lanes: lanes as u32,
+        groups: groups as u32,
+        runtime,
+        runtime_length: layout.length,
+        pool,
+        chunks,
+        chunks_max,
+        root: pool / INODE + 1,
+        hash_key: [words[2], words[3]],
+        created: now() as u64,
+        root_generation: words[4] as u32 | 1,
+        tables: tables as u32,
+    })
+}
+
+/// Makes a volume of the whole region; what was there is lost.
+pub fn format_region(region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
+    let path = region.path().unwrap_or(Path::new("(memory)"));
+    let superblock = plan(region.len(), path, options)?;
+    write_volume(region, &superblock, options)
+        .map_err(|errno| VolumeError::system("format", path, "writing the volume", errno))
+}
+
+fn write_volume(
+    region: &Region,
+    superblock: &Superblock,
+    options: &FormatOptions,
+) -> Result<(), Errno> {
+    // PERSIST: an old volume is no volume any more before the first of its structures is
+    // overwritten.
+    beneath::provide_fixed(region, superblock)?;
+    let gone =
+        region.stream_zero(SUPERBLOCK_A, BLOCK)?.and(region.stream_zero(SUPERBLOCK_B, BLOCK)?);
+    let _ = gone.fence();
+    // State, lanes and runtime: no word of another life may look like one of this. What has no
+    // memory yet is zero, and much of a large volume's runtime needs none until it is used.
+    let mut pending = region.stream_zero(superblock.pool, INODE_EXTENT)?;
+    let mut at = region.next_data(STATE);
+    while at < superblock.pool {
+        let end = region.next_hole(at).min(superblock.pool);
+        pending = pending.and(region.stream_zero(at, end - at)?);
+        at = region.next_data(end);
+    }
+    for lane in 0..u64::from(superblock.lanes) {
+        let word = header_word(lane, 1);
+        pending = pending.and(region.store64(lane_offset(lane), word)?.flush());
+    }
+    pending = pending.and(write_root(region, superblock, options)?);
+    let _ = pending.fence();
+    write_state(region, 0, STATE_DIRTY, 0)?;
+    // PERSIST: everything a superblock promises is durable before the first one is.
+    write_copy(region, SUPERBLOCK_B, superblock)?;
+    write_copy(region, SUPERBLOCK_A, superblock)?;
+    region.sync_file().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// The root directory: the first inode of the first extent, empty.
+fn write_root<'r>(
+    region: &'r Region,
+    superblock: &Superblock,
+    options: &FormatOptions,
+) -> Result<pmem::InFlight<'r>, Errno> {
+    let root = Inode(superblock.root);
+    debug_assert!(!root.0.is_multiple_of(EXTENT_INODES));
+    let time = superblock.created as i64;
+    let identity = Identity {
+        generation: superblock.root_generation,
+        mode: libc::S_IFDIR | 0o755,
+        uid: options.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+        gid: options.group.unwrap_or_else(|| rustix::process::getegid().as_raw()),
+        nlink: 1,
+        parent: root.0,
+        parent_generation: superblock.root_generation,
+        btime: time,
+        ctime: time,
+        ..Identity::default()
+    };
+    let commit = Commit { mtime: time, sequence: 1, ..Commit::default() };
+    let commit = commit.sealed(root, superblock.root_generation);
+    let line = region.write(root.at(IDENTITY), identity.sealed(root).as_bytes())?;
+    Ok(line.join(region.write(root.at(COMMIT), commit.as_bytes())?).flush())
 }

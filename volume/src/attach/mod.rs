@@ -28,7 +28,6 @@ mod reading;
 pub(crate) mod remove;
 pub(crate) mod resume;
 pub(crate) mod snapshot;
-pub(crate) mod superblock;
 pub(crate) mod view;
 
 use crate::Mode;
@@ -40,6 +39,7 @@ use crate::ground::layout::{
     RESERVE_MAX, RuntimeLayout, STATE_CLEAN, STATE_DIRTY, STATE_REPAIR, Superblock,
 };
 use crate::ground::runtime::Runtime;
+use crate::ground::superblock;
 use crate::inject::{Bug, injected};
 use crate::process::liveness::{
     self, AttachGuard, Liveness, Openness, REGION_READERS, REGION_WRITERS, leave_region,

@@ -21,13 +21,13 @@
 //! leave is replaced by the next first one.
 
 use crate::Result;
-use crate::attach::superblock;
 use crate::attach::{AttachOptions, TRIES, real_path};
 use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     BLOCK, CHUNK_RECORD, HEADER_EPOCH, HEADER_FORMAT, RuntimeLayout, STATE_CLEAN, Superblock,
 };
+use crate::ground::superblock;
 use crate::process::liveness::{
     self, Liveness, Openness, REGION_READERS, REGION_WRITERS, region_held, share_region,
 };

@@ -7,12 +7,12 @@
 use crate::Mode;
 use crate::attach::reading;
 use crate::attach::real_path;
-use crate::attach::superblock;
 use crate::ground::Parts;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     GROWTH_FACTOR, HEADER_EPOCH, HEADER_FORMAT, RESERVE_MAX, RuntimeLayout,
 };
+use crate::ground::superblock;
 use crate::process::liveness::{self, Liveness, REGION_READERS, REGION_WRITERS, share_region};
 use crate::process::{SLOT_LIVE, SlotState};
 use crate::volume::Volume;

@@ -25,9 +25,9 @@
 //! Locks: the gate, during the second pass.
 
 use crate::Result;
+use crate::attach::format::of_copy;
 use crate::attach::ordinary::{Kept, is_held, is_in_anchor};
 use crate::attach::passes::{How, Passes};
-use crate::attach::superblock;
 use crate::attach::{AttachOptions, attach};
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, SUPERBLOCK_A, SUPERBLOCK_B};
@@ -285,7 +285,7 @@ impl Copy {
 
     /// Writes what the copy is: as large as it was at its moment, and another volume.
     fn identify(&self, volume: &Volume, options: SnapshotOptions) -> Result<()> {
-        let superblock = superblock::of_copy(volume, options.keep_uuid)?;
+        let superblock = of_copy(volume, options.keep_uuid)?;
         for at in [SUPERBLOCK_A, SUPERBLOCK_B] {
             if rustix::io::pwrite(&self.file, superblock.as_bytes(), at)?
                 != size_of_val(&superblock)

@@ -7,10 +7,10 @@
 //!
 //! Locks: the region's reader byte, shared, for as long as the view lives.
 
-use crate::attach::superblock::{self, Found};
 use crate::ground::Parts;
 use crate::ground::error::VolumeError;
 use crate::ground::layout::{STATE_CLEAN, State};
+use crate::ground::superblock::{self, Found};
 use crate::process::liveness::{
     Liveness, REGION_READERS, REGION_WRITERS, region_held, share_region,
 };

@@ -8,8 +8,8 @@
 //! recipe stays small and means the same kind of structure after the layout has changed.
 
 use crate::Mode;
+use crate::attach::format::{FormatOptions, format_region};
 use crate::attach::snapshot::{SnapshotOptions, snapshot};
-use crate::attach::superblock::{self, FormatOptions, format_region};
 use crate::attach::view::View;
 use crate::attach::{AttachOptions, attach, attach_region};
 use crate::check::fsck::check_view;
@@ -21,6 +21,7 @@ use crate::ground::layout::{
     BLOCK, CHUNK, COMMIT, EXTENT_INODES, IDENTITY, LANE, LINE, STATE, SUPERBLOCK_A, SUPERBLOCK_B,
     WORDS,
 };
+use crate::ground::superblock;
 use crate::inode::Inode;
 use crate::namespace::bucket::Dir;
 use crate::recovery::mark::Depth;

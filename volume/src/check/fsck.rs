@@ -16,7 +16,6 @@
 
 use crate::Result;
 use crate::attach::attach_to_check;
-use crate::attach::superblock::Found;
 use crate::attach::view::View;
 use crate::check::fault::{Action, FsckFault, Remedy};
 use crate::ground::error::{ErrorKind, VolumeError};
@@ -24,6 +23,7 @@ use crate::ground::layout::{
     BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, LINE, STATE, STATE_REPAIR, SUPERBLOCK_A, State,
     checksum,
 };
+use crate::ground::superblock::Found;
 use crate::inode::Inode;
 use crate::recovery::mark::{Counts, Depth, Mark, all_threads};
 use crate::space::chunk::{Bitmap, Mask, count_free};
@@ -211,7 +211,7 @@ impl Volume {
     fn check_superblocks(&self) -> Result<Vec<FsckFault>> {
         let _guard = self.liveness.lock_attach()?;
         let path = self.region.path().unwrap_or(Path::new("(memory)"));
-        let found = crate::attach::superblock::read_to_check(&self.region, path);
+        let found = crate::ground::superblock::read_to_check(&self.region, path);
         let found = found.map_err(|error| error.errno())?;
         Ok(stale_copy(&found).into_iter().chain(short_region(self)).collect())
     }

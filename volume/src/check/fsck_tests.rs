@@ -1,7 +1,6 @@
 //! The check against damage of every kind: each is named, none is fatal.
 
 use crate::Mode;
-use crate::attach::superblock;
 use crate::attach::view::View;
 use crate::attach::{AttachOptions, attach_region};
 use crate::check::fault::FsckFault;
@@ -10,6 +9,7 @@ use crate::ground::layout::{
     BLOCK, COMMIT, IDENTITY, INODE, LINE, ROOT_WORD, STATE, SUPERBLOCK_A, SUPERBLOCK_B, Superblock,
     WORDS, XATTR_WORD,
 };
+use crate::ground::superblock;
 use crate::inode::Inode;
 use crate::recovery::mark::{Depth, Mark};
 use crate::space::free_map::bits_of;

@@ -14,7 +14,6 @@
 
 use crate::Result;
 use crate::attach::attach_to_repair;
-use crate::attach::superblock;
 use crate::attach::view::View;
 use crate::check::fault::{Action, FsckFault, Remedy};
 use crate::check::fsck::{FsckOptions, FsckReport, Look, check_view, cut_short};
@@ -24,6 +23,7 @@ use crate::ground::layout::{
     BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, EXTENT_INODES, IDENTITY, INODE, INODE_EXTENT, INODE_TAG,
     Identity, STATE_DIRTY, STATE_REPAIR,
 };
+use crate::ground::superblock;
 use crate::inode::Inode;
 use crate::namespace::bucket::{Dir, Target};
 use crate::namespace::directory::NODE;

@@ -1,8 +1,8 @@
 //! Repair: one structure is damaged at random; all that does not depend on the damaged bytes is
 //! there afterwards, byte for byte, under its name or in `/lost+found`.
 
+use crate::attach::format::FormatOptions;
 use crate::attach::format::format;
-use crate::attach::superblock::FormatOptions;
 use crate::attach::{AttachOptions, attach};
 use crate::check::fault::Remedy;
 use crate::check::fsck::{FsckOptions, fsck};
@@ -338,7 +338,7 @@ fn an_interrupted_repair_is_demanded_and_taken_up() {
     let lost = before["/directory 0/directory 2"].0;
     // As after a crash between the mending of a directory and the naming of the orphans.
     let state = crate::ground::layout::STATE_REPAIR;
-    crate::attach::superblock::write_state(&volume.region, volume.epoch, state, 0)
+    crate::ground::superblock::write_state(&volume.region, volume.epoch, state, 0)
         .expect("written");
     let _ = volume.region.store64(Inode(lost).at(ROOT_WORD), 0).expect("emptied");
     volume.mark_damaged().expect("stays so at detach");

@@ -9,6 +9,7 @@ pub(crate) mod layout;
 pub(crate) mod lockword;
 pub(crate) mod record;
 pub(crate) mod runtime;
+pub(crate) mod superblock;
 pub(crate) mod word;
 
 use crate::ground::layout::{

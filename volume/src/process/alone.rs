@@ -325,8 +325,8 @@ impl Processes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attach::format::FormatOptions;
     use crate::attach::format::format;
-    use crate::attach::superblock::FormatOptions;
     use crate::attach::{AttachOptions, attach};
     use crate::volume::Volume;
     use std::path::PathBuf;

@@ -10,9 +10,9 @@
 //! Locks: the attach lock keeps other growers and readers of the superblock away.
 
 use crate::Result;
-use crate::attach::superblock;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{CHUNK, HEADER_SIZE, Superblock};
+use crate::ground::superblock;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::path::Path;

@@ -9,17 +9,11 @@
 
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
-    ANNEX, BLOCK, CHUNK, COMMIT, COMPAT_KNOWN, Commit, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR,
-    IDENTITY, INCOMPAT_KNOWN, INODE, INODE_EXTENT, Identity, LANE, LANES, LINE, MAGIC,
-    RO_COMPAT_KNOWN, RuntimeLayout, STATE, STATE_DIRTY, SUPERBLOCK_A, SUPERBLOCK_B, State,
-    Superblock, VERSION, VOLUME_MIN, checksum,
+    BLOCK, CHUNK, COMPAT_KNOWN, GROUPS_MAX, INCOMPAT_KNOWN, LANE, LANES, LINE, MAGIC,
+    RO_COMPAT_KNOWN, RuntimeLayout, STATE, SUPERBLOCK_A, SUPERBLOCK_B, State, Superblock, VERSION,
+    checksum,
 };
-use crate::ground::now;
 use crate::inject::{Bug, injected};
-use crate::inode::Inode;
-use crate::space::beneath;
-use crate::txn::journal::{header_word, lane_offset};
-use crate::volume::Volume;
 use pmem::Region;
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -27,48 +21,6 @@ use std::path::Path;
 use zerocopy::{FromBytes, IntoBytes};
 
 const _: () = assert!(COMPAT_KNOWN == 0, "unknown compat bits are ignored: nothing to check");
-
-/// How a volume is to be made.
-#[derive(Clone, Debug)]
-pub struct FormatOptions {
-    /// Bytes; `None`: as long as the file or device is.
-    pub size: Option<u64>,
-    /// Allocation groups; `None`: by the number of CPUs.
-    pub groups: Option<u32>,
-    /// A name for people, up to 64 bytes of UTF-8.
-    pub label: String,
-    /// Overwrite a volume, or anything else that is there.
-    pub force: bool,
-    /// Give all of the file its memory now: `ENOSPC`, and no volume, if there is not as much.
-    pub reserve: bool,
-    /// Permissions of a file that is made.
-    pub permissions: u32,
-    /// Owner of the file and the root directory; `None`: the caller.
-    pub owner: Option<u32>,
-    /// Their group; `None`: the caller's.
-    pub group: Option<u32>,
-    /// Take this class whatever is detected; `page` must be asked for so.
-    pub class: Option<pmem::Class>,
-    /// Draw identity, hash key and generation from this number: the same volume again, for tests.
-    pub seed: Option<u64>,
-}
-
-impl Default for FormatOptions {
-    fn default() -> Self {
-        Self {
-            size: None,
-            groups: None,
-            label: String::new(),
-            force: false,
-            reserve: false,
-            permissions: 0o600,
-            owner: None,
-            group: None,
-            class: None,
-            seed: None,
-        }
-    }
-}
 
 /// Both copies as they were found.
 pub(crate) struct Found {
@@ -79,7 +31,7 @@ pub(crate) struct Found {
 }
 
 impl Superblock {
-    fn sealed(mut self) -> Self {
+    pub(crate) fn sealed(mut self) -> Self {
         self.crc = 0;
         self.crc = checksum(0, self.as_bytes());
         self
@@ -239,7 +191,7 @@ pub(crate) fn read_only_features(superblock: &Superblock) -> u32 {
 }
 
 /// Writes one copy and makes it durable.
-fn write_copy(region: &Region, at: u64, superblock: &Superblock) -> Result<(), Errno> {
+pub(crate) fn write_copy(region: &Region, at: u64, superblock: &Superblock) -> Result<(), Errno> {
     // PERSIST: the other copy is valid; this one is whole before anything goes on.
     let _ = region.write(at, superblock.sealed().as_bytes())?.flush().fence();
     Ok(())
@@ -267,7 +219,7 @@ pub(crate) fn replace(region: &Region, mut superblock: Superblock) -> Result<Sup
 // ---- the state line -----------------------------------------------------------------------------
 
 impl State {
-    fn sealed(mut self) -> Self {
+    pub(crate) fn sealed(mut self) -> Self {
         self.crc = 0;
         self.crc = checksum(STATE, self.as_bytes());
         self
@@ -343,28 +295,6 @@ pub(crate) fn write_state(
     Ok(())
 }
 
-// ---- format -------------------------------------------------------------------------------------
-
-/// What both copies say in a copy of the volume as it is now, with a UUID of its own unless `keep`.
-pub(crate) fn of_copy(volume: &Volume, keep: bool) -> Result<Superblock, Errno> {
-    let mut copy = volume.superblock;
-    (copy.size, copy.chunks) = (volume.size(), volume.chunks());
-    if !keep {
-        let words = identity_words(None)?;
-        copy.uuid = uuid_of([words[0], words[1]]);
-    }
-    Ok(copy.sealed())
-}
-
-/// A random UUID (version 4) of these words.
-fn uuid_of(words: [u64; 2]) -> [u8; 16] {
-    let mut uuid = [0; 16];
-    uuid.copy_from_slice(words.as_bytes());
-    uuid[6] = uuid[6] & 0x0F | 0x40;
-    uuid[8] = uuid[8] & 0x3F | 0x80;
-    uuid
-}
-
 /// Fills `bytes` with random ones.
 pub(crate) fn random(bytes: &mut [u8]) -> Result<(), Errno> {
     let mut done = 0;
@@ -372,158 +302,4 @@ pub(crate) fn random(bytes: &mut [u8]) -> Result<(), Errno> {
         done += getrandom(&mut bytes[done..], GetRandomFlags::empty())?;
     }
     Ok(())
-}
-
-/// Words by which a volume differs from any other; the same again for the same seed.
-fn identity_words(seed: Option<u64>) -> Result<[u64; 5], Errno> {
-    let mut words = [0; 5];
-    match seed {
-        None => random(words.as_mut_bytes())?,
-        Some(seed) => {
-            for (word, index) in words.iter_mut().zip(0_u64..) {
-                let draw = |half: u64| checksum(seed, &(index * 2 + half).to_le_bytes());
-                *word = u64::from(draw(0)) << 32 | u64::from(draw(1));
-            }
-        }
-    }
-    Ok(words)
-}
-
-/// Bytes of a volume from which on the lanes' journal data areas get room.
-const WORTH_ANNEXES: u64 = 512 << 20;
-
-/// Plans the layout of a volume in a region of `size` bytes.
-///
-/// Errors say what is wrong with the request; nothing has been touched.
-pub(crate) fn plan(
-    size: u64,
-    path: &Path,
-    options: &FormatOptions,
-) -> Result<Superblock, VolumeError> {
-    let invalid = |found: String, advice: &str| {
-        Err(VolumeError::new(ErrorKind::Invalid, "format", path, found, advice))
-    };
-    if size < VOLUME_MIN {
-        let found = format!("{size} bytes are too few; a volume needs {VOLUME_MIN}");
-        return invalid(found, "give a larger --size");
-    }
-    if options.label.len() > 64 || options.label.contains('\0') {
-        return invalid("the label is longer than 64 bytes".into(), "choose a shorter one");
-    }
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let lanes = (size / (4 << 20)).clamp(16, (2 * cpus).clamp(64, 512));
-    let tables = (size / (256 << 10)).clamp(1024, 65536);
-    let chunks_max = (size / CHUNK).saturating_mul(GROWTH_FACTOR);
-    let runtime = LANES + lanes * LANE;
-    let layout = RuntimeLayout::new(lanes, tables, chunks_max);
-    // The lanes' journal data areas share the rest before the pool, and get a chunk if that is
-    // little.
-    let annexes = if size >= WORTH_ANNEXES { lanes * ANNEX } else { 0 };
-    let pool = (runtime + layout.length + annexes).next_multiple_of(CHUNK);
-    let chunks = size.saturating_sub(pool) / CHUNK;
-    if chunks < 2 {
-        return invalid(format!("{size} bytes leave no room for data"), "give a larger --size");
-    }
-    let most = GROUPS_MAX.min(chunks);
-    let groups = u64::from(options.groups.unwrap_or((cpus.min(chunks / 8)).clamp(1, most) as u32));
-    if groups == 0 || groups > most {
-        return invalid(format!("{groups} groups: 1 to {most} are possible"), "choose others");
-    }
-    let fail = |errno| VolumeError::system("format", path, "asking for random bytes", errno);
-    let words = identity_words(options.seed).map_err(fail)?;
-    let uuid = uuid_of([words[0], words[1]]);
-    let mut label = [0; 64];
-    label[..options.label.len()].copy_from_slice(options.label.as_bytes());
-    Ok(Superblock {
-        magic: MAGIC,
-        version: VERSION,
-        crc: 0,
-        compat: 0,
-        incompat: 0,
-        ro_compat: 0,
-        sequence: 1,
-        uuid,
-        label,
-        size: pool + chunks * CHUNK,
-        lanes: lanes as u32,
-        groups: groups as u32,
-        runtime,
-        runtime_length: layout.length,
-        pool,
-        chunks,
-        chunks_max,
-        root: pool / INODE + 1,
-        hash_key: [words[2], words[3]],
-        created: now() as u64,
-        root_generation: words[4] as u32 | 1,
-        tables: tables as u32,
-    })
-}
-
-/// Makes a volume of the whole region; what was there is lost.
-pub fn format_region(region: &Region, options: &FormatOptions) -> Result<(), VolumeError> {
-    let path = region.path().unwrap_or(Path::new("(memory)"));
-    let superblock = plan(region.len(), path, options)?;
-    write_volume(region, &superblock, options)
-        .map_err(|errno| VolumeError::system("format", path, "writing the volume", errno))
-}
-
-fn write_volume(
-    region: &Region,
-    superblock: &Superblock,
-    options: &FormatOptions,
-) -> Result<(), Errno> {
-    // PERSIST: an old volume is no volume any more before the first of its structures is
-    // overwritten.
-    beneath::provide_fixed(region, superblock)?;
-    let gone =
-        region.stream_zero(SUPERBLOCK_A, BLOCK)?.and(region.stream_zero(SUPERBLOCK_B, BLOCK)?);
-    let _ = gone.fence();
-    // State, lanes and runtime: no word of another life may look like one of this. Pages without
-    // memory are zero, and much of a large volume's runtime needs none until it is used.
-    let mut pending = region.stream_zero(superblock.pool, INODE_EXTENT)?;
-    let mut at = region.next_data(STATE);
-    while at < superblock.pool {
-        let end = region.next_hole(at).min(superblock.pool);
-        pending = pending.and(region.stream_zero(at, end - at)?);
-        at = region.next_data(end);
-    }
-    for lane in 0..u64::from(superblock.lanes) {
-        let word = header_word(lane, 1);
-        pending = pending.and(region.store64(lane_offset(lane), word)?.flush());
-    }
-    pending = pending.and(write_root(region, superblock, options)?);
-    let _ = pending.fence();
-    write_state(region, 0, STATE_DIRTY, 0)?;
-    // PERSIST: everything a superblock promises is durable before the first one is.
-    write_copy(region, SUPERBLOCK_B, superblock)?;
-    write_copy(region, SUPERBLOCK_A, superblock)?;
-    region.sync_file().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-}
-
-/// The root directory: the first inode of the first extent, empty.
-fn write_root<'r>(
-    region: &'r Region,
-    superblock: &Superblock,
-    options: &FormatOptions,
-) -> Result<pmem::InFlight<'r>, Errno> {
-    let root = Inode(superblock.root);
-    debug_assert!(!root.0.is_multiple_of(EXTENT_INODES));
-    let time = superblock.created as i64;
-    let identity = Identity {
-        generation: superblock.root_generation,
-        mode: libc::S_IFDIR | 0o755,
-        uid: options.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw()),
-        gid: options.group.unwrap_or_else(|| rustix::process::getegid().as_raw()),
-        nlink: 1,
-        parent: root.0,
-        parent_generation: superblock.root_generation,
-        btime: time,
-        ctime: time,
-        ..Identity::default()
-    };
-    let commit = Commit { mtime: time, sequence: 1, ..Commit::default() };
-    let commit = commit.sealed(root, superblock.root_generation);
-    let line = region.write(root.at(IDENTITY), identity.sealed(root).as_bytes())?;
-    Ok(line.join(region.write(root.at(COMMIT), commit.as_bytes())?).flush())
 }
