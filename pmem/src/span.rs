@@ -67,7 +67,7 @@ impl<const WORDS: usize> Kept<WORDS> {
     }
 }
 
-impl<const WORDS: usize> Span<'_, WORDS> {
+impl<'r, const WORDS: usize> Span<'r, WORDS> {
     #[inline(always)]
     fn word(&self, index: usize) -> *mut u8 {
         assert!(index < WORDS, "a word of the span");
@@ -92,7 +92,7 @@ impl<const WORDS: usize> Span<'_, WORDS> {
 
     /// Where a word lies.
     #[inline(always)]
-    pub fn place(&self, index: usize) -> (&Region, u64) {
+    pub fn place(&self, index: usize) -> (&'r Region, u64) {
         (self.region, self.off + index as u64 * 8)
     }
 

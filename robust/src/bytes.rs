@@ -1,0 +1,104 @@
+//! Byte locks of a file: who is alive, as the kernel knows it.
+//!
+//! A process holds a POSIX lock on a byte, which the kernel drops with the process, whatever ends
+//! it, and which neither fork nor dup copies. Rules that follow from what POSIX locks are:
+//!
+//! - closing *any* descriptor of the file drops all locks of the process: so a process opens it
+//!   once;
+//! - one's own byte always reads as free: so a process remembers which bytes are its own;
+//! - threads do not exclude each other: where they must, there is a lock besides.
+//!
+//! A lock of an open file description ([`Kind::Description`]) goes with the last descriptor of it,
+//! wherever that is.
+
+use rustix::io::Errno;
+use std::os::fd::RawFd;
+
+/// Whose a lock is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The process's.
+    Process,
+    /// The open file description's.
+    Description,
+}
+
+/// How a byte is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    /// Alone.
+    Alone,
+    /// Together with others that share it.
+    Shared,
+}
+
+fn flock(kind: i32, start: i64, length: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: start,
+        l_len: length,
+        l_pid: 0,
+    }
+}
+
+/// `fcntl` with a lock, past the C library's wrapper, which a preload library interposes.
+fn fcntl(fd: RawFd, command: i32, lock: &mut libc::flock) -> Result<(), Errno> {
+    let lock = std::ptr::from_mut(lock) as usize;
+    let arguments = [fd as usize, command as usize, lock, 0, 0, 0];
+    // SAFETY: the structure that these commands take, which lives until the call's end.
+    unsafe { pmem::interrupt::system_call(libc::SYS_fcntl, arguments) }.map(drop)
+}
+
+fn set(fd: RawFd, command: i32, kind: i32, at: i64) -> Result<(), Errno> {
+    rustix::io::retry_on_intr(|| fcntl(fd, command, &mut flock(kind, at, 1)))
+}
+
+/// Takes byte `at`, or changes how it is held; an error also if somebody else holds it.
+pub fn take(fd: RawFd, kind: Kind, hold: Hold, at: i64) -> Result<(), Errno> {
+    let command = match kind {
+        Kind::Process => libc::F_SETLK,
+        Kind::Description => libc::F_OFD_SETLK,
+    };
+    let lock = match hold {
+        Hold::Alone => libc::F_WRLCK,
+        Hold::Shared => libc::F_RDLCK,
+    };
+    set(fd, command, lock, at)
+}
+
+/// As [`take`]. `false`: somebody else holds it.
+pub fn try_take(fd: RawFd, kind: Kind, hold: Hold, at: i64) -> Result<bool, Errno> {
+    match take(fd, kind, hold, at) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Takes byte `at` for this process alone, however long that takes and whatever signals come.
+pub fn wait_for(fd: RawFd, at: i64) -> Result<(), Errno> {
+    set(fd, libc::F_SETLKW, libc::F_WRLCK, at)
+}
+
+/// Gives byte `at` back.
+pub fn release(fd: RawFd, kind: Kind, at: i64) -> Result<(), Errno> {
+    let command = match kind {
+        Kind::Process => libc::F_SETLK,
+        Kind::Description => libc::F_OFD_SETLK,
+    };
+    set(fd, command, libc::F_UNLCK, at)
+}
+
+/// Whether anybody else holds one of `length` bytes from `start` on (0: up to the end), and which
+/// process: 0 if that is not visible from here.
+pub fn holder(fd: RawFd, kind: Kind, start: i64, length: i64) -> Result<Option<u32>, Errno> {
+    let command = match kind {
+        Kind::Process => libc::F_GETLK,
+        Kind::Description => libc::F_OFD_GETLK,
+    };
+    let mut lock = flock(libc::F_WRLCK, start, length);
+    fcntl(fd, command, &mut lock)?;
+    let free = i32::from(lock.l_type) == libc::F_UNLCK;
+    Ok((!free).then(|| u32::try_from(lock.l_pid).unwrap_or(0)))
+}
