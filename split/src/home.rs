@@ -10,10 +10,11 @@
 //! - `log.S`, `data.S`: the operation log of slot `S` and the bytes that it speaks of.
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use robust::bytes::{self, Hold, Kind};
 use rustix::fs::{Dir, FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 
@@ -190,12 +191,12 @@ impl Home {
     /// Takes a free slot for this process.
     pub fn take_slot(&self) -> Result<()> {
         for slot in 0..self.records.slots() {
-            if self.records.slot_state(slot) == 0 && sys::lock_byte(&self.alive, u64::from(slot))? {
+            if self.records.slot_state(slot) == 0 && self.hold(slot)? {
                 if self.records.claim_slot(slot) {
                     self.slot.store(slot, Ordering::Relaxed);
                     return Ok(());
                 }
-                sys::unlock_byte(&self.alive, u64::from(slot));
+                self.let_go(slot);
             }
         }
         Err(Errno::USERS)
@@ -219,30 +220,37 @@ impl Home {
         let slot = self.slot.swap(NONE, Ordering::Relaxed);
         if slot != NONE {
             self.records.free_slot(slot);
-            sys::unlock_byte(&self.alive, u64::from(slot));
+            self.let_go(slot);
         }
     }
 
     /// Whether the process that has `slot` lives.
     pub fn is_alive(&self, slot: u32) -> bool {
-        slot == self.slot() || sys::is_locked(&self.alive, u64::from(slot))
+        let alive = self.alive.as_fd().as_raw_fd();
+        slot == self.slot()
+            || !matches!(bytes::holder(alive, Kind::Process, slot.into(), 1), Ok(None))
     }
 
     /// Holds the byte of a slot whose process is dead, to recover it; `false`: it lives, or another
     /// process is at it.
     pub fn hold_dead(&self, slot: u32) -> Result<bool> {
-        if slot == self.slot() { Ok(false) } else { sys::lock_byte(&self.alive, u64::from(slot)) }
+        if slot == self.slot() { Ok(false) } else { self.hold(slot) }
     }
 
-    /// Lets a dead one's byte go.
+    fn hold(&self, slot: u32) -> Result<bool> {
+        bytes::try_take(self.alive.as_fd().as_raw_fd(), Kind::Process, Hold::Alone, slot.into())
+    }
+
+    /// Lets a slot's byte go.
     pub fn let_go(&self, slot: u32) {
-        sys::unlock_byte(&self.alive, u64::from(slot));
+        // Unlocking a byte of an open file cannot fail.
+        let _ = bytes::release(self.alive.as_fd().as_raw_fd(), Kind::Process, slot.into());
     }
 
     /// The dead one's slot is free.
     pub fn release_dead(&self, slot: u32) {
         self.records.free_slot(slot);
-        sys::unlock_byte(&self.alive, u64::from(slot));
+        self.let_go(slot);
     }
 
     /// Whether returned writes must be made durable at once.

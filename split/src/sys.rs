@@ -113,44 +113,6 @@ pub fn borrow(fd: RawFd) -> Result<BorrowedFd<'static>> {
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-fn lock_of(kind: i32, at: u64) -> libc::flock {
-    libc::flock {
-        l_type: kind as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: at as i64,
-        l_len: 1,
-        l_pid: 0,
-    }
-}
-
-fn fcntl(fd: impl AsFd, command: i32, lock: &mut libc::flock) -> Result<()> {
-    let fd = fd.as_fd().as_raw_fd() as usize;
-    let lock = std::ptr::from_mut(lock) as usize;
-    // SAFETY: the structure that these commands take.
-    unsafe { system_call(libc::SYS_fcntl, [fd, command as usize, lock, 0, 0, 0]) }.map(drop)
-}
-
-/// Takes the process's write lock on byte `at`; `false`: another process has it.
-pub fn lock_byte(fd: impl AsFd, at: u64) -> Result<bool> {
-    match fcntl(fd, libc::F_SETLK, &mut lock_of(libc::F_WRLCK, at)) {
-        Ok(()) => Ok(true),
-        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Gives it back.
-pub fn unlock_byte(fd: impl AsFd, at: u64) {
-    // Unlocking a byte of an open file cannot fail.
-    let _ = fcntl(fd, libc::F_SETLK, &mut lock_of(libc::F_UNLCK, at));
-}
-
-/// Whether another process holds byte `at`.
-pub fn is_locked(fd: impl AsFd, at: u64) -> bool {
-    let mut lock = lock_of(libc::F_WRLCK, at);
-    fcntl(fd, libc::F_GETLK, &mut lock).is_err() || i32::from(lock.l_type) != libc::F_UNLCK
-}
-
 /// `_IOR('v', 1, long)`.
 const FS_IOC_GETVERSION: usize = 0x8008_7601;
 

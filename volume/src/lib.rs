@@ -30,6 +30,9 @@ mod testing;
 mod txn;
 mod upkeep;
 mod volume;
+#[cfg(test)]
+#[path = "../../robust/src/models/words.rs"]
+mod words;
 
 pub use attach::format::{FormatOptions, format, format_region};
 pub use attach::ordinary::{

@@ -6,7 +6,6 @@
 //! up all the same goes as a value that is returned, or by [`Recover`].
 
 use crate::Result;
-use crate::ground::runtime::Owner;
 use crate::ground::{Ground, Parts, Recover};
 use crate::inode::Inodes;
 use crate::namespace::attributes::PrivilegedChange;
@@ -15,6 +14,7 @@ use crate::process::Processes;
 use crate::process::liveness::Liveness;
 use crate::recovery::Recovery;
 use crate::space::Space;
+use robust::owner::Owner;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};

@@ -15,10 +15,11 @@ pub(crate) mod word;
 use crate::ground::layout::{
     ANNEX, BLOCK, CHUNK, HEADER_DAMAGED, HEADER_SIZE, RuntimeLayout, Superblock,
 };
-use crate::ground::runtime::{Owner, Runtime};
+use crate::ground::runtime::Runtime;
 use crate::{Mode, Result};
 use pmem::Region;
 use pmem::key::Unguarded;
+use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

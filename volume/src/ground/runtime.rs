@@ -8,6 +8,7 @@ use crate::ground::layout::{
     CHUNK_RECORD, DESCRIPTION, LOCK_RECORD, OP_RECORD, PROCESS_SLOT, RuntimeLayout,
 };
 use pmem::{Fault, Region, Span};
+use robust::word::{At, Contended};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,47 +17,6 @@ pub(crate) struct Runtime {
     map: Arc<Region>,
     base: u64,
     pub(crate) layout: RuntimeLayout,
-}
-
-/// Identifies an operation of a thread of a process, as lock words name it: operation record + 1
-/// (10 bits), process slot (9 bits), the slot's generation (12 bits); bit 31 is the waiters' bit.
-/// Never 0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Owner(pub(crate) u32);
-
-/// Set in a lock word while somebody sleeps on it.
-pub(crate) const WAITERS: u64 = 1 << 31;
-
-impl Owner {
-    pub(crate) fn new(op: u32, slot: u32, generation: u32) -> Self {
-        debug_assert!(op < 1023 && slot < 512);
-        Self((generation & 0xFFF) << 19 | slot << 10 | (op + 1))
-    }
-
-    /// The owner in a lock word, `None` if it is free or of another epoch.
-    pub(crate) fn of_word(word: u64, epoch: u32) -> Option<Self> {
-        let owner = (word & !WAITERS) as u32;
-        ((word >> 32) as u32 == epoch && owner != 0).then_some(Self(owner))
-    }
-
-    pub(crate) fn word(self, epoch: u32) -> u64 {
-        u64::from(epoch) << 32 | u64::from(self.0)
-    }
-
-    /// Index of the operation record.
-    pub(crate) fn op(self) -> u32 {
-        (self.0 & 0x3FF) - 1
-    }
-
-    /// The process slot.
-    pub(crate) fn slot(self) -> u32 {
-        self.0 >> 10 & 0x1FF
-    }
-
-    /// Low 12 bits of the slot's generation.
-    pub(crate) fn generation(self) -> u32 {
-        self.0 >> 19 & 0xFFF
-    }
 }
 
 impl Runtime {
@@ -88,6 +48,17 @@ impl Runtime {
     pub(crate) fn chunk(&self, chunk: u64) -> u64 {
         debug_assert!(chunk < self.layout.chunk_count);
         self.layout.chunks + chunk * CHUNK_RECORD
+    }
+
+    /// A word, for what is written over any.
+    #[inline]
+    pub(crate) fn word(&self, offset: u64) -> At<'_> {
+        At(&self.map, self.base + offset)
+    }
+
+    /// The same, of a word that newcomers change while this process works alone.
+    pub(crate) fn contended(&self, offset: u64) -> Contended<'_> {
+        Contended(&self.map, self.base + offset)
     }
 
     /// The region that holds the runtime, and the runtime's offset in it.

@@ -31,9 +31,9 @@ use crate::ground::layout::{
     Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH, XATTR_WORD,
 };
 use crate::ground::lockword;
-use crate::ground::runtime::Owner;
 use crate::space::Space;
 use pmem::{Region, Span, checksum_words};
+use robust::owner::Owner;
 use rustix::io::Errno;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -68,11 +68,6 @@ const RUN_HUGE: u64 = 1 << 63;
 pub(crate) const COPY: u64 = HINTS + LINE;
 const _: () = assert!(COPY + LINE == VOLATILE + VOLATILE_LENGTH);
 
-/// The inode is being freed: no more opens.
-pub(crate) const OPENS_DEAD: u64 = 1 << 63;
-/// The number of references; above it the [`Maker`](opens::Maker) of the last change.
-pub(crate) const OPENS_COUNT: u64 = (1 << OPENS_BITS) - 1;
-pub(crate) const OPENS_BITS: u32 = 20;
 /// Volatile flag: some process has mapped the file since its first open; blocks stay where they
 /// are.
 pub(crate) const LIVE_MAPPED: u64 = 1;

@@ -1,13 +1,27 @@
 //! Who has an inode open: the word of its references, and the state words of the descriptions that
 //! hold them (`open/description.rs` has the descriptions).
+//!
+//! ```text
+//! | being freed 63 | description that changed it last ([`Maker`]) 20..61 | references 0..20 |
+//! ```
+//!
+//! Before the word changes, the description that it names is moved to the phase that this implies
+//! ([`confirm`]). So whatever process dies where, a description is counted exactly if its phase
+//! says so or the word names it. `open/counts_tests.rs` has a model checker go over this code.
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
-use crate::Result;
-use crate::inode::Inodes;
-use crate::inode::{Inode, OPENS, OPENS_BITS, OPENS_COUNT, OPENS_DEAD, index};
+use crate::inode::{Inode, Inodes, OPENS, index};
+use robust::word::{At, Of, Word};
 use rustix::io::Errno;
+use std::hint::cold_path;
 use vfs::Desc;
+
+/// The inode is being freed: no more opens.
+pub(crate) const OPENS_DEAD: u64 = 1 << 63;
+/// The number of references; above it the [`Maker`] of the last change.
+pub(crate) const OPENS_COUNT: u64 = (1 << OPENS_BITS) - 1;
+const OPENS_BITS: u32 = 20;
 
 /// Description word: where it is in its life.
 pub(crate) const STATE: u64 = 0;
@@ -27,7 +41,7 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DescState {
     pub(crate) phase: Phase,
-    /// Who claimed it, or who drops it.
+    /// The process that claimed it, or that drops it.
     pub(crate) slot: u32,
     /// 20 bits.
     pub(crate) generation: u32,
@@ -59,10 +73,10 @@ impl DescState {
     }
 }
 
-/// Who changed an inode's `opens` word last: index + 1 (20 bits), generation (20 bits), and whether
-/// it took (0) or gave back (1) a reference. 0: nobody that still matters.
+/// The description that changed an inode's `opens` word last: index + 1 (20 bits), generation (20
+/// bits), and whether it took (0) or gave back (1) a reference. 0: none that still matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Maker(pub(crate) u64);
+pub(crate) struct Maker(u64);
 
 impl Maker {
     pub(crate) fn new(desc: Desc, drops: bool) -> Self {
@@ -70,21 +84,96 @@ impl Maker {
         Self(u64::from(drops) << 40 | u64::from(desc.generation & 0xF_FFFF) << 20 | index)
     }
 
-    fn desc(self) -> Option<(Desc, bool)> {
+    /// The one that a word names.
+    pub(crate) fn of_word(opens: u64) -> Self {
+        Self((opens & !OPENS_DEAD) >> OPENS_BITS)
+    }
+
+    /// The description, and whether it gave its reference back.
+    pub(crate) fn desc(self) -> Option<(Desc, bool)> {
         let index = (self.0 & 0xF_FFFF) as u32;
         let generation = (self.0 >> 20 & 0xF_FFFF) as u32;
         (index != 0).then(|| (Desc { index: index - 1, generation }, self.0 >> 40 & 1 != 0))
     }
 }
 
+/// Adds the reference of the description that `maker` names, or gives it back (`drops`); gives the
+/// number then. `None`: the inode is being freed. `confirm` moves a description to its next phase.
+pub(crate) fn change<W: Word, E: From<W::Error>>(
+    opens: W,
+    maker: Maker,
+    drops: bool,
+    confirm: impl Fn(Maker) -> Result<(), E>,
+) -> Result<Option<u64>, E> {
+    let delta = if drops { OPENS_COUNT } else { 1 };
+    let mut found = opens.load()?;
+    loop {
+        if found & OPENS_DEAD != 0 {
+            return Ok(None);
+        }
+        // The last change's description must say so itself before its name is overwritten.
+        confirm(Maker::of_word(found))?;
+        let count = found.wrapping_add(delta) & OPENS_COUNT;
+        match opens.cas(found, maker.0 << OPENS_BITS | count)? {
+            Ok(_) => return Ok(Some(count)),
+            Err(other) => found = other,
+        }
+    }
+}
+
+/// Closes the inode for opens for good, unless it is open: then it gives `false`.
+pub(crate) fn close_for_good<W: Word, E: From<W::Error>>(
+    opens: W,
+    confirm: impl Fn(Maker) -> Result<(), E>,
+) -> Result<bool, E> {
+    let mut found = opens.load()?;
+    loop {
+        if found & (OPENS_DEAD | OPENS_COUNT) != 0 {
+            return Ok(false);
+        }
+        confirm(Maker::of_word(found))?;
+        match opens.cas(found, OPENS_DEAD)? {
+            Ok(_) => return Ok(true),
+            Err(other) => found = other,
+        }
+    }
+}
+
+/// Moves a description whose reference is taken (or given back: `drops`) to the phase that says so,
+/// whatever slot's it is. Mostly it has moved already.
+#[inline]
+pub(crate) fn confirm<W: Word>(
+    state: W,
+    epoch: u32,
+    desc: Desc,
+    drops: bool,
+) -> Result<(), W::Error> {
+    let (phase, next) =
+        if drops { (Phase::Dropping, Phase::Dropped) } else { (Phase::Claimed, Phase::Open) };
+    let word = state.load()?;
+    let unsaid = DescState { phase, slot: 0, generation: desc.generation };
+    if word & !SLOT_BITS != unsaid.word(epoch) {
+        return Ok(());
+    }
+    cold_path();
+    let said = DescState { phase: next, ..DescState::of_word(word, epoch) };
+    // If it is another one by now, another process has moved it.
+    state.cas(word, said.word(epoch)).map(drop)
+}
+
 impl Inodes {
-    pub(crate) fn desc_state(&self, index: u32) -> Result<DescState> {
+    pub(crate) fn desc_state(&self, index: u32) -> crate::Result<DescState> {
         let word = self.rt.load(self.rt.description(index) + STATE)?;
         Ok(DescState::of_word(word, self.epoch))
     }
 
     /// Moves a description's state; `false` if it was another by then.
-    pub(crate) fn turn_desc(&self, index: u32, from: DescState, to: DescState) -> Result<bool> {
+    pub(crate) fn turn_desc(
+        &self,
+        index: u32,
+        from: DescState,
+        to: DescState,
+    ) -> crate::Result<bool> {
         let at = self.rt.description(index) + STATE;
         let word = self.rt.load(at)?;
         if DescState::of_word(word, self.epoch) != from {
@@ -95,80 +184,53 @@ impl Inodes {
 
     /// The state word of a description that was open once.
     #[inline(always)]
-    pub(crate) fn state_word(&self, desc: Desc) -> Result<u64> {
+    pub(crate) fn state_word(&self, desc: Desc) -> crate::Result<u64> {
         Ok(self.rt.load(self.rt.description(desc.index) + STATE)?)
     }
 
     /// Moves the description that an `opens` word names to the phase that this implies; before that
     /// word is changed.
     #[inline]
-    pub(crate) fn confirm(&self, maker: Maker) -> Result<()> {
+    pub(crate) fn confirm(&self, maker: Maker) -> crate::Result<()> {
         let Some((desc, drops)) = maker.desc() else { return Ok(()) };
         if u64::from(desc.index) >= self.rt.layout.description_count {
             return Ok(());
         }
-        let (phase, next) =
-            if drops { (Phase::Dropping, Phase::Dropped) } else { (Phase::Claimed, Phase::Open) };
-        // Whatever slot's it is: mostly it says so itself already.
-        let unsaid = DescState { phase, slot: 0, generation: desc.generation };
-        if self.state_word(desc)? & !SLOT_BITS != unsaid.word(self.epoch) {
-            return Ok(());
-        }
-        let state = self.desc_state(desc.index)?;
-        if state.phase == phase && state.generation == desc.generation {
-            self.turn_desc(desc.index, state, DescState { phase: next, ..state })?;
-        }
-        Ok(())
+        let state = self.rt.word(self.rt.description(desc.index) + STATE);
+        Ok(confirm(state, self.epoch, desc, drops)?)
     }
 
     /// Drops the reference of the description that `maker` names; gives the number left.
-    pub(crate) fn drop_open(&self, inode: Inode, maker: Maker) -> Result<u64> {
-        self.change_opens(inode, maker, OPENS_COUNT)
+    pub(crate) fn drop_open(&self, inode: Inode, maker: Maker) -> crate::Result<u64> {
+        self.change_opens(inode, maker, true)
     }
 
-    /// Adds to the number of references, in the name of the description that `maker` names; gives
-    /// the new one. `ESTALE` if the inode is being freed.
-    pub(crate) fn change_opens(&self, inode: Inode, maker: Maker, delta: u64) -> Result<u64> {
-        let line = self.live_line(inode)?;
-        let mut opens = line.load(index(OPENS))?;
-        loop {
-            if opens & OPENS_DEAD != 0 {
-                return Err(Errno::STALE);
-            }
-            // The last change's description must say so itself before its name is overwritten.
-            self.confirm(Maker((opens & !OPENS_DEAD) >> OPENS_BITS))?;
-            let count = opens.wrapping_add(delta) & OPENS_COUNT;
-            let next = maker.0 << OPENS_BITS | count;
-            match line.cas(index(OPENS), opens, next)? {
-                Ok(_) => return Ok(count),
-                Err(found) => opens = found,
-            }
-        }
+    /// Adds the reference of the description that `maker` names, or gives it back; gives the number
+    /// then. `ESTALE` if the inode is being freed.
+    pub(crate) fn change_opens(
+        &self,
+        inode: Inode,
+        maker: Maker,
+        drops: bool,
+    ) -> crate::Result<u64> {
+        let opens = Of(self.live_line(inode)?, index(OPENS));
+        change(opens, maker, drops, |last| self.confirm(last))?.ok_or(Errno::STALE)
     }
 
     /// The references, [`OPENS_COUNT`] of them, their last maker, and whether there are no more.
-    pub(crate) fn opens_word(&self, inode: Inode) -> Result<u64> {
+    pub(crate) fn opens_word(&self, inode: Inode) -> crate::Result<u64> {
         self.live(inode, OPENS)
     }
 
-    /// If nobody has the inode open, closes it for opens for good and gives `true`: the caller, who
-    /// is working on it, frees it.
-    pub(crate) fn close_for_good(&self, inode: Inode) -> Result<bool> {
-        let mut opens = self.live(inode, OPENS)?;
-        loop {
-            if opens & (OPENS_DEAD | OPENS_COUNT) != 0 {
-                return Ok(false);
-            }
-            self.confirm(Maker(opens >> OPENS_BITS))?;
-            match self.volatile_map().shared_cas(inode.at(OPENS), opens, OPENS_DEAD)? {
-                Ok(_) => return Ok(true),
-                Err(found) => opens = found,
-            }
-        }
+    /// If no description has the inode open, closes it for opens for good and gives `true`: the
+    /// caller, which is working on it, frees it.
+    pub(crate) fn close_for_good(&self, inode: Inode) -> crate::Result<bool> {
+        let opens = At(self.volatile_map(), inode.at(OPENS));
+        close_for_good(opens, |last| self.confirm(last))
     }
 
     /// The object stays after all: it may be opened again. Lock holder only.
-    pub(crate) fn allow_opens(&self, inode: Inode) -> Result<()> {
+    pub(crate) fn allow_opens(&self, inode: Inode) -> crate::Result<()> {
         self.set_live(inode, OPENS, 0)
     }
 

@@ -21,7 +21,8 @@
 use crate::Result;
 use crate::data::map::{KIND_LEAF, Map};
 use crate::ground::layout::{DIRECT, IDENTITY, Identity, LINE, SLOT_NAME, WORDS};
-use crate::inode::{Inode, LIVE_REDO, OPENS_COUNT};
+use crate::inode::opens::OPENS_COUNT;
+use crate::inode::{Inode, LIVE_REDO};
 use crate::namespace::bucket::{Dir, Target};
 use crate::namespace::change::{LINES, Looked, Named, Step, gone};
 use crate::namespace::directory::{Hit, Store};

@@ -14,8 +14,9 @@
 use crate::Result;
 use crate::open::lock_table::{Holder, Lock};
 use crate::open::record_lock::Wait;
-use crate::process::{SLOT_LIVE, process_owner};
+use crate::process::SLOT_LIVE;
 use crate::volume::Volume;
+use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -123,7 +124,7 @@ impl Volume {
                         return Ok(true);
                     }
                 } else {
-                    self.bury_if_dead(process_owner(slot, state.generation))?;
+                    self.bury_if_dead(Owner::of_process(slot, state.generation))?;
                     if state.state == SLOT_LIVE && self.slot_state(slot)? == state {
                         return Ok(true);
                     }

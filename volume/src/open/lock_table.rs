@@ -25,10 +25,9 @@
 use crate::Result;
 use crate::ground::layout::{HEADER_LOCKS, LOCK_RECORD};
 use crate::ground::lockword;
-use crate::ground::runtime::Owner;
-use crate::process::process_owner;
 use crate::volume::Volume;
 use pmem::Span;
+use robust::owner::Owner;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -702,7 +701,7 @@ impl Volume {
     /// Frees what a dead process held of the table itself: chains, which are strung anew, entries
     /// that it had claimed, and those that say for which holders it waits.
     pub(crate) fn free_chain_locks(&self, slot: u32, generation: u32) -> Result<()> {
-        let owner = process_owner(slot, generation);
+        let owner = Owner::of_process(slot, generation);
         let (map, base) = self.rt.place();
         let own = u64::from(self.epoch) << 32 | u64::from(slot) << 8;
         for index in 0..self.locks_used()? {

@@ -1,6 +1,8 @@
 //! Open files: descriptions, their holders, positions, record locks, the last close.
 
 mod close;
+#[cfg(test)]
+mod counts_tests;
 pub(crate) mod description;
 mod execution;
 mod holders;

@@ -11,12 +11,11 @@
 
 use crate::Result;
 use crate::ground::lockword;
-use crate::ground::runtime::Owner;
 use crate::inode::opens::STATE;
 use crate::open::description::{LOCK, POSITION, index, is_generation, is_open};
-use crate::process::process_owner;
 use crate::volume::Volume;
 use pmem::Span;
+use robust::owner::Owner;
 use rustix::io::Errno;
 use vfs::Desc;
 
@@ -137,7 +136,7 @@ impl Volume {
 
     /// Frees the position locks that a dead process held.
     pub(crate) fn drop_position_locks(&self, slot: u32, generation: u32) -> Result<()> {
-        let owner = process_owner(slot, generation);
+        let owner = Owner::of_process(slot, generation);
         let (map, base) = self.rt.place();
         for index in 0..self.descriptions_used()? {
             let at = self.rt.description(index);

@@ -20,6 +20,7 @@
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::PROCESS_SLOTS;
 use pmem::InternalFd;
+use robust::bytes::{self, Hold, Kind};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -110,7 +111,7 @@ impl Drop for AttachGuard {
     fn drop(&mut self) {
         if let Some(file) = &self.file {
             // Unlocking a byte of an open file cannot fail.
-            let _ = set_lock(file.fd.as_raw_fd(), libc::F_SETLK, libc::F_UNLCK, ATTACH_BYTE);
+            let _ = bytes::release(file.fd.as_raw_fd(), Kind::Process, ATTACH_BYTE);
         }
     }
 }
@@ -120,68 +121,20 @@ pub(crate) fn lock_slots() -> ThreadGuard {
     SLOTS.lock()
 }
 
-/// `fcntl` with a lock. Through `syscall`, which no preload library interposes; `errno` is the
-/// program's and stays as it was.
-fn fcntl_lock(fd: RawFd, command: i32, lock: &mut libc::flock) -> Result<(), Errno> {
-    // SAFETY: errno's address is valid; `lock` is a valid flock for these commands.
-    unsafe {
-        let errno = libc::__errno_location();
-        let before = *errno;
-        let result = libc::syscall(libc::SYS_fcntl, fd, command, std::ptr::from_mut(lock));
-        let after = std::mem::replace(&mut *errno, before);
-        if result < 0 { Err(Errno::from_raw_os_error(after)) } else { Ok(()) }
-    }
-}
-
-fn flock(kind: i32, start: i64, length: i64) -> libc::flock {
-    libc::flock {
-        l_type: kind as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: start,
-        l_len: length,
-        l_pid: 0,
-    }
-}
-
-fn set_lock(fd: RawFd, command: i32, kind: i32, at: i64) -> Result<(), Errno> {
-    loop {
-        match fcntl_lock(fd, command, &mut flock(kind, at, 1)) {
-            Err(Errno::INTR) => {}
-            result => return result,
-        }
-    }
-}
-
-/// Takes a byte. `false`: another process holds it.
-fn try_lock(fd: RawFd, at: i64) -> Result<bool, Errno> {
-    match set_lock(fd, libc::F_SETLK, libc::F_WRLCK, at) {
-        Ok(()) => Ok(true),
-        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// The process (0 if it is not visible from here) that refuses a write lock on the range.
-fn holder(fd: RawFd, command: i32, start: i64, length: i64) -> Result<Option<u32>, Errno> {
-    let mut lock = flock(libc::F_WRLCK, start, length);
-    fcntl_lock(fd, command, &mut lock)?;
-    let free = i32::from(lock.l_type) == libc::F_UNLCK;
-    Ok((!free).then(|| u32::try_from(lock.l_pid).unwrap_or(0)))
+/// Takes a byte for this process alone. `false`: another process holds it.
+fn take(fd: RawFd, at: i64) -> Result<bool, Errno> {
+    bytes::try_take(fd, Kind::Process, Hold::Alone, at)
 }
 
 /// Holds a byte of the region shared, as long as the region's descriptor is open.
 pub(crate) fn share_region(fd: RawFd, at: i64) -> Result<(), Errno> {
-    set_lock(fd, libc::F_OFD_SETLK, libc::F_RDLCK, at)
+    bytes::take(fd, Kind::Description, Hold::Shared, at)
 }
 
 /// Holds a byte of the region alone, until it is shared or given back. `false`: another open
 /// description holds it.
 pub(crate) fn own_region(fd: RawFd, at: i64) -> Result<bool, Errno> {
-    match set_lock(fd, libc::F_OFD_SETLK, libc::F_WRLCK, at) {
-        Ok(()) => Ok(true),
-        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-        Err(errno) => Err(errno),
-    }
+    bytes::try_take(fd, Kind::Description, Hold::Alone, at)
 }
 
 /// Whether somebody reads the volume as it lies, and goes on doing so for 5 s: most often it is
@@ -218,19 +171,19 @@ pub(crate) fn separate_region(fd: RawFd, at: i64) {
 
 /// Gives it back.
 pub(crate) fn leave_region(fd: RawFd, at: i64) -> Result<(), Errno> {
-    set_lock(fd, libc::F_OFD_SETLK, libc::F_UNLCK, at)
+    bytes::release(fd, Kind::Description, at)
 }
 
 /// Whether any other open description of the region holds the byte.
 pub(crate) fn region_held(fd: RawFd, at: i64) -> Result<bool, Errno> {
-    Ok(holder(fd, libc::F_OFD_GETLK, at, 1)?.is_some())
+    Ok(bytes::holder(fd, Kind::Description, at, 1)?.is_some())
 }
 
 /// The slots' bytes that this process holds, as another owner of locks sees it through `fd`.
 fn held_by_this_process(fd: RawFd) -> Result<Vec<i64>, Errno> {
     let mut held = Vec::new();
     for at in 0..PROCESS_SLOTS as i64 {
-        if holder(fd, libc::F_OFD_GETLK, at, 1)? == Some(own_pid()) {
+        if bytes::holder(fd, Kind::Description, at, 1)? == Some(own_pid()) {
             held.push(at);
         }
     }
@@ -241,7 +194,7 @@ fn held_by_this_process(fd: RawFd) -> Result<Vec<i64>, Errno> {
 /// the close of this look would end its locks.
 pub(crate) fn any_slot_held(live: &Path) -> Result<bool, Errno> {
     let file = rustix::fs::open(live, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    Ok(holder(file.as_raw_fd(), libc::F_OFD_GETLK, 0, ATTACH_BYTE + 1)?.is_some())
+    Ok(bytes::holder(file.as_raw_fd(), Kind::Description, 0, ATTACH_BYTE + 1)?.is_some())
 }
 
 /// Where the anchor directory of a volume is that nobody has attached.
@@ -474,7 +427,7 @@ impl Liveness {
     pub(crate) fn lock_attach(&self) -> Result<AttachGuard, Errno> {
         let mut guard = AttachGuard { file: None, _threads: ATTACHING.lock() };
         let Some(file) = &self.file else { return Ok(guard) };
-        set_lock(file.fd.as_raw_fd(), libc::F_SETLKW, libc::F_WRLCK, ATTACH_BYTE)?;
+        bytes::wait_for(file.fd.as_raw_fd(), ATTACH_BYTE)?;
         guard.file = Some(Arc::clone(file));
         if file.in_place() { Ok(guard) } else { Err(Errno::STALE) }
     }
@@ -482,7 +435,7 @@ impl Liveness {
     /// Takes a slot's byte as this process's own. `false`: it is, or another process holds it.
     pub(crate) fn hold(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(true) };
-        if file.owns(slot) || !try_lock(file.fd.as_raw_fd(), i64::from(slot))? {
+        if file.owns(slot) || !take(file.fd.as_raw_fd(), i64::from(slot))? {
             return Ok(false);
         }
         file.set_own(slot, true);
@@ -493,12 +446,12 @@ impl Liveness {
     pub(crate) fn begin_burial(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(true) };
         let (fd, slot) = (file.fd.as_raw_fd(), i64::from(slot));
-        if !try_lock(fd, BURIAL_BYTES + slot)? {
+        if !take(fd, BURIAL_BYTES + slot)? {
             return Ok(false);
         }
-        let held = try_lock(fd, slot);
+        let held = take(fd, slot);
         if held != Ok(true) {
-            set_lock(fd, libc::F_SETLK, libc::F_UNLCK, BURIAL_BYTES + slot)?;
+            bytes::release(fd, Kind::Process, BURIAL_BYTES + slot)?;
         }
         held
     }
@@ -508,28 +461,28 @@ impl Liveness {
         self.release(slot)?;
         let Some(file) = &self.file else { return Ok(()) };
         let at = BURIAL_BYTES + i64::from(slot);
-        set_lock(file.fd.as_raw_fd(), libc::F_SETLK, libc::F_UNLCK, at)
+        bytes::release(file.fd.as_raw_fd(), Kind::Process, at)
     }
 
     /// Whether another process is about to bury a slot's, or at it.
     pub(crate) fn is_being_buried(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(false) };
         let at = BURIAL_BYTES + i64::from(slot);
-        Ok(holder(file.fd.as_raw_fd(), libc::F_GETLK, at, 1)?.is_some())
+        Ok(bytes::holder(file.fd.as_raw_fd(), Kind::Process, at, 1)?.is_some())
     }
 
     /// Gives a slot's byte back.
     pub(crate) fn release(&self, slot: u32) -> Result<(), Errno> {
         let Some(file) = &self.file else { return Ok(()) };
         file.set_own(slot, false);
-        set_lock(file.fd.as_raw_fd(), libc::F_SETLK, libc::F_UNLCK, i64::from(slot))
+        bytes::release(file.fd.as_raw_fd(), Kind::Process, i64::from(slot))
     }
 
     /// Whether a process, this one or another, holds the slot's byte.
     pub(crate) fn alive(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(true) };
         let fd = file.fd.as_fd().as_raw_fd();
-        Ok(file.owns(slot) || holder(fd, libc::F_GETLK, i64::from(slot), 1)?.is_some())
+        Ok(file.owns(slot) || bytes::holder(fd, Kind::Process, i64::from(slot), 1)?.is_some())
     }
 
     /// Whether a slot is one of this process's own.
@@ -551,7 +504,7 @@ impl Liveness {
         if own.iter().any(|&word| word != 0) {
             return Ok(Some(pid));
         }
-        holder(file.fd.as_raw_fd(), libc::F_GETLK, 0, PROCESS_SLOTS as i64)
+        bytes::holder(file.fd.as_raw_fd(), Kind::Process, 0, PROCESS_SLOTS as i64)
     }
 
     /// Slots and processes of everybody else who is attached, whatever their build.
@@ -559,7 +512,9 @@ impl Liveness {
         let Some(file) = &self.file else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for slot in 0..PROCESS_SLOTS as u32 {
-            if let Some(pid) = holder(file.fd.as_raw_fd(), libc::F_GETLK, i64::from(slot), 1)? {
+            if let Some(pid) =
+                bytes::holder(file.fd.as_raw_fd(), Kind::Process, i64::from(slot), 1)?
+            {
                 found.push((slot, pid));
             }
         }
@@ -578,7 +533,7 @@ impl Liveness {
     /// to the end). Where that cannot be found out it counts as held: somebody will ask again.
     pub(crate) fn is_anchor_locked(&self, start: i64, length: i64) -> bool {
         let Some(file) = &self.file else { return false };
-        let held = |fd| !matches!(holder(fd, libc::F_OFD_GETLK, start, length), Ok(None));
+        let held = |fd| !matches!(bytes::holder(fd, Kind::Description, start, length), Ok(None));
         if let Some(lent) = file.anchor.get() {
             return held(lent.as_raw_fd());
         }
@@ -631,17 +586,17 @@ impl Liveness {
         let new = rustix::fs::open(link, flags, Mode::empty())?;
         let mine = held_by_this_process(new.as_raw_fd())?;
         for &at in &mine {
-            set_lock(file.fd.as_raw_fd(), libc::F_SETLK, libc::F_RDLCK, at)?;
-            set_lock(new.as_raw_fd(), libc::F_OFD_SETLK, libc::F_RDLCK, at)?;
+            bytes::take(file.fd.as_raw_fd(), Kind::Process, Hold::Shared, at)?;
+            bytes::take(new.as_raw_fd(), Kind::Description, Hold::Shared, at)?;
         }
         // This closes the low number, and so drops the POSIX locks.
         file.fd.replace(InternalFd::new(new));
         let replaced = replace();
         let fd = file.fd.as_raw_fd();
         for &at in &mine {
-            set_lock(fd, libc::F_SETLK, libc::F_RDLCK, at)?;
-            set_lock(fd, libc::F_OFD_SETLK, libc::F_UNLCK, at)?;
-            set_lock(fd, libc::F_SETLK, libc::F_WRLCK, at)?;
+            bytes::take(fd, Kind::Process, Hold::Shared, at)?;
+            bytes::release(fd, Kind::Description, at)?;
+            bytes::take(fd, Kind::Process, Hold::Alone, at)?;
         }
         replaced
     }

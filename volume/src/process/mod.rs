@@ -18,10 +18,15 @@ pub(crate) mod liveness;
 
 use crate::Result;
 use crate::ground::layout::{HEADER_SHARED, PROCESS_SLOTS};
-use crate::ground::runtime::Owner;
 use crate::ground::{Ground, now};
 use crate::process::alone::Words;
 use crate::process::liveness::{Liveness, lock_slots, own_pid};
+use robust::owner::Owner;
+use robust::slot::{self, Slots};
+pub(crate) use robust::slot::{
+    DYING as SLOT_DYING, FREE as SLOT_FREE, LIVE as SLOT_LIVE, SlotState,
+};
+use robust::word::Contended;
 use rustix::io::Errno;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -33,25 +38,14 @@ const SINCE: u64 = 16;
 const MODE: u64 = 24;
 const PARENT: u64 = 32;
 /// Slot word: who recovers it.
-pub(crate) const RECOVERER: u64 = 40;
+const RECOVERER: u64 = 40;
 /// Slot word: the process's home + 1 (`numa.rs`).
 pub(crate) const HOME: u64 = 48;
 /// Slot word, in a line of its own: `alone.rs`.
 pub(crate) const ALONE: u64 = 64;
 
-/// Nobody's.
-pub(crate) const SLOT_FREE: u64 = 0;
-/// A process holds its byte, or has died.
-pub(crate) const SLOT_LIVE: u64 = 1;
-/// Prepared by a parent for a child that has not come yet.
+/// Prepared by a parent for a child that has not come yet: it has no byte.
 pub(crate) const SLOT_EMBRYO: u64 = 2;
-
-/// Its process is dead and its operations are recovered; its holds are still to be dropped.
-pub(crate) const SLOT_DYING: u64 = 3;
-
-/// Operation index of an owner that is a process as such, outside operations: in the locks of
-/// descriptions and of record-lock chains.
-pub(crate) const NO_OPERATION: u32 = 1022;
 
 /// The ground, and this process's place among those that have the volume attached.
 pub struct Processes {
@@ -85,27 +79,6 @@ impl Deref for Processes {
     }
 }
 
-/// A slot's state word, taken apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SlotState {
-    pub(crate) state: u64,
-    /// 24 bits; owners carry the low 12.
-    pub(crate) generation: u32,
-}
-
-impl SlotState {
-    fn of_word(word: u64, epoch: u32) -> Self {
-        if (word >> 32) as u32 != epoch {
-            return Self { state: SLOT_FREE, generation: 0 };
-        }
-        Self { state: word & 0xFF, generation: (word >> 8 & 0xFF_FFFF) as u32 }
-    }
-
-    fn word(self, epoch: u32) -> u64 {
-        u64::from(epoch) << 32 | u64::from(self.generation & 0xFF_FFFF) << 8 | self.state
-    }
-}
-
 /// A process that is attached, for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attached {
@@ -117,9 +90,47 @@ pub struct Attached {
     pub since: u64,
 }
 
-/// A process as an owner of locks outside operations.
-pub(crate) fn process_owner(slot: u32, generation: u32) -> Owner {
-    Owner::new(NO_OPERATION, slot, generation)
+/// The words of the slots, and their bytes.
+impl Slots for Processes {
+    type Fault = pmem::Fault;
+    type Error = Errno;
+    type Word<'s> = Contended<'s>;
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn state(&self, slot: u32) -> Contended<'_> {
+        self.rt.contended(self.rt.process(slot) + STATE)
+    }
+
+    fn recoverer(&self, slot: u32) -> Contended<'_> {
+        self.rt.contended(self.rt.process(slot) + RECOVERER)
+    }
+
+    fn hold(&self, slot: u32) -> Result<bool> {
+        self.liveness.hold(slot)
+    }
+
+    fn release(&self, slot: u32) -> Result<()> {
+        self.liveness.release(slot)
+    }
+
+    fn is_held(&self, slot: u32) -> Result<bool> {
+        self.liveness.alive(slot)
+    }
+
+    fn is_own(&self, slot: u32) -> bool {
+        self.liveness.is_own(slot)
+    }
+
+    fn begin_burial(&self, slot: u32) -> Result<bool> {
+        self.liveness.begin_burial(slot)
+    }
+
+    fn end_burial(&self, slot: u32) -> Result<()> {
+        self.liveness.end_burial(slot)
+    }
 }
 
 fn own_thread() -> u32 {
@@ -186,41 +197,29 @@ impl Processes {
     /// This process as an owner outside operations.
     #[inline]
     pub(crate) fn own(&self) -> Owner {
-        process_owner(self.slot(), self.slot_generation())
+        Owner::of_process(self.slot(), self.slot_generation())
+    }
+
+    /// The slots, for what is the same wherever processes have slots.
+    pub(crate) fn process_slots(&self) -> &Self {
+        self
     }
 
     pub(crate) fn slot_state(&self, slot: u32) -> Result<SlotState> {
-        Ok(SlotState::of_word(self.rt.load(self.rt.process(slot) + STATE)?, self.epoch))
+        slot::look(self, slot)
     }
 
     /// Moves a slot from one state to another; `false` if it was in a third.
     pub(crate) fn turn_slot(&self, slot: u32, from: SlotState, to: SlotState) -> Result<bool> {
-        let at = self.rt.process(slot) + STATE;
-        let word = self.rt.load(at)?;
-        if SlotState::of_word(word, self.epoch) != from {
-            return Ok(false);
-        }
-        Ok(self.rt.contended_cas(at, word, to.word(self.epoch))?.is_ok())
+        slot::turn(self, slot, from, to)
     }
 
     /// Takes a free slot for this process, with its byte. `EUSERS` if all are in use.
     pub(crate) fn take_process_slot(&self) -> Result<(u32, u32)> {
         let _guard = lock_slots();
-        for slot in 0..PROCESS_SLOTS as u32 {
-            let found = self.slot_state(slot)?;
-            if found.state != SLOT_FREE || !self.liveness.hold(slot)? {
-                continue;
-            }
-            let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;
-            // A recoverer may have died between freeing the slot and striking himself out.
-            self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
-            if self.turn_slot(slot, found, SlotState { state: SLOT_LIVE, generation })? {
-                self.describe_slot(slot, own_pid(), None)?;
-                return Ok((slot, generation));
-            }
-            self.liveness.release(slot)?;
-        }
-        Err(Errno::USERS)
+        let taken = slot::take(self, 0..PROCESS_SLOTS as u32)?.ok_or(Errno::USERS)?;
+        self.describe_slot(taken.0, own_pid(), None)?;
+        Ok(taken)
     }
 
     /// Whether all slots but this process's are free.
@@ -245,23 +244,11 @@ impl Processes {
     pub(crate) fn take_embryo(&self) -> Result<(u32, u32)> {
         self.share_epoch()?;
         let _guard = lock_slots();
-        for slot in 0..PROCESS_SLOTS as u32 {
-            let found = self.slot_state(slot)?;
-            // A byte that is held belongs to a recoverer about to let go.
-            if found.state != SLOT_FREE || self.liveness.alive(slot)? {
-                continue;
-            }
-            let generation = found.generation.wrapping_add(1) & 0xFF_FFFF;
-            self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
-            self.describe_slot(slot, 0, Some(self.own()))?;
-            if self.turn_slot(slot, found, SlotState { state: SLOT_EMBRYO, generation })? {
-                // Again: whoever lost the race for the slot may have written over it.
-                self.describe_slot(slot, 0, Some(self.own()))?;
-                self.have_company()?;
-                return Ok((slot, generation));
-            }
-        }
-        Err(Errno::USERS)
+        let describe = |slot| self.describe_slot(slot, 0, Some(self.own()));
+        let slots = 0..PROCESS_SLOTS as u32;
+        let taken = slot::prepare(self, slots, SLOT_EMBRYO, describe)?.ok_or(Errno::USERS)?;
+        self.have_company()?;
+        Ok(taken)
     }
 
     fn describe_slot(&self, slot: u32, pid: u32, parent: Option<Owner>) -> Result<()> {

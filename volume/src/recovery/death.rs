@@ -24,17 +24,16 @@
 use crate::Result;
 use crate::ground::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
 use crate::ground::now;
-use crate::ground::runtime::{Owner, WAITERS};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::process::liveness::lock_slots;
-use crate::process::{
-    NO_OPERATION, RECOVERER, SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState,
-    process_owner,
-};
+use crate::process::{SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState};
+use crate::txn::gate;
 use crate::txn::record::inode_of_lock;
 use crate::volume::Volume;
 use pmem::Gathered;
+use robust::owner::{NO_OPERATION, Owner};
+use robust::slot::{self, Claim};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -59,8 +58,9 @@ impl Volume {
     /// Recovers the owner's process if it is dead. Afterwards its locks are free.
     pub(crate) fn bury_if_dead(&self, owner: Owner) -> Result<()> {
         let slot = owner.slot();
-        let state = self.slot_state(slot)?;
-        if state.generation & 0xFFF == owner.generation() && self.is_dead(slot, state)? {
+        if let Some(state) = slot::life(self.process_slots(), owner)?
+            && self.is_dead(slot, state)?
+        {
             self.bury(slot, state)?;
         }
         self.settle_gone(owner)
@@ -70,10 +70,10 @@ impl Volume {
     /// (`wholly`) all that it held. `true`: it is dead. A dead process is not taken for alive
     /// because its recoverer holds the slot's byte. The caller holds no lock.
     pub(crate) fn see_buried(&self, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
-        let (owner, begun) = (process_owner(slot, generation), Instant::now());
+        let (owner, begun) = (Owner::of_process(slot, generation), Instant::now());
         loop {
             let state = self.slot_state(slot)?;
-            let other = state.generation & 0xFFF != owner.generation() || state.state == SLOT_FREE;
+            let other = !owner.is_of(state.generation) || state.state == SLOT_FREE;
             if other || state.state == SLOT_DYING && !wholly {
                 return Ok(true);
             }
@@ -97,9 +97,8 @@ impl Volume {
         if self.liveness.is_own(slot) {
             return Ok(false);
         }
-        let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
         // Or it was recovered between the two looks.
-        Ok(Owner::of_word(recoverer, self.epoch).is_some()
+        Ok(slot::recoverer(self.process_slots(), slot)?.is_some()
             || self.liveness.is_being_buried(slot)?
             || self.slot_state(slot)? != state)
     }
@@ -109,8 +108,7 @@ impl Volume {
         if owner == self.own() {
             return Ok(false);
         }
-        let state = self.slot_state(owner.slot())?;
-        Ok(state.state == SLOT_FREE || state.generation & 0xFFF != owner.generation())
+        slot::is_gone(self.process_slots(), owner)
     }
 
     /// A process that detached while a thread of it was inside a call (which ended there) leaves no
@@ -156,9 +154,8 @@ impl Volume {
 
     fn is_dead(&self, slot: u32, state: SlotState) -> Result<bool> {
         match state.state {
-            SLOT_LIVE | SLOT_DYING => Ok(!self.liveness.alive(slot)?),
             SLOT_EMBRYO => self.is_dead_embryo(slot),
-            _ => Ok(false),
+            _ => slot::is_dead(self.process_slots(), slot, state),
         }
     }
 
@@ -182,11 +179,10 @@ impl Volume {
             return Ok(old_image);
         }
         let state = self.slot_state(slot)?;
-        if state.generation & 0xFFF != owner.generation() || state.state == SLOT_FREE {
+        if !owner.is_of(state.generation) || state.state == SLOT_FREE {
             return Ok(false);
         }
-        let recoverer = self.rt.load(self.rt.process(slot) + RECOVERER)?;
-        Ok(Owner::of_word(recoverer, self.epoch).is_some() || self.is_dead(slot, state)?)
+        Ok(slot::recoverer(self.process_slots(), slot)?.is_some() || self.is_dead(slot, state)?)
     }
 
     /// Ends the attachment as the death of its process does: nothing is given back, and waiting
@@ -210,9 +206,10 @@ impl Volume {
         self.free_chain_locks(slot, state.generation)?;
         self.drop_process_locks(slot, state.generation)?;
         self.drop_position_locks(slot, state.generation)?;
-        self.turn_slot(slot, state, SlotState { state: SLOT_DYING, ..state })?;
         // The next process to find it does the rest: this one may make no other call for long.
-        self.give_up_burial(slot)?;
+        let guard = lock_slots();
+        slot::finish_burial(self.process_slots(), slot, state, SLOT_DYING)?;
+        drop(guard);
         self.remains.store(true, Ordering::Release);
         Ok(())
     }
@@ -220,36 +217,18 @@ impl Volume {
     /// The opposite of [`Volume::claim_burial`].
     fn give_up_burial(&self, slot: u32) -> Result<()> {
         let _guard = lock_slots();
-        self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
-        self.liveness.end_burial(slot)
+        slot::give_up_burial(self.process_slots(), slot)
     }
 
     /// Takes a dead slot's byte and names this process its recoverer.
     fn claim_burial(&self, slot: u32, state: SlotState) -> Result<bool> {
         let guard = lock_slots();
-        if self.liveness.is_own(slot)
-            || self.slot_state(slot)? != state
-            || !self.liveness.begin_burial(slot)?
-        {
-            return Ok(false);
-        }
-        let at = self.rt.process(slot) + RECOVERER;
-        if let Some(other) = Owner::of_word(self.rt.load(at)?, self.epoch)
-            && (other == self.own() || self.liveness.is_own(other.slot()))
-        {
-            // Another thread of this process recovers it. The byte is the process's: it stays held.
-            drop(guard);
+        let claim = slot::claim_burial(self.process_slots(), slot, state, self.own())?;
+        drop(guard);
+        if claim == Claim::Thread {
             std::thread::sleep(NAP);
-            return Ok(false);
         }
-        // Another recoverer named there has died, or the byte would not have been free.
-        self.rt.store(at, self.own().word(self.epoch))?;
-        if self.slot_state(slot)? == state {
-            return Ok(true);
-        }
-        self.rt.store(at, 0)?;
-        self.liveness.end_burial(slot)?;
-        Ok(false)
+        Ok(claim == Claim::Own)
     }
 
     /// The second part of all recoveries that this process has begun. The caller holds no lock.
@@ -278,9 +257,7 @@ impl Volume {
         }
         self.drop_holds_of(slot)?;
         let _guard = lock_slots();
-        self.free_slot(slot, state)?;
-        self.rt.store(self.rt.process(slot) + RECOVERER, 0)?;
-        self.liveness.end_burial(slot)?;
+        slot::finish_burial(self.process_slots(), slot, state, SLOT_FREE)?;
         self.leave_company()
     }
 
@@ -298,8 +275,7 @@ impl Volume {
     /// the dead one.
     fn resume_burials(&self) -> Result<()> {
         for slot in 0..PROCESS_SLOTS as u32 {
-            let at = self.rt.process(slot) + RECOVERER;
-            if Owner::of_word(self.rt.load(at)?, self.epoch) == Some(self.own()) {
+            if slot::recoverer(self.process_slots(), slot)? == Some(self.own()) {
                 self.give_up_burial(slot)?;
                 self.remains.store(true, Ordering::Release);
             }
@@ -336,32 +312,14 @@ impl Volume {
 
     /// Closes the gate for this process; takes it over from a dead recoverer.
     fn close_gate(&self, old_image: bool) -> Result<()> {
-        let mine = self.own().word(self.epoch);
-        let mut old_image = old_image;
-        loop {
-            let word = self.rt.load(HEADER_GATE)?;
-            let free = match Owner::of_word(word, self.epoch) {
-                None => true,
-                Some(holder) => self.is_dead_owner(holder, old_image)? || self.is_gone(holder)?,
-            };
-            if free && self.rt.cas(HEADER_GATE, word, mine)?.is_ok() {
-                return Ok(());
-            }
-            if !free {
-                self.rt.wait(HEADER_GATE, word as u32, Duration::from_millis(20));
-            }
-            // From here on this process's name in the gate may be another thread's of this image.
-            old_image = false;
-        }
+        gate::close(self.rt.word(HEADER_GATE), self.epoch, self.own(), |holder, first| {
+            // At a second look this process's name there may be another thread's of this image.
+            Ok(self.is_dead_owner(holder, old_image && first)? || self.is_gone(holder)?)
+        })
     }
 
     fn open_gate(&self) -> Result<()> {
-        let word = self.rt.load(HEADER_GATE)? & !WAITERS;
-        if word == self.own().word(self.epoch) {
-            self.rt.store(HEADER_GATE, u64::from(self.epoch) << 32)?;
-        }
-        self.rt.wake(HEADER_GATE);
-        Ok(())
+        Ok(gate::open(self.rt.word(HEADER_GATE), self.epoch, self.own())?)
     }
 
     fn recover_behind_gate(&self, old_image: bool) -> Result<()> {
@@ -433,9 +391,7 @@ impl Volume {
         let begun = Instant::now();
         for index in 0..self.rt.layout.op_count as u32 {
             let mut naps = 0;
-            while let Some(owner) = self.operation_owner(index)?
-                && self.operation_works(index)?
-            {
+            while let Some(owner) = self.working_operation(index)? {
                 naps += 1;
                 std::thread::sleep(NAP);
                 if naps % NAPS == 0 && self.is_dead_owner(owner, false)? {

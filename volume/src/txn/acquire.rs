@@ -17,14 +17,16 @@
 
 use crate::ground::current_cpu;
 use crate::ground::layout::{HEADER_GATE, HEADER_RENAME};
-use crate::ground::runtime::Owner;
 use crate::inode::{Inode, LIVE_REDO, Live};
+use crate::txn::gate;
 use crate::txn::op::Op;
 use crate::txn::record::{
     IN_RUNTIME, LOCKS_MAX, RECORD_LOCKS, RECORD_OWNER, RECORD_PHASE, Record, index, inode_of_lock,
 };
 use crate::volume::Volume;
 use crate::{Result, ground::lockword};
+use robust::owner::Owner;
+use robust::word::Of;
 use rustix::io::Errno;
 use std::hint::cold_path;
 use std::sync::atomic::Ordering;
@@ -296,18 +298,10 @@ impl Op<'_> {
     /// any. The caller sees to them before it changes anything that they tell of.
     pub(crate) fn work_beside_records(&mut self) -> Result<bool> {
         let rt = &self.volume.rt;
-        loop {
-            // A read-modify-write orders this store before the load of the gate.
-            self.record.0.swap(index(RECORD_PHASE), 1)?;
-            let gate = rt.load(HEADER_GATE)?;
-            match Owner::of_word(gate, self.volume.epoch) {
-                Some(holder) if holder != self.owner => {
-                    self.record.set_working(false)?;
-                    if !rt.wait(HEADER_GATE, gate as u32, Duration::from_millis(20)) {
-                        self.volume.bury_if_dead(holder)?;
-                    }
-                }
-                _ => break,
+        let (phase, at) = (Of(self.record.0, index(RECORD_PHASE)), rt.word(HEADER_GATE));
+        while let Some((word, holder)) = gate::pass(phase, at, self.volume.epoch, self.owner)? {
+            if !gate::wait(at, word) {
+                self.volume.bury_if_dead(holder)?;
             }
         }
         self.working = true;

@@ -5,10 +5,8 @@
 
 use crate::Result;
 use crate::ground::layout::Identity;
-use crate::inode::opens::Maker;
-use crate::inode::{
-    Current, Inode, LIVE_DAMAGED, OPENS_BITS, OPENS_COUNT, OPENS_DEAD, READY, SEQUENCE, index,
-};
+use crate::inode::opens::{Maker, OPENS_COUNT, OPENS_DEAD};
+use crate::inode::{Current, Inode, LIVE_DAMAGED, READY, SEQUENCE, index};
 use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::Node;
@@ -79,13 +77,13 @@ impl Volume {
     /// freed.
     pub(crate) fn add_open(&self, inode: Inode, maker: Maker) -> Result<()> {
         self.ensure_used(inode)?;
-        self.change_opens(inode, maker, 1).map(drop)
+        self.change_opens(inode, maker, false).map(drop)
     }
 
     /// The description that changed the references last.
     pub(crate) fn last_maker(&self, inode: Inode) -> Result<Maker> {
         self.ensure_used(inode)?;
-        Ok(Maker((self.opens_word(inode)? & !OPENS_DEAD) >> OPENS_BITS))
+        Ok(Maker::of_word(self.opens_word(inode)?))
     }
 
     /// References now.

@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 mod allocate;
+pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod journal;
 mod listed;

@@ -16,13 +16,13 @@
 
 use crate::Result;
 use crate::ground::layout::LINE;
-use crate::ground::runtime::Owner;
 use crate::inject::{self, Bug, injected};
 use crate::namespace::bucket::Dir;
 use crate::txn::journal::Transaction;
 use crate::txn::record::{NOTES_MAX, RECORD_NOTES, Record, index};
 use crate::volume::Volume;
 use pmem::{Durable, Gathered};
+use robust::owner::Owner;
 use smallvec::SmallVec;
 
 /// One modifying call in flight.

@@ -14,9 +14,10 @@ pub(crate) use crate::ground::record::Record;
 pub(super) use crate::ground::record::{
     IN_RUNTIME, LOCKS_MAX, NOTES_MAX, RECORD_LOCKS, RECORD_NOTES, RECORD_OWNER, RECORD_PHASE, index,
 };
-use crate::ground::runtime::Owner;
 use crate::inode::Inode;
+use crate::txn::gate;
 use crate::volume::Volume;
+use robust::owner::Owner;
 
 impl Record<'_> {
     /// Names the locks that are taken next; orders that before the loads that follow.
@@ -89,6 +90,13 @@ impl Volume {
     /// The owner of an operation record, if it is in use.
     pub(crate) fn operation_owner(&self, index: u32) -> Result<Option<Owner>> {
         Ok(Owner::of_word(self.rt.load(self.rt.op(index) + RECORD_OWNER)?, self.epoch))
+    }
+
+    /// The operation of a record that is past its locking phase.
+    pub(crate) fn working_operation(&self, index: u32) -> Result<Option<Owner>> {
+        let record = self.rt.op(index);
+        let word = |at| self.rt.word(record + at);
+        Ok(gate::works(word(RECORD_OWNER), word(RECORD_PHASE), self.epoch)?)
     }
 
     /// Whether the operation is past its locking phase.

@@ -10,11 +10,11 @@
 use crate::Result;
 use crate::ground::layout::{BLOCK, INODE};
 use crate::ground::lockword;
-use crate::ground::runtime::Owner;
 use crate::txn::acquire::Locked;
 use crate::txn::op::Op;
 use crate::txn::record::{NOTES_MAX, RECORD_LOCKS, RECORD_NOTES, Remains, index, inode_of_lock};
 use crate::volume::Volume;
+use robust::owner::Owner;
 use std::sync::atomic::Ordering;
 
 /// What a call has given up: free behind its end.

@@ -3,13 +3,13 @@
 use crate::data::map::Map;
 use crate::data::plan::{Plan, Position};
 use crate::ground::layout::BLOCK;
-use crate::ground::runtime::Owner;
 use crate::inode::Inode;
 use crate::inode::Run;
 use crate::open::description::Opened;
 use crate::testing::{file, fresh, root};
 use crate::txn::acquire::Anchor;
 use crate::volume::Volume;
+use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::Arc;
 use vfs::{Desc, Node};
