@@ -4,6 +4,9 @@
 //! [`Ground`](crate::ground::Ground), so a room calls its own methods and those of all rooms below
 //! as its own. It has no way to a room above: the compiler refuses what goes upwards. What must go
 //! up all the same goes as a value that is returned, or by [`Recover`].
+//!
+//! The rooms from `txn` on have no types yet: their methods are those of [`Volume`], and what they
+//! know of this process is in [`Local`].
 
 use crate::Result;
 use crate::ground::{Ground, Parts, Recover};
@@ -19,12 +22,11 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 
-pub(crate) use crate::ground::now;
-
 /// A volume, attached by this process. Detached when dropped.
 pub struct Volume {
+    /// Shared with [`Recover`]'s calls alone.
     rooms: Arc<Rooms>,
-    /// Only for the recovery of a dead process: another one is the attachment.
+    /// It is a loan for the recovery of a dead process: it detaches nothing when it is dropped.
     pub(crate) is_lent: bool,
 }
 

@@ -2,11 +2,12 @@
 
 use crate::Result;
 use crate::ground::layout::{BLOCK, INODE, SLOT_NAME};
+use crate::ground::now;
 use crate::namespace::bucket::Target;
 use crate::namespace::change::{LINES, Step};
 use crate::testing::{Random, directory, faults, file, fresh, stay_on_one_cpu};
 use crate::txn::release::Freed;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use rustix::io::Errno;
 use rustix::mm::MprotectFlags;
 use std::collections::BTreeMap;

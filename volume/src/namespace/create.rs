@@ -17,6 +17,7 @@
 
 use crate::Result;
 use crate::ground::layout::{BLOCK, FLAG_LINKABLE, INODE, Identity, SLOT_NAME};
+use crate::ground::now;
 use crate::inject::Bug;
 use crate::inode::Inode;
 use crate::namespace::bucket::{Dir, Target, slots_of};
@@ -27,7 +28,7 @@ use crate::namespace::{LINKS_MAX, own_name};
 use crate::txn::acquire::Locked;
 use crate::txn::record::Record;
 use crate::txn::release::Freed;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
 use vfs::{Desc, Kind, NewNode, Node, OpenFlags};

@@ -2,12 +2,13 @@
 //! damage.
 
 use crate::ground::layout::{BLOCK, ROOT_WORD};
+use crate::ground::now;
 use crate::namespace::bucket::{Dir, Target, slots_of};
 use crate::namespace::change::Step;
 use crate::namespace::directory::Store;
 use crate::testing::{Random, directory, fresh};
 use crate::txn::op::Op;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use vfs::{Kind, Node};

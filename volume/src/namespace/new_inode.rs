@@ -7,13 +7,14 @@ use crate::Result;
 use crate::ground::layout::{
     ATIME, BLOCK, COMMIT_WRITTEN, Commit, DIRECT, FLAG_ALIGNED, Identity, LINE, VOLATILE, WORDS,
 };
+use crate::ground::now;
 use crate::ground::word::{Key, Word};
 use crate::inode::Inode;
 use crate::namespace::bucket::Target;
 use crate::txn::held::Held;
 use crate::txn::op::Op;
 use crate::txn::record::Record;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use pmem::InFlight;
 use rustix::io::Errno;
 use vfs::{Kind, NewNode, Node};

@@ -14,6 +14,7 @@
 use crate::Result;
 use crate::cache::Asked;
 use crate::ground::layout::{MOVED, SLOT_NAME};
+use crate::ground::now;
 use crate::inject::{Bug, injected};
 use crate::inode::{CTIME, Inode, LIVE_DIRTY, LIVE_REDO, index};
 use crate::namespace::bucket::{Dir, Target, occupancy_at, slot_at, slot_words, slots_of};
@@ -25,7 +26,7 @@ use crate::txn::acquire::Locked;
 use crate::txn::held::{Held, SlotStore};
 use crate::txn::op::Op;
 use crate::txn::release::Freed;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
 use smallvec::SmallVec;

@@ -21,6 +21,7 @@
 use crate::Result;
 use crate::data::map::{KIND_LEAF, Map};
 use crate::ground::layout::{DIRECT, IDENTITY, Identity, LINE, SLOT_NAME, WORDS};
+use crate::ground::now;
 use crate::inode::opens::OPENS_COUNT;
 use crate::inode::{Inode, LIVE_REDO};
 use crate::namespace::bucket::{Dir, Target};
@@ -32,7 +33,7 @@ use crate::txn::acquire::Locked;
 use crate::txn::held::Held;
 use crate::txn::op::Op;
 use crate::txn::release::Freed;
-use crate::volume::{Volume, now};
+use crate::volume::Volume;
 use pmem::Durable;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;

@@ -124,7 +124,7 @@ impl Volume {
                         return Ok(true);
                     }
                 } else {
-                    self.bury_if_dead(Owner::of_process(slot, state.generation))?;
+                    self.recover_if_dead(Owner::of_process(slot, state.generation))?;
                     if state.state == SLOT_LIVE && self.slot_state(slot)? == state {
                         return Ok(true);
                     }

@@ -125,16 +125,6 @@ impl Volume {
         Ok(())
     }
 
-    /// Recovers the processes of all operations whose owners are dead: all records are in use.
-    pub(crate) fn bury_dead_operations(&self) -> Result<()> {
-        for index in 0..self.rt.layout.op_count as u32 {
-            if let Some(owner) = self.operation_owner(index)? {
-                self.bury_if_dead(owner)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Recovers every dead process, both parts. The caller holds no lock.
     pub(crate) fn bury_the_dead(&self) -> Result<()> {
         self.begin_burials()?;

@@ -82,10 +82,21 @@ impl Volume {
             }
             rounds += 1;
             if rounds % 8 == 0 {
-                self.bury_dead_operations()?;
+                self.recover_dead_owners()?;
             }
             std::thread::sleep(Duration::from_micros(50));
         }
+    }
+
+    /// Recovers the processes of all operations whose owners are dead: all records are in use.
+    #[cold]
+    fn recover_dead_owners(&self) -> Result<()> {
+        for index in 0..self.rt.layout.op_count as u32 {
+            if let Some(owner) = self.operation_owner(index)? {
+                self.recover_if_dead(owner)?;
+            }
+        }
+        Ok(())
     }
 
     /// This CPU's operation record.
@@ -301,7 +312,7 @@ impl Op<'_> {
         let (phase, at) = (Of(self.record.0, index(RECORD_PHASE)), rt.word(HEADER_GATE));
         while let Some((word, holder)) = gate::pass(phase, at, self.volume.epoch, self.owner)? {
             if !gate::wait(at, word) {
-                self.volume.bury_if_dead(holder)?;
+                self.volume.recover_if_dead(holder)?;
             }
         }
         self.working = true;
