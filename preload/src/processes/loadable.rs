@@ -1,6 +1,7 @@
 //! Tells whether the dynamic linker will load this library into a program. Asked before `exec`, so
 //! that a program that would see a directory's descriptor instead of a file, or nothing where the
-//! volume is, does not run at all (docs/caveats.md, "Programs that cannot be preloaded").
+//! volume is, does not run at all (docs/caveats.md, "What a preloaded library cannot
+//! see").
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
