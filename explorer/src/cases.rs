@@ -309,12 +309,12 @@ fn calls_at_once() -> Vec<Case> {
     let case = |name: &str, calls| Case { name: name.into(), before: before(), calls };
     let node = |path: &str, kind| Action::Create { path: path.into(), kind, mode: 0o640 };
     let link = |path: &str| symlink(path, "short");
-    // An empty directory, and a block that is kept for its bucket.
+    // Two empty directories, and a block that is kept for a bucket: the last one of `n`.
     let mut emptied = before();
-    emptied.extend([dir("n"), file("n/x"), unlink("n/x")]);
+    emptied.extend([dir("n"), dir("m"), file("n/x"), unlink("n/x")]);
     let only = |name: &str, calls| Case { name: name.into(), before: emptied.clone(), calls };
     vec![
-        only("at-once-first", vec![file("n/a"), link("n/b")]),
+        only("at-once-first", vec![file("m/a"), link("m/b")]),
         only("at-once-only", vec![file("n/a"), unlink("n/a"), link("n/b"), unlink("n/b")]),
         case("at-once-kinds", vec![link("a"), node("b", Kind::Fifo), unlink("a"), unlink("b")]),
         case("at-once-create", vec![file("a"), file("d/b")]),

@@ -225,6 +225,25 @@ pub fn explore(lab: &Lab, case: &Case, setting: Setting, selection: &Selection<'
     report
 }
 
+/// The call sites of flushes and fences that the calls themselves reach, recovery and use apart.
+#[cfg(feature = "inject")]
+#[must_use]
+pub fn sites_of_calls(
+    lab: &Lab,
+    case: &Case,
+    setting: Setting,
+    selection: &Selection<'_>,
+) -> Vec<&'static std::panic::Location<'static>> {
+    let Ok(run) = run(lab, case, setting, selection) else { return Vec::new() };
+    let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
+    let calls = run.events.iter().skip_while(|event| !is_begin(event));
+    let site = |event: &Event| match event {
+        Event::Flush { at, .. } | Event::Fence { at } => Some(*at),
+        _ => None,
+    };
+    calls.filter_map(site).collect()
+}
+
 fn describe(
     id: &str,
     number: u64,

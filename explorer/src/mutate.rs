@@ -7,7 +7,7 @@
 
 use crate::campaign::{Job, Stop, Tell, settings, work};
 use crate::cases::{self, Case, Start};
-use crate::explore::{Report, Selection, explore};
+use crate::explore::{Report, Selection, explore, sites_of_calls};
 use crate::lab::{Lab, Setting, Told};
 use crate::states::Limits;
 use crate::{concurrent, deaths, lifecycle, sequences};
@@ -58,7 +58,7 @@ impl Survey {
                 })
             })
             .collect();
-        let found: Mutex<BTreeMap<Site, Vec<Place>>> = Mutex::default();
+        let found: Mutex<BTreeMap<Site, Vec<(bool, Place)>>> = Mutex::default();
         let jobs = places.iter().map(|place| {
             let (starts, labs, found) = (&starts, &labs, &found);
             let id = id_of(starts, place);
@@ -66,11 +66,16 @@ impl Survey {
                 let id = id.clone();
                 move |_: &Tell<'_>| {
                     let case = &starts[place.start].1[place.case];
-                    let (sites, report) =
-                        reached(|| explore_at(&labs[place.start], case, place, &id, ENDS));
+                    let lab = &labs[place.start];
+                    let (sites, report) = reached(|| explore_at(lab, case, place, &id, ENDS));
+                    let selection = Selection::all(&id, ENDS);
+                    let own = lab.as_ref().map_or(Vec::new(), |lab| {
+                        sites_of_calls(lab, case, place.setting, &selection)
+                    });
                     let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                     for site in sites {
-                        found.entry(site).or_default().push(*place);
+                        let elsewhere = !own.contains(&site.at);
+                        found.entry(site).or_default().push((elsewhere, *place));
                     }
                     report
                 }
@@ -79,8 +84,12 @@ impl Survey {
         });
         let report = work(jobs, Stop::default());
         assert!(report.failures.is_empty(), "nothing is left out yet: {:?}", report.failures);
-        let by_site = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Self { starts, labs, by_site }
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let by_site = found.into_iter().map(|(site, mut places)| {
+            places.sort_by_key(|&(elsewhere, _)| elsewhere);
+            (site, places.into_iter().map(|(_, place)| place).collect())
+        });
+        Self { starts, labs, by_site: by_site.collect() }
     }
 
     /// The sites that were reached.

@@ -120,7 +120,7 @@ fn names_at_once_are_judged() {
         (Bug::CommitInPlace, "at-once-create"),
         (Bug::CommitInPlace, "at-once-unlink"),
     ];
-    seen_in("names", "namespace/", &faults);
+    seen_in("names", "change.rs:", &faults);
 }
 
 /// Overwrites that replace a block are judged too, their faults seen where they are.
