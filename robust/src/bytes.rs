@@ -1,4 +1,4 @@
-//! Byte locks of a file: who is alive, as the kernel knows it.
+//! Byte locks of a file: they tell which processes are alive, as the kernel knows it.
 //!
 //! A process holds a POSIX lock on a byte, which the kernel drops with the process, whatever ends
 //! it, and which neither fork nor dup copies. Rules that follow from what POSIX locks are:
@@ -54,7 +54,7 @@ fn set(fd: RawFd, command: i32, kind: i32, at: i64) -> Result<(), Errno> {
     rustix::io::retry_on_intr(|| fcntl(fd, command, &mut flock(kind, at, 1)))
 }
 
-/// Takes byte `at`, or changes how it is held; an error also if somebody else holds it.
+/// Takes byte `at`, or changes how it is held; an error also if another holds it.
 pub fn take(fd: RawFd, kind: Kind, hold: Hold, at: i64) -> Result<(), Errno> {
     let command = match kind {
         Kind::Process => libc::F_SETLK,
@@ -67,7 +67,7 @@ pub fn take(fd: RawFd, kind: Kind, hold: Hold, at: i64) -> Result<(), Errno> {
     set(fd, command, lock, at)
 }
 
-/// As [`take`]. `false`: somebody else holds it.
+/// As [`take`]. `false`: another holds it.
 pub fn try_take(fd: RawFd, kind: Kind, hold: Hold, at: i64) -> Result<bool, Errno> {
     match take(fd, kind, hold, at) {
         Ok(()) => Ok(true),
@@ -90,8 +90,8 @@ pub fn release(fd: RawFd, kind: Kind, at: i64) -> Result<(), Errno> {
     set(fd, command, libc::F_UNLCK, at)
 }
 
-/// Whether anybody else holds one of `length` bytes from `start` on (0: up to the end), and which
-/// process: 0 if that is not visible from here.
+/// Whether another process (or description) holds one of `length` bytes from `start` on (0: up to
+/// the end), and which process: 0 if that is not visible from here.
 pub fn holder(fd: RawFd, kind: Kind, start: i64, length: i64) -> Result<Option<u32>, Errno> {
     let command = match kind {
         Kind::Process => libc::F_GETLK,

@@ -1,7 +1,8 @@
-//! What processes share that outlives any of them: locks with owners, slots, and who is alive.
+//! What processes share and none of them takes along when it dies: locks with owners, slots, and
+//! the knowledge which processes are alive.
 //!
 //! A process may die between any two accesses. Then the kernel drops the bytes that it held
-//! ([`bytes`]), and whoever meets what it left recovers it:
+//! ([`bytes`]), and the process that meets what it left recovers it:
 //!
 //! | module | what it answers |
 //! |---|---|
@@ -9,18 +10,18 @@
 //! | [`bytes`] | which process holds a byte of a file: the kernel drops it with the process |
 //! | [`owner`] | how a word names an operation of a process |
 //! | [`lock`] | how a lock word is taken, released, and had from a dead owner |
-//! | [`slot`] | how a process takes a slot, how another buries it, what tells its next life |
+//! | [`slot`] | how a process takes a slot, how another recovers it, what tells its next life |
 //!
 //! All of it is written over a trait of words, and each access may fail. So the models (`models/`)
 //! run this very code: a death is that no access counts from here on.
 //!
 //! Invariants:
 //!
-//! - a slot's *live* state and a held byte go together: who holds no byte is dead;
+//! - a slot's *live* state and a held byte go together: a process that holds no byte is dead;
 //! - no two lives have the same slot and generation, as far as the generation's bits go;
-//! - a lock's owner is alive, or somebody can find out that it is not;
-//! - a burial is one process's: it holds the slot's byte and the byte of its burial, and the slot's
-//!   state is what it was when the process was found dead.
+//! - a lock's owner is alive, or a waiter can find out that it is not;
+//! - a recovery is one process's: it holds the slot's byte and the byte of its recovery, and the
+//!   slot's state is what it was when the process was found dead.
 
 pub mod bytes;
 pub mod lock;
@@ -39,17 +40,17 @@ mod models;
 pub(crate) enum Mistake {
     /// A lock whose word was found free is taken by a store.
     TakenByStore,
-    /// A lock is released whoever has it.
+    /// A lock is released, whichever process has it.
     ReleasedUnasked,
-    /// A process is taken for dead, whoever holds its byte.
+    /// A process is taken for dead though its byte is held.
     NobodyAsked,
     /// A new life has the generation of the last one.
     SameGeneration,
     /// A slot's state is moved whatever its generation.
     TurnedUnseen,
-    /// The state is not looked at again when the bytes of a burial are held.
+    /// The state is not looked at again when the bytes of a recovery are held.
     NoSecondLook,
-    /// The bytes of a burial are let go before the state says so.
+    /// The bytes of a recovery are let go before the state says so.
     BytesFirst,
 }
 

@@ -4,8 +4,8 @@
 //! sleeps, and every 20 ms asks whether the owner's process is alive. Finding it dead it recovers
 //! it, by what the caller has for that, which frees the word ([`release`], for the dead owner).
 //!
-//! The functions differ in what a release costs: [`release`] may be called by whoever thinks that
-//! the lock is the owner's; [`release_quickly`] by the owner, which knows it.
+//! The functions differ in what a release costs: [`release`] asks first whether the lock is
+//! the owner's; [`release_quickly`] is for the owner, which knows it.
 
 use crate::owner::{Owner, WAITERS, free_word};
 use crate::word::Word;
@@ -15,8 +15,8 @@ use std::time::Duration;
 /// How long a waiter sleeps before it asks whether the owner lives.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Takes the lock for `owner`. `recover` is told who has it, after a while: if that one's process
-/// is dead, its locks are free afterwards.
+/// Takes the lock for `owner`. `recover` is told its owner after a while: if that one's
+/// process is dead, its locks are free afterwards.
 #[inline]
 pub fn acquire<W: Word, E: From<W::Error>>(
     word: W,
@@ -90,7 +90,7 @@ pub fn release_quickly<W: Word>(word: W, epoch: u32, owner: Owner) -> Result<(),
     release_slowly(word.far(), epoch, owner)
 }
 
-/// Somebody waits, or the lock is not the owner's.
+/// There are waiters, or the lock is not the owner's.
 #[cold]
 fn release_slowly<W: Word>(lock: W, epoch: u32, owner: Owner) -> Result<(), W::Error> {
     loop {

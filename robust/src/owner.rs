@@ -1,10 +1,10 @@
-//! Owner words: who holds what, as a word says it.
+//! Owner words: how a word names the operation that holds it.
 //!
 //! ```text
 //! | epoch 32..64 | waiters 31 | generation 19..31 | slot 10..19 | operation + 1 0..10 |
 //! ```
 //!
-//! A word of another epoch counts as free. The waiters' bit is set while somebody sleeps on the
+//! A word of another epoch counts as free. The waiters' bit is set while a thread sleeps on the
 //! word.
 
 /// Identifies an operation of a thread of a process: operation + 1 (10 bits), the process's slot (9
@@ -12,7 +12,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner(pub u32);
 
-/// Set in a lock word while somebody sleeps on it.
+/// Set in a lock word while a thread sleeps on it.
 pub const WAITERS: u64 = 1 << 31;
 
 /// The operation of an owner that is a process as such, outside operations.

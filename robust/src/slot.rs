@@ -1,11 +1,11 @@
-//! Slots: who is attached, and how its death is found and buried.
+//! Slots: which processes are attached, how a death is found, and how it is recovered.
 //!
 //! A slot's state word is `epoch << 32 | generation << 8 | state`; a word of another epoch says
 //! *free*, generation 0. A process takes a free slot's byte, then moves the slot to *live*, in the
 //! next generation. It goes the other way when it leaves. Of a dead process the byte is free: a
-//! recoverer takes the byte of its burial, then the slot's byte, looks at the state again, and says
-//! in the slot's second word who it is (for the threads of its own process, which bytes do not keep
-//! apart). Then nobody else moves the slot from *live* to *dying* to *free*.
+//! recoverer takes the byte of its recovery, then the slot's byte, looks at the state again, and
+//! names itself in the slot's second word (for the threads of its own process, which bytes do not
+//! keep apart). Then it alone moves the slot from *live* to *dying* to *free*.
 //!
 //! A user may have further states of its own, of processes that hold no byte yet.
 
@@ -14,7 +14,7 @@ use crate::word::Word;
 use crate::{Mistake, made};
 use std::ops::Range;
 
-/// Nobody's.
+/// No process has it.
 pub const FREE: u64 = 0;
 /// A process holds its byte, or has died.
 pub const LIVE: u64 = 1;
@@ -71,7 +71,7 @@ pub trait Slots {
     /// A slot's state.
     fn state(&self, slot: u32) -> Self::Word<'_>;
 
-    /// Who buries a slot's process.
+    /// The recoverer of a slot's process.
     fn recoverer(&self, slot: u32) -> Self::Word<'_>;
 
     /// Takes a slot's byte as this process's own. `false`: it is, or another process holds it.
@@ -86,17 +86,17 @@ pub trait Slots {
     /// Whether a slot is one of this process's own.
     fn is_own(&self, slot: u32) -> bool;
 
-    /// Takes a dead process's bytes, to bury it. `false`: somebody holds one of them.
-    fn begin_burial(&self, slot: u32) -> Result<bool, Self::Error>;
+    /// Takes a dead process's bytes, to recover it. `false`: another holds one of them.
+    fn begin_recovery(&self, slot: u32) -> Result<bool, Self::Error>;
 
     /// Gives them back.
-    fn end_burial(&self, slot: u32) -> Result<(), Self::Error>;
+    fn end_recovery(&self, slot: u32) -> Result<(), Self::Error>;
 }
 
-/// What came of claiming a burial.
+/// What came of claiming a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
-    /// It is the caller's to bury.
+    /// It is the caller's to recover.
     Own,
     /// Another thread of this process is at it.
     Thread,
@@ -143,9 +143,9 @@ pub fn take<S: Slots>(slots: &S, range: Range<u32>) -> Result<Option<(u32, u32)>
     Ok(None)
 }
 
-/// Takes the first free one of some slots for a process to come, in a state of the user's: nobody
-/// holds its byte. `prepare` says in it whose it is, before it is taken and once more behind that:
-/// whoever lost the race for the slot may have written over it.
+/// Takes the first free one of some slots for a process to come, in a state of the user's: no
+/// process holds its byte. `prepare` says in it whose it is, before it is taken and once more
+/// behind that: a process that lost the race for the slot may have written over it.
 pub fn prepare<S: Slots>(
     slots: &S,
     range: Range<u32>,
@@ -181,20 +181,20 @@ pub fn is_dead<S: Slots>(slots: &S, slot: u32, state: SlotState) -> Result<bool,
     Ok(counts && (made(Mistake::NobodyAsked) || !slots.is_held(slot)?))
 }
 
-/// Whether a life has ended in order, or was buried, though something is in its name.
+/// Whether a life has ended in order, or was recovered, though something is in its name.
 pub fn is_gone<S: Slots>(slots: &S, owner: Owner) -> Result<bool, S::Error> {
     let state = look(slots, owner.slot())?;
     Ok(state.state == FREE || !owner.is_of(state.generation))
 }
 
-/// Who buries a slot's process.
+/// The recoverer of a slot's process.
 pub fn recoverer<S: Slots>(slots: &S, slot: u32) -> Result<Option<Owner>, S::Error> {
     Ok(Owner::of_word(slots.recoverer(slot).load()?, slots.epoch()))
 }
 
 /// Takes the bytes of a slot that was found dead in `state`, and names the process `own` its
 /// recoverer.
-pub fn claim_burial<S: Slots>(
+pub fn claim_recovery<S: Slots>(
     slots: &S,
     slot: u32,
     state: SlotState,
@@ -203,7 +203,7 @@ pub fn claim_burial<S: Slots>(
     if slots.is_own(slot) || look(slots, slot)? != state {
         return Ok(Claim::Refused);
     }
-    if !slots.begin_burial(slot)? && !made(Mistake::NobodyAsked) {
+    if !slots.begin_recovery(slot)? && !made(Mistake::NobodyAsked) {
         return Ok(Claim::Refused);
     }
     if let Some(other) = recoverer(slots, slot)?
@@ -212,33 +212,33 @@ pub fn claim_burial<S: Slots>(
         // The bytes are the process's: they stay held.
         return Ok(Claim::Thread);
     }
-    // Whoever else stands there has died, or the byte would not have been free.
+    // Another one that stands there has died, or the byte would not have been free.
     slots.recoverer(slot).store(own.word(slots.epoch()))?;
     if made(Mistake::NoSecondLook) || look(slots, slot)? == state {
         return Ok(Claim::Own);
     }
-    give_up_burial(slots, slot)?;
+    give_up_recovery(slots, slot)?;
     Ok(Claim::Refused)
 }
 
-/// The opposite of [`claim_burial`].
-pub fn give_up_burial<S: Slots>(slots: &S, slot: u32) -> Result<(), S::Error> {
+/// The opposite of [`claim_recovery`].
+pub fn give_up_recovery<S: Slots>(slots: &S, slot: u32) -> Result<(), S::Error> {
     slots.recoverer(slot).store(0)?;
-    slots.end_burial(slot)
+    slots.end_recovery(slot)
 }
 
-/// Ends a burial, or a part of it: the slot goes on to the state `to`, and its bytes are free
+/// Ends a recovery, or a part of it: the slot goes on to the state `to`, and its bytes are free
 /// again.
-pub fn finish_burial<S: Slots>(
+pub fn finish_recovery<S: Slots>(
     slots: &S,
     slot: u32,
     from: SlotState,
     to: u64,
 ) -> Result<(), S::Error> {
     if made(Mistake::BytesFirst) {
-        give_up_burial(slots, slot)?;
+        give_up_recovery(slots, slot)?;
         return turn(slots, slot, from, SlotState { state: to, ..from }).map(drop);
     }
     turn(slots, slot, from, SlotState { state: to, ..from })?;
-    give_up_burial(slots, slot)
+    give_up_recovery(slots, slot)
 }

@@ -1,7 +1,7 @@
 //! The contract, as a volume keeps it: each call delegated to the module whose subject it is.
 //!
 //! What every call has in common stands here: it is refused when this process has detached, and it
-//! first finishes the burials that this process has begun (`death.rs`). What belongs to
+//! first finishes the recoveries that this process has begun (`death.rs`). What belongs to
 //! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
 use crate::Result;
@@ -42,7 +42,7 @@ impl Volume {
             return Err(Errno::BADF);
         }
         if self.remains.load(Ordering::Relaxed) {
-            self.finish_burials()?;
+            self.finish_recoveries()?;
         }
         if self.rt.load(HEADER_SIZE)? != self.size() {
             self.refresh_size()?;
@@ -641,9 +641,9 @@ impl FileSystem for Volume {
             return Err(Errno::OPNOTSUPP);
         }
         let (slot, generation) = match self.take_embryo() {
-            // A shell whose commands get killed never attaches anew: nobody else has buried them.
+            // A shell whose commands get killed never attaches anew: none has recovered them.
             Err(Errno::USERS) => {
-                self.bury_the_dead()?;
+                self.recover_the_dead()?;
                 self.take_embryo()?
             }
             taken => taken?,

@@ -57,7 +57,7 @@ impl Deref for Rooms {
 
 impl Recover for Rooms {
     fn recover_if_dead(self: Arc<Self>, owner: Owner) -> Result<()> {
-        Volume { rooms: self, is_lent: true }.bury_if_dead(owner)
+        Volume { rooms: self, is_lent: true }.recover_owner_if_dead(owner)
     }
 }
 

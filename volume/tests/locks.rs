@@ -248,13 +248,13 @@ fn a_killed_holder_lets_go() {
     }
 }
 
-/// Whoever buries a process holds its slot's byte, which looks as if it were alive: others who
-/// asked for its locks meanwhile were told of it, and were refused. They wait until it is buried.
+/// The recoverer of a process holds its slot's byte, as if that were alive: others that asked for
+/// its locks meanwhile were told of it, and were refused. They wait until it is recovered.
 #[test]
-fn a_dead_process_is_not_named_while_somebody_buries_it() {
-    const BURIAL_BYTES: i64 = 8192;
+fn a_dead_process_is_not_named_while_it_is_recovered() {
+    const RECOVERY_BYTES: i64 = 8192;
     if role("digger") {
-        // Stands between the first two instructions of a burial, and is killed there.
+        // Stands between the first two instructions of a recovery, and is killed there.
         let live = Place::of_parent().anchor().join("live");
         let live = std::fs::File::options().read(true).write(true).open(live).expect("opened");
         let set = |kind: i32, at: i64| {
@@ -267,21 +267,21 @@ fn a_dead_process_is_not_named_while_somebody_buries_it() {
             }
         };
         for slot in 0..512 {
-            let digs = set(libc::F_WRLCK, BURIAL_BYTES + slot) && set(libc::F_WRLCK, slot);
-            assert!(digs || set(libc::F_UNLCK, BURIAL_BYTES + slot));
+            let digs = set(libc::F_WRLCK, RECOVERY_BYTES + slot) && set(libc::F_WRLCK, slot);
+            assert!(digs || set(libc::F_UNLCK, RECOVERY_BYTES + slot));
         }
         std::fs::write(Place::of_parent().anchor().join("digging"), "").expect("told");
         std::thread::sleep(Duration::from_millis(300));
         return;
     }
-    let (place, _node, a, b) = two("being-buried");
+    let (place, _node, a, b) = two("being-recovered");
     let mut holder = child("a_killed_holder_lets_go", "lock-holder", &place);
     while a.volume.lookup(a.volume.root(), b"ready").is_err() {
         std::thread::sleep(Duration::from_millis(1));
     }
     holder.kill().expect("killed");
     holder.wait().expect("waited");
-    let name = "a_dead_process_is_not_named_while_somebody_buries_it";
+    let name = "a_dead_process_is_not_named_while_it_is_recovered";
     let mut digger = child(name, "digger", &place);
     while !place.anchor().join("digging").exists() {
         std::thread::sleep(Duration::from_millis(1));

@@ -235,7 +235,7 @@ fn a_killed_process_leaves_nothing_allocated_behind() {
             victim.kill().expect("killed");
             victim.wait().expect("ended");
         }
-        let living = volume::detach_dead(place.path()).expect("buried");
+        let living = volume::detach_dead(place.path()).expect("recovered");
         assert_eq!(living.len(), 1, "only this process is left");
         assert_eq!(check(&place).faults, [], "round {round}");
         look(&place);

@@ -204,7 +204,7 @@ fn while_recovering_a_death() {
         };
         world.build().expect("a directory");
         die(&world).expect("a death");
-        let mut walk = start(&world, &["attach"]).expect("who buries it");
+        let mut walk = start(&world, &["attach"]).expect("who recovers it");
         let steps = walk.points().expect("its points");
         walk.kill().expect("its end");
         world.judge(case.0).expect("the first death is mended");

@@ -56,12 +56,12 @@ fn a_flock_that_nobody_holds_any_more() {
 /// the rest of the recovery for its next call, holding the dead one's slot. It made no other call,
 /// and processes that wanted a `flock` of the dead waited for it.
 #[test]
-fn who_buries_and_then_does_nothing() {
+fn a_recoverer_that_does_nothing_behind_it() {
     let mut world = World::new("idle", "strict");
     let case = (number(&world, "overwrite_shared_blocks"), "overwrite_shared_blocks");
     let points = crate::points_of(&mut world, case).expect("its points");
     world.build().expect("a directory");
-    let mut idle = victim(&world, "bare", "overwrite_blocks").expect("who buries");
+    let mut idle = victim(&world, "bare", "overwrite_blocks").expect("who recovers");
     let mut dying = victim(&world, "die", case.1).expect("who dies");
     dying.reach_point(&points[points.len() / 2]).expect("inside its call");
     dying.kill().expect("its death");

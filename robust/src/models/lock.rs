@@ -1,4 +1,4 @@
-//! The lock word: what it keeps is changed by one at a time, and whoever lives gets it.
+//! The lock word: what it keeps is changed by one at a time, and a process that lives gets it.
 
 use super::words::{Death, check_deaths};
 use super::{Process, World, found};

@@ -23,8 +23,8 @@ const SLOTS: usize = 3;
 struct Ghost {
     /// Slot and generation of every life.
     lives: Vec<(u32, u32)>,
-    /// Lives that are being buried, and by which process.
-    burials: Vec<(u32, u32, u32)>,
+    /// Lives that are being recovered, and by which process.
+    recoveries: Vec<(u32, u32, u32)>,
 }
 
 /// What the processes of a model share.
@@ -32,7 +32,7 @@ pub(crate) struct World {
     lock: AtomicU64,
     states: [AtomicU64; SLOTS],
     recoverers: [AtomicU64; SLOTS],
-    /// Which process holds a slot's byte, and the byte of its burial: process + 1.
+    /// Which process holds a slot's byte, and the byte of its recovery: process + 1.
     bytes: loom::sync::Mutex<[[u32; 2]; SLOTS]>,
     /// What the lock keeps: two that are at it at once are found.
     kept: loom::cell::UnsafeCell<u32>,
@@ -99,7 +99,7 @@ impl Process {
     /// An access, or the death instead.
     fn step(&self) -> Result<(), Dead> {
         self.life.step(|| {
-            self.world.ghost(|ghost| ghost.burials.retain(|burial| burial.2 != self.number));
+            self.world.ghost(|ghost| ghost.recoveries.retain(|recovery| recovery.2 != self.number));
             self.kernel(|bytes, me| {
                 let all = bytes.iter_mut().flatten();
                 all.filter(|byte| **byte == me).for_each(|byte| *byte = 0);
@@ -128,7 +128,7 @@ impl Process {
     /// Takes the lock, changes what it keeps, and gives it back.
     pub(crate) fn work(&self, quickly: bool) -> Result<(), Dead> {
         let own = self.own();
-        crate::lock::acquire(self.lock(), EPOCH, own, |holder| self.bury_if_dead(holder))?;
+        crate::lock::acquire(self.lock(), EPOCH, own, |holder| self.recover_owner_if_dead(holder))?;
         self.change_what_is_kept()?;
         if quickly {
             crate::lock::release_quickly(self.lock(), EPOCH, own)
@@ -138,31 +138,32 @@ impl Process {
     }
 
     /// Buries an owner's process if it is dead.
-    pub(crate) fn bury_if_dead(&self, owner: Owner) -> Result<(), Dead> {
+    pub(crate) fn recover_owner_if_dead(&self, owner: Owner) -> Result<(), Dead> {
         match crate::slot::life(self, owner)? {
-            Some(state) => self.bury(owner.slot(), state),
+            Some(state) => self.recover(owner.slot(), state),
             None => Ok(()),
         }
     }
 
     /// Buries a slot's process if it is dead.
-    pub(crate) fn bury(&self, slot: u32, state: SlotState) -> Result<(), Dead> {
+    pub(crate) fn recover(&self, slot: u32, state: SlotState) -> Result<(), Dead> {
         if !crate::slot::is_dead(self, slot, state)?
-            || crate::slot::claim_burial(self, slot, state, self.own())? != Claim::Own
+            || crate::slot::claim_recovery(self, slot, state, self.own())? != Claim::Own
         {
             return Ok(());
         }
-        let buried = (slot, state.generation, self.number);
+        let recovered = (slot, state.generation, self.number);
         self.world.ghost(|ghost| {
-            let another = ghost.burials.iter().find(|other| (other.0, other.1) == (slot, buried.1));
-            assert_eq!(another, None, "a life is buried by two at once");
-            ghost.burials.push(buried);
+            let another =
+                ghost.recoveries.iter().find(|other| (other.0, other.1) == (slot, recovered.1));
+            assert_eq!(another, None, "a life is recovered by two at once");
+            ghost.recoveries.push(recovered);
         });
-        assert_eq!(crate::slot::look(self, slot)?, state, "another life is buried");
+        assert_eq!(crate::slot::look(self, slot)?, state, "another life is recovered");
         let dead = Owner::of_process(slot, state.generation);
         crate::lock::release(self.lock(), EPOCH, dead)?;
-        let finished = crate::slot::finish_burial(self, slot, state, FREE);
-        self.world.ghost(|ghost| ghost.burials.retain(|burial| *burial != buried));
+        let finished = crate::slot::finish_recovery(self, slot, state, FREE);
+        self.world.ghost(|ghost| ghost.recoveries.retain(|recovery| *recovery != recovered));
         finished
     }
 
@@ -240,7 +241,7 @@ impl Slots for Process {
         self.kernel(|bytes, me| bytes[slot as usize][0] == me)
     }
 
-    fn begin_burial(&self, slot: u32) -> Result<bool, Dead> {
+    fn begin_recovery(&self, slot: u32) -> Result<bool, Dead> {
         self.step()?;
         let taken = self.kernel(|bytes, me| {
             let byte = &mut bytes[slot as usize][1];
@@ -261,7 +262,7 @@ impl Slots for Process {
         Ok(held)
     }
 
-    fn end_burial(&self, slot: u32) -> Result<(), Dead> {
+    fn end_recovery(&self, slot: u32) -> Result<(), Dead> {
         self.release(slot)?;
         self.step()?;
         self.kernel(|bytes, _| bytes[slot as usize][1] = 0);

@@ -1,4 +1,4 @@
-//! Slots: no two lives have one name, and a burial is of the life that was found dead, by one.
+//! Slots: no two lives have one name, and a recovery is of the life that was found dead, by one.
 
 use super::words::{Dead, Death, EPOCH, check_deaths};
 use super::{Process, World, found};
@@ -8,12 +8,12 @@ use crate::word::Word;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A process comes, beside others that come and go, and works under the lock; it buries the dead
+/// A process comes, beside others that come and go, and works under the lock; it recovers the dead
 /// one that keeps the slot. Then it leaves.
 fn come_and_go(process: &Process) -> Result<(), Dead> {
     while !process.attach(0..1)? {
         let state = look(process, 0)?;
-        process.bury(0, state)?;
+        process.recover(0, state)?;
         process.state(0).wait(0, Duration::ZERO);
     }
     process.work(false)?;
@@ -40,12 +40,12 @@ fn take_turns(death: &Death, left: bool) {
     second.join().unwrap();
     // Nothing is left, unless the second one died behind all that.
     let state = look(&third, 0).unwrap();
-    third.bury(0, state).unwrap();
+    third.recover(0, state).unwrap();
     assert_eq!(look(&third, 0).map(|found| found.state), Ok(crate::slot::FREE));
     assert_eq!(third.world.lock.load(loom::sync::atomic::Ordering::Acquire) >> 32, EPOCH.into());
 }
 
-/// The first one dies while it comes and goes; the second one buries it and takes its slot; the
+/// The first one dies while it comes and goes; the second one recovers it and takes its slot; the
 /// third one has a slot of its own, and meets whatever is in the lock.
 fn beside_a_third(death: &Death) {
     let world = Arc::new(World::new(2));
@@ -105,7 +105,7 @@ fn a_state_that_is_moved_unseen_is_caught() {
 }
 
 #[test]
-fn a_burial_without_a_second_look_is_caught() {
+fn a_recovery_without_a_second_look_is_caught() {
     let said = found(Mistake::NoSecondLook, || {
         check_deaths(|death| move || take_turns(&death, false));
     });

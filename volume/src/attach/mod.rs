@@ -484,7 +484,9 @@ impl Attempt<'_> {
         volume
             .join_others()
             .map_err(|errno| self.system("waiting for another process's call", errno))?;
-        volume.bury_the_dead().map_err(|errno| self.system("recovering dead processes", errno))?;
+        volume
+            .recover_the_dead()
+            .map_err(|errno| self.system("recovering dead processes", errno))?;
         volume.set_attached();
         if volume.has_orphans().is_ok_and(|any| any) {
             let what = "closing what no process holds any more";
@@ -632,7 +634,7 @@ impl Volume {
         if last && guard.is_ok() && self.is_reader() {
             self.drop_shadow();
         } else if last && guard.is_ok() {
-            self.bury_the_dead()?;
+            self.recover_the_dead()?;
             self.refresh_size()?;
             // What the dead held may have become an orphan.
             if self.has_orphans()? {

@@ -342,7 +342,7 @@ impl Reader<'_> {
         self.step(volume.share_epoch(), "its runtime")?;
         self.step(volume.enter(), "taking a process slot")?;
         self.step(volume.join_others(), "waiting for a call of another")?;
-        self.step(volume.bury_the_dead(), "recovering dead processes")?;
+        self.step(volume.recover_the_dead(), "recovering dead processes")?;
         volume.set_attached();
         if volume.has_orphans().is_ok_and(|any| any) {
             self.step(volume.drop_orphans(), "dropping what is in flight no more")?;

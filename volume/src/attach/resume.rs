@@ -252,7 +252,7 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     // Threads of the old image ended inside their calls.
     volume.set_leaving();
     volume.begin_idle().map_err(|errno| system("its slot", errno))?;
-    volume.bury_own_operations().map_err(|errno| system("recovering its calls", errno))?;
+    volume.recover_own_operations().map_err(|errno| system("recovering its calls", errno))?;
     volume.set_attached();
     Ok(Arc::new(volume))
 }

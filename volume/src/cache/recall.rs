@@ -8,9 +8,9 @@
 //! memory that another thread reads, but for the position of a `read`.
 //!
 //! The table is direct-mapped, shared by the threads of the process. An entry is guarded by a
-//! version, odd while it is filled; a read that finds it odd goes the long way.
+//! version, odd while it is filled; a read that finds it odd goes by the map.
 //!
-//! The access time of an unchanged file can only become due by age: each thread goes the long way
+//! The access time of an unchanged file can only become due by age: each thread reads by the map
 //! now and then, which looks.
 //!
 //! Locks: none. Persistence: none.
@@ -27,7 +27,7 @@ use vfs::{Desc, UserOut};
 
 /// Runs that are remembered: one each 2 MiB at most.
 const ENTRIES: usize = 1024;
-/// One of so many reads of a thread goes the long way.
+/// One of so many reads of a thread goes by the map.
 const SERVES: u32 = 256;
 /// Longest read that is served: what is copied under one sequence number.
 const LONGEST: usize = 64 << 10;
@@ -150,7 +150,7 @@ impl Volume {
         u64::from(self.local.instance.number()) << 32 | u64::from(desc.index)
     }
 
-    /// Serves a read of remembered bytes; `None`: the long way knows.
+    /// Serves a read of remembered bytes; `None`: the map tells.
     #[inline]
     pub(crate) fn read_again(&self, desc: Desc, offset: u64, out: &UserOut<'_>) -> Option<usize> {
         let known = entry(desc, offset).get()?;

@@ -175,7 +175,7 @@ impl Volume {
                 break;
             }
             if !self.is_read_only() {
-                self.bury_the_dead()?;
+                self.recover_the_dead()?;
             }
             // Threads of one process need less time.
             let alone = self.is_alone()?;

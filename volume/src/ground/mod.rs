@@ -54,7 +54,7 @@ pub(crate) struct Parts {
     pub(crate) read_only: bool,
 }
 
-/// The one way up, and a cold one: whoever waits for a lock may find that its owner is dead, and
+/// The one way up, and a cold one: a waiter for a lock may find that its owner is dead, and
 /// what is to be done then is known to the rooms above.
 pub(crate) trait Recover: Send + Sync {
     /// Recovers the owner's process if it is dead. Afterwards its locks are free.
@@ -83,7 +83,7 @@ impl Ground {
     /// As [`Recover::recover_if_dead`].
     #[cold]
     pub(crate) fn recover_if_dead(&self, owner: Owner) -> Result<()> {
-        // `None`: nobody is inside a call.
+        // `None`: no call is under way.
         self.recover.upgrade().map_or(Ok(()), |rooms| rooms.recover_if_dead(owner))
     }
 
@@ -154,7 +154,7 @@ impl Ground {
         self.rt.place().0
     }
 
-    /// From now on nobody changes anything in this epoch.
+    /// From now on nothing changes in this epoch.
     pub(crate) fn mark_damaged(&self) -> Result<()> {
         Ok(self.rt.store(HEADER_DAMAGED, u64::from(self.epoch))?)
     }

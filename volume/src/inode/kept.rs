@@ -7,10 +7,10 @@
 //! - *generations, sequences*: the next number of a block of [`NUMBERS`] from the runtime's
 //!   counter; written by the operation;
 //! - *inodes*: up to 16 free slots of one inode extent, a bit each; above them, ino / 16; written
-//!   by the operation, and by whoever takes them back;
+//!   by the operation, and by a call that takes them back;
 //! - *freed*: one more, which an unlink has just freed: the next create takes it. Not 0 only by a
 //!   plain store of the operation, which so waits for none of its stores that are under way; back
-//!   to 0 by the operation, and by whoever takes it back.
+//!   to 0 by the operation, and by a call that takes it back.
 //!
 //! A kept inode is in use as far as its extent's bitmap and the group's counter tell, and nothing
 //! else leads to it. Whoever counts takes the kept ones off, and the blocks of extents that hold no

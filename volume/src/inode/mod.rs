@@ -171,6 +171,14 @@ impl Live<'_> {
         Ok(self.0.load(index(SEQUENCE))?)
     }
 
+    /// Makes the sequence number even, but not the one that it would have had: what was entered
+    /// under that is void. Lock holder only.
+    #[cold]
+    pub(crate) fn skip_number(&self) -> Result<()> {
+        let now = self.0.load(index(SEQUENCE))?;
+        Ok(self.0.store(index(SEQUENCE), (now | 1) + 3)?)
+    }
+
     #[inline(always)]
     pub(crate) fn set_sequence(&self, sequence: u64) -> Result<()> {
         Ok(self.0.store(index(SEQUENCE), sequence)?)
@@ -598,7 +606,6 @@ impl Inodes {
         }
         // Not the number that the dead one would have left: a child that was forked meanwhile may
         // have what was entered for that (`namespace/change.rs`).
-        let now = self.live(inode, SEQUENCE)?;
-        self.set_live(inode, SEQUENCE, (now | 1) + 3)
+        self.live_lines(inode)?.skip_number()
     }
 }

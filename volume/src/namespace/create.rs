@@ -4,11 +4,10 @@
 //! bucket in which its entry is put, or, where there is no such bucket yet, the word that leads to
 //! one. Its lines and its entry are the only things that are stored before.
 //!
-//! | plan | way |
-//! |---|---|
-//! | one slot in a bucket that has room, or the directory's first bucket; the inode, and that
-//! bucket's block, are kept ones; all locks are free | at once ([`Volume::create_at_once`]) |
-//! | anything else | by an operation, which waits, makes room, allocates |
+//! [`Volume::create_at_once`] does it without waiting or allocating: one slot in a bucket that has
+//! room, or the directory's first bucket, where the operation record keeps an inode (and the
+//! bucket's block) and all locks are free. Anything else is an operation's, which waits, makes
+//! room, allocates ([`Volume::create_waiting`]).
 //!
 //! Persistence order: inode and entry; fence; the directory's commit line and the word; fence. A
 //! directory, and a further name, also change counts of names: that is a transaction.
@@ -143,7 +142,6 @@ impl Volume {
         if directory && parent.commit.aux >= LINKS_MAX {
             return Err(Errno::MLINK);
         }
-        check_new(new)?;
         op.work()?;
         let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
         let made = op.new_inode(new, &parent)?;
@@ -161,9 +159,14 @@ impl Volume {
             let step = Step { dir, asked: asked.as_ref(), time: made.time() };
             let named = op.named([at.inode])?;
             let next = named.next((1, 0), step.time)?;
-            named.bring(&step, (word, next), &made, &mut false, |stored| {
+            let mut may_be_named = false;
+            let brought = named.bring(&step, (word, next), &made, &mut may_be_named, |stored| {
                 Ok(op.fence_with(stored))
-            })?;
+            });
+            if may_be_named {
+                op.keep_allocated();
+            }
+            brought?;
             op.published()?;
         }
         let value = then(target.node);

@@ -4,11 +4,9 @@
 //! occupancy word of its bucket, or, with the last name of a bucket, the word that leads to the
 //! bucket. Nothing is stored before, unless nodes of the directory have to be copied.
 //!
-//! | plan | way |
-//! |---|---|
-//! | one slot; what it leads to has nothing but direct blocks; its bucket stays, or was the only
-//! one; all locks are free | at once ([`Volume::unlink_at_once`]) |
-//! | anything else | by an operation, which waits, merges buckets, frees whole maps |
+//! [`Volume::unlink_at_once`] does it without waiting or allocating: one slot, of what has nothing
+//! but direct blocks, in a bucket that stays or was the only one, where all locks are free.
+//! Anything else is an operation's, which waits, merges buckets, frees whole maps.
 //!
 //! Persistence order: the directory's commit line and the word; fence; then inode and blocks are
 //! free. What keeps a name, is open, or is a directory: that is a transaction.

@@ -87,7 +87,7 @@ impl Volume {
             let Some((_, lock)) = all.iter().find(|(_, lock)| executes(lock)) else {
                 return Ok(false);
             };
-            if self.bury_holder(lock.holder)? {
+            if self.recover_holder(lock.holder)? {
                 continue;
             }
             if !lock.holder.is_hosted() || tries == END_TRIES {
@@ -131,7 +131,7 @@ impl Volume {
                 }
             }
         }
-        self.finish_burials()?;
+        self.finish_recoveries()?;
         Ok(false)
     }
 }

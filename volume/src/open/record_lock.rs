@@ -119,7 +119,7 @@ impl Volume {
             }
             if wait == Wait::No {
                 drop(chain);
-                if self.bury_holder(refuser.holder)? {
+                if self.recover_holder(refuser.holder)? {
                     continue;
                 }
                 return Err(Errno::AGAIN);
@@ -159,7 +159,7 @@ impl Volume {
         }
         // Also after a signal: where they come often, no wait lasts until the end of patience.
         if waited != Ok(true) {
-            self.bury_holder(refuser)?;
+            self.recover_holder(refuser)?;
         }
         waited.map(|_| ())
     }
@@ -187,10 +187,10 @@ impl Volume {
 
     /// Recovers the holder of a lock if it is dead, both parts; `true` if it was: what it held is
     /// gone, through this process or another. The caller holds no lock.
-    pub(crate) fn bury_holder(&self, holder: Holder) -> Result<bool> {
+    pub(crate) fn recover_holder(&self, holder: Holder) -> Result<bool> {
         match holder.who() {
             Who::Process { slot, generation } | Who::Guest { slot, generation, .. } => {
-                let dead = self.see_buried(slot, generation, false)?;
+                let dead = self.see_recovered(slot, generation, false)?;
                 if dead {
                     // One that left in order while a thread of it was locking has left that lock.
                     self.drop_process_locks(slot, generation)?;
@@ -203,15 +203,15 @@ impl Volume {
                 for &slot in &holders {
                     let state = self.slot_state(slot)?;
                     let used = state.state != SLOT_FREE;
-                    any |= used && self.see_buried(slot, state.generation, true)?;
+                    any |= used && self.see_recovered(slot, state.generation, true)?;
                 }
                 if holders.is_empty() {
                     // The last holder gave it up and is about to drop it, or died before that.
-                    self.begin_burials()?;
+                    self.begin_recoverys()?;
                 }
-                let buried = self.remains.load(Ordering::Acquire);
-                self.finish_burials()?;
-                Ok(any || buried)
+                let recovered = self.remains.load(Ordering::Acquire);
+                self.finish_recoveries()?;
+                Ok(any || recovered)
             }
         }
     }
@@ -247,7 +247,7 @@ impl Volume {
             let Some(&(_, first)) = found else {
                 return Ok(None);
             };
-            if !unlock && self.bury_holder(first.holder)? {
+            if !unlock && self.recover_holder(first.holder)? {
                 continue;
             }
             let pid = match first.holder.who() {

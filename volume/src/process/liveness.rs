@@ -28,11 +28,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Byte of the liveness file that whoever attaches or detaches holds.
+/// Byte of the liveness file that a process holds while it attaches or detaches.
 const ATTACH_BYTE: i64 = 4096;
-/// First of the bytes, one a slot, that whoever buries a process holds beside its slot's byte, and
-/// as long: so a slot whose byte is held is told from one whose process is alive.
-const BURIAL_BYTES: i64 = 8192;
+/// First of the bytes, one a slot, that a recoverer holds beside the slot's byte, and as long: so a
+/// slot whose byte is held is told from one whose process is alive.
+const RECOVERY_BYTES: i64 = 8192;
 /// Byte of the region, far beyond any data, that attachments hold shared.
 pub(crate) const REGION_WRITERS: i64 = 1 << 62;
 /// Byte of the region that private read-only attachments hold shared.
@@ -442,32 +442,32 @@ impl Liveness {
         Ok(true)
     }
 
-    /// Takes a dead process's bytes, to bury it. `false`: somebody holds one of them.
-    pub(crate) fn begin_burial(&self, slot: u32) -> Result<bool, Errno> {
+    /// Takes a dead process's bytes, to recover it. `false`: somebody holds one of them.
+    pub(crate) fn begin_recovery(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(true) };
         let (fd, slot) = (file.fd.as_raw_fd(), i64::from(slot));
-        if !take(fd, BURIAL_BYTES + slot)? {
+        if !take(fd, RECOVERY_BYTES + slot)? {
             return Ok(false);
         }
         let held = take(fd, slot);
         if held != Ok(true) {
-            bytes::release(fd, Kind::Process, BURIAL_BYTES + slot)?;
+            bytes::release(fd, Kind::Process, RECOVERY_BYTES + slot)?;
         }
         held
     }
 
     /// Gives them back.
-    pub(crate) fn end_burial(&self, slot: u32) -> Result<(), Errno> {
+    pub(crate) fn end_recovery(&self, slot: u32) -> Result<(), Errno> {
         self.release(slot)?;
         let Some(file) = &self.file else { return Ok(()) };
-        let at = BURIAL_BYTES + i64::from(slot);
+        let at = RECOVERY_BYTES + i64::from(slot);
         bytes::release(file.fd.as_raw_fd(), Kind::Process, at)
     }
 
-    /// Whether another process is about to bury a slot's, or at it.
-    pub(crate) fn is_being_buried(&self, slot: u32) -> Result<bool, Errno> {
+    /// Whether another process is about to recover a slot's, or at it.
+    pub(crate) fn is_being_recovered(&self, slot: u32) -> Result<bool, Errno> {
         let Some(file) = &self.file else { return Ok(false) };
-        let at = BURIAL_BYTES + i64::from(slot);
+        let at = RECOVERY_BYTES + i64::from(slot);
         Ok(bytes::holder(file.fd.as_raw_fd(), Kind::Process, at, 1)?.is_some())
     }
 

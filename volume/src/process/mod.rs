@@ -124,12 +124,12 @@ impl Slots for Processes {
         self.liveness.is_own(slot)
     }
 
-    fn begin_burial(&self, slot: u32) -> Result<bool> {
-        self.liveness.begin_burial(slot)
+    fn begin_recovery(&self, slot: u32) -> Result<bool> {
+        self.liveness.begin_recovery(slot)
     }
 
-    fn end_burial(&self, slot: u32) -> Result<()> {
-        self.liveness.end_burial(slot)
+    fn end_recovery(&self, slot: u32) -> Result<()> {
+        self.liveness.end_recovery(slot)
     }
 }
 

@@ -11,9 +11,9 @@
 //! 3. its record locks and its position locks are dropped; the slot is *dying*, its byte free
 //!    again.
 //!
-//! The second part ([`Volume::finish_burials`]) holds the byte anew and drops the descriptions that
-//! the dead one held, which may free files: it runs where no lock is held, at this process's next
-//! call, or in another process that finds the dead one before. Then the slot is free.
+//! The second part ([`Volume::finish_recoveries`]) holds the byte anew and drops the descriptions
+//! that the dead one held, which may free files: it runs where no lock is held, at this process's
+//! next call, or in another process that finds the dead one before. Then the slot is free.
 //!
 //! A process that dies while recovering another is recovered like any; its recoverer finds the
 //! first one's slot still to be done, and a begun sweep marked in the runtime's header.
@@ -56,12 +56,12 @@ impl Volume {
     // ---- finding the dead -----------------------------------------------------------------------
 
     /// Recovers the owner's process if it is dead. Afterwards its locks are free.
-    pub(crate) fn bury_if_dead(&self, owner: Owner) -> Result<()> {
+    pub(crate) fn recover_owner_if_dead(&self, owner: Owner) -> Result<()> {
         let slot = owner.slot();
         if let Some(state) = slot::life(self.process_slots(), owner)?
             && self.is_dead(slot, state)?
         {
-            self.bury(slot, state)?;
+            self.recover_slot(slot, state)?;
         }
         self.settle_gone(owner)
     }
@@ -69,7 +69,7 @@ impl Volume {
     /// Recovers a process if it is dead, or waits for its recoverer: until its locks are gone, or
     /// (`wholly`) all that it held. `true`: it is dead. A dead process is not taken for alive
     /// because its recoverer holds the slot's byte. The caller holds no lock.
-    pub(crate) fn see_buried(&self, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
+    pub(crate) fn see_recovered(&self, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
         let (owner, begun) = (Owner::of_process(slot, generation), Instant::now());
         loop {
             let state = self.slot_state(slot)?;
@@ -78,9 +78,9 @@ impl Volume {
                 return Ok(true);
             }
             if self.is_dead(slot, state)? {
-                self.bury(slot, state)?;
-                self.finish_burials()?;
-            } else if !self.is_being_buried(slot, state)? {
+                self.recover_slot(slot, state)?;
+                self.finish_recoveries()?;
+            } else if !self.is_being_recovered(slot, state)? {
                 return Ok(false);
             }
             if self.slot_state(slot)? == state {
@@ -93,13 +93,13 @@ impl Volume {
     }
 
     /// Whether a process whose slot's byte was just found held is dead and being recovered.
-    fn is_being_buried(&self, slot: u32, state: SlotState) -> Result<bool> {
+    fn is_being_recovered(&self, slot: u32, state: SlotState) -> Result<bool> {
         if self.liveness.is_own(slot) {
             return Ok(false);
         }
         // Or it was recovered between the two looks.
         Ok(slot::recoverer(self.process_slots(), slot)?.is_some()
-            || self.liveness.is_being_buried(slot)?
+            || self.liveness.is_being_recovered(slot)?
             || self.slot_state(slot)? != state)
     }
 
@@ -126,17 +126,17 @@ impl Volume {
     }
 
     /// Recovers every dead process, both parts. The caller holds no lock.
-    pub(crate) fn bury_the_dead(&self) -> Result<()> {
-        self.begin_burials()?;
-        self.finish_burials()
+    pub(crate) fn recover_the_dead(&self) -> Result<()> {
+        self.begin_recoverys()?;
+        self.finish_recoveries()
     }
 
     /// The first part of the recovery of every dead process.
-    pub(crate) fn begin_burials(&self) -> Result<()> {
+    pub(crate) fn begin_recoverys(&self) -> Result<()> {
         for slot in 0..PROCESS_SLOTS as u32 {
             let state = self.slot_state(slot)?;
             if state.state != SLOT_FREE && self.is_dead(slot, state)? {
-                self.bury(slot, state)?;
+                self.recover_slot(slot, state)?;
             }
         }
         Ok(())
@@ -188,8 +188,8 @@ impl Volume {
     // ---- the first part -------------------------------------------------------------------------
 
     /// The first part of a recovery, unless another process is at it.
-    fn bury(&self, slot: u32, state: SlotState) -> Result<()> {
-        if !self.claim_burial(slot, state)? {
+    fn recover_slot(&self, slot: u32, state: SlotState) -> Result<()> {
+        if !self.claim_recovery(slot, state)? {
             return Ok(());
         }
         self.recover_operations(false)?;
@@ -198,22 +198,22 @@ impl Volume {
         self.drop_position_locks(slot, state.generation)?;
         // The next process to find it does the rest: this one may make no other call for long.
         let guard = lock_slots();
-        slot::finish_burial(self.process_slots(), slot, state, SLOT_DYING)?;
+        slot::finish_recovery(self.process_slots(), slot, state, SLOT_DYING)?;
         drop(guard);
         self.remains.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// The opposite of [`Volume::claim_burial`].
-    fn give_up_burial(&self, slot: u32) -> Result<()> {
+    /// The opposite of [`Volume::claim_recovery`].
+    fn give_up_recovery(&self, slot: u32) -> Result<()> {
         let _guard = lock_slots();
-        slot::give_up_burial(self.process_slots(), slot)
+        slot::give_up_recovery(self.process_slots(), slot)
     }
 
     /// Takes a dead slot's byte and names this process its recoverer.
-    fn claim_burial(&self, slot: u32, state: SlotState) -> Result<bool> {
+    fn claim_recovery(&self, slot: u32, state: SlotState) -> Result<bool> {
         let guard = lock_slots();
-        let claim = slot::claim_burial(self.process_slots(), slot, state, self.own())?;
+        let claim = slot::claim_recovery(self.process_slots(), slot, state, self.own())?;
         drop(guard);
         if claim == Claim::Thread {
             std::thread::sleep(NAP);
@@ -223,7 +223,7 @@ impl Volume {
 
     /// The second part of all recoveries that this process has begun. The caller holds no lock.
     #[cold]
-    pub(crate) fn finish_burials(&self) -> Result<()> {
+    pub(crate) fn finish_recoveries(&self) -> Result<()> {
         while self.remains.load(Ordering::Acquire) {
             if self.finishing.swap(true, Ordering::Acquire) {
                 // Another thread does this, and looks again at its end.
@@ -232,7 +232,7 @@ impl Volume {
             self.remains.store(false, Ordering::Release);
             let mut result = Ok(());
             for slot in 0..PROCESS_SLOTS as u32 {
-                result = result.and(self.finish_burial(slot));
+                result = result.and(self.finish_recovery(slot));
             }
             self.finishing.store(false, Ordering::Release);
             result?;
@@ -240,33 +240,33 @@ impl Volume {
         Ok(())
     }
 
-    fn finish_burial(&self, slot: u32) -> Result<()> {
+    fn finish_recovery(&self, slot: u32) -> Result<()> {
         let state = self.slot_state(slot)?;
-        if state.state != SLOT_DYING || !self.claim_burial(slot, state)? {
+        if state.state != SLOT_DYING || !self.claim_recovery(slot, state)? {
             return Ok(());
         }
         self.drop_holds_of(slot)?;
         let _guard = lock_slots();
-        slot::finish_burial(self.process_slots(), slot, state, SLOT_FREE)?;
+        slot::finish_recovery(self.process_slots(), slot, state, SLOT_FREE)?;
         self.leave_company()
     }
 
     /// After an exec: undoes or finishes what threads of the old image were doing.
-    pub(crate) fn bury_own_operations(&self) -> Result<()> {
+    pub(crate) fn recover_own_operations(&self) -> Result<()> {
         let (slot, generation) = (self.slot(), self.slot_generation());
         self.recover_operations(true)?;
         self.free_chain_locks(slot, generation)?;
         self.drop_position_locks(slot, generation)?;
         self.settle_unfinished(slot)?;
-        self.resume_burials()
+        self.resume_recoveries()
     }
 
     /// Recoveries that the old image had begun are given up, and begin again when a process finds
     /// the dead one.
-    fn resume_burials(&self) -> Result<()> {
+    fn resume_recoveries(&self) -> Result<()> {
         for slot in 0..PROCESS_SLOTS as u32 {
             if slot::recoverer(self.process_slots(), slot)? == Some(self.own()) {
-                self.give_up_burial(slot)?;
+                self.give_up_recovery(slot)?;
                 self.remains.store(true, Ordering::Release);
             }
         }
@@ -458,7 +458,7 @@ impl Volume {
 
     /// The child will not come: takes its holds back.
     pub(crate) fn drop_embryo(&self, slot: u32, embryo: SlotState) -> Result<()> {
-        self.bury(slot, embryo)?;
-        self.finish_burials()
+        self.recover_slot(slot, embryo)?;
+        self.finish_recoveries()
     }
 }

@@ -1,9 +1,9 @@
 //! The gate: operations that work, and one process that waits until none does.
 //!
-//! An operation says in its record that it works, then looks at the gate; whoever closes the gate
-//! says so, then looks at the records. A read-modify-write stands between the two of each: so one
-//! sees the other (Dekker). An operation that finds the gate closed takes its word back, and waits.
-//! The gate is a lock word of a process; a dead one's is taken over.
+//! An operation says in its record that it works, then looks at the gate; a process that closes
+//! the gate says so, then looks at the records. A read-modify-write stands between the two of each:
+//! so one sees the other (Dekker). An operation that finds the gate closed takes its word back, and
+//! waits. The gate is a lock word of a process; a dead one's is taken over.
 
 use robust::owner::{Owner, WAITERS, free_word};
 use robust::word::Word;
@@ -13,7 +13,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Says in an operation's phase word that it works, unless the gate is closed: then it gives the
-/// gate's word and who has closed it, and the operation does not work.
+/// gate's word and the process that closed it, and the operation does not work.
 #[inline]
 pub(crate) fn pass<P: Word, G: Word<Error = P::Error>>(
     phase: P,
@@ -38,8 +38,8 @@ pub(crate) fn wait<G: Word>(gate: G, word: u64) -> bool {
     gate.wait(word as u32, PATIENCE)
 }
 
-/// Closes the gate for the process `own`, as soon as nobody else has closed it that `is_void` does
-/// not call dead; that is told, too, whether this is the first look.
+/// Closes the gate for the process `own`. While another has closed it, it waits, unless `is_void`
+/// calls that one dead; `is_void` is told, too, whether this is the first look.
 pub(crate) fn close<G: Word, E: From<G::Error>>(
     gate: G,
     epoch: u32,
@@ -82,7 +82,7 @@ pub(crate) fn works<W: Word>(owner: W, phase: W, epoch: u32) -> Result<Option<Ow
 
 #[cfg(test)]
 mod tests {
-    //! The gate by a model checker: whoever sweeps is alone, with a death at any access.
+    //! The gate by a model checker: a sweep is alone, with a death at any access.
 
     use super::*;
     use crate::words::{Dead, Death, Dies, EPOCH, Life, Seen, check_deaths};

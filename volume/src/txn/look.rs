@@ -1,7 +1,7 @@
 //! Looks at an inode that takes no lock, or takes it: to initialise the volatile lines at their
 //! first use in an epoch, and where the inode changes all the time.
 //!
-//! Locks: the inode's, for a moment; so who holds it already does not come here.
+//! Locks: the inode's, for a moment; so an operation that holds it does not come here.
 
 use crate::Result;
 use crate::ground::layout::Identity;

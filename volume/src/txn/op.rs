@@ -167,13 +167,13 @@ impl<'v> Op<'v> {
     /// aborted.
     pub(crate) fn keep_allocated(&mut self) {
         self.allocated.clear();
+        self.allocated_inodes.clear();
     }
 
     /// A step of a longer operation is durable: what was allocated so far is in use, what was
     /// unlinked is free, even if the operation is aborted later.
     pub(crate) fn settle(&mut self) {
-        self.allocated.clear();
-        self.allocated_inodes.clear();
+        self.keep_allocated();
         self.settled.extend(self.freed.drain(..));
     }
 }

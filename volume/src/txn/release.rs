@@ -158,25 +158,22 @@ impl Op<'_> {
         self.allocated_inodes.retain(|ino| !volume.is_lost_block(*ino * INODE / BLOCK));
     }
 
-    /// What was entered under the numbers that the inodes would have had is void.
+    /// Of an operation that fails: what was entered under the numbers that the inodes would have
+    /// had is void. By one store each, so that nobody sees those numbers in between.
     #[cold]
     fn skip_numbers(&self) -> Result<()> {
-        for inode in self.locks.iter().filter_map(|&lock| inode_of_lock(lock)) {
-            if self.working {
-                let live = self.volume.live_lines(inode)?;
-                live.set_sequence(live.sequence()? + 2)?;
-            }
-        }
-        Ok(())
+        let inodes = self.locks.iter().filter_map(|&lock| inode_of_lock(lock));
+        inodes.into_iter().try_for_each(|inode| self.volume.live_lines(inode)?.skip_number())
     }
 
     fn finish(&mut self, committed: bool) -> Result<()> {
         let volume = self.volume;
-        if self.working {
-            self.turn_sequences(0)?;
+        match (self.working, committed) {
+            (true, true) => drop(self.turn_sequences(0)?),
+            (true, false) => self.skip_numbers()?,
+            (false, _) => {}
         }
         if !committed {
-            self.skip_numbers()?;
             self.keep_lost_blocks();
         }
         let blocks = if committed { &self.freed } else { &self.allocated };
