@@ -31,6 +31,16 @@ METHODS = {
         "Processes": ("process/",),
         "Space": ("space/",),
         "Inodes": ("inode/",),
+        "Operations": ("txn/",),
+        "Op": ("txn/",),
+        "Locked": ("txn/",),
+        "Caches": ("cache/",),
+        "Files": ("data/",),
+        "Names": ("namespace/",),
+        "Opens": ("open/",),
+        "Upkeep": ("upkeep/",),
+        "Recoveries": ("recovery/",),
+        "Checks": ("check/",),
     },
     "preload": {"Process": ("entry/",)},
 }
@@ -93,7 +103,7 @@ def debts_of(crate, rooms):
             yield from (f"{crate}/src/{place} names {name}" for name in sorted(above))
         for kind, places in METHODS.get(crate, {}).items():
             stands = str(place).startswith(places) or is_test(path)
-            if not stands and re.search(rf"^impl {kind} \{{", text, re.M):
+            if not stands and re.search(rf"^impl(<[^>]*>)? {kind}(<[^{{]*>)? \{{", text, re.M):
                 yield f"{crate}/src/{place} has an impl {kind}"
         if place.name not in ("lib.rs", "mod.rs") and not is_test(path):
             yield from unused(crate, path, place, files)

@@ -5,16 +5,20 @@
 //! descriptions stands here too: positions, access modes, and what `O_SYNC` asks for.
 
 use crate::Result;
+use crate::cache::Target;
 use crate::data::fallocate::check_request;
 use crate::data::file_read::not_open;
 use crate::data::mapping::{Fill, Touch};
 use crate::data::plan::{Plan, Position};
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
-use crate::namespace::bucket::Target;
+use crate::inode::opens::Opened;
 use crate::namespace::new_inode::inherited;
-use crate::open::description::Opened;
+use crate::namespace::{Names, align};
+use crate::open::Opens;
+use crate::open::description::truncates;
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
 use crate::txn::acquire::Anchor;
+use crate::upkeep::Upkeep;
 use crate::volume::Volume;
 use crate::{Mode, process::liveness};
 use rustix::io::Errno;
@@ -55,7 +59,17 @@ impl Volume {
     fn change<T>(&self, change: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         let volume = self.call()?;
         let _alone = volume.alone();
-        change(volume)
+        let done = change(volume)?;
+        volume.keep_up();
+        Ok(done)
+    }
+
+    /// What every call ends with that may have made upkeep due.
+    #[inline]
+    fn keep_up(&self) {
+        if self.due.is_any() {
+            self.do_what_is_due();
+        }
     }
 
     /// The root directory's node.
@@ -87,7 +101,50 @@ impl Volume {
         if data.iter().any(|part| !part.is_empty()) {
             self.before_change(opened.node)?;
         }
-        self.with_orphans_dropped(|| self.write_file(opened.node, place, data)).map_err(not_open)
+        let write = || self.write_file(opened.node, place, data);
+        let done = self.with_orphans_dropped(write).map_err(not_open)?;
+        self.keep_up();
+        Ok(done)
+    }
+
+    /// Opens a node of this kind, and truncates what is to be truncated.
+    #[inline]
+    fn open_and_truncate(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
+        let desc = self.with_orphans_dropped(|| self.open_node_as(node, kind, flags))?;
+        if truncates(kind, flags) {
+            self.truncate_opened(desc, node)?;
+        }
+        Ok(desc)
+    }
+
+    /// What cannot be truncated is not opened either.
+    #[cold]
+    fn truncate_opened(&self, desc: Desc, node: Node) -> Result<()> {
+        let truncated = self
+            .before_change(node)
+            .and_then(|()| self.with_orphans_dropped(|| self.truncate_file(node, 0)));
+        truncated.or_else(|errno| self.close_description(desc).and(Err(errno)))
+    }
+
+    /// Before this process changes a file's contents, which may have set-id bits or capabilities.
+    /// The caller holds no inode's lock.
+    #[inline]
+    fn before_change(&self, node: Node) -> Result<()> {
+        if !self.may_be_privileged(node)? {
+            return Ok(());
+        }
+        self.before_privileged_change(node)
+    }
+
+    #[cold]
+    fn before_privileged_change(&self, node: Node) -> Result<()> {
+        if !self.is_privileged(node)? {
+            return Ok(());
+        }
+        if let Some(act) = self.local.privileged_change.get() {
+            act(self, node)?;
+        }
+        self.look_at_privileges(node)
     }
 
     fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
@@ -107,7 +164,7 @@ impl Volume {
         op.work()?;
         let linkable = if flags.0 & libc::O_EXCL == 0 { FLAG_LINKABLE } else { 0 };
         let passed = self.read_steadily(dir, |_, parent| Ok(inherited(new.kind, parent)))?;
-        let node = op.new_unnamed_inode(new, linkable | passed)?;
+        let node = self.new_unnamed_inode(&mut op, new, linkable | passed)?;
         let desc = self.open_description(node, new.kind, flags, None)?;
         op.end()?;
         Ok(desc)
@@ -165,7 +222,7 @@ impl FileSystem for Volume {
     }
 
     fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
-        Volume::lookup(self.call()?, dir, name)
+        Names::lookup(self.call()?, dir, name)
     }
 
     fn find_directory(&self, start: Node, names: &[u8]) -> Option<Node> {
@@ -197,15 +254,15 @@ impl FileSystem for Volume {
     }
 
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
-        self.change(|volume| Volume::set_attr(volume, node, change))
+        self.change(|volume| Names::set_attr(volume, node, change))
     }
 
     fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize> {
-        Volume::read_link(self.call()?, node, out)
+        Names::read_link(self.call()?, node, out)
     }
 
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        self.change(|volume| volume.with_orphans_dropped(|| Volume::create(volume, dir, name, new)))
+        self.change(|volume| volume.with_orphans_dropped(|| Names::create(volume, dir, name, new)))
     }
 
     fn create_open(
@@ -223,11 +280,11 @@ impl FileSystem for Volume {
     }
 
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
-        self.change(|volume| Volume::link(volume, node, dir, name))
+        self.change(|volume| Names::link(volume, node, dir, name))
     }
 
     fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
-        self.change(|volume| Volume::unlink(volume, dir, name))
+        self.change(|volume| Names::unlink(volume, dir, name))
     }
 
     fn unlink_found(&self, dir: Node, name: &[u8], found: (Node, Kind)) -> Result<()> {
@@ -236,7 +293,7 @@ impl FileSystem for Volume {
     }
 
     fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
-        self.change(|volume| Volume::remove_dir(volume, dir, name))
+        self.change(|volume| Names::remove_dir(volume, dir, name))
     }
 
     fn rename(
@@ -269,31 +326,37 @@ impl FileSystem for Volume {
         cookie: i64,
         each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        Volume::read_dir(self.call()?, dir, cookie, each)
+        Names::read_dir(self.call()?, dir, cookie, each)
     }
 
     fn get_xattr(&self, node: Node, name: &[u8], out: &mut [u8]) -> Result<usize> {
-        Volume::get_xattr(self.call()?, node, name, out)
+        Names::get_xattr(self.call()?, node, name, out)
     }
 
     fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        self.change(|volume| Volume::set_xattr(volume, node, name, value, flags))
+        self.change(|volume| {
+            Names::set_xattr(volume, node, name, value, flags)?;
+            if name == align::NAME {
+                volume.rewrite_aligned(node);
+            }
+            Ok(())
+        })
     }
 
     fn list_xattr(&self, node: Node, out: &mut [u8]) -> Result<usize> {
-        Volume::list_xattr(self.call()?, node, out)
+        Names::list_xattr(self.call()?, node, out)
     }
 
     fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
-        self.change(|volume| Volume::remove_xattr(volume, node, name))
+        self.change(|volume| Names::remove_xattr(volume, node, name))
     }
 
     fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
-        self.change(|volume| volume.with_orphans_dropped(|| volume.open_node(node, flags)))
+        self.change(|volume| volume.open_and_truncate(node, volume.kind_of(node)?, flags))
     }
 
     fn open_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
-        self.change(|volume| volume.with_orphans_dropped(|| volume.open_node_as(node, kind, flags)))
+        self.change(|volume| volume.open_and_truncate(node, kind, flags))
     }
 
     fn close(&self, desc: Desc) -> Result<()> {
@@ -423,7 +486,8 @@ impl FileSystem for Volume {
     }
 
     fn on_privileged_change(&self, act: fn(&dyn FileSystem, Node) -> Result<()>) {
-        self.set_privileged_change(act);
+        // The first one stands: there is one face.
+        let _ = self.local.privileged_change.set(act);
     }
 
     fn sync(&self, desc: Desc, data_only: bool) -> Result<()> {
@@ -460,6 +524,7 @@ impl FileSystem for Volume {
         let _alone = self.alone();
         self.before_change(opened.node)?;
         self.with_orphans_dropped(|| self.allocate_file(opened.node, mode, offset, length))?;
+        self.keep_up();
         self.write_through(opened.node, opened.flags)
     }
 
@@ -484,6 +549,7 @@ impl FileSystem for Volume {
         let _alone = self.alone();
         self.before_change(target.node)?;
         let done = self.copy_file(source.node, from_offset, target.node, to_offset, length)?;
+        self.keep_up();
         self.write_through(target.node, target.flags)?;
         Ok(done)
     }
@@ -501,7 +567,9 @@ impl FileSystem for Volume {
         let _alone = self.alone();
         self.before_change(source.node)?;
         self.before_change(target.node)?;
-        self.relink_file(source.node, from_offset, target.node, to_offset, length)
+        self.relink_file(source.node, from_offset, target.node, to_offset, length)?;
+        self.keep_up();
+        Ok(())
     }
 
     fn map(&self, desc: Desc, offset: u64, length: u64, mapped: Mapped) -> Result<Vec<Piece>> {
@@ -510,7 +578,7 @@ impl FileSystem for Volume {
             return Err(Errno::NODEV);
         }
         let _alone = self.alone();
-        self.map_pieces(opened.node, (offset, length), mapped, Fill::All)
+        self.map_range(opened.node, (offset, length), mapped, Fill::All)
     }
 
     fn map_present(
@@ -525,7 +593,7 @@ impl FileSystem for Volume {
             return Err(Errno::NODEV);
         }
         let _alone = self.alone();
-        self.map_pieces(opened.node, (offset, length), mapped, Fill::None)
+        self.map_range(opened.node, (offset, length), mapped, Fill::None)
     }
 
     fn map_touched(
@@ -544,7 +612,7 @@ impl FileSystem for Volume {
             least: blocks(least),
         };
         let _alone = self.alone();
-        self.map_touched_page(opened.node, &touch, mapped)
+        Upkeep::map_touched(self, opened.node, &touch, mapped)
     }
 
     fn sync_mapped(&self, desc: Desc, offset: u64, length: u64) -> Result<()> {
@@ -628,7 +696,7 @@ impl FileSystem for Volume {
     }
 
     fn is_written(&self, node: Node) -> Result<bool> {
-        self.call()?.is_written(node)
+        Opens::is_written(self.call()?, node)
     }
 
     fn is_executed(&self, node: Node) -> Result<bool> {

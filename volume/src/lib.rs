@@ -34,7 +34,9 @@ mod volume;
 #[path = "../../robust/src/models/words.rs"]
 mod words;
 
+pub use attach::checking::{fsck, repair};
 pub use attach::format::{FormatOptions, format, format_region};
+pub use attach::looking::info;
 pub use attach::ordinary::{
     Kept, check_ordinary, create_ordinary, is_fifo, is_in_anchor, is_ordinary,
 };
@@ -45,15 +47,15 @@ pub use attach::{
     AttachOptions, attach, attach_permitted, attach_region, detach_dead, detach_dead_telling,
 };
 pub use check::extents::{ChunkUse, Extent};
-pub use check::fault::{FsckFault, Remedy};
-pub use check::fsck::{FsckOptions, FsckReport, fsck};
-pub use check::info::{Info, RuntimeUse, info};
-pub use check::repair::{RepairOptions, RepairReport, repair};
+pub use check::fsck::{FsckOptions, FsckReport};
+pub use check::info::{Info, RuntimeUse};
+pub use check::repair::{RepairOptions, RepairReport};
 pub use ground::error::{ErrorKind, VolumeError};
 pub use ground::layout::{BLOCK, CHUNK};
 pub use process::Attached;
 pub use process::liveness::HANDING_MODE;
 pub use recovery::Recovery;
+pub use recovery::fault::{FsckFault, Remedy};
 pub use space::numa::{Numa, NumaUse, check_simulated};
 pub use volume::Volume;
 

@@ -21,7 +21,9 @@
 //! dead. The last detach saves the free map and then says clean.
 
 pub(crate) mod anchor;
+pub(crate) mod checking;
 pub(crate) mod format;
+pub(crate) mod looking;
 pub(crate) mod ordinary;
 mod passes;
 mod reading;
@@ -415,7 +417,7 @@ impl Attempt<'_> {
         // A repair that did not end is still to be done, also after other attaches.
         let unrepaired = state.is_ok_and(|state| state.clean == STATE_REPAIR);
         let dirty = if unrepaired { STATE_REPAIR } else { STATE_DIRTY };
-        volume.local.unrepaired.store(unrepaired, Ordering::Relaxed);
+        volume.unrepaired.store(unrepaired, Ordering::Relaxed);
         let step = |result: Result<(), Errno>, what: &str| result.map_err(|e| self.system(what, e));
         // Where there is no memory for them, calls that need them say so.
         let _ = beneath::provide_fixed(&volume.region, &volume.superblock);
@@ -535,7 +537,7 @@ impl Volume {
         self.attached.store(false, Ordering::Relaxed);
         self.remains.store(false, Ordering::Relaxed);
         self.finishing.store(false, Ordering::Relaxed);
-        self.local.has_locked.store(false, Ordering::Relaxed);
+        self.has_locked.store(false, Ordering::Relaxed);
         self.set_slot(u32::MAX, 0);
     }
 
@@ -679,7 +681,7 @@ impl Volume {
     fn still_saved(&self) -> Result<Option<u32>, Errno> {
         let shared = self.rt.load(HEADER_SHARED)? == u64::from(self.epoch);
         let saved = self.local.saved.load(Ordering::Relaxed);
-        if shared || self.local.worked.load(Ordering::Relaxed) || saved == 0 {
+        if shared || self.worked.load(Ordering::Relaxed) || saved == 0 {
             return Ok(None);
         }
         Ok(Some((saved - 1) as u32))
@@ -707,7 +709,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        if self.is_lent || !self.is_own_process() {
+        if !self.is_own_process() {
             return;
         }
         if !self.attached.load(Ordering::Relaxed) && self.slot() != u32::MAX {

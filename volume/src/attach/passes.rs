@@ -37,7 +37,7 @@ struct Seen {
 
 /// The files with an inode in one chunk.
 #[derive(Default)]
-struct Files {
+struct ChunkFiles {
     seen: Vec<Seen>,
     /// Blocks {first, count}.
     runs: Vec<(u64, u64)>,
@@ -47,7 +47,7 @@ struct Files {
 #[derive(Default)]
 pub(crate) struct Passes {
     /// By chunk.
-    files: Vec<Files>,
+    files: Vec<ChunkFiles>,
 }
 
 /// What one pass did.
@@ -82,13 +82,13 @@ impl Passes {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Done> {
         let chunks = volume.chunks();
-        self.files.resize_with(chunks as usize, Files::default);
+        self.files.resize_with(chunks as usize, ChunkFiles::default);
         let (same, told) = (Reached::new(chunks), AtomicU64::new(0));
         let mut tell = || progress(told.load(Ordering::Relaxed));
         let (known, touched) = (&self.files, volume.touched());
         let files = share(chunks, &mut tell, |chunk| {
             if !touched.has(chunk) {
-                return Ok(Files::default());
+                return Ok(ChunkFiles::default());
             }
             let files = FilesPass { volume, copy, how, same: &same, told: &told };
             files.chunk(chunk, &known[chunk as usize])
@@ -163,8 +163,8 @@ struct FilesPass<'p> {
 
 impl FilesPass<'_> {
     /// Those with an inode in a chunk.
-    fn chunk(&self, chunk: u64, known: &Files) -> Result<Files> {
-        let mut files = Files::default();
+    fn chunk(&self, chunk: u64, known: &ChunkFiles) -> Result<ChunkFiles> {
+        let mut files = ChunkFiles::default();
         let (mut old, mut behind) = (known.seen.iter().peekable(), 0);
         for inode in inodes_of_chunk(self.volume, chunk)? {
             while let Some(gone) = old.next_if(|seen| seen.inode.0 < inode.0) {
@@ -189,7 +189,7 @@ impl FilesPass<'_> {
     }
 
     /// Copies a file's data, and notes it if it stood still.
-    fn file(&self, inode: Inode, files: &mut Files) -> Result<()> {
+    fn file(&self, inode: Inode, files: &mut ChunkFiles) -> Result<()> {
         // It is changing, or can change without a call: it belongs to the rest.
         let Ok(before) = self.volume.change_count(inode) else { return Ok(()) };
         let Ok(identity) = self.volume.identity(inode) else { return Ok(()) };
@@ -212,7 +212,7 @@ impl FilesPass<'_> {
     }
 }
 
-impl Files {
+impl ChunkFiles {
     fn add(&mut self, inode: Inode, sequence: Option<u64>, runs: &[(u64, u64)]) {
         self.seen.push(Seen { inode, sequence, runs: runs.len() });
         self.runs.extend_from_slice(runs);

@@ -352,11 +352,6 @@ impl Reader<'_> {
 }
 
 impl Volume {
-    /// Whether it is attached as this file has it.
-    pub(crate) fn is_reader(&self) -> bool {
-        !std::ptr::eq(self.volatile_map(), &raw const *self.region)
-    }
-
     /// Whether this process sees another state than the region holds: what a crash left open was
     /// undone in memory.
     pub(crate) fn is_recovered_view(&self) -> bool {

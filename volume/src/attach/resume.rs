@@ -66,7 +66,7 @@ impl Volume {
             self.epoch,
             self.mode,
             u8::from(self.is_read_only()),
-            u8::from(self.local.has_locked.load(Ordering::Relaxed)),
+            u8::from(self.has_locked.load(Ordering::Relaxed)),
             self.region.class(),
             file.st_dev,
             file.st_ino,
@@ -248,7 +248,7 @@ pub fn resume(token: &str) -> Result<Arc<Volume>, VolumeError> {
     volume.local.recovered_view.store(recovered, Ordering::Relaxed);
     volume.set_slot(token.slot, token.generation);
     volume.local.anchor.store((token.anchor + 1).max(0) as u32, Ordering::Relaxed);
-    volume.local.has_locked.store(token.has_locked, Ordering::Relaxed);
+    volume.has_locked.store(token.has_locked, Ordering::Relaxed);
     // Threads of the old image ended inside their calls.
     volume.set_leaving();
     volume.begin_idle().map_err(|errno| system("its slot", errno))?;

@@ -7,7 +7,7 @@
 //!
 //! A process's own changes leave its cache valid. Under the directory's lock it enters what the
 //! changed names mean, under the number that the directory will have if the change becomes durable
-//! ([`Volume::carry_names`], `namespace/change.rs`), and notes from which number on all moves were
+//! ([`Caches::carry_names`], `namespace/change.rs`), and notes from which number on all moves were
 //! its own: names entered since then are right too. Attributes are entered anew in the same way.
 //!
 //! The tables are direct-mapped and shared by all threads and all volumes of the process, never
@@ -16,20 +16,42 @@
 //!
 //! Locks: none. Persistence: none.
 
-mod path;
-mod prefix;
+pub(crate) mod path;
+pub(crate) mod prefix;
 pub(crate) mod recall;
 
 use crate::Result;
 use crate::ground::layout::{BLOCK, Identity};
 use crate::inode::Inode;
-use crate::namespace::bucket::Target;
-use crate::namespace::check_name;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use vfs::{Attr, Kind, Node};
 use zerocopy::IntoBytes;
+
+use crate::txn::Operations;
+use std::ops::Deref;
+
+/// The operations, and what this process remembers.
+pub struct Caches {
+    operations: Operations,
+    /// The name of this attachment among the process's.
+    instance: Instance,
+}
+
+impl Deref for Caches {
+    type Target = Operations;
+
+    #[inline]
+    fn deref(&self) -> &Operations {
+        &self.operations
+    }
+}
+
+impl Caches {
+    pub(crate) fn new(operations: Operations) -> Self {
+        Self { operations, instance: Instance::default() }
+    }
+}
 
 /// Words of an entry beside its version.
 const WORDS: usize = 15;
@@ -245,6 +267,13 @@ impl Instance {
     }
 }
 
+/// What a name leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Target {
+    pub(crate) node: Node,
+    pub(crate) kind: Kind,
+}
+
 /// A name in a directory, on its way through the table.
 pub(crate) struct Asked {
     head: [u64; 2],
@@ -266,18 +295,15 @@ impl Asked {
         &self.name
     }
 
-    /// As [`check_name`].
+    /// Whether the name is one that may be made: surely so. (By words; else its bytes tell.)
     #[inline]
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn is_legal(&self) -> bool {
         const SLASHES: u64 = u64::MAX / 255 * b'/' as u64;
         let whole = (self.length / 8) as usize;
         let rest = self.name.get(whole).copied().unwrap_or(0) | u64::MAX << (self.length % 8 * 8);
         let odd = self.name[..whole].iter().any(|&word| has_zero(word) | has_zero(word ^ SLASHES));
         let dots = self.length < 3 && self.name[0] as u8 == b'.';
-        if odd || dots || has_zero(rest) || has_zero(rest ^ SLASHES) || self.length == 0 {
-            return check_name(self.name());
-        }
-        Ok(())
+        !(odd || dots || has_zero(rest) || has_zero(rest ^ SLASHES) || self.length == 0)
     }
 
     /// Enters what the name means while the directory's number is `sequence`; whether it did.
@@ -321,9 +347,9 @@ impl Asked {
     }
 }
 
-impl Volume {
+impl Caches {
     pub(crate) fn head(&self, node: Node) -> [u64; 2] {
-        [u64::from(self.local.instance.0) << 32 | u64::from(node.generation), node.ino]
+        [u64::from(self.instance.0) << 32 | u64::from(node.generation), node.ino]
     }
 
     /// Whether an inode's sequence number still is `sequence`.
@@ -489,7 +515,7 @@ impl Volume {
         ATTRIBUTES.entry(mix(&[node.ino])).put(&words, || true);
     }
 
-    /// As [`Volume::carry_attributes`], of a directory in which a name comes or goes, perhaps with
+    /// As [`Caches::carry_attributes`], of a directory in which a name comes or goes, perhaps with
     /// blocks.
     #[inline]
     pub(crate) fn carry_directory(
@@ -514,7 +540,7 @@ impl Volume {
         });
     }
 
-    /// As [`Volume::carry_attributes`], of a node of which nothing but the change time moves.
+    /// As [`Caches::carry_attributes`], of a node of which nothing but the change time moves.
     #[inline]
     pub(crate) fn carry_moved(&self, node: Node, (before, after): (u64, u64), time: i64) {
         ATTRIBUTES.entry(mix(&[node.ino])).amend(self.head(node), |words| {
@@ -643,26 +669,6 @@ mod tests {
             let mut bytes = [0; NAME_MAX];
             bytes[..length].copy_from_slice(&name);
             assert_eq!(padded(&name), Some(zerocopy::transmute!(bytes)), "{length}");
-        }
-    }
-
-    #[test]
-    fn a_name_is_checked_by_its_words_as_by_its_bytes() {
-        let (volume, root) = crate::testing::fresh();
-        let legal = |name: &[u8]| {
-            let asked = volume.ask_for(root, name).expect("a short name");
-            assert_eq!(asked.check(), check_name(name), "{name:?}");
-        };
-        for length in 0..=NAME_MAX {
-            let mut name = vec![b'.'; length];
-            legal(&name);
-            for at in 0..length {
-                for byte in [0, b'/', b'x', 0x80, 0xFF, 1] {
-                    name[at] = byte;
-                    legal(&name);
-                }
-                name[at] = b'.';
-            }
         }
     }
 }

@@ -4,9 +4,9 @@
 //! An entry holds a path of plain names, the node that it leads to, that node's attributes, and the
 //! sequence numbers under which all of it was read: of the directories on the way, of the last one,
 //! of the node. It is right as long as the names of directories stand on the way
-//! ([`Volume::subdirectories_stand`]) and the other two numbers have not moved; so nothing is ever
-//! invalidated, and a hit writes no memory. `prefix.rs` and `cache/mod.rs` know the parts, and
-//! serve what this table does not have.
+//! ([`Caches::subdirectories_stand`]) and the other two numbers have not moved; so nothing is ever
+//! invalidated, and a hit writes no memory. `prefix.rs` and `cache/mod.rs` know the parts;
+//! `namespace/walk.rs` walks what this table does not have.
 //!
 //! A path is entered when it is asked for four times in a row at its place in the table, with
 //! nothing changed in between: a program that looks at a hundred thousand files and opens each, or
@@ -14,10 +14,10 @@
 //!
 //! Locks: none. Persistence: none.
 
-use crate::cache::prefix::{DIRS, TEXT, padded};
+use crate::cache::Caches;
+use crate::cache::prefix::{DIRS, TEXT, Way, padded};
 use crate::cache::{Entry, Looked, PACKED, Table, mix, packed, unpack};
 use crate::inode::Inode;
-use crate::volume::Volume;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vfs::{Attr, Node};
 
@@ -60,43 +60,55 @@ fn is_text(found: Looked<'_, WORDS>, text: &[u8]) -> bool {
     chunks.iter().enumerate().all(|(at, chunk)| found.at(NAMES + at) == u64::from_ne_bytes(*chunk))
 }
 
-impl Volume {
-    /// Writes to `attr` the attributes of what the text leads to from `start`. `false` says
-    /// nothing.
+/// A path that is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Path<'a> {
+    start: Node,
+    text: &'a [u8],
+    tail: u64,
+    hash: u64,
+}
+
+/// What a walk found, all of it under these sequence numbers.
+pub(crate) struct Walked {
+    /// The directory of the last name.
+    pub(crate) dir: (Node, u64),
+    pub(crate) node: (Node, u64),
+    pub(crate) attr: Attr,
+    /// The directories on the way.
+    pub(crate) way: Way,
+}
+
+impl<'a> Path<'a> {
+    /// The text, from `start` on.
     #[inline]
-    pub(crate) fn find_path(&self, start: Node, text: &[u8], attr: &mut Attr) -> bool {
+    pub(crate) fn new(start: Node, text: &'a [u8]) -> Self {
         let tail = tail(text);
         let hash = mix(&[start.ino ^ (text.len() as u64) << 40, tail]);
-        self.known_path(start, text, tail, hash, attr)
-            || self.find_unknown(start, text, (tail, hash), attr)
+        Self { start, text, tail, hash }
     }
 
-    /// As [`Volume::find_path`], of a path that is not in the table.
-    #[inline(never)]
-    fn find_unknown(
-        &self,
-        start: Node,
-        text: &[u8],
-        (tail, hash): (u64, u64),
-        attr: &mut Attr,
-    ) -> bool {
-        let Some(dir) = self.walk_path_to(start, text, attr) else { return false };
-        let [dir, node] = [dir.ino, attr.node.ino].map(|ino| self.sequence(Inode(ino)));
-        let now = mix(&[hash, dir.unwrap_or(0), node.unwrap_or(0)]);
-        let asked = &ASKED[(hash >> 32) as usize % ENTRIES];
+    /// Whether it was asked for so often in a row, with the same numbers of what it led to, that
+    /// it is worth to be remembered. Counts.
+    pub(crate) fn is_asked_often(&self, numbers: [u64; 2]) -> bool {
+        let now = mix(&[self.hash, numbers[0], numbers[1]]);
+        let asked = &ASKED[(self.hash >> 32) as usize % ENTRIES];
         let before = asked.load(Ordering::Relaxed);
         match before % ASKS {
-            LAST if before / ASKS == now / ASKS => {
-                self.enter_path(start, text, tail, hash);
-            }
+            LAST if before / ASKS == now / ASKS => return true,
             _ if before / ASKS == now / ASKS => asked.store(before + 1, Ordering::Relaxed),
             _ => asked.store(now / ASKS * ASKS, Ordering::Relaxed),
         }
-        true
+        false
     }
+}
 
+impl Caches {
+    /// Writes to `attr` the attributes of what a path is remembered to lead to. `false` says
+    /// nothing.
     #[inline]
-    fn known_path(&self, start: Node, text: &[u8], tail: u64, hash: u64, attr: &mut Attr) -> bool {
+    pub(crate) fn recall_path(&self, path: &Path<'_>, attr: &mut Attr) -> bool {
+        let &Path { start, text, tail, hash } = path;
         let known = PATHS.entry(hash).look(self.head(start), |found| {
             // The text's last word is its tail.
             let same = found.at(LENGTHS) >> 32 == text.len() as u64
@@ -125,40 +137,25 @@ impl Volume {
             })
     }
 
-    /// Enters a path, if it is plain and leads to something.
-    #[cold]
-    fn enter_path(&self, start: Node, text: &[u8], tail: u64, hash: u64) -> Option<()> {
+    /// Remembers what a path leads to.
+    pub(crate) fn remember_path(&self, path: &Path<'_>, walked: &Walked) {
+        let Walked { dir: (dir, dir_sequence), node: (node, sequence), attr, way } = walked;
         // The last word is the tail's.
-        let words = padded(text).filter(|words| words[TEXT - 1] == 0)?;
-        let (dir, way, name) = match text.iter().rposition(|&byte| byte == b'/') {
-            Some(cut) => {
-                let (dir, way) = self.walk_prefix(start, &text[..cut])?;
-                (dir, way, &text[cut + 1..])
-            }
-            None => (start, smallvec::SmallVec::new(), text),
-        };
-        if matches!(name, b"" | b"." | b"..") {
-            return None;
-        }
-        let dir_sequence = self.sequence_of(dir);
-        let node = self.lookup_target(dir, name).ok()?.node;
-        let sequence = self.sequence_of(node);
-        let attr = self.attributes(node).ok()?;
+        let Some(words) = padded(path.text).filter(|words| words[TEXT - 1] == 0) else { return };
         let mut fresh = [0; WORDS];
-        [fresh[0], fresh[1]] = self.head(start);
-        fresh[LENGTHS] = (text.len() as u64) << 32 | way.len() as u64;
-        fresh[DIR..NODE].copy_from_slice(&[dir.ino, u64::from(dir.generation), dir_sequence]);
-        let told = [node.ino, u64::from(node.generation), sequence];
+        [fresh[0], fresh[1]] = self.head(path.start);
+        fresh[LENGTHS] = (path.text.len() as u64) << 32 | way.len() as u64;
+        fresh[DIR..NODE].copy_from_slice(&[dir.ino, u64::from(dir.generation), *dir_sequence]);
+        let told = [node.ino, u64::from(node.generation), *sequence];
         fresh[NODE..ATTRIBUTES].copy_from_slice(&told);
-        fresh[ATTRIBUTES..NAMES].copy_from_slice(&packed(&attr));
+        fresh[ATTRIBUTES..NAMES].copy_from_slice(&packed(attr));
         fresh[NAMES..WAY].copy_from_slice(&words);
-        fresh[WAY - 1] = tail;
-        for (index, (ino, sequence)) in way.into_iter().enumerate() {
+        fresh[WAY - 1] = path.tail;
+        for (index, &(ino, sequence)) in way.iter().enumerate() {
             fresh[WAY + index * 2] = ino;
             fresh[WAY + index * 2 + 1] = sequence;
         }
-        PATHS.entry(hash).put(&fresh, || self.path_stands(|index| fresh[index]));
-        Some(())
+        PATHS.entry(path.hash).put(&fresh, || self.path_stands(|index| fresh[index]));
     }
 }
 

@@ -15,12 +15,13 @@
 //!
 //! Locks: none. Persistence: none.
 
+use crate::cache::Caches;
 use crate::cache::mix;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::inode::Inode;
 use crate::inode::Run;
-use crate::open::description::{Opened, is_generation};
-use crate::volume::Volume;
+use crate::inode::opens::Opened;
+use crate::inode::opens::is_generation;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use vfs::{Desc, UserOut};
@@ -145,9 +146,9 @@ pub(crate) struct Seen {
     pub(crate) run: Run,
 }
 
-impl Volume {
+impl Caches {
     fn recalled(&self, desc: Desc) -> u64 {
-        u64::from(self.local.instance.number()) << 32 | u64::from(desc.index)
+        u64::from(self.instance.number()) << 32 | u64::from(desc.index)
     }
 
     /// Serves a read of remembered bytes; `None`: the map tells.
@@ -180,15 +181,6 @@ impl Volume {
             self.region.read_to(place, out, length).ok()?;
         }
         (self.sequence(inode).ok()? == known.sequence).then_some(length)
-    }
-
-    /// As [`Volume::read_again`], at the position, which moves.
-    #[inline]
-    pub(crate) fn read_on(&self, desc: Desc, out: &UserOut<'_>) -> Option<usize> {
-        let position = self.resting_position(desc).ok()??;
-        let read = self.read_again(desc, position, out)?;
-        let moved = self.advance(desc, position, position + read as u64).ok()?;
-        moved.then_some(read)
     }
 
     /// Nothing is due beside the call itself: no dead process waits for recovery, and this is

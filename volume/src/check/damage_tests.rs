@@ -8,13 +8,14 @@
 //! recipe stays small and means the same kind of structure after the layout has changed.
 
 use crate::Mode;
+use crate::attach::checking::check_view;
+use crate::attach::checking::repair;
 use crate::attach::format::{FormatOptions, format_region};
+use crate::attach::looking::info;
 use crate::attach::snapshot::{SnapshotOptions, snapshot};
 use crate::attach::view::View;
 use crate::attach::{AttachOptions, attach, attach_region};
-use crate::check::fsck::check_view;
-use crate::check::info::info;
-use crate::check::repair::{RepairOptions, repair};
+use crate::check::repair::RepairOptions;
 use crate::data::map::MapItem;
 use crate::data::mapping::Fill;
 use crate::ground::layout::{

@@ -4,12 +4,12 @@
 //! are read as always, under their sequence number; chunk records are hints.
 
 use crate::Result;
+use crate::check::Checks;
 use crate::data::file::expect_file;
 use crate::data::map::{Map, MapItem};
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, Identity};
 use crate::inode::Inode;
 use crate::space::chunk::{Kind, count_free};
-use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::Node;
 
@@ -47,7 +47,7 @@ impl ChunkUse {
     }
 }
 
-impl Volume {
+impl Checks {
     /// Where the bytes of a regular file lie, in the order of the file; holes have no entry, and
     /// blocks beyond the end count. `EISDIR`, `EINVAL` (not a regular file), `ESTALE`, `EIO`.
     pub fn extents(&self, node: Node) -> Result<Vec<Extent>> {

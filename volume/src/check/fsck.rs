@@ -15,22 +15,17 @@
 //! then blocks that seem to leak prove nothing, and are not reported.
 
 use crate::Result;
-use crate::attach::attach_to_check;
-use crate::attach::view::View;
-use crate::check::fault::{Action, FsckFault, Remedy};
-use crate::ground::error::{ErrorKind, VolumeError};
+use crate::check::Checks;
 use crate::ground::layout::{
-    BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, LINE, STATE, STATE_REPAIR, SUPERBLOCK_A, State,
-    checksum,
+    BLOCK, EXTENT_BLOCKS, EXTENT_INODES, INODE, STATE, SUPERBLOCK_A, State, checksum,
 };
 use crate::ground::superblock::Found;
 use crate::inode::Inode;
+use crate::recovery::fault::{Action, FsckFault, Remedy};
 use crate::recovery::mark::{Counts, Depth, Mark, all_threads};
 use crate::space::chunk::{Bitmap, Mask, count_free};
 use crate::space::free_map::bits_of;
-use crate::volume::Volume;
 use pmem::Beneath;
-use rustix::io::Errno;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
@@ -39,8 +34,6 @@ use zerocopy::{FromBytes, IntoBytes};
 const LOOKS: usize = 3;
 /// The time between two looks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
-/// Attempts to catch a volume that other processes attach and detach meanwhile.
-const TRIES: usize = 5;
 
 /// How to check.
 #[derive(Clone, Debug)]
@@ -121,44 +114,7 @@ impl FsckReport {
     }
 }
 
-/// Checks the volume at `path` without changing it. `progress` hears items of work done and known.
-/// An error means that it could not be checked.
-pub fn fsck(
-    path: &Path,
-    options: &FsckOptions,
-    progress: &mut dyn FnMut(u64, u64),
-) -> std::result::Result<FsckReport, VolumeError> {
-    let begun = Instant::now();
-    let system = |errno| {
-        let what = match errno {
-            Errno::TIMEDOUT => "waiting for a process that was stopped in a call",
-            _ => "reading it",
-        };
-        VolumeError::system("check", path, what, errno)
-    };
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let view = View::open_to_check(path)?;
-        if !view.in_use {
-            let look = check_view(&view, options.depth(), progress)
-                .map_err(|errno| cut_short(&view, path).unwrap_or_else(|| system(errno)))?;
-            return Ok(FsckReport::new(look, options, begun));
-        }
-        drop(view);
-        match attach_to_check(path) {
-            Ok(volume) => {
-                let look = volume.check_in_use(options.depth(), progress).map_err(system)?;
-                return Ok(FsckReport::new(look, options, begun));
-            }
-            // The processes that had attached it are gone: it can be viewed now.
-            Err(error) if tries < TRIES && error.kind() != ErrorKind::InUse => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-impl Volume {
+impl Checks {
     /// Checks the volume while this process has it attached; all changes by all processes wait
     /// meanwhile.
     pub fn check(&self, options: &FsckOptions) -> Result<FsckReport> {
@@ -168,7 +124,11 @@ impl Volume {
     }
 
     /// Looks until nothing is wrong, or what is wrong stays so.
-    fn check_in_use(&self, depth: Depth, progress: &mut dyn FnMut(u64, u64)) -> Result<Look> {
+    pub(crate) fn check_in_use(
+        &self,
+        depth: Depth,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Look> {
         let mut look = self.look_in_use(depth, progress)?;
         for _ in 1..LOOKS {
             if look.faults.is_empty() {
@@ -217,72 +177,14 @@ impl Volume {
     }
 }
 
-/// Checks a volume that no process has attached.
-pub(crate) fn check_view(
-    view: &View,
-    depth: Depth,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Look> {
-    let volume = &view.volume;
-    let mut faults = check_fixed(view)?;
-    for lane in view.undo_lanes() {
-        let place = format!("lane {lane}");
-        if view.is_clean() {
-            let meaning =
-                "its transaction number is damaged; the next attach for writing repairs it";
-            faults.push(FsckFault::settled_by_attach("lane-header", place, meaning));
-            continue;
-        }
-        let (remedy, meaning) = if volume.lane_is_empty(lane)? {
-            (Remedy::Repair, "its transaction number is damaged; nothing was open in it")
-        } else {
-            (Remedy::Salvage, "its transaction number is damaged: what was open cannot be undone")
-        };
-        let (meaning, action) = (meaning.into(), Action::Lane(lane));
-        faults.push(FsckFault { code: "lane-header", place, meaning, remedy, action });
-    }
-    // A damaged saved map is not looked at any further: it is rebuilt at attach.
-    let mut saved = false;
-    if view.is_clean() {
-        let crc = view.state.map_or(0, |state| state.free_map_crc);
-        saved = volume.load_free_map(crc) == Ok(true);
-        if !saved {
-            let meaning = "it fails its checksum; the next attach rebuilds it";
-            let place = "the saved free map".into();
-            faults.push(FsckFault::settled_by_attach("free-map", place, meaning));
-        }
-    }
-    let mut mark = Mark::new(volume, depth, all_threads());
-    mark.run(&[], progress);
-    if saved {
-        compare(volume, &mut mark)?;
-    }
-    faults.append(&mut mark.found.faults);
-    let beneath = volume.beneath().map(|found| (found, volume.size()));
-    Ok(Look { faults, counts: mark.found.counts, pause: None, beneath })
-}
-
-fn stale_copy(found: &Found) -> Option<FsckFault> {
+pub(crate) fn stale_copy(found: &Found) -> Option<FsckFault> {
     let place = if found.stale? == SUPERBLOCK_A { "superblock A" } else { "superblock B" };
     let meaning = "this copy is damaged or behind; the next attach for writing repairs it";
     Some(FsckFault::settled_by_attach("superblock-copy", place.into(), meaning))
 }
 
-/// Why a region with too little left cannot be checked.
-pub(crate) fn cut_short(view: &View, path: &Path) -> Option<VolumeError> {
-    let (has, wants) = (view.volume.region.len(), view.volume.size());
-    (has < wants).then(|| {
-        let found = format!(
-            "the volume has {wants} bytes, its file or device only {has}: nothing that could be \
-             checked is left"
-        );
-        let advice = "put the missing end back, or restore it from a copy";
-        VolumeError::new(ErrorKind::Truncated, "check", path, found, advice)
-    })
-}
-
 /// The fault of a region that ends before the volume does.
-fn short_region(volume: &Volume) -> Option<FsckFault> {
+pub(crate) fn short_region(volume: &Checks) -> Option<FsckFault> {
     let (has, wants) = (volume.region.len(), volume.size());
     (has < wants).then(|| FsckFault {
         code: "region-truncated",
@@ -296,38 +198,7 @@ fn short_region(volume: &Volume) -> Option<FsckFault> {
     })
 }
 
-/// The superblocks and the state line.
-fn check_fixed(view: &View) -> Result<Vec<FsckFault>> {
-    let mut faults: Vec<_> =
-        stale_copy(&view.found).into_iter().chain(short_region(&view.volume)).collect();
-    if view.state.is_err() {
-        faults.push(FsckFault::settled_by_attach(
-            "state",
-            "the state block".into(),
-            "both slots are damaged; the next attach recovers the volume",
-        ));
-    } else if view.state.is_ok_and(|state| state.clean == STATE_REPAIR) {
-        faults.push(FsckFault::settled_by_attach(
-            "repair-unfinished",
-            "the state block".into(),
-            "a repair was interrupted; until one has been finished, the volume can only be read",
-        ));
-    } else if view.is_clean() {
-        // Only an orderly end says that no slot can have been torn.
-        let mut bytes = [0; LINE as usize];
-        view.volume.region.read(STATE, &mut bytes)?;
-        for slot in 0..2 {
-            if damaged_slot(&bytes[slot * 32..slot * 32 + 32]) {
-                let place = format!("slot {slot} of the state block");
-                let meaning = "it is damaged; the other one counts";
-                faults.push(FsckFault::settled_by_attach("state-slot", place, meaning));
-            }
-        }
-    }
-    Ok(faults)
-}
-
-fn damaged_slot(bytes: &[u8]) -> bool {
+pub(crate) fn damaged_slot(bytes: &[u8]) -> bool {
     let Ok(state) = State::read_from_bytes(bytes) else { return true };
     let crc = checksum(STATE, State { crc: 0, ..state }.as_bytes());
     bytes.iter().any(|byte| *byte != 0) && crc != state.crc
@@ -335,7 +206,7 @@ fn damaged_slot(bytes: &[u8]) -> bool {
 
 /// Marks the blocks and inodes that operation records keep, and their extents: in use as the free
 /// map tells.
-fn mark_kept(volume: &Volume, mark: &Mark<'_>) -> Result<()> {
+fn mark_kept(volume: &Checks, mark: &Mark<'_>) -> Result<()> {
     let reached = mark.reached();
     for block in volume.kept_singles()? {
         reached.mark_blocks(volume, block, 1, false);
@@ -350,7 +221,7 @@ fn mark_kept(volume: &Volume, mark: &Mark<'_>) -> Result<()> {
 }
 
 /// Compares what was marked with the free map.
-pub(crate) fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
+pub(crate) fn compare(volume: &Checks, mark: &mut Mark<'_>) -> Result<()> {
     let complete = mark.found.faults.iter().all(leaves_nothing_out);
     mark_kept(volume, mark)?;
     let mut faults = Vec::new();
@@ -384,7 +255,7 @@ pub(crate) fn compare(volume: &Volume, mark: &mut Mark<'_>) -> Result<()> {
 const LEAKED: (&str, &str) = ("block-leaked", "allocated, but not reachable from anywhere");
 
 /// Takes the blocks that cannot be read out of these runs: they are kept out of use on purpose.
-fn readable(volume: &Volume, start: u64, runs: &[(u64, u64)]) -> (Vec<FsckFault>, Vec<(u64, u64)>) {
+fn readable(volume: &Checks, start: u64, runs: &[(u64, u64)]) -> (Vec<FsckFault>, Vec<(u64, u64)>) {
     let (mut lost, mut sound) = (Vec::new(), Vec::<(u64, u64)>::new());
     for block in runs.iter().flat_map(|&(first, count)| first..first + count) {
         if volume.is_lost_block(start + block) {
@@ -444,7 +315,7 @@ fn tell(
 
 /// Compares the inodes of a chunk's extents.
 fn compare_inodes(
-    volume: &Volume,
+    volume: &Checks,
     mark: &Mark<'_>,
     (chunk, there): (u64, bool),
     complete: bool,

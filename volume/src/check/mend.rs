@@ -10,7 +10,8 @@
 //! Nothing here allocates or frees: the free map is rebuilt when all is mended.
 
 use crate::Result;
-use crate::check::fault::{Action, EntryAt};
+use crate::cache::Target;
+use crate::check::Checks;
 use crate::data::map::MapItem;
 use crate::ground::layout::{
     BLOCK, BUCKET_SLOTS, COMMIT, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LANE, SLOT, SLOT_NAME,
@@ -18,13 +19,13 @@ use crate::ground::layout::{
 };
 use crate::ground::now;
 use crate::inode::Inode;
-use crate::namespace::bucket::{Bucket, Cell, Dir, Entry, Target, header, occupancy_at, slot_at};
+use crate::namespace::bucket::{Bucket, Cell, Dir, Entry, header, occupancy_at, slot_at};
 use crate::namespace::directory::{NODE, NODE_BITS, NODE_WORDS};
 use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
 use crate::namespace::dirwalk::DirItem;
+use crate::recovery::fault::{Action, EntryAt};
 use crate::recovery::reached::Reached;
 use crate::txn::journal::{header_word, lane_offset};
-use crate::volume::Volume;
 use pmem::Gathered;
 use rustix::io::Errno;
 use vfs::{Kind, Node};
@@ -33,7 +34,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// All slots of a bucket.
 const ALL: u64 = (1 << BUCKET_SLOTS) - 1;
 
-impl Volume {
+impl Checks {
     /// Does what the action says; `false` if it cannot be done after all. `reached` is what the
     /// last mark reached.
     pub(crate) fn mend(&self, action: &Action, reached: &Reached) -> Result<bool> {
@@ -284,7 +285,7 @@ impl Volume {
         })
     }
 
-    /// As [`Volume::mend`]; a structure that cannot be read is skipped.
+    /// As [`Checks::mend`]; a structure that cannot be read is skipped.
     pub(crate) fn mend_or_skip(&self, action: &Action, reached: &Reached) -> Result<bool> {
         match self.mend(action, reached) {
             Err(Errno::IO | Errno::STALE | Errno::NOENT) => Ok(false),

@@ -13,29 +13,25 @@
 //! for again, since the names that led to them may be gone by then.
 
 use crate::Result;
-use crate::attach::attach_to_repair;
-use crate::attach::view::View;
-use crate::check::fault::{Action, FsckFault, Remedy};
-use crate::check::fsck::{FsckOptions, FsckReport, Look, check_view, cut_short};
+use crate::cache::Target;
+use crate::check::Checks;
+use crate::check::fsck::{FsckOptions, FsckReport};
 use crate::data::map::MapItem;
-use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
     BLOCK, CHUNK_BLOCKS, EXTENT_BLOCKS, EXTENT_INODES, IDENTITY, INODE, INODE_EXTENT, INODE_TAG,
     Identity, STATE_DIRTY, STATE_REPAIR,
 };
 use crate::ground::superblock;
 use crate::inode::Inode;
-use crate::namespace::bucket::{Dir, Target};
+use crate::namespace::bucket::Dir;
 use crate::namespace::directory::NODE;
 use crate::namespace::dirwalk::DirItem;
+use crate::recovery::fault::{Action, FsckFault, Remedy};
 use crate::recovery::mark::{Depth, Mark, all_threads};
 use crate::recovery::reached::Reached;
 use crate::txn::journal::lane_offset;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::path::Path;
-use std::time::Instant;
 use vfs::{Kind, NewNode, Node};
 
 /// Rounds of marking and mending: each mends what the former one uncovered.
@@ -63,84 +59,24 @@ pub struct RepairReport {
     pub after: FsckReport,
 }
 
-/// Checks the volume at `path`, mends what can be mended, and checks again. No process may have it
-/// attached.
-pub fn repair(
-    path: &Path,
-    options: &RepairOptions,
-    progress: &mut dyn FnMut(u64, u64),
-) -> std::result::Result<RepairReport, VolumeError> {
-    let system = |errno| VolumeError::system("repair", path, "writing it", errno);
-    let mut report = RepairReport::default();
-    let (look, begun) = look_alone(path, options, progress)?;
-    let whole = look.faults.is_empty();
-    if whole || look.faults.iter().any(|fault| fault.code == "region-truncated") {
-        report.after = FsckReport::new(look, &options.check, begun);
-        return Ok(report);
-    }
-    let known = look.faults;
-    let volume = attach_to_repair(path)?;
-    let guard = volume.liveness.lock_attach().map_err(system)?;
-    if !volume.is_alone().map_err(system)? {
-        return Err(in_use(path));
-    }
-    let allowed = if options.salvage { Remedy::Salvage } else { Remedy::Repair };
-    let mut repair = Repair { volume: &volume, allowed, mended: Vec::new(), hidden: false };
-    repair.mended.extend(known.into_iter().filter(|fault| fault.action == Action::Attach));
-    let sound = repair.run(&mut report.orphans, progress);
-    report.mended = repair.mended;
-    if sound != Ok(true) {
-        volume.mark_damaged().map_err(system)?;
-    }
-    sound.map_err(system)?;
-    drop(guard);
-    volume.leave().map_err(system)?;
-    drop(volume);
-    let (look, begun) = look_alone(path, options, progress)?;
-    report.after = FsckReport::new(look, &options.check, begun);
-    // A fault that the attach should have put right, and did not, is no success.
-    let left = &report.after.faults;
-    report.mended.retain(|mended| !left.contains(mended));
-    Ok(report)
-}
-
-fn in_use(path: &Path) -> VolumeError {
-    let advice = "end the programs that use it (`solera detach` lists them); to check it, leave \
-                  --repair out";
-    VolumeError::new(ErrorKind::InUse, "repair", path, "others have it attached", advice)
-}
-
-/// Looks at a volume that no process has attached.
-fn look_alone(
-    path: &Path,
-    options: &RepairOptions,
-    progress: &mut dyn FnMut(u64, u64),
-) -> std::result::Result<(Look, Instant), VolumeError> {
-    let begun = Instant::now();
-    let view = View::open_to_check(path)?;
-    if view.in_use {
-        return Err(in_use(path));
-    }
-    let look = check_view(&view, options.check.depth(), progress);
-    look.map(|look| (look, begun)).map_err(|errno| {
-        let system = || VolumeError::system("repair", path, "reading it", errno);
-        cut_short(&view, path).unwrap_or_else(system)
-    })
-}
-
 /// A repair under way.
-struct Repair<'v> {
-    volume: &'v Volume,
+pub(crate) struct Repair<'v> {
+    volume: &'v Checks,
     /// How far to go.
     allowed: Remedy,
-    mended: Vec<FsckFault>,
+    pub(crate) mended: Vec<FsckFault>,
     /// Names were lost: there may be orphans.
     hidden: bool,
 }
 
-impl Repair<'_> {
+impl<'v> Repair<'v> {
+    /// `mended`: what the attach has put right already.
+    pub(crate) fn new(volume: &'v Checks, allowed: Remedy, mended: Vec<FsckFault>) -> Self {
+        Self { volume, allowed, mended, hidden: false }
+    }
+
     /// Repairs; `false` if something is left that cannot be mended.
-    fn run(
+    pub(crate) fn run(
         &mut self,
         orphans: &mut Vec<String>,
         progress: &mut dyn FnMut(u64, u64),
@@ -322,10 +258,10 @@ impl Repair<'_> {
     }
 }
 
-impl Volume {
+impl Checks {
     /// Whether a former repair did not come to its end: told by the attach.
     fn repair_was_begun(&self) -> bool {
-        self.local.unrepaired.load(std::sync::atomic::Ordering::Relaxed)
+        self.unrepaired.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// What the entries of a directory lead to.

@@ -1,18 +1,20 @@
 //! Repair: one structure is damaged at random; all that does not depend on the damaged bytes is
 //! there afterwards, byte for byte, under its name or in `/lost+found`.
 
+use crate::attach::checking::fsck;
+use crate::attach::checking::repair;
 use crate::attach::format::FormatOptions;
 use crate::attach::format::format;
 use crate::attach::{AttachOptions, attach};
-use crate::check::fault::Remedy;
-use crate::check::fsck::{FsckOptions, fsck};
-use crate::check::repair::{RepairOptions, repair};
+use crate::check::fsck::FsckOptions;
+use crate::check::repair::RepairOptions;
 use crate::data::map::MapItem;
 use crate::ground::layout::{
     BLOCK, COMMIT, EXTENT_INODES, IDENTITY, INODE, LINE, ROOT_WORD, WORDS,
 };
 use crate::inode::Inode;
 use crate::namespace::bucket::Dir;
+use crate::recovery::fault::Remedy;
 use crate::testing::{Random, root};
 use crate::volume::Volume;
 use pmem::{UserIn, UserOut};

@@ -12,6 +12,7 @@
 //! Locks: the inode's.
 
 use crate::Result;
+use crate::data::Files;
 use crate::data::bytes::Part;
 use crate::data::edit::{Sizing, Words};
 use crate::data::file::{File, Source};
@@ -52,69 +53,78 @@ type Room = (u64, u64);
 type Saved<'s> = (Listed, Source<'s>, u64);
 type AllSaved<'s> = SmallVec<[Saved<'s>; 4]>;
 
-impl<'v> Op<'v> {
+impl Files {
     /// Makes all changes of a locked file, at once and durably. Gives the live flags that are right
     /// from then on. `EIO`, `EFAULT`, `ENOSPC`: nothing has been done, or memory that was there is
     /// lost meanwhile.
-    pub(crate) fn change_at_once(
-        &mut self,
+    pub(crate) fn change_at_once<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         file: &File<'v>,
         change: AtOnce<'_, '_>,
     ) -> Result<u64> {
-        let (volume, lane) = (self.volume, u64::from(self.index()));
+        let lane = u64::from(op.index());
         for &(at, _) in &change.words.stores {
-            volume.region.load64(at)?;
+            self.region.load64(at)?;
         }
-        let (saved, annex) = self.save_bytes(&change)?;
+        let (saved, annex) = self.save_bytes(op, &change)?;
         let mut list: SmallVec<[Listed; 16]> = saved.iter().map(|(entry, ..)| *entry).collect();
         list.extend(change.words.stores.iter().map(|&(at, word)| word_entry(at, word)));
         if let Some(size) = change.size {
-            let (at, words) = volume.next_slot(size.inode, size.generation, size.commit)?;
+            let (at, words) = self.next_slot(size.inode, size.generation, size.commit)?;
             let places = (at..).step_by(8);
             list.extend(places.zip(words).map(|(at, word)| word_entry(at, word)));
         }
         if change.publishes {
             // PERSIST: what words and slot lead to, before the record that makes them happen.
-            let _ = self.fence_unless(Bug::WordsBeforeBytes);
+            let _ = op.fence_unless(Bug::WordsBeforeBytes);
         }
         let which = (file.inode, file.identity.generation);
-        self.store_list_record(which, &list, annex, change.size.is_some())?;
+        op.store_list_record(which, &list, annex, change.size.is_some())?;
         // PERSIST: the record, its list and the new bytes before the first change in place.
-        let durable = self.fence_unless(Bug::ChangeBeforeRedo);
+        let durable = op.fence_unless(Bug::ChangeBeforeRedo);
         // From here on the record counts, whatever becomes of the stores.
-        self.keep_allocated();
-        self.record.forget_word()?;
-        let mut current = volume.current(file.inode)?;
+        op.keep_allocated();
+        op.record.forget_word()?;
+        let mut current = self.current(file.inode)?;
         current.flags = recorded(current.flags, lane);
-        volume.set_current(file.inode, &current)?;
+        self.set_current(file.inode, &current)?;
         let stored = self.store_all(&change, &saved, &durable)?;
-        self.pend(stored);
+        op.pend(stored);
         if !injected(Bug::DataNotFenced) {
             // PERSIST: the next change of any of it needs no record.
-            let _ = self.fence();
+            let _ = op.fence();
         }
         Ok(current.flags)
     }
 
     /// Moves the commit slot of a mapped file on, beside which its record counted: stores to the
     /// mapping change what that tells of. `next` is what is current from here on.
-    pub(crate) fn void_record_of(&mut self, file: &File<'v>, next: &mut Current) -> Result<()> {
+    pub(crate) fn void_record_of<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        file: &File<'v>,
+        next: &mut Current,
+    ) -> Result<()> {
         if injected(Bug::RedoNotSettled) {
             return Ok(());
         }
-        self.note(file.inode.at(COMMIT))?;
-        let stored = self.volume.store_current(file.inode, file.identity.generation, next)?;
-        self.pend(stored);
+        op.note(file.inode.at(COMMIT))?;
+        let stored = self.store_current(file.inode, file.identity.generation, next)?;
+        op.pend(stored);
         // PERSIST: the slot before the call returns: another process may then store to the mapping,
         // and make that durable.
-        let _ = self.fence();
+        let _ = op.fence();
         Ok(())
     }
 
     /// Stores new bytes where the record can name them; pended. Gives also what is left of the
     /// annex: offset and bytes.
-    fn save_bytes<'s>(&mut self, change: &AtOnce<'_, 's>) -> Result<(AllSaved<'s>, Room)> {
-        let volume = self.volume;
+    fn save_bytes<'v, 's>(
+        &'v self,
+        op: &mut Op<'v>,
+        change: &AtOnce<'_, 's>,
+    ) -> Result<(AllSaved<'s>, Room)> {
         let length = |part: &InPlace<'_>| match part.source {
             Source::Zero => 0,
             Source::Caller(_) => part.length.next_multiple_of(LINE),
@@ -122,12 +132,12 @@ impl<'v> Op<'v> {
         let total: u64 = change.bytes.iter().map(length).sum();
         let list = size_of::<Listed>() as u64
             * (change.bytes.len() + change.words.stores.len() + 4) as u64;
-        let annex = (volume.annex(u64::from(self.index())), volume.annex);
+        let annex = (self.annex(u64::from(op.index())), self.annex);
         let (room, annex) = if total + list <= annex.1 {
             let place: SmallVec<[(u64, u64); 2]> = SmallVec::from_slice(&[(annex.0, total)]);
             (place, (annex.0 + total, annex.1 - total))
         } else {
-            let blocks = self.allocate_aside(total.div_ceil(BLOCK))?;
+            let blocks = op.allocate_aside(total.div_ceil(BLOCK))?;
             (blocks.iter().map(|&(block, count)| (block * BLOCK, count * BLOCK)).collect(), annex)
         };
         let mut room = room.into_iter();
@@ -151,8 +161,8 @@ impl<'v> Op<'v> {
                 take = take.min(left);
                 let from = part.from + done;
                 let bytes = Part { from: from as usize, to: place, length: take as usize };
-                let (stored, sum) = part.source.stream_summed(&volume.region, bytes, 0)?;
-                self.pend(stored);
+                let (stored, sum) = part.source.stream_summed(&self.region, bytes, 0)?;
+                op.pend(stored);
                 let entry = Listed { target, source: place, length: take as u32, sum };
                 saved.push((entry, part.source, from));
                 let used = take.next_multiple_of(LINE).min(left);
@@ -163,13 +173,13 @@ impl<'v> Op<'v> {
     }
 
     /// Makes the changes in place: in flight.
-    fn store_all(
-        &self,
+    fn store_all<'v>(
+        &'v self,
         change: &AtOnce<'_, '_>,
         saved: &[Saved<'_>],
         durable: &Durable<'_>,
     ) -> Result<Gathered<'v>> {
-        let region = &self.volume.region;
+        let region = &self.region;
         let mut flight = self.store_words(change.words, durable)?;
         if let Some(size) = change.size {
             flight.add(self.store_size(size, durable)?);

@@ -1,19 +1,20 @@
 //! Changing a block map: from a list of changes to the words that must be stored.
 //!
-//! [`Op::plan_edit`] turns changes of logical ranges into stores of words *in place*; nothing that
-//! can be reached is touched yet. New nodes are written aside in full. When many words change,
+//! [`Files::plan_edit`] turns changes of logical ranges into stores of words *in place*; nothing
+//! that can be reached is touched yet. New nodes are written aside in full. When many words change,
 //! whole nodes are copied aside, up to the inode's own words, so that what remains in place always
 //! fits a lane.
 //!
 //! Persistence order, three ways to store the planned words:
 //!
-//! 1. [`Op::store_loose`]: each word by itself, in any order. For words wholly beyond the end (what
-//!    lies there means nothing) and, after a fence, where every subset of the words is a correct
-//!    outcome.
-//! 2. [`Op::publish`] with a single word and no size: one lone store, after a fence.
-//! 3. [`Op::publish`] otherwise: all words, with the commit slot, in one undo transaction.
+//! 1. [`Files::store_loose`]: each word by itself, in any order. For words wholly beyond the end
+//!    (what lies there means nothing) and, after a fence, where every subset of the words is a
+//!    correct outcome.
+//! 2. [`Files::publish_edits`] with a single word and no size: one lone store, after a fence.
+//! 3. [`Files::publish_edits`] otherwise: all words, with the commit slot, in one undo transaction.
 
 use crate::Result;
+use crate::data::Files;
 use crate::data::map::{FAN, KIND_HUGE, KIND_LEAF, LEVEL_MAX, Map, MapItem, span};
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, COMMIT, Commit, DIRECT, LINE};
 use crate::ground::word::Word;
@@ -121,28 +122,45 @@ struct Editor<'o, 'v> {
     words: Words,
 }
 
-impl<'v> Op<'v> {
+impl Files {
     /// Plans `changes` of a map so that they fit a transaction. What they replace is noted for
     /// [`Op::free_later`]; new nodes are on their way. `ENOSPC` if there is no room for nodes.
-    pub(crate) fn plan_edit(&mut self, map: Map<'v>, changes: &[Change]) -> Result<Words> {
+    pub(crate) fn plan_edit<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        map: Map<'v>,
+        changes: &[Change],
+    ) -> Result<Words> {
         let aside = changes.iter().map(Change::words).sum::<u64>() > IN_PLACE_MAX;
-        self.plan(map, changes, aside)
+        self.plan_words(op, map, changes, aside)
     }
 
-    /// As [`Op::plan_edit`], for [`Op::store_loose`]: words stay in place, however many they are.
-    pub(crate) fn plan_loose(&mut self, map: Map<'v>, changes: &[Change]) -> Result<Words> {
-        self.plan(map, changes, false)
+    /// As [`Files::plan_edit`], for [`Files::store_loose`]: words stay in place, however many they
+    /// are.
+    pub(crate) fn plan_loose<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        map: Map<'v>,
+        changes: &[Change],
+    ) -> Result<Words> {
+        self.plan_words(op, map, changes, false)
     }
 
-    fn plan(&mut self, map: Map<'v>, changes: &[Change], aside: bool) -> Result<Words> {
+    fn plan_words<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        map: Map<'v>,
+        changes: &[Change],
+        aside: bool,
+    ) -> Result<Words> {
         debug_assert!(changes.windows(2).all(|pair| pair[0].end() <= pair[1].logical));
         for change in changes {
             if let Target::Leaf { block, .. } = change.to {
-                self.volume.note_owner(map.inode.0, block, change.blocks)?;
+                self.note_owner(map.inode.0, block, change.blocks)?;
             }
         }
         let words = Words::default();
-        let mut editor = Editor { op: self, map, aside, words };
+        let mut editor = Editor { op, map, aside, words };
         let tree = editor.direct(changes)?;
         editor.tree(&tree)?;
         let mut words = editor.words;
@@ -151,38 +169,29 @@ impl<'v> Op<'v> {
     }
 
     /// Stores planned words one by one, flushed and pended: any subset of them must be right.
-    pub(crate) fn store_loose(&mut self, words: &Words) -> Result<()> {
+    pub(crate) fn store_loose<'v>(&'v self, op: &mut Op<'v>, words: &Words) -> Result<()> {
         if words.fresh {
             // PERSIST: a node must never be reachable before its words are durable, wherever it
             // hangs: recovery walks what lies beyond the end too.
-            let _ = self.fence_unless(Bug::WordBeforeNode);
+            let _ = op.fence_unless(Bug::WordBeforeNode);
         }
         for line in words.stores.chunk_by(|one, two| one.0 / LINE == two.0 / LINE) {
-            self.note(line[0].0)?;
-            let pending = store_line(&self.volume.region, line)?;
-            self.pend(pending);
-        }
-        Ok(())
-    }
-
-    /// Records the old values of planned words in the lane.
-    pub(crate) fn undo_words(&mut self, words: &Words) -> Result<()> {
-        let mut rest = &words.stores[..];
-        while let [(at, _), ..] = *rest {
-            let same = |index: usize, store: &(u64, u64)| store.0 == at + index as u64 * 8;
-            let run = rest.iter().enumerate().take_while(|(index, store)| same(*index, store));
-            let count = run.count();
-            self.undo(at, count as u64 * 8)?;
-            rest = &rest[count..];
+            op.note(line[0].0)?;
+            let pending = store_line(&self.region, line)?;
+            op.pend(pending);
         }
         Ok(())
     }
 
     /// Stores planned words inside a sealed transaction.
-    pub(crate) fn store_words(&self, words: &Words, sealed: &Durable<'_>) -> Result<Gathered<'v>> {
+    pub(crate) fn store_words<'v>(
+        &'v self,
+        words: &Words,
+        sealed: &Durable<'_>,
+    ) -> Result<Gathered<'v>> {
         // The witness is what makes these stores right: every word's old value is durable.
         let _ = sealed;
-        let region = &self.volume.region;
+        let region = &self.region;
         let mut flight = Gathered::default();
         for line in words.stores.chunk_by(|one, two| one.0 / LINE == two.0 / LINE) {
             flight.add(store_line(region, line)?);
@@ -192,33 +201,38 @@ impl<'v> Op<'v> {
 
     /// Makes the planned words and the new sizes happen at once, whatever happens. Durable on
     /// return.
-    pub(crate) fn publish(&mut self, edits: &[&Words], sizes: &[Sizing]) -> Result<()> {
+    pub(crate) fn publish_edits<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        edits: &[&Words],
+        sizes: &[Sizing],
+    ) -> Result<()> {
         let count: usize = edits.iter().map(|words| words.stores.len()).sum();
         match (count, sizes) {
             (0, []) => {
-                let _ = self.fence();
+                let _ = op.fence();
                 Ok(())
             }
             (1, []) => {
                 // PERSIST: what the word leads to is durable before the word.
-                let durable = self.fence_unless(Bug::WordsBeforeBytes);
+                let durable = op.fence_unless(Bug::WordsBeforeBytes);
                 let mut stores = edits.iter().flat_map(|words| words.stores.iter());
-                stores.try_for_each(|&(at, word)| self.commit_word(at, word, &durable).map(drop))
+                stores.try_for_each(|&(at, word)| op.commit_word(at, word, &durable).map(drop))
             }
-            (0, [size]) => self.publish_size(size),
+            (0, [size]) => self.publish_size(op, size),
             _ if injected(Bug::WordsOneByOne) => {
-                let _ = self.fence();
-                edits.iter().try_for_each(|words| self.store_loose(words))?;
-                sizes.iter().try_for_each(|size| self.publish_size(size))
+                let _ = op.fence();
+                edits.iter().try_for_each(|words| self.store_loose(op, words))?;
+                sizes.iter().try_for_each(|size| self.publish_size(op, size))
             }
             _ => {
                 for words in edits {
-                    self.undo_words(words)?;
+                    undo_words(op, words)?;
                 }
                 for size in sizes {
-                    self.undo_commit(size.inode, size.generation)?;
+                    op.undo_commit(size.inode, size.generation)?;
                 }
-                let sealed = self.seal();
+                let sealed = op.seal();
                 let mut flight = Gathered::default();
                 for words in edits {
                     flight.add(self.store_words(words, &sealed)?);
@@ -226,27 +240,43 @@ impl<'v> Op<'v> {
                 for size in sizes {
                     flight.add(self.store_size(size, &sealed)?);
                 }
-                self.commit(flight)
+                op.commit(flight)
             }
         }
     }
 
     /// Makes a new size durable by a lone commit slot, after everything pended.
-    pub(crate) fn publish_size(&mut self, size: &Sizing) -> Result<()> {
+    pub(crate) fn publish_size<'v>(&'v self, op: &mut Op<'v>, size: &Sizing) -> Result<()> {
         // PERSIST: every byte below the new size, and every word that leads to one, is durable
         // before the size. CRASH: before the slot is durable the old size stands and the rest lies
         // beyond the end.
-        let durable = self.fence_unless(Bug::SizeBeforeData);
-        self.note(size.inode.at(COMMIT))?;
+        let durable = op.fence_unless(Bug::SizeBeforeData);
+        op.note(size.inode.at(COMMIT))?;
         let pending = self.store_size(size, &durable)?;
         let _ = pending.fence();
         Ok(())
     }
 
-    pub(crate) fn store_size(&self, size: &Sizing, after: &Durable<'_>) -> Result<InFlight<'v>> {
-        let volume = self.volume;
-        volume.store_commit(size.inode, size.generation, size.commit, after)
+    pub(crate) fn store_size<'v>(
+        &'v self,
+        size: &Sizing,
+        after: &Durable<'_>,
+    ) -> Result<InFlight<'v>> {
+        self.store_commit(size.inode, size.generation, size.commit, after)
     }
+}
+
+/// Records the old values of planned words in the lane.
+fn undo_words(op: &mut Op<'_>, words: &Words) -> Result<()> {
+    let mut rest = &words.stores[..];
+    while let [(at, _), ..] = *rest {
+        let same = |index: usize, store: &(u64, u64)| store.0 == at + index as u64 * 8;
+        let run = rest.iter().enumerate().take_while(|(index, store)| same(*index, store));
+        let count = run.count();
+        op.undo(at, count as u64 * 8)?;
+        rest = &rest[count..];
+    }
+    Ok(())
 }
 
 /// Stores words of one line, and flushes it once.
@@ -301,7 +331,7 @@ impl Editor<'_, '_> {
     /// Whether all direct words are empty.
     fn no_direct(&self) -> Result<bool> {
         let mut words = [0_u64; DIRECT as usize];
-        self.op.volume.region.read(self.map.direct_at(0), words.as_mut_bytes())?;
+        self.op.room.region.read(self.map.direct_at(0), words.as_mut_bytes())?;
         Ok(words.iter().all(|&word| word == 0))
     }
 
@@ -539,7 +569,7 @@ impl Editor<'_, '_> {
     /// The words of a 2 MiB leaf broken into blocks, each of which has an owner from now on.
     fn broken(&self, huge: Word, base: u64, words: &mut [u64; FAN]) -> Result<()> {
         for half in [0, CHUNK_BLOCKS / 2] {
-            self.op.volume.note_owner(self.map.inode.0, huge.block + half, CHUNK_BLOCKS / 2)?;
+            self.op.room.note_owner(self.map.inode.0, huge.block + half, CHUNK_BLOCKS / 2)?;
         }
         for (index, word) in words.iter_mut().enumerate() {
             let index = index as u64;
@@ -551,10 +581,10 @@ impl Editor<'_, '_> {
 
     /// Writes a node aside; it is pended.
     fn new_node(&mut self, words: &[u64; FAN], cover: u32, base: u64) -> Result<u64> {
-        let volume = self.op.volume;
-        let extents = volume.allocate_metadata(self.op, 1)?;
+        let room = self.op.room;
+        let extents = room.allocate_metadata(self.op, 1)?;
         let block = extents.first().ok_or(Errno::NOSPC)?.0;
-        let pending = volume.region.stream(block * BLOCK, words.as_bytes())?;
+        let pending = room.region.stream(block * BLOCK, words.as_bytes())?;
         self.op.pend(pending);
         self.words.fresh = true;
         let word = Word { block, kind: cover as u8, unwritten: false };

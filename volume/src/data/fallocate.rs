@@ -13,13 +13,13 @@
 //! Locks: the inode's.
 
 use crate::Result;
+use crate::data::Files;
 use crate::data::edit::{Change, Target};
 use crate::data::file::{File, Source};
 use crate::data::general::{Care, Writer};
 use crate::ground::layout::{BLOCK, FLAG_KEEP, IDENTITY, Identity, SIZE_MAX};
 use crate::inject::{Bug, injected};
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::Node;
 use zerocopy::IntoBytes;
@@ -42,7 +42,7 @@ pub(crate) fn check_request(mode: u32, offset: u64, length: u64) -> Result<()> {
     Ok(())
 }
 
-impl Volume {
+impl Files {
     /// `fallocate`. `EOPNOTSUPP` for other modes, `EINVAL` for an empty range and where Linux wants
     /// whole blocks or a range inside the file, `EFBIG`, `ENOSPC`, `EBUSY` (moving blocks of a
     /// mapped file).
@@ -73,20 +73,20 @@ impl Volume {
         care: Care,
     ) -> Result<()> {
         let mut op = self.begin()?;
-        let file = op.work_on(node)?;
-        op.settle_tail(&file)?;
+        let file = self.work_on(&mut op, node)?;
+        self.settle_tail(&mut op, &file)?;
         if mode == COLLAPSE || mode == INSERT {
-            op.shift(file, offset, end, mode == INSERT)?;
+            self.shift(&mut op, file, offset, end, mode == INSERT)?;
             return op.end();
         }
         if matches!(mode, KEEP_SIZE | ZERO_KEEP) && end > file.current.size {
-            op.mark_kept(&file)?;
+            self.mark_kept(&mut op, &file)?;
         }
         let grows = matches!(mode, 0 | ZERO);
         if grows && end > file.current.size {
-            op.zero_written(file.map, file.current.size, end)?;
+            self.zero_written(&mut op, file.map, file.current.size, end)?;
         }
-        let mut writer = Writer::new(&mut op, file, care);
+        let mut writer = Writer::new(self, &mut op, file, care);
         if grows {
             writer.reach = writer.reach.max(end);
         }
@@ -184,24 +184,31 @@ impl Writer<'_, '_, '_> {
     }
 }
 
-impl<'v> Op<'v> {
+impl Files {
     /// Marks an inode: blocks beyond its end are wanted.
-    fn mark_kept(&mut self, file: &File<'v>) -> Result<()> {
+    fn mark_kept<'v>(&'v self, op: &mut Op<'v>, file: &File<'v>) -> Result<()> {
         if file.identity.flags & FLAG_KEEP != 0 {
             return Ok(());
         }
         let flags = file.identity.flags | FLAG_KEEP;
         let identity = Identity { flags, ..file.identity }.sealed(file.inode);
-        self.undo_identity(file.inode)?;
-        let sealed = self.seal();
-        let region = &self.volume.region;
+        op.undo_identity(file.inode)?;
+        let sealed = op.seal();
+        let region = &self.region;
         let stored =
             region.commit_write(file.inode.at(IDENTITY), identity.as_bytes(), &sealed)?.flush();
-        self.commit(stored)
+        op.commit(stored)
     }
 
     /// Takes the range out of the file, or puts a hole there, moving what is behind it.
-    fn shift(&mut self, file: File<'v>, offset: u64, end: u64, insert: bool) -> Result<()> {
+    fn shift<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        file: File<'v>,
+        offset: u64,
+        end: u64,
+        insert: bool,
+    ) -> Result<()> {
         let size = file.current.size;
         let length = end - offset;
         if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) {
@@ -217,44 +224,32 @@ impl<'v> Op<'v> {
             return Err(Errno::BUSY);
         }
         // What lies beyond the end would come to lie in the way.
-        let cut = self.plan_cut(&file, size)?;
-        self.keep_allocated();
-        self.store_loose(&cut)?;
-        let _ = self.fence();
-        self.settle();
-        self.volume.adjust_blocks(file.inode, &file.identity, cut.delta)?;
+        let cut = self.plan_cut(op, &file, size)?;
+        op.keep_allocated();
+        self.store_loose(op, &cut)?;
+        let _ = op.fence();
+        op.settle();
+        self.adjust_blocks(file.inode, &file.identity, cut.delta)?;
         let (offset, length, last) = (offset / BLOCK, length / BLOCK, file.end_block());
         let mut changes = Vec::new();
         if insert {
             changes.push(moved_hole(offset, length));
             Self::move_runs(&file, offset, last, offset + length, &mut changes)?;
         } else {
-            self.free_runs(&file, offset, offset + length)?;
+            free_runs(op, &file, offset, offset + length)?;
             Self::move_runs(&file, offset + length, last, offset, &mut changes)?;
             changes.push(moved_hole(last - length, length));
         }
-        let words = self.plan_edit(file.map, &changes)?;
+        let words = self.plan_edit(op, file.map, &changes)?;
         let bytes = length * BLOCK;
         let next = file.written(if insert { size + bytes } else { size - bytes });
-        self.publish(&[&words], &[file.sizing(&next)])?;
-        self.volume.publish_current(&file, next, true, words.delta)
-    }
-
-    fn free_runs(&mut self, file: &File<'v>, first: u64, last: u64) -> Result<()> {
-        let mut at = first;
-        while at < last {
-            let run = file.map.run(at, last - at)?;
-            if !run.is_hole() {
-                self.free_later(run.block, run.blocks);
-            }
-            at += run.blocks;
-        }
-        Ok(())
+        self.publish_edits(op, &[&words], &[file.sizing(&next)])?;
+        self.publish_current(&file, next, true, words.delta)
     }
 
     /// Plans that what stands at `first..last` shall stand from `to` on.
     pub(crate) fn move_runs(
-        file: &File<'v>,
+        file: &File<'_>,
         first: u64,
         last: u64,
         to: u64,
@@ -274,6 +269,18 @@ impl<'v> Op<'v> {
         }
         Ok(())
     }
+}
+
+fn free_runs(op: &mut Op<'_>, file: &File<'_>, first: u64, last: u64) -> Result<()> {
+    let mut at = first;
+    while at < last {
+        let run = file.map.run(at, last - at)?;
+        if !run.is_hole() {
+            op.free_later(run.block, run.blocks);
+        }
+        at += run.blocks;
+    }
+    Ok(())
 }
 
 /// A hole where blocks were that live on elsewhere.

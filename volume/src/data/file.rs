@@ -6,6 +6,7 @@
 //! beyond it means nothing, and every increase of the size zeroes the gap first.
 
 use crate::Result;
+use crate::data::Files;
 use crate::data::bytes::Part;
 use crate::data::edit::Sizing;
 use crate::data::map::Map;
@@ -14,7 +15,6 @@ use crate::ground::now;
 use crate::inject::{Bug, injected};
 use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_SUMMED, LIVE_WRITTEN};
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use pmem::{Gathered, Region, UserIn};
 use rustix::io::Errno;
 use vfs::{Kind, Node};
@@ -59,8 +59,8 @@ impl File<'_> {
     }
 }
 
-impl Volume {
-    /// As [`Volume::commits_at_once`].
+impl Files {
+    /// As [`Files::commits_at_once`].
     pub(crate) fn commits_file(&self, file: &File<'_>) -> Result<bool> {
         let sequence = self.sequence(file.inode)?;
         Ok(self.commits_at_once(file.inode, sequence, file.current.flags))
@@ -106,46 +106,55 @@ impl Volume {
     }
 }
 
-impl<'v> Op<'v> {
+impl Files {
     /// The file of a node, to be called under its lock. `EISDIR` for a directory, `EINVAL` for
     /// anything else that is not a regular file.
-    pub(crate) fn file(&self, node: Node) -> Result<File<'v>> {
-        let volume = self.volume;
-        let (inode, identity) = volume.identity_of(node)?;
+    pub(crate) fn file(&self, node: Node) -> Result<File<'_>> {
+        let (inode, identity) = self.identity_of(node)?;
         expect_file(&identity)?;
-        let current = volume.current(inode)?;
-        let map = Map::new(volume, inode, &identity);
+        let current = self.current(inode)?;
+        let map = Map::new(self, inode, &identity);
         Ok(File { inode, identity, current, map })
     }
 
     /// Locks a node's file, and works on it from here on.
-    pub(crate) fn work_on(&mut self, node: Node) -> Result<File<'v>> {
-        self.lock_still(node)?;
+    pub(crate) fn work_on<'v>(&'v self, op: &mut Op<'v>, node: Node) -> Result<File<'v>> {
+        self.lock_still(op, node)?;
         // What is current may change while work begins (`redo.rs`).
-        self.work()?;
+        op.work()?;
         self.file(node)
     }
 
-    /// As [`Op::work_on`], to write: see [`Op::work_beside_records`].
-    pub(crate) fn work_on_beside_records(&mut self, node: Node) -> Result<File<'v>> {
-        self.lock_still(node)?;
-        self.work_beside_records()?;
+    /// As [`Files::work_on`], to write: see [`Op::work_beside_records`].
+    pub(crate) fn work_on_beside_records<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        node: Node,
+    ) -> Result<File<'v>> {
+        self.lock_still(op, node)?;
+        op.work_beside_records()?;
         self.file(node)
     }
 
-    fn lock_still(&mut self, node: Node) -> Result<()> {
-        let inode = self.volume.inode(node.ino).map_err(|_| Errno::STALE)?;
-        self.lock(&[inode])?;
-        if self.volume.is_still(inode, node.generation).is_err() {
+    fn lock_still<'v>(&'v self, op: &mut Op<'v>, node: Node) -> Result<()> {
+        let inode = self.inode(node.ino).map_err(|_| Errno::STALE)?;
+        op.lock(&[inode])?;
+        if self.is_still(inode, node.generation).is_err() {
             // An operation has its inode to itself: not one that is another object by now.
-            self.volume.identity_of(node)?;
+            self.identity_of(node)?;
         }
         Ok(())
     }
 
     /// Zeroes `[from, to)` where written blocks lie, in place; pended. For bytes beyond the end,
     /// and for calls that need not be atomic.
-    pub(crate) fn zero_written(&mut self, map: Map<'v>, from: u64, to: u64) -> Result<()> {
+    pub(crate) fn zero_written<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        map: Map<'v>,
+        from: u64,
+        to: u64,
+    ) -> Result<()> {
         let mut at = from;
         while at < to && !injected(Bug::GapNotZeroed) {
             let logical = at / BLOCK;
@@ -153,8 +162,8 @@ impl<'v> Op<'v> {
             let end = ((logical + run.blocks) * BLOCK).min(to);
             if run.is_written() {
                 let offset = run.block * BLOCK + at % BLOCK;
-                let pending = self.volume.region.stream_zero(offset, end - at)?;
-                self.pend(pending);
+                let pending = self.region.stream_zero(offset, end - at)?;
+                op.pend(pending);
             }
             at = end;
         }

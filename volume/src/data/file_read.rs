@@ -2,20 +2,20 @@
 //! memory.
 //!
 //! A piece of at most 256 KiB is copied under a sequence number that did not move
-//! ([`Volume::read_steadily`]); what a retry overwrites had not been told to anybody. For
+//! (`read_steadily`); what a retry overwrites had not been told to anybody. For
 //! `SEEK_DATA` and `SEEK_HOLE` unwritten blocks count as holes, and the end of the file is one.
 //!
 //! Persistence: only the access time is stored, lazily; it is never flushed by itself.
 
 use crate::Result;
 use crate::cache::recall::Seen;
+use crate::data::Files;
 use crate::data::file::{CALL_MAX, expect_file};
 use crate::data::map::Map;
 use crate::ground::layout::{ATIME, BLOCK};
 use crate::ground::now;
 use crate::inode::Inode;
-use crate::open::description::Opened;
-use crate::volume::Volume;
+use crate::inode::opens::Opened;
 use rustix::io::Errno;
 use vfs::{Desc, Node, UserOut};
 
@@ -30,7 +30,7 @@ pub(crate) fn not_open(errno: Errno) -> Errno {
     if errno == Errno::STALE { Errno::BADF } else { errno }
 }
 
-impl Volume {
+impl Files {
     /// Reads at `offset` into the buffers, in order, up to the first byte that cannot be written;
     /// gives the bytes read, 0 at the end. Holes read as zeros. `EISDIR`, `EINVAL` (not a regular
     /// file), `EFAULT` if nothing was read before.
@@ -43,7 +43,7 @@ impl Volume {
         self.read_buffers(node, offset, out, 0, &mut None)
     }
 
-    /// As [`Volume::read_file`], through an open description, and remembers what it saw.
+    /// As [`Files::read_file`], through an open description, and remembers what it saw.
     pub(crate) fn read_opened(
         &self,
         desc: Desc,
@@ -150,11 +150,6 @@ impl Volume {
             }
             Ok(length)
         })
-    }
-
-    /// The access time.
-    pub(crate) fn access_time(&self, inode: Inode) -> Result<i64> {
-        Ok(self.region.load64(inode.at(ATIME))? as i64)
     }
 
     /// Moves the access time as `relatime` does. The caller holds the inode open.

@@ -30,6 +30,7 @@
 //!
 //! Locks: the inode's.
 
+use crate::data::Files;
 use crate::data::at_once::{AtOnce, InPlace};
 use crate::data::bytes::{Part, Several};
 use crate::data::edit::{Change, Changes, Sizing, Target, Words};
@@ -42,7 +43,6 @@ use crate::inode::{LIVE_BEYOND, LIVE_REDO, LIVE_SCATTERED, LIVE_SUMMED};
 use crate::space::numa::pinned;
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, Places};
-use crate::volume::Volume;
 use crate::{Mode, Result, space::alloc::Want};
 use pmem::UserIn;
 use rustix::io::Errno;
@@ -80,6 +80,7 @@ struct Piece<'s> {
 /// A change of contents in the making: bytes are on their way, words are planned, nothing visible
 /// has changed yet in strict mode.
 pub(crate) struct Writer<'o, 'v, 's> {
+    files: &'v Files,
     pub(crate) op: &'o mut Op<'v>,
     pub(crate) file: File<'v>,
     care: Care,
@@ -99,7 +100,7 @@ pub(crate) struct Writer<'o, 'v, 's> {
     loses: u64,
 }
 
-impl Volume {
+impl Files {
     /// Writes the buffers at `position`, up to the first byte that cannot be read, waiting for the
     /// lock; gives the bytes written and the position behind them. All of it or an error with
     /// nothing changed, but for the caution of the module's head and the largest size. `EFBIG`,
@@ -140,7 +141,7 @@ impl Volume {
         care: Care,
     ) -> Result<(usize, u64)> {
         let mut op = self.begin()?;
-        let mut file = op.work_on_beside_records(node)?;
+        let mut file = self.work_on_beside_records(&mut op, node)?;
         let offset = match position {
             Position::At(offset) => offset,
             Position::End => file.current.size,
@@ -153,7 +154,7 @@ impl Volume {
         if offset >= SIZE_MAX {
             return Err(Errno::FBIG);
         }
-        if from == 0 && op.write_simply(&file, offset, bytes)? {
+        if from == 0 && self.write_simply(&mut op, &file, offset, bytes)? {
             op.end()?;
             return Ok((bytes.count, offset + length));
         }
@@ -167,14 +168,14 @@ impl Volume {
             op.settle_redos(offset < size && self.mode == Mode::Strict)?;
             file.current = self.current(file.inode)?;
         }
-        let mut writer = Writer::new(&mut op, file, care);
+        let mut writer = Writer::new(self, &mut op, file, care);
         writer.grows = true;
         writer.begin(offset)?;
         writer.put(Source::Caller(bytes.buffers), from as u64, offset, length)?;
         writer.finish(offset + length)?;
         op.end()?;
         if completes_chunk(size, offset, length) {
-            self.gather_chunk(node, (offset + length - 1) / CHUNK);
+            self.due.note_filled(node.ino, (offset + length - 1) / CHUNK);
         }
         Ok((length as usize, offset + length))
     }
@@ -187,11 +188,12 @@ fn completes_chunk(size: u64, offset: u64, length: u64) -> bool {
 }
 
 impl<'o, 'v, 's> Writer<'o, 'v, 's> {
-    pub(crate) fn new(op: &'o mut Op<'v>, file: File<'v>, care: Care) -> Self {
+    pub(crate) fn new(files: &'v Files, op: &'o mut Op<'v>, file: File<'v>, care: Care) -> Self {
         let (visible, beyond) = (Changes::new(), Changes::new());
         let (in_place, reach) = (SmallVec::new(), file.current.size);
         let publishes = op.has_pending();
         Self {
+            files,
             op,
             file,
             care,
@@ -210,7 +212,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     /// lies between the end and them is zeroed.
     fn begin(&mut self, offset: u64) -> Result<()> {
         if offset < self.file.current.size {
-            let pended = self.op.pend_settled_tail(&self.file)?;
+            let pended = self.files.pend_settled_tail(self.op, &self.file)?;
             // A strict call changes nothing visible before a fence.
             if pended && !self.is_strict() {
                 let _ = self.op.fence();
@@ -224,13 +226,13 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     }
 
     fn is_strict(&self) -> bool {
-        self.op.volume.mode == Mode::Strict
+        self.files.mode == Mode::Strict
     }
 
     /// Zeroes what lies between the end and `offset`, if the write starts behind the end.
     pub(crate) fn gap(&mut self, offset: u64) -> Result<()> {
         self.publishes |= offset > self.file.current.size;
-        self.op.zero_written(self.file.map, self.file.current.size, offset)
+        self.files.zero_written(self.op, self.file.map, self.file.current.size, offset)
     }
 
     /// Takes `length` bytes from position `from` of `source` for file offset `offset`. Calls must
@@ -247,7 +249,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         // Whole blocks are stored once where they are copied, twice by a record.
         let whole = offset.is_multiple_of(BLOCK) && end.min(size).is_multiple_of(BLOCK);
         let visible = end.min(size).saturating_sub(offset);
-        let small = visible <= SMALL || visible <= self.op.volume.annex && !whole;
+        let small = visible <= SMALL || visible <= self.files.annex && !whole;
         let mut at = offset;
         while at < end {
             let logical = at / BLOCK;
@@ -293,10 +295,10 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let visible = visible_end - at;
         let keep_huge = run.huge && self.care == Care::KeepHuge;
         let must = self.file.is_mapped() || keep_huge && visible <= JOURNAL_MAX;
-        let volume = self.op.volume;
+        let files = self.files;
         // Every page is looked at before the record is stored. What lies on one that is lost goes
         // to another, if it may.
-        let looked = || volume.look_at(&Places::one(offset), visible as usize);
+        let looked = || files.look_at(&Places::one(offset), visible as usize);
         if must {
             looked()?;
         }
@@ -321,7 +323,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         if length > 0 {
             self.publishes = true;
             let part = Part { from: from as usize, to, length: length as usize };
-            let pending = source.stream(&self.op.volume.region, part)?;
+            let pending = source.stream(&self.files.region, part)?;
             self.op.pend(pending);
         }
         Ok(())
@@ -330,7 +332,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     fn zero(&mut self, at: u64, length: u64) -> Result<()> {
         if length > 0 {
             self.publishes = true;
-            let pending = self.op.volume.region.stream_zero(at, length)?;
+            let pending = self.files.region.stream_zero(at, length)?;
             self.op.pend(pending);
         }
         Ok(())
@@ -377,7 +379,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
                 match old {
                     Some(old) if from < to => {
                         let source = old * BLOCK + (from - first * BLOCK);
-                        let region = &self.op.volume.region;
+                        let region = &self.files.region;
                         let pending = region.copy(source, place(from), to - from)?;
                         self.op.pend(pending);
                     }
@@ -398,7 +400,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         last: u64,
         old: Option<u64>,
     ) -> Result<SmallVec<[(u64, u64, u64); 4]>> {
-        let volume = self.op.volume;
+        let files = self.files;
         let mut placed = SmallVec::new();
         let mut place = |mut logical: u64, extents: &[(u64, u64)]| {
             for &(block, blocks) in extents {
@@ -419,9 +421,9 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         let reserve = old.is_some();
         let node = pinned(self.file.identity.flags);
         let want = Want { near, reserve, node, ..Want::default() };
-        place(first, &volume.allocate_data(self.op, up - first, want)?);
+        place(first, &files.allocate_data(self.op, up - first, want)?);
         let aligned = Want { aligned: true, reserve, node, ..Want::default() };
-        place(up, &volume.allocate_data(self.op, down - up, aligned)?);
+        place(up, &files.allocate_data(self.op, down - up, aligned)?);
         if down < last {
             let tail = match old {
                 None if self.grows => self.grow(down)?,
@@ -429,7 +431,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
             };
             match tail {
                 Some(chunk) => place(down, &[(chunk, CHUNK_BLOCKS)]),
-                None => place(down, &volume.allocate_data(self.op, last - down, want)?),
+                None => place(down, &files.allocate_data(self.op, last - down, want)?),
             }
         }
         Ok(placed)
@@ -444,12 +446,12 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     /// A whole chunk for the appends to come, if the file grows past 2 MiB at `logical` and space
     /// is not scarce. Trimmed at the last close.
     fn grow(&mut self, logical: u64) -> Result<Option<u64>> {
-        let volume = self.op.volume;
+        let files = self.files;
         let end = self.file.current.size;
         let start = logical * BLOCK;
         let appends =
             start >= CHUNK && start.is_multiple_of(CHUNK) && (end..end + CHUNK).contains(&start);
-        let plenty = || Ok::<_, Errno>(volume.free_blocks()? > volume.chunks() * CHUNK_BLOCKS / 8);
+        let plenty = || Ok::<_, Errno>(files.free_blocks()? > files.chunks() * CHUNK_BLOCKS / 8);
         if !appends || !plenty()? {
             return Ok(None);
         }
@@ -457,7 +459,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         if !run.is_hole() || run.blocks < CHUNK_BLOCKS {
             return Ok(None);
         }
-        let chunk = volume.allocate_chunk(self.op, pinned(self.file.identity.flags))?;
+        let chunk = files.allocate_chunk(self.op, pinned(self.file.identity.flags))?;
         if chunk.is_some() {
             self.gains = LIVE_BEYOND;
         }
@@ -466,41 +468,41 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
 
     /// Makes it happen: afterwards the file ends at `end`, or where it ended if that is more.
     pub(crate) fn finish(mut self, end: u64) -> Result<()> {
-        let volume = self.op.volume;
+        let files = self.files;
         if self.in_place.is_empty() {
             self.file.current = self.op.settle_kept(self.file.inode, self.file.current)?;
         }
         let mut next = self.file.written(end.max(self.file.current.size));
         next.flags = next.flags & !self.loses | self.gains;
         let mut commits =
-            volume.commits_file(&self.file)? && end > volume.durable_size(&self.file)?;
+            files.commits_file(&self.file)? && end > files.durable_size(&self.file)?;
         let sizing = commits.then(|| self.file.sizing(&next));
         let ordered = !self.visible.is_empty();
         self.visible.append(&mut self.beyond);
         let atomic = self.is_strict() && ordered || !self.in_place.is_empty();
         let words = if atomic {
-            self.op.plan_edit(self.file.map, &self.visible)?
+            self.files.plan_edit(self.op, self.file.map, &self.visible)?
         } else {
-            self.op.plan_loose(self.file.map, &self.visible)?
+            self.files.plan_loose(self.op, self.file.map, &self.visible)?
         };
         if !self.in_place.is_empty() {
             let (bytes, size) = (&self.in_place[..], sizing.as_ref());
             let publishes = self.publishes || words.fresh;
             let change = AtOnce { bytes, words: &words, size, publishes };
-            next.flags |= self.op.change_at_once(&self.file, change)? & LIVE_RECORD;
+            next.flags |= self.files.change_at_once(self.op, &self.file, change)? & LIVE_RECORD;
             if self.file.is_mapped() {
-                self.op.void_record_of(&self.file, &mut next)?;
+                self.files.void_record_of(self.op, &self.file, &mut next)?;
                 commits = true;
             }
         } else if atomic {
-            self.op.publish(&[&words], sizing.as_slice())?;
+            self.files.publish_edits(self.op, &[&words], sizing.as_slice())?;
         } else {
             self.one_by_one(&words, ordered, sizing.as_ref())?;
         }
         if words.delta > 0 && self.file.identity.flags & FLAG_ALIGNED != 0 {
             next.flags |= LIVE_SCATTERED;
         }
-        volume.publish_current(&self.file, next, commits, words.delta)
+        files.publish_current(&self.file, next, commits, words.delta)
     }
 
     /// Words one by one, then the size. `ordered`: some of the words are visible.
@@ -513,9 +515,9 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         // others lie beyond the end. So what was allocated is in use, even if this call fails from
         // here on.
         self.op.keep_allocated();
-        self.op.store_loose(words)?;
+        self.files.store_loose(self.op, words)?;
         if let Some(size) = size {
-            return self.op.publish_size(size);
+            return self.files.publish_size(self.op, size);
         }
         let _ = self.op.fence();
         Ok(())

@@ -14,8 +14,8 @@
 //!
 //! Locks: none. Persistence: none.
 
+use crate::data::Files;
 use crate::inode::{Inode, LIVE_DIRTY};
-use crate::volume::Volume;
 use crate::{Mode, Result};
 use std::cell::Cell;
 
@@ -31,7 +31,7 @@ const fn place(inode: Inode) -> usize {
     (inode.0 ^ inode.0 >> 4) as usize % ENTRIES
 }
 
-impl Volume {
+impl Files {
     /// This thread has made an inode durable as it was under an even sequence number.
     #[inline]
     pub(crate) fn note_synced(&self, inode: Inode, sequence: u64) {
@@ -40,7 +40,7 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::note_synced`], as it is now.
+    /// As [`Files::note_synced`], as it is now.
     pub(crate) fn note_synced_now(&self, inode: Inode) -> Result<()> {
         self.note_synced(inode, self.sequence(inode)?);
         Ok(())

@@ -10,18 +10,19 @@
 //! - a node's kind equals the level at which it is found, so a walk always ends;
 //! - for one logical block, a direct word and a word of the tree never both exist.
 //!
-//! Reading needs either the inode's lock or its steady sequence number ([`Volume::read_steadily`]).
+//! Reading needs either the inode's lock or its steady sequence number (`read_steadily`).
 //! Nothing here stores; `edit.rs` does.
 
 use crate::Result;
+use crate::data::Files;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, DIRECT, Identity, ROOT_WORD, WORDS, XATTR_WORD};
 use crate::ground::word::{Key, Word};
 use crate::inode::Inode;
 use crate::inode::Run;
-use crate::volume::Volume;
+use crate::txn::op::Op;
 use rustix::io::Errno;
 use std::ops::Range;
-use vfs::{Kind, Node};
+use vfs::Kind;
 use zerocopy::IntoBytes;
 
 /// Kind of a word: one block of data. Kinds 1 to [`LEVEL_MAX`] are nodes of that level.
@@ -35,9 +36,6 @@ pub(crate) const FAN: usize = 512;
 
 /// Position of the extended attributes' word: no logical block has it.
 pub(crate) const XATTR_POSITION: u64 = u64::MAX;
-
-/// Hint word: number of data blocks + 1, 0 if unknown.
-const HINT_BLOCKS: u64 = 0;
 
 /// Blocks that a word of this cover stands for.
 pub(crate) const fn span(cover: u32) -> u64 {
@@ -68,20 +66,20 @@ pub(crate) enum MapItem {
     Damaged { at: u64, logical: u64 },
 }
 
-/// Visitor of [`Volume::walk_map`].
+/// Visitor of [`Files::walk_map`].
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(MapItem) -> Result<()>;
 
 /// The map of one inode.
 #[derive(Clone, Copy)]
 pub(crate) struct Map<'v> {
-    pub(crate) volume: &'v Volume,
+    pub(crate) files: &'v Files,
     pub(crate) inode: Inode,
     pub(crate) generation: u32,
 }
 
 impl<'v> Map<'v> {
-    pub(crate) fn new(volume: &'v Volume, inode: Inode, identity: &Identity) -> Self {
-        Self { volume, inode, generation: identity.generation }
+    pub(crate) fn new(files: &'v Files, inode: Inode, identity: &Identity) -> Self {
+        Self { files, inode, generation: identity.generation }
     }
 
     pub(crate) fn key(&self, position: u64) -> Key {
@@ -99,7 +97,7 @@ impl<'v> Map<'v> {
     }
 
     pub(crate) fn load(&self, at: u64) -> Result<u64> {
-        Ok(self.volume.region.load64(at)?)
+        Ok(self.files.region.load64(at)?)
     }
 
     /// Decodes a word found where `cover` is due; `EIO` if it is damaged, of another level or names
@@ -109,7 +107,7 @@ impl<'v> Map<'v> {
         let huge = word.kind == KIND_HUGE && cover == 1 && word.block.is_multiple_of(CHUNK_BLOCKS);
         let right = huge || u32::from(word.kind) == cover && (cover == 0 || !word.unwritten);
         let blocks = if huge { CHUNK_BLOCKS } else { 1 };
-        if right && self.volume.in_pool(word.block, blocks) {
+        if right && self.files.in_pool(word.block, blocks) {
             Ok(Some(word))
         } else {
             Err(Errno::IO)
@@ -261,7 +259,7 @@ impl<'v> Map<'v> {
     /// Reads a node's words.
     pub(crate) fn node(&self, block: u64) -> Result<[u64; FAN]> {
         let mut words = [0; FAN];
-        self.volume.region.read(block * BLOCK, words.as_mut_bytes())?;
+        self.files.region.read(block * BLOCK, words.as_mut_bytes())?;
         Ok(words)
     }
 
@@ -338,7 +336,7 @@ impl<'v> Map<'v> {
     pub(crate) fn walk(&self, visit: Visit<'_>) -> Result<()> {
         let mut direct = [0; DIRECT as usize];
         let at = self.direct_at(0);
-        if self.volume.region.read(at, direct.as_mut_bytes()).is_err() {
+        if self.files.region.read(at, direct.as_mut_bytes()).is_err() {
             return visit(MapItem::Damaged { at, logical: 0 });
         }
         self.walk_words(&direct, at, 0, 0, visit)?;
@@ -349,7 +347,7 @@ impl<'v> Map<'v> {
     }
 }
 
-impl Volume {
+impl Files {
     /// Visits every block that an inode holds, its directory's nodes and buckets excepted: data,
     /// nodes, a long symlink's block, the attributes' block. Damage is told to the visitor, and the
     /// walk goes on.
@@ -381,24 +379,27 @@ impl Volume {
         }
     }
 
-    /// Data blocks that a file holds (`st_blocks`; nodes are not counted), or a long symlink; of a
-    /// directory its nodes and buckets.
+    /// Gives back all blocks of an inode that cannot be reached any more: data, nodes, a symlink's
+    /// target, the attributes. What is damaged is left to fsck. A directory's own blocks are not
+    /// told here.
+    pub(crate) fn free_contents(
+        &self,
+        op: &mut Op<'_>,
+        inode: Inode,
+        identity: &Identity,
+    ) -> Result<()> {
+        self.walk_map(inode, identity, &mut |item| {
+            match item {
+                MapItem::Node { block } | MapItem::Xattr { block } => op.free_later(block, 1),
+                MapItem::Data { block, blocks, .. } => op.free_later(block, blocks),
+                MapItem::Damaged { .. } => {}
+            }
+            Ok(())
+        })
+    }
+
+    /// Data blocks that a file holds (`st_blocks`; nodes are not counted), or a long symlink.
     pub(crate) fn count_blocks(&self, inode: Inode, identity: &Identity) -> Result<u64> {
-        match self.known_blocks(inode)? {
-            Some(count) => Ok(count),
-            None => self.walk_count(inode, identity),
-        }
-    }
-
-    /// The count, if somebody has left it: see [`Volume::adjust_blocks`].
-    pub(crate) fn known_blocks(&self, inode: Inode) -> Result<Option<u64>> {
-        Ok(self.hint(inode, HINT_BLOCKS)?.checked_sub(1))
-    }
-
-    fn walk_count(&self, inode: Inode, identity: &Identity) -> Result<u64> {
-        if identity.kind() == Some(Kind::Directory) {
-            return self.directory_blocks(inode, identity);
-        }
         let mut count = 0;
         self.walk_map(inode, identity, &mut |item| {
             if let MapItem::Data { blocks, .. } = item {
@@ -409,29 +410,13 @@ impl Volume {
         Ok(count)
     }
 
-    /// Leaves the count of blocks for whoever asks next; under the lock, since the inode may be
-    /// going.
-    pub(crate) fn remember_blocks(&self, node: Node) -> Result<()> {
-        let mut op = self.begin_any()?;
-        op.lock(&[self.inode_of(node)?])?;
-        let (inode, identity) = self.identity_of(node)?;
-        self.adjust_blocks(inode, &identity, 0)?;
-        op.end()
-    }
-
-    /// Moves the count of blocks; lock holder only, after the change.
+    /// Moves the count of a file's blocks; lock holder only, after the change.
     pub(crate) fn adjust_blocks(
         &self,
         inode: Inode,
         identity: &Identity,
         delta: i64,
     ) -> Result<()> {
-        let hint = self.hint(inode, HINT_BLOCKS)?;
-        let count = match hint.checked_sub(1) {
-            Some(count) if delta == 0 => count,
-            Some(count) => count.saturating_add_signed(delta),
-            None => self.walk_count(inode, identity)?,
-        };
-        self.set_hint(inode, HINT_BLOCKS, count + 1)
+        self.move_count(inode, delta, || self.count_blocks(inode, identity))
     }
 }

@@ -1,7 +1,7 @@
 //! `mmap`: where the bytes of a file lie in the region.
 //!
-//! A mapping is made without filling holes ([`Volume::map_pieces`] with [`Fill::None`]); the first
-//! touch of a page in one fills it and what is worth it around it ([`Volume::map_touched_page`]):
+//! A mapping is made without filling holes ([`Files::map_pieces`] with [`Fill::None`]); the first
+//! touch of a page in one fills it and what is worth it around it ([`Files::map_touched_page`]):
 //!
 //! - blocks that are there but unwritten: the rest of their 2 MiB;
 //! - a hole of a whole 2 MiB of the file: a whole chunk, while more than an eighth of the volume is
@@ -13,7 +13,7 @@
 //!   more, since each piece costs the process a mapping.
 //!
 //! Where memory can be mapped by 2 MiB only (hugetlbfs, device-dax), that is whole chunks of
-//! written bytes: a touch makes the chunk so first ([`Volume::make_whole`]), and what lies behind
+//! written bytes: a touch makes the chunk so first (`upkeep/whole.rs`), and what lies behind
 //! the end in the last one can be seen, as zeros.
 //!
 //! A process that maps the pieces stores into the blocks without a call, so from the first mapping
@@ -28,6 +28,7 @@
 //! zeros); fence. Locks: the inode's.
 
 use crate::Result;
+use crate::data::Files;
 use crate::data::edit::{Change, Changes, Target};
 use crate::data::file::{File, expect_file};
 use crate::data::general::{Care, Writer};
@@ -36,7 +37,6 @@ use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
 use crate::inject::{Bug, injected};
 use crate::inode::{LIVE_DIRTY, LIVE_MAPPED, LIVE_STORED};
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::{Mapped, Node, Piece};
 
@@ -69,7 +69,7 @@ const PIECES_MAX: usize = 4096;
 /// Pieces that are mapped for one touch at most.
 const PIECES_TOUCHED: usize = 64;
 
-impl Volume {
+impl Files {
     /// The pieces of `[offset, offset + length)` (multiples of 4096) as the contract says. Blocks
     /// wholly beyond the end have none. `ENOMEM` if there are too many pieces, `ENOSPC`, `EINVAL`.
     pub(crate) fn map_pieces(
@@ -83,60 +83,36 @@ impl Volume {
         if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) || length == 0 {
             return Err(Errno::INVAL);
         }
-        self.rewrite_by_the_way(node);
-        if fill == Fill::All && self.maps_chunks() && self.check_writable().is_ok() {
-            self.make_all_whole(node, offset / BLOCK, end / BLOCK)?;
-        }
         let Some(mut op) = self.begin_mapping()? else {
             return self.map_still(node, (offset / BLOCK, end / BLOCK), None);
         };
-        let file = op.work_on(node)?;
-        op.settle_tail(&file)?;
+        let file = self.work_on(&mut op, node)?;
+        self.settle_tail(&mut op, &file)?;
         let (first, last) = (offset / BLOCK, end / BLOCK);
         let inside = last.min(self.shown_end(&file)).max(first);
         if fill == Fill::All && !self.maps_chunks() {
-            op.fill_for_mapping(&file, first, inside)?;
+            self.fill_for_mapping(&mut op, &file, first, inside)?;
         }
-        let pieces = op.map_blocks(&file, (first, inside, last), mapped, PIECES_MAX)?;
+        let pieces = self.map_blocks(&mut op, &file, (first, inside, last), mapped, PIECES_MAX)?;
         op.end()?;
         if pieces.len() > PIECES_MAX { Err(Errno::NOMEM) } else { Ok(pieces) }
     }
 
     /// The pieces around a page that was touched, in the order of the file, filled as this module's
-    /// head says; none if the page lies beyond the end. `ENOSPC` if not even the page can have a
-    /// block.
+    /// head says, `frugal`ly the page alone; none if it lies beyond the end. `ENOSPC`.
     pub(crate) fn map_touched_page(
-        &self,
-        node: Node,
-        touch: &Touch,
-        mapped: Mapped,
-    ) -> Result<Vec<Piece>> {
-        let mut frugal = false;
-        loop {
-            match self.with_orphans_dropped(|| self.map_page_once(node, touch, mapped, frugal)) {
-                Err(Errno::NOSPC) if !frugal => frugal = true,
-                result => return result,
-            }
-        }
-    }
-
-    fn map_page_once(
         &self,
         node: Node,
         touch: &Touch,
         mapped: Mapped,
         frugal: bool,
     ) -> Result<Vec<Piece>> {
-        // Who may only read, or has a private mapping, has copies.
-        if self.maps_chunks() && mapped != Mapped::Private && self.check_writable().is_ok() {
-            return self.map_chunk(node, touch.page - touch.page % CHUNK_BLOCKS, mapped);
-        }
         let Some(mut op) = self.begin_mapping()? else {
             let around = (touch.page, touch.page + AROUND.min(touch.within.1 - touch.page));
             return self.map_still(node, around, Some(mapped));
         };
-        let file = op.work_on(node)?;
-        op.settle_tail(&file)?;
+        let file = self.work_on(&mut op, node)?;
+        self.settle_tail(&mut op, &file)?;
         let end = touch.within.1.min(file.end_block());
         if touch.page < touch.within.0 || touch.page >= end {
             op.end()?;
@@ -147,11 +123,12 @@ impl Volume {
         } else {
             self.worth_filling(&file, touch, end)?
         };
-        op.fill_for_mapping(&file, first, last)?;
+        self.fill_for_mapping(&mut op, &file, first, last)?;
         // What is there already goes along as far as it is together.
         let behind = file.map.run(last - 1, end - (last - 1))?;
         let last = if behind.is_written() { last - 1 + behind.blocks } else { last };
-        let mut pieces = op.map_blocks(&file, (first, last, last), mapped, PIECES_TOUCHED)?;
+        let mut pieces =
+            self.map_blocks(&mut op, &file, (first, last, last), mapped, PIECES_TOUCHED)?;
         if pieces.len() > PIECES_TOUCHED {
             // Too many to tell all: those from the touched page on.
             pieces = pieces_of(file.map, (touch.page, last, last), PIECES_TOUCHED)?;
@@ -162,7 +139,7 @@ impl Volume {
     }
 
     /// Whether memory can be mapped by whole chunks only.
-    fn maps_chunks(&self) -> bool {
+    pub(crate) fn maps_chunks(&self) -> bool {
         self.region.map_unit() == CHUNK
     }
 
@@ -172,30 +149,17 @@ impl Volume {
         if self.maps_chunks() { end.next_multiple_of(CHUNK_BLOCKS) } else { end }
     }
 
-    /// Makes whole what a mapping of `first..last` that is populated shows.
-    fn make_all_whole(&self, node: Node, first: u64, last: u64) -> Result<()> {
-        let size = self.read_steadily(node, |inode, identity| {
-            expect_file(identity)?;
-            Ok(self.current(inode)?.size)
-        })?;
-        let chunks = first / CHUNK_BLOCKS..last.min(size.div_ceil(BLOCK)).div_ceil(CHUNK_BLOCKS);
-        for chunk in chunks {
-            self.make_whole(node, chunk * CHUNK_BLOCKS)?;
-        }
-        Ok(())
-    }
-
-    /// The one piece of the chunk's worth of blocks from `first` on; none behind the end.
-    fn map_chunk(&self, node: Node, first: u64, mapped: Mapped) -> Result<Vec<Piece>> {
-        self.make_whole(node, first)?;
+    /// The one piece of the chunk's worth of blocks from `first` on, which is a whole chunk; none
+    /// behind the end.
+    pub(crate) fn map_chunk(&self, node: Node, first: u64, mapped: Mapped) -> Result<Vec<Piece>> {
         let mut op = self.begin()?;
-        let file = op.work_on(node)?;
+        let file = self.work_on(&mut op, node)?;
         if first >= file.end_block() {
             op.end()?;
             return Ok(Vec::new());
         }
         let last = first + CHUNK_BLOCKS;
-        let pieces = op.map_blocks(&file, (first, last, last), mapped, 1)?;
+        let pieces = self.map_blocks(&mut op, &file, (first, last, last), mapped, 1)?;
         op.end()?;
         Ok(pieces)
     }
@@ -263,35 +227,42 @@ impl Volume {
     }
 }
 
-impl<'v> Op<'v> {
+impl Files {
     /// The pieces of blocks `first..inside`, and nothing from there to `last`; about `most` at
     /// most. The file is known as mapped from here on.
-    fn map_blocks(
-        &mut self,
+    fn map_blocks<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         file: &File<'v>,
         (first, inside, last): (u64, u64, u64),
         mapped: Mapped,
         most: usize,
     ) -> Result<Vec<Piece>> {
         // A mapping shows the rest of the last block, or chunk: zeros, as mmap promises.
-        let end = self.volume.shown_end(file);
-        if !self.volume.maps_chunks() || first < end && end <= last {
-            self.zero_written(file.map, file.current.size, end * BLOCK)?;
+        let end = self.shown_end(file);
+        if !self.maps_chunks() || first < end && end <= last {
+            self.zero_written(op, file.map, file.current.size, end * BLOCK)?;
         }
-        let _ = self.fence();
+        let _ = op.fence();
         let pieces = pieces_of(file.map, (first, inside, last), most)?;
-        let mut current = self.volume.current(file.inode)?;
+        let mut current = self.current(file.inode)?;
         current.flags |= LIVE_MAPPED;
         if mapped == Mapped::Write {
             current.flags |= LIVE_STORED;
         }
-        self.volume.set_current(file.inode, &current)?;
+        self.set_current(file.inode, &current)?;
         Ok(pieces)
     }
 
     /// Flushes the lines of `[from, to)` of a file, whoever stored to them through a mapping.
     /// Pended.
-    pub(crate) fn flush_stores(&mut self, file: &File<'v>, from: u64, to: u64) -> Result<()> {
+    pub(crate) fn flush_stores<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        file: &File<'v>,
+        from: u64,
+        to: u64,
+    ) -> Result<()> {
         let (mut at, end) = (from / BLOCK, to.min(file.current.size).div_ceil(BLOCK));
         if injected(Bug::StoresNotFlushed) {
             return Ok(());
@@ -299,7 +270,7 @@ impl<'v> Op<'v> {
         while at < end {
             let run = file.map.run(at, end - at)?;
             if run.is_written() {
-                self.pend(self.volume.region.flush(run.block * BLOCK, run.blocks * BLOCK));
+                op.pend(self.region.flush(run.block * BLOCK, run.blocks * BLOCK));
             }
             at += run.blocks;
         }
@@ -307,17 +278,23 @@ impl<'v> Op<'v> {
     }
 
     /// Gives every block between `first` and `last` written bytes.
-    fn fill_for_mapping(&mut self, file: &File<'v>, first: u64, last: u64) -> Result<()> {
+    fn fill_for_mapping<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        file: &File<'v>,
+        first: u64,
+        last: u64,
+    ) -> Result<()> {
         let mut changes = Changes::new();
         let mut at = first;
         while at < last {
             let run = file.map.run(at, last - at)?;
             let mut next = at + run.blocks;
             if run.is_hole() {
-                let mut writer = Writer::new(self, *file, Care::KeepHuge);
+                let mut writer = Writer::new(self, op, *file, Care::KeepHuge);
                 for (logical, block, blocks) in writer.allocate(at, next, None)? {
-                    let zeroed = self.volume.region.stream_zero(block * BLOCK, blocks * BLOCK)?;
-                    self.pend(zeroed);
+                    let zeroed = self.region.stream_zero(block * BLOCK, blocks * BLOCK)?;
+                    op.pend(zeroed);
                     let to = Target::Leaf { block, unwritten: false };
                     changes.push(Change { logical, blocks, to, frees: true });
                 }
@@ -329,21 +306,21 @@ impl<'v> Op<'v> {
                     blocks = CHUNK_BLOCKS;
                     next = logical + CHUNK_BLOCKS;
                 }
-                let zeroed = self.volume.region.stream_zero(block * BLOCK, blocks * BLOCK)?;
-                self.pend(zeroed);
+                let zeroed = self.region.stream_zero(block * BLOCK, blocks * BLOCK)?;
+                op.pend(zeroed);
                 let to = Target::Mark { unwritten: false };
                 changes.push(Change { logical, blocks, to, frees: true });
             }
             at = next;
         }
-        let words = self.plan_loose(file.map, &changes)?;
+        let words = self.plan_loose(op, file.map, &changes)?;
         // PERSIST: the zeros before the words that lead to them.
-        let _ = self.fence();
-        self.keep_allocated();
-        self.store_loose(&words)?;
-        let _ = self.fence();
+        let _ = op.fence();
+        op.keep_allocated();
+        self.store_loose(op, &words)?;
+        let _ = op.fence();
         let clean = file.current.flags & LIVE_DIRTY == 0;
-        self.volume.publish_current(file, file.current, clean, words.delta)
+        self.publish_current(file, file.current, clean, words.delta)
     }
 }
 

@@ -19,3 +19,26 @@ pub(crate) mod write;
 
 #[cfg(test)]
 mod tests;
+
+use crate::cache::Caches;
+use std::ops::Deref;
+
+/// What this process remembers, and the contents of files.
+pub struct Files {
+    caches: Caches,
+}
+
+impl Deref for Files {
+    type Target = Caches;
+
+    #[inline]
+    fn deref(&self) -> &Caches {
+        &self.caches
+    }
+}
+
+impl Files {
+    pub(crate) fn new(caches: Caches) -> Self {
+        Self { caches }
+    }
+}

@@ -1,7 +1,7 @@
 //! The plan of a write: where its bytes go, looked up before its first lock.
 //!
 //! Loads only, under the inode's sequence number: a plan holds if that has not moved once the lock
-//! is held ([`Volume::try_acquire`](crate::volume::Volume::try_acquire)). What is looked up there
+//! is held (`try_acquire` of `txn/acquire.rs`). What is looked up there
 //! is done while the stores of the call before are still on their way. Nonsense that a race shows
 //! is no error: it is looked at again under the lock.
 //!
@@ -13,6 +13,7 @@
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
+use crate::data::Files;
 use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, REDO_BLOCKS, REDO_BYTES, SIZE_MAX};
 use crate::inode::Run;
@@ -22,7 +23,6 @@ use crate::inode::{
 };
 use crate::txn::acquire::Seen;
 use crate::txn::redo::Places;
-use crate::volume::Volume;
 use crate::{Mode, Result};
 use pmem::UserIn;
 use rustix::io::Errno;
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
     pub(crate) record: u32,
 }
 
-impl Volume {
+impl Files {
     /// Makes the plan of a write.
     #[inline(always)]
     pub(crate) fn plan(
@@ -130,7 +130,7 @@ impl Volume {
             let place = (run.block + (first - logical)) * BLOCK + offset % BLOCK;
             plan.place = Some(place);
             if offset < current.size && self.mode == Mode::Strict {
-                // Where the bytes go in the end (see `Volume::approach`).
+                // Where the bytes go in the end (see `Files::approach`).
                 self.region.prefetch(place);
                 self.region.prefetch(place.saturating_add(length - 1));
             }
@@ -151,7 +151,7 @@ impl Volume {
     /// Looks for the one block that a write goes to. What cannot be found, or is nonsense because
     /// the map changes, is looked for under the lock.
     fn seek(&self, node: Node, length: u64, plan: &mut Plan) {
-        let map = Map { volume: self, inode: Inode(node.ino), generation: node.generation };
+        let map = Map { files: self, inode: Inode(node.ino), generation: node.generation };
         let Ok(Some(spot)) = map.spot(plan.offset / BLOCK) else { return };
         let place = spot.block * BLOCK + plan.offset % BLOCK;
         let word = spot.alone.filter(|_| length == BLOCK && self.mode == Mode::Strict);
@@ -202,7 +202,7 @@ impl Volume {
             return Ok(None);
         }
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
-        let map = Map { volume: self, inode: seen.inode, generation };
+        let map = Map { files: self, inode: seen.inode, generation };
         if offset < size && length == BLOCK && last - first == 1 && self.mode == Mode::Strict {
             let Some(spot) = map.spot(first)? else { return Ok(None) };
             let places = Places::one(spot.block * BLOCK);
@@ -253,7 +253,7 @@ fn known_run(map: &Map<'_>, seen: Seen<'_>, first: u64, last: u64) -> Result<(u6
     let (sequence, logical, run) = seen.live.run()?;
     let end = logical.saturating_add(run.blocks);
     if sequence == seen.sequence && logical <= first && last <= end {
-        if map.volume.in_pool(run.block, run.blocks) {
+        if map.files.in_pool(run.block, run.blocks) {
             return Ok((logical, run));
         }
         return Err(Errno::IO);

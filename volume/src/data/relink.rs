@@ -12,6 +12,7 @@
 //! Copying reads and writes by pieces, each with the guarantees of a write of its own.
 
 use crate::Result;
+use crate::data::Files;
 use crate::data::edit::{Change, Target};
 use crate::data::fallocate::moved_hole;
 use crate::data::file::File;
@@ -19,7 +20,6 @@ use crate::data::plan::Position;
 use crate::ground::layout::{BLOCK, SIZE_MAX};
 use crate::space::alloc::Want;
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use pmem::{UserIn, UserOut};
 use rustix::io::Errno;
 use vfs::Node;
@@ -42,7 +42,7 @@ struct Move<'v> {
     end: u64,
 }
 
-impl Volume {
+impl Files {
     /// Moves blocks as the contract says. `EINVAL` for ranges that are not whole blocks or overlap
     /// in one file, `EBUSY` if either file is mapped, `EFBIG`, `ENOSPC` (with nothing changed).
     pub(crate) fn relink_file(
@@ -66,7 +66,7 @@ impl Volume {
         let [Ok(from_inode), Ok(to_inode)] = inodes else { return Err(Errno::STALE) };
         op.lock(&[from_inode, to_inode])?;
         let nodes = (from, to);
-        let (from, to) = (op.file(from)?, op.file(to)?);
+        let (from, to) = (self.file(from)?, self.file(to)?);
         let size = from.current.size;
         if from_end > SIZE_MAX || !length.is_multiple_of(BLOCK) && from_end != size {
             return Err(Errno::INVAL);
@@ -81,20 +81,20 @@ impl Volume {
             return op.end();
         }
         op.work()?;
-        let (from, to) = (op.file(nodes.0)?, op.file(nodes.1)?);
-        op.settle_tail(&from)?;
-        op.settle_tail(&to)?;
+        let (from, to) = (self.file(nodes.0)?, self.file(nodes.1)?);
+        self.settle_tail(&mut op, &from)?;
+        self.settle_tail(&mut op, &to)?;
         let keeps_rest = !length.is_multiple_of(BLOCK) && to.current.size > to_end;
         let (source, target) = (from_offset / BLOCK, to_offset / BLOCK);
         let blocks = if keeps_rest { length / BLOCK } else { length.div_ceil(BLOCK) };
         let rest = if keeps_rest { length % BLOCK } else { 0 };
         let moving = Move { from, to, source, target, blocks, rest, end: to_end };
-        op.relink(&moving)?;
+        self.relink(&mut op, &moving)?;
         op.end()
     }
 }
 
-impl Volume {
+impl Files {
     /// Copies up to `length` bytes; gives how many, short at the end of `from` or if an error came
     /// after the first piece. `EINVAL` if the ranges overlap in one file.
     pub(crate) fn copy_file(
@@ -140,15 +140,15 @@ impl Volume {
     }
 }
 
-impl<'v> Op<'v> {
-    fn relink(&mut self, moving: &Move<'v>) -> Result<()> {
+impl Files {
+    fn relink<'v>(&'v self, op: &mut Op<'v>, moving: &Move<'v>) -> Result<()> {
         let Move { from, to, source, target, blocks, .. } = moving;
         // Invisible bytes first: behind the end of `from` inside the range, and between the end of
         // `to` and the range.
         let from_end = (source + blocks) * BLOCK;
         let visible = from_end.min(source * BLOCK + (moving.end - target * BLOCK));
-        self.zero_written(from.map, from.current.size.max(source * BLOCK), visible)?;
-        self.zero_written(to.map, to.current.size, target * BLOCK)?;
+        self.zero_written(op, from.map, from.current.size.max(source * BLOCK), visible)?;
+        self.zero_written(op, to.map, to.current.size, target * BLOCK)?;
         let mut away = vec![moved_hole(*source, *blocks)];
         let mut here = Vec::new();
         Self::move_runs(from, *source, source + blocks, *target, &mut here)?;
@@ -156,45 +156,44 @@ impl<'v> Op<'v> {
             change.frees = true;
         }
         if moving.rest > 0 {
-            here.push(self.copied_rest(moving)?);
+            here.push(self.copied_rest(op, moving)?);
             away.push(Change { frees: true, ..moved_hole(source + blocks, 1) });
         }
         let next = to.written(moving.end.max(to.current.size));
-        let grows = moving.end > self.volume.durable_size(to)?;
+        let grows = moving.end > self.durable_size(to)?;
         let size = grows.then(|| to.sizing(&next));
         if from.inode == to.inode {
             let (mut all, behind) = if source < target { (away, here) } else { (here, away) };
             all.extend(behind);
-            let words = self.plan_edit(to.map, &all)?;
-            self.publish(&[&words], size.as_slice())?;
-            return self.volume.publish_current(to, next, grows, words.delta);
+            let words = self.plan_edit(op, to.map, &all)?;
+            self.publish_edits(op, &[&words], size.as_slice())?;
+            return self.publish_current(to, next, grows, words.delta);
         }
-        let gone = self.plan_edit(from.map, &away)?;
-        let come = self.plan_edit(to.map, &here)?;
-        self.publish(&[&gone, &come], size.as_slice())?;
+        let gone = self.plan_edit(op, from.map, &away)?;
+        let come = self.plan_edit(op, to.map, &here)?;
+        self.publish_edits(op, &[&gone, &come], size.as_slice())?;
         let left = from.written(from.current.size);
-        self.volume.publish_current(from, left, false, gone.delta)?;
-        self.volume.publish_current(to, next, grows, come.delta)
+        self.publish_current(from, left, false, gone.delta)?;
+        self.publish_current(to, next, grows, come.delta)
     }
 
     /// The last block, of which only the first bytes come from `from`: a fresh one with the bytes
     /// of both.
-    fn copied_rest(&mut self, moving: &Move<'v>) -> Result<Change> {
-        let volume = self.volume;
+    fn copied_rest<'v>(&'v self, op: &mut Op<'v>, moving: &Move<'v>) -> Result<Change> {
         let (source, target) = (moving.source + moving.blocks, moving.target + moving.blocks);
         let want = Want { reserve: true, ..Want::default() };
-        let block = volume.allocate_data(self, 1, want)?.first().ok_or(Errno::NOSPC)?.0;
+        let block = self.allocate_data(op, 1, want)?.first().ok_or(Errno::NOSPC)?.0;
         let parts =
             [(&moving.from, source, 0, moving.rest), (&moving.to, target, moving.rest, BLOCK)];
         for (file, logical, start, end) in parts {
             let run = file.map.run(logical, 1)?;
             let at = block * BLOCK + start;
             let pending = if run.is_written() {
-                volume.region.copy(run.block * BLOCK + start, at, end - start)?
+                self.region.copy(run.block * BLOCK + start, at, end - start)?
             } else {
-                volume.region.stream_zero(at, end - start)?
+                self.region.stream_zero(at, end - start)?
             };
-            self.pend(pending);
+            op.pend(pending);
         }
         let to = Target::Leaf { block, unwritten: false };
         Ok(Change { logical: target, blocks: 1, to, frees: true })

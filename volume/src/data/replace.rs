@@ -28,28 +28,29 @@ impl Writing<'_> {
         word: u64,
         spare: u64,
     ) -> Result<()> {
-        let Locked { volume, owner, record, seen: [seen] } = self.locked;
-        let (region, lane) = (&volume.region, u64::from(owner.op()));
+        let Locked { room, owner, record, seen: [seen] } = self.locked;
+        let (region, lane) = (&room.region, u64::from(owner.op()));
         let generation = request.generation;
         // What a sum, or another lane's record, tells of the old block counts beside it no more.
         let slot = self.store_slot_beside(generation)?;
-        let key = Map { volume, inode: seen.inode, generation }.key(request.offset / BLOCK);
+        let key =
+            Map { files: self.files, inode: seen.inode, generation }.key(request.offset / BLOCK);
         let leads = Word { block: spare, kind: KIND_LEAF, unwritten: false }.sealed(key);
         let new = Replacement { word, leads, block: spare };
         let which = (seen.inode, generation, seen.live);
         let part = Part { from: 0, to: spare * BLOCK, length: BLOCK as usize };
         let stored = request.bytes.stream_summed(region, part, 0).and_then(|(stored, sum)| {
-            let told = volume.store_replacement(&record, lane, which, &new, sum)?;
+            let told = room.store_replacement(&record, lane, which, &new, sum)?;
             Ok(told.and_any(stored))
         });
-        volume.note_owner(seen.inode.0, spare, 1)?;
+        room.note_owner(seen.inode.0, spare, 1)?;
         let stored = match stored {
             Ok(stored) => stored,
             Err(error) => {
                 let _ = region.fence();
-                volume.void_redo(lane)?;
+                room.void_redo(lane)?;
                 // Memory that is lost is not tried again: it stays in use until the next sweep.
-                if !volume.is_lost_block(spare) {
+                if !room.is_lost_block(spare) {
                     record.keep_block(spare)?;
                 }
                 return Err(error);

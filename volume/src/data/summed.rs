@@ -6,14 +6,15 @@
 //! slot before it counts, as if the call had never begun.
 //!
 //! Only the newest slot can be in doubt, and only until its call's fence. So the sum is asked for
-//! after an unclean end, by [`Volume::void_torn_tail`], and from then on the bytes may be what
+//! after an unclean end, by [`Files::void_torn_tail`], and from then on the bytes may be what
 //! anybody writes. A call that changes bytes below the end must therefore first store a slot
-//! without a sum ([`Op::pend_settled_tail`]), or a later recovery would take its bytes for torn
+//! without a sum ([`Files::pend_settled_tail`]), or a later recovery would take its bytes for torn
 //! ones. A mapped file gets no summed slots, since stores to a mapping settle nothing.
 //!
 //! Locks: the inode's; `void_torn_tail`: the caller is alone (recovery).
 
 use crate::Result;
+use crate::data::Files;
 use crate::data::file::File;
 use crate::data::map::Map;
 use crate::ground::layout::{
@@ -22,7 +23,6 @@ use crate::ground::layout::{
 use crate::inject::{Bug, injected};
 use crate::inode::{Inode, LIVE_DIRTY, LIVE_SUMMED};
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use pmem::Gathered;
 use vfs::Kind;
 
@@ -48,42 +48,46 @@ impl Commit {
     }
 }
 
-impl Op<'_> {
+impl Files {
     /// Makes the newest commit slot one without a sum: bytes below the end are about to change.
     /// Durable on return.
-    pub(crate) fn settle_tail(&mut self, file: &File<'_>) -> Result<()> {
-        if self.pend_settled_tail(file)? {
-            let _ = self.fence();
+    pub(crate) fn settle_tail<'v>(&'v self, op: &mut Op<'v>, file: &File<'_>) -> Result<()> {
+        if self.pend_settled_tail(op, file)? {
+            let _ = op.fence();
         }
         Ok(())
     }
 
-    /// As [`Op::settle_tail`], for a call that fences once more before the first of those bytes
+    /// As [`Files::settle_tail`], for a call that fences once more before the first of those bytes
     /// changes.
     /// Tells whether there is anything to fence.
-    pub(crate) fn pend_settled_tail(&mut self, file: &File<'_>) -> Result<bool> {
+    pub(crate) fn pend_settled_tail<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        file: &File<'_>,
+    ) -> Result<bool> {
         if file.current.flags & LIVE_SUMMED == 0 || injected(Bug::TailNotSettled) {
             return Ok(false);
         }
-        let (volume, generation) = (self.volume, file.identity.generation);
-        let (commit, _) = volume.commit_line(file.inode, generation)?;
+        let generation = file.identity.generation;
+        let (commit, _) = self.commit_line(file.inode, generation)?;
         if commit.flags & COMMIT_SUMMED == 0 {
             return Ok(false);
         }
-        self.note(file.inode.at(COMMIT))?;
+        op.note(file.inode.at(COMMIT))?;
         // CRASH: a lazy size is void beside another slot than it was marked with (`held.rs`): this
         // one carries it.
         let is_lazy = file.current.flags & LIVE_DIRTY != 0;
         let next = if is_lazy { file.sizing(&file.current).commit } else { commit.settled() };
         // PERSIST: the bytes are durable since their call returned; this slot must be before any of
         // them changes. CRASH: with either slot the bytes are what they were.
-        let stored = volume.store_slot(file.inode, generation, next)?;
-        self.pend(stored);
+        let stored = self.store_slot(file.inode, generation, next)?;
+        op.pend(stored);
         Ok(true)
     }
 }
 
-impl Volume {
+impl Files {
     /// Takes a summed slot back whose bytes never became durable; tells whether it did. After a
     /// crash, with the lanes undone.
     pub(crate) fn void_torn_tail(&self, inode: Inode) -> Result<bool> {

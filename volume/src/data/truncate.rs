@@ -11,6 +11,7 @@
 //! Locks: the inode's.
 
 use crate::Result;
+use crate::data::Files;
 use crate::data::edit::{Change, Target, Words};
 use crate::data::file::File;
 use crate::data::map::{LEVEL_MAX, span};
@@ -18,21 +19,20 @@ use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, FLAG_KEEP, SIZE_MAX};
 use crate::inject::{Bug, injected};
 use crate::inode::{LIVE_BEYOND, LIVE_DIRTY};
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::Node;
 
 /// One behind the last logical block that a map can hold.
 const BLOCKS_END: u64 = span(LEVEL_MAX);
 
-impl Volume {
+impl Files {
     /// Sets the size. `EINVAL` beyond the largest size or if it is not a regular file, `EISDIR`.
     pub(crate) fn truncate_file(&self, node: Node, size: u64) -> Result<()> {
         if size > SIZE_MAX {
             return Err(Errno::INVAL);
         }
         let mut op = self.begin()?;
-        let file = op.work_on(node)?;
+        let file = self.work_on(&mut op, node)?;
         let current = file.current;
         let mut next = file.written(size);
         let kept = file.identity.flags & FLAG_KEEP != 0 || current.flags & LIVE_BEYOND != 0;
@@ -42,23 +42,23 @@ impl Volume {
         }
         let mut delta = 0;
         if size > current.size {
-            op.zero_written(file.map, current.size, size)?;
-            op.publish_size(&file.sizing(&next))?;
+            self.zero_written(&mut op, file.map, current.size, size)?;
+            self.publish_size(&mut op, &file.sizing(&next))?;
         } else if file.is_mapped() {
-            op.publish_size(&file.sizing(&next))?;
-            op.zero_written(file.map, size, current.size)?;
+            self.publish_size(&mut op, &file.sizing(&next))?;
+            self.zero_written(&mut op, file.map, size, current.size)?;
             let _ = op.fence();
             next.flags |= LIVE_BEYOND;
         } else {
-            let cut = op.plan_cut(&file, size)?;
+            let cut = self.plan_cut(&mut op, &file, size)?;
             if injected(Bug::CutBeforeSize) {
-                op.store_loose(&cut)?;
+                self.store_loose(&mut op, &cut)?;
             }
-            op.publish_size(&file.sizing(&next))?;
+            self.publish_size(&mut op, &file.sizing(&next))?;
             // PERSIST: the words lie beyond a size that is durable: any subset of them is right.
             // The fence of [`Op::end`] stands before their blocks are given to anybody else.
             op.keep_allocated();
-            op.store_loose(&cut)?;
+            self.store_loose(&mut op, &cut)?;
             delta = cut.delta;
             next.flags &= !LIVE_BEYOND;
         }
@@ -67,10 +67,15 @@ impl Volume {
     }
 }
 
-impl<'v> Op<'v> {
+impl Files {
     /// Plans to detach every block wholly beyond `size`. Without room for the node that a broken
     /// chunk needs, that chunk stays whole.
-    pub(crate) fn plan_cut(&mut self, file: &File<'v>, size: u64) -> Result<Words> {
+    pub(crate) fn plan_cut<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        file: &File<'v>,
+        size: u64,
+    ) -> Result<Words> {
         let first = size.div_ceil(BLOCK);
         let from = |logical: u64| Change {
             logical,
@@ -79,9 +84,9 @@ impl<'v> Op<'v> {
             frees: true,
         };
         let run = file.map.run(first, 1)?;
-        if run.huge && !first.is_multiple_of(CHUNK_BLOCKS) && self.volume.free_blocks()? == 0 {
-            return self.plan_loose(file.map, &[from(first.next_multiple_of(CHUNK_BLOCKS))]);
+        if run.huge && !first.is_multiple_of(CHUNK_BLOCKS) && self.free_blocks()? == 0 {
+            return self.plan_loose(op, file.map, &[from(first.next_multiple_of(CHUNK_BLOCKS))]);
         }
-        self.plan_loose(file.map, &[from(first)])
+        self.plan_loose(op, file.map, &[from(first)])
     }
 }

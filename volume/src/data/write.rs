@@ -20,6 +20,7 @@
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
+use crate::data::Files;
 use crate::data::bytes::{Bytes, Own, Part, Several};
 use crate::data::file::File;
 use crate::data::plan::{Plan, Position, WORD, note_run};
@@ -34,7 +35,6 @@ use crate::txn::acquire::{Anchor, Locked, Seen};
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
 use crate::txn::release::Freed;
-use crate::volume::Volume;
 use crate::{Mode, Result};
 use pmem::{Gathered, InFlight, Region, UserIn};
 use std::hint::cold_path;
@@ -46,6 +46,7 @@ const FEW: usize = 256;
 /// A file that is being written to: its lock is held.
 #[derive(Clone, Copy)]
 pub(super) struct Writing<'v> {
+    pub(super) files: &'v Files,
     pub(super) locked: Locked<'v, 1>,
     pub(super) current: Current,
     /// The record names the commit line, or is about to.
@@ -66,8 +67,8 @@ pub(super) struct Request<'s, B> {
     pub(super) generation: u32,
 }
 
-impl Volume {
-    /// Plans a write of all these bytes, and does it: as [`Volume::write_planned`].
+impl Files {
+    /// Plans a write of all these bytes, and does it: as [`Files::write_planned`].
     #[inline]
     pub(crate) fn write_at_once(
         &self,
@@ -104,7 +105,7 @@ impl Volume {
             cold_path();
             return Ok(None);
         };
-        let mut writing = Writing { locked, current, noted: false, replaced: false };
+        let mut writing = Writing { files: self, locked, current, noted: false, replaced: false };
         let Some(place) = place.filter(|_| locked.seen[0].sequence == sequence) else {
             return writing.write_as_found(node, position, bytes);
         };
@@ -121,29 +122,29 @@ impl Volume {
     }
 }
 
-impl Op<'_> {
+impl Files {
     /// The same, of a file whose lock is held, if the write is simple.
-    pub(super) fn write_simply(
-        &mut self,
+    pub(super) fn write_simply<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         file: &File<'_>,
         offset: u64,
         bytes: &Several<'_>,
     ) -> Result<bool> {
-        let volume = self.volume;
         let range = (offset, bytes.count() as u64);
-        let live = volume.live_lines(file.inode)?;
+        let live = self.live_lines(file.inode)?;
         let seen = Seen { inode: file.inode, live, sequence: live.sequence()? & !1 };
         let generation = file.identity.generation;
         // Set-id bits are seen to before the lock is waited for.
-        let Some((places, word)) = volume.places(seen, &file.current, generation, range, 0)? else {
+        let Some((places, word)) = self.places(seen, &file.current, generation, range, 0)? else {
             return Ok(false);
         };
-        let locked = Locked { volume, owner: self.owner, record: self.record, seen: [seen] };
+        let locked = Locked { room: self, owner: op.owner, record: op.record, seen: [seen] };
         let current = file.current;
-        let mut writing = Writing { locked, current, noted: false, replaced: false };
+        let mut writing = Writing { files: self, locked, current, noted: false, replaced: false };
         let request = Request { bytes, offset, places, word, generation };
         let written = writing.write(&request);
-        self.noted(usize::from(writing.noted));
+        op.noted(usize::from(writing.noted));
         writing.keep_run()?;
         written
     }
@@ -151,7 +152,7 @@ impl Op<'_> {
 
 impl<'v> Writing<'v> {
     /// Looks under the lock where the bytes go, as the file is by now, writes them there, and gives
-    /// everything back: as [`Volume::write_planned`].
+    /// everything back: as [`Files::write_planned`].
     #[cold]
     fn write_as_found<B: Bytes>(
         mut self,
@@ -170,14 +171,14 @@ impl<'v> Writing<'v> {
         position: Position,
         bytes: &B,
     ) -> Result<Option<u64>> {
-        let (Locked { volume, seen: [seen], .. }, generation) = (self.locked, node.generation);
+        let (Locked { seen: [seen], .. }, generation) = (self.locked, node.generation);
         self.current = seen.live.now()?;
         let offset = match position {
             Position::At(offset) => offset,
             Position::End => self.current.size,
         };
         let range = (offset, bytes.count() as u64);
-        let found = volume.places(seen, &self.current, generation, range, LIVE_PRIVILEGED)?;
+        let found = self.files.places(seen, &self.current, generation, range, LIVE_PRIVILEGED)?;
         let Some((places, word)) = found else { return Ok(None) };
         let written = self.write(&Request { bytes, offset, places, word, generation })?;
         Ok(written.then_some(offset + range.1))
@@ -186,21 +187,20 @@ impl<'v> Writing<'v> {
     /// `false`: nothing has been done, and `general.rs` may do it.
     #[inline(always)]
     fn write<B: Bytes>(&mut self, request: &Request<'_, B>) -> Result<bool> {
-        let (Locked { volume, owner, record, seen: [seen] }, size) =
-            (self.locked, self.current.size);
+        let (Locked { room, owner, record, seen: [seen] }, size) = (self.locked, self.current.size);
         let length = request.bytes.count() as u64;
         let end = request.offset + length;
         let flags = self.current.flags;
-        let commits = end > size && volume.commits_at_once(seen.inode, seen.sequence, flags);
+        let commits = end > size && self.files.commits_at_once(seen.inode, seen.sequence, flags);
         if commits && length <= SUMMED_MAX && request.offset == size {
             self.noted = true;
             return self.append_summed(request).map(|()| true);
         }
-        if request.offset < size && volume.mode == Mode::Strict {
+        if request.offset < size && room.mode == Mode::Strict {
             self.noted = needs_slot(self.current.flags, u64::from(owner.op()));
             let word = request.word;
             if word != 0
-                && let Some(spare) = record.take_block(volume, request.places.at / BLOCK)?
+                && let Some(spare) = record.take_block(room, request.places.at / BLOCK)?
             {
                 return self.replace(request, word, spare).map(|()| true);
             }
@@ -217,7 +217,7 @@ impl<'v> Writing<'v> {
             }
             Ok(_) => {}
             Err(errno) => {
-                let _ = volume.region.fence();
+                let _ = room.region.fence();
                 return Err(errno);
             }
         }
@@ -235,7 +235,7 @@ impl<'v> Writing<'v> {
     /// Stores the bytes where they go: in flight.
     #[inline(always)]
     fn stream<B: Bytes>(&self, request: &Request<'_, B>) -> Result<Gathered<'v>> {
-        let (region, bytes) = (&self.locked.volume.region, request.bytes);
+        let (region, bytes) = (&self.locked.room.region, request.bytes);
         if request.places.blocks[0] == 0 {
             let part = Part { from: 0, to: request.places.at, length: bytes.count() };
             return bytes.stream(region, part);
@@ -256,10 +256,10 @@ impl<'v> Writing<'v> {
     /// Makes current what the commit line does not say.
     #[inline(always)]
     pub(super) fn settle(&mut self, generation: u32) -> Result<()> {
-        let Locked { volume, seen: [seen], .. } = self.locked;
+        let Locked { room, seen: [seen], .. } = self.locked;
         if self.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
             let flags = self.current.flags;
-            self.current.flags = volume.dirty_flags(seen.inode, generation, flags)?;
+            self.current.flags = room.dirty_flags(seen.inode, generation, flags)?;
         }
         seen.live.set_current(&self.current)
     }
@@ -281,13 +281,13 @@ impl<'v> Writing<'v> {
     #[inline]
     fn overwrite_by<B: Bytes>(mut self, request: &Request<'_, B>) -> Result<bool> {
         let Self { locked, .. } = self;
-        let (volume, lane) = (locked.volume, u64::from(locked.owner.op()));
+        let (room, lane) = (locked.room, u64::from(locked.owner.op()));
         let &Request { bytes, places, generation, .. } = request;
-        volume.approach(&places, bytes.count());
+        room.approach(&places, bytes.count());
         let slot = self.store_slot_beside(generation)?;
         let saved = self.save(request);
         // A page that is lost shows while they go.
-        let reachable = volume.look_at(&places, bytes.count()).is_ok();
+        let reachable = room.look_at(&places, bytes.count()).is_ok();
         let sum = match saved {
             Ok((stored, sum)) => {
                 // PERSIST: the record and its bytes before the first change in place.
@@ -295,14 +295,14 @@ impl<'v> Writing<'v> {
                     let _ = stored.and_any(slot).fence();
                 }
                 if !reachable {
-                    volume.void_redo(lane)?;
+                    room.void_redo(lane)?;
                     return Ok(false);
                 }
                 sum
             }
             Err(errno) => {
-                let _ = volume.region.fence();
-                volume.void_redo(lane)?;
+                let _ = room.region.fence();
+                room.void_redo(lane)?;
                 return Err(errno);
             }
         };
@@ -327,33 +327,33 @@ impl<'v> Writing<'v> {
     /// Gives also their sum.
     #[inline(always)]
     fn save<B: Bytes>(&self, request: &Request<'_, B>) -> Result<(InFlight<'v>, u32)> {
-        let (Locked { volume, record, seen: [seen], .. }, bytes) = (self.locked, request.bytes);
+        let (Locked { room, record, seen: [seen], .. }, bytes) = (self.locked, request.bytes);
         let (lane, length) = (u64::from(self.locked.owner.op()), bytes.count());
         let which = (seen.inode, request.generation, seen.live);
         if length <= REDO_BYTES {
             let mut few = [0; REDO_BYTES];
             bytes.read(&mut few[..length])?;
             let new = NewBytes::Here(&few[..length]);
-            return volume.store_redo(&record, lane, which, &request.places, new);
+            return room.store_redo(&record, lane, which, &request.places, new);
         }
-        let part = Part { from: 0, to: volume.annex(lane), length };
-        let (stored, sum) = bytes.stream_summed(&volume.region, part, 0)?;
+        let part = Part { from: 0, to: room.annex(lane), length };
+        let (stored, sum) = bytes.stream_summed(&room.region, part, 0)?;
         let new = NewBytes::Annexed(length, sum);
-        let (record, sum) = volume.store_redo(&record, lane, which, &request.places, new)?;
+        let (record, sum) = room.store_redo(&record, lane, which, &request.places, new)?;
         Ok((record.and_any(stored), sum))
     }
 
     /// Stores the bytes in place, whose record has this sum: in flight.
     #[inline(always)]
     fn store_again<B: Bytes>(self, request: &Request<'_, B>, sum: u32) -> Result<Gathered<'v>> {
-        let (Locked { volume, owner, record, .. }, bytes) = (self.locked, request.bytes);
+        let (Locked { room, owner, record, .. }, bytes) = (self.locked, request.bytes);
         let (mut again, mut stored) = (0, Gathered::default());
         let all = request.places.each(bytes.count(), |to, from, length| {
             let part = Part { from, to, length };
             if B::OWN {
-                return bytes.stream(&volume.region, part).map(|part| stored.add(part));
+                return bytes.stream(&room.region, part).map(|part| stored.add(part));
             }
-            bytes.stream_summed(&volume.region, part, again).map(|(part, sum)| {
+            bytes.stream_summed(&room.region, part, again).map(|(part, sum)| {
                 stored.add(part);
                 again = sum;
             })
@@ -361,8 +361,8 @@ impl<'v> Writing<'v> {
         if all.is_err() || !B::OWN && again != sum {
             cold_path();
             // The caller's memory has changed, or has vanished: what the record says counts.
-            let _ = volume.region.fence();
-            return volume.store_newest(&record, u64::from(owner.op()));
+            let _ = room.region.fence();
+            return room.store_newest(&record, u64::from(owner.op()));
         }
         Ok(stored)
     }
@@ -375,21 +375,21 @@ impl<'v> Writing<'v> {
         }
         self.note()?;
         // CRASH: the slot changes nothing that is told; the record counts beside it only.
-        let Locked { volume, seen: [seen], .. } = self.locked;
-        let stored = volume.store_current(seen.inode, generation, &mut self.current)?;
+        let Locked { room, seen: [seen], .. } = self.locked;
+        let stored = room.store_current(seen.inode, generation, &mut self.current)?;
         seen.live.set_current(&self.current)?;
         Ok(Some(stored))
     }
 
     /// Stores a short append and a commit slot with the sum of its bytes, by one fence.
     fn append_summed<B: Bytes>(mut self, request: &Request<'_, B>) -> Result<()> {
-        let Locked { volume, seen: [seen], .. } = self.locked;
+        let Locked { room, seen: [seen], .. } = self.locked;
         let length = request.bytes.count();
         // PERSIST: bytes and slot in any order, by one fence.
         // CRASH: without the slot the old size stands; a slot whose bytes are not all there is
         // void.
         let part = Part { from: 0, to: request.places.at, length };
-        let stored = request.bytes.stream_summed(&volume.region, part, 0);
+        let stored = request.bytes.stream_summed(&room.region, part, 0);
         self.move_on(request.offset + length as u64);
         match stored {
             Ok((stored, sum)) => {
@@ -397,7 +397,7 @@ impl<'v> Writing<'v> {
                 let _ = slot.and_any(stored).fence();
             }
             Err(fault) => {
-                let _ = volume.region.fence();
+                let _ = room.region.fence();
                 return Err(fault);
             }
         }
@@ -423,8 +423,8 @@ impl<'v> Writing<'v> {
             commit.aux = sum;
         }
         self.note()?;
-        let Locked { volume, seen: [seen], .. } = self.locked;
-        volume.store_slot(seen.inode, generation, commit)
+        let Locked { room, seen: [seen], .. } = self.locked;
+        room.store_slot(seen.inode, generation, commit)
     }
 
     /// A run that was known still is, unless a block has changed.

@@ -13,7 +13,7 @@ pub(crate) mod superblock;
 pub(crate) mod word;
 
 use crate::ground::layout::{
-    ANNEX, BLOCK, CHUNK, HEADER_DAMAGED, HEADER_SIZE, RuntimeLayout, Superblock,
+    ANNEX, BLOCK, CHUNK, HEADER_DAMAGED, HEADER_SIZE, HEADER_SWEEP, RuntimeLayout, Superblock,
 };
 use crate::ground::runtime::Runtime;
 use crate::{Mode, Result};
@@ -59,6 +59,16 @@ pub(crate) struct Parts {
 pub(crate) trait Recover: Send + Sync {
     /// Recovers the owner's process if it is dead. Afterwards its locks are free.
     fn recover_if_dead(self: Arc<Self>, owner: Owner) -> Result<()>;
+
+    /// Recovers a process if it is dead, until its locks are gone, or (`wholly`) all that it held;
+    /// whether it is dead. The caller holds no lock.
+    fn see_recovered(self: Arc<Self>, slot: u32, generation: u32, wholly: bool) -> Result<bool>;
+
+    /// The first part of the recovery of every dead process.
+    fn begin_recoveries(self: Arc<Self>) -> Result<()>;
+
+    /// The second part of what this process has begun. The caller holds no lock.
+    fn finish_recoveries(self: Arc<Self>) -> Result<()>;
 }
 
 impl Ground {
@@ -85,6 +95,35 @@ impl Ground {
     pub(crate) fn recover_if_dead(&self, owner: Owner) -> Result<()> {
         // `None`: no call is under way.
         self.recover.upgrade().map_or(Ok(()), |rooms| rooms.recover_if_dead(owner))
+    }
+
+    /// As [`Recover::see_recovered`].
+    #[cold]
+    pub(crate) fn see_recovered(&self, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
+        let rooms = self.recover.upgrade();
+        rooms.map_or(Ok(false), |rooms| rooms.see_recovered(slot, generation, wholly))
+    }
+
+    /// As [`Recover::begin_recoveries`].
+    #[cold]
+    pub(crate) fn begin_recoveries(&self) -> Result<()> {
+        self.recover.upgrade().map_or(Ok(()), Recover::begin_recoveries)
+    }
+
+    /// As [`Recover::finish_recoveries`].
+    #[cold]
+    pub(crate) fn finish_recoveries(&self) -> Result<()> {
+        self.recover.upgrade().map_or(Ok(()), Recover::finish_recoveries)
+    }
+
+    /// Blocks are lost until the next sweep: after the next death, or at the next attach.
+    pub(crate) fn demand_sweep(&self) -> Result<()> {
+        Ok(self.rt.store(HEADER_SWEEP, u64::from(self.epoch))?)
+    }
+
+    /// Whether a sweep is due.
+    pub(crate) fn sweep_demanded(&self) -> Result<bool> {
+        Ok(self.rt.load(HEADER_SWEEP)? == u64::from(self.epoch))
     }
 
     /// Bytes of the volume.
@@ -146,6 +185,12 @@ impl Ground {
     /// Whether a block's memory cannot be read.
     pub(crate) fn is_lost_block(&self, block: u64) -> bool {
         self.region.load64(block * BLOCK).is_err() && !self.region.is_hole(block * BLOCK)
+    }
+
+    /// Whether this process only reads, and keeps the volatile lines to itself
+    /// (`attach/reading.rs`).
+    pub(crate) fn is_reader(&self) -> bool {
+        !std::ptr::eq(self.volatile_map(), &raw const *self.region)
     }
 
     /// The map that holds the inodes' volatile lines: where the runtime is.

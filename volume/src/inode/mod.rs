@@ -16,7 +16,7 @@
 //!
 //! The commit line itself is stored around the cache: reading it back would wait for the medium.
 //!
-//! Readers take no lock: [`Volume::read_steadily`].
+//! Readers take no lock: `read_steadily`.
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
 
@@ -27,8 +27,8 @@ pub(crate) mod opens;
 
 use crate::Result;
 use crate::ground::layout::{
-    CHUNK_BLOCKS, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY, INODE, INODE_TAG,
-    Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH, XATTR_WORD,
+    ATIME, CHUNK_BLOCKS, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY, INODE,
+    INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH, XATTR_WORD,
 };
 use crate::ground::lockword;
 use crate::space::Space;
@@ -57,6 +57,8 @@ pub(crate) const fn index(word: u64) -> usize {
 
 /// First of the words free for writers' hints (second volatile line); lock holder only.
 pub(crate) const HINTS: u64 = VOLATILE + LINE;
+/// Hint word: number of data blocks + 1, 0 if unknown.
+const HINT_BLOCKS: u64 = 0;
 /// Hint word: 0 if there is no copy of the commit line, else the index of its newest slot, plus 1.
 pub(crate) const HINT_COPY: u64 = 1;
 /// Hint words: the last run written in place: the number left behind it, logical block, block,
@@ -411,6 +413,11 @@ impl Inodes {
         Ok(same.then_some(fourth as u32))
     }
 
+    /// The access time.
+    pub(crate) fn access_time(&self, inode: Inode) -> Result<i64> {
+        Ok(self.region.load64(inode.at(ATIME))? as i64)
+    }
+
     /// The volatile lines.
     #[inline]
     pub(crate) fn live_lines(&self, inode: Inode) -> Result<Live<'_>> {
@@ -507,6 +514,26 @@ impl Inodes {
     /// Publishes what is current; lock holder only. Size last: bytes below it are there.
     pub(crate) fn set_current(&self, inode: Inode, current: &Current) -> Result<()> {
         self.live_lines(inode)?.set_current(current)
+    }
+
+    /// How many blocks an inode has, if somebody has left that: [`Inodes::move_count`].
+    pub(crate) fn known_blocks(&self, inode: Inode) -> Result<Option<u64>> {
+        Ok(self.hint(inode, HINT_BLOCKS)?.checked_sub(1))
+    }
+
+    /// Moves the number of blocks that is left for whoever asks next; `count` counts them as they
+    /// are, if there is none. Lock holder only, after the change.
+    pub(crate) fn move_count(
+        &self,
+        inode: Inode,
+        delta: i64,
+        count: impl FnOnce() -> Result<u64>,
+    ) -> Result<()> {
+        let blocks = match self.known_blocks(inode)? {
+            Some(blocks) => blocks.saturating_add_signed(delta),
+            None => count()?,
+        };
+        self.set_hint(inode, HINT_BLOCKS, blocks + 1)
     }
 
     /// A hint word of the writers (0 to 7); lock holder only.

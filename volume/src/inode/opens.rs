@@ -15,7 +15,7 @@ use crate::inode::{Inode, Inodes, OPENS, index};
 use robust::word::{At, Of, Word};
 use rustix::io::Errno;
 use std::hint::cold_path;
-use vfs::Desc;
+use vfs::{Desc, Kind, Node, OpenFlags};
 
 /// The inode is being freed: no more opens.
 pub(crate) const OPENS_DEAD: u64 = 1 << 63;
@@ -159,6 +159,22 @@ pub(crate) fn confirm<W: Word>(
     let said = DescState { phase: next, ..DescState::of_word(word, epoch) };
     // If it is another one by now, another process has moved it.
     state.cas(word, said.word(epoch)).map(drop)
+}
+
+/// What is behind a description.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) node: Node,
+    pub(crate) kind: Kind,
+    pub(crate) flags: OpenFlags,
+    /// The description's state word.
+    pub(crate) state: u64,
+}
+
+/// Whether a state word, which must be or have been an open one, is of this generation.
+#[inline]
+pub(crate) fn is_generation(state: u64, desc: Desc) -> bool {
+    (state >> 12 & 0xF_FFFF) as u32 == desc.generation
 }
 
 impl Inodes {

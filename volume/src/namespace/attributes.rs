@@ -2,23 +2,22 @@
 //! commit line and the access time.
 
 use crate::Result;
+use crate::ground::layout::Identity;
 use crate::ground::layout::{ATIME, DIRECT};
 use crate::inode::{Inode, LIVE_PRIVILEGED, live_privileged};
-use crate::namespace::directory::Store;
-use crate::volume::Volume;
+use crate::namespace::Names;
+use crate::txn::held::Store;
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfs::{Attr, FileSystem, Kind, Node, SetAttr};
+use vfs::{Attr, Kind, Node, SetAttr};
 
 /// Blocks that are counted anew for each `stat`; more are remembered.
 const COUNTED_MAX: u64 = DIRECT;
-/// What a face does before a file's contents change (see [`FileSystem::on_privileged_change`]).
-pub(crate) type PrivilegedChange = fn(&dyn FileSystem, Node) -> Result<()>;
 
 /// The bits of a mode that can be changed.
 const PERMISSIONS: u32 = 0o7777;
 
-impl Volume {
+impl Names {
     /// What `stat` tells.
     pub(crate) fn attributes(&self, node: Node) -> Result<Attr> {
         let mut attr = Attr::NONE;
@@ -34,6 +33,37 @@ impl Volume {
             *attr = self.read_attributes(node)?;
         }
         Ok(())
+    }
+
+    /// Blocks that an inode holds (`st_blocks`): of a directory its nodes and buckets.
+    pub(crate) fn blocks_of(&self, inode: Inode, identity: &Identity) -> Result<u64> {
+        match self.known_blocks(inode)? {
+            Some(count) => Ok(count),
+            None if identity.kind() == Some(Kind::Directory) => {
+                self.directory_blocks(inode, identity)
+            }
+            None => self.count_blocks(inode, identity),
+        }
+    }
+
+    /// Moves the count of a directory's blocks; lock holder only, after the change.
+    pub(crate) fn adjust_directory(
+        &self,
+        inode: Inode,
+        identity: &Identity,
+        delta: i64,
+    ) -> Result<()> {
+        self.move_count(inode, delta, || self.directory_blocks(inode, identity))
+    }
+
+    /// Leaves the count of blocks for whoever asks next; under the lock, since the inode may be
+    /// going.
+    fn remember_blocks(&self, node: Node) -> Result<()> {
+        let mut op = self.begin_any()?;
+        op.lock(&[self.inode_of(node)?])?;
+        let (inode, identity) = self.identity_of(node)?;
+        self.move_count(inode, 0, || self.blocks_of(inode, &identity))?;
+        op.end()
     }
 
     /// The same, as they are now.
@@ -59,7 +89,7 @@ impl Volume {
                 gid: identity.gid,
                 rdev: libc::makedev(identity.rdev_major, identity.rdev_minor),
                 size: current.size,
-                blocks: self.count_blocks(inode, identity)? * 8,
+                blocks: self.blocks_of(inode, identity)? * 8,
                 atime: self.access_time(inode)?,
                 mtime: current.mtime,
                 ctime: current.ctime,
@@ -102,44 +132,28 @@ impl Volume {
         if let Some(time) = change.atime {
             words.push(Store { at: held.inode.at(ATIME), value: time as u64 });
         }
-        op.commit_held(&[&held], &words, &[])?;
+        self.commit_held(&mut op, &[&held], &words, &[])?;
         op.end()
     }
 
-    // ---- set-id bits and capabilities of files that are written to
-    // -------------------------------
+    // ---- set-id bits and capabilities of files that are written to ------------------------------
 
-    /// From now on `act` is called before this process changes the contents of a file with such.
-    pub(crate) fn set_privileged_change(&self, act: PrivilegedChange) {
-        // The first one stands: there is one face.
-        let _ = self.local.privileged_change.set(act);
-    }
-
-    /// Before this process changes a file's contents. The caller holds no inode's lock.
+    /// Whether a file may have such, by a look.
     #[inline]
-    pub(crate) fn before_change(&self, node: Node) -> Result<()> {
+    pub(crate) fn may_be_privileged(&self, node: Node) -> Result<bool> {
         let live = self.live_lines(Inode(node.ino))?;
-        if live.flags()? & LIVE_PRIVILEGED == 0 && live.is_ready(self.epoch)? {
-            return Ok(());
-        }
-        self.before_privileged_change(node)
+        Ok(live.flags()? & LIVE_PRIVILEGED != 0 || !live.is_ready(self.epoch)?)
     }
 
-    #[cold]
-    fn before_privileged_change(&self, node: Node) -> Result<()> {
+    /// Whether a regular file is marked as one that has such.
+    pub(crate) fn is_privileged(&self, node: Node) -> Result<bool> {
         let (inode, identity) = self.identity_of(node)?;
         let privileged = self.current(inode)?.flags & LIVE_PRIVILEGED != 0;
-        if !privileged || identity.kind() != Some(Kind::File) {
-            return Ok(());
-        }
-        if let Some(act) = self.local.privileged_change.get() {
-            act(self, node)?;
-        }
-        self.look_at_privileges(node)
+        Ok(privileged && identity.kind() == Some(Kind::File))
     }
 
     /// Takes the flag from a file that has no such bits and attributes (any more).
-    fn look_at_privileges(&self, node: Node) -> Result<()> {
+    pub(crate) fn look_at_privileges(&self, node: Node) -> Result<()> {
         let mut op = self.begin()?;
         op.lock(&[self.inode_of(node)?])?;
         let mut held = self.held(node)?;

@@ -13,21 +13,22 @@
 //! leftovers of a split that a crash kept from clearing them.
 //!
 //! Persistence order: slots and hash words first, a fence, then the occupancy word. So a slot may
-//! only be written when the *durable* occupancy word does not name it ([`Op::clear_dead`]).
+//! only be written when the *durable* occupancy word does not name it ([`clear_dead`]).
 //!
 //! Locks: the directory's inode lock for every change; readers run under its sequence number.
 
 use crate::Result;
+use crate::cache::Target;
 use crate::cache::{Padded, padded};
 use crate::ground::layout::{
     BLOCK, BUCKET_HASHES, BUCKET_MAGIC, BUCKET_OCCUPANCY, BUCKET_SLOT, BUCKET_SLOTS, BucketHeader,
-    LINE, NAME_MAX, SLOT, SLOT_NAME, Slot, checksum,
+    Identity, LINE, NAME_MAX, SLOT, SLOT_NAME, Slot, checksum,
 };
 use crate::ground::word::{Key, Word};
 use crate::inode::Inode;
+use crate::namespace::Names;
 use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, KEY_MASK, checked, unchecked};
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use pmem::{InFlight, checksum_words};
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -60,6 +61,18 @@ pub(crate) struct Dir {
 }
 
 impl Dir {
+    /// An inode as a directory: `ENOTDIR`.
+    pub(crate) fn of(inode: Inode, identity: &Identity) -> Result<Self> {
+        match identity.kind() {
+            Some(Kind::Directory) => Ok(Self { inode, generation: identity.generation }),
+            _ => Err(Errno::NOTDIR),
+        }
+    }
+
+    pub(crate) fn node(self) -> Node {
+        Node { ino: self.inode.0, generation: self.generation }
+    }
+
     /// The check key of the directory's word that covers `cell`.
     pub(crate) fn key(self, cell: Cell) -> Key {
         let position = cell.lo << 8 | u64::from(cell.depth);
@@ -107,13 +120,6 @@ impl Cell {
         let upper = self.lo | 1 << (KEY_BITS - depth);
         [Self { lo: self.lo, depth }, Self { lo: upper, depth }]
     }
-}
-
-/// What a name leads to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Target {
-    pub(crate) node: Node,
-    pub(crate) kind: Kind,
 }
 
 /// An entry by value, checked.
@@ -225,7 +231,7 @@ fn mask(slot: usize, slots: usize) -> u64 {
 /// and only lines in use: a copy of all of them would cost more than most questions.
 #[derive(Clone, Copy)]
 pub(crate) struct Bucket<'v> {
-    volume: &'v Volume,
+    volume: &'v Names,
     pub(crate) block: u64,
     /// The slots in use.
     pub(crate) occupancy: u64,
@@ -464,7 +470,7 @@ const _: () = assert!(std::mem::offset_of!(BucketHeader, crc) == 12);
 const _: () = assert!(std::mem::offset_of!(BucketHeader, owner) == 16);
 const _: () = assert!(std::mem::offset_of!(BucketHeader, owner_generation) == 24);
 
-impl Volume {
+impl Names {
     /// Reads a bucket's header, and checks it and the occupancy word.
     #[inline]
     pub(crate) fn read_bucket(&self, dir: Dir, block: u64) -> Result<Bucket<'_>> {
@@ -541,7 +547,7 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Volume::read_entry`], of an entry that has this key whatever its hash word says.
+    /// As [`Names::read_entry`], of an entry that has this key whatever its hash word says.
     pub(crate) fn read_entry_as(
         &self,
         bucket: &Bucket<'_>,
@@ -599,29 +605,36 @@ const _: () = assert!(std::mem::offset_of!(Slot, ino) == 8);
 const _: () = assert!(std::mem::offset_of!(Slot, generation) == 16);
 const _: () = assert!(std::mem::offset_of!(Slot, name) == 20);
 
-impl<'v> Op<'v> {
+impl Names {
     /// Stores the entry of `name` into free slots of a bucket, from `slot` on; nothing names them
     /// yet. Gives their occupancy bits.
-    pub(crate) fn write_name(
-        &mut self,
+    pub(crate) fn write_name<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         block: u64,
         slot: usize,
         (key, name): (u64, &[u8]),
         target: Target,
     ) -> Result<u64> {
         if slots_of(name.len()) > 1 {
-            return self.write_entry(block, slot, &Entry::new(key, name, target));
+            return self.write_entry(op, block, slot, &Entry::new(key, name, target));
         }
         let padded = padded(name).ok_or(Errno::IO)?;
-        let stored = self.volume.store_entry((block, slot, key), (&padded, name.len()), target)?;
-        self.pend(stored);
+        let stored = self.store_entry((block, slot, key), (&padded, name.len()), target)?;
+        op.pend(stored);
         Ok(mask(slot, 1))
     }
 
     /// Stores an entry into free slots of a bucket; nothing names them yet. Gives their occupancy
     /// bits.
-    fn write_entry(&mut self, block: u64, slot: usize, entry: &Entry) -> Result<u64> {
-        let region = &self.volume.region;
+    fn write_entry<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        block: u64,
+        slot: usize,
+        entry: &Entry,
+    ) -> Result<u64> {
+        let region = &self.region;
         let slots = entry.slots();
         let mut hashes = [0; ENTRY_SLOTS_MAX * 8];
         for index in 0..slots {
@@ -630,15 +643,21 @@ impl<'v> Op<'v> {
         }
         let hash_at = hash_word_at(block, slot);
         let stored = region.stream(hash_at, &hashes[..slots * 8])?;
-        self.pend(stored);
+        op.pend(stored);
         let bytes = &entry.bytes[..slots * SLOT as usize];
         let stored = region.stream(slot_at(block, slot), bytes)?;
-        self.pend(stored);
+        op.pend(stored);
         Ok(mask(slot, slots))
     }
 
     /// Writes a whole new bucket that holds `entries` (they fit); nothing points to it yet.
-    pub(crate) fn write_bucket(&mut self, dir: Dir, block: u64, entries: &[Entry]) -> Result<()> {
+    pub(crate) fn write_bucket<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        dir: Dir,
+        block: u64,
+        entries: &[Entry],
+    ) -> Result<()> {
         let mut image = [0; BLOCK as usize];
         let mut slot = 0;
         for entry in entries {
@@ -654,21 +673,25 @@ impl<'v> Op<'v> {
         }
         image[..LINE as usize].copy_from_slice(header(dir, mask(0, slot)).as_bytes());
         let used = HEAD + slot * SLOT as usize;
-        let stored = self.volume.region.stream(block * BLOCK, &image[..used])?;
-        self.pend(stored);
+        let stored = self.region.stream(block * BLOCK, &image[..used])?;
+        op.pend(stored);
         Ok(())
     }
+}
 
-    /// Drops dead leftovers from a bucket's occupancy word; gives the bucket as it is then.
-    pub(crate) fn clear_dead(&mut self, mut bucket: Bucket<'v>, cell: Cell) -> Result<Bucket<'v>> {
-        let live = bucket.live(cell)?;
-        if live != bucket.occupancy {
-            // PERSIST: durable before anything is stored into the slots that become free, and
-            // before the bucket's cell grows (the leftovers would come to life).
-            let durable = self.fence();
-            self.commit_word(occupancy_at(bucket.block), checked(live), &durable)?;
-            bucket.occupancy = live;
-        }
-        Ok(bucket)
+/// Drops dead leftovers from a bucket's occupancy word; gives the bucket as it is then.
+pub(crate) fn clear_dead<'v>(
+    op: &mut Op<'v>,
+    mut bucket: Bucket<'v>,
+    cell: Cell,
+) -> Result<Bucket<'v>> {
+    let live = bucket.live(cell)?;
+    if live != bucket.occupancy {
+        // PERSIST: durable before anything is stored into the slots that become free, and
+        // before the bucket's cell grows (the leftovers would come to life).
+        let durable = op.fence();
+        op.commit_word(occupancy_at(bucket.block), checked(live), &durable)?;
+        bucket.occupancy = live;
     }
+    Ok(bucket)
 }

@@ -1,11 +1,11 @@
 //! The right to change names, and the change that is one word.
 //!
 //! A call looks up what its names mean without a lock (`see`, and the `spot` functions of
-//! `directory.rs`), then takes the locks of its inodes: without waiting
-//! ([`Volume::try_names`], if their sequence numbers have not moved since the look), or by an
-//! operation that waits, and looks again ([`Op::named`]). Either way it then has a [`Named`], and
-//! what is one word (a name that comes, a file's only name that goes, a name that moves within its
-//! bucket) becomes durable in the same steps, here and in `create.rs`, `unlink.rs`, `rename.rs`:
+//! `directory.rs`), then takes the locks of its inodes: without waiting ([`Names::try_names`], if
+//! their sequence numbers have not moved since the look), or by an operation that waits, and looks
+//! again ([`Names::named`]). Either way it then has a [`Named`], and what is one word (a name that
+//! comes, a file's only name that goes, a name that moves within its bucket) becomes durable in the
+//! same steps, here and in `create.rs`, `unlink.rs`, `rename.rs`:
 //!
 //! 1. what this process remembers is entered, under the numbers that the inodes will have: those
 //!    processor instructions that wait for all stores under way come before there are any. An
@@ -14,7 +14,7 @@
 //! 3. [`Named::publish`]: the directory's commit line and the word; fence.
 //!
 //! What changes more than one thing (directories, hard links, open files that lose their name) is a
-//! transaction of an operation ([`Op::commit_held`]).
+//! transaction of an operation ([`Names::commit_held`]).
 //!
 //! Locks: the directory's inode, then the others, in the order of acquire.
 
@@ -22,17 +22,18 @@
 
 use crate::Result;
 use crate::cache::Asked;
+use crate::cache::Target;
 use crate::ground::layout::{COMMIT, COMMIT_WRITTEN, Commit, Identity, LINE};
 use crate::inject::{self, Bug, injected};
 use crate::inode::commit::{newest_slot, next_sequence};
 use crate::inode::{Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_WRITTEN};
-use crate::namespace::bucket::{Dir, Target};
-use crate::namespace::directory::{Hit, Store};
+use crate::namespace::Names;
+use crate::namespace::bucket::Dir;
+use crate::namespace::directory::Hit;
 use crate::namespace::dirhash::checked;
 use crate::txn::acquire::{Anchor, Locked, Seen};
-use crate::txn::held::Held;
+use crate::txn::held::{Held, SlotStore, Store};
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
 use std::hint::cold_path;
@@ -41,6 +42,7 @@ use vfs::{Kind, Node};
 /// The locked inodes of a call that changes names in one directory, the directory first.
 #[derive(Clone, Copy)]
 pub(crate) struct Named<'v, const N: usize> {
+    pub(super) names: &'v Names,
     pub(crate) locked: Locked<'v, N>,
     /// The directory's live flags.
     flags: u64,
@@ -76,7 +78,7 @@ pub(crate) struct Next {
 /// Lines that a change by one word names in its record: a commit slot, the word.
 pub(crate) const LINES: usize = 2;
 
-impl Volume {
+impl Names {
     /// Takes the locks of what was seen, without waiting; `None`: some of it is not to be had, or
     /// has changed.
     #[inline]
@@ -92,7 +94,7 @@ impl Volume {
             // One of them may be free by now, and its extent wait for this call to look elsewhere.
             return locked.step_back(N).map(|()| None);
         }
-        Ok(Some(Named { locked, flags }))
+        Ok(Some(Named { names: self, locked, flags }))
     }
 
     /// A look at an inode that is at rest and sound; `None` says nothing.
@@ -114,7 +116,7 @@ impl Volume {
         (rests && flags & LIVE_DAMAGED == 0).then_some(Looked { seen, flags, opens, size })
     }
 
-    /// As [`Volume::see`], of a directory that has a name.
+    /// As [`Names::see`], of a directory that has a name.
     #[inline]
     pub(crate) fn see_directory(&self, node: Node) -> Option<(Looked<'_>, Identity)> {
         self.see(node).filter(|(looked, identity)| {
@@ -123,7 +125,7 @@ impl Volume {
         })
     }
 
-    /// As [`Volume::see`], with kind and number of names of what was seen.
+    /// As [`Names::see`], with kind and number of names of what was seen.
     #[inline]
     pub(crate) fn see_kind(&self, node: Node) -> Option<(Looked<'_>, (Kind, u32))> {
         let looked = self.look_at_inode(node)?;
@@ -161,12 +163,12 @@ impl<const N: usize> Named<'_, N> {
     /// What the directory's commit line becomes with so many entries and blocks more.
     #[inline]
     pub(crate) fn next(&self, (entries, blocks): (i64, i64), time: i64) -> Result<Next> {
-        let Locked { volume, seen, .. } = self.locked;
+        let (Locked { seen, .. }, names) = (self.locked, self.names);
         let Seen { inode, live, .. } = seen[0];
-        let (line, newest) = match volume.slots_beside(inode, live)? {
+        let (line, newest) = match names.slots_beside(inode, live)? {
             (slots, Some(newest)) => (slots, newest),
             (slots, None) => {
-                let identity = volume.identity(inode)?;
+                let identity = names.identity(inode)?;
                 (slots, newest_slot(inode, identity.generation, slots)?.1)
             }
         };
@@ -185,10 +187,10 @@ impl<const N: usize> Named<'_, N> {
     /// now.
     #[inline]
     pub(crate) fn carry(&self, step: &Step<'_>, known: bool, takes: bool, next: &Next) {
-        let Locked { volume, seen, .. } = self.locked;
+        let (Locked { seen, .. }, names) = (self.locked, self.names);
         let numbers = (seen[0].sequence, seen[0].sequence + 2);
-        volume.carry_own(step.dir, numbers, known, takes);
-        volume.carry_directory(step.dir, numbers, (next.changed.size, next.blocks, step.time));
+        names.carry_own(step.dir, numbers, known, takes);
+        names.carry_directory(step.dir, numbers, (next.changed.size, next.blocks, step.time));
     }
 
     /// Enters what a name means from this operation's end on; whether it did, or such names are
@@ -212,7 +214,7 @@ impl<const N: usize> Named<'_, N> {
         next: &Next,
         after: Option<&Durable<'_>>,
     ) -> Result<()> {
-        let (Locked { volume, record, seen, .. }, mut flags) = (self.locked, self.flags);
+        let (Locked { record, seen, .. }, names, mut flags) = (self.locked, self.names, self.flags);
         let &Next { mut line, newest, mut changed, blocks } = next;
         let Seen { inode, live, .. } = seen[0];
         record.note(inode.at(COMMIT))?;
@@ -221,49 +223,43 @@ impl<const N: usize> Named<'_, N> {
         line[next] = changed.sealed(inode, step.dir.generation);
         let line: [u8; LINE as usize] = zerocopy::transmute!(line);
         let stored = match after {
-            Some(after) => volume.region.commit_line(inode.at(COMMIT), &line, after)?,
-            None => volume.region.write_line(inode.at(COMMIT), &line)?,
+            Some(after) => names.region.commit_line(inode.at(COMMIT), &line, after)?,
+            None => names.region.write_line(inode.at(COMMIT), &line)?,
         };
         live.set_copy(&line, next)?;
         record.note_second(word.at)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
         let word = match after {
-            Some(after) => volume.region.commit64(word.at, word.value, after)?,
-            None => volume.region.store64(word.at, word.value)?,
+            Some(after) => names.region.commit64(word.at, word.value, after)?,
+            None => names.region.store64(word.at, word.value)?,
         };
         let word = (!injected(Bug::NameNotFlushed)).then(|| word.flush());
         let _ = stored.and_any(word).fence();
         if flags & LIVE_DIRTY != 0 {
             cold_path();
             // What was newer than the old commit slot is so beside the new one.
-            flags = volume.dirty_flags(inode, step.dir.generation, flags)?;
+            flags = names.dirty_flags(inode, step.dir.generation, flags)?;
         }
         if blocks != 0 {
-            let identity = volume.identity(inode)?;
-            volume.adjust_blocks(inode, &identity, blocks)?;
+            let identity = names.identity(inode)?;
+            names.adjust_directory(inode, &identity, blocks)?;
         }
         let Commit { size, mtime, .. } = changed;
         live.set_current(&Current { size, mtime, ctime: mtime, flags: flags | LIVE_WRITTEN })
     }
 }
 
-impl<'v> Op<'v> {
-    /// Locks inodes that names led to; `false`, and nothing is locked, if one of them is not in use
-    /// any more: look again.
-    pub(crate) fn lock_found(&mut self, inodes: &[Inode]) -> Result<bool> {
-        match self.lock(inodes) {
-            Err(Errno::STALE) => self.unlock().map(|()| false),
-            locked => locked.map(|()| true),
-        }
-    }
-
+impl Names {
     /// These inodes, whose locks the operation holds and on which it works: the right to change
-    /// names in the first one by one word. [`Op::published`] comes behind that.
-    pub(crate) fn named<const N: usize>(&self, inodes: [Inode; N]) -> Result<Named<'v, N>> {
-        let volume = self.volume;
+    /// names in the first one by one word. [`Names::published`] comes behind that.
+    pub(crate) fn named<'v, const N: usize>(
+        &'v self,
+        op: &Op<'v>,
+        inodes: [Inode; N],
+    ) -> Result<Named<'v, N>> {
         let look = |inode: Inode| {
-            let live = volume.live_lines(inode)?;
+            let live = self.live_lines(inode)?;
             Ok::<_, Errno>(Seen { inode, live, sequence: live.sequence()? & !1 })
         };
         let mut seen = [look(inodes[0])?; N];
@@ -271,48 +267,90 @@ impl<'v> Op<'v> {
             seen[at] = look(inodes[at])?;
         }
         let flags = seen[0].live.flags()?;
-        let locked = Locked { volume, owner: self.owner, record: self.record, seen };
-        Ok(Named { locked, flags })
+        let locked = Locked { room: self, owner: op.owner, record: op.record, seen };
+        Ok(Named { names: self, locked, flags })
+    }
+
+    /// Reads a locked directory in which names are to change: `ENOENT` if it was removed.
+    pub(crate) fn held_directory(&self, node: Node) -> Result<(Held, Dir)> {
+        let held = match self.held(node) {
+            Err(Errno::STALE) => return Err(Errno::NOENT),
+            held => held?,
+        };
+        let dir = Dir::of(held.inode, &held.identity)?;
+        if held.identity.nlink == 0 { Err(Errno::NOENT) } else { Ok((held, dir)) }
+    }
+
+    /// Commits all changes of the locked inodes, words and slots in one transaction; then what this
+    /// process remembers of them is what they are now.
+    pub(crate) fn commit_held(
+        &self,
+        op: &mut Op<'_>,
+        held: &[&Held],
+        words: &[Store],
+        slots: &[SlotStore],
+    ) -> Result<()> {
+        op.commit_held(held, words, slots)?;
+        self.carry_all(op, held)
+    }
+
+    /// What is known of these inodes, a commit of which is durable, is what they are now.
+    pub(crate) fn carry_all(&self, op: &mut Op<'_>, held: &[&Held]) -> Result<()> {
+        self.count_reshaped(op)?;
+        if op.has_reshaped {
+            return Ok(());
+        }
+        held.iter().try_for_each(|one| self.carry_held(one))
+    }
+
+    /// What this process remembers of a locked inode's attributes becomes what it is now.
+    fn carry_held(&self, held: &Held) -> Result<()> {
+        let &Held { inode, identity, commit, current, .. } = held;
+        let node = Node { ino: inode.0, generation: identity.generation };
+        let odd = self.sequence(inode)?;
+        self.carry_attributes(node, (odd - 1, odd + 1), |attr| {
+            let subdirectories = held.is_directory() && identity.nlink > 0;
+            attr.nlink = if subdirectories { 2 + commit.aux } else { identity.nlink };
+            attr.mode = identity.mode & 0o7777;
+            (attr.uid, attr.gid) = (identity.uid, identity.gid);
+            attr.size = current.size;
+            (attr.mtime, attr.ctime) = (current.mtime, current.ctime);
+        });
+        Ok(())
     }
 
     /// A change by one word is durable.
-    pub(crate) fn published(&mut self) -> Result<()> {
-        self.noted(LINES);
-        self.count_reshaped()
-    }
-
-    /// What the operation has stored becomes durable, if there is any: what a word publishes.
-    pub(crate) fn prepared(&mut self) -> Option<Durable<'v>> {
-        self.has_pending().then(|| self.fence_unless(Bug::NameBeforeInode))
-    }
-
-    /// What is in flight, and all that the operation has stored, becomes durable before the word
-    /// that makes a name count.
-    pub(super) fn fence_with(&mut self, stored: InFlight<'v>) -> Durable<'v> {
-        self.pend(stored);
-        self.fence_unless(Bug::NameBeforeInode)
+    pub(crate) fn published<'v>(&'v self, op: &mut Op<'v>) -> Result<()> {
+        op.noted(LINES);
+        self.count_reshaped(op)
     }
 
     /// Notes what names mean from now on, after the commit that changed them
-    /// ([`Volume::carry_names`]).
-    pub(crate) fn carry_names(
+    /// (`cache/`).
+    pub(crate) fn carry_changed(
         &self,
         dir: Node,
         changed: &[(&[u8], Option<Target>)],
         takes: bool,
     ) -> Result<()> {
-        let odd = self.volume.sequence(self.volume.inode(dir.ino)?)?;
-        self.volume.carry_names(dir, (odd - 1, odd + 1), changed, takes);
+        let odd = self.sequence(self.inode(dir.ino)?)?;
+        self.carry_names(dir, (odd - 1, odd + 1), changed, takes);
         Ok(())
     }
 
     /// Prunes the bucket of an entry that is gone, if its occupancy word `left` says that it is
     /// empty.
-    pub(crate) fn prune_after(&mut self, dir: Dir, hit: &Hit<'_>, left: u64) -> Result<()> {
+    pub(crate) fn prune_after<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        dir: Dir,
+        hit: &Hit<'_>,
+        left: u64,
+    ) -> Result<()> {
         if left != checked(0) {
             return Ok(());
         }
-        match self.prune(dir, hit.key) {
+        match self.prune(op, dir, hit.key) {
             // An empty bucket stays where it is: no room, or its neighbour is damaged.
             Err(Errno::NOSPC | Errno::IO) => Ok(()),
             other => other,

@@ -1,9 +1,9 @@
 //! Names that change at once, and those that are left to an operation.
 
 use crate::Result;
+use crate::cache::{Caches, Target};
 use crate::ground::layout::{BLOCK, INODE, SLOT_NAME};
 use crate::ground::now;
-use crate::namespace::bucket::Target;
 use crate::namespace::change::{LINES, Step};
 use crate::testing::{Random, directory, faults, file, fresh, stay_on_one_cpu};
 use crate::txn::release::Freed;
@@ -37,10 +37,10 @@ fn the_usual_names_come_and_go_at_once() {
     let found = target(&volume, root, b"a");
     assert_eq!((volume.describe(desc).unwrap().0, node), (found.node, found.node));
     let told = volume.attributes(found.node).unwrap();
-    Volume::forget_attributes(found.node);
+    Caches::forget_attributes(found.node);
     assert_eq!(volume.attributes(found.node), Ok(told), "remembered as it is");
     let parent = volume.attributes(root).unwrap();
-    Volume::forget_attributes(root);
+    Caches::forget_attributes(root);
     assert_eq!(volume.attributes(root), Ok(parent), "remembered as it is");
     assert_eq!((parent.size, parent.nlink), (before.size + 1, before.nlink));
 
@@ -139,7 +139,7 @@ fn the_only_name_comes_and_goes_at_once() {
     for round in 0..5 {
         let node = at_once(&volume, dir, b"only", &file()).unwrap().expect("at once");
         let full = volume.attributes(dir).unwrap();
-        Volume::forget_attributes(dir);
+        Caches::forget_attributes(dir);
         assert_eq!((full.size, full.blocks), (1, empty.0 + BLOCK / 512), "round {round}");
         assert_eq!(volume.attributes(dir), Ok(full));
         assert_eq!(volume.lookup(dir, b"only"), Ok(node));
@@ -149,7 +149,7 @@ fn the_only_name_comes_and_goes_at_once() {
             let found = target(&volume, dir, name);
             assert_eq!(volume.unlink_at_once(dir, name, found), Ok(true));
         }
-        assert!(volume.is_empty_directory(volume.held(dir).unwrap().directory().unwrap()).unwrap());
+        assert!(volume.is_empty_directory(volume.held_directory(dir).unwrap().1).unwrap());
         assert_eq!(volume.attributes(dir).unwrap().blocks, empty.0);
         assert_eq!((faults(&volume), volume.free_space()), (0, Ok(empty.1)));
     }
@@ -187,7 +187,7 @@ fn each_kind_is_the_same_made_at_once() {
         for forgotten in [false, true] {
             let told = [waited, made].map(|node| {
                 if forgotten {
-                    Volume::forget_attributes(node);
+                    Caches::forget_attributes(node);
                 }
                 let mut attr = volume.attributes(node).unwrap();
                 (attr.node, attr.btime) = (root, 0);
@@ -223,7 +223,7 @@ fn nothing_of_an_operation_that_fails_is_remembered() {
     let mut op = volume.begin().unwrap();
     op.lock(&[volume.inode_of(root).unwrap()]).unwrap();
     op.work().unwrap();
-    let named = op.named([volume.inode_of(root).unwrap()]).unwrap();
+    let named = volume.named(&op, [volume.inode_of(root).unwrap()]).unwrap();
     assert!(named.enter(Some(&asked), Some(first)));
     drop(op);
     assert_eq!(volume.sequence_of(root), before + 4);
@@ -284,7 +284,7 @@ fn a_lock_that_cannot_be_read_leaves_nothing_taken() {
 fn told(volume: &Volume, dir: Node, node: Node) -> [(u64, u32, bool, bool); 2] {
     let now = now();
     [dir, node].map(|node| {
-        Volume::forget_attributes(node);
+        Caches::forget_attributes(node);
         let attr = volume.attributes(node).expect("attributes");
         let second = 1_000_000_000;
         (attr.size, attr.nlink, now - attr.mtime < second, now - attr.ctime < second)

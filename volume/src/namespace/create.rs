@@ -4,10 +4,10 @@
 //! bucket in which its entry is put, or, where there is no such bucket yet, the word that leads to
 //! one. Its lines and its entry are the only things that are stored before.
 //!
-//! [`Volume::create_at_once`] does it without waiting or allocating: one slot in a bucket that has
+//! [`Names::create_at_once`] does it without waiting or allocating: one slot in a bucket that has
 //! room, or the directory's first bucket, where the operation record keeps an inode (and the
 //! bucket's block) and all locks are free. Anything else is an operation's, which waits, makes
-//! room, allocates ([`Volume::create_waiting`]).
+//! room, allocates ([`Names::create_waiting`]).
 //!
 //! Persistence order: inode and entry; fence; the directory's commit line and the word; fence. A
 //! directory, and a further name, also change counts of names: that is a transaction.
@@ -15,55 +15,35 @@
 //! Locks: the directory's inode, and that of a file that gets a further name.
 
 use crate::Result;
+use crate::cache::Target;
 use crate::ground::layout::{BLOCK, FLAG_LINKABLE, INODE, Identity, SLOT_NAME};
 use crate::ground::now;
 use crate::inject::Bug;
 use crate::inode::Inode;
-use crate::namespace::bucket::{Dir, Target, slots_of};
+use crate::namespace::Names;
+use crate::namespace::bucket::{Dir, slots_of};
 use crate::namespace::change::{LINES, Named, Next, Step, fence_unless, gone};
-use crate::namespace::directory::{Spot, Store};
+use crate::namespace::check_asked;
+use crate::namespace::directory::Spot;
 use crate::namespace::new_inode::{NewInode, check_new, inherited, is_inline};
 use crate::namespace::{LINKS_MAX, own_name};
 use crate::txn::acquire::Locked;
+use crate::txn::held::Store;
 use crate::txn::record::Record;
 use crate::txn::release::Freed;
-use crate::volume::Volume;
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
-use vfs::{Desc, Kind, NewNode, Node, OpenFlags};
+use vfs::{Kind, NewNode, Node};
 
-impl Volume {
+impl Names {
     /// Makes a new node under `name`.
     pub(crate) fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
         self.create_and(dir, name, new, &|_| ()).map(|made| made.0)
     }
 
-    /// Makes a regular file under `name`, and opens it.
-    pub(crate) fn create_opened(
-        &self,
-        dir: Node,
-        name: &[u8],
-        new: &NewNode<'_>,
-        flags: OpenFlags,
-    ) -> Result<Desc> {
-        self.with_orphans_dropped(|| {
-            // As in the kernel: without a description nothing is made.
-            let claim = self.claim_description()?;
-            // Nobody finds it before the operation ends: nobody can be executing it.
-            let open = |node| self.open_claimed(claim, node, new.kind, flags, Some(dir));
-            match self.create_and(dir, name, new, &open) {
-                Ok((_, opened)) => opened,
-                Err(errno) => {
-                    self.free_description(claim.0, claim.1)?;
-                    Err(errno)
-                }
-            }
-        })
-    }
-
     /// Makes a new node under `name`, and calls `then` with it before anybody else can find it.
     #[inline]
-    fn create_and<T>(
+    pub(crate) fn create_and<T>(
         &self,
         dir: Node,
         name: &[u8],
@@ -76,7 +56,7 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::create_and`], if nothing is to be waited for or allocated. `None`: nothing has
+    /// As [`Names::create_and`], if nothing is to be waited for or allocated. `None`: nothing has
     /// been done.
     #[inline]
     pub(super) fn create_at_once<T>(
@@ -91,7 +71,7 @@ impl Volume {
         }
         self.check_writable()?;
         let Some(asked) = self.ask_for(dir, name) else { return Ok(None) };
-        asked.check()?;
+        check_asked(&asked)?;
         check_new(new)?;
         let Some((parent, identity)) = self.see_directory(dir) else { return Ok(None) };
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
@@ -120,7 +100,7 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::create_and`], whatever it takes.
+    /// As [`Names::create_and`], whatever it takes.
     pub(super) fn create_waiting<T>(
         &self,
         dir: Node,
@@ -143,21 +123,21 @@ impl Volume {
             return Err(Errno::MLINK);
         }
         op.work()?;
-        let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
-        let made = op.new_inode(new, &parent)?;
+        let bucket = self.make_room(&mut op, at, key, slots_of(name.len()), search.bucket)?;
+        let made = self.new_inode(&mut op, new, &parent)?;
         let target = made.target();
-        let word = op.insertion(at, key, bucket, name, target)?;
+        let word = self.insertion(&mut op, at, key, bucket, name, target)?;
         // CRASH: until the entry's word is durable, the new inode is not reachable, so not
         // allocated.
         if directory {
             op.pend(made.store(self)?);
             parent.change_entries(1, 1);
-            op.commit_held(&[&parent], &[word], &[])?;
-            op.carry_names(dir, &[(name, Some(target))], false)?;
+            self.commit_held(&mut op, &[&parent], &[word], &[])?;
+            self.carry_changed(dir, &[(name, Some(target))], false)?;
         } else {
             let asked = self.ask_for(dir, name);
             let step = Step { dir, asked: asked.as_ref(), time: made.time() };
-            let named = op.named([at.inode])?;
+            let named = self.named(&op, [at.inode])?;
             let next = named.next((1, 0), step.time)?;
             let mut may_be_named = false;
             let brought = named.bring(&step, (word, next), &made, &mut may_be_named, |stored| {
@@ -167,7 +147,7 @@ impl Volume {
                 op.keep_allocated();
             }
             brought?;
-            op.published()?;
+            self.published(&mut op)?;
         }
         let value = then(target.node);
         op.end()?;
@@ -197,16 +177,16 @@ impl Volume {
             return Err(Errno::MLINK);
         }
         op.work()?;
-        let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
+        let bucket = self.make_room(&mut op, at, key, slots_of(name.len()), search.bucket)?;
         let kind = child.identity.kind().ok_or(Errno::IO)?;
         let target = Target { node, kind };
-        let word = op.insertion(at, key, bucket, name, target)?;
+        let word = self.insertion(&mut op, at, key, bucket, name, target)?;
         child.identity.nlink += 1;
         child.identity.flags &= !FLAG_LINKABLE;
         child.touch();
         parent.change_entries(1, 0);
-        op.commit_held(&[&parent, &child], &[word], &[])?;
-        op.carry_names(dir, &[(name, Some(target))], false)?;
+        self.commit_held(&mut op, &[&parent, &child], &[word], &[])?;
+        self.carry_changed(dir, &[(name, Some(target))], false)?;
         op.end()
     }
 
@@ -224,15 +204,15 @@ impl Volume {
         let key = search.vacant.ok_or(Errno::NOSPC)?;
         let mut child = self.held(node)?;
         op.work()?;
-        let bucket = op.make_room(at, key, slots_of(name.len()), search.bucket)?;
+        let bucket = self.make_room(&mut op, at, key, slots_of(name.len()), search.bucket)?;
         let kind = child.identity.kind().ok_or(Errno::IO)?;
-        let word = op.insertion(at, key, bucket, name, Target { node, kind })?;
+        let word = self.insertion(&mut op, at, key, bucket, name, Target { node, kind })?;
         child.identity.nlink = 1;
         if kind == Kind::Directory {
             (child.identity.parent, child.identity.parent_generation) = (dir.ino, dir.generation);
         }
         parent.change_entries(1, i32::from(kind == Kind::Directory));
-        op.commit_held(&[&parent, &child], &[word], &[])?;
+        self.commit_held(&mut op, &[&parent, &child], &[word], &[])?;
         op.end()?;
         Ok(true)
     }
@@ -248,13 +228,13 @@ impl<'v> Named<'v, 1> {
         new: &NewNode<'_>,
         flags: u16,
     ) -> Result<Option<Node>> {
-        let Locked { volume, owner, record, .. } = self.locked;
+        let (Locked { owner, record, .. }, names) = (self.locked, self.names);
         let Some(ino) = record.take_kept()? else { return Ok(None) };
         let mut block = None;
         if spot.is_first() {
-            block = record.take_bucket(volume)?;
+            block = record.take_bucket(names)?;
             let Some(block) = block else {
-                return volume.give_back_inode(&record, owner.op(), ino).map(|()| None);
+                return names.give_back_inode(&record, owner.op(), ino).map(|()| None);
             };
             spot.bucket = block;
         }
@@ -262,11 +242,11 @@ impl<'v> Named<'v, 1> {
         let made = self.make(step, spot, new, (Inode(ino), flags), &mut named);
         if made.is_err() && !named {
             // Memory that is lost is not tried again: it stays in use until the next sweep.
-            if !volume.is_lost_block(ino * INODE / BLOCK) {
-                volume.give_back_inode(&record, owner.op(), ino)?;
+            if !names.is_lost_block(ino * INODE / BLOCK) {
+                names.give_back_inode(&record, owner.op(), ino)?;
             }
-            if let Some(block) = block.filter(|&block| !volume.is_lost_block(block)) {
-                record.keep_bucket(volume, block)?;
+            if let Some(block) = block.filter(|&block| !names.is_lost_block(block)) {
+                record.keep_bucket(names, block)?;
             }
         }
         made.map(Some)
@@ -282,10 +262,10 @@ impl<'v> Named<'v, 1> {
         (inode, flags): (Inode, u16),
         named: &mut bool,
     ) -> Result<Node> {
-        let Locked { volume, record, seen, .. } = self.locked;
+        let (Locked { record, seen, .. }, names) = (self.locked, self.names);
         let dir = Dir { inode: seen[0].inode, generation: step.dir.generation };
         let like = Identity { nlink: 1, flags, ..Identity::default() };
-        let made = NewInode::new(volume, &record, inode, new, step.time, like)?;
+        let made = NewInode::new(names, &record, inode, new, step.time, like)?;
         let target = made.target();
         let word = spot.insertion(dir);
         let next = self.next((1, i64::from(spot.is_first())), step.time)?;
@@ -293,9 +273,9 @@ impl<'v> Named<'v, 1> {
             let asked = step.asked.ok_or(Errno::IO)?;
             let Spot { bucket, slot, key, .. } = spot;
             let name = (asked.padded(), asked.name().len());
-            let mut stored = stored.and(volume.store_entry((bucket, slot, key), name, target)?);
+            let mut stored = stored.and(names.store_entry((bucket, slot, key), name, target)?);
             if spot.is_first() {
-                stored = stored.and(volume.store_header(dir, bucket, 1)?);
+                stored = stored.and(names.store_header(dir, bucket, 1)?);
             }
             Ok(fence_unless(stored, Bug::NameBeforeInode))
         })?;
@@ -313,12 +293,12 @@ impl<'v> Named<'v, 1> {
         named: &mut bool,
         prepare: impl FnOnce(InFlight<'v>) -> Result<Durable<'v>>,
     ) -> Result<()> {
-        let volume = self.locked.volume;
+        let names = self.names;
         let known = self.enter(step.asked, Some(made.target()));
         self.carry(step, known, false, &next);
         // PERSIST: inode and entry before the word that makes them count.
         // CRASH: until that is durable, the inode is not reachable, so not allocated.
-        let durable = prepare(made.store(volume)?)?;
+        let durable = prepare(made.store(names)?)?;
         *named = true;
         self.publish(step, word, &next, Some(&durable))
     }

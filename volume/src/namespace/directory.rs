@@ -10,19 +10,24 @@
 //! store, and splitting and pruning never change which entries exist.
 //!
 //! Locks: changes need the directory's inode lock and a working operation; reads run under its
-//! sequence number ([`Volume::read_steadily`]) or its lock.
+//! sequence number (`read_steadily`) or its lock.
 
 use crate::Result;
+use crate::cache::Caches;
+use crate::cache::Target;
 use crate::ground::layout::{BLOCK, ROOT_WORD};
 use crate::ground::word::Word;
 use crate::inject::{Bug, injected};
-use crate::namespace::bucket::{Bucket, Cell, Dir, Entry, Listing, Target, occupancy_at, slots_of};
+use crate::inode::Inode;
+use crate::namespace::Names;
+use crate::namespace::bucket::{
+    Bucket, Cell, Dir, Entry, Listing, clear_dead, occupancy_at, slots_of,
+};
 use crate::namespace::dirhash::{EXTRA_BITS, EXTRAS, KEY_BITS, checked, hash_of_key, unchecked};
+use crate::txn::held::Store;
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfs::Node;
 
 /// The kind of a word that names a node.
 pub(crate) const NODE: u8 = 15;
@@ -41,13 +46,6 @@ pub(crate) struct DirWord {
     pub(crate) block: u64,
     pub(crate) kind: u8,
     pub(crate) cell: Cell,
-}
-
-/// A word to be stored: the step that makes a change happen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Store {
-    pub(crate) at: u64,
-    pub(crate) value: u64,
 }
 
 /// Where a key belongs.
@@ -176,7 +174,7 @@ impl Place {
     }
 }
 
-impl Volume {
+impl Names {
     /// Decodes the word that `key` meets behind `level` nodes, and gives the cell it covers.
     #[inline]
     pub(crate) fn open_dir_word(
@@ -345,7 +343,7 @@ impl Volume {
         Ok(found.then_some(Spot { bucket: block, occupancy, slot, key, only: cell == ALL }))
     }
 
-    /// As [`Volume::spot_of`], and where an entry of another hash goes that has no entry, if both
+    /// As [`Names::spot_of`], and where an entry of another hash goes that has no entry, if both
     /// lie in one bucket. `entry`: the words of the entry under a key.
     pub(crate) fn spots_of(
         &self,
@@ -528,22 +526,22 @@ impl Words {
     }
 }
 
-impl<'v> Op<'v> {
+impl Names {
     /// Takes one metadata block for names or attributes: half of the reserve is left to what does
     /// without more of them (overwrites, truncation).
-    pub(crate) fn metadata_block(&mut self) -> Result<u64> {
-        if self.volume.free_blocks()? <= self.volume.reserve() / 2 {
+    pub(crate) fn metadata_block<'v>(&'v self, op: &mut Op<'v>) -> Result<u64> {
+        if self.free_blocks()? <= self.reserve() / 2 {
             return Err(Errno::NOSPC);
         }
-        let extents = self.volume.allocate_metadata(self, 1)?;
+        let extents = self.allocate_metadata(op, 1)?;
         extents.first().map(|&(block, _)| block).ok_or(Errno::NOSPC)
     }
 
     /// Writes a node aside.
-    fn write_node(&mut self, words: &Words) -> Result<u64> {
-        let block = self.metadata_block()?;
-        let stored = self.volume.region.stream(block * BLOCK, &words.image())?;
-        self.pend(stored);
+    fn write_node<'v>(&'v self, op: &mut Op<'v>, words: &Words) -> Result<u64> {
+        let block = self.metadata_block(op)?;
+        let stored = self.region.stream(block * BLOCK, &words.image())?;
+        op.pend(stored);
         Ok(block)
     }
 
@@ -551,8 +549,9 @@ impl<'v> Op<'v> {
     /// needed, and gives the bucket; `None`: there is none yet. `known` is the bucket if a search
     /// under the same lock has found it. Steps are durable one by one: call it before anything else
     /// is allocated or changed. `ENOSPC`.
-    pub(crate) fn make_room(
-        &mut self,
+    pub(crate) fn make_room<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         dir: Dir,
         key: u64,
         slots: usize,
@@ -562,28 +561,34 @@ impl<'v> Op<'v> {
             return Ok(known);
         }
         loop {
-            let place = self.volume.locate(dir, key)?;
+            let place = self.locate(dir, key)?;
             if place.bucket == 0 {
                 return Ok(None);
             }
-            let bucket = self.volume.read_bucket(dir, place.bucket)?;
-            let bucket = self.clear_dead(bucket, place.cell)?;
+            let bucket = self.read_bucket(dir, place.bucket)?;
+            let bucket = clear_dead(op, bucket, place.cell)?;
             if bucket.room(slots).is_some() {
                 return Ok(Some(bucket));
             }
-            self.split(dir, key, &place, bucket)?;
+            self.split(op, dir, key, &place, bucket)?;
         }
     }
 
     /// Splits a bucket: its upper half moves to a new one, unless a half is empty.
-    fn split(&mut self, dir: Dir, key: u64, place: &Place, bucket: Bucket<'v>) -> Result<()> {
-        let volume = self.volume;
+    fn split<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        dir: Dir,
+        key: u64,
+        place: &Place,
+        bucket: Bucket<'v>,
+    ) -> Result<()> {
         let [lower, upper] = place.cell.halves();
         let mut moved = Vec::new();
         for found in bucket.keys()? {
             let (slot, found) = found?;
             if upper.holds(found) {
-                moved.push(volume.read_entry(&bucket, slot)?);
+                moved.push(self.read_entry(&bucket, slot)?);
             }
         }
         let stays = bucket.live(lower)?;
@@ -591,8 +596,8 @@ impl<'v> Op<'v> {
             (_, true) => (Some(bucket.block), None),
             (0, false) => (None, Some(bucket.block)),
             (_, false) => {
-                let new = self.metadata_block()?;
-                self.write_bucket(dir, new, &moved)?;
+                let new = self.metadata_block(op)?;
+                self.write_bucket(op, dir, new, &moved)?;
                 (Some(bucket.block), Some(new))
             }
         };
@@ -605,69 +610,70 @@ impl<'v> Op<'v> {
             Words { dir, lo: place.cell.lo, level: level + 1, all: [None; NODE_WORDS] }
         } else {
             let old = place.nodes[level - 1];
-            self.free_later(old, 1);
-            volume.read_node(dir, old, word_cell(key, level - 1).lo, level)?
+            op.free_later(old, 1);
+            self.read_node(dir, old, word_cell(key, level - 1).lo, level)?
         };
         words.set(lower, low);
         words.set(upper, high);
-        let node = self.write_node(&words)?;
+        let node = self.write_node(op, &words)?;
         let store = place.pointer_store(dir, key, words.level - 1, node);
         // PERSIST: the new bucket and the new node before the word that makes them count.
         // CRASH: before the word, the old node and the old bucket stand as they were; after it, the
         // old bucket's moved entries are dead by their keys.
-        let durable = self.fence_unless(Bug::SplitBeforeBucket);
-        self.commit_word(store.at, store.value, &durable)?;
-        self.settle();
+        let durable = op.fence_unless(Bug::SplitBeforeBucket);
+        op.commit_word(store.at, store.value, &durable)?;
+        op.settle();
         let new_bucket = i64::from(low.is_some() && high.is_some());
-        self.reshaped.push((dir, new_bucket + i64::from(full)));
-        self.count_reshaped()?;
+        op.reshaped.push((dir.node(), new_bucket + i64::from(full)));
+        self.count_reshaped(op)?;
         let cell = if low == Some(bucket.block) { lower } else { upper };
-        self.clear_dead(bucket, cell).map(drop)
+        clear_dead(op, bucket, cell).map(drop)
     }
 
-    /// Puts an entry aside, into free slots of the `bucket` that [`Op::make_room`] gave, under the
-    /// same lock, or into a new one; the store that is returned makes it exist.
-    pub(crate) fn insertion(
-        &mut self,
+    /// Puts an entry aside, into free slots of the `bucket` that [`Names::make_room`] gave, under
+    /// the same lock, or into a new one; the store that is returned makes it exist.
+    pub(crate) fn insertion<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         dir: Dir,
         key: u64,
         bucket: Option<Bucket<'v>>,
         name: &[u8],
         target: Target,
     ) -> Result<Store> {
-        let volume = self.volume;
         if let Some(bucket) = bucket {
             let slot = bucket.room(slots_of(name.len())).ok_or(Errno::NOSPC)?;
-            let mask = self.write_name(bucket.block, slot, (key, name), target)?;
+            let mask = self.write_name(op, bucket.block, slot, (key, name), target)?;
             let value = checked(bucket.occupancy | mask);
             return Ok(Store { at: occupancy_at(bucket.block), value });
         }
-        let place = volume.locate(dir, key)?;
-        let block = self.metadata_block()?;
-        self.write_bucket(dir, block, &[Entry::new(key, name, target)])?;
-        self.reshaped.push((dir, 1));
+        let place = self.locate(dir, key)?;
+        let block = self.metadata_block(op)?;
+        self.write_bucket(op, dir, block, &[Entry::new(key, name, target)])?;
+        op.reshaped.push((dir.node(), 1));
         let level = place.nodes.len();
         let Some(&node) = place.nodes.last() else {
             let value = dir.seal(place.cell, block, 0);
             return Ok(Store { at: dir.inode.at(ROOT_WORD), value });
         };
-        let mut words = volume.read_node(dir, node, word_cell(key, level - 1).lo, level)?;
+        let mut words = self.read_node(dir, node, word_cell(key, level - 1).lo, level)?;
         let cell = words.empty_cell(key);
         words.set(cell, Some(block));
         if cell.depth == level as u32 * NODE_BITS {
             let value = words.sealed(word_index(key, level));
             return Ok(Store { at: place.pointer(dir, key, level), value });
         }
-        let copy = self.write_node(&words)?;
-        self.free_later(node, 1);
+        let copy = self.write_node(op, &words)?;
+        op.free_later(node, 1);
         Ok(place.pointer_store(dir, key, level - 1, copy))
     }
 
     /// The store that takes an entry away; if its bucket would be empty, the one that takes the
     /// bucket away. `with` is an insertion into the same directory that happens together with it:
     /// if both concern the same word, the store is for both, and replaces it.
-    pub(crate) fn removal(
-        &mut self,
+    pub(crate) fn removal<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         dir: Dir,
         hit: &Hit<'_>,
         with: Option<Store>,
@@ -683,7 +689,7 @@ impl<'v> Op<'v> {
         };
         let left = before & !hit.mask;
         if left == 0 && with.is_none() {
-            match self.take_out(dir, hit.key) {
+            match self.take_out(op, dir, hit.key) {
                 // The empty bucket stays where it is: no room, or its neighbour is damaged.
                 Err(Errno::NOSPC | Errno::IO) => {}
                 taken => return taken,
@@ -694,24 +700,22 @@ impl<'v> Op<'v> {
 
     /// Takes the bucket of `key` out of the tree if it has become empty. Which entries exist does
     /// not change; when there is no room for it, it is left undone.
-    pub(crate) fn prune(&mut self, dir: Dir, key: u64) -> Result<()> {
-        let volume = self.volume;
-        let place = volume.locate(dir, key)?;
-        if place.bucket == 0 || volume.read_bucket(dir, place.bucket)?.live(place.cell)? != 0 {
+    pub(crate) fn prune<'v>(&'v self, op: &mut Op<'v>, dir: Dir, key: u64) -> Result<()> {
+        let place = self.locate(dir, key)?;
+        if place.bucket == 0 || self.read_bucket(dir, place.bucket)?.live(place.cell)? != 0 {
             return Ok(());
         }
-        let store = self.take_out(dir, key)?;
+        let store = self.take_out(op, dir, key)?;
         // PERSIST: a node copied aside before the word that makes it count.
-        let durable = self.fence();
-        self.commit_word(store.at, store.value, &durable)?;
-        self.count_reshaped()
+        let durable = op.fence();
+        op.commit_word(store.at, store.value, &durable)?;
+        self.count_reshaped(op)
     }
 
     /// The store that takes the bucket of `key` out of the tree, whatever it holds, and lets its
     /// neighbour cover its keys. A node may have been copied aside for it.
-    fn take_out(&mut self, dir: Dir, key: u64) -> Result<Store> {
-        let volume = self.volume;
-        let place = volume.locate(dir, key)?;
+    fn take_out<'v>(&'v self, op: &mut Op<'v>, dir: Dir, key: u64) -> Result<Store> {
+        let place = self.locate(dir, key)?;
         let mut given_up: SmallVec<[u64; 4]> = SmallVec::from_slice(&[place.bucket]);
         let mut gone = 1;
         let mut replacement = None;
@@ -723,19 +727,19 @@ impl<'v> Op<'v> {
                 break Store { at: dir.inode.at(ROOT_WORD), value };
             }
             let node = place.nodes[level - 1];
-            let mut words = volume.read_node(dir, node, word_cell(key, level - 1).lo, level)?;
+            let mut words = self.read_node(dir, node, word_cell(key, level - 1).lo, level)?;
             words.set(cell, replacement);
             for (block, cell) in words.merge() {
-                let bucket = volume.read_bucket(dir, block)?;
+                let bucket = self.read_bucket(dir, block)?;
                 if !injected(Bug::LeftoversRevived) {
-                    self.clear_dead(bucket, cell)?;
+                    clear_dead(op, bucket, cell)?;
                 }
             }
             replacement = match words.summary() {
                 Summary::Empty => None,
                 Summary::Whole(block) => Some(block),
                 Summary::Mixed => {
-                    break self.replace_node(dir, key, &place, level, &words, &mut given_up)?;
+                    break self.replace_node(op, key, &place, &words, &mut given_up)?;
                 }
             };
             given_up.push(node);
@@ -743,48 +747,48 @@ impl<'v> Op<'v> {
             level -= 1;
             cell = word_cell(key, level);
         };
-        self.reshaped.push((dir, -gone));
+        op.reshaped.push((dir.node(), -gone));
         for block in given_up {
-            self.free_later(block, 1);
+            op.free_later(block, 1);
         }
         Ok(store)
     }
 
     /// The directories that a commit has reshaped have that many blocks more, or fewer, from now
     /// on.
-    pub(crate) fn count_reshaped(&mut self) -> Result<()> {
-        for (dir, delta) in self.reshaped.drain(..) {
+    pub(crate) fn count_reshaped(&self, op: &mut Op<'_>) -> Result<()> {
+        for (dir, delta) in op.reshaped.drain(..) {
             if delta != 0 {
-                self.has_reshaped = true;
-                let identity = self.volume.identity(dir.inode)?;
-                self.volume.adjust_blocks(dir.inode, &identity, delta)?;
-                let node = Node { ino: dir.inode.0, generation: dir.generation };
-                Volume::forget_attributes(node);
+                op.has_reshaped = true;
+                let inode = Inode(dir.ino);
+                let identity = self.identity(inode)?;
+                self.adjust_directory(inode, &identity, delta)?;
+                Caches::forget_attributes(dir);
             }
         }
         Ok(())
     }
 
     /// The store that gives a node other words: in place if only one differs, else by a copy.
-    fn replace_node(
-        &mut self,
-        dir: Dir,
+    fn replace_node<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         key: u64,
         place: &Place,
-        level: usize,
         words: &Words,
         given_up: &mut SmallVec<[u64; 4]>,
     ) -> Result<Store> {
+        let (dir, level) = (words.dir, words.level);
         let node = place.nodes[level - 1];
         let mut differing = SmallVec::<[Store; 2]>::new();
         for index in 0..NODE_WORDS {
             let at = node * BLOCK + index as u64 * 8;
             let value = words.sealed(index);
-            if self.volume.region.load64(at)? != value {
+            if self.region.load64(at)? != value {
                 differing.push(Store { at, value });
             }
             if differing.len() == 2 {
-                let copy = self.write_node(words)?;
+                let copy = self.write_node(op, words)?;
                 given_up.push(node);
                 return Ok(place.pointer_store(dir, key, level - 1, copy));
             }

@@ -1,12 +1,13 @@
 //! Tests of the directory structure itself: hashes that collide on purpose, splits and merges,
 //! damage.
 
+use crate::cache::Target;
 use crate::ground::layout::{BLOCK, ROOT_WORD};
 use crate::ground::now;
-use crate::namespace::bucket::{Dir, Target, slots_of};
+use crate::namespace::bucket::{Dir, slots_of};
 use crate::namespace::change::Step;
-use crate::namespace::directory::Store;
 use crate::testing::{Random, directory, fresh};
+use crate::txn::held::Store;
 use crate::txn::op::Op;
 use crate::volume::Volume;
 use rustix::io::Errno;
@@ -56,10 +57,11 @@ impl<'v> Tree<'v> {
         }
         let key = search.vacant.ok_or(Errno::NOSPC)?;
         op.work()?;
-        let bucket = op.make_room(self.dir, key, slots_of(name.len()), search.bucket)?;
+        let bucket =
+            self.volume.make_room(&mut op, self.dir, key, slots_of(name.len()), search.bucket)?;
         let target = Target { node: Node { ino, generation: 1 }, kind: Kind::File };
-        let store = op.insertion(self.dir, key, bucket, name, target)?;
-        publish(&mut op, self.node, store)?;
+        let store = self.volume.insertion(&mut op, self.dir, key, bucket, name, target)?;
+        publish(self.volume, &mut op, self.node, store)?;
         op.end()
     }
 
@@ -69,9 +71,9 @@ impl<'v> Tree<'v> {
         let search = self.volume.search(self.dir, (self.hash)(name), name)?;
         let hit = search.hit.ok_or(Errno::NOENT)?;
         op.work()?;
-        let store = op.removal(self.dir, &hit, None)?;
-        publish(&mut op, self.node, store)?;
-        op.prune_after(self.dir, &hit, store.value)?;
+        let store = self.volume.removal(&mut op, self.dir, &hit, None)?;
+        publish(self.volume, &mut op, self.node, store)?;
+        self.volume.prune_after(&mut op, self.dir, &hit, store.value)?;
         op.end()
     }
 
@@ -237,20 +239,21 @@ fn an_insertion_and_a_removal_share_their_word() {
     let target = hit.target;
     let key = (tree.hash)(b"new") << 4;
     let bucket = Some(hit.bucket);
-    let store: Store = op.insertion(tree.dir, key, bucket, b"new", target).expect("aside");
-    let both = op.removal(tree.dir, &hit, Some(store)).expect("combined");
+    let store: Store =
+        volume.insertion(&mut op, tree.dir, key, bucket, b"new", target).expect("aside");
+    let both = volume.removal(&mut op, tree.dir, &hit, Some(store)).expect("combined");
     assert_eq!(both.at, store.at);
-    publish(&mut op, tree.node, both).expect("durable");
+    publish(tree.volume, &mut op, tree.node, both).expect("durable");
     op.end().expect("the end");
     assert_eq!(tree.all().into_iter().collect::<Vec<_>>(), [(b"new".to_vec(), 5)]);
 }
 
 /// Publishes the word of a change, whose number of names nothing here asks for.
-fn publish(op: &mut Op<'_>, dir: Node, word: Store) -> Result<(), Errno> {
+fn publish<'v>(volume: &'v Volume, op: &mut Op<'v>, dir: Node, word: Store) -> Result<(), Errno> {
     let after = op.prepared();
-    let named = op.named([op.volume.inode_of(dir)?])?;
+    let named = volume.named(op, [volume.inode_of(dir)?])?;
     let step = Step { dir, asked: None, time: now() };
     let next = named.next((0, 0), step.time)?;
     named.publish(&step, word, &next, after.as_ref())?;
-    op.published()
+    volume.published(op)
 }

@@ -5,12 +5,13 @@
 //! volume.
 
 use crate::Result;
+use crate::cache::Target;
 use crate::ground::layout::{BLOCK, Identity, ROOT_WORD};
 use crate::inode::Inode;
-use crate::namespace::bucket::{Cell, Dir, Target};
+use crate::namespace::Names;
+use crate::namespace::bucket::{Cell, Dir};
 use crate::namespace::directory::{DirWord, LEVELS_MAX, NODE, NODE_BITS};
 use crate::txn::op::Op;
-use crate::volume::Volume;
 
 /// What a walk over a bucket meets.
 pub(crate) enum DirItem<'a> {
@@ -37,7 +38,7 @@ type Visitor<'a> = dyn FnMut(DirItem<'_>) -> Result<()> + 'a;
 /// A word, or a damaged one.
 pub(crate) type Met<'a> = std::result::Result<&'a DirWord, BadWord>;
 
-impl Volume {
+impl Names {
     /// Number of blocks that a directory's nodes and buckets take. Damaged parts are not counted.
     pub(crate) fn directory_blocks(&self, inode: Inode, identity: &Identity) -> Result<u64> {
         let mut blocks = 0;
@@ -136,15 +137,19 @@ impl Volume {
     }
 }
 
-impl Op<'_> {
+impl Names {
     /// Frees the blocks that an empty directory still holds: empty buckets and their nodes.
-    pub(crate) fn free_directory(&mut self, inode: Inode, identity: &Identity) -> Result<()> {
+    pub(crate) fn free_directory<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        inode: Inode,
+        identity: &Identity,
+    ) -> Result<()> {
         let dir = Dir { inode, generation: identity.generation };
-        let volume = self.volume;
-        volume.walk_words(dir, &mut |word| {
+        self.walk_words(dir, &mut |word| {
             // What a damaged word hides stays allocated: a failed check frees nothing.
             if let Ok(word) = word {
-                self.free_later(word.block, 1);
+                op.free_later(word.block, 1);
             }
             Ok(())
         })

@@ -5,6 +5,7 @@
 //! (`txn/acquire.rs`: ascending), then looks again: if a name means something else by now, it
 //! starts over. Splits and merges of buckets are steps of their own that change no name.
 
+pub(crate) mod align;
 pub(crate) mod attributes;
 pub(crate) mod bucket;
 pub(crate) mod change;
@@ -21,16 +22,39 @@ mod namespace_tests;
 pub(crate) mod new_inode;
 mod rename;
 mod unlink;
+mod walk;
 mod xattr;
 
 use crate::Result;
+use crate::cache::{Asked, Target};
 use crate::ground::layout::{IDENTITY, LINE, NAME_MAX, VOLATILE, WORDS};
-use crate::namespace::bucket::Target;
-use crate::txn::held::as_directory;
-use crate::volume::Volume;
+use crate::namespace::bucket::Dir;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfs::{DirEntry, Kind, Node};
+
+use crate::data::Files;
+use std::ops::Deref;
+
+/// The contents of files, and names.
+pub struct Names {
+    files: Files,
+}
+
+impl Deref for Names {
+    type Target = Files;
+
+    #[inline]
+    fn deref(&self) -> &Files {
+        &self.files
+    }
+}
+
+impl Names {
+    pub(crate) fn new(files: Files) -> Self {
+        Self { files }
+    }
+}
 
 /// Names of a file, and subdirectories of a directory, at most.
 pub(crate) const LINKS_MAX: u32 = 1 << 31;
@@ -53,6 +77,12 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
+/// The same, of a name that is asked for.
+#[inline]
+pub(crate) fn check_asked(asked: &Asked) -> Result<()> {
+    if asked.is_legal() { Ok(()) } else { check_name(asked.name()) }
+}
+
 /// A legal name that is ours.
 pub(crate) type OwnName = SmallVec<[u8; 256]>;
 
@@ -69,7 +99,7 @@ pub(crate) fn own_name(name: &[u8]) -> Result<OwnName> {
     Ok(own)
 }
 
-impl Volume {
+impl Names {
     /// Finds `name` in `dir`.
     pub(crate) fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
         self.lookup_target(dir, name).map(|target| target.node)
@@ -87,7 +117,7 @@ impl Volume {
         let hash = self.name_hash(name);
         let before = self.sequence_of(dir);
         let found = self.read_steadily(dir, |inode, identity| {
-            let at = as_directory(inode, identity)?;
+            let at = Dir::of(inode, identity)?;
             let node = match name {
                 b"." => dir,
                 b".." => Node { ino: identity.parent, generation: identity.parent_generation },
@@ -110,7 +140,7 @@ impl Volume {
         each: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let parent = self.read_steadily(dir, |inode, identity| {
-            as_directory(inode, identity)?;
+            Dir::of(inode, identity)?;
             if identity.nlink == 0 { Err(Errno::NOENT) } else { Ok(identity.parent) }
         })?;
         let dots: [(&[u8], u64, i64); 2] =
@@ -126,7 +156,7 @@ impl Volume {
         loop {
             let before = self.sequence_of(dir);
             let (cell, entries) = self.read_steadily(dir, |inode, identity| {
-                self.entries_from(as_directory(inode, identity)?, key)
+                self.entries_from(Dir::of(inode, identity)?, key)
             })?;
             for (key, name, target) in entries.iter() {
                 let ino = target.node.ino;
@@ -151,7 +181,7 @@ impl Volume {
             return Ok(false);
         }
         let last = self.read_steadily(dir, |inode, identity| {
-            self.entry_before(as_directory(inode, identity)?, key)
+            self.entry_before(Dir::of(inode, identity)?, key)
         })?;
         Ok(last.is_some_and(|last| self.remembered_attributes(last.node).is_some()))
     }

@@ -150,7 +150,7 @@ fn directories_nest_and_count() {
 fn a_removed_directory_that_is_open_takes_no_names() {
     let (volume, root) = fresh();
     let dir = volume.create(root, b"d", &directory()).expect("d");
-    let desc = volume.open_node(dir, OpenFlags(0)).expect("open");
+    let desc = volume.open(dir, OpenFlags(0)).expect("open");
     assert_eq!(volume.remove_dir(root, b"d"), Ok(()));
     assert_eq!(nlink(&volume, dir), 0);
     assert_eq!(volume.create(dir, b"x", &file()), Err(Errno::NOENT));
@@ -175,7 +175,7 @@ fn hard_links_and_open_files_without_a_name() {
         "two names of one file: nothing"
     );
     assert_eq!(volume.unlink(root, b"f"), Ok(()));
-    let desc = volume.open_node(node, OpenFlags(0)).expect("open");
+    let desc = volume.open(node, OpenFlags(0)).expect("open");
     assert_eq!(volume.unlink(dir, b"g"), Ok(()));
     assert_eq!(nlink(&volume, node), 0);
     assert_eq!(volume.link(node, dir, b"again"), Err(Errno::NOENT));
@@ -193,8 +193,8 @@ fn a_file_made_without_a_name_gets_one() {
     let unnamed = |linkable| {
         let mut op = volume.begin().expect("an operation");
         op.work().expect("work");
-        let node = op
-            .new_unnamed_inode(&file(), if linkable { FLAG_LINKABLE } else { 0 })
+        let node = volume
+            .new_unnamed_inode(&mut op, &file(), if linkable { FLAG_LINKABLE } else { 0 })
             .expect("an inode");
         volume.open_description(node, Kind::File, OpenFlags(libc::O_RDWR), None).expect("open");
         op.end().expect("the end");
@@ -648,5 +648,29 @@ fn no_description_no_file() {
     open.push(made);
     for desc in open {
         volume.close(desc).expect("closed");
+    }
+}
+
+#[test]
+fn a_name_is_checked_by_its_words_as_by_its_bytes() {
+    let (volume, root) = fresh();
+    let legal = |name: &[u8]| {
+        let asked = volume.ask_for(root, name).expect("a short name");
+        assert_eq!(
+            crate::namespace::check_asked(&asked),
+            crate::namespace::check_name(name),
+            "{name:?}"
+        );
+    };
+    for length in 0..=80 {
+        let mut name = vec![b'.'; length];
+        legal(&name);
+        for at in 0..length {
+            for byte in [0, b'/', b'x', 0x80, 0xFF, 1] {
+                name[at] = byte;
+                legal(&name);
+            }
+            name[at] = b'.';
+        }
     }
 }

@@ -4,17 +4,17 @@
 //! one metadata block that the first of those words names. Its checksum is in the commit line.
 
 use crate::Result;
+use crate::cache::Target;
 use crate::ground::layout::{
     ATIME, BLOCK, COMMIT_WRITTEN, Commit, DIRECT, FLAG_ALIGNED, Identity, LINE, VOLATILE, WORDS,
 };
 use crate::ground::now;
 use crate::ground::word::{Key, Word};
 use crate::inode::Inode;
-use crate::namespace::bucket::Target;
+use crate::namespace::Names;
 use crate::txn::held::Held;
 use crate::txn::op::Op;
 use crate::txn::record::Record;
-use crate::volume::Volume;
 use pmem::InFlight;
 use rustix::io::Errno;
 use vfs::{Kind, NewNode, Node};
@@ -25,7 +25,7 @@ pub(super) const INLINE_MAX: usize = (DIRECT * 8) as usize;
 /// Longest target.
 const TARGET_MAX: usize = BLOCK as usize - 1;
 
-impl Volume {
+impl Names {
     /// A generation: not 0, and unlikely to have been this inode's before. `count` is no other's in
     /// this epoch.
     pub(crate) fn generation(&self, count: u64) -> u32 {
@@ -37,7 +37,7 @@ impl Volume {
         self.read_steadily(node, |inode, identity| self.read_target(inode, identity, out))
     }
 
-    /// As [`Volume::read_link`], for a caller that has seen to it that the inode does not change.
+    /// As [`Names::read_link`], for a caller that has seen to it that the inode does not change.
     pub(crate) fn read_target(
         &self,
         inode: Inode,
@@ -119,7 +119,7 @@ impl<'a> NewInode<'a> {
     /// are those of `like`.
     #[inline]
     pub(super) fn new(
-        volume: &Volume,
+        volume: &Names,
         record: &Record<'_>,
         inode: Inode,
         new: &NewNode<'a>,
@@ -163,7 +163,7 @@ impl<'a> NewInode<'a> {
 
     /// Stores its lines: in flight. Nobody can reach it.
     #[inline]
-    pub(super) fn store<'v>(&self, volume: &'v Volume) -> Result<InFlight<'v>> {
+    pub(super) fn store<'v>(&self, volume: &'v Names) -> Result<InFlight<'v>> {
         let &Self { inode, identity, commit, number, .. } = self;
         let time = commit.mtime.cast_unsigned();
         // First what is volatile: its atomic instructions would wait for what is in flight.
@@ -197,10 +197,11 @@ impl<'a> NewInode<'a> {
 /// Words of a line.
 const LINE_WORDS: usize = (LINE / 8) as usize;
 
-impl Op<'_> {
+impl Names {
     /// Takes an inode for a node that will get a name in `parent`.
-    pub(super) fn new_inode<'a>(
-        &mut self,
+    pub(super) fn new_inode<'v, 'a>(
+        &'v self,
+        op: &mut Op<'v>,
         new: &NewNode<'a>,
         parent: &Held,
     ) -> Result<NewInode<'a>> {
@@ -210,27 +211,37 @@ impl Op<'_> {
             like.parent = parent.inode.0;
             like.parent_generation = parent.identity.generation;
         }
-        self.take_inode(new, like)
+        self.take_inode(op, new, like)
     }
 
     /// Takes and fills an inode without a name (`O_TMPFILE`), with these `FLAG_*`.
     /// The operation must open it before it ends: what nobody reaches or holds open is swept away.
-    pub(crate) fn new_unnamed_inode(&mut self, new: &NewNode<'_>, flags: u16) -> Result<Node> {
-        let made = self.take_inode(new, Identity { flags, ..Identity::default() })?;
-        self.pend(made.store(self.volume)?);
+    pub(crate) fn new_unnamed_inode<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        new: &NewNode<'_>,
+        flags: u16,
+    ) -> Result<Node> {
+        let made = self.take_inode(op, new, Identity { flags, ..Identity::default() })?;
+        op.pend(made.store(self)?);
         // PERSIST: the inode before anything is written to the file.
-        self.fence();
+        op.fence();
         Ok(made.target().node)
     }
 
-    fn take_inode<'a>(&mut self, new: &NewNode<'a>, like: Identity) -> Result<NewInode<'a>> {
+    fn take_inode<'v, 'a>(
+        &'v self,
+        op: &mut Op<'v>,
+        new: &NewNode<'a>,
+        like: Identity,
+    ) -> Result<NewInode<'a>> {
         check_new(new)?;
-        let inode = self.volume.allocate_inode(self)?;
-        let mut made = NewInode::new(self.volume, &self.record, inode, new, now(), like)?;
+        let inode = self.allocate_inode(op)?;
+        let mut made = NewInode::new(self, &op.record, inode, new, now(), like)?;
         if !is_inline(new) {
-            made.link.1 = self.metadata_block()?;
-            let stored = self.volume.region.stream(made.link.1 * BLOCK, new.target)?;
-            self.pend(stored);
+            made.link.1 = self.metadata_block(op)?;
+            let stored = self.region.stream(made.link.1 * BLOCK, new.target)?;
+            op.pend(stored);
         }
         Ok(made)
     }

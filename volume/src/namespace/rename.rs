@@ -3,7 +3,7 @@
 //! Where old and new name lie in one bucket that has room, a new entry is put aside, and the
 //! bucket's occupancy word is the commit, for all names at once (`change.rs`): without waiting for
 //! a lock if the new name leads nowhere, both take one slot, and no other name has their hashes
-//! ([`Volume::rename_at_once`]: one look at the bucket for both). Else: where the new name exists,
+//! ([`Names::rename_at_once`]: one look at the bucket for both). Else: where the new name exists,
 //! its entry is changed in place (so a rename over a file needs no room, even on a full volume); if
 //! not, a new entry is put aside and its word published. The old entry's occupancy word goes in the
 //! same transaction.
@@ -13,20 +13,23 @@
 
 use crate::Result;
 use crate::cache::Asked;
+use crate::cache::Target;
 use crate::ground::layout::{MOVED, SLOT_NAME};
 use crate::ground::now;
 use crate::inject::{Bug, injected};
 use crate::inode::{CTIME, Inode, LIVE_DIRTY, LIVE_REDO, index};
-use crate::namespace::bucket::{Dir, Target, occupancy_at, slot_at, slot_words, slots_of};
+use crate::namespace::Names;
+use crate::namespace::bucket::{Dir, occupancy_at, slot_at, slot_words, slots_of};
 use crate::namespace::change::{LINES, Named, Step, fence_unless, gone};
-use crate::namespace::directory::{Hit, Search, Store};
+use crate::namespace::check_asked;
+use crate::namespace::directory::{Hit, Search};
 use crate::namespace::dirhash::checked;
 use crate::namespace::{LINKS_MAX, RETRIES, check_name, own_name};
 use crate::txn::acquire::Locked;
+use crate::txn::held::Store;
 use crate::txn::held::{Held, SlotStore};
 use crate::txn::op::Op;
 use crate::txn::release::Freed;
-use crate::volume::Volume;
 use pmem::{Durable, InFlight};
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -98,7 +101,7 @@ impl Request<'_> {
     }
 }
 
-impl Volume {
+impl Names {
     /// Renames, replaces or exchanges (`renameat2`).
     /// `found`: what the names led to a moment ago.
     pub(crate) fn rename_known(
@@ -138,8 +141,8 @@ impl Volume {
         self.check_writable()?;
         let Some(from) = self.ask_for(dir, from) else { return Ok(false) };
         let Some(to) = self.ask_for(dir, to) else { return Ok(false) };
-        from.check()?;
-        to.check()?;
+        check_asked(&from)?;
+        check_asked(&to)?;
         let Some((parent, directory)) = self.see_kind(dir) else { return Ok(false) };
         let Some((child, (kind, _))) = self.see_kind(source.node) else { return Ok(false) };
         let is_parent = matches!(directory, (Kind::Directory, 1..));
@@ -167,7 +170,7 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::rename_known`], whatever it takes.
+    /// As [`Names::rename_known`], whatever it takes.
     pub(super) fn rename_waiting(
         &self,
         (from_dir, from): (Node, &[u8]),
@@ -266,8 +269,8 @@ impl Volume {
         let Some(found) = self.find_for_rename(request)? else { return Ok(false) };
         op.work()?;
         match (request.target, request.exchange) {
-            (Some(target), true) => op.exchange(request, target, found)?,
-            (target, _) => op.move_name(request, target, found)?,
+            (Some(target), true) => self.exchange(&mut op, request, target, found)?,
+            (target, _) => self.move_name(&mut op, request, target, found)?,
         }
         op.end()?;
         Ok(true)
@@ -324,7 +327,7 @@ impl Volume {
         if let Some(target) = request.target {
             let held = self.held_target(target)?;
             let replaced = held.is_directory() && !request.exchange;
-            if replaced && !self.is_empty_directory(held.directory()?)? {
+            if replaced && !self.is_empty_directory(Dir::of(held.inode, &held.identity)?)? {
                 return Err(Errno::NOTEMPTY);
             }
             party.join(held);
@@ -338,7 +341,7 @@ impl Volume {
 }
 
 /// The change that lets the entry at `hit` lead to another target.
-fn retarget(volume: &Volume, hit: &Hit<'_>, target: Target) -> Result<SlotStore> {
+fn retarget(volume: &Names, hit: &Hit<'_>, target: Target) -> Result<SlotStore> {
     let entry = volume.read_entry(&hit.bucket, hit.slot)?;
     Ok((slot_at(hit.bucket.block, hit.slot), entry.retargeted(target)))
 }
@@ -370,19 +373,19 @@ impl<'v, const N: usize> Named<'v, N> {
         word: Store,
         prepare: impl FnOnce(InFlight<'v>) -> Result<Durable<'v>>,
     ) -> Result<bool> {
-        let Locked { volume, seen, .. } = self.locked;
+        let (Locked { seen, .. }, names) = (self.locked, self.names);
         let (child, gone) = (seen[1], seen.get(2).map(|gone| gone.inode));
         if let Some(gone) = gone
-            && !volume.close_for_good(gone)?
+            && !names.close_for_good(gone)?
         {
             return Ok(false);
         }
         let done = self.next((-i64::from(gone.is_some()), 0), step.time).and_then(|next| {
             let known = self.enter(from, None) & self.enter(step.asked, Some(source));
             self.carry(step, known, source.kind == Kind::Directory, &next);
-            volume.carry_moved(source.node, (child.sequence, child.sequence + 2), step.time);
+            names.carry_moved(source.node, (child.sequence, child.sequence + 2), step.time);
             let time = step.time.cast_unsigned();
-            let moved = volume.region.store64(child.inode.at(MOVED), time)?;
+            let moved = names.region.store64(child.inode.at(MOVED), time)?;
             // PERSIST: the new entry before the word that makes it count.
             let durable = prepare(moved.flush())?;
             // CRASH: that word takes the old names away too: one of them is there, never both or
@@ -390,9 +393,9 @@ impl<'v, const N: usize> Named<'v, N> {
             self.publish(step, word, &next, Some(&durable))
         });
         match (done, gone) {
-            (Err(errno), Some(gone)) => return volume.allow_opens(gone).and(Err(errno)),
+            (Err(errno), Some(gone)) => return names.allow_opens(gone).and(Err(errno)),
             (done, None) => done?,
-            (Ok(()), Some(gone)) => volume.forget_identity(gone)?,
+            (Ok(()), Some(gone)) => names.forget_identity(gone)?,
         }
         child.live.0.store(index(CTIME), step.time.cast_unsigned())?;
         child.live.keep_run(child.sequence, child.sequence + 2)?;
@@ -400,41 +403,41 @@ impl<'v, const N: usize> Named<'v, N> {
     }
 }
 
-impl<'v> Op<'v> {
-    fn move_name(
-        &mut self,
+impl Names {
+    fn move_name<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         request: &Request<'_>,
         target: Option<Target>,
         found: Found<'v>,
     ) -> Result<()> {
-        let volume = self.volume;
         let mut found = found;
-        if self.move_in_bucket(request, target, &mut found)? {
+        if self.move_in_bucket(op, request, target, &mut found)? {
             return Ok(());
         }
         let Found { mut party, from_at, to_at, mut source_hit, target_search } = found;
         let mut words: SmallVec<[Store; 2]> = SmallVec::new();
         let mut slots: SmallVec<[SlotStore; 1]> = SmallVec::new();
         if let Some(hit) = &target_search.hit {
-            slots.push(retarget(volume, hit, request.source)?);
+            slots.push(retarget(self, hit, request.source)?);
         } else {
             let key = target_search.vacant.ok_or(Errno::NOSPC)?;
             let known = target_search.bucket;
-            let bucket = self.make_room(to_at, key, slots_of(request.to.len()), known)?;
+            let bucket = self.make_room(op, to_at, key, slots_of(request.to.len()), known)?;
             if known.is_none() || bucket != known {
                 // Making room may have moved the old entry to another bucket.
-                let again = volume.find_again(from_at, request.from, request.source)?;
+                let again = self.find_again(from_at, request.from, request.source)?;
                 source_hit = again.ok_or(Errno::IO)?;
             }
-            words.push(self.insertion(to_at, key, bucket, request.to, request.source)?);
+            words.push(self.insertion(op, to_at, key, bucket, request.to, request.source)?);
         }
         let with = words.first().copied().filter(|_| from_at == to_at);
-        let removal = self.removal(from_at, &source_hit, with)?;
+        let removal = self.removal(op, from_at, &source_hit, with)?;
         words.retain(|word| word.at != removal.at);
         words.push(removal);
         if injected(Bug::RenameDropsFirst) {
-            let after = self.fence();
-            self.commit_word(removal.at, removal.value, &after)?;
+            let after = op.fence();
+            op.commit_word(removal.at, removal.value, &after)?;
         }
 
         let directories = i32::from(request.source_is_dir());
@@ -449,23 +452,23 @@ impl<'v> Op<'v> {
             held.identity.nlink = if held.is_directory() { 0 } else { left };
             held.touch();
         }
-        self.commit_held(&party.all(), &words, &slots)?;
+        self.commit_held(op, &party.all(), &words, &slots)?;
         self.carry_renamed(request, None)?;
         if let Some(target) = target {
-            self.drop_if_closed(party.get(target.node)?)?;
+            self.drop_if_closed(op, party.get(target.node)?)?;
         }
-        self.prune_after(from_at, &source_hit, removal.value)
+        self.prune_after(op, from_at, &source_hit, removal.value)
     }
 
     /// Renames within one bucket by a new entry and one store of the occupancy word
     /// ([`Named::rename`]). `false`, and nothing is changed: it is not that simple.
-    fn move_in_bucket(
-        &mut self,
+    fn move_in_bucket<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         request: &Request<'_>,
         target: Option<Target>,
         found: &mut Found<'v>,
     ) -> Result<bool> {
-        let volume = self.volume;
         let Found { party, from_at, to_at, source_hit, target_search } = found;
         let bucket = source_hit.bucket;
         let (there, key, replaced) = match &target_search.hit {
@@ -479,52 +482,56 @@ impl<'v> Op<'v> {
         if injected(Bug::RenameDropsFirst) || gone.is_some_and(|gone| gone.identity.nlink > 1) {
             return Ok(false);
         }
-        let mask = self.write_name(bucket.block, slot, (key, request.to), request.source)?;
+        let mask = self.write_name(op, bucket.block, slot, (key, request.to), request.source)?;
         let left = (bucket.occupancy | mask) & !(source_hit.mask() | replaced);
         let word = Store { at: occupancy_at(bucket.block), value: checked(left) };
         let dir = request.from_dir;
-        let names = [request.from, request.to].map(|name| volume.ask_for(dir, name));
+        let names = [request.from, request.to].map(|name| self.ask_for(dir, name));
         let step = Step { dir, asked: names[1].as_ref(), time: now() };
         let from = (names[0].as_ref(), request.source);
         let moved = party.get(request.source.node)?;
-        self.noted(LINES);
-        self.pend_size(moved)?;
+        op.noted(LINES);
+        op.pend_size(moved)?;
         let (parent, child) = (from_at.inode, moved.inode);
         let done = match gone {
             None => {
-                let named = self.named([parent, child])?;
-                named.rename(&step, from, word, |stored| Ok(self.fence_with(stored)))?
+                let named = self.named(op, [parent, child])?;
+                named.rename(&step, from, word, |stored| Ok(op.fence_with(stored)))?
             }
             Some(gone) => {
-                let named = self.named([parent, child, gone.inode])?;
-                named.rename(&step, from, word, |stored| Ok(self.fence_with(stored)))?
+                let named = self.named(op, [parent, child, gone.inode])?;
+                named.rename(&step, from, word, |stored| Ok(op.fence_with(stored)))?
             }
         };
         if done {
-            self.published()?;
+            self.published(op)?;
             moved.current.ctime = step.time;
-            self.publish_held(&[moved])?;
+            op.publish_held(&[moved])?;
+            self.carry_all(op, &[moved])?;
             if let Some(gone) = gone {
-                self.free_forgotten(&gone)?;
+                self.free_forgotten(op, &gone)?;
             }
         }
         Ok(done)
     }
 
-    fn exchange(&mut self, request: &Request<'_>, target: Target, found: Found<'_>) -> Result<()> {
+    fn exchange<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        request: &Request<'_>,
+        target: Target,
+        found: Found<'_>,
+    ) -> Result<()> {
         let Found { mut party, source_hit, target_search, .. } = found;
         let target_hit = target_search.hit.ok_or(Errno::IO)?;
-        let volume = self.volume;
-        let slots = [
-            retarget(volume, &source_hit, target)?,
-            retarget(volume, &target_hit, request.source)?,
-        ];
+        let slots =
+            [retarget(self, &source_hit, target)?, retarget(self, &target_hit, request.source)?];
         let gained = i32::from(request.source_is_dir()) - i32::from(request.target_is_dir());
         party.get(request.from_dir)?.change_entries(0, -gained);
         party.get(request.to_dir)?.change_entries(0, gained);
         settle_in(&mut party, request.source.node, request.to_dir)?;
         settle_in(&mut party, target.node, request.from_dir)?;
-        self.commit_held(&party.all(), &[], &slots)?;
+        self.commit_held(op, &party.all(), &[], &slots)?;
         self.carry_renamed(request, Some(target))
     }
 
@@ -533,9 +540,9 @@ impl<'v> Op<'v> {
         let changed = [(request.from, left), (request.to, Some(request.source))];
         let takes = request.source_is_dir() || request.target_is_dir();
         if request.from_dir == request.to_dir {
-            return self.carry_names(request.from_dir, &changed, takes);
+            return self.carry_changed(request.from_dir, &changed, takes);
         }
-        self.carry_names(request.from_dir, &changed[..1], takes)?;
-        self.carry_names(request.to_dir, &changed[1..], takes)
+        self.carry_changed(request.from_dir, &changed[..1], takes)?;
+        self.carry_changed(request.to_dir, &changed[1..], takes)
     }
 }

@@ -4,7 +4,7 @@
 //! occupancy word of its bucket, or, with the last name of a bucket, the word that leads to the
 //! bucket. Nothing is stored before, unless nodes of the directory have to be copied.
 //!
-//! [`Volume::unlink_at_once`] does it without waiting or allocating: one slot, of what has nothing
+//! [`Names::unlink_at_once`] does it without waiting or allocating: one slot, of what has nothing
 //! but direct blocks, in a bucket that stays or was the only one, where all locks are free.
 //! Anything else is an operation's, which waits, merges buckets, frees whole maps.
 //!
@@ -12,41 +12,43 @@
 //! free. What keeps a name, is open, or is a directory: that is a transaction.
 //!
 //! An inode without a name and without an open description is freed by the operation that wins
-//! [`Volume::close_for_good`]: the call that took the last name, or the last close.
+//! `close_for_good` (`inode/opens.rs`): the call that took the last name, or the last close.
 //!
 //! Locks: the directory's inode, and that of what loses its name.
 
 use crate::Result;
+use crate::cache::Target;
 use crate::data::map::{KIND_LEAF, Map};
 use crate::ground::layout::{DIRECT, IDENTITY, Identity, LINE, SLOT_NAME, WORDS};
 use crate::ground::now;
 use crate::inode::opens::OPENS_COUNT;
 use crate::inode::{Inode, LIVE_REDO};
-use crate::namespace::bucket::{Dir, Target};
+use crate::namespace::Names;
+use crate::namespace::bucket::Dir;
 use crate::namespace::change::{LINES, Looked, Named, Step, gone};
-use crate::namespace::directory::{Hit, Store};
+use crate::namespace::check_asked;
+use crate::namespace::directory::Hit;
 use crate::namespace::new_inode::INLINE_MAX;
 use crate::namespace::{RETRIES, own_name};
 use crate::txn::acquire::Locked;
 use crate::txn::held::Held;
+use crate::txn::held::Store;
 use crate::txn::op::Op;
 use crate::txn::release::Freed;
-use crate::volume::Volume;
 use pmem::Durable;
 use rustix::io::Errno;
-use std::sync::atomic::Ordering;
 use vfs::{Kind, Node};
 
 /// Words of a line.
 const LINE_WORDS: usize = (LINE / 8) as usize;
 
-impl Volume {
+impl Names {
     /// Takes a name from something that is not a directory.
     pub(crate) fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
         self.unlink_known(dir, name, None)
     }
 
-    /// As [`Volume::unlink`]: from what the name was `found` to lead to a moment ago, or what it
+    /// As [`Names::unlink`]: from what the name was `found` to lead to a moment ago, or what it
     /// leads to by now.
     pub(crate) fn unlink_known(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
         match found {
@@ -55,7 +57,7 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::unlink_known`], if nothing is to be waited for or allocated. `false`: nothing
+    /// As [`Names::unlink_known`], if nothing is to be waited for or allocated. `false`: nothing
     /// has been done.
     pub(super) fn unlink_at_once(&self, dir: Node, name: &[u8], target: Target) -> Result<bool> {
         if target.kind == Kind::Directory || name.len() > SLOT_NAME {
@@ -63,7 +65,7 @@ impl Volume {
         }
         self.check_writable()?;
         let Some(asked) = self.ask_for(dir, name) else { return Ok(false) };
-        asked.check()?;
+        check_asked(&asked)?;
         let Some((parent, _)) = self.see_directory(dir) else { return Ok(false) };
         let Some((child, identity)) = self.see(target.node) else { return Ok(false) };
         let only = identity.kind() == Some(target.kind) && identity.nlink == 1;
@@ -91,17 +93,13 @@ impl Volume {
                 if spot.is_last() {
                     freed.bucket = spot.bucket;
                 }
-                named.locked.end(LINES, freed)?;
-                if self.sparse.load(Ordering::Relaxed) != 0 {
-                    self.empty_sparse_chunk();
-                }
-                Ok(true)
+                named.locked.end(LINES, freed).map(|()| true)
             }
             other => named.locked.fail(LINES).and(other),
         }
     }
 
-    /// As [`Volume::unlink_known`], whatever it takes.
+    /// As [`Names::unlink_known`], whatever it takes.
     fn unlink_waiting(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
         let name = &*own_name(name)?;
         let mut found = found;
@@ -121,7 +119,7 @@ impl Volume {
             if let Some(hit) = self.find_again(at, name, target)? {
                 let mut child = self.held_target(target)?;
                 op.work()?;
-                op.unlink_locked((&mut parent, dir, name), &mut child, &hit)?;
+                self.unlink_locked(&mut op, (&mut parent, dir, name), &mut child, &hit)?;
                 return op.end();
             }
         }
@@ -143,18 +141,18 @@ impl Volume {
             let (mut parent, at) = self.held_directory(dir)?;
             let Some(hit) = self.find_again(at, name, target)? else { continue };
             let mut child = self.held_target(target)?;
-            if !self.is_empty_directory(child.directory()?)? {
+            if !self.is_empty_directory(Dir::of(child.inode, &child.identity)?)? {
                 return Err(Errno::NOTEMPTY);
             }
             op.work()?;
-            let word = op.removal(at, &hit, None)?;
+            let word = self.removal(&mut op, at, &hit, None)?;
             parent.change_entries(-1, -1);
             child.identity.nlink = 0;
             child.touch();
-            op.commit_held(&[&parent, &child], &[word], &[])?;
-            op.carry_names(dir, &[(name, None)], true)?;
-            op.drop_if_closed(&child)?;
-            op.prune_after(at, &hit, word.value)?;
+            self.commit_held(&mut op, &[&parent, &child], &[word], &[])?;
+            self.carry_changed(dir, &[(name, None)], true)?;
+            self.drop_if_closed(&mut op, &child)?;
+            self.prune_after(&mut op, at, &hit, word.value)?;
             return op.end();
         }
         Err(Errno::IO)
@@ -209,21 +207,21 @@ impl Volume {
         };
         if held.identity.nlink == 0 {
             op.work()?;
-            op.drop_if_closed(&held)?;
+            self.drop_if_closed(&mut op, &held)?;
         }
         op.end()
     }
 
     /// Frees all that belongs to an inode without a name and without a description, and the inode
     /// itself, at the end of `op`, which holds its lock and works.
-    pub(crate) fn drop_unlinked(
-        &self,
-        op: &mut Op<'_>,
+    pub(crate) fn drop_unlinked<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         inode: Inode,
         identity: &Identity,
     ) -> Result<()> {
         if identity.kind() == Some(Kind::Directory) {
-            op.free_directory(inode, identity)?;
+            self.free_directory(op, inode, identity)?;
         }
         self.free_contents(op, inode, identity)?;
         self.forget_identity(inode)?;
@@ -252,9 +250,9 @@ impl<const N: usize> Named<'_, N> {
         (word, blocks): (Store, i64),
         after: Option<&Durable<'_>>,
     ) -> Result<bool> {
-        let Locked { volume, seen, .. } = self.locked;
+        let (Locked { seen, .. }, names) = (self.locked, self.names);
         let child = seen[1].inode;
-        if !volume.close_for_good(child)? {
+        if !names.close_for_good(child)? {
             return Ok(false);
         }
         let done = self.next((-1, blocks), step.time).and_then(|next| {
@@ -263,58 +261,56 @@ impl<const N: usize> Named<'_, N> {
             self.publish(step, word, &next, after)
         });
         if let Err(errno) = done {
-            volume.allow_opens(child)?;
+            names.allow_opens(child)?;
             return Err(errno);
         }
-        volume.forget_identity(child).map(|()| true)
+        names.forget_identity(child).map(|()| true)
     }
 }
 
-impl Op<'_> {
+impl Names {
     /// Takes the entry at `hit`, that of a name in the locked `parent`, and a name from the locked
     /// `child`.
-    fn unlink_locked(
-        &mut self,
+    fn unlink_locked<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         (parent, dir, name): (&mut Held, Node, &[u8]),
         child: &mut Held,
         hit: &Hit<'_>,
     ) -> Result<()> {
-        let volume = self.volume;
-        let at = parent.directory()?;
-        let word = self.removal(at, hit, None)?;
+        let at = Dir::of(parent.inode, &parent.identity)?;
+        let word = self.removal(op, at, hit, None)?;
         if child.identity.nlink <= 1 {
-            let after = self.prepared();
-            let asked = volume.ask_for(dir, name);
+            let after = op.prepared();
+            let asked = self.ask_for(dir, name);
             let step = Step { dir, asked: asked.as_ref(), time: now() };
-            let named = self.named([parent.inode, child.inode])?;
+            let named = self.named(op, [parent.inode, child.inode])?;
             if named.take(&step, (word, 0), after.as_ref())? {
-                self.published()?;
-                self.free_forgotten(child)?;
-                return self.prune_after(at, hit, word.value);
+                self.published(op)?;
+                self.free_forgotten(op, child)?;
+                return self.prune_after(op, at, hit, word.value);
             }
         }
         parent.change_entries(-1, 0);
         child.identity.nlink = child.identity.nlink.saturating_sub(1);
         child.touch();
-        self.commit_held(&[parent, child], &[word], &[])?;
-        self.carry_names(dir, &[(name, None)], false)?;
-        self.drop_if_closed(child)?;
-        self.prune_after(at, hit, word.value)
+        self.commit_held(op, &[parent, child], &[word], &[])?;
+        self.carry_changed(dir, &[(name, None)], false)?;
+        self.drop_if_closed(op, child)?;
+        self.prune_after(op, at, hit, word.value)
     }
 
     /// Frees what has lost its only name, and its identity, by a word, at the operation's end.
-    pub(super) fn free_forgotten(&mut self, held: &Held) -> Result<()> {
-        let volume = self.volume;
-        volume.free_contents(self, held.inode, &held.identity)?;
-        self.free_inode_later(held.inode.0);
+    pub(super) fn free_forgotten<'v>(&'v self, op: &mut Op<'v>, held: &Held) -> Result<()> {
+        self.free_contents(op, held.inode, &held.identity)?;
+        op.free_inode_later(held.inode.0);
         Ok(())
     }
 
     /// Frees an inode of which nothing but open descriptions is left, if there are none.
-    pub(crate) fn drop_if_closed(&mut self, held: &Held) -> Result<()> {
-        let volume = self.volume;
-        if held.identity.nlink == 0 && volume.close_for_good(held.inode)? {
-            volume.drop_unlinked(self, held.inode, &held.identity)?;
+    pub(crate) fn drop_if_closed<'v>(&'v self, op: &mut Op<'v>, held: &Held) -> Result<()> {
+        if held.identity.nlink == 0 && self.close_for_good(held.inode)? {
+            self.drop_unlinked(op, held.inode, &held.identity)?;
         }
         Ok(())
     }

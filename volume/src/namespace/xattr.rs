@@ -13,11 +13,11 @@ use crate::ground::layout::{
 use crate::ground::word::{Key, Word};
 use crate::inject::{Bug, injected};
 use crate::inode::{Inode, LIVE_PRIVILEGED};
-use crate::namespace::directory::Store;
+use crate::namespace::Names;
+use crate::namespace::align;
 use crate::txn::held::Held;
+use crate::txn::held::Store;
 use crate::txn::op::Op;
-use crate::upkeep::align;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::{FILE_CAPABILITIES, Kind, Node};
 use zerocopy::{FromBytes, IntoBytes};
@@ -78,7 +78,7 @@ fn check_name(name: &[u8], kind: Option<Kind>) -> Result<()> {
     Ok(())
 }
 
-impl Volume {
+impl Names {
     /// The block of an inode's attributes, if it has any.
     pub(crate) fn xattr_block(&self, inode: Inode, identity: &Identity) -> Result<Option<u64>> {
         let stored = self.region.load64(inode.at(XATTR_WORD))?;
@@ -205,7 +205,7 @@ impl Volume {
             held.current.flags |= LIVE_PRIVILEGED;
         }
         op.work()?;
-        op.replace_xattrs(&mut held, &packed)?;
+        self.replace_xattrs(&mut op, &mut held, &packed)?;
         op.end()
     }
 
@@ -241,33 +241,33 @@ fn deliver(answer: &[u8], out: &mut [u8]) -> Result<usize> {
     Ok(answer.len())
 }
 
-impl Op<'_> {
+impl Names {
     /// Replaces all attributes of a locked inode.
-    fn replace_xattrs(&mut self, held: &mut Held, packed: &[u8]) -> Result<()> {
-        if let Some(block) = self.volume.xattr_block(held.inode, &held.identity)? {
-            self.free_later(block, 1);
+    fn replace_xattrs<'v>(&'v self, op: &mut Op<'v>, held: &mut Held, packed: &[u8]) -> Result<()> {
+        if let Some(block) = self.xattr_block(held.inode, &held.identity)? {
+            op.free_later(block, 1);
         }
         let mut value = 0;
         let mut late = None;
         if !packed.is_empty() {
-            let block = self.metadata_block()?;
+            let block = self.metadata_block(op)?;
             let mut image = header(held.inode, &held.identity, packed).as_bytes().to_vec();
             image.extend_from_slice(packed);
             if injected(Bug::AttributesAfterWord) {
                 late = Some((block, image));
             } else {
-                let stored = self.volume.region.stream(block * BLOCK, &image)?;
-                self.pend(stored);
+                let stored = self.region.stream(block * BLOCK, &image)?;
+                op.pend(stored);
             }
             let word = Word { block, kind: 0, unwritten: false };
             value = word.sealed(word_key(held.inode, &held.identity));
         }
         held.touch();
         let store = Store { at: held.inode.at(XATTR_WORD), value };
-        self.commit_held(&[held], &[store], &[])?;
+        self.commit_held(op, &[held], &[store], &[])?;
         if let Some((block, image)) = late {
-            let stored = self.volume.region.stream(block * BLOCK, &image)?;
-            self.pend(stored);
+            let stored = self.region.stream(block * BLOCK, &image)?;
+            op.pend(stored);
         }
         Ok(())
     }

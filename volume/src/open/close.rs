@@ -8,29 +8,28 @@
 use crate::Result;
 use crate::data::edit::Sizing;
 use crate::data::file::File;
-use crate::data::map::MapItem;
-use crate::ground::layout::{COMMIT, FLAG_KEEP, Identity};
+use crate::ground::layout::{COMMIT, FLAG_KEEP};
 use crate::inject::{Bug, injected};
 use crate::inode::{
     Current, Inode, LIVE_BEYOND, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_SCATTERED,
     LIVE_STORED, LIVE_WRITTEN, SEQUENCE, index,
 };
+use crate::open::Opens;
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 
 /// What waits for a last close.
 const LAZY: u64 = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED;
 
-impl Volume {
+impl Opens {
     /// Makes what was written durable, sizes and times included. Everything but files is durable
     /// anyway.
     pub(crate) fn sync_file(&self, node: Node) -> Result<()> {
         self.sync_range(node, 0, u64::MAX)
     }
 
-    /// As [`Volume::sync_file`], but of the stores through mappings only those to `[from, to)`.
+    /// As [`Opens::sync_file`], but of the stores through mappings only those to `[from, to)`.
     pub(crate) fn sync_range(&self, node: Node, from: u64, to: u64) -> Result<()> {
         if !self.region.needs_sync()
             && let Some(sequence) = self.without(node, LIVE_DIRTY | LIVE_STORED)?
@@ -44,9 +43,9 @@ impl Volume {
         if file && self.current(inode)?.flags & (LIVE_DIRTY | LIVE_STORED) != 0 {
             let _alone = self.alone();
             let mut op = self.begin()?;
-            let file = op.work_on(node)?;
+            let file = self.work_on(&mut op, node)?;
             if file.current.flags & LIVE_STORED != 0 {
-                op.flush_stores(&file, from, to)?;
+                self.flush_stores(&mut op, &file, from, to)?;
             }
             if file.current.flags & LIVE_DIRTY != 0 {
                 let Sizing { inode, generation, commit } = file.sizing(&file.current);
@@ -97,7 +96,7 @@ impl Volume {
         Ok(self.looked_at(node, LAZY)?.is_some_and(|(_, names)| names != 0))
     }
 
-    /// As [`Volume::without`], with the number of the node's names.
+    /// As [`Opens::without`], with the number of the node's names.
     #[inline]
     fn looked_at(&self, node: Node, flags: u64) -> Result<Option<(u64, u32)>> {
         let inode = self.inode(node.ino)?;
@@ -127,18 +126,17 @@ impl Volume {
             return Ok(());
         }
         let mut op = self.begin()?;
-        let file = op.work_on(node)?;
+        let file = self.work_on(&mut op, node)?;
         if self.opens(file.inode)? > 0 {
             // Another process or thread opened it meanwhile, and will close it.
             return op.end();
         }
         let keep = file.identity.flags & FLAG_KEEP != 0;
         let cuts = file.current.flags & (LIVE_BEYOND | LIVE_MAPPED) != 0 && !keep;
-        op.settle_lazy(&file, cuts)?;
+        self.settle_lazy(&mut op, &file, cuts)?;
         op.end()?;
         if file.current.flags & (LIVE_MAPPED | LIVE_SCATTERED) != 0 {
-            // It is likely to be mapped again, or shall be fit for that.
-            self.rewrite_by_the_way(node);
+            self.due.note_closed(node.ino);
         }
         Ok(())
     }
@@ -150,7 +148,8 @@ impl Volume {
         // Before the lock: its first holder in this epoch begins with the durable size.
         let lazy = self.left_size(inode, identity.generation)?;
         let mut op = self.begin()?;
-        let mut file = op.work_on(Node { ino: inode.0, generation: identity.generation })?;
+        let mut file =
+            self.work_on(&mut op, Node { ino: inode.0, generation: identity.generation })?;
         if let Some((size, mtime)) = lazy {
             let flags = file.current.flags | LIVE_DIRTY | LIVE_WRITTEN;
             file.current = Current { size, mtime, ctime: mtime, flags };
@@ -159,49 +158,30 @@ impl Volume {
             file.current.mtime = crate::ground::now();
             file.current.flags |= LIVE_DIRTY;
         }
-        op.settle_lazy(&file, identity.flags & FLAG_KEEP == 0)?;
+        self.settle_lazy(&mut op, &file, identity.flags & FLAG_KEEP == 0)?;
         op.end()
-    }
-
-    /// Gives back all blocks of an inode that cannot be reached any more: data, nodes, a symlink's
-    /// target, the attributes. What is damaged is left to fsck. A directory's own blocks are not
-    /// told here.
-    pub(crate) fn free_contents(
-        &self,
-        op: &mut Op<'_>,
-        inode: Inode,
-        identity: &Identity,
-    ) -> Result<()> {
-        self.walk_map(inode, identity, &mut |item| {
-            match item {
-                MapItem::Node { block } | MapItem::Xattr { block } => op.free_later(block, 1),
-                MapItem::Data { block, blocks, .. } => op.free_later(block, blocks),
-                MapItem::Damaged { .. } => {}
-            }
-            Ok(())
-        })
     }
 }
 
-impl<'v> Op<'v> {
+impl Opens {
     /// Commits size and times, and cuts off what lies beyond the end if `cuts`.
-    fn settle_lazy(&mut self, file: &File<'v>, cuts: bool) -> Result<()> {
+    fn settle_lazy<'v>(&'v self, op: &mut Op<'v>, file: &File<'v>, cuts: bool) -> Result<()> {
         let mut delta = 0;
         let mut current = file.current;
-        let cut = if cuts { Some(self.plan_cut(file, current.size)?) } else { None };
+        let cut = if cuts { Some(self.plan_cut(op, file, current.size)?) } else { None };
         if current.flags & LIVE_DIRTY != 0 {
-            self.publish_size(&file.sizing(&current))?;
+            self.publish_size(op, &file.sizing(&current))?;
         }
         if let Some(cut) = cut {
             // PERSIST: as in `truncate.rs`: behind a durable size, before the fence of [`Op::end`].
-            self.keep_allocated();
-            self.store_loose(&cut)?;
+            op.keep_allocated();
+            self.store_loose(op, &cut)?;
             delta = cut.delta;
         }
         if current.flags & LIVE_STORED != 0 {
-            self.flush_stores(file, 0, current.size)?;
+            self.flush_stores(op, file, 0, current.size)?;
         }
         current.flags &= !(LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED | LIVE_STORED);
-        self.volume.publish_current(file, current, true, delta)
+        self.publish_current(file, current, true, delta)
     }
 }

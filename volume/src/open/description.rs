@@ -14,7 +14,7 @@
 //! Phases: free -> claimed -> open -> dropping -> dropped -> free. The reference in the inode's
 //! `opens` word is taken in *claimed* and given back in *dropping*. The `opens` word names the
 //! description that changed it last and how (a [`Maker`]); a process that changes it again first
-//! moves that description to its next phase ([`Inodes::confirm`]). So whatever process dies where:
+//! moves that description to its next phase (`inode/opens.rs`). So whatever process dies where:
 //! a description is counted exactly if its phase says so or the inode's word names it. (The process
 //! that drops it goes from *dropping* to *free*; only its recoverer, if it dies, needs to tell
 //! *dropped* from *dropping*.)
@@ -28,14 +28,15 @@ use crate::Result;
 use crate::ground::current_cpu;
 use crate::ground::layout::HEADER_DESCRIPTIONS;
 use crate::inode::Inode;
+use crate::inode::opens::Opened;
 use crate::inode::opens::{DescState, Maker, Phase, SLOT_BITS, STATE};
-use crate::volume::Volume;
+use crate::open::Opens;
 use pmem::Span;
 use rustix::io::Errno;
 use std::hint::cold_path;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
-use vfs::{Desc, Kind, Node, OpenFlags};
+use vfs::{Desc, Kind, NewNode, Node, OpenFlags};
 
 const INO: u64 = 8;
 const NODE: u64 = 16;
@@ -61,25 +62,15 @@ const OPEN_ONLY: i32 =
 
 const _: () = assert!(STATE == 0 && INO == 8 && NODE == 16 && FLAGS == 24);
 
-/// What is behind a description.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Opened {
-    pub(crate) node: Node,
-    pub(crate) kind: Kind,
-    pub(crate) flags: OpenFlags,
-    /// The description's state word.
-    pub(crate) state: u64,
-}
-
-/// Whether a state word, which must be or have been an open one, is of this generation.
-#[inline]
-pub(crate) fn is_generation(state: u64, desc: Desc) -> bool {
-    (state >> 12 & 0xF_FFFF) as u32 == desc.generation
-}
-
 /// Whether a state word of this epoch is that of an open description.
 pub(crate) fn is_open(state: u64) -> bool {
     state & 7 == Phase::Open as u64
+}
+
+/// Whether such an open truncates.
+#[inline]
+pub(crate) fn truncates(kind: Kind, flags: OpenFlags) -> bool {
+    kind == Kind::File && flags.has(libc::O_TRUNC) && !flags.path_only()
 }
 
 /// An entry that this process has claimed, for what it is about to open.
@@ -95,13 +86,13 @@ pub(crate) const HINTS: usize = 16;
 /// Descriptions from the first choice of one process to the next one's.
 const DESCRIPTIONS: u32 = 64;
 
-impl Volume {
+impl Opens {
     /// Where this CPU looks for a free description first, as the distance from what is given beside
     /// it. So two that open and close files do not pass the same entries to each other.
     fn description_hint(&self) -> (&AtomicU32, u32) {
         let cpu = current_cpu() as usize % HINTS;
         let first = self.slot() * DESCRIPTIONS + cpu as u32 * (DESCRIPTIONS / HINTS as u32);
-        (&self.local.next_description[cpu].0, first)
+        (&self.next_description[cpu].0, first)
     }
 
     /// How many descriptions there are, in whatever phase.
@@ -119,12 +110,8 @@ impl Volume {
 
     // ---- opening --------------------------------------------------------------------------------
 
-    /// Opens a node of which nothing is known but its name.
-    pub(crate) fn open_node(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
-        self.open_node_as(node, self.kind_of(node)?, flags)
-    }
-
-    /// As [`Volume::open_node`], of a node whose kind is known (it never changes).
+    /// Opens a node of this kind, which never changes. What is to be truncated is not yet
+    /// ([`truncates`]).
     pub(crate) fn open_node_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
         match kind {
             Kind::Symlink if !flags.path_only() => return Err(Errno::LOOP),
@@ -138,7 +125,7 @@ impl Volume {
             _ if !flags.path_only() => return Err(Errno::NXIO),
             _ => {}
         }
-        let truncate = kind == Kind::File && flags.has(libc::O_TRUNC) && !flags.path_only();
+        let truncate = truncates(kind, flags);
         if flags.writes() || truncate {
             self.check_writable()?;
         }
@@ -150,13 +137,30 @@ impl Volume {
             self.close_description(desc)?;
             return Err(Errno::TXTBSY);
         }
-        if truncate
-            && let Err(errno) = self.before_change(node).and_then(|()| self.truncate_file(node, 0))
-        {
-            self.close_description(desc)?;
-            return Err(errno);
-        }
         Ok(desc)
+    }
+
+    /// Makes a regular file under `name`, and opens it.
+    pub(crate) fn create_opened(
+        &self,
+        dir: Node,
+        name: &[u8],
+        new: &NewNode<'_>,
+        flags: OpenFlags,
+    ) -> Result<Desc> {
+        self.with_orphans_dropped(|| {
+            // As in the kernel: without a description nothing is made.
+            let claim = self.claim_description()?;
+            // Nobody finds it before the operation ends: nobody can be executing it.
+            let open = |node| self.open_claimed(claim, node, new.kind, flags, Some(dir));
+            match self.create_and(dir, name, new, &open) {
+                Ok((_, opened)) => opened,
+                Err(errno) => {
+                    self.free_description(claim.0, claim.1)?;
+                    Err(errno)
+                }
+            }
+        })
     }
 
     /// Makes a description of a node, found in the directory `place`. `ENFILE` if the table is
@@ -207,7 +211,7 @@ impl Volume {
         }
     }
 
-    fn kind_of(&self, node: Node) -> Result<Kind> {
+    pub(crate) fn kind_of(&self, node: Node) -> Result<Kind> {
         if let Some(attr) = self.remembered_attributes(node) {
             return Ok(attr.kind);
         }
@@ -426,7 +430,7 @@ impl Volume {
     fn give_back(&self, desc: Desc, state: DescState, node: Node) -> Result<()> {
         let inode = self.inode(node.ino)?;
         let left = if state.phase == Phase::Dropping {
-            // It says so itself when the inode's word names another one: `Volume::confirm`.
+            // It says so itself when the inode's word names another one: `Opens::confirm`.
             self.drop_open(inode, Maker::new(desc, true))?
         } else {
             match self.opens(inode) {

@@ -12,10 +12,10 @@
 //! Locks: one chain at a time.
 
 use crate::Result;
+use crate::open::Opens;
 use crate::open::lock_table::{Holder, Lock};
 use crate::open::record_lock::Wait;
 use crate::process::SLOT_LIVE;
-use crate::volume::Volume;
 use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::atomic::{Ordering, fence};
@@ -26,7 +26,7 @@ use vfs::{Desc, Kind, LockKind, Node, RecordLock};
 const END_TRIES: u32 = 200;
 const END_STEP: Duration = Duration::from_millis(1);
 
-impl Volume {
+impl Opens {
     /// This process executes `now`, and `before` no longer. `ENOLCK` if the table is full.
     pub(crate) fn set_executed(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {
         let me = Holder::execution(self.slot(), self.slot_generation());
@@ -37,7 +37,7 @@ impl Volume {
     }
 
     fn say_executed(&self, me: Holder, node: Node) -> Result<()> {
-        self.local.has_locked.store(true, Ordering::Relaxed);
+        self.has_locked.store(true, Ordering::Relaxed);
         // The file may lose its name and its inode be used for another: the range tells which it
         // is.
         let at = u64::from(node.generation);

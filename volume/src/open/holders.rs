@@ -7,8 +7,8 @@
 //! Locks: none.
 
 use crate::Result;
+use crate::open::Opens;
 use crate::open::description::{Lines, index};
-use crate::volume::Volume;
 use vfs::Desc;
 
 /// The bitmap's place in an entry.
@@ -18,7 +18,7 @@ const HOLDER_WORDS: u64 = crate::ground::layout::PROCESS_SLOTS / 64;
 
 const _: () = assert!(HOLDERS == 64 && HOLDER_WORDS == 8);
 
-impl Volume {
+impl Opens {
     /// An entry that is being claimed or dropped has no holders.
     #[inline]
     pub(crate) fn clear_holders(lines: &Lines<'_>) -> Result<()> {

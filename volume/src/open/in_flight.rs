@@ -19,12 +19,12 @@
 
 use crate::Result;
 use crate::ground::layout::HEADER_ORPHANS;
-use crate::volume::Volume;
+use crate::open::Opens;
 use pmem::Span;
 use rustix::io::Errno;
 use vfs::Desc;
 
-/// Word of a description's entry: [`Volume::mark`] of what was handed over last.
+/// Word of a description's entry: [`Opens::mark`] of what was handed over last.
 const HANDED: u64 = 48;
 
 /// Bits of a description's generation in its name; the epoch's low bits stand above them.
@@ -35,7 +35,7 @@ fn byte_of(index: u32) -> i64 {
     i64::from(index) + 1
 }
 
-impl Volume {
+impl Opens {
     fn mark(&self, desc: Desc) -> u64 {
         u64::from(self.epoch) << 32 | u64::from(desc.generation)
     }

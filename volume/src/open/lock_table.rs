@@ -25,7 +25,7 @@
 use crate::Result;
 use crate::ground::layout::{HEADER_LOCKS, LOCK_RECORD};
 use crate::ground::lockword;
-use crate::volume::Volume;
+use crate::open::Opens;
 use pmem::Span;
 use robust::owner::Owner;
 use rustix::io::Errno;
@@ -269,7 +269,7 @@ impl Plan {
 
 /// A chain, held.
 pub(crate) struct Chain<'v> {
-    volume: &'v Volume,
+    volume: &'v Opens,
     index: u32,
     /// Offset of the entry that carries the chain.
     pub(crate) at: u64,
@@ -524,7 +524,7 @@ impl Chain<'_> {
     }
 }
 
-impl Volume {
+impl Opens {
     /// How many entries carry chains.
     fn chains_of_locks(&self) -> u64 {
         (self.rt.layout.lock_count / 16).clamp(2, CHAINS_MAX)
@@ -591,7 +591,7 @@ impl Volume {
         }
         let count = self.rt.layout.lock_count as u32;
         let chains = self.chains_of_locks() as u32;
-        let (hint, others) = (&self.local.next_lock, count - chains);
+        let (hint, others) = (&self.next_lock, count - chains);
         let start = hint.load(Ordering::Relaxed).wrapping_add(self.slot() * 32);
         for step in 0..others {
             let place = start.wrapping_add(step) % others;
@@ -678,7 +678,7 @@ impl Volume {
     /// Drops all POSIX locks of a process and its guests, and those on programs: it is dead, or
     /// this one on its way out.
     pub(crate) fn drop_process_locks(&self, slot: u32, generation: u32) -> Result<()> {
-        if slot == self.slot() && !self.local.has_locked.load(Ordering::Relaxed) {
+        if slot == self.slot() && !self.has_locked.load(Ordering::Relaxed) {
             return Ok(());
         }
         let own = [

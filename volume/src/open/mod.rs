@@ -10,3 +10,39 @@ mod in_flight;
 mod lock_table;
 mod position;
 mod record_lock;
+
+use crate::namespace::Names;
+use crate::open::description::{HINTS, Hint};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+/// Names, and what is open.
+pub struct Opens {
+    names: Names,
+    /// This process has set record locks of its own, so closing may have to drop some.
+    pub(crate) has_locked: AtomicBool,
+    /// Where it looks for a free record lock first.
+    next_lock: AtomicU32,
+    /// Where it looks for a free description first, by CPU.
+    next_description: [Hint; HINTS],
+}
+
+impl Deref for Opens {
+    type Target = Names;
+
+    #[inline]
+    fn deref(&self) -> &Names {
+        &self.names
+    }
+}
+
+impl Opens {
+    pub(crate) fn new(names: Names) -> Self {
+        Self {
+            names,
+            has_locked: AtomicBool::default(),
+            next_lock: AtomicU32::default(),
+            next_description: Default::default(),
+        }
+    }
+}

@@ -12,12 +12,13 @@
 use crate::Result;
 use crate::ground::lockword;
 use crate::inode::opens::STATE;
-use crate::open::description::{LOCK, POSITION, index, is_generation, is_open};
-use crate::volume::Volume;
+use crate::inode::opens::is_generation;
+use crate::open::Opens;
+use crate::open::description::{LOCK, POSITION, index, is_open};
 use pmem::Span;
 use robust::owner::Owner;
 use rustix::io::Errno;
-use vfs::Desc;
+use vfs::{Desc, UserOut};
 
 /// Position bit: a write holds the description's lock.
 const MOVING: u64 = 1 << 63;
@@ -25,7 +26,7 @@ const MOVING: u64 = 1 << 63;
 /// From [`Moving::begin`] until it is dropped this process moves the position of the description:
 /// one write at a time.
 pub(crate) struct Moving<'v> {
-    volume: &'v Volume,
+    opens: &'v Opens,
     desc: Desc,
     line: Span<'v, 8>,
     owner: Owner,
@@ -44,7 +45,7 @@ impl Moving<'_> {
     /// Waits for its turn; gives the position. `EBADF`: it was closed, and the entry is another's.
     #[inline]
     pub(crate) fn begin(&mut self) -> Result<u64> {
-        lockword::acquire_word(self.volume, &self.line, index(LOCK), self.owner)?;
+        lockword::acquire_word(self.opens, &self.line, index(LOCK), self.owner)?;
         let mut position = self.line.load(index(POSITION))?;
         while let Err(found) = self.line.cas(index(POSITION), position, position | MOVING)? {
             position = found;
@@ -68,7 +69,7 @@ impl Moving<'_> {
 
     #[inline]
     fn unlock(&self) -> Result<()> {
-        lockword::release_word_quickly(self.volume, &self.line, index(LOCK), self.owner)
+        lockword::release_word_quickly(self.opens, &self.line, index(LOCK), self.owner)
     }
 
     /// Ends what has begun.
@@ -101,7 +102,7 @@ impl Drop for Moving<'_> {
     }
 }
 
-impl Volume {
+impl Opens {
     /// The position; waits for a write that moves it.
     #[inline]
     pub(crate) fn position(&self, desc: Desc) -> Result<u64> {
@@ -127,11 +128,20 @@ impl Volume {
         Ok(from == to || self.rt.cas(at, from, to)?.is_ok())
     }
 
+    /// As [`crate::cache::Caches::read_again`], at the position, which moves.
+    #[inline]
+    pub(crate) fn read_on(&self, desc: Desc, out: &UserOut<'_>) -> Option<usize> {
+        let position = self.resting_position(desc).ok()??;
+        let read = self.read_again(desc, position, out)?;
+        let moved = self.advance(desc, position, position + read as u64).ok()?;
+        moved.then_some(read)
+    }
+
     /// What moves the position, when it has begun.
     #[inline]
     pub(crate) fn moving(&self, desc: Desc) -> Result<Moving<'_>> {
         let line = self.rt.span(self.rt.description(desc.index))?;
-        Ok(Moving { volume: self, desc, line, owner: self.own(), position: MOVING })
+        Ok(Moving { opens: self, desc, line, owner: self.own(), position: MOVING })
     }
 
     /// Frees the position locks that a dead process held.
@@ -153,12 +163,13 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Volume;
     use crate::testing::{file, fresh};
     use std::sync::Arc;
     use vfs::{FileSystem, Node, OpenFlags, UserIn, UserOut};
 
     fn opened(volume: &Volume, node: Node) -> Desc {
-        volume.open_node(node, OpenFlags(libc::O_RDWR)).unwrap()
+        volume.open(node, OpenFlags(libc::O_RDWR)).unwrap()
     }
 
     fn holder(volume: &Volume, desc: Desc) -> Option<Owner> {

@@ -9,9 +9,9 @@
 //! Locks: one chain at a time; the waiting room with no chain held.
 
 use crate::Result;
+use crate::open::Opens;
 use crate::open::lock_table::{CHANGE, Chain, Holder, Lock, WAITER, Who};
 use crate::process::SLOT_FREE;
-use crate::volume::Volume;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ impl Wait {
     }
 }
 
-impl Volume {
+impl Opens {
     fn holder(&self, desc: Desc, owner: LockOwner) -> Result<Holder> {
         Ok(match owner {
             LockOwner::Process => Holder::process(self.slot(), self.slot_generation()),
@@ -69,7 +69,7 @@ impl Volume {
         }
         let holder = self.holder(desc, owner)?;
         if owner != LockOwner::Description && lock.kind != LockKind::Unlock {
-            self.local.has_locked.store(true, Ordering::Relaxed);
+            self.has_locked.store(true, Ordering::Relaxed);
         }
         let in_circles = match owner {
             LockOwner::Process => true,
@@ -207,7 +207,7 @@ impl Volume {
                 }
                 if holders.is_empty() {
                     // The last holder gave it up and is about to drop it, or died before that.
-                    self.begin_recoverys()?;
+                    self.begin_recoveries()?;
                 }
                 let recovered = self.remains.load(Ordering::Acquire);
                 self.finish_recoveries()?;
@@ -262,7 +262,7 @@ impl Volume {
 
     /// Any close of a file drops the process's POSIX locks on it.
     pub(crate) fn release_process_locks(&self, node: Node) -> Result<()> {
-        if !self.local.has_locked.load(Ordering::Relaxed) || self.chain_is_empty(node.ino)? {
+        if !self.has_locked.load(Ordering::Relaxed) || self.chain_is_empty(node.ino)? {
             return Ok(());
         }
         let me = Holder::process(self.slot(), self.slot_generation());

@@ -29,7 +29,7 @@
 //! *Alone again.* Who has freed a slot and finds one in use at most takes the word back, by a
 //! compare-and-swap with what it was before that look: who comes takes his slot before he sets the
 //! word, and each time makes it another one. A process that leaves while threads of it may still be
-//! inside calls does not look ([`Volume::leave_as`]). So who stays looks too, once a second at
+//! inside calls does not look (`Volume::leave_as`). So who stays looks too, once a second at
 //! most, while it makes calls: if it is the only one in two looks, between which nobody came, it
 //! takes the word back. Those threads are through by then. A stale 1 only costs time.
 //!

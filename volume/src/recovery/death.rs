@@ -11,9 +11,10 @@
 //! 3. its record locks and its position locks are dropped; the slot is *dying*, its byte free
 //!    again.
 //!
-//! The second part ([`Volume::finish_recoveries`]) holds the byte anew and drops the descriptions
-//! that the dead one held, which may free files: it runs where no lock is held, at this process's
-//! next call, or in another process that finds the dead one before. Then the slot is free.
+//! The second part ([`Recoveries::finish_recoveries`]) holds the byte anew and drops the
+//! descriptions that the dead one held, which may free files: it runs where no lock is held, at
+//! this process's next call, or in another process that finds the dead one before. Then the slot is
+//! free.
 //!
 //! A process that dies while recovering another is recovered like any; its recoverer finds the
 //! first one's slot still to be done, and a begun sweep marked in the runtime's header.
@@ -23,18 +24,19 @@
 
 use crate::Result;
 use crate::ground::layout::{HEADER_GATE, HEADER_SWEEP, LINE, PROCESS_SLOTS};
-use crate::ground::now;
+use crate::ground::{Recover, now};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::process::liveness::lock_slots;
 use crate::process::{SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState};
+use crate::recovery::Recoveries;
 use crate::txn::gate;
 use crate::txn::record::inode_of_lock;
-use crate::volume::Volume;
 use pmem::Gathered;
 use robust::owner::{NO_OPERATION, Owner};
 use robust::slot::{self, Claim};
 use rustix::io::Errno;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -52,7 +54,25 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(5);
 /// Naps between two looks at which processes live.
 const NAPS: u32 = 200;
 
-impl Volume {
+impl Recover for Recoveries {
+    fn recover_if_dead(self: Arc<Self>, owner: Owner) -> Result<()> {
+        self.recover_owner_if_dead(owner)
+    }
+
+    fn see_recovered(self: Arc<Self>, slot: u32, generation: u32, wholly: bool) -> Result<bool> {
+        Self::see_recovered(&self, slot, generation, wholly)
+    }
+
+    fn begin_recoveries(self: Arc<Self>) -> Result<()> {
+        Self::begin_recoveries(&self)
+    }
+
+    fn finish_recoveries(self: Arc<Self>) -> Result<()> {
+        Self::finish_recoveries(&self)
+    }
+}
+
+impl Recoveries {
     // ---- finding the dead -----------------------------------------------------------------------
 
     /// Recovers the owner's process if it is dead. Afterwards its locks are free.
@@ -127,12 +147,12 @@ impl Volume {
 
     /// Recovers every dead process, both parts. The caller holds no lock.
     pub(crate) fn recover_the_dead(&self) -> Result<()> {
-        self.begin_recoverys()?;
+        self.begin_recoveries()?;
         self.finish_recoveries()
     }
 
     /// The first part of the recovery of every dead process.
-    pub(crate) fn begin_recoverys(&self) -> Result<()> {
+    pub(crate) fn begin_recoveries(&self) -> Result<()> {
         for slot in 0..PROCESS_SLOTS as u32 {
             let state = self.slot_state(slot)?;
             if state.state != SLOT_FREE && self.is_dead(slot, state)? {
@@ -204,7 +224,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The opposite of [`Volume::claim_recovery`].
+    /// The opposite of [`Recoveries::claim_recovery`].
     fn give_up_recovery(&self, slot: u32) -> Result<()> {
         let _guard = lock_slots();
         slot::give_up_recovery(self.process_slots(), slot)
@@ -417,16 +437,6 @@ impl Volume {
         });
         self.open_gate()?;
         result
-    }
-
-    /// Blocks are lost until the next sweep: after the next death, or at the next attach.
-    pub(crate) fn demand_sweep(&self) -> Result<()> {
-        Ok(self.rt.store(HEADER_SWEEP, u64::from(self.epoch))?)
-    }
-
-    /// Whether a sweep is due.
-    pub(crate) fn sweep_demanded(&self) -> Result<bool> {
-        Ok(self.rt.load(HEADER_SWEEP)? == u64::from(self.epoch))
     }
 
     // ---- fork -----------------------------------------------------------------------------------

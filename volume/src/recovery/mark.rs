@@ -12,11 +12,11 @@
 //! Nothing changes meanwhile: the caller is the first to attach, keeps the gate closed, or works on
 //! a private copy.
 
-use crate::check::fault::FsckFault;
 use crate::inode::Inode;
+use crate::recovery::Recoveries;
+use crate::recovery::fault::FsckFault;
 use crate::recovery::reached::Reached;
 use crate::recovery::visit::{NameSeen, Place, Visit, Work};
-use crate::volume::Volume;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -91,7 +91,7 @@ impl Found {
 
 /// What the threads of a mark share.
 pub(crate) struct Shared<'v> {
-    pub(crate) volume: &'v Volume,
+    pub(crate) volume: &'v Recoveries,
     pub(crate) depth: Depth,
     pub(crate) reached: Reached,
     queue: Mutex<Vec<Work>>,
@@ -204,7 +204,7 @@ pub(crate) fn all_threads() -> usize {
 }
 
 impl<'v> Mark<'v> {
-    pub(crate) fn new(volume: &'v Volume, depth: Depth, threads: usize) -> Self {
+    pub(crate) fn new(volume: &'v Recoveries, depth: Depth, threads: usize) -> Self {
         let shared = Shared {
             volume,
             depth,

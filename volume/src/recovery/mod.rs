@@ -13,6 +13,7 @@
 //! waited for quiet.
 
 mod death;
+pub(crate) mod fault;
 pub(crate) mod mark;
 pub(crate) mod reached;
 mod visit;
@@ -27,9 +28,31 @@ use crate::space::chunk::{self, Mask, count_free};
 use crate::space::free_map::bits_of;
 use crate::space::fullness::Draft;
 use crate::txn::journal::{header_number, header_word, lane_offset};
-use crate::volume::Volume;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
+
+use crate::upkeep::Upkeep;
+use std::ops::Deref;
+
+/// Upkeep, and the recovery of what died.
+pub struct Recoveries {
+    upkeep: Upkeep,
+}
+
+impl Deref for Recoveries {
+    type Target = Upkeep;
+
+    #[inline]
+    fn deref(&self) -> &Upkeep {
+        &self.upkeep
+    }
+}
+
+impl Recoveries {
+    pub(crate) fn new(upkeep: Upkeep) -> Self {
+        Self { upkeep }
+    }
+}
 
 /// What a recovery did, and how long each part of it took.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +96,7 @@ pub(crate) struct Rebuilt {
     publish: Duration,
 }
 
-impl Volume {
+impl Recoveries {
     /// Makes the volume ready after an unclean end: the caller is the first to attach in this
     /// epoch. `EIO` if there is damage: attach read-only then.
     pub(crate) fn recover(&self) -> Result<Recovery> {
@@ -178,8 +201,8 @@ impl Volume {
         })
     }
 
-    /// As [`Volume::rebuild`] from the root alone, in spite of damage: for counting in a private
-    /// view.
+    /// As [`Recoveries::rebuild`] from the root alone, in spite of damage: for counting in a
+    /// private view.
     pub(crate) fn rebuild_regardless(&self) -> Result<()> {
         let mut mark = Mark::new(self, Depth::Structure, all_threads());
         mark.run(&[], &mut |_, _| {});
@@ -192,7 +215,7 @@ impl Volume {
         self.publish_as(reached, false)
     }
 
-    /// As [`Volume::publish`]; what the free map says is in use stays so.
+    /// As [`Recoveries::publish`]; what the free map says is in use stays so.
     pub(crate) fn publish_besides(&self, reached: &Reached) -> Result<()> {
         self.publish_as(reached, true)
     }
@@ -245,6 +268,7 @@ impl Volume {
 mod tests {
     use super::*;
     use crate::Mode;
+    use crate::Volume;
     use crate::attach::{AttachOptions, attach_region};
     use crate::space::alloc::Want;
     use crate::space::chunk::Bitmap;
@@ -341,7 +365,7 @@ mod tests {
         let node = volume.create(root(&volume), b"doomed", &new).unwrap();
         let at = crate::data::plan::Position::At(0);
         volume.write_file(node, at, &[UserIn::new(&[7; 9000])]).unwrap();
-        let desc = volume.open_node(node, vfs::OpenFlags(libc::O_RDWR)).unwrap();
+        let desc = vfs::FileSystem::open(&*volume, node, vfs::OpenFlags(libc::O_RDWR)).unwrap();
         volume.unlink(root(&volume), b"doomed").unwrap();
         let with = bitmaps(&volume);
         let mut roots = volume.nameless_roots().unwrap();

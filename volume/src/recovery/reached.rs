@@ -6,8 +6,8 @@
 
 use crate::ground::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS, EXTENT_INODES};
 use crate::inode::Inode;
+use crate::recovery::Recoveries;
 use crate::space::chunk::{Bitmap, word_mask};
-use crate::volume::Volume;
 use std::array;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ impl Reached {
     /// Marks blocks of the pool; `false` if one of them has been marked before.
     pub(crate) fn mark_blocks(
         &self,
-        volume: &Volume,
+        volume: &Recoveries,
         block: u64,
         blocks: u64,
         metadata: bool,
@@ -64,7 +64,7 @@ impl Reached {
     }
 
     /// Marks the extent of an inode; gives its first block if this was the first time.
-    pub(crate) fn mark_extent(&self, volume: &Volume, inode: Inode) -> Option<u64> {
+    pub(crate) fn mark_extent(&self, volume: &Recoveries, inode: Inode) -> Option<u64> {
         let block = inode.0 / EXTENT_INODES * EXTENT_BLOCKS;
         let (chunk, first) = volume.chunk_of(block);
         let bit = 1 << (first / EXTENT_BLOCKS);
@@ -75,7 +75,7 @@ impl Reached {
     }
 
     /// Marks an inode; `true` the first time.
-    pub(crate) fn mark_inode(&self, volume: &Volume, inode: Inode) -> bool {
+    pub(crate) fn mark_inode(&self, volume: &Recoveries, inode: Inode) -> bool {
         let (chunk, index, bit) = place(volume, inode);
         let slots = &self.chunks[chunk].slots;
         let slots = slots.get_or_init(|| Box::new(array::from_fn(|_| AtomicU64::new(0))));
@@ -83,14 +83,14 @@ impl Reached {
     }
 
     /// Whether an inode was reached.
-    pub(crate) fn has_inode(&self, volume: &Volume, inode: Inode) -> bool {
+    pub(crate) fn has_inode(&self, volume: &Recoveries, inode: Inode) -> bool {
         let (chunk, index, bit) = place(volume, inode);
         let slots = self.chunks[chunk].slots.get();
         slots.is_some_and(|slots| slots[index].load(Ordering::Relaxed) & bit != 0)
     }
 
     /// Whether any of these blocks of the pool was reached.
-    pub(crate) fn has_any(&self, volume: &Volume, block: u64, blocks: u64) -> bool {
+    pub(crate) fn has_any(&self, volume: &Recoveries, block: u64, blocks: u64) -> bool {
         (block..block + blocks).any(|block| {
             let (chunk, index) = volume.chunk_of(block);
             let word = &self.chunks[chunk as usize].bits[index as usize / 64];
@@ -124,7 +124,7 @@ impl Reached {
 }
 
 /// Chunk, extent in it, and bit of an inode.
-fn place(volume: &Volume, inode: Inode) -> (usize, usize, u64) {
+fn place(volume: &Recoveries, inode: Inode) -> (usize, usize, u64) {
     let block = inode.0 / EXTENT_INODES * EXTENT_BLOCKS;
     let (chunk, first) = volume.chunk_of(block);
     (chunk as usize, (first / EXTENT_BLOCKS) as usize, 1 << (inode.0 % EXTENT_INODES))

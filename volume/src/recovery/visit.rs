@@ -4,16 +4,17 @@
 //! stands around it (an identity line from its name and its commit line, `..` from the tree), the
 //! visit goes on as if it were mended: so a second look, after the mending, finds nothing new.
 
-use crate::check::fault::{Action, EntryAt, FsckFault, Remedy};
+use crate::cache::Target;
 use crate::data::map::MapItem;
 use crate::ground::layout::{
     BLOCK, COMMIT_SUMMED, Commit, EXTENT_BLOCKS, FLAG_KEEP, IDENTITY, Identity, SIZE_MAX,
     XATTR_WORD,
 };
 use crate::inode::Inode;
-use crate::namespace::bucket::{Cell, Dir, Target};
+use crate::namespace::bucket::{Cell, Dir};
 use crate::namespace::directory::NODE;
 use crate::namespace::dirwalk::DirItem;
+use crate::recovery::fault::{Action, EntryAt, FsckFault, Remedy};
 use crate::recovery::mark::{Depth, Found, Shared};
 use rustix::io::Errno;
 use std::sync::Arc;

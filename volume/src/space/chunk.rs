@@ -460,7 +460,7 @@ impl Space {
         self.freed_blocks.store(freed.wrapping_add(cleared), Ordering::Relaxed);
         let used = CHUNK_BLOCKS.saturating_sub(free);
         if used > 0 && used < SPARSE && used.ilog2() != (used + cleared).ilog2() {
-            self.sparse.store(chunk + 1, Ordering::Relaxed);
+            self.due.note_sparse(chunk);
         }
     }
 

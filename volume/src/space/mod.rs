@@ -6,6 +6,7 @@ pub(crate) mod alloc;
 mod alloc_tests;
 pub(crate) mod beneath;
 pub(crate) mod chunk;
+pub(crate) mod due;
 pub(crate) mod free_map;
 pub(crate) mod fullness;
 mod kept_blocks;
@@ -13,6 +14,7 @@ pub(crate) mod numa;
 mod owners;
 
 use crate::process::Processes;
+use crate::space::due::Due;
 use crate::space::numa::NumaState;
 use std::ops::Deref;
 use std::sync::Mutex;
@@ -29,8 +31,8 @@ pub struct Space {
     pub(crate) looks_only: AtomicBool,
     /// The chunks whose records such a view has written.
     written: Mutex<Vec<u64>>,
-    /// A chunk + 1 that has become almost empty, for upkeep; else 0.
-    pub(crate) sparse: AtomicU64,
+    /// Upkeep that its calls have found due.
+    pub(crate) due: Due,
     /// Data blocks that this process has freed.
     pub(crate) freed_blocks: AtomicU64,
     /// Its home among the machine's nodes.
@@ -54,7 +56,7 @@ impl Space {
             trims: AtomicU64::new(0),
             looks_only: AtomicBool::new(false),
             written: Mutex::default(),
-            sparse: AtomicU64::new(0),
+            due: Due::default(),
             freed_blocks: AtomicU64::new(0),
             numa: NumaState::default(),
         }

@@ -2,15 +2,15 @@
 //!
 //! There are two ways, for the same rights ([`Locked`]):
 //!
-//! - **without waiting** ([`Volume::try_acquire`]): what the call is about was looked at before. It
-//!   says *working* before it takes the first lock, whose read-modify-write orders that before the
-//!   look at the gate; finding anything taken, or the gate closed, it gives all back.
+//! - **without waiting** ([`Operations::try_acquire`]): what the call is about was looked at
+//!   before. It says *working* before it takes the first lock, whose read-modify-write orders that
+//!   before the look at the gate; finding anything taken, or the gate closed, it gives all back.
 //! - **waiting** ([`Op::lock`], [`Op::work`]): it may recover the dead owner of a lock that it
 //!   waits for, so it must not be working itself. All locks come first, inodes in ascending order;
 //!   then it passes the gate.
 //!
 //! Either way a lock is named in the record, by a read-modify-write, before it is asked whether the
-//! inode is in use: what is announced stays an inode ([`Ground::is_announced`]). Between the right
+//! inode is in use: what is announced stays an inode (`is_announced`). Between the right
 //! to work and the release the sequence numbers of the locked inodes are odd.
 
 #![expect(clippy::inline_always, reason = "words that are handed on stay in registers")]
@@ -18,12 +18,12 @@
 use crate::ground::current_cpu;
 use crate::ground::layout::{HEADER_GATE, HEADER_RENAME};
 use crate::inode::{Inode, LIVE_REDO, Live};
+use crate::txn::Operations;
 use crate::txn::gate;
 use crate::txn::op::Op;
 use crate::txn::record::{
     IN_RUNTIME, LOCKS_MAX, RECORD_LOCKS, RECORD_OWNER, RECORD_PHASE, Record, index, inode_of_lock,
 };
-use crate::volume::Volume;
 use crate::{Result, ground::lockword};
 use robust::owner::Owner;
 use robust::word::Of;
@@ -59,14 +59,14 @@ pub(crate) enum Anchor {
 /// a hundred.
 #[derive(Clone, Copy)]
 pub(crate) struct Locked<'v, const N: usize> {
-    pub(crate) volume: &'v Volume,
+    pub(crate) room: &'v Operations,
     pub(crate) owner: Owner,
     pub(crate) record: Record<'v>,
     /// With the numbers that they had when they were locked.
     pub(crate) seen: [Seen<'v>; N],
 }
 
-impl Volume {
+impl Operations {
     /// Takes a free operation record, this CPU's if it is free.
     pub(super) fn claim_record(&self) -> Result<Owner> {
         let count = self.rt.layout.op_count as u32;
@@ -141,7 +141,7 @@ impl Volume {
             cold_path();
             return Ok(None);
         };
-        let mut locked = Locked { volume: self, owner, record, seen };
+        let mut locked = Locked { room: self, owner, record, seen };
         let mut held = 0;
         match locked.try_locks(anchor, &mut held) {
             Ok(true) => Ok(Some(locked)),
@@ -174,16 +174,16 @@ impl<const N: usize> Locked<'_, N> {
     /// error: the caller gives everything back, `held` locks too.
     #[inline(always)]
     fn try_locks(&mut self, anchor: Anchor, held: &mut usize) -> Result<bool> {
-        let volume = self.volume;
+        let room = self.room;
         self.record.announce(self.seen.map(|one| one.inode))?;
-        if !volume.is_anchored(anchor, &self.seen)? {
+        if !room.is_anchored(anchor, &self.seen)? {
             cold_path();
             return Ok(false);
         }
         // PERSIST: nothing yet. The locks' compare-and-swaps order this store before the load of
         // the gate.
         self.record.set_working(true)?;
-        let (free, mine) = (u64::from(volume.epoch) << 32, self.owner.word(volume.epoch));
+        let (free, mine) = (u64::from(room.epoch) << 32, self.owner.word(room.epoch));
         while *held < N && self.seen[*held].live.swap_lock(free, mine)? {
             *held += 1;
         }
@@ -194,7 +194,7 @@ impl<const N: usize> Locked<'_, N> {
         for one in &self.seen {
             one.live.set_sequence(one.sequence + 1)?;
         }
-        volume.note_work();
+        room.note_work();
         Ok(true)
     }
 
@@ -203,14 +203,14 @@ impl<const N: usize> Locked<'_, N> {
     /// after.) The numbers that are seen are those of now.
     #[inline(always)]
     fn may_work(&mut self, anchor: Anchor) -> Result<bool> {
-        let volume = self.volume;
-        let gate = Owner::of_word(volume.rt.load(HEADER_GATE)?, volume.epoch);
+        let room = self.room;
+        let gate = Owner::of_word(room.rt.load(HEADER_GATE)?, room.epoch);
         let is_open = match anchor {
-            Anchor::Open(..) => volume.is_anchored(anchor, &self.seen)?,
+            Anchor::Open(..) => room.is_anchored(anchor, &self.seen)?,
             Anchor::InUse => true,
         };
         // A wait between the look and the lock may have recovered a dead process, and found damage.
-        if gate.is_some() || !is_open || volume.damaged()? {
+        if gate.is_some() || !is_open || room.damaged()? {
             cold_path();
             return Ok(false);
         }
@@ -218,7 +218,7 @@ impl<const N: usize> Locked<'_, N> {
             let now = one.live.sequence()?;
             if now != one.sequence {
                 cold_path();
-                if now & 1 != 0 || !one.live.is_ready(volume.epoch)? {
+                if now & 1 != 0 || !one.live.is_ready(room.epoch)? {
                     return Ok(false);
                 }
                 one.sequence = now;
@@ -228,12 +228,12 @@ impl<const N: usize> Locked<'_, N> {
     }
 }
 
-impl Volume {
+impl Operations {
     /// From here on a death of this process leaves work.
     #[inline(always)]
     fn note_work(&self) {
-        if !self.local.worked.load(Ordering::Relaxed) {
-            self.local.worked.store(true, Ordering::Relaxed);
+        if !self.worked.load(Ordering::Relaxed) {
+            self.worked.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -250,27 +250,36 @@ impl Op<'_> {
         Ok(())
     }
 
+    /// Locks inodes that names led to; `false`, and nothing is locked, if one of them is not in use
+    /// any more: look again.
+    pub(crate) fn lock_found(&mut self, inodes: &[Inode]) -> Result<bool> {
+        match self.lock(inodes) {
+            Err(Errno::STALE) => self.unlock().map(|()| false),
+            locked => locked.map(|()| true),
+        }
+    }
+
     fn lock_one(&mut self, inode: Inode) -> Result<()> {
-        let (volume, lock) = (self.volume, inode.lock_offset());
+        let (room, lock) = (self.room, inode.lock_offset());
         let word = self.announce(lock)?;
         // A name that was found a moment ago may be gone, and what was its inode a file's block
-        // by now. If it is not: what is announced stays an inode ([`Ground::is_announced`]).
-        if !volume.inode_in_use(inode.0)? && !volume.damaged()? {
+        // by now. If it is not: what is announced stays an inode (`is_announced`).
+        if !room.inode_in_use(inode.0)? && !room.damaged()? {
             self.record.0.swap(word, 0)?;
-            volume.retry_extent(inode)?;
+            room.retry_extent(inode)?;
             return Err(Errno::STALE);
         }
-        let live = volume.live_lines(inode)?;
-        let free = u64::from(volume.epoch) << 32;
-        if live.swap_lock(free, self.owner.word(volume.epoch))? {
+        let live = room.live_lines(inode)?;
+        let free = u64::from(room.epoch) << 32;
+        if live.swap_lock(free, self.owner.word(room.epoch))? {
             self.locks.push(lock);
         } else {
             self.acquire(lock)?;
         }
-        if live.is_ready(volume.epoch)? {
+        if live.is_ready(room.epoch)? {
             return Ok(());
         }
-        volume.first_use(inode, self.record.sequence(volume)?)
+        room.first_use(inode, self.record.sequence(room)?)
     }
 
     /// Takes the volume-wide lock for renames of directories; before any inode's.
@@ -293,8 +302,8 @@ impl Op<'_> {
     }
 
     fn acquire(&mut self, lock: u64) -> Result<()> {
-        let (map, offset) = self.volume.lock_place(lock);
-        lockword::acquire(self.volume, map, offset, self.owner)?;
+        let (map, offset) = self.room.lock_place(lock);
+        lockword::acquire(self.room, map, offset, self.owner)?;
         self.locks.push(lock);
         Ok(())
     }
@@ -308,15 +317,15 @@ impl Op<'_> {
     /// As [`Op::work`], but redo records of the locked inodes may count: gives whether there may be
     /// any. The caller sees to them before it changes anything that they tell of.
     pub(crate) fn work_beside_records(&mut self) -> Result<bool> {
-        let rt = &self.volume.rt;
+        let rt = &self.room.rt;
         let (phase, at) = (Of(self.record.0, index(RECORD_PHASE)), rt.word(HEADER_GATE));
-        while let Some((word, holder)) = gate::pass(phase, at, self.volume.epoch, self.owner)? {
+        while let Some((word, holder)) = gate::pass(phase, at, self.room.epoch, self.owner)? {
             if !gate::wait(at, word) {
-                self.volume.recover_if_dead(holder)?;
+                self.room.recover_if_dead(holder)?;
             }
         }
         self.working = true;
-        self.volume.note_work();
+        self.room.note_work();
         Ok(self.turn_sequences(1)? & LIVE_REDO != 0)
     }
 
@@ -325,7 +334,7 @@ impl Op<'_> {
         let mut flags = 0;
         for &lock in &self.locks {
             if let Some(inode) = inode_of_lock(lock) {
-                flags |= self.volume.live_lines(inode)?.turn(parity)?;
+                flags |= self.room.live_lines(inode)?.turn(parity)?;
             }
         }
         Ok(flags)

@@ -1,13 +1,14 @@
 //! What an operation allocates: blocks and inodes, which it frees again if it is aborted.
 
 use crate::Result;
+use crate::ground::layout::CHUNK_BLOCKS;
 use crate::inode::Inode;
 use crate::space::alloc::{Extents, Want};
+use crate::txn::Operations;
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use rustix::io::Errno;
 
-impl Volume {
+impl Operations {
     /// Takes exactly `blocks` blocks for file data; `ENOSPC`, and nothing is taken, if they cannot
     /// be had.
     pub(crate) fn allocate_data(
@@ -24,9 +25,20 @@ impl Volume {
         self.allocate(op, blocks, 0, || self.take_metadata_blocks(blocks))
     }
 
-    /// As [`Volume::allocate_metadata`], of blocks that the operation frees itself.
+    /// As [`Operations::allocate_metadata`], of blocks that the operation frees itself.
     pub(crate) fn allocate_scratch(&self, op: &mut Op<'_>, blocks: u64) -> Result<Extents> {
         self.allocate(op, blocks, 0, || self.take_scratch_blocks(blocks))
+    }
+
+    /// A whole free chunk: its first block. `None` if there is none, or if that would dip into the
+    /// reserve.
+    pub(crate) fn allocate_chunk(&self, op: &mut Op<'_>, node: Option<u32>) -> Result<Option<u64>> {
+        let want = Want { whole: true, node, ..Want::default() };
+        match self.allocate_data(op, CHUNK_BLOCKS, want) {
+            Ok(taken) => Ok(taken.first().map(|run| run.0)),
+            Err(Errno::NOSPC) => Ok(None),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Notes what `take` takes, if there are as many blocks, and `keep` besides: what records keep

@@ -1,7 +1,7 @@
 //! Inodes whose locks an operation holds, with what is to change about them.
 //!
-//! An operation reads them under their locks ([`Volume::held`]), changes the values, and commits
-//! everything in one transaction ([`Op::commit_held`]). Where one word is the commit:
+//! An operation reads them under their locks ([`Operations::held`]), changes the values, and
+//! commits everything in one transaction ([`Op::commit_held`]). Where one word is the commit:
 //! `namespace/change.rs`.
 //!
 //! What is current (the volatile lines) moves last, when the change is durable.
@@ -13,14 +13,19 @@ use crate::ground::layout::{
 use crate::ground::now;
 use crate::inject::{Bug, injected};
 use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_WRITTEN};
-use crate::namespace::bucket::Dir;
-use crate::namespace::directory::Store;
+use crate::txn::Operations;
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use pmem::Gathered;
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 use zerocopy::IntoBytes;
+
+/// A word to be stored: the step that makes a change happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Store {
+    pub(crate) at: u64,
+    pub(crate) value: u64,
+}
 
 /// A slot of a directory entry to be changed in place: its offset and its new bytes.
 pub(crate) type SlotStore = (u64, [u8; SLOT as usize]);
@@ -38,11 +43,6 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn is_directory(&self) -> bool {
         self.identity.kind() == Some(Kind::Directory)
-    }
-
-    /// As a directory: `ENOTDIR`.
-    pub(crate) fn directory(&self) -> Result<Dir> {
-        as_directory(self.inode, &self.identity)
     }
 
     /// A directory's contents change: entries and subdirectories come or go.
@@ -68,15 +68,7 @@ impl Held {
     }
 }
 
-/// An inode as a directory: `ENOTDIR`.
-pub(crate) fn as_directory(inode: Inode, identity: &Identity) -> Result<Dir> {
-    match identity.kind() {
-        Some(Kind::Directory) => Ok(Dir { inode, generation: identity.generation }),
-        _ => Err(Errno::NOTDIR),
-    }
-}
-
-impl Volume {
+impl Operations {
     /// The inode number of a node that a caller named.
     pub(crate) fn inode_of(&self, node: Node) -> Result<Inode> {
         self.inode(node.ino).map_err(|_| Errno::STALE)
@@ -99,32 +91,6 @@ impl Volume {
         }
         Ok(Held { inode, identity, commit, current, before })
     }
-
-    /// What this process remembers of a locked inode's attributes becomes what it is now.
-    fn carry_held(&self, held: &Held) -> Result<()> {
-        let &Held { inode, identity, commit, current, .. } = held;
-        let node = Node { ino: inode.0, generation: identity.generation };
-        let odd = self.sequence(inode)?;
-        self.carry_attributes(node, (odd - 1, odd + 1), |attr| {
-            let subdirectories = held.is_directory() && identity.nlink > 0;
-            attr.nlink = if subdirectories { 2 + commit.aux } else { identity.nlink };
-            attr.mode = identity.mode & 0o7777;
-            (attr.uid, attr.gid) = (identity.uid, identity.gid);
-            attr.size = current.size;
-            (attr.mtime, attr.ctime) = (current.mtime, current.ctime);
-        });
-        Ok(())
-    }
-
-    /// Reads a locked directory in which names are to change: `ENOENT` if it was removed.
-    pub(crate) fn held_directory(&self, node: Node) -> Result<(Held, Dir)> {
-        let held = match self.held(node) {
-            Err(Errno::STALE) => return Err(Errno::NOENT),
-            held => held?,
-        };
-        let dir = held.directory()?;
-        if held.identity.nlink == 0 { Err(Errno::NOENT) } else { Ok((held, dir)) }
-    }
 }
 
 impl Op<'_> {
@@ -135,7 +101,7 @@ impl Op<'_> {
         words: &[Store],
         slots: &[SlotStore],
     ) -> Result<()> {
-        let volume = self.volume;
+        let room = self.room;
         for word in words {
             self.undo(word.at, 8)?;
         }
@@ -160,20 +126,20 @@ impl Op<'_> {
         let durable = self.seal();
         let mut changes = Gathered::default();
         for word in words {
-            changes.add(volume.region.store64(word.at, word.value)?.flush());
+            changes.add(room.region.store64(word.at, word.value)?.flush());
         }
         for (at, bytes) in slots {
-            changes.add(volume.region.write(*at, bytes)?.flush());
+            changes.add(room.region.write(*at, bytes)?.flush());
         }
         for one in held {
             if one.identity != one.before.0 {
                 let sealed = one.identity.sealed(one.inode);
                 let at = one.inode.at(IDENTITY);
-                changes.add(volume.region.write(at, sealed.as_bytes())?.flush());
+                changes.add(room.region.write(at, sealed.as_bytes())?.flush());
             }
             if one.commit != one.before.1 {
                 let generation = one.identity.generation;
-                let stored = volume.store_commit(one.inode, generation, one.commit, &durable)?;
+                let stored = room.store_commit(one.inode, generation, one.commit, &durable)?;
                 changes.add(stored);
             }
         }
@@ -187,7 +153,7 @@ impl Op<'_> {
         if held.commit != held.before.1 {
             self.note(held.inode.at(COMMIT))?;
             let generation = held.identity.generation;
-            let stored = self.volume.store_slot(held.inode, generation, held.commit)?;
+            let stored = self.room.store_slot(held.inode, generation, held.commit)?;
             self.pend(stored);
         }
         Ok(())
@@ -195,19 +161,15 @@ impl Op<'_> {
 
     /// What is current of these inodes is what was committed.
     pub(crate) fn publish_held(&mut self, held: &[&Held]) -> Result<()> {
-        self.count_reshaped()?;
         for one in held {
-            let (volume, mut current) = (self.volume, one.current);
+            let (room, mut current) = (self.room, one.current);
             if current.flags & LIVE_DIRTY != 0 {
                 // The size and times that were newer than the old commit slot are so beside the
                 // new.
                 let generation = one.identity.generation;
-                current.flags = volume.dirty_flags(one.inode, generation, current.flags)?;
+                current.flags = room.dirty_flags(one.inode, generation, current.flags)?;
             }
-            volume.set_current(one.inode, &current)?;
-            if !self.has_reshaped {
-                volume.carry_held(one)?;
-            }
+            room.set_current(one.inode, &current)?;
         }
         Ok(())
     }

@@ -21,8 +21,8 @@ use crate::ground::layout::{
 use crate::inject::{self, Bug, injected};
 use crate::inode::Inode;
 use crate::inode::commit::newest_slot;
+use crate::txn::Operations;
 use crate::txn::op::Op;
-use crate::volume::Volume;
 use pmem::{Durable, Gathered, InFlight, Region, UserOut};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -74,13 +74,13 @@ impl Transaction {
 
     fn append<'v>(
         &mut self,
-        (volume, lane): (&'v Volume, u64),
+        (room, lane): (&'v Operations, u64),
         offset: u64,
         length: u16,
         image: [u8; ENTRY_BYTES],
     ) -> Result<InFlight<'v>> {
         assert!(!self.sealed, "an undo entry after the seal protects nothing");
-        let region = &volume.region;
+        let region = &room.region;
         if self.entries == 0 {
             let word = region.load64(lane_offset(lane))?;
             self.number = header_number(lane, word).ok_or(Errno::IO)?;
@@ -102,7 +102,7 @@ impl Transaction {
     /// Records `length` old bytes in entries.
     fn undo<'v>(
         &mut self,
-        place: (&'v Volume, u64),
+        place: (&'v Operations, u64),
         offset: u64,
         length: u64,
     ) -> Result<Gathered<'v>> {
@@ -122,7 +122,7 @@ impl Transaction {
     /// Ends the transaction: `changes` are the changes in place.
     pub(crate) fn commit<'v>(
         &mut self,
-        place: (&'v Volume, u64),
+        place: (&'v Operations, u64),
         changes: impl Into<Gathered<'v>>,
     ) -> Result<()> {
         assert!(self.sealed && self.is_open());
@@ -134,11 +134,15 @@ impl Transaction {
         self.next_number(place, &durable)
     }
 
-    fn next_number(&mut self, (volume, lane): (&Volume, u64), durable: &Durable<'_>) -> Result<()> {
+    fn next_number(
+        &mut self,
+        (room, lane): (&Operations, u64),
+        durable: &Durable<'_>,
+    ) -> Result<()> {
         let word = header_word(lane, self.number + 1);
         let mut line = [0; LINE as usize];
         line[..8].copy_from_slice(&word.to_le_bytes());
-        let pending = volume.region.commit_line(lane_offset(lane), &line, durable)?;
+        let pending = room.region.commit_line(lane_offset(lane), &line, durable)?;
         // PERSIST: the locks may be released only when the commit is durable.
         if !injected(Bug::NumberNotFenced) {
             let _ = pending.fence();
@@ -150,8 +154,8 @@ impl Transaction {
 
 impl<'v> Op<'v> {
     /// Where its transaction stands.
-    fn place(&self) -> (&'v Volume, u64) {
-        (self.volume, u64::from(self.index()))
+    fn place(&self) -> (&'v Operations, u64) {
+        (self.room, u64::from(self.index()))
     }
 
     /// Records the old bytes of `[offset, offset + length)` (metadata; 48 bytes an entry). `ENOSPC`
@@ -192,20 +196,20 @@ impl<'v> Op<'v> {
         if !self.transaction.is_open() {
             return Ok(());
         }
-        self.volume.undo_lane(u64::from(self.index()))?;
+        self.room.undo_lane(u64::from(self.index()))?;
         self.transaction = Transaction::default();
         Ok(())
     }
 }
 
-impl Volume {
+impl Operations {
     /// Where a lane's annex begins.
     pub(crate) fn annex(&self, lane: u64) -> u64 {
         self.pool() - (u64::from(self.superblock.lanes) - lane) * self.annex
     }
 
     /// Puts a lane right after a crash: its overwrite is done again, its transaction undone. Gives
-    /// whether there was anything to do. `EIO` as [`Volume::undo_lane`].
+    /// whether there was anything to do. `EIO` as [`Operations::undo_lane`].
     pub(crate) fn settle_lane(&self, lane: u64) -> Result<bool> {
         let redone = self.redo_lane(lane)?;
         Ok(self.undo_lane(lane)? > 0 || redone)
@@ -292,9 +296,9 @@ impl Op<'_> {
         self.undo(inode.at(IDENTITY), LINE)
     }
 
-    /// The undo images of the commit slot that [`Inodes::store_commit`] will overwrite next.
+    /// The undo images of the commit slot that `store_commit` will overwrite next.
     pub(crate) fn undo_commit(&mut self, inode: Inode, generation: u32) -> Result<()> {
-        let (slots, known) = self.volume.commit_slots(inode)?;
+        let (slots, known) = self.room.commit_slots(inode)?;
         let newest = match known {
             Some(at) => at,
             None => newest_slot(inode, generation, slots)?.1,

@@ -39,12 +39,12 @@ pub(super) struct List {
 impl Op<'_> {
     /// Blocks that are free again when the operation ends.
     pub(crate) fn allocate_aside(&mut self, blocks: u64) -> Result<Extents> {
-        let volume = self.volume;
+        let room = self.room;
         // A few blocks are found anywhere; for more, long runs matter: each takes an entry.
         let extents = if blocks <= 8 {
-            volume.allocate_scratch(self, blocks)?
+            room.allocate_scratch(self, blocks)?
         } else {
-            volume.allocate_data(self, blocks, Want { reserve: true, ..Want::default() })?
+            room.allocate_data(self, blocks, Want { reserve: true, ..Want::default() })?
         };
         for &(block, blocks) in &extents {
             self.free_later(block, blocks);
@@ -61,12 +61,12 @@ impl Op<'_> {
         annex: (u64, u64),
         moves: bool,
     ) -> Result<()> {
-        let (volume, lane) = (self.volume, u64::from(self.index()));
+        let (room, lane) = (self.room, u64::from(self.index()));
         let (target, length, sum) = self.store_list(list, annex)?;
-        let live = volume.live_lines(inode)?;
+        let live = room.live_lines(inode)?;
         let record = Redo {
             crc: 0,
-            sequence: volume.newest_sequence(inode, generation, live)?,
+            sequence: room.newest_sequence(inode, generation, live)?,
             ino: inode.0,
             generation,
             length: length as u32 | REDO_LISTED | if moves { REDO_MOVES } else { 0 },
@@ -75,14 +75,14 @@ impl Op<'_> {
             number: self.record.next_redo()?,
             bytes: [0; REDO_BYTES],
         };
-        if let Some(word) = self.record.flush_word(volume)? {
+        if let Some(word) = self.record.flush_word(room)? {
             self.pend(word);
         }
-        match volume.write_record_line(lane, record) {
+        match room.write_record_line(lane, record) {
             Ok(stored) => self.pend(stored),
             Err(error) => {
                 let _ = self.fence();
-                volume.void_redo(lane)?;
+                room.void_redo(lane)?;
                 return Err(error);
             }
         }
@@ -91,10 +91,10 @@ impl Op<'_> {
 
     /// Stores the list; pended. Gives where its first part lies, how long that is, and its sum.
     fn store_list(&mut self, list: &[Listed], annex: (u64, u64)) -> Result<(u64, u64, u32)> {
-        let volume = self.volume;
+        let room = self.room;
         let length = list.len() as u64 * ENTRY;
         if length <= annex.1 {
-            let stored = volume.region.stream(annex.0, list.as_bytes())?;
+            let stored = room.region.stream(annex.0, list.as_bytes())?;
             self.pend(stored);
             return Ok((annex.0, length, crc32c::crc32c(list.as_bytes())));
         }
@@ -117,7 +117,7 @@ impl Op<'_> {
                 let length = length as u32 | LISTED_MORE;
                 part.push(Listed { target: 0, source, length, sum });
             }
-            let stored = volume.region.stream(place, part.as_bytes())?;
+            let stored = room.region.stream(place, part.as_bytes())?;
             self.pend(stored);
             next = Some((place, part.len() as u64 * ENTRY, crc32c::crc32c(part.as_bytes())));
         }

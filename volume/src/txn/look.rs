@@ -7,14 +7,14 @@ use crate::Result;
 use crate::ground::layout::Identity;
 use crate::inode::opens::{Maker, OPENS_COUNT, OPENS_DEAD};
 use crate::inode::{Current, Inode, LIVE_DAMAGED, READY, SEQUENCE, index};
-use crate::volume::Volume;
+use crate::txn::Operations;
 use rustix::io::Errno;
 use vfs::Node;
 
 /// Retries of a lock-free read before it takes the lock.
 const RETRIES: u32 = 8;
 
-impl Volume {
+impl Operations {
     fn ensure_used(&self, inode: Inode) -> Result<()> {
         if self.is_ready(inode)? {
             return Ok(());

@@ -13,3 +13,29 @@ pub(crate) mod redo;
 #[cfg(test)]
 mod redo_tests;
 pub(crate) mod release;
+
+use crate::inode::Inodes;
+use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
+
+/// The inodes, and the operations that change them.
+pub struct Operations {
+    inodes: Inodes,
+    /// An operation of this process has changed something.
+    pub(crate) worked: AtomicBool,
+}
+
+impl Deref for Operations {
+    type Target = Inodes;
+
+    #[inline]
+    fn deref(&self) -> &Inodes {
+        &self.inodes
+    }
+}
+
+impl Operations {
+    pub(crate) fn new(inodes: Inodes) -> Self {
+        Self { inodes, worked: AtomicBool::new(false) }
+    }
+}

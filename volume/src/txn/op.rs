@@ -17,17 +17,17 @@
 use crate::Result;
 use crate::ground::layout::LINE;
 use crate::inject::{self, Bug, injected};
-use crate::namespace::bucket::Dir;
+use crate::txn::Operations;
 use crate::txn::journal::Transaction;
 use crate::txn::record::{NOTES_MAX, RECORD_NOTES, Record, index};
-use crate::volume::Volume;
-use pmem::{Durable, Gathered};
+use pmem::{Durable, Gathered, InFlight};
 use robust::owner::Owner;
 use smallvec::SmallVec;
+use vfs::Node;
 
 /// One modifying call in flight.
 pub(crate) struct Op<'v> {
-    pub(crate) volume: &'v Volume,
+    pub(crate) room: &'v Operations,
     pub(crate) owner: Owner,
     pub(crate) record: Record<'v>,
     pub(crate) transaction: Transaction,
@@ -44,24 +44,24 @@ pub(crate) struct Op<'v> {
     /// Unlinked by a step that is already durable: freed whatever comes.
     pub(super) settled: Vec<(u64, u64)>,
     /// Directories whose number of blocks changes with the next commit, and by how much.
-    pub(crate) reshaped: Vec<(Dir, i64)>,
+    pub(crate) reshaped: Vec<(Node, i64)>,
     /// There were such directories, and their count has moved.
     pub(crate) has_reshaped: bool,
     pub(super) ended: bool,
 }
 
-impl Volume {
+impl Operations {
     /// Starts an operation; waits while all records are in use.
     pub(crate) fn begin(&self) -> Result<Op<'_>> {
         self.check_writable()?;
         self.begin_any()
     }
 
-    /// As [`Volume::begin`], also on a read-only attachment (to take locks for reading).
+    /// As [`Operations::begin`], also on a read-only attachment (to take locks for reading).
     pub(crate) fn begin_any(&self) -> Result<Op<'_>> {
         let owner = self.claim_record()?;
         Ok(Op {
-            volume: self,
+            room: self,
             owner,
             record: Record::new(self, owner.op())?,
             transaction: Transaction::default(),
@@ -100,13 +100,25 @@ impl<'v> Op<'v> {
     /// One fence for everything pended.
     pub(crate) fn fence(&mut self) -> Durable<'v> {
         let pending = std::mem::take(&mut self.pending);
-        pending.fence().unwrap_or_else(|| self.volume.region.fence())
+        pending.fence().unwrap_or_else(|| self.room.region.fence())
     }
 
     /// As [`Op::fence`], unless this fault is injected: then nothing is fenced.
     #[inline]
     pub(crate) fn fence_unless(&mut self, bug: Bug) -> Durable<'v> {
         if injected(bug) { inject::forged() } else { self.fence() }
+    }
+
+    /// What it has stored becomes durable, if there is any: what the word of a name publishes.
+    pub(crate) fn prepared(&mut self) -> Option<Durable<'v>> {
+        self.has_pending().then(|| self.fence_unless(Bug::NameBeforeInode))
+    }
+
+    /// What is in flight, and all that it has stored, becomes durable before the word that makes a
+    /// name count.
+    pub(crate) fn fence_with(&mut self, stored: InFlight<'v>) -> Durable<'v> {
+        self.pend(stored);
+        self.fence_unless(Bug::NameBeforeInode)
     }
 
     /// Names a line that will be changed by a lone commit store (outside a transaction), so that a
@@ -133,7 +145,7 @@ impl<'v> Op<'v> {
         self.note(offset)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
-        let stored = self.volume.region.commit64(offset, value, after)?;
+        let stored = self.room.region.commit64(offset, value, after)?;
         if !injected(Bug::NameNotFlushed) {
             self.pend(stored.flush());
         }
@@ -152,7 +164,7 @@ impl<'v> Op<'v> {
 
     /// Blocks that the operation unlinks: freed at its end, when the unlinking is durable.
     pub(crate) fn free_later(&mut self, block: u64, blocks: u64) {
-        if injected(Bug::FreedEarly) && self.volume.release_blocks(block, blocks).is_ok() {
+        if injected(Bug::FreedEarly) && self.room.release_blocks(block, blocks).is_ok() {
             return;
         }
         self.freed.push((block, blocks));

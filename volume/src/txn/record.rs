@@ -15,8 +15,8 @@ pub(super) use crate::ground::record::{
     IN_RUNTIME, LOCKS_MAX, NOTES_MAX, RECORD_LOCKS, RECORD_NOTES, RECORD_OWNER, RECORD_PHASE, index,
 };
 use crate::inode::Inode;
+use crate::txn::Operations;
 use crate::txn::gate;
-use crate::volume::Volume;
 use robust::owner::Owner;
 
 impl Record<'_> {
@@ -86,7 +86,7 @@ pub(crate) struct Remains {
     pub(crate) notes: Vec<u64>,
 }
 
-impl Volume {
+impl Operations {
     /// The owner of an operation record, if it is in use.
     pub(crate) fn operation_owner(&self, index: u32) -> Result<Option<Owner>> {
         Ok(Owner::of_word(self.rt.load(self.rt.op(index) + RECORD_OWNER)?, self.epoch))

@@ -24,7 +24,7 @@
 //! - anybody else moves the inode's commit slot on. The live flags name the lane ([`LIVE_REDO`]):
 //!   operations ask when they begin to work ([`Op::settle_redos`]), an overwrite by another lane
 //!   stores the slot with its record ([`needs_slot`]). A slot is stored only when the word is
-//!   durable ([`Ground::settle_word`]).
+//!   durable (`settle_word`).
 //!
 //! CRASH: before the first fence the record is void, by its sums or by the slot that it wants, and
 //! nothing has changed. From there on recovery stores the new bytes, or the word (again). At most
@@ -47,11 +47,11 @@ use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DIRTY, LIVE_LANE, LIVE_MASK, LIVE_REDO,
     LIVE_SUMMED, LIVE_WRITTEN, Live, index,
 };
+use crate::txn::Operations;
 use crate::txn::journal::lane_offset;
 use crate::txn::listed::List;
 use crate::txn::op::Op;
 use crate::txn::record::inode_of_lock;
-use crate::volume::Volume;
 use pmem::{Gathered, InFlight, checksum_after, checksum_words};
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -132,10 +132,10 @@ impl Record<'_> {
 
     /// Flushes the word that the lane's last replacement left in flight, for the fence to come.
     #[inline]
-    pub(super) fn flush_word<'v>(&self, volume: &'v Volume) -> Result<Option<InFlight<'v>>> {
+    pub(super) fn flush_word<'v>(&self, room: &'v Operations) -> Result<Option<InFlight<'v>>> {
         let word = self.0.load(word_of(RECORD_WORD))?;
         let is_due = word != 0 && !injected(Bug::WordNotSettled);
-        Ok(is_due.then(|| volume.region.flush(word, 8)))
+        Ok(is_due.then(|| room.region.flush(word, 8)))
     }
 
     /// Behind a fence: nothing is in flight.
@@ -205,7 +205,7 @@ fn slot_of(current: &Current) -> Commit {
     Commit { size: current.size, mtime: current.mtime, flags, ..Commit::default() }
 }
 
-impl Volume {
+impl Operations {
     /// Stores a slot without a sum that says what is current, which changes to that: in flight. The
     /// caller names the line in the operation's record first.
     pub(crate) fn store_current(
@@ -306,8 +306,8 @@ impl Volume {
         Ok(self.region.write_line(at, &line)?)
     }
 
-    /// Asks for what [`Volume::look_at`] looks at. The last overwrite stored it around the cache,
-    /// so a look waits for the memory; one that was asked for before the new bytes are
+    /// Asks for what [`Operations::look_at`] looks at. The last overwrite stored it around the
+    /// cache, so a look waits for the memory; one that was asked for before the new bytes are
     /// stored elsewhere does not.
     #[inline]
     pub(crate) fn approach(&self, places: &Places, length: usize) {
@@ -454,8 +454,8 @@ impl Volume {
         self.redo_if(lane, |_| true)
     }
 
-    /// After a death: as [`Volume::redo_lane`], if it is of one of these inodes, whose locks the
-    /// dead one holds. All others are as their records say, and may be changing.
+    /// After a death: as [`Operations::redo_lane`], if it is of one of these inodes, whose locks
+    /// the dead one holds. All others are as their records say, and may be changing.
     pub(crate) fn redo_of_dead(&self, lane: u64, inodes: &[Inode]) -> Result<bool> {
         self.redo_if(lane, |inode| inodes.contains(&inode))
     }
@@ -532,7 +532,7 @@ impl Op<'_> {
     pub(crate) fn settle_redos(&mut self, keeps: bool) -> Result<()> {
         for index in 0..self.locks.len() {
             let Some(inode) = inode_of_lock(self.locks[index]) else { continue };
-            let flags = self.volume.live_lines(inode)?.flags()?;
+            let flags = self.room.live_lines(inode)?.flags()?;
             if flags & LIVE_REDO != 0 && !(keeps && self.is_own_record(flags)) {
                 self.settle_redo(inode)?;
             }
@@ -552,23 +552,23 @@ impl Op<'_> {
             return Ok(current);
         }
         self.settle_redo(inode)?;
-        self.volume.current(inode)
+        self.room.current(inode)
     }
 
     #[cold]
     fn settle_redo(&mut self, inode: Inode) -> Result<()> {
-        let volume = self.volume;
+        let room = self.room;
         if injected(Bug::RedoNotSettled) {
             return Ok(());
         }
         // What is damaged is found by who looks at it.
-        let Ok(identity) = volume.identity(inode) else { return Ok(()) };
-        let Ok(mut current) = volume.current(inode) else { return Ok(()) };
+        let Ok(identity) = room.identity(inode) else { return Ok(()) };
+        let Ok(mut current) = room.current(inode) else { return Ok(()) };
         self.note(inode.at(COMMIT))?;
-        let stored = volume.store_current(inode, identity.generation, &mut current)?;
+        let stored = room.store_current(inode, identity.generation, &mut current)?;
         self.pend(stored);
         // PERSIST: the slot before anything changes that the record tells of.
         let _ = self.fence();
-        volume.set_current(inode, &current)
+        room.set_current(inode, &current)
     }
 }

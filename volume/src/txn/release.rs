@@ -10,12 +10,11 @@
 use crate::Result;
 use crate::ground::layout::{BLOCK, INODE};
 use crate::ground::lockword;
+use crate::txn::Operations;
 use crate::txn::acquire::Locked;
 use crate::txn::op::Op;
 use crate::txn::record::{NOTES_MAX, RECORD_LOCKS, RECORD_NOTES, Remains, index, inode_of_lock};
-use crate::volume::Volume;
 use robust::owner::Owner;
-use std::sync::atomic::Ordering;
 
 /// What a call has given up: free behind its end.
 #[derive(Clone, Copy, Default)]
@@ -35,14 +34,14 @@ impl<const N: usize> Locked<'_, N> {
             one.live.set_sequence(one.sequence + 2)?;
         }
         for &block in freed.blocks {
-            self.volume.release_blocks(block, 1)?;
+            self.room.release_blocks(block, 1)?;
         }
         if freed.bucket != 0 {
-            self.record.keep_bucket(self.volume, freed.bucket)?;
+            self.record.keep_bucket(self.room, freed.bucket)?;
         }
         self.release()?;
         if let Some(ino) = freed.inode {
-            self.volume.keep_inode(&self.record, self.owner.op(), ino)?;
+            self.room.keep_inode(&self.record, self.owner.op(), ino)?;
         }
         self.record.give_back(lines)
     }
@@ -50,7 +49,7 @@ impl<const N: usize> Locked<'_, N> {
     /// Gives everything back; what was entered of the change is void.
     #[cold]
     pub(crate) fn fail(self, lines: usize) -> Result<()> {
-        let _ = self.volume.region.fence();
+        let _ = self.room.region.fence();
         for one in &self.seen {
             one.live.set_sequence(one.sequence + 4)?;
         }
@@ -61,7 +60,7 @@ impl<const N: usize> Locked<'_, N> {
     #[inline(always)]
     pub(crate) fn release(self) -> Result<()> {
         for one in &self.seen {
-            one.live.unlock(self.volume, self.owner)?;
+            one.live.unlock(self.room, self.owner)?;
         }
         self.record.forget_locks::<N>()
     }
@@ -70,7 +69,7 @@ impl<const N: usize> Locked<'_, N> {
     /// given back, whatever of it fails.
     #[cold]
     pub(crate) fn step_back(self, held: usize) -> Result<()> {
-        let volume = self.volume;
+        let room = self.room;
         let mut given = Ok(());
         for one in &self.seen[..held] {
             // Odd under this lock: an error came between the numbers, and nothing has changed.
@@ -78,11 +77,11 @@ impl<const N: usize> Locked<'_, N> {
                 given = given.and(one.live.set_sequence(one.sequence));
             }
             let lock = one.inode.lock_offset();
-            given = given.and(lockword::release(volume, volume.volatile_map(), lock, self.owner));
+            given = given.and(lockword::release(room, room.volatile_map(), lock, self.owner));
         }
         given = given.and(self.record.set_working(false)).and(self.record.withdraw(N));
         for one in &self.seen {
-            given = given.and(volume.retry_extent(one.inode));
+            given = given.and(room.retry_extent(one.inode));
         }
         given.and(self.record.free())
     }
@@ -97,21 +96,21 @@ impl Op<'_> {
 
     fn release_locks(&mut self) -> Result<()> {
         while let Some(lock) = self.locks.pop() {
-            let (map, offset) = self.volume.lock_place(lock);
+            let (map, offset) = self.room.lock_place(lock);
             if self.working {
-                lockword::release_quickly(self.volume, map, offset, self.owner)?;
+                lockword::release_quickly(self.room, map, offset, self.owner)?;
             } else {
                 // What was locked may be gone, and its number another inode's, which has a lock set
                 // free: between a look and a store a third one may have taken it.
-                lockword::release(self.volume, map, offset, self.owner)?;
+                lockword::release(self.room, map, offset, self.owner)?;
             }
             let word = index(RECORD_LOCKS) + self.locks.len();
             // One that worked on an inode knows that it was there.
             match inode_of_lock(lock) {
                 Some(inode) if !self.working => {
-                    // A read-modify-write, for the order that [`Ground::is_announced`] needs.
+                    // A read-modify-write, for the order that `is_announced` needs.
                     self.record.0.swap(word, 0)?;
-                    self.volume.retry_extent(inode)?;
+                    self.room.retry_extent(inode)?;
                 }
                 _ => self.record.0.store(word, 0)?,
             }
@@ -123,7 +122,7 @@ impl Op<'_> {
     fn forget_commits(&self, undone: bool) -> Result<()> {
         let inodes = self.locks.iter().filter_map(|&lock| inode_of_lock(lock));
         if undone {
-            inodes.into_iter().try_for_each(|ino| self.volume.forget_commit(ino))
+            inodes.into_iter().try_for_each(|ino| self.room.forget_commit(ino))
         } else {
             Ok(())
         }
@@ -136,26 +135,22 @@ impl Op<'_> {
         if self.has_pending() {
             let _ = self.fence();
         }
-        self.finish(true)?;
-        if self.volume.sparse.load(Ordering::Relaxed) != 0 {
-            self.volume.empty_sparse_chunk();
-        }
-        Ok(())
+        self.finish(true)
     }
 
     /// Of what an abort would free, blocks whose memory cannot be read stay allocated until the
     /// next sweep: or the next operation would get the same ones again, and fail as this one.
     #[cold]
     fn keep_lost_blocks(&mut self) {
-        let volume = self.volume;
-        let lost = |run: &(u64, u64)| (run.0..run.0 + run.1).any(|at| volume.is_lost_block(at));
+        let room = self.room;
+        let lost = |run: &(u64, u64)| (run.0..run.0 + run.1).any(|at| room.is_lost_block(at));
         if self.allocated.iter().any(lost) {
             let all = std::mem::take(&mut self.allocated);
             let blocks = all.iter().flat_map(|run| run.0..run.0 + run.1);
             self.allocated =
-                blocks.filter(|at| !volume.is_lost_block(*at)).map(|at| (at, 1)).collect();
+                blocks.filter(|at| !room.is_lost_block(*at)).map(|at| (at, 1)).collect();
         }
-        self.allocated_inodes.retain(|ino| !volume.is_lost_block(*ino * INODE / BLOCK));
+        self.allocated_inodes.retain(|ino| !room.is_lost_block(*ino * INODE / BLOCK));
     }
 
     /// Of an operation that fails: what was entered under the numbers that the inodes would have
@@ -163,11 +158,11 @@ impl Op<'_> {
     #[cold]
     fn skip_numbers(&self) -> Result<()> {
         let inodes = self.locks.iter().filter_map(|&lock| inode_of_lock(lock));
-        inodes.into_iter().try_for_each(|inode| self.volume.live_lines(inode)?.skip_number())
+        inodes.into_iter().try_for_each(|inode| self.room.live_lines(inode)?.skip_number())
     }
 
     fn finish(&mut self, committed: bool) -> Result<()> {
-        let volume = self.volume;
+        let room = self.room;
         match (self.working, committed) {
             (true, true) => drop(self.turn_sequences(0)?),
             (true, false) => self.skip_numbers()?,
@@ -178,13 +173,13 @@ impl Op<'_> {
         }
         let blocks = if committed { &self.freed } else { &self.allocated };
         for &(block, count) in blocks.iter().chain(&self.settled) {
-            volume.release_blocks(block, count)?;
+            room.release_blocks(block, count)?;
         }
         self.release_locks()?;
         // Behind the locks: an inode's extent is not given back while a lock in it is announced.
         let inodes = if committed { &self.freed_inodes } else { &self.allocated_inodes };
         for &ino in inodes {
-            volume.give_back_inode(&self.record, self.index(), ino)?;
+            room.give_back_inode(&self.record, self.index(), ino)?;
         }
         for note in 0..self.notes.min(NOTES_MAX) as usize {
             self.record.0.store(index(RECORD_NOTES) + note, 0)?;
@@ -211,7 +206,7 @@ impl Drop for Op<'_> {
     }
 }
 
-impl Volume {
+impl Operations {
     /// Frees what the dead `owner` holds: the sequence numbers it left odd become even, its locks
     /// are released, its record is free. The caller has undone its lane and flushed its lines.
     pub(crate) fn release_remains(&self, owner: Owner, remains: &Remains) -> Result<()> {

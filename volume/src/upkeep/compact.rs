@@ -27,7 +27,7 @@ use crate::inode::Inode;
 use crate::space::alloc::Want;
 use crate::space::chunk::{Kind, SPARSE};
 use crate::txn::op::Op;
-use crate::volume::Volume;
+use crate::upkeep::Upkeep;
 use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -41,27 +41,24 @@ const MILLION: u64 = 1_000_000;
 /// unwritten.
 type Part = (u64, u64, u64, bool);
 
-impl Volume {
-    /// Empties the chunk that was noted last, if the limit allows it. On any error it stays as it
+impl Upkeep {
+    /// Empties a chunk that has become sparse, if the limit allows it. On any error it stays as it
     /// is.
-    #[cold]
-    pub(crate) fn empty_sparse_chunk(&self) {
-        let local = &self.local;
-        let Some(chunk) = self.sparse.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
-        let moved = local.moved_blocks.load(Ordering::Relaxed);
+    pub(crate) fn empty_sparse_chunk(&self, chunk: u64) {
+        let moved = self.moved_blocks.load(Ordering::Relaxed);
         let freed = self.freed_blocks.load(Ordering::Relaxed);
         let most = self.compaction();
         if most == 0 || moved * MILLION > freed * most {
             return;
         }
-        if local.moving.swap(true, Ordering::Acquire) {
+        if self.moving.swap(true, Ordering::Acquire) {
             return;
         }
         // A chunk that cannot be emptied is no error of the call that made it sparse.
         let _ = self.empty_chunk(chunk);
-        local.moving.store(false, Ordering::Release);
+        self.moving.store(false, Ordering::Release);
         // What this freed may have made another chunk sparse: no chain of them.
-        self.sparse.store(0, Ordering::Relaxed);
+        let _ = self.due.take_sparse();
     }
 
     /// Moves all chunks' blocks that lie in almost empty chunks into holes, as far as there are
@@ -76,21 +73,20 @@ impl Volume {
 
     /// Of a million blocks that this attachment frees, how many its calls may move to empty chunks.
     pub fn compaction(&self) -> u64 {
-        match self.local.may_move.load(Ordering::Relaxed) {
+        match self.may_move.load(Ordering::Relaxed) {
             0 => MAY_MOVE,
             most => most - 1,
         }
     }
 
-    /// Sets what [`Volume::compaction`] gives, for this attachment; 0: none are moved.
+    /// Sets what [`Upkeep::compaction`] gives, for this attachment; 0: none are moved.
     pub fn set_compaction(&self, of_a_million: u32) {
-        self.local.may_move.store(u64::from(of_a_million) + 1, Ordering::Relaxed);
+        self.may_move.store(u64::from(of_a_million) + 1, Ordering::Relaxed);
     }
 
     /// Bytes that this attachment has moved, to keep chunks whole and to make files so.
     pub fn moved_bytes(&self) -> u64 {
-        let local = &self.local;
-        let blocks = [&local.moved_blocks, &local.rewritten_blocks];
+        let blocks = [&self.moved_blocks, &self.rewritten_blocks];
         blocks.map(|count| count.load(Ordering::Relaxed)).iter().sum::<u64>() * BLOCK
     }
 
@@ -119,7 +115,7 @@ impl Volume {
         for owner in owners {
             match self.move_out(owner, chunk) {
                 Ok(moved) if moved > 0 => {
-                    self.local.moved_blocks.fetch_add(moved, Ordering::Relaxed);
+                    self.moved_blocks.fetch_add(moved, Ordering::Relaxed);
                 }
                 Ok(_) | Err(Errno::STALE | Errno::NOSPC | Errno::INVAL | Errno::ISDIR) => break,
                 Err(errno) => return Err(errno),
@@ -145,7 +141,7 @@ impl Volume {
         let mut op = self.begin()?;
         op.lock(&[inode])?;
         let generation = self.identity(inode)?.generation;
-        let file = op.file(Node { ino: inode.0, generation })?;
+        let file = self.file(Node { ino: inode.0, generation })?;
         if file.is_mapped() {
             return Ok(0);
         }
@@ -155,9 +151,9 @@ impl Volume {
             return Ok(0);
         }
         op.work()?;
-        let file = op.file(Node { ino: inode.0, generation })?;
-        op.settle_tail(&file)?;
-        op.move_parts(&file, chunk, &parts, blocks)?;
+        let file = self.file(Node { ino: inode.0, generation })?;
+        self.settle_tail(&mut op, &file)?;
+        self.move_parts(&mut op, &file, chunk, &parts, blocks)?;
         op.end()?;
         Ok(blocks)
     }
@@ -165,7 +161,7 @@ impl Volume {
 
 /// What a file has in a chunk, in the order of the file.
 fn parts_in(file: &File<'_>, chunk: u64) -> Result<Vec<Part>> {
-    let first = file.map.volume.chunk_start(chunk);
+    let first = file.map.files.chunk_start(chunk);
     let range = first..first + CHUNK_BLOCKS;
     let mut parts: Vec<Part> = Vec::new();
     file.map.walk(&mut |item| match item {
@@ -183,20 +179,20 @@ fn parts_in(file: &File<'_>, chunk: u64) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-impl<'v> Op<'v> {
-    fn move_parts(
-        &mut self,
+impl Upkeep {
+    fn move_parts<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         file: &File<'v>,
         chunk: u64,
         parts: &[Part],
         blocks: u64,
     ) -> Result<()> {
-        let volume = self.volume;
         // Blocks stay on their memory node.
-        let here = volume.node_of(volume.chunk_start(chunk) * BLOCK);
+        let here = self.node_of(self.chunk_start(chunk) * BLOCK);
         let want = Want { fuller_than: Some(chunk), node: Some(here), ..Want::default() };
-        let places = volume.allocate_data(self, blocks, want)?;
-        if volume.numa_on() && !volume.lies_on(here, places.iter().copied()) {
+        let places = self.allocate_data(op, blocks, want)?;
+        if self.numa_on() && !self.lies_on(here, places.iter().copied()) {
             return Err(Errno::NOSPC);
         }
         let mut places = places.iter().copied();
@@ -210,8 +206,8 @@ impl<'v> Op<'v> {
                 let count = left.min(room);
                 if !unwritten {
                     let bytes = count * BLOCK;
-                    let copied = volume.region.copy(block * BLOCK, place * BLOCK, bytes)?;
-                    self.pend(copied);
+                    let copied = self.region.copy(block * BLOCK, place * BLOCK, bytes)?;
+                    op.pend(copied);
                 }
                 let to = Target::Leaf { block: place, unwritten };
                 changes.push(Change { logical, blocks: count, to, frees: true });
@@ -219,12 +215,12 @@ impl<'v> Op<'v> {
                 (left, room) = (left - count, room - count);
             }
         }
-        let words = self.plan_loose(file.map, &changes)?;
+        let words = self.plan_loose(op, file.map, &changes)?;
         // PERSIST: the copies before the words that lead to them.
-        let _ = self.fence_unless(Bug::WordsBeforeBytes);
-        self.keep_allocated();
-        self.store_loose(&words)?;
-        let _ = self.fence();
+        let _ = op.fence_unless(Bug::WordsBeforeBytes);
+        op.keep_allocated();
+        self.store_loose(op, &words)?;
+        let _ = op.fence();
         Ok(())
     }
 }
@@ -233,6 +229,7 @@ impl<'v> Op<'v> {
 mod tests {
     use super::*;
     use crate::Mode;
+    use crate::Volume;
     use crate::check::extents::Extent;
     use crate::data::plan::Position;
     use crate::testing::{Random, file, root, volume};

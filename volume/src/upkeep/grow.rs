@@ -13,11 +13,11 @@ use crate::Result;
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{CHUNK, HEADER_SIZE, Superblock};
 use crate::ground::superblock;
-use crate::volume::Volume;
+use crate::upkeep::Upkeep;
 use rustix::io::Errno;
 use std::path::Path;
 
-impl Volume {
+impl Upkeep {
     /// Makes the volume `new_size` bytes long (rounded down to whole chunks), lengthening its file
     /// if need be. Other attached processes notice by themselves. It never shrinks.
     pub fn grow(&self, new_size: u64) -> std::result::Result<(), VolumeError> {

@@ -6,11 +6,11 @@
 use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::space::numa::{PINNED_SHIFT, pinned};
-use crate::volume::Volume;
+use crate::upkeep::Upkeep;
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 
-impl Volume {
+impl Upkeep {
     /// The node to which a regular file is pinned.
     pub fn node(&self, node: Node) -> Result<Option<u32>> {
         self.read_steadily(node, |_, identity| match identity.kind() {
@@ -36,14 +36,14 @@ impl Volume {
         let kept = held.identity.flags & ((1 << PINNED_SHIFT) - 1);
         let word = to.map_or(0, |to| (to as u16 + 1) << PINNED_SHIFT);
         held.identity.flags = kept | word;
-        op.commit_held(&[&held], &[], &[])?;
+        self.commit_held(&mut op, &[&held], &[], &[])?;
         op.end()
     }
 
     /// Brings what a pinned file has to its node. `each` is told how many bytes of the file are
     /// done, of how many, and stops it by `false`. Gives the bytes moved. `EBUSY`: some process has
     /// mapped it; `ENOSPC`: there is no room on the node, what was moved stays there. As
-    /// [`Volume::rewrite`] otherwise.
+    /// [`Upkeep::rewrite`] otherwise.
     pub fn bring_home(&self, node: Node, each: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64> {
         let Some(to) = self.node(node)? else { return Ok(0) };
         let size = self.read_steadily(node, |inode, _| Ok(self.current(inode)?.size))?;

@@ -12,7 +12,7 @@
 //! completes it, if it came to lie in many pieces: so files that grow side by side come apart, and
 //! no byte is moved twice for that. One whose blocks lie right already, named one by one, becomes a
 //! single word without being copied. Where memory can be mapped by 2 MiB only, a page fault makes
-//! the chunk of a mapped file whole, holes included ([`Volume::make_whole`]). What is left behind
+//! the chunk of a mapped file whole, holes included (`whole.rs`). What is left behind
 //! the last whole chunk is gathered into fewer runs, if there is a place.
 //!
 //! Persistence order of a chunk: copies of the bytes, and new nodes; fence; the word that leads to
@@ -28,12 +28,13 @@ use crate::data::edit::{Change, Changes, Target};
 use crate::data::file::{File, expect_file};
 use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS};
+use crate::inode::LIVE_MAPPED;
 use crate::inode::Run;
-use crate::inode::{LIVE_DIRTY, LIVE_MAPPED};
 use crate::space::alloc::Want;
 use crate::space::numa::pinned;
 use crate::txn::op::Op;
-use crate::volume::Volume;
+use crate::upkeep::Upkeep;
+use crate::upkeep::whole::{Runs, is_aligned};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -47,10 +48,7 @@ const RUNS_MANY: usize = 16;
 /// Blocks of a last part from which on it gets a chunk for itself; fewer go into holes.
 const MOST_OF_CHUNK: u64 = CHUNK_BLOCKS / 2;
 
-/// The runs of a part of a file.
-type Runs = SmallVec<[Run; 8]>;
-
-impl Volume {
+impl Upkeep {
     /// Moves what a regular file has of 2 MiB and more into whole aligned chunks, and gathers the
     /// rest. `each` is told how many parts of the file are done, of how many, and stops it by
     /// `false`. Gives the bytes moved. `EBUSY`: some process has mapped it; `ENOSPC`: there is no
@@ -60,7 +58,7 @@ impl Volume {
         self.rewrite_parts(node, u64::MAX, 2, each)
     }
 
-    /// As [`Volume::rewrite`] of a file of at least one chunk, beside another call: within limits,
+    /// As [`Upkeep::rewrite`] of a file of at least one chunk, beside another call: within limits,
     /// and on any error the file stays as it is.
     pub(crate) fn rewrite_by_the_way(&self, node: Node) {
         let worth = self.read_steadily(node, |inode, _| {
@@ -116,7 +114,7 @@ impl Volume {
     fn rewrite_part(&self, node: Node, first: u64, last: u64, many: usize) -> Result<u64> {
         let mut op = self.begin()?;
         op.lock(&[self.inode(node.ino).map_err(|_| Errno::STALE)?])?;
-        let file = op.file(node)?;
+        let file = self.file(node)?;
         if file.is_mapped() {
             return Err(Errno::BUSY);
         }
@@ -130,20 +128,20 @@ impl Volume {
             return Ok(0);
         }
         op.work()?;
-        let file = op.file(node)?;
-        op.settle_tail(&file)?;
+        let file = self.file(node)?;
+        self.settle_tail(&mut op, &file)?;
         let node_wanted = pinned(file.identity.flags);
         let moved = if aligned {
-            op.join(&file, first, &runs[0])?
+            self.join(&mut op, &file, first, &runs[0])?
         } else if whole {
             let chunk = self.allocate_chunk(&mut op, node_wanted)?.ok_or(Errno::NOSPC)?;
-            op.replace_runs(&file, first, &runs, &[(chunk, CHUNK_BLOCKS)])?
+            self.replace_runs(&mut op, &file, first, &runs, &[(chunk, CHUNK_BLOCKS)])?
         } else {
             let blocks = last - first;
             let want = Want { whole: blocks >= MOST_OF_CHUNK, ..Want::default() };
             match self.allocate_data(&mut op, blocks, want) {
                 Ok(places) if places.len() < runs.len() => {
-                    op.replace_runs(&file, first, &runs, &places)?
+                    self.replace_runs(&mut op, &file, first, &runs, &places)?
                 }
                 // There is no better place for it. No huge page is lost by that.
                 Ok(_) | Err(Errno::NOSPC) => return Ok(0),
@@ -151,38 +149,8 @@ impl Volume {
             }
         };
         op.end()?;
-        self.local.rewritten_blocks.fetch_add(moved, Ordering::Relaxed);
+        self.rewritten_blocks.fetch_add(moved, Ordering::Relaxed);
         Ok(moved)
-    }
-
-    /// Puts the chunk's worth of blocks from `first` on into one whole chunk of written bytes:
-    /// zeros where there are holes, and behind the end. Also of a mapped file: where memory has
-    /// pages of 2 MiB only, processes have mapped whole chunks only. `ENOSPC`.
-    pub(crate) fn make_whole(&self, node: Node, first: u64) -> Result<()> {
-        let mut op = self.begin()?;
-        let file = op.work_on(node)?;
-        op.settle_tail(&file)?;
-        let runs = all_runs(&file.map, first, first + CHUNK_BLOCKS)?;
-        if is_aligned(&runs) && !runs[0].unwritten || first >= file.end_block() {
-            return op.end();
-        }
-        let chunk = self.allocate_chunk(&mut op, pinned(file.identity.flags))?;
-        let chunk = chunk.ok_or(Errno::NOSPC)?;
-        let (mut at, mut logical) = (chunk, first);
-        for mut run in runs {
-            let inside = run.blocks.min(file.end_block().saturating_sub(logical));
-            op.fill_copy(&run, at, inside, false)?;
-            run.unwritten = true;
-            op.fill_copy(&run, at + inside, run.blocks - inside, false)?;
-            (at, logical) = (at + run.blocks, logical + run.blocks);
-        }
-        let to = Target::Leaf { block: chunk, unwritten: false };
-        let change = Change { logical: first, blocks: CHUNK_BLOCKS, to, frees: true };
-        let words = op.plan_edit(file.map, &[change])?;
-        op.publish(&[&words], &[])?;
-        let clean = file.current.flags & LIVE_DIRTY == 0;
-        self.publish_current(&file, file.current, clean, words.delta)?;
-        op.end()
     }
 
     /// Moves what a file has in the chunk's worth of blocks from `first` on to a memory node, a run
@@ -192,7 +160,7 @@ impl Volume {
         while at < first + CHUNK_BLOCKS {
             let mut op = self.begin()?;
             op.lock(&[self.inode(node.ino).map_err(|_| Errno::STALE)?])?;
-            let file = op.file(node)?;
+            let file = self.file(node)?;
             if file.is_mapped() {
                 return Err(Errno::BUSY);
             }
@@ -202,28 +170,17 @@ impl Volume {
                 continue;
             }
             op.work()?;
-            op.settle_tail(&file)?;
+            self.settle_tail(&mut op, &file)?;
             let want = Want { aligned: true, node: Some(to), ..Want::default() };
             let places = self.allocate_data(&mut op, run.blocks, want)?;
             if !self.lies_on(to, places.iter().copied()) {
                 return Err(Errno::NOSPC);
             }
-            moved += op.replace_runs(&file, at - run.blocks, &[run], &places)?;
+            moved += self.replace_runs(&mut op, &file, at - run.blocks, &[run], &places)?;
             op.end()?;
         }
-        self.local.rewritten_blocks.fetch_add(moved, Ordering::Relaxed);
+        self.rewritten_blocks.fetch_add(moved, Ordering::Relaxed);
         Ok(moved)
-    }
-
-    /// A whole free chunk: its first block. `None` if there is none, or if that would dip into the
-    /// reserve.
-    pub(crate) fn allocate_chunk(&self, op: &mut Op<'_>, node: Option<u32>) -> Result<Option<u64>> {
-        let want = Want { whole: true, node, ..Want::default() };
-        match self.allocate_data(op, CHUNK_BLOCKS, want) {
-            Ok(taken) => Ok(taken.first().map(|run| run.0)),
-            Err(Errno::NOSPC) => Ok(None),
-            Err(errno) => Err(errno),
-        }
     }
 }
 
@@ -277,45 +234,21 @@ fn runs_of(map: &Map<'_>, first: u64, last: u64) -> Result<Option<Runs>> {
     Ok(Some(runs))
 }
 
-/// What stands in `first..last`; holes are as if they were there, unwritten.
-fn all_runs(map: &Map<'_>, first: u64, last: u64) -> Result<Runs> {
-    let mut runs: Runs = SmallVec::new();
-    let mut at = first;
-    while at < last {
-        let mut run = map.run(at, last - at)?;
-        at += run.blocks;
-        run.unwritten |= run.is_hole();
-        match runs.last_mut() {
-            Some(before)
-                if before.block + before.blocks == run.block
-                    && before.unwritten == run.unwritten =>
-            {
-                before.blocks += run.blocks;
-            }
-            _ => runs.push(run),
-        }
-    }
-    Ok(runs)
-}
-
-fn is_aligned(runs: &[Run]) -> bool {
-    matches!(runs, [run] if run.blocks == CHUNK_BLOCKS && run.block.is_multiple_of(CHUNK_BLOCKS))
-}
-
-impl<'v> Op<'v> {
+impl Upkeep {
     /// Names a chunk that lies whole by one word. Nothing is moved.
-    fn join(&mut self, file: &File<'v>, first: u64, run: &Run) -> Result<u64> {
+    fn join<'v>(&'v self, op: &mut Op<'v>, file: &File<'v>, first: u64, run: &Run) -> Result<u64> {
         let to = Target::Leaf { block: run.block, unwritten: run.unwritten };
         let change = Change { logical: first, blocks: CHUNK_BLOCKS, to, frees: false };
-        let words = self.plan_edit(file.map, &[change])?;
-        self.publish(&[&words], &[])?;
+        let words = self.plan_edit(op, file.map, &[change])?;
+        self.publish_edits(op, &[&words], &[])?;
         Ok(0)
     }
 
     /// Puts a copy of `runs`, which stand from block `first` of the file on, into `places`; gives
     /// how many blocks that are.
-    fn replace_runs(
-        &mut self,
+    fn replace_runs<'v>(
+        &'v self,
+        op: &mut Op<'v>,
         file: &File<'v>,
         first: u64,
         runs: &[Run],
@@ -331,7 +264,7 @@ impl<'v> Op<'v> {
             while at < place + blocks {
                 let mut run: Run = left.take().or_else(|| runs.next()).ok_or(Errno::IO)?;
                 let count = run.blocks.min(place + blocks - at);
-                self.fill_copy(&run, at, count, unwritten)?;
+                self.fill_copy(op, &run, at, count, unwritten)?;
                 (run.block, run.blocks, at) = (run.block + count, run.blocks - count, at + count);
                 left = (run.blocks > 0).then_some(run);
             }
@@ -339,25 +272,9 @@ impl<'v> Op<'v> {
             changes.push(Change { logical, blocks, to, frees: true });
             logical += blocks;
         }
-        let words = self.plan_edit(file.map, &changes)?;
-        self.publish(&[&words], &[])?;
+        let words = self.plan_edit(op, file.map, &changes)?;
+        self.publish_edits(op, &[&words], &[])?;
         Ok(logical - first)
-    }
-
-    /// Fills `count` blocks from `place` on with what a run holds.
-    fn fill_copy(&mut self, run: &Run, place: u64, count: u64, unwritten: bool) -> Result<()> {
-        let region = &self.volume.region;
-        let (to, length) = (place * BLOCK, count * BLOCK);
-        if unwritten || count == 0 {
-            return Ok(());
-        }
-        let filled = if run.unwritten {
-            region.stream_zero(to, length)?
-        } else {
-            region.copy(run.block * BLOCK, to, length)?
-        };
-        self.pend(filled);
-        Ok(())
     }
 }
 
@@ -365,6 +282,7 @@ impl<'v> Op<'v> {
 mod tests {
     use super::*;
     use crate::Mode;
+    use crate::Volume;
     use crate::data::plan::Position;
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
@@ -377,6 +295,9 @@ mod tests {
 
     fn write(volume: &Volume, node: Node, offset: u64, bytes: &[u8]) {
         volume.write_file(node, Position::At(offset), &[UserIn::new(bytes)]).unwrap();
+        if volume.due.is_any() {
+            volume.do_what_is_due();
+        }
     }
 
     /// What block `at` of a file holds.
@@ -446,7 +367,7 @@ mod tests {
             assert_eq!(after.0, before.0, "size, times and blocks are as they were");
             assert_eq!(after.1.data_blocks, before.1.data_blocks);
             assert_eq!(rewrite(&volume, node).unwrap(), 0, "nothing is left to do");
-            assert_eq!(volume.local.rewritten_blocks.load(Ordering::Relaxed), 1400);
+            assert_eq!(volume.rewritten_blocks.load(Ordering::Relaxed), 1400);
             let report = volume.check(&crate::FsckOptions::default()).unwrap();
             assert!(report.faults.is_empty(), "{:?}", report.faults);
         }

@@ -8,10 +8,10 @@
 use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, HEADER_TRIMS};
 use crate::space::chunk::Kind;
-use crate::volume::Volume;
+use crate::upkeep::Upkeep;
 use rustix::io::Errno;
 
-impl Volume {
+impl Upkeep {
     /// Gives the memory of all free chunks back to the file system that holds the region; gives how
     /// many bytes that file system says it got. `EOPNOTSUPP` where the region cannot be punched.
     pub fn trim(&self) -> Result<u64> {

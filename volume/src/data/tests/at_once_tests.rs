@@ -43,7 +43,7 @@ fn a_list_in_parts_is_found_whole() {
     let bytes = vec![2; BLOCKS as usize * 100];
     let buffers = [UserIn::new(&bytes[..7000]), UserIn::new(&bytes[7000..])];
     let mut op = volume.begin().unwrap();
-    let file = op.work_on(node).unwrap();
+    let file = volume.work_on(&mut op, node).unwrap();
     let place = |logical: u64| file.map.run(logical, 1).unwrap().block * BLOCK + 50;
     let parts: Vec<_> = (0..BLOCKS)
         .map(|logical| InPlace {
@@ -54,7 +54,7 @@ fn a_list_in_parts_is_found_whole() {
         })
         .collect();
     let change = AtOnce { bytes: &parts, words: &Words::default(), size: None, publishes: false };
-    op.change_at_once(&file, change).unwrap();
+    volume.change_at_once(&mut op, &file, change).unwrap();
     op.end().unwrap();
     let whole = read(&volume, node);
     let changed = |block: &[u8]| block[50..150] == [2; 100] && block[150..] == [1; 3946];

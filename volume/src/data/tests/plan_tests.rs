@@ -5,7 +5,7 @@ use crate::data::plan::{Plan, Position};
 use crate::ground::layout::BLOCK;
 use crate::inode::Inode;
 use crate::inode::Run;
-use crate::open::description::Opened;
+use crate::inode::opens::Opened;
 use crate::testing::{file, fresh, root};
 use crate::txn::acquire::Anchor;
 use crate::volume::Volume;
@@ -21,7 +21,7 @@ const NEW: &[u8] = b"new";
 fn start() -> (Arc<Volume>, Node, Desc, Opened) {
     let (volume, root) = fresh();
     let node = volume.create(root, b"a", &file()).unwrap();
-    let desc = volume.open_node(node, OpenFlags(libc::O_RDWR)).unwrap();
+    let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
     for length in [4000, 48, 48] {
         volume.write(desc, &[UserIn::new(&[1; 48].repeat(length / 48 + 1)[..length])]).unwrap();
     }
@@ -80,7 +80,7 @@ fn a_plan_for_a_description_that_is_closed_is_refused() {
     let b = volume.create(root(&volume), b"b", &file()).unwrap();
     let plan = planned(&volume, a);
     volume.close_description(desc).unwrap();
-    let other = volume.open_node(b, OpenFlags(libc::O_RDWR)).unwrap();
+    let other = volume.open(b, OpenFlags(libc::O_RDWR)).unwrap();
     assert_eq!(other.index, desc.index);
     let before = at_rest(&volume, a, &plan);
     let (at, from) = (Position::At(0), UserIn::new(NEW));

@@ -1,6 +1,7 @@
 //! A chain of locks is strung anew in the order in which it was.
 
 use super::*;
+use crate::Volume;
 use crate::testing::{file, fresh};
 
 fn order(volume: &Volume, ino: u64) -> Vec<(u64, u64)> {

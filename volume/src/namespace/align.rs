@@ -12,7 +12,7 @@
 
 use crate::Result;
 use crate::ground::layout::FLAG_ALIGNED;
-use crate::volume::Volume;
+use crate::namespace::Names;
 use rustix::io::Errno;
 use vfs::{Kind, Node};
 
@@ -26,7 +26,7 @@ pub(crate) fn check_value(value: &[u8]) -> Result<()> {
     if value.is_empty() || value == VALUE { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-impl Volume {
+impl Names {
     /// Sets or takes away the attribute. `decide` is told whether it is there, and says whether it
     /// shall be.
     pub(crate) fn change_alignment(
@@ -46,20 +46,15 @@ impl Volume {
         held.touch();
         held.identity.flags &= !FLAG_ALIGNED;
         held.identity.flags |= if wanted { FLAG_ALIGNED } else { 0 };
-        op.commit_held(&[&held], &[], &[])?;
-        op.end()?;
-        if wanted && kind == Some(Kind::File) {
-            // The wish is noted. Where there is no chunk for it now, or a process has mapped the
-            // file, its last close is the next chance.
-            let _ = self.rewrite(node, &mut |_, _| true);
-        }
-        Ok(())
+        self.commit_held(&mut op, &[&held], &[], &[])?;
+        op.end()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Volume;
     use crate::data::plan::Position;
     use crate::ground::layout::{BLOCK, CHUNK};
     use crate::testing::{directory, file, fresh, new_node};
