@@ -11,7 +11,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use vfs::{
     Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, Piece, RenameFlags, SetAttr,
-    UserIn, UserOut, Whence,
+    Synced, UserIn, UserOut, Whence,
 };
 use volume::Volume;
 
@@ -438,10 +438,11 @@ impl System for Engine {
             Action::StoreMapped { slot, tag, offset, length } => {
                 self.store_mapped(slot, tag, offset, length)
             }
-            Action::Sync { slot, data_only } => {
-                self.fs.sync(self.desc(slot)?, data_only).map(|()| Value::Done)
-            }
-            Action::SyncAll => self.fs.sync_all().map(|()| Value::Done),
+            Action::Sync { slot, data_only } => self
+                .fs
+                .sync(Synced::Desc { desc: self.desc(slot)?, data_only })
+                .map(|()| Value::Done),
+            Action::SyncAll => self.fs.sync(Synced::All).map(|()| Value::Done),
             Action::Compact => self.volume.compact().map(|_| Value::Done),
             Action::Rewrite { ref path } => self.rewrite(path),
             _ => Err(Errno::NOSYS),

@@ -1,6 +1,6 @@
 //! Calls the function that serves an operation, by its number.
 
-use vfs::{Errno, Result};
+use vfs::{Errno, Result, Synced};
 
 use crate::abi::{BatchForgetIn, ForgetIn, ForgetOne, InterruptIn, op};
 use crate::request::{Answer, Request};
@@ -53,7 +53,7 @@ impl Worker {
             op::FLUSH => session.flush(request),
             op::RELEASE | op::RELEASEDIR => session.release(request),
             op::FSYNC | op::FSYNCDIR => session.sync(request),
-            op::SYNCFS => session.fs.sync_all(),
+            op::SYNCFS => session.fs.sync(Synced::All),
             op::STATFS => session.stat_fs(answer),
             op::READDIR => session.read_dir(request, answer, false),
             op::READDIRPLUS => session.read_dir(request, answer, true),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vfs::{Desc, Errno, Node, OpenFlags, Result, SetAttr, UserIn, UserOut, Whence};
+use vfs::{Desc, Errno, Node, OpenFlags, Result, SetAttr, Synced, UserIn, UserOut, Whence};
 
 use crate::abi::{
     CopyFileRangeIn, FSYNC_DATA, FallocateIn, FlushIn, FsyncIn, LOCK_FLOCK, LockIn, LseekIn,
@@ -194,7 +194,8 @@ impl Session {
 
     pub fn sync(&self, request: &mut Request<'_>) -> Result<()> {
         let FsyncIn { fh, fsync_flags, .. } = request.take()?;
-        self.fs.sync(self.desc(fh)?, fsync_flags & FSYNC_DATA != 0)
+        self.fs
+            .sync(Synced::Desc { desc: self.desc(fh)?, data_only: fsync_flags & FSYNC_DATA != 0 })
     }
 
     pub fn allocate(&self, request: &mut Request<'_>) -> Result<()> {

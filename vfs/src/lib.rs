@@ -245,11 +245,8 @@ pub trait FileSystem: Send + Sync {
         let _ = act;
     }
 
-    /// Makes what was written durable (`fsync`, `fdatasync`).
-    fn sync(&self, desc: Desc, data_only: bool) -> Result<()>;
-
-    /// Everything in the file system durable (`sync`, `syncfs`).
-    fn sync_all(&self) -> Result<()>;
+    /// Makes durable what was written.
+    fn sync(&self, what: Synced) -> Result<()>;
 
     /// Sets the size (`ftruncate`, `truncate`): `EINVAL` beyond `i64::MAX`, `EISDIR`, `EFBIG`,
     /// `ENOSPC`.
@@ -311,10 +308,6 @@ pub trait FileSystem: Send + Sync {
         least: u64,
         mapped: Mapped,
     ) -> Result<Vec<Piece>>;
-
-    /// `msync`: as [`FileSystem::sync`], but of the stores through mappings only those to this
-    /// range.
-    fn sync_mapped(&self, desc: Desc, offset: u64, length: u64) -> Result<()>;
 
     /// The open file whose pages are mapped with [`FileSystem::map`], as a descriptor of this
     /// process (of the region), and whether it may be mapped writable.

@@ -200,6 +200,18 @@ pub enum Whence {
     Hole,
 }
 
+/// What is made durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Synced {
+    /// Everything in the file system (`sync`, `syncfs`).
+    All,
+    /// An open file (`fsync`); `data_only`: as far as it takes to read the data (`fdatasync`).
+    Desc { desc: Desc, data_only: bool },
+    /// The same, but of the stores through mappings only those to this range (`msync`).
+    Range { desc: Desc, offset: u64, length: u64 },
+}
+
 /// What a mapping is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mapped {

@@ -25,7 +25,8 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
     Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
-    NewNode, Node, OpenFlags, Piece, RecordLock, RenameFlags, SetAttr, UserIn, UserOut, Whence,
+    NewNode, Node, OpenFlags, Piece, RecordLock, RenameFlags, SetAttr, Synced, UserIn, UserOut,
+    Whence,
 };
 
 impl Volume {
@@ -490,24 +491,31 @@ impl FileSystem for Volume {
         let _ = self.local.privileged_change.set(act);
     }
 
-    fn sync(&self, desc: Desc, data_only: bool) -> Result<()> {
-        let opened = self.call()?.opened(desc)?;
-        if opened.flags.path_only() {
-            return Err(Errno::BADF);
+    fn sync(&self, what: Synced) -> Result<()> {
+        self.call()?;
+        match what {
+            Synced::Desc { desc, data_only } => {
+                let opened = self.opened(desc)?;
+                if opened.flags.path_only() {
+                    return Err(Errno::BADF);
+                }
+                // The size decides which data is reachable, so fdatasync commits it too.
+                if data_only && self.is_data_durable(opened.node) == Ok(true) {
+                    return Ok(());
+                }
+                self.sync_file(opened.node)
+            }
+            Synced::Range { desc, offset, length } => {
+                let node = self.opened(desc)?.node;
+                self.sync_range(node, offset, offset.saturating_add(length))
+            }
+            // Metadata is durable at return in every mode; sizes and times of open files may be
+            // lazy.
+            Synced::All => self.each_open_file(&mut |node| match self.sync_file(node) {
+                Err(Errno::STALE) => Ok(()),
+                result => result,
+            }),
         }
-        // The size decides which data is reachable, so fdatasync commits it too.
-        if data_only && self.is_data_durable(opened.node) == Ok(true) {
-            return Ok(());
-        }
-        self.sync_file(opened.node)
-    }
-
-    fn sync_all(&self) -> Result<()> {
-        // Metadata is durable at return in every mode; sizes and times of open files may be lazy.
-        self.call()?.each_open_file(&mut |node| match self.sync_file(node) {
-            Err(Errno::STALE) => Ok(()),
-            result => result,
-        })
     }
 
     fn truncate(&self, node: Node, size: u64) -> Result<()> {
@@ -613,11 +621,6 @@ impl FileSystem for Volume {
         };
         let _alone = self.alone();
         Upkeep::map_touched(self, opened.node, &touch, mapped)
-    }
-
-    fn sync_mapped(&self, desc: Desc, offset: u64, length: u64) -> Result<()> {
-        let opened = self.call()?.opened(desc)?;
-        self.sync_range(opened.node, offset, offset.saturating_add(length))
     }
 
     fn region_descriptor(&self) -> (i32, bool) {

@@ -10,7 +10,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use vfs::{Desc, FileSystem, LockKind, LockOwner, OpenFlags, RecordLock, RenameFlags};
+use vfs::{Desc, FileSystem, LockKind, LockOwner, OpenFlags, RecordLock, RenameFlags, Synced};
 use volume::{
     AttachOptions, FormatOptions, FsckOptions, Mode, Volume, attach, attach_region, format_region,
     fsck,
@@ -62,7 +62,7 @@ fn work(volume: &Volume) {
         volume.write_at(desc, 10, &[UserIn::new(&vec![3; length])]).expect("written over");
         volume.write(desc, &[UserIn::new(&vec![4; length])]).expect("written on");
     }
-    volume.sync(desc, false).expect("synced");
+    volume.sync(Synced::Desc { desc, data_only: false }).expect("synced");
     let lock = RecordLock { start: 0, end: 99, kind: LockKind::Write, pid: 1 };
     volume.record_lock(desc, LockOwner::Process, &lock, true).expect("locked");
     let free = RecordLock { kind: LockKind::Unlock, ..lock };

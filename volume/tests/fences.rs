@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::{
     Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, RenameFlags,
+    Synced,
 };
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
 
@@ -80,7 +81,11 @@ fn an_append_takes_two_fences_a_short_one_takes_one_and_an_overwrite_no_more() {
         // Posix: the size. Else nothing is lazy but times.
         let wanted = u64::from(mode == Mode::Posix);
         counted.cost(append(desc, 4096));
-        assert_eq!(counted.cost(|volume| volume.sync(desc, true)).0, wanted, "{mode}");
+        assert_eq!(
+            counted.cost(|volume| volume.sync(Synced::Desc { desc, data_only: true })).0,
+            wanted,
+            "{mode}"
+        );
     }
 }
 
@@ -121,7 +126,7 @@ fn what_changes_nothing_durable_takes_none() {
             volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Write), false)?;
             volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Unlock), false)
         }),
-        counted.cost(|volume| volume.sync(desc, false)),
+        counted.cost(|volume| volume.sync(Synced::Desc { desc, data_only: false })),
     ];
     assert_eq!(nothing, [(0, 0); 6]);
 }

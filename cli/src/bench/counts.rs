@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use vfs::{
     Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, RenameFlags,
-    UserIn, UserOut,
+    Synced, UserIn, UserOut,
 };
 use volume::{AttachOptions, FormatOptions, Volume};
 
@@ -212,7 +212,7 @@ impl Ground {
             }
             Row::AppendSync => {
                 volume.write(self.appended, &[UserIn::new(buffer)])?;
-                volume.sync(self.appended, false)
+                volume.sync(Synced::Desc { desc: self.appended, data_only: false })
             }
             Row::Rename => {
                 let names: [&[u8]; 2] = [b"one", b"two"];

@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use vfs::cred::Cred;
 use vfs::walk::{Found, Last, Place, Walk};
 use vfs::{
-    Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, UserIn, UserOut, Whence,
+    Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, Synced, UserIn, UserOut,
+    Whence,
 };
 use volume::{AttachOptions, Extent, Volume, VolumeError};
 
@@ -237,7 +238,7 @@ impl Open for VolumeFile<'_> {
         if self.volume.attr(node)?.size != size {
             self.volume.truncate(node, size)?;
         }
-        self.volume.sync(self.desc, false)
+        self.volume.sync(Synced::Desc { desc: self.desc, data_only: false })
     }
 }
 

@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_long};
 use std::os::fd::OwnedFd;
 
-use vfs::{Attr, Desc, Errno, OpenFlags, UserIn, UserOut, Whence};
+use vfs::{Attr, Desc, Errno, OpenFlags, Synced, UserIn, UserOut, Whence};
 
 use crate::entry::fdtable;
 use crate::entry::limit;
@@ -127,7 +127,7 @@ pub fn write_vectors(
         }
     };
     if flags & durable != 0 {
-        process.fs.sync(desc, flags & libc::RWF_SYNC == 0)?;
+        process.fs.sync(Synced::Desc { desc, data_only: flags & libc::RWF_SYNC == 0 })?;
     }
     Ok(bytes as isize)
 }

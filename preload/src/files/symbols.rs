@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 
 use libc::sigevent;
 use rustix::pipe::SpliceFlags;
-use vfs::{Attr, Desc, Errno, Kind, Whence};
+use vfs::{Attr, Desc, Errno, Kind, Synced, Whence};
 
 use crate::entry::cancel::Point;
 use crate::entry::fdtable::{self, ours};
@@ -185,11 +185,11 @@ interpose! {
         Ok(if (0..=5).contains(&advice) { 0 } else { libc::EINVAL })
     }
     fn [fsync](fd: c_int) -> c_int = |process, _| {
-        process.fs.sync(ours(fd)?, false)?;
+        process.fs.sync(Synced::Desc { desc: ours(fd)?, data_only: false })?;
         Ok(0)
     }
     fn [fdatasync](fd: c_int) -> c_int = |process, _| {
-        process.fs.sync(ours(fd)?, true)?;
+        process.fs.sync(Synced::Desc { desc: ours(fd)?, data_only: true })?;
         Ok(0)
     }
     fn [sync_file_range](fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int = |process, _| {
@@ -198,18 +198,18 @@ interpose! {
         if offset < 0 || len < 0 {
             return Err(Stop::Errno(Errno::INVAL));
         }
-        process.fs.sync(desc, true)?;
+        process.fs.sync(Synced::Desc { desc, data_only: true })?;
         Ok(0)
     }
     fn [syncfs](fd: c_int) -> c_int = |process, _| {
         if process.fs.describe(ours(fd)?)?.1.path_only() {
             return Err(Stop::Errno(Errno::BADF));
         }
-        process.fs.sync_all()?;
+        process.fs.sync(Synced::All)?;
         Ok(0)
     }
     fn [sync]() -> () = |process, kernel| {
-        process.fs.sync_all()?;
+        process.fs.sync(Synced::All)?;
         kernel();
         Ok(())
     }

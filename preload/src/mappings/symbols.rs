@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use vfs::Errno;
+use vfs::{Errno, Synced};
 
 use crate::entry::maptable::PAGE;
 use crate::entry::pointers::Out;
@@ -73,7 +73,7 @@ interpose! {
             return Err(Stop::Errno(Errno::INVAL));
         }
         for (desc, offset, length) in parts {
-            process.fs.sync_mapped(desc, offset, length)?;
+            process.fs.sync(Synced::Range { desc, offset, length })?;
         }
         let mut result = 0;
         for (from, to) in process.lock().around(start, end) {

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfs::{
     Attr, Desc, DirEntry, Errno, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
-    NewNode, Node, OpenFlags, Piece, RecordLock, RenameFlags, Result, SetAttr, UserIn, UserOut,
-    Whence,
+    NewNode, Node, OpenFlags, Piece, RecordLock, RenameFlags, Result, SetAttr, Synced, UserIn,
+    UserOut, Whence,
 };
 
 const ROOT: u64 = 1;
@@ -343,10 +343,7 @@ impl FileSystem for Model {
         open.position = base.checked_add_signed(offset).ok_or(Errno::INVAL)?;
         Ok(open.position)
     }
-    fn sync(&self, _: Desc, _: bool) -> Result<()> {
-        Ok(())
-    }
-    fn sync_all(&self) -> Result<()> {
+    fn sync(&self, _: Synced) -> Result<()> {
         Ok(())
     }
     fn truncate(&self, node: Node, size: u64) -> Result<()> {
@@ -374,10 +371,6 @@ impl FileSystem for Model {
     }
 
     fn map_touched(&self, _: Desc, _: u64, _: (u64, u64), _: u64, _: Mapped) -> Result<Vec<Piece>> {
-        Err(Errno::NOSYS)
-    }
-
-    fn sync_mapped(&self, _: Desc, _: u64, _: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
     fn vacate(&self, _number: i32, _replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {

@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::{FileSystem, Kind, Mapped, Node, OpenFlags, RenameFlags};
+use vfs::{FileSystem, Kind, Mapped, Node, OpenFlags, RenameFlags, Synced};
 
 /// Bytes of a recipe for one damage.
 const STEP: usize = 6;
@@ -328,7 +328,7 @@ impl Base {
             let _ = volume.set_xattr(*node, b"user.more", &bytes[..bytes.len().min(60)], 0);
             let _ = volume.write(desc, &[UserIn::new(&bytes)]);
             let _ = volume.truncate(*node, random.below(200_000));
-            let _ = volume.sync(desc, false);
+            let _ = volume.sync(Synced::Desc { desc, data_only: false });
             let _ = volume.close(desc);
         }
         let parents = self.parents();
