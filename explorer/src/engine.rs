@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::sync::Arc;
 use vfs::{
-    Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, Piece, RenameFlags, SetAttr,
-    Synced, UserIn, UserOut, Whence,
+    At, Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, Piece, Removes,
+    RenameFlags, SetAttr, Synced, UserIn, UserOut, Whence,
 };
 use volume::Volume;
 
@@ -120,11 +120,8 @@ impl Engine {
     fn unlink(&self, path: &str) -> Outcome {
         let (dir, name) = self.place(path)?;
         let found = self.fs.lookup(dir, name).and_then(|node| self.fs.attr(node));
-        match found.ok().filter(|_| as_programs_do(path)) {
-            Some(attr) => self.fs.unlink_found(dir, name, (attr.node, attr.kind)),
-            None => self.fs.unlink(dir, name),
-        }
-        .map(|()| Value::Done)
+        let found = found.ok().filter(|_| as_programs_do(path)).map(|attr| (attr.node, attr.kind));
+        self.fs.remove(&At { dir, name, found }, Removes::Name).map(|()| Value::Done)
     }
 
     fn link(&self, node: Node, to: &str) -> Outcome {
@@ -133,10 +130,9 @@ impl Engine {
     }
 
     fn rename(&self, from: &str, to: &str, flags: u32) -> Outcome {
-        let (from_dir, from_name) = self.place(from)?;
-        let (to_dir, to_name) = self.place(to)?;
-        let flags = RenameFlags(flags);
-        self.fs.rename(from_dir, from_name, to_dir, to_name, flags).map(|()| Value::Done)
+        let ((from_dir, from), (to_dir, to)) = (self.place(from)?, self.place(to)?);
+        let (from, to) = (At::new(from_dir, from), At::new(to_dir, to));
+        self.fs.rename(&from, &to, RenameFlags(flags)).map(|()| Value::Done)
     }
 
     fn set_attr(&self, path: &str, change: &SetAttr) -> Outcome {
@@ -342,7 +338,7 @@ impl System for Engine {
             Action::Unlink { path } => self.unlink(path),
             Action::RemoveDir { path } => self
                 .place(path)
-                .and_then(|(dir, name)| self.fs.remove_dir(dir, name))
+                .and_then(|(dir, name)| self.fs.remove(&At::new(dir, name), Removes::Directory))
                 .map(|()| Value::Done),
             Action::Rename { from, to, flags } => self.rename(from, to, *flags),
             _ => return None,

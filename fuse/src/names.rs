@@ -4,7 +4,7 @@
 //! just before. The server sets the owner: a new node belongs to the caller, or to its directory's
 //! group where that has the set-group bit.
 
-use vfs::{Errno, Kind, NewNode, Node, OpenFlags, RACES_MAX, RenameFlags, Result};
+use vfs::{At, Errno, Kind, NewNode, Node, OpenFlags, RACES_MAX, Removes, RenameFlags, Result};
 use zerocopy::IntoBytes;
 
 use crate::abi::{
@@ -208,12 +208,12 @@ impl Session {
 
     pub fn unlink(&self, request: &mut Request<'_>) -> Result<()> {
         let (dir, name) = (self.node(request)?, request.name()?);
-        self.removing(dir, name, || self.fs.unlink(dir, name))
+        self.removing(dir, name, || self.fs.remove(&At::new(dir, name), Removes::Name))
     }
 
     pub fn remove_dir(&self, request: &mut Request<'_>) -> Result<()> {
         let (dir, name) = (self.node(request)?, request.name()?);
-        self.removing(dir, name, || self.fs.remove_dir(dir, name))
+        self.removing(dir, name, || self.fs.remove(&At::new(dir, name), Removes::Directory))
     }
 
     pub fn rename(&self, request: &mut Request<'_>, with_flags: bool) -> Result<()> {
@@ -226,7 +226,8 @@ impl Session {
         };
         let (from_dir, to_dir) = (self.node(request)?, self.nodes.node(to_dir)?);
         let (from, to) = (request.name()?, request.name()?);
-        let rename = || self.fs.rename(from_dir, from, to_dir, to, RenameFlags(flags));
+        let rename =
+            || self.fs.rename(&At::new(from_dir, from), &At::new(to_dir, to), RenameFlags(flags));
         if flags == 0 { self.removing(to_dir, to, rename) } else { rename() }
     }
 

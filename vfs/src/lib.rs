@@ -122,38 +122,13 @@ pub trait FileSystem: Send + Sync {
     /// name is gone and it was not made by `O_TMPFILE`).
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()>;
 
-    /// Takes a name from something that is not a directory (`EISDIR`). An open file lives on until
-    /// its last description is closed.
-    fn unlink(&self, dir: Node, name: &[u8]) -> Result<()>;
-
-    /// As [`FileSystem::unlink`], for a caller that has just found what the name leads to.
-    fn unlink_found(&self, dir: Node, name: &[u8], found: (Node, Kind)) -> Result<()> {
-        let _ = found;
-        self.unlink(dir, name)
-    }
-
-    /// Removes an empty directory. `ENOTEMPTY`, `ENOTDIR`, `EBUSY` (the root).
-    fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()>;
+    /// Takes a name away. An open file lives on until its last description is closed. `EISDIR`,
+    /// `ENOTDIR`: it leads to something else than `what` says. `ENOTEMPTY`, `EBUSY` (the root).
+    fn remove(&self, at: &At<'_>, what: Removes) -> Result<()>;
 
     /// `renameat2`: `flags` is 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE` (`EINVAL` otherwise).
-    fn rename(
-        &self,
-        from_dir: Node,
-        from: &[u8],
-        to_dir: Node,
-        to: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()>;
-
-    /// As [`FileSystem::rename`], for a caller that has just found what the names lead to.
-    fn rename_found(
-        &self,
-        from: (Node, &[u8], (Node, Kind)),
-        to: (Node, &[u8], Option<(Node, Kind)>),
-        flags: RenameFlags,
-    ) -> Result<()> {
-        self.rename(from.0, from.1, to.0, to.1, flags)
-    }
+    /// What was found at the target counts only where it was told of the source.
+    fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()>;
 
     /// Calls `each` for the entries after position `cookie` (0 = from the start), `.` and `..`
     /// first, in ascending order of their `cookie`s, until it gives `false` or all are told. Entry

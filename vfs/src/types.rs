@@ -174,6 +174,35 @@ impl OpenFlags {
     }
 }
 
+/// A name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    /// The directory.
+    pub dir: Node,
+    /// One component of a path.
+    pub name: &'a [u8],
+    /// What the caller has just found there; `None`: it has not looked, or there is nothing. The
+    /// engine makes sure itself: this only spares it a search.
+    pub found: Option<(Node, Kind)>,
+}
+
+impl<'a> At<'a> {
+    /// A name that nobody has looked up.
+    #[inline]
+    pub const fn new(dir: Node, name: &'a [u8]) -> Self {
+        Self { dir, name, found: None }
+    }
+}
+
+/// What a removal takes a name from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removes {
+    /// Anything but a directory (`unlink`).
+    Name,
+    /// An empty directory (`rmdir`).
+    Directory,
+}
+
 /// The flags of `renameat2`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RenameFlags(pub u32);

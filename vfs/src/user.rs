@@ -8,7 +8,8 @@
 use crate::cred::{Capability, Cred, EXECUTE, READ, WRITE};
 use crate::walk::{Found, Last, Name, Place, Walk};
 use crate::{
-    Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, OpenFlags, RenameFlags, Result, SetAttr,
+    At, Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, RenameFlags,
+    Result, SetAttr,
 };
 
 /// How often a name is tried that other processes make and remove at the same time.
@@ -250,7 +251,9 @@ impl<'a> User<'a> {
         if attr.kind == Kind::Directory {
             return Err(self.denied(Errno::ISDIR));
         }
-        self.fs().unlink_found(found.dir, name.as_bytes(), (attr.node, attr.kind))
+        let victim = Some((attr.node, attr.kind));
+        let at = At { dir: found.dir, name: name.as_bytes(), found: victim };
+        self.fs().remove(&at, Removes::Name)
     }
 
     /// `rmdir`.
@@ -268,7 +271,7 @@ impl<'a> User<'a> {
         if attr.kind != Kind::Directory {
             return Err(self.denied(Errno::NOTDIR));
         }
-        self.fs().remove_dir(found.dir, name.as_bytes())
+        self.fs().remove(&At::new(found.dir, name.as_bytes()), Removes::Directory)
     }
 
     /// `renameat2`.
@@ -295,9 +298,10 @@ impl<'a> User<'a> {
             self.check(moved, WRITE)?;
         }
         let is = |attr: &Attr| (attr.node, attr.kind);
-        let from = (from.dir, from_name.as_bytes(), is(moved));
-        let to = (to.dir, to_name.as_bytes(), to.attr.as_ref().map(is));
-        self.fs().rename_found(from, to, RenameFlags(flags))
+        let from = At { dir: from.dir, name: from_name.as_bytes(), found: Some(is(moved)) };
+        let found = to.attr.as_ref().map(is);
+        let to = At { dir: to.dir, name: to_name.as_bytes(), found };
+        self.fs().rename(&from, &to, RenameFlags(flags))
     }
 
     /// `chmod`: only the owner; the set-group bit goes unless the owner is in the group.

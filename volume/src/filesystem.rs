@@ -24,10 +24,15 @@ use crate::{Mode, process::liveness};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
-    Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
-    NewNode, Node, OpenFlags, Piece, RecordLock, RenameFlags, SetAttr, Synced, UserIn, UserOut,
-    Whence,
+    At, Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
+    NewNode, Node, OpenFlags, Piece, RecordLock, Removes, RenameFlags, SetAttr, Synced, UserIn,
+    UserOut, Whence,
 };
+
+/// What the caller has found.
+fn target((node, kind): (Node, Kind)) -> Target {
+    Target { node, kind }
+}
 
 impl Volume {
     /// What every call begins with.
@@ -284,40 +289,17 @@ impl FileSystem for Volume {
         self.change(|volume| Names::link(volume, node, dir, name))
     }
 
-    fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
-        self.change(|volume| Names::unlink(volume, dir, name))
+    fn remove(&self, at: &At<'_>, what: Removes) -> Result<()> {
+        self.change(|volume| match what {
+            Removes::Name => volume.unlink_known(at.dir, at.name, at.found.map(target)),
+            Removes::Directory => volume.remove_dir(at.dir, at.name),
+        })
     }
 
-    fn unlink_found(&self, dir: Node, name: &[u8], found: (Node, Kind)) -> Result<()> {
-        let (node, kind) = found;
-        self.change(|volume| volume.unlink_known(dir, name, Some(Target { node, kind })))
-    }
-
-    fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
-        self.change(|volume| Names::remove_dir(volume, dir, name))
-    }
-
-    fn rename(
-        &self,
-        from_dir: Node,
-        from: &[u8],
-        to_dir: Node,
-        to: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        self.change(|volume| volume.rename_known((from_dir, from), (to_dir, to), flags, None))
-    }
-
-    fn rename_found(
-        &self,
-        from: (Node, &[u8], (Node, Kind)),
-        to: (Node, &[u8], Option<(Node, Kind)>),
-        flags: RenameFlags,
-    ) -> Result<()> {
-        let target = |(node, kind)| Target { node, kind };
-        let found = (target(from.2), to.2.map(target));
+    fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()> {
+        let found = from.found.map(|source| (target(source), to.found.map(target)));
         self.change(|volume| {
-            volume.rename_known((from.0, from.1), (to.0, to.1), flags, Some(found))
+            volume.rename_known((from.dir, from.name), (to.dir, to.name), flags, found)
         })
     }
 

@@ -12,7 +12,7 @@ use common::{Place, new_file};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;
-use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn};
+use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn};
 use volume::{BLOCK, Volume};
 
 /// Bytes of the volume: sparse, for next to nothing is written to the files.
@@ -103,7 +103,9 @@ impl<'v> Life<'v> {
     fn remove(&mut self) {
         let at = self.below(self.files.len() as u64) as usize;
         let (dir, name, blocks) = self.files.swap_remove(at);
-        self.volume.unlink(dir, name.to_string().as_bytes()).expect("removed");
+        self.volume
+            .remove(&At::new(dir, name.to_string().as_bytes()), Removes::Name)
+            .expect("removed");
         self.blocks -= blocks;
     }
 

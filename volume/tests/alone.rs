@@ -10,7 +10,9 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use vfs::{Desc, FileSystem, LockKind, LockOwner, OpenFlags, RecordLock, RenameFlags, Synced};
+use vfs::{
+    At, Desc, FileSystem, LockKind, LockOwner, OpenFlags, RecordLock, Removes, RenameFlags, Synced,
+};
 use volume::{
     AttachOptions, FormatOptions, FsckOptions, Mode, Volume, attach, attach_region, format_region,
     fsck,
@@ -73,12 +75,16 @@ fn work(volume: &Volume) {
         let (name, other) = (format!("n{round}"), format!("m{round}"));
         volume.create(root, name.as_bytes(), &new_file()).expect("created");
         let no_flags = RenameFlags::default();
-        volume.rename(root, name.as_bytes(), root, other.as_bytes(), no_flags).expect("renamed");
+        volume
+            .rename(&At::new(root, name.as_bytes()), &At::new(root, other.as_bytes()), no_flags)
+            .expect("renamed");
         if round % 3 == 0 {
-            volume.unlink(root, other.as_bytes()).expect("unlinked");
+            volume.remove(&At::new(root, other.as_bytes()), Removes::Name).expect("unlinked");
         }
     }
-    volume.rename(root, b"m1", root, b"m2", RenameFlags::default()).expect("renamed over");
+    volume
+        .rename(&At::new(root, b"m1"), &At::new(root, b"m2"), RenameFlags::default())
+        .expect("renamed over");
     let node = volume.lookup(root, b"a").expect("found");
     volume.truncate(node, 100).expect("cut");
     volume.set_xattr(node, b"user.x", b"y", 0).expect("set");
@@ -221,7 +227,7 @@ fn a_call_that_dies_alone_is_recovered_by_a_newcomer_as_any_other() {
         |volume| {
             let flags = RenameFlags::default();
             volume
-                .rename(volume.root(), b"before", volume.root(), b"then", flags)
+                .rename(&At::new(volume.root(), b"before"), &At::new(volume.root(), b"then"), flags)
                 .expect("renamed");
         },
         |volume| {
@@ -314,7 +320,9 @@ fn append_for(volume: &Volume, name: u64, told: &std::fs::File, mut goes_on: imp
         let own = format!("own-{name}-{}", count % 8);
         if count.is_multiple_of(5) {
             volume.create(volume.root(), own.as_bytes(), &new_file()).expect("created");
-            volume.unlink(volume.root(), own.as_bytes()).expect("unlinked");
+            volume
+                .remove(&At::new(volume.root(), own.as_bytes()), Removes::Name)
+                .expect("unlinked");
         }
     }
     volume.close(desc).expect("closed");

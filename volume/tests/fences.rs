@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::{
-    Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, RenameFlags,
-    Synced,
+    At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
+    RenameFlags, Synced,
 };
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
 
@@ -98,10 +98,11 @@ fn names_take_two_fences_and_transactions_three() {
     assert_eq!(made.0, 2, "the inode and its entry; the word that makes them exist");
     let lines = "the entry's, its hash's and the word's line, and the parent's commit line";
     assert!(made.1 <= 4, "{lines}, not {}", made.1);
-    let renamed =
-        counted.cost(|volume| volume.rename(root, b"a", root, b"b", RenameFlags::default()));
+    let renamed = counted.cost(|volume| {
+        volume.rename(&At::new(root, b"a"), &At::new(root, b"b"), RenameFlags::default())
+    });
     assert!(renamed.0 <= 2, "{renamed:?}");
-    let removed = counted.cost(|volume| volume.unlink(root, b"b"));
+    let removed = counted.cost(|volume| volume.remove(&At::new(root, b"b"), Removes::Name));
     assert!(removed.0 <= 1 && removed.1 <= 2, "{removed:?}");
     let directory = NewNode { kind: Kind::Directory, ..NEW };
     assert!(counted.cost(|volume| volume.create(root, b"d", &directory)).0 <= 3);

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
-    Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, RenameFlags,
-    UserIn, UserOut, Whence,
+    At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
+    RenameFlags, UserIn, UserOut, Whence,
 };
 use volume::{AttachOptions, FsckOptions, Mode, Volume, attach, detach_dead, fsck, info, resume};
 
@@ -117,7 +117,7 @@ fn a_failed_or_killed_child_leaves_nothing() {
             unsafe { libc::raise(libc::SIGKILL) };
         });
         wait(pid);
-        volume.unlink(volume.root(), b"a").expect("unlinked");
+        volume.remove(&At::new(volume.root(), b"a"), Removes::Name).expect("unlinked");
         volume.close(desc).expect("closed");
         // The killed one holds the file until it is found, at the latest by the next to attach.
         assert!(volume.describe(desc).is_ok());
@@ -248,15 +248,19 @@ fn work(volume: &Volume, draw: &mut impl FnMut(u64) -> u64) {
     let file = volume.lookup(dir, name.as_bytes());
     match draw(9) {
         0 | 1 => tolerate(volume.create(dir, name.as_bytes(), &new_file())),
-        2 => tolerate(volume.unlink(dir, name.as_bytes())),
+        2 => tolerate(volume.remove(&At::new(dir, name.as_bytes()), Removes::Name)),
         3 => {
             let flags = RenameFlags::default();
-            tolerate(volume.rename(dir, name.as_bytes(), dir, other.as_bytes(), flags));
+            tolerate(volume.rename(
+                &At::new(dir, name.as_bytes()),
+                &At::new(dir, other.as_bytes()),
+                flags,
+            ));
         }
-        4 => tolerate(volume.remove_dir(root, directory.as_bytes())),
+        4 => tolerate(volume.remove(&At::new(root, directory.as_bytes()), Removes::Directory)),
         5 => tolerate(file.and_then(|file| volume.truncate(file, draw(20_000)))),
         6 => tolerate(file.and_then(|file| volume.link(file, root, link.as_bytes()))),
-        7 => tolerate(volume.unlink(root, link.as_bytes())),
+        7 => tolerate(volume.remove(&At::new(root, link.as_bytes()), Removes::Name)),
         _ => {
             let Ok(desc) = file.and_then(|file| volume.open(file, OpenFlags(libc::O_RDWR))) else {
                 return;
@@ -316,9 +320,9 @@ fn remove_all(volume: &Volume, dir: Node) {
     for (name, kind) in entries {
         if kind == Kind::Directory {
             remove_all(volume, volume.lookup(dir, &name).expect("found"));
-            volume.remove_dir(dir, &name).expect("removed");
+            volume.remove(&At::new(dir, &name), Removes::Directory).expect("removed");
         } else {
-            volume.unlink(dir, &name).expect("unlinked");
+            volume.remove(&At::new(dir, &name), Removes::Name).expect("unlinked");
         }
     }
 }

@@ -8,7 +8,7 @@ mod common;
 use common::Place;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use vfs::{Attr, FileSystem, Kind, NewNode, Node, RenameFlags, SetAttr};
+use vfs::{At, Attr, FileSystem, Kind, NewNode, Node, Removes, RenameFlags, SetAttr};
 use volume::Volume;
 
 const NAMES: [&[u8]; 4] = [b"a", b"bb", b"ccc", b"dddd"];
@@ -115,10 +115,14 @@ fn change(volume: &Volume, dirs: &[(Vec<u8>, Node)], random: &mut Random) {
     let _ = match random.below(12) {
         0..2 => volume.create(dir, name, &new(Kind::File)).map(drop),
         2..4 => volume.create(dir, name, &new(Kind::Directory)).map(drop),
-        4 => volume.unlink(dir, name),
-        5 => volume.remove_dir(dir, name),
-        6..9 => volume.rename(dir, name, to, other, RenameFlags(0)),
-        9 => volume.rename(dir, name, to, other, RenameFlags(libc::RENAME_EXCHANGE)),
+        4 => volume.remove(&At::new(dir, name), Removes::Name),
+        5 => volume.remove(&At::new(dir, name), Removes::Directory),
+        6..9 => volume.rename(&At::new(dir, name), &At::new(to, other), RenameFlags(0)),
+        9 => volume.rename(
+            &At::new(dir, name),
+            &At::new(to, other),
+            RenameFlags(libc::RENAME_EXCHANGE),
+        ),
         10 => volume.lookup(dir, name).and_then(|node| volume.link(node, to, other)),
         _ => volume.set_attr(dir, &SetAttr { mode: Some(0o700), ..SetAttr::default() }),
     };

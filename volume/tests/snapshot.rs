@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use vfs::{FileSystem, Mapped, OpenFlags, RenameFlags, UserIn};
+use vfs::{At, FileSystem, Mapped, OpenFlags, RenameFlags, UserIn};
 use volume::{
     AttachOptions, ErrorKind, FsckOptions, Mode, SnapshotOptions, Volume, attach, fsck, snapshot,
 };
@@ -69,7 +69,9 @@ fn write_for_ever(volume: &Volume, name: &str) {
         put(volume, &draft, &bytes_of(number));
         let kept = format!("{name}-{}", number % KEPT);
         let (draft, kept) = (draft.as_bytes(), kept.as_bytes());
-        volume.rename(root, draft, root, kept, RenameFlags(0)).expect("renamed");
+        volume
+            .rename(&At::new(root, draft), &At::new(root, kept), RenameFlags(0))
+            .expect("renamed");
         let bytes = [number as u8; WHOLE];
         assert_eq!(volume.write_at(whole, 0, &[UserIn::new(&bytes)]), Ok(WHOLE));
         let line = number.to_le_bytes();

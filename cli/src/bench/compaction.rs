@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use vfs::{Desc, FileSystem, Kind, NewNode, Node, OpenFlags, UserIn, UserOut};
+use vfs::{At, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn, UserOut};
 use volume::{AttachOptions, BLOCK, FormatOptions, Volume};
 
 use crate::args::CompactionBenchArgs;
@@ -232,10 +232,12 @@ impl<'v> Bench<'v> {
             for number in 0..CHUNKS {
                 let name = name("going", number);
                 let since = Instant::now();
-                volume.unlink(root, name.as_bytes())?;
+                volume.remove(&At::new(root, name.as_bytes()), Removes::Name)?;
                 times.push(since);
             }
-            (0..CHUNKS).try_for_each(|n| volume.unlink(root, name("staying", n).as_bytes()))?;
+            (0..CHUNKS).try_for_each(|n| {
+                volume.remove(&At::new(root, name("staying", n).as_bytes()), Removes::Name)
+            })?;
         }
         Ok(times)
     }

@@ -12,8 +12,8 @@ use pmem::counts::Counts;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use vfs::{
-    Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, RenameFlags,
-    Synced, UserIn, UserOut,
+    At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
+    RenameFlags, Synced, UserIn, UserOut,
 };
 use volume::{AttachOptions, FormatOptions, Volume};
 
@@ -218,7 +218,7 @@ impl Ground {
                 let names: [&[u8]; 2] = [b"one", b"two"];
                 let [from, to] = [call % 2, 1 - call % 2].map(|at| names[at as usize]);
                 let root = volume.root();
-                FileSystem::rename(&**volume, root, from, root, to, RenameFlags(0))
+                volume.rename(&At::new(root, from), &At::new(root, to), RenameFlags(0))
             }
             Row::StatDeep => {
                 let mut node = volume.root();
@@ -231,7 +231,7 @@ impl Ground {
             Row::CreateCloseUnlink => {
                 let node = volume.create(volume.root(), b"new", &new_file())?;
                 volume.close(volume.open(node, OpenFlags(libc::O_RDWR))?)?;
-                volume.unlink(volume.root(), b"new")
+                volume.remove(&At::new(volume.root(), b"new"), Removes::Name)
             }
             Row::Stat => volume.attr(volume.lookup(volume.root(), b"large")?).map(drop),
             Row::RecordLock => {

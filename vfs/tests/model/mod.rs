@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfs::{
-    Attr, Desc, DirEntry, Errno, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
-    NewNode, Node, OpenFlags, Piece, RecordLock, RenameFlags, Result, SetAttr, Synced, UserIn,
-    UserOut, Whence,
+    At, Attr, Desc, DirEntry, Errno, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner,
+    Mapped, NewNode, Node, OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result, SetAttr,
+    Synced, UserIn, UserOut, Whence,
 };
 
 const ROOT: u64 = 1;
@@ -203,34 +203,24 @@ impl FileSystem for Model {
         state.dir(dir.ino)?.entries.insert(name.to_vec(), node.ino);
         Ok(())
     }
-    fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+    fn remove(&self, at: &At<'_>, what: Removes) -> Result<()> {
         let mut state = self.lock();
-        let ino = state.dir(dir.ino)?.entries.remove(name).ok_or(Errno::NOENT)?;
-        state.inode(ino)?.attr.nlink -= 1;
-        Ok(())
-    }
-    fn remove_dir(&self, dir: Node, name: &[u8]) -> Result<()> {
-        let mut state = self.lock();
-        let ino = *state.dir(dir.ino)?.entries.get(name).ok_or(Errno::NOENT)?;
-        if !state.dir(ino)?.entries.is_empty() {
-            return Err(Errno::NOTEMPTY);
+        let ino = *state.dir(at.dir.ino)?.entries.get(at.name).ok_or(Errno::NOENT)?;
+        match what {
+            Removes::Name => state.inode(ino)?.attr.nlink -= 1,
+            Removes::Directory if !state.dir(ino)?.entries.is_empty() => {
+                return Err(Errno::NOTEMPTY);
+            }
+            Removes::Directory => drop(state.inodes.remove(&ino)),
         }
-        state.dir(dir.ino)?.entries.remove(name);
-        state.inodes.remove(&ino);
+        state.dir(at.dir.ino)?.entries.remove(at.name);
         Ok(())
     }
-    fn rename(
-        &self,
-        from_dir: Node,
-        from: &[u8],
-        to_dir: Node,
-        to: &[u8],
-        _: RenameFlags,
-    ) -> Result<()> {
+    fn rename(&self, from: &At<'_>, to: &At<'_>, _: RenameFlags) -> Result<()> {
         let mut state = self.lock();
-        let ino = state.dir(from_dir.ino)?.entries.remove(from).ok_or(Errno::NOENT)?;
-        state.dir(to_dir.ino)?.entries.insert(to.to_vec(), ino);
-        state.inode(ino)?.parent = to_dir.ino;
+        let ino = state.dir(from.dir.ino)?.entries.remove(from.name).ok_or(Errno::NOENT)?;
+        state.dir(to.dir.ino)?.entries.insert(to.name.to_vec(), ino);
+        state.inode(ino)?.parent = to.dir.ino;
         Ok(())
     }
     fn read_dir(

@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::{FileSystem, Kind, Mapped, Node, OpenFlags, RenameFlags, Synced};
+use vfs::{At, FileSystem, Kind, Mapped, Node, OpenFlags, RenameFlags, Synced};
 
 /// Bytes of a recipe for one damage.
 const STEP: usize = 6;
@@ -334,8 +334,12 @@ impl Base {
         let parents = self.parents();
         for (parent, name) in self.names.iter().skip(turn as usize % 16).step_by(16) {
             let to = parents[random.below(parents.len() as u64) as usize];
-            if volume.rename(*parent, name, to, b"moved", RenameFlags(0)).is_ok() {
-                let _ = volume.rename(to, b"moved", *parent, name, RenameFlags(0));
+            if volume
+                .rename(&At::new(*parent, name), &At::new(to, b"moved"), RenameFlags(0))
+                .is_ok()
+            {
+                let _ =
+                    volume.rename(&At::new(to, b"moved"), &At::new(*parent, name), RenameFlags(0));
             }
             if let Ok(node) = volume.lookup(*parent, name) {
                 let _ = volume.link(node, to, b"linked");

@@ -11,7 +11,7 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use rustix::mm::MprotectFlags;
 use std::collections::BTreeMap;
-use vfs::{FileSystem as _, Kind, NewNode, Node, OpenFlags, RenameFlags};
+use vfs::{At, FileSystem as _, Kind, NewNode, Node, OpenFlags, RenameFlags};
 
 const WRITES: OpenFlags = OpenFlags(libc::O_RDWR);
 
@@ -359,7 +359,9 @@ fn an_unusual_rename_is_left_to_an_operation() {
         if volume.rename_at_once(root, from, to, source).expect("no error") {
             quick += 1;
         } else {
-            volume.rename(root, from, root, to, RenameFlags(0)).expect("the long way");
+            volume
+                .rename(&At::new(root, from), &At::new(root, to), RenameFlags(0))
+                .expect("the long way");
         }
         assert_eq!(volume.lookup(root, to), Ok(source.node));
         assert_eq!(volume.lookup(root, from), Err(Errno::NOENT));

@@ -6,7 +6,7 @@ use crate::testing::{Random, directory, file, fresh};
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use vfs::FileSystem as _;
+use vfs::{At, FileSystem as _, Removes};
 use vfs::{Kind, NewNode, Node, OpenFlags, RenameFlags, SetAttr};
 
 const PLAIN: RenameFlags = RenameFlags(0);
@@ -119,7 +119,7 @@ fn names_that_are_none() {
     for (name, error) in names {
         assert_eq!(volume.create(root, name, &file()), Err(error));
         assert_eq!(volume.unlink(root, name), Err(error));
-        assert_eq!(volume.rename(root, name, root, b"x", PLAIN), Err(error));
+        assert_eq!(volume.rename(&At::new(root, name), &At::new(root, b"x"), PLAIN), Err(error));
     }
     assert!(volume.create(root, &long[..255], &file()).is_ok());
     assert!(volume.lookup(root, &long[..255]).is_ok());
@@ -170,7 +170,7 @@ fn hard_links_and_open_files_without_a_name() {
     assert_eq!(volume.link(dir, root, b"h"), Err(Errno::PERM));
     assert_eq!((nlink(&volume, node), volume.lookup(dir, b"g")), (2, Ok(node)));
     assert_eq!(
-        volume.rename(root, b"f", dir, b"g", PLAIN),
+        volume.rename(&At::new(root, b"f"), &At::new(dir, b"g"), PLAIN),
         Ok(()),
         "two names of one file: nothing"
     );
@@ -254,7 +254,11 @@ fn the_rename_matrix() {
                         _ => Ok(()),
                     };
                     let what = format!("{source:?} -> {target:?} {flags:?} across: {across}");
-                    assert_eq!(volume.rename(a, b"s", to, b"t", flags), expected, "{what}");
+                    assert_eq!(
+                        volume.rename(&At::new(a, b"s"), &At::new(to, b"t"), flags),
+                        expected,
+                        "{what}"
+                    );
                     let (mut s, mut t) = (old, over);
                     if expected == Ok(()) {
                         (s, t) = (if flags == EXCHANGE { over } else { None }, old);
@@ -294,18 +298,27 @@ fn no_directory_lands_inside_itself() {
     let b = volume.create(a, b"b", &directory()).expect("b");
     let c = volume.create(b, b"c", &directory()).expect("c");
     for dir in [a, b, c] {
-        assert_eq!(volume.rename(root, b"a", dir, b"x", PLAIN), Err(Errno::INVAL));
+        assert_eq!(
+            volume.rename(&At::new(root, b"a"), &At::new(dir, b"x"), PLAIN),
+            Err(Errno::INVAL)
+        );
     }
-    assert_eq!(volume.rename(root, b"a", b, b"c", EXCHANGE), Err(Errno::INVAL));
-    assert_eq!(volume.rename(b, b"c", root, b"a", EXCHANGE), Err(Errno::INVAL));
-    assert_eq!(volume.rename(b, b"c", root, b"a", PLAIN), Err(Errno::NOTEMPTY));
-    assert_eq!(volume.rename(b, b"c", root, b"c", PLAIN), Ok(()));
+    assert_eq!(volume.rename(&At::new(root, b"a"), &At::new(b, b"c"), EXCHANGE), Err(Errno::INVAL));
+    assert_eq!(volume.rename(&At::new(b, b"c"), &At::new(root, b"a"), EXCHANGE), Err(Errno::INVAL));
+    assert_eq!(volume.rename(&At::new(b, b"c"), &At::new(root, b"a"), PLAIN), Err(Errno::NOTEMPTY));
+    assert_eq!(volume.rename(&At::new(b, b"c"), &At::new(root, b"c"), PLAIN), Ok(()));
     assert_eq!(volume.lookup(c, b".."), Ok(root));
-    assert_eq!(volume.rename(root, b"a", c, b"a", PLAIN), Ok(()));
+    assert_eq!(volume.rename(&At::new(root, b"a"), &At::new(c, b"a"), PLAIN), Ok(()));
     assert_eq!((volume.lookup(a, b".."), nlink(&volume, root)), (Ok(c), 3));
-    assert_eq!(volume.rename(root, b"c", root, b"c", PLAIN), Ok(()));
-    assert_eq!(volume.rename(root, b"c", root, b"c", NOREPLACE), Err(Errno::EXIST));
-    assert_eq!(volume.rename(root, b"c", root, b"d", RenameFlags(64)), Err(Errno::INVAL));
+    assert_eq!(volume.rename(&At::new(root, b"c"), &At::new(root, b"c"), PLAIN), Ok(()));
+    assert_eq!(
+        volume.rename(&At::new(root, b"c"), &At::new(root, b"c"), NOREPLACE),
+        Err(Errno::EXIST)
+    );
+    assert_eq!(
+        volume.rename(&At::new(root, b"c"), &At::new(root, b"d"), RenameFlags(64)),
+        Err(Errno::INVAL)
+    );
 }
 
 /// Many renames inside one directory, beside a map: splits happen between the old and the new name.
@@ -330,7 +343,8 @@ fn renames_against_a_map() {
             continue;
         }
         let flags = if step % 5 == 0 { EXCHANGE } else { PLAIN };
-        let done = volume.rename(dirs[from.0], &from.1, dirs[to.0], &to.1, flags);
+        let done =
+            volume.rename(&At::new(dirs[from.0], &from.1), &At::new(dirs[to.0], &to.1), flags);
         let (source, target) = (model.get(&from).copied(), model.get(&to).copied());
         let expected = match (source, target) {
             (Some(_), None) if flags == EXCHANGE => Err(Errno::NOENT),
@@ -522,7 +536,7 @@ fn a_full_volume_loses_nothing() {
     };
     assert_eq!(error, Errno::NOSPC);
     assert_eq!(list(&volume, root).len(), names.len());
-    assert_eq!(volume.rename(root, &names[0], root, &names[1], PLAIN), Ok(()));
+    assert_eq!(volume.rename(&At::new(root, &names[0]), &At::new(root, &names[1]), PLAIN), Ok(()));
     let full = volume.free_space().expect("space");
     for _ in 0..100 {
         let refused = volume.create(root, &[b'n'; 255], &long);
@@ -561,7 +575,7 @@ fn threads_in_the_same_directories() {
                         1 => volume.create(from_dir, &from, &directory()).map(drop),
                         2 => volume.unlink(from_dir, &from),
                         3 => volume.remove_dir(from_dir, &from),
-                        4 => volume.rename(from_dir, &from, to_dir, &to, PLAIN),
+                        4 => volume.rename(&At::new(from_dir, &from), &At::new(to_dir, &to), PLAIN),
                         _ => volume.lookup(from_dir, &from).map(drop),
                     };
                     let expected = [Errno::EXIST, Errno::NOENT, Errno::ISDIR, Errno::NOTDIR];
@@ -593,7 +607,7 @@ fn an_entry_that_leads_nowhere_is_damage() {
     let node = volume.create(root, b"f", &file()).expect("made");
     assert_eq!(volume.release_inode(node.ino), Ok(()));
     assert_eq!(volume.unlink(root, b"f"), Err(Errno::IO));
-    assert_eq!(volume.rename(root, b"f", root, b"g", PLAIN), Err(Errno::IO));
+    assert_eq!(volume.rename(&At::new(root, b"f"), &At::new(root, b"g"), PLAIN), Err(Errno::IO));
     assert_eq!(volume.lookup(root, b"f"), Ok(node));
 }
 
@@ -603,24 +617,30 @@ fn what_was_found_before_may_be_stale() {
     let (volume, root) = fresh();
     let make = |name: &[u8]| volume.create(root, name, &file()).expect("a file");
     let (first, second) = (make(b"a"), make(b"b"));
-    volume.rename(root, b"b", root, b"a", PLAIN).expect("another file is a now");
-    assert_eq!(volume.unlink_found(root, b"a", (first, Kind::File)), Ok(()));
+    let at = |name: &'static [u8], found: Option<Node>| At {
+        dir: root,
+        name,
+        found: found.map(|node| (node, Kind::File)),
+    };
+    let (a, b) = (at(b"a", Some(first)), at(b"b", None));
+    volume.rename(&b, &at(b"a", None), PLAIN).expect("another file is a now");
+    assert_eq!(volume.remove(&a, Removes::Name), Ok(()));
     assert_eq!(volume.lookup(root, b"a"), Err(Errno::NOENT));
     assert!(volume.attributes(second).is_err(), "what it was by then has gone");
 
     let third = make(b"c");
-    let source = (root, &b"c"[..], (third, Kind::File));
+    let source = at(b"c", Some(third));
     let fourth = make(b"d");
-    volume.rename_found(source, (root, b"d", None), PLAIN).expect("a target that has appeared");
+    volume.rename(&source, &at(b"d", None), PLAIN).expect("a target that has appeared");
     assert_eq!(volume.lookup(root, b"d"), Ok(third));
     assert!(volume.attributes(fourth).is_err(), "it is replaced");
-    let to_d = (root, &b"d"[..], None);
-    assert_eq!(volume.rename_found(source, to_d, PLAIN), Err(Errno::NOENT), "the source has gone");
+    let to_d = at(b"d", None);
+    assert_eq!(volume.rename(&source, &to_d, PLAIN), Err(Errno::NOENT), "the source has gone");
     // As if the same rename had been made by another between the two questions.
-    let to_itself = (root, &b"d"[..], Some((third, Kind::File)));
-    assert_eq!(volume.rename_found(source, to_itself, PLAIN), Err(Errno::NOENT), "done by another");
+    let to_itself = at(b"d", Some(third));
+    assert_eq!(volume.rename(&source, &to_itself, PLAIN), Err(Errno::NOENT), "done by another");
     volume.link(third, root, b"c").expect("two names of one file");
-    assert_eq!(volume.rename_found(source, to_itself, PLAIN), Ok(()), "nothing to do");
+    assert_eq!(volume.rename(&source, &to_itself, PLAIN), Ok(()), "nothing to do");
     assert_eq!(list(&volume, root), BTreeSet::from([b"c".to_vec(), b"d".to_vec()]));
 }
 

@@ -44,6 +44,7 @@ const LINE_WORDS: usize = (LINE / 8) as usize;
 
 impl Names {
     /// Takes a name from something that is not a directory.
+    #[cfg(test)]
     pub(crate) fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
         self.unlink_known(dir, name, None)
     }

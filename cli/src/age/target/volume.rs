@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn};
+use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn};
 use volume::{AttachOptions, Volume};
 
 use super::{PLACE, Target, occupied};
@@ -80,7 +80,7 @@ impl Target for OnVolume {
             _ => volume.allocate(desc, 0, 0, size),
         });
         if let Err(errno) = allocated {
-            self.volume.unlink(dir, name(number).as_bytes())?;
+            self.volume.remove(&At::new(dir, name(number).as_bytes()), Removes::Name)?;
             return Err(errno);
         }
         self.files.insert(number, (dir, node));
@@ -100,7 +100,7 @@ impl Target for OnVolume {
 
     fn remove(&mut self, number: u64) -> Result<(), Errno> {
         let (dir, _) = self.files.remove(&number).ok_or(Errno::NOENT)?;
-        self.volume.unlink(dir, name(number).as_bytes())
+        self.volume.remove(&At::new(dir, name(number).as_bytes()), Removes::Name)
     }
 
     fn write_journal(&mut self) -> Result<(), Errno> {
