@@ -434,10 +434,9 @@ impl System for Engine {
             Action::StoreMapped { slot, tag, offset, length } => {
                 self.store_mapped(slot, tag, offset, length)
             }
-            Action::Sync { slot, data_only } => self
-                .fs
-                .sync(Synced::Desc { desc: self.desc(slot)?, data_only })
-                .map(|()| Value::Done),
+            Action::Sync { slot, data_only } => {
+                self.fs.sync(Synced::file(self.desc(slot)?, data_only)).map(|()| Value::Done)
+            }
             Action::SyncAll => self.fs.sync(Synced::All).map(|()| Value::Done),
             Action::Compact => self.volume.compact().map(|_| Value::Done),
             Action::Rewrite { ref path } => self.rewrite(path),

@@ -194,8 +194,7 @@ impl Session {
 
     pub fn sync(&self, request: &mut Request<'_>) -> Result<()> {
         let FsyncIn { fh, fsync_flags, .. } = request.take()?;
-        self.fs
-            .sync(Synced::Desc { desc: self.desc(fh)?, data_only: fsync_flags & FSYNC_DATA != 0 })
+        self.fs.sync(Synced::file(self.desc(fh)?, fsync_flags & FSYNC_DATA != 0))
     }
 
     pub fn allocate(&self, request: &mut Request<'_>) -> Result<()> {

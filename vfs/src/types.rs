@@ -235,10 +235,20 @@ pub enum Whence {
 pub enum Synced {
     /// Everything in the file system (`sync`, `syncfs`).
     All,
-    /// An open file (`fsync`); `data_only`: as far as it takes to read the data (`fdatasync`).
-    Desc { desc: Desc, data_only: bool },
-    /// The same, but of the stores through mappings only those to this range (`msync`).
+    /// An open file (`fsync`).
+    File(Desc),
+    /// The same, as far as it takes to read its data (`fdatasync`).
+    Data(Desc),
+    /// As `File`, but of the stores through mappings only those to this range (`msync`).
     Range { desc: Desc, offset: u64, length: u64 },
+}
+
+impl Synced {
+    /// An open file, or its data alone.
+    #[inline]
+    pub const fn file(desc: Desc, data_only: bool) -> Self {
+        if data_only { Self::Data(desc) } else { Self::File(desc) }
+    }
 }
 
 /// What a mapping is for.

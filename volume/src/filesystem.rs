@@ -475,29 +475,27 @@ impl FileSystem for Volume {
 
     fn sync(&self, what: Synced) -> Result<()> {
         self.call()?;
-        match what {
-            Synced::Desc { desc, data_only } => {
-                let opened = self.opened(desc)?;
-                if opened.flags.path_only() {
-                    return Err(Errno::BADF);
-                }
-                // The size decides which data is reachable, so fdatasync commits it too.
-                if data_only && self.is_data_durable(opened.node) == Ok(true) {
-                    return Ok(());
-                }
-                self.sync_file(opened.node)
+        if let Synced::File(desc) | Synced::Data(desc) = what {
+            let opened = self.opened(desc)?;
+            if opened.flags.path_only() {
+                return Err(Errno::BADF);
             }
-            Synced::Range { desc, offset, length } => {
-                let node = self.opened(desc)?.node;
-                self.sync_range(node, offset, offset.saturating_add(length))
+            let data_only = matches!(what, Synced::Data(_));
+            // The size decides which data is reachable, so fdatasync commits it too.
+            if data_only && self.is_data_durable(opened.node) == Ok(true) {
+                return Ok(());
             }
-            // Metadata is durable at return in every mode; sizes and times of open files may be
-            // lazy.
-            Synced::All => self.each_open_file(&mut |node| match self.sync_file(node) {
-                Err(Errno::STALE) => Ok(()),
-                result => result,
-            }),
+            return self.sync_file(opened.node);
         }
+        if let Synced::Range { desc, offset, length } = what {
+            let node = self.opened(desc)?.node;
+            return self.sync_range(node, offset, offset.saturating_add(length));
+        }
+        // Metadata is durable at return in every mode; sizes and times of open files may be lazy.
+        self.each_open_file(&mut |node| match self.sync_file(node) {
+            Err(Errno::STALE) => Ok(()),
+            result => result,
+        })
     }
 
     fn truncate(&self, node: Node, size: u64) -> Result<()> {

@@ -64,7 +64,7 @@ fn work(volume: &Volume) {
         volume.write_at(desc, 10, &[UserIn::new(&vec![3; length])]).expect("written over");
         volume.write(desc, &[UserIn::new(&vec![4; length])]).expect("written on");
     }
-    volume.sync(Synced::Desc { desc, data_only: false }).expect("synced");
+    volume.sync(Synced::File(desc)).expect("synced");
     let lock = RecordLock { start: 0, end: 99, kind: LockKind::Write, pid: 1 };
     volume.record_lock(desc, LockOwner::Process, &lock, true).expect("locked");
     let free = RecordLock { kind: LockKind::Unlock, ..lock };

@@ -81,11 +81,7 @@ fn an_append_takes_two_fences_a_short_one_takes_one_and_an_overwrite_no_more() {
         // Posix: the size. Else nothing is lazy but times.
         let wanted = u64::from(mode == Mode::Posix);
         counted.cost(append(desc, 4096));
-        assert_eq!(
-            counted.cost(|volume| volume.sync(Synced::Desc { desc, data_only: true })).0,
-            wanted,
-            "{mode}"
-        );
+        assert_eq!(counted.cost(|volume| volume.sync(Synced::Data(desc))).0, wanted, "{mode}");
     }
 }
 
@@ -127,7 +123,7 @@ fn what_changes_nothing_durable_takes_none() {
             volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Write), false)?;
             volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Unlock), false)
         }),
-        counted.cost(|volume| volume.sync(Synced::Desc { desc, data_only: false })),
+        counted.cost(|volume| volume.sync(Synced::File(desc))),
     ];
     assert_eq!(nothing, [(0, 0); 6]);
 }

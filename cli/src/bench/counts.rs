@@ -212,7 +212,7 @@ impl Ground {
             }
             Row::AppendSync => {
                 volume.write(self.appended, &[UserIn::new(buffer)])?;
-                volume.sync(Synced::Desc { desc: self.appended, data_only: false })
+                volume.sync(Synced::File(self.appended))
             }
             Row::Rename => {
                 let names: [&[u8]; 2] = [b"one", b"two"];

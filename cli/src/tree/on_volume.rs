@@ -238,7 +238,7 @@ impl Open for VolumeFile<'_> {
         if self.volume.attr(node)?.size != size {
             self.volume.truncate(node, size)?;
         }
-        self.volume.sync(Synced::Desc { desc: self.desc, data_only: false })
+        self.volume.sync(Synced::File(self.desc))
     }
 }
 

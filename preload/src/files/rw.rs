@@ -127,7 +127,7 @@ pub fn write_vectors(
         }
     };
     if flags & durable != 0 {
-        process.fs.sync(Synced::Desc { desc, data_only: flags & libc::RWF_SYNC == 0 })?;
+        process.fs.sync(Synced::file(desc, flags & libc::RWF_SYNC == 0))?;
     }
     Ok(bytes as isize)
 }

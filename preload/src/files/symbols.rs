@@ -185,11 +185,11 @@ interpose! {
         Ok(if (0..=5).contains(&advice) { 0 } else { libc::EINVAL })
     }
     fn [fsync](fd: c_int) -> c_int = |process, _| {
-        process.fs.sync(Synced::Desc { desc: ours(fd)?, data_only: false })?;
+        process.fs.sync(Synced::File(ours(fd)?))?;
         Ok(0)
     }
     fn [fdatasync](fd: c_int) -> c_int = |process, _| {
-        process.fs.sync(Synced::Desc { desc: ours(fd)?, data_only: true })?;
+        process.fs.sync(Synced::Data(ours(fd)?))?;
         Ok(0)
     }
     fn [sync_file_range](fd: c_int, offset: i64, len: i64, flags: c_uint) -> c_int = |process, _| {
@@ -198,7 +198,7 @@ interpose! {
         if offset < 0 || len < 0 {
             return Err(Stop::Errno(Errno::INVAL));
         }
-        process.fs.sync(Synced::Desc { desc, data_only: true })?;
+        process.fs.sync(Synced::Data(desc))?;
         Ok(0)
     }
     fn [syncfs](fd: c_int) -> c_int = |process, _| {

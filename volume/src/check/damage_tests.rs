@@ -328,7 +328,7 @@ impl Base {
             let _ = volume.set_xattr(*node, b"user.more", &bytes[..bytes.len().min(60)], 0);
             let _ = volume.write(desc, &[UserIn::new(&bytes)]);
             let _ = volume.truncate(*node, random.below(200_000));
-            let _ = volume.sync(Synced::Desc { desc, data_only: false });
+            let _ = volume.sync(Synced::File(desc));
             let _ = volume.close(desc);
         }
         let parents = self.parents();
