@@ -5,7 +5,7 @@ use crate::engine::{Engine, reduce};
 use crate::model::{Body, Model, Object, ObjectId, ROOT};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
-use vfs::{FileSystem, Kind, Node, OpenFlags, UserOut, Whence};
+use vfs::{FileSystem, Kind, Node, OpenFlags, UserOut, Whence, Where};
 
 /// Files up to this size are read whole; of longer ones the parts that hold data are.
 const WHOLE: u64 = 8 << 20;
@@ -165,7 +165,7 @@ pub fn read_file(
     let desc = fs.open(node, OpenFlags(libc::O_RDONLY | libc::O_NOATIME))?;
     let mut read = |offset: u64, length: u64| -> Result<(), Errno> {
         let bytes = &mut buffer[..length as usize];
-        let done = fs.read_at(desc, offset, &mut [UserOut::new(bytes)])?;
+        let done = fs.read(desc, Where::Offset(offset), &mut [UserOut::new(bytes)])?;
         if done as u64 != length {
             return Err(Errno::NODATA);
         }

@@ -196,10 +196,7 @@ impl Engine {
         let mut bytes = vec![0; length as usize];
         let desc = self.desc(slot)?;
         let out = &mut [UserOut::new(&mut bytes)];
-        let done = match at {
-            Some(offset) => self.fs.read_at(desc, offset, out)?,
-            None => self.fs.read(desc, out)?,
-        };
+        let done = self.fs.read(desc, at.into(), out)?;
         bytes.truncate(done);
         Ok(Value::Bytes(bytes))
     }
@@ -216,10 +213,7 @@ impl Engine {
         let begin = |part: usize| part * bytes.len() / parts;
         let part = |part| UserIn::new(&bytes[begin(part)..begin(part + 1)]);
         let data: Vec<_> = (0..parts).map(part).collect();
-        let done = match at {
-            Some(offset) => self.fs.write_at(desc, offset, &data)?,
-            None => self.fs.write(desc, &data)?,
-        };
+        let done = self.fs.write(desc, at.into(), &data)?;
         Ok(Value::Count(done as u64))
     }
 

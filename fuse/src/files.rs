@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vfs::{Desc, Errno, Node, OpenFlags, Result, SetAttr, Synced, UserIn, UserOut, Whence};
+use vfs::{Desc, Errno, Node, OpenFlags, Result, SetAttr, Synced, UserIn, UserOut, Whence, Where};
 
 use crate::abi::{
     CopyFileRangeIn, FSYNC_DATA, FallocateIn, FlushIn, FsyncIn, LOCK_FLOCK, LockIn, LseekIn,
@@ -111,11 +111,11 @@ impl Session {
         let out = &mut [UserOut::new(answer.space(size)?)];
         let length = if Adopted::is(fh) && read_flags & READ_LOCKOWNER != 0 {
             let desc = self.adopted.seek(&*self.fs, fh, offset)?;
-            let length = self.fs.read(desc, out)?;
+            let length = self.fs.read(desc, Where::Position, out)?;
             self.adopted.moved(fh, offset + length as u64);
             length
         } else {
-            self.fs.read_at(self.desc(fh)?, offset, out)?
+            self.fs.read(self.desc(fh)?, Where::Offset(offset), out)?
         };
         answer.grow(length);
         Ok(())
@@ -139,7 +139,7 @@ impl Session {
         let data = &[UserIn::new(data)];
         if Adopted::is(asked.fh) {
             let desc = self.adopted.seek(&*self.fs, asked.fh, asked.offset)?;
-            let written = self.with_room(|| self.fs.write(desc, data))?;
+            let written = self.with_room(|| self.fs.write(desc, Where::Position, data))?;
             self.adopted.moved(asked.fh, asked.offset + written as u64);
             return Ok(written);
         }
@@ -150,7 +150,7 @@ impl Session {
         if (flags.0 ^ asked.flags as i32) & libc::O_APPEND != 0 {
             self.fs.set_flags(desc, open_flags(asked.flags))?;
         }
-        self.with_room(|| self.fs.write_at(desc, asked.offset, data))
+        self.with_room(|| self.fs.write(desc, Where::Offset(asked.offset), data))
     }
 
     /// Writes back what was stored through a mapping: never beyond the file's end, and always to
@@ -171,7 +171,7 @@ impl Session {
         let mut done = 0;
         while done < data.len() {
             let rest = &[UserIn::new(&data[done..])];
-            done += self.fs.write_at(desc, offset + done as u64, rest)?;
+            done += self.fs.write(desc, Where::Offset(offset + done as u64), rest)?;
         }
         Ok(())
     }

@@ -195,19 +195,13 @@ pub trait FileSystem: Send + Sync {
     /// `F_SETFL`: changes `O_APPEND`, `O_NONBLOCK`, `O_NOATIME`, `O_DIRECT`, the rest is kept.
     fn set_flags(&self, desc: Desc, flags: OpenFlags) -> Result<()>;
 
-    /// Reads at the description's position and moves it. The buffers are filled in order. On a
-    /// directory `EISDIR`; `EBADF` if not open for reading.
-    fn read(&self, desc: Desc, out: &mut [UserOut<'_>]) -> Result<usize>;
+    /// Reads; the buffers are filled in order. On a directory `EISDIR`; `EBADF` if not open for
+    /// reading.
+    fn read(&self, desc: Desc, at: Where, out: &mut [UserOut<'_>]) -> Result<usize>;
 
-    /// Writes at the description's position (at the end with `O_APPEND`) and moves it; all buffers
-    /// are one atomic write.
-    fn write(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize>;
-
-    /// Reads at `offset` (0 to `i64::MAX`); the position stays.
-    fn read_at(&self, desc: Desc, offset: u64, out: &mut [UserOut<'_>]) -> Result<usize>;
-
-    /// Writes at `offset`; the position stays. With `O_APPEND` it appends, as Linux does.
-    fn write_at(&self, desc: Desc, offset: u64, data: &[UserIn<'_>]) -> Result<usize>;
+    /// Writes; all buffers are one atomic write. With `O_APPEND` it appends, whatever the offset,
+    /// as Linux does.
+    fn write(&self, desc: Desc, at: Where, data: &[UserIn<'_>]) -> Result<usize>;
 
     /// Moves the position: `SEEK_SET/CUR/END/DATA/HOLE`. `EINVAL`, `ENXIO`, `EOVERFLOW`. On a
     /// directory the position is a `read_dir` cookie.

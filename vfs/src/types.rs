@@ -218,6 +218,23 @@ pub struct DirEntry<'a> {
     pub cookie: i64,
 }
 
+/// Where a read or a write begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Where {
+    /// At the description's position, which moves.
+    Position,
+    /// At this offset, 0 to `i64::MAX` (`EINVAL`); the position stays.
+    Offset(u64),
+}
+
+impl From<Option<u64>> for Where {
+    /// At the position unless there is an offset.
+    #[inline]
+    fn from(offset: Option<u64>) -> Self {
+        offset.map_or(Self::Position, Self::Offset)
+    }
+}
+
 /// Where `seek` starts from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]

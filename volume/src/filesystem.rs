@@ -26,8 +26,14 @@ use std::sync::atomic::Ordering;
 use vfs::{
     At, Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
     NewNode, Node, OpenFlags, Piece, RecordLock, Removes, RenameFlags, SetAttr, Synced, UserIn,
-    UserOut, Whence,
+    UserOut, Whence, Where,
 };
+
+/// An offset that a file may have.
+#[inline]
+fn offset_of(offset: u64) -> Result<u64> {
+    if offset > i64::MAX as u64 { Err(Errno::INVAL) } else { Ok(offset) }
+}
 
 /// What the caller has found.
 fn target((node, kind): (Node, Kind)) -> Target {
@@ -151,6 +157,30 @@ impl Volume {
             act(self, node)?;
         }
         self.look_at_privileges(node)
+    }
+
+    /// Writes at an offset, or at the end.
+    #[inline]
+    fn write_at(
+        &self,
+        desc: Desc,
+        opened: &Opened,
+        offset: u64,
+        data: &[UserIn<'_>],
+    ) -> Result<usize> {
+        let appends = opened.flags.appends();
+        let place = if appends { Position::End } else { Position::At(offset) };
+        let _alone = self.alone();
+        let anchor = Anchor::Open(desc, opened.state);
+        if let [only] = data
+            && self.write_at_once(opened.node, anchor, place, only).map_err(not_open)?.is_some()
+        {
+            self.write_through(opened.node, opened.flags)?;
+            return Ok(only.len());
+        }
+        let (written, _) = self.write_waiting(opened, place, data)?;
+        self.write_through(opened.node, opened.flags)?;
+        Ok(written)
     }
 
     fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
@@ -371,13 +401,20 @@ impl FileSystem for Volume {
         self.call()?.change_flags(desc, flags)
     }
 
-    fn read(&self, desc: Desc, out: &mut [UserOut<'_>]) -> Result<usize> {
-        if let [only] = out
-            && let Some(read) = self.read_on(desc, only)
-        {
-            return Ok(read);
+    fn read(&self, desc: Desc, at: Where, out: &mut [UserOut<'_>]) -> Result<usize> {
+        if let [only] = out {
+            let read = match at {
+                Where::Position => self.read_on(desc, only),
+                Where::Offset(offset) => self.read_again(desc, offset, only),
+            };
+            if let Some(read) = read {
+                return Ok(read);
+            }
         }
         let opened = self.call()?.opened_data(desc, false)?;
+        if let Where::Offset(offset) = at {
+            return self.read_opened(desc, &opened, offset_of(offset)?, out);
+        }
         loop {
             // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
             let position = self.position(desc)?;
@@ -388,8 +425,11 @@ impl FileSystem for Volume {
         }
     }
 
-    fn write(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
+    fn write(&self, desc: Desc, at: Where, data: &[UserIn<'_>]) -> Result<usize> {
         let opened = self.call()?.opened_data(desc, true)?;
+        if let Where::Offset(offset) = at {
+            return self.write_at(desc, &opened, offset_of(offset)?, data);
+        }
         let _alone = self.alone();
         let mut moving = self.moving(desc)?;
         let appends = opened.flags.appends();
@@ -419,39 +459,6 @@ impl FileSystem for Volume {
             moving.set(end);
         }
         drop(moving);
-        self.write_through(opened.node, opened.flags)?;
-        Ok(written)
-    }
-
-    fn read_at(&self, desc: Desc, offset: u64, out: &mut [UserOut<'_>]) -> Result<usize> {
-        if let [only] = out
-            && let Some(read) = self.read_again(desc, offset, only)
-        {
-            return Ok(read);
-        }
-        let opened = self.call()?.opened_data(desc, false)?;
-        if offset > i64::MAX as u64 {
-            return Err(Errno::INVAL);
-        }
-        self.read_opened(desc, &opened, offset, out)
-    }
-
-    fn write_at(&self, desc: Desc, offset: u64, data: &[UserIn<'_>]) -> Result<usize> {
-        let opened = self.call()?.opened_data(desc, true)?;
-        if offset > i64::MAX as u64 {
-            return Err(Errno::INVAL);
-        }
-        let appends = opened.flags.appends();
-        let place = if appends { Position::End } else { Position::At(offset) };
-        let _alone = self.alone();
-        let anchor = Anchor::Open(desc, opened.state);
-        if let [only] = data
-            && self.write_at_once(opened.node, anchor, place, only).map_err(not_open)?.is_some()
-        {
-            self.write_through(opened.node, opened.flags)?;
-            return Ok(only.len());
-        }
-        let (written, _) = self.write_waiting(&opened, place, data)?;
         self.write_through(opened.node, opened.flags)?;
         Ok(written)
     }

@@ -12,7 +12,7 @@ use common::{Place, new_file};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;
-use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn};
+use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn, Where};
 use volume::{BLOCK, Volume};
 
 /// Bytes of the volume: sparse, for next to nothing is written to the files.
@@ -135,7 +135,7 @@ impl<'v> Life<'v> {
         let block = self.below(blocks);
         let desc = self.volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
         let data = [UserIn::new(&[1; BLOCK as usize])];
-        self.volume.write_at(desc, block * BLOCK, &data).expect("written");
+        self.volume.write(desc, Where::Offset(block * BLOCK), &data).expect("written");
         self.volume.close(desc).expect("closed");
     }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use vfs::{At, FileSystem, Mapped, OpenFlags, RenameFlags, UserIn};
+use vfs::{At, FileSystem, Mapped, OpenFlags, RenameFlags, UserIn, Where};
 use volume::{
     AttachOptions, ErrorKind, FsckOptions, Mode, SnapshotOptions, Volume, attach, fsck, snapshot,
 };
@@ -73,9 +73,9 @@ fn write_for_ever(volume: &Volume, name: &str) {
             .rename(&At::new(root, draft), &At::new(root, kept), RenameFlags(0))
             .expect("renamed");
         let bytes = [number as u8; WHOLE];
-        assert_eq!(volume.write_at(whole, 0, &[UserIn::new(&bytes)]), Ok(WHOLE));
+        assert_eq!(volume.write(whole, Where::Offset(0), &[UserIn::new(&bytes)]), Ok(WHOLE));
         let line = number.to_le_bytes();
-        assert_eq!(volume.write(log, &[UserIn::new(&line)]), Ok(8));
+        assert_eq!(volume.write(log, Where::Position, &[UserIn::new(&line)]), Ok(8));
     }
 }
 
@@ -197,7 +197,7 @@ fn mapped_files_and_reserved_blocks_are_copied() {
     let file = volume.create(volume.root(), b"mapped", &new_file()).expect("made");
     let desc = volume.open(file, OpenFlags(libc::O_RDWR)).expect("opened");
     let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 4096) as u8).collect();
-    volume.write_at(desc, 0, &[UserIn::new(&bytes)]).expect("written");
+    volume.write(desc, Where::Offset(0), &[UserIn::new(&bytes)]).expect("written");
     volume.map(desc, 0, 4096, Mapped::Write).expect("mapped");
     put(&volume, "still", &vec![7; 100_000]);
     let reserved = volume.lookup(volume.root(), b"still").expect("there");

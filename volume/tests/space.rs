@@ -5,7 +5,7 @@ mod common;
 
 use common::{Place, child, get, new_file, put, role};
 use rustix::io::Errno;
-use vfs::{At, FileSystem, Node, OpenFlags, Removes, UserIn};
+use vfs::{At, FileSystem, Node, OpenFlags, Removes, UserIn, Where};
 use volume::{FsckOptions, FsckReport, Info, Volume, fsck, info};
 
 const MIB: u64 = 1 << 20;
@@ -29,7 +29,7 @@ fn file(volume: &Volume, dir: Node, name: &str) -> Result<Node, Errno> {
 
 fn write(volume: &Volume, node: Node, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
     let desc = volume.open(node, OpenFlags(libc::O_RDWR))?;
-    let written = volume.write_at(desc, offset, &[UserIn::new(bytes)]);
+    let written = volume.write(desc, Where::Offset(offset), &[UserIn::new(bytes)]);
     volume.close(desc)?;
     written
 }

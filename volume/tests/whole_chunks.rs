@@ -9,7 +9,7 @@ mod common;
 
 use common::{Place, new_file};
 use std::time::Instant;
-use vfs::{Desc, FileSystem, Node, OpenFlags, UserIn, UserOut};
+use vfs::{Desc, FileSystem, Node, OpenFlags, UserIn, UserOut, Where};
 use volume::{BLOCK, CHUNK, Volume};
 
 /// Chunks of the file.
@@ -41,7 +41,8 @@ fn whole(volume: &Volume, node: Node) -> u64 {
 }
 
 fn write(volume: &Volume, desc: Desc, offset: u64, bytes: &[u8]) {
-    let written = volume.write_at(desc, offset, &[UserIn::new(bytes)]).expect("written");
+    let written =
+        volume.write(desc, Where::Offset(offset), &[UserIn::new(bytes)]).expect("written");
     assert_eq!(written, bytes.len());
 }
 
@@ -64,7 +65,7 @@ fn overwrite(volume: &Volume, desc: Desc, model: &mut [u8], count: u64) -> f64 {
 
 fn check(volume: &Volume, desc: Desc, model: &[u8]) {
     let mut bytes = vec![0; model.len()];
-    let read = volume.read_at(desc, 0, &mut [UserOut::new(&mut bytes)]).expect("read");
+    let read = volume.read(desc, Where::Offset(0), &mut [UserOut::new(&mut bytes)]).expect("read");
     assert_eq!(read, model.len());
     assert!(bytes == model, "other bytes than were written");
 }

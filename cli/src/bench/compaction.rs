@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use vfs::{At, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn, UserOut};
+use vfs::{At, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn, UserOut, Where};
 use volume::{AttachOptions, BLOCK, FormatOptions, Volume};
 
 use crate::args::CompactionBenchArgs;
@@ -172,8 +172,9 @@ impl<'v> Bench<'v> {
         if volume.attr(large)?.size == 0 {
             bench.with(large, |desc| {
                 let piece = vec![0x5A; 1 << 20];
-                (0..READ >> 20)
-                    .try_for_each(|_| volume.write(desc, &[UserIn::new(&piece)]).map(drop))
+                (0..READ >> 20).try_for_each(|_| {
+                    volume.write(desc, Where::Position, &[UserIn::new(&piece)]).map(drop)
+                })
             })?;
         }
         Ok(bench)
@@ -227,7 +228,9 @@ impl<'v> Bench<'v> {
                 let going = volume.create(root, name("going", number).as_bytes(), &new())?;
                 self.with(going, |desc| volume.allocate(desc, 0, 0, GOING * BLOCK))?;
                 let staying = volume.create(root, name("staying", number).as_bytes(), &new())?;
-                self.with(staying, |desc| volume.write(desc, &[UserIn::new(&bytes)]).map(drop))?;
+                self.with(staying, |desc| {
+                    volume.write(desc, Where::Position, &[UserIn::new(&bytes)]).map(drop)
+                })?;
             }
             for number in 0..CHUNKS {
                 let name = name("going", number);
@@ -266,7 +269,8 @@ impl<'v> Bench<'v> {
             order.swap(at, self.random.next_u64() as usize % (at + 1));
         }
         self.with(node, |desc| {
-            let write = |at| self.volume.write_at(desc, at * BLOCK, &[UserIn::new(&[7; 4096])]);
+            let write =
+                |at| self.volume.write(desc, Where::Offset(at * BLOCK), &[UserIn::new(&[7; 4096])]);
             order.into_iter().try_for_each(|at| write(at).map(drop))
         })
     }
@@ -288,7 +292,7 @@ fn read(
         let drawn = random.next_u64();
         let (desc, at) = (descs[drawn as usize % descs.len()], (drawn >> 32) % blocks);
         let since = Instant::now();
-        let done = volume.read_at(desc, at * BLOCK, &mut [UserOut::new(&mut bytes)])?;
+        let done = volume.read(desc, Where::Offset(at * BLOCK), &mut [UserOut::new(&mut bytes)])?;
         if done == bytes.len() && active.load(Ordering::Relaxed) {
             times.push(since);
         }

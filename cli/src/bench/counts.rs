@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use vfs::{
     At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
-    RenameFlags, Synced, UserIn, UserOut,
+    RenameFlags, Synced, UserIn, UserOut, Where,
 };
 use volume::{AttachOptions, FormatOptions, Volume};
 
@@ -143,7 +143,7 @@ impl Ground {
         let large = volume.open(file, OpenFlags(libc::O_RDWR))?;
         let piece = vec![0x5A; 1 << 20];
         for start in (0..FILE_BYTES).step_by(piece.len()) {
-            volume.write_at(large, start, &[UserIn::new(&piece)])?;
+            volume.write(large, Where::Offset(start), &[UserIn::new(&piece)])?;
         }
         let node = volume.create(volume.root(), b"appended", &new_file())?;
         let appended = volume.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
@@ -152,7 +152,7 @@ impl Ground {
         volume.truncate(file_of_pieces, SCATTERED_BYTES)?;
         let scattered = volume.open(file_of_pieces, OpenFlags(libc::O_RDWR))?;
         for at in (0..SCATTERED_BYTES).step_by(2 * BLOCK_BYTES) {
-            volume.write_at(scattered, at, &[UserIn::new(&piece[..BLOCK_BYTES])])?;
+            volume.write(scattered, Where::Offset(at), &[UserIn::new(&piece[..BLOCK_BYTES])])?;
         }
         let mut deep = volume.root();
         for name in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
@@ -198,20 +198,20 @@ impl Ground {
         let volume = &self.volume;
         let buffer = &mut self.buffer[..row.bytes()];
         match row {
-            Row::ReadSequential | Row::ReadRandom | Row::Read64K | Row::Read2M => {
-                volume.read_at(self.large, offset, &mut [UserOut::new(buffer)]).map(drop)
-            }
+            Row::ReadSequential | Row::ReadRandom | Row::Read64K | Row::Read2M => volume
+                .read(self.large, Where::Offset(offset), &mut [UserOut::new(buffer)])
+                .map(drop),
             Row::OverwriteSequential | Row::OverwriteRandom => {
-                volume.write_at(self.large, offset, &[UserIn::new(buffer)]).map(drop)
+                volume.write(self.large, Where::Offset(offset), &[UserIn::new(buffer)]).map(drop)
             }
-            Row::OverwriteScattered => {
-                volume.write_at(self.scattered, offset, &[UserIn::new(buffer)]).map(drop)
-            }
+            Row::OverwriteScattered => volume
+                .write(self.scattered, Where::Offset(offset), &[UserIn::new(buffer)])
+                .map(drop),
             Row::Append4K | Row::Append128 | Row::Append64 => {
-                volume.write(self.appended, &[UserIn::new(buffer)]).map(drop)
+                volume.write(self.appended, Where::Position, &[UserIn::new(buffer)]).map(drop)
             }
             Row::AppendSync => {
-                volume.write(self.appended, &[UserIn::new(buffer)])?;
+                volume.write(self.appended, Where::Position, &[UserIn::new(buffer)])?;
                 volume.sync(Synced::File(self.appended))
             }
             Row::Rename => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use serde_json::json;
-use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn};
+use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn, Where};
 use volume::{
     AttachOptions, FormatOptions, FsckOptions, Recovery, SnapshotOptions, SnapshotReport, Volume,
 };
@@ -175,7 +175,7 @@ fn fill_file(volume: &Arc<Volume>, directory: Node, name: &str, bytes: &[u8]) ->
         return Ok(());
     }
     let desc = volume.open(node, OpenFlags(libc::O_RDWR))?;
-    volume.write(desc, &[UserIn::new(bytes)])?;
+    volume.write(desc, Where::Position, &[UserIn::new(bytes)])?;
     volume.close(desc)
 }
 

@@ -8,7 +8,7 @@ use vfs::cred::Cred;
 use vfs::walk::{Found, Last, Place, Walk};
 use vfs::{
     Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, Synced, UserIn, UserOut,
-    Whence,
+    Whence, Where,
 };
 use volume::{AttachOptions, Extent, Volume, VolumeError};
 
@@ -211,12 +211,13 @@ struct VolumeFile<'v> {
 
 impl Open for VolumeFile<'_> {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, Errno> {
-        self.volume.read_at(self.desc, offset, &mut [UserOut::new(out)])
+        self.volume.read(self.desc, Where::Offset(offset), &mut [UserOut::new(out)])
     }
 
     fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<(), Errno> {
         while !data.is_empty() {
-            let written = self.volume.write_at(self.desc, offset, &[UserIn::new(data)])?;
+            let written =
+                self.volume.write(self.desc, Where::Offset(offset), &[UserIn::new(data)])?;
             data = &data[written..];
             offset += written as u64;
         }

@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_long};
 use std::os::fd::OwnedFd;
 
-use vfs::{Attr, Desc, Errno, OpenFlags, Synced, UserIn, UserOut, Whence};
+use vfs::{Attr, Desc, Errno, OpenFlags, Synced, UserIn, UserOut, Whence, Where};
 
 use crate::entry::fdtable;
 use crate::entry::limit;
@@ -71,14 +71,14 @@ fn sources(
 #[inline]
 pub fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
     let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read(desc, &mut sink)? as isize)
+    Ok(process.fs.read(desc, Where::Position, &mut sink)? as isize)
 }
 
 #[inline]
 pub fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64) -> Served<isize> {
     let at = offset_of(at)?;
     let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read_at(desc, at, &mut sink)? as isize)
+    Ok(process.fs.read(desc, Where::Offset(at), &mut sink)? as isize)
 }
 
 /// The `RWF_*` flags that change nothing here: everything is high priority and nothing waits.
@@ -96,11 +96,8 @@ pub fn read_vectors(
         return Err(Stop::Errno(Errno::OPNOTSUPP));
     }
     let mut sinks = sinks(list, count)?;
-    let bytes = if at == -1 {
-        process.fs.read(desc, &mut sinks)?
-    } else {
-        process.fs.read_at(desc, offset_of(at)?, &mut sinks)?
-    };
+    let at = if at == -1 { Where::Position } else { Where::Offset(offset_of(at)?) };
+    let bytes = process.fs.read(desc, at, &mut sinks)?;
     Ok(bytes as isize)
 }
 
@@ -121,10 +118,7 @@ pub fn write_vectors(
         append(process, desc, (list, count), at)?
     } else {
         let sources = sources(process, (desc, place), list, count)?;
-        match place {
-            None => process.fs.write(desc, &sources)?,
-            Some(place) => process.fs.write_at(desc, place, &sources)?,
-        }
+        process.fs.write(desc, place.into(), &sources)?
     };
     if flags & durable != 0 {
         process.fs.sync(Synced::file(desc, flags & libc::RWF_SYNC == 0))?;
@@ -140,7 +134,7 @@ fn append(process: &Process, desc: Desc, from: (Out<Vector>, c_int), at: i64) ->
     }
     let own = process.fs.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
     let sources = sources(process, (own, None), from.0, from.1);
-    let written = sources.and_then(|from| Ok(process.fs.write(own, &from)?));
+    let written = sources.and_then(|from| Ok(process.fs.write(own, Where::Position, &from)?));
     let end = process.fs.seek(own, 0, Whence::Current);
     process.fs.close(own)?;
     let written = written?;
@@ -219,8 +213,7 @@ pub fn transfer(
 
 fn read_any(process: &Process, fd: c_int, to: &mut [u8], at: Option<u64>) -> Result<usize, Errno> {
     match (fdtable::get(fd), at) {
-        (Some(desc), Some(at)) => process.fs.read_at(desc, at, &mut [UserOut::new(to)]),
-        (Some(desc), None) => process.fs.read(desc, &mut [UserOut::new(to)]),
+        (Some(desc), at) => process.fs.read(desc, at.into(), &mut [UserOut::new(to)]),
         (None, at) => waiting::read(fdtable::borrow_checked(fd)?, to, at),
     }
 }
@@ -232,7 +225,7 @@ fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> 
                 Ok(room) => &from[..room],
                 Err(_) => return Err(Errno::FBIG),
             };
-            let bytes = process.fs.write(desc, &[UserIn::new(from)])?;
+            let bytes = process.fs.write(desc, Where::Position, &[UserIn::new(from)])?;
             Ok(bytes)
         }
         None => waiting::write(fdtable::borrow_checked(fd)?, from),
@@ -264,7 +257,7 @@ fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
 /// Reads from a file that need not be open.
 pub fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
     let desc = process.fs.open(attr.node, vfs::OpenFlags(libc::O_RDONLY))?;
-    let result = process.fs.read_at(desc, offset, &mut [UserOut::new(to)]);
+    let result = process.fs.read(desc, Where::Offset(offset), &mut [UserOut::new(to)]);
     process.fs.close(desc)?;
     result
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::fs::{FileType, MemfdFlags};
 use rustix::pipe::SpliceFlags;
-use vfs::{Desc, Errno, UserIn, UserOut, Whence};
+use vfs::{Desc, Errno, UserIn, UserOut, Whence, Where};
 
 use crate::entry::fdtable;
 use crate::entry::limit;
@@ -67,7 +67,7 @@ pub fn to_pipe(
         None => process.fs.seek(file, 0, Whence::Current)?,
     };
     let mut bytes = vec![0_u8; len.min(room)];
-    let got = process.fs.read_at(file, start, &mut [UserOut::new(&mut bytes)]);
+    let got = process.fs.read(file, Where::Offset(start), &mut [UserOut::new(&mut bytes)]);
     let got = match got {
         Err(Errno::ISDIR) => return Err(Stop::Errno(Errno::INVAL)),
         got => got?,
@@ -123,10 +123,7 @@ pub fn from_pipe(
     let mut bytes = vec![0_u8; room];
     let got = waiting::read(from, &mut bytes, None)?;
     let source = [UserIn::new(&bytes[..got])];
-    let written = match start {
-        Some(start) => process.fs.write_at(file, start, &source)?,
-        None => process.fs.write(file, &source)?,
-    };
+    let written = process.fs.write(file, start.into(), &source)?;
     if let Some(start) = start {
         at.put((start + written as u64) as i64)?;
     }

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 
 use libc::sigevent;
 use rustix::pipe::SpliceFlags;
-use vfs::{Attr, Desc, Errno, Kind, Synced, Whence};
+use vfs::{Attr, Desc, Errno, Kind, Synced, Whence, Where};
 
 use crate::entry::cancel::Point;
 use crate::entry::fdtable::{self, ours};
@@ -86,7 +86,7 @@ interpose! {
         let desc = ours_or_ready(fd, from, len)?;
         let from = from.check(len)?;
         let len = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
-        let bytes = process.fs.write(desc, &[from.source(len)])?;
+        let bytes = process.fs.write(desc, Where::Position, &[from.source(len)])?;
         Ok(bytes as isize)
     }
     fn [pwrite, pwrite64, __pwrite64, __libc_pwrite](
@@ -96,7 +96,7 @@ interpose! {
         let at = offset_of(at)?;
         let from = from.check(len)?;
         let len = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
-        let bytes = process.fs.write_at(desc, at, &[from.source(len)])?;
+        let bytes = process.fs.write(desc, Where::Offset(at), &[from.source(len)])?;
         Ok(bytes as isize)
     }
     fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {

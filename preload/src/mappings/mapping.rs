@@ -29,7 +29,7 @@ use pmem::UserOut;
 use pmem::interrupt::system_call;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
-use vfs::{Desc, Errno, Kind, Node, Piece};
+use vfs::{Desc, Errno, Kind, Node, Piece, Where};
 
 use crate::entry::fdtable;
 use crate::entry::maptable::{Mapping, Mappings, PAGE};
@@ -278,7 +278,7 @@ fn read_into(
     while done < len {
         // SAFETY: memory that the caller has just mapped.
         let sink = unsafe { UserOut::from_raw((to + done) as *mut u8, len - done) };
-        match process.fs.read_at(map.desc, map.offset_of(from + done), &mut [sink])? {
+        match process.fs.read(map.desc, Where::Offset(map.offset_of(from + done)), &mut [sink])? {
             0 => break,
             read => done += read,
         }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vfs::{
     At, Attr, Desc, DirEntry, Errno, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner,
     Mapped, NewNode, Node, OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result, SetAttr,
-    Synced, UserIn, UserOut, Whence,
+    Synced, UserIn, UserOut, Whence, Where,
 };
 
 const ROOT: u64 = 1;
@@ -287,18 +287,24 @@ impl FileSystem for Model {
         self.lock().open(desc)?.flags = flags;
         Ok(())
     }
-    fn read(&self, desc: Desc, out: &mut [UserOut<'_>]) -> Result<usize> {
+    fn read(&self, desc: Desc, at: Where, out: &mut [UserOut<'_>]) -> Result<usize> {
         let mut state = self.lock();
         let open = state.open(desc)?;
         let (ino, position) = (open.ino, open.position);
+        if let Where::Offset(offset) = at {
+            return state.read(ino, offset, out);
+        }
         let count = state.read(ino, position, out)?;
         state.open(desc)?.position += count as u64;
         Ok(count)
     }
-    fn write(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
+    fn write(&self, desc: Desc, at: Where, data: &[UserIn<'_>]) -> Result<usize> {
         let mut state = self.lock();
         let open = state.open(desc)?;
         let (ino, flags, mut position) = (open.ino, open.flags, open.position);
+        if let Where::Offset(offset) = at {
+            return state.write(ino, offset, data);
+        }
         if !flags.writes() {
             return Err(Errno::BADF);
         }
@@ -308,16 +314,6 @@ impl FileSystem for Model {
         let count = state.write(ino, position, data)?;
         state.open(desc)?.position = position + count as u64;
         Ok(count)
-    }
-    fn read_at(&self, desc: Desc, offset: u64, out: &mut [UserOut<'_>]) -> Result<usize> {
-        let mut state = self.lock();
-        let ino = state.open(desc)?.ino;
-        state.read(ino, offset, out)
-    }
-    fn write_at(&self, desc: Desc, offset: u64, data: &[UserIn<'_>]) -> Result<usize> {
-        let mut state = self.lock();
-        let ino = state.open(desc)?.ino;
-        state.write(ino, offset, data)
     }
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64> {
         let mut state = self.lock();

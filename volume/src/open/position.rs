@@ -166,7 +166,7 @@ mod tests {
     use crate::Volume;
     use crate::testing::{file, fresh};
     use std::sync::Arc;
-    use vfs::{FileSystem, Node, OpenFlags, UserIn, UserOut};
+    use vfs::{FileSystem, Node, OpenFlags, UserIn, UserOut, Where};
 
     fn opened(volume: &Volume, node: Node) -> Desc {
         volume.open(node, OpenFlags(libc::O_RDWR)).unwrap()
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(moving.begin(), Err(Errno::BADF));
         drop(moving);
         assert_eq!((holder(&volume, other), volume.position(other)), (None, Ok(5)));
-        assert_eq!(volume.write(desc, &[UserIn::new(b"late")]), Err(Errno::BADF));
+        assert_eq!(volume.write(desc, Where::Position, &[UserIn::new(b"late")]), Err(Errno::BADF));
     }
 
     #[test]
@@ -260,13 +260,19 @@ mod tests {
                 let volume = &volume;
                 scope.spawn(move || {
                     for _ in 0..EACH {
-                        assert_eq!(volume.write(desc, &[UserIn::new(&[byte; 3])]), Ok(3));
+                        assert_eq!(
+                            volume.write(desc, Where::Position, &[UserIn::new(&[byte; 3])]),
+                            Ok(3)
+                        );
                     }
                 });
             }
         });
         let mut bytes = [0; EACH * 9];
-        assert_eq!(volume.read_at(desc, 0, &mut [UserOut::new(&mut bytes)]), Ok(bytes.len()));
+        assert_eq!(
+            volume.read(desc, Where::Offset(0), &mut [UserOut::new(&mut bytes)]),
+            Ok(bytes.len())
+        );
         assert!(bytes.chunks(3).all(|bytes| bytes[0] != 0 && bytes == [bytes[0]; 3]));
         assert_eq!(volume.position(desc), Ok(bytes.len() as u64));
     }

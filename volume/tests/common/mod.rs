@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn, UserOut};
+use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn, UserOut, Where};
 use volume::{AttachOptions, FormatOptions, Volume, attach, format};
 
 /// Bytes of a test's volume.
@@ -107,7 +107,7 @@ pub fn new_file() -> NewNode<'static> {
 pub fn put(volume: &Volume, name: &str, bytes: &[u8]) -> Node {
     let node = volume.create(volume.root(), name.as_bytes(), &new_file()).expect("created");
     let desc = volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
-    assert_eq!(volume.write(desc, &[UserIn::new(bytes)]), Ok(bytes.len()));
+    assert_eq!(volume.write(desc, Where::Position, &[UserIn::new(bytes)]), Ok(bytes.len()));
     volume.close(desc).expect("closed");
     node
 }
@@ -117,7 +117,7 @@ pub fn get(volume: &Volume, name: &str) -> Result<Vec<u8>, Errno> {
     let node = volume.lookup(volume.root(), name.as_bytes())?;
     let desc = volume.open(node, OpenFlags(libc::O_RDONLY))?;
     let mut bytes = vec![0; volume.attr(node)?.size as usize];
-    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)])?;
+    let read = volume.read(desc, Where::Position, &mut [UserOut::new(&mut bytes)])?;
     volume.close(desc)?;
     assert_eq!(read, bytes.len());
     Ok(bytes)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn};
+use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn, Where};
 use volume::{AttachOptions, Volume};
 
 use super::{PLACE, Target, occupied};
@@ -94,7 +94,7 @@ impl Target for OnVolume {
             None => self.volume.attr(node)?.size,
         };
         self.with(node, |volume, desc| {
-            volume.write_at(desc, offset, &[UserIn::new(data)]).map(drop)
+            volume.write(desc, Where::Offset(offset), &[UserIn::new(data)]).map(drop)
         })
     }
 

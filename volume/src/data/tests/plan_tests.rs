@@ -12,7 +12,7 @@ use crate::volume::Volume;
 use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::Arc;
-use vfs::{Desc, Node};
+use vfs::{Desc, Node, Where};
 use vfs::{FileSystem, OpenFlags, UserIn, UserOut};
 
 const NEW: &[u8] = b"new";
@@ -23,7 +23,13 @@ fn start() -> (Arc<Volume>, Node, Desc, Opened) {
     let node = volume.create(root, b"a", &file()).unwrap();
     let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
     for length in [4000, 48, 48] {
-        volume.write(desc, &[UserIn::new(&[1; 48].repeat(length / 48 + 1)[..length])]).unwrap();
+        volume
+            .write(
+                desc,
+                Where::Position,
+                &[UserIn::new(&[1; 48].repeat(length / 48 + 1)[..length])],
+            )
+            .unwrap();
     }
     let opened = volume.opened(desc).unwrap();
     (volume, node, desc, opened)
@@ -103,7 +109,7 @@ fn a_plan_from_before_damage_was_found_is_refused() {
         Ok(None)
     );
     assert_eq!(at_rest(&volume, a, &plan), before);
-    assert_eq!(volume.write(desc, &[from]), Err(Errno::ROFS));
+    assert_eq!(volume.write(desc, Where::Position, &[from]), Err(Errno::ROFS));
 }
 
 #[test]
