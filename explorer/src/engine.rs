@@ -196,7 +196,7 @@ impl Engine {
         let mut bytes = vec![0; length as usize];
         let desc = self.desc(slot)?;
         let out = &mut [UserOut::new(&mut bytes)];
-        let done = self.fs.read(desc, at.into(), out)?;
+        let done = self.fs.read(desc, out, at.into())?;
         bytes.truncate(done);
         Ok(Value::Bytes(bytes))
     }
@@ -213,7 +213,7 @@ impl Engine {
         let begin = |part: usize| part * bytes.len() / parts;
         let part = |part| UserIn::new(&bytes[begin(part)..begin(part + 1)]);
         let data: Vec<_> = (0..parts).map(part).collect();
-        let done = self.fs.write(desc, at.into(), &data)?;
+        let done = self.fs.write(desc, &data, at.into())?;
         Ok(Value::Count(done as u64))
     }
 

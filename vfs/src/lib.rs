@@ -197,11 +197,11 @@ pub trait FileSystem: Send + Sync {
 
     /// Reads; the buffers are filled in order. On a directory `EISDIR`; `EBADF` if not open for
     /// reading.
-    fn read(&self, desc: Desc, at: Where, out: &mut [UserOut<'_>]) -> Result<usize>;
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize>;
 
     /// Writes; all buffers are one atomic write. With `O_APPEND` it appends, whatever the offset,
     /// as Linux does.
-    fn write(&self, desc: Desc, at: Where, data: &[UserIn<'_>]) -> Result<usize>;
+    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize>;
 
     /// Moves the position: `SEEK_SET/CUR/END/DATA/HOLE`. `EINVAL`, `ENXIO`, `EOVERFLOW`. On a
     /// directory the position is a `read_dir` cookie.

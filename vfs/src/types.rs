@@ -250,14 +250,14 @@ pub enum Whence {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Synced {
-    /// Everything in the file system (`sync`, `syncfs`).
-    All,
     /// An open file (`fsync`).
     File(Desc),
     /// The same, as far as it takes to read its data (`fdatasync`).
     Data(Desc),
     /// As `File`, but of the stores through mappings only those to this range (`msync`).
     Range { desc: Desc, offset: u64, length: u64 },
+    /// Everything in the file system (`sync`, `syncfs`).
+    All,
 }
 
 impl Synced {

@@ -159,15 +159,30 @@ impl Volume {
         self.look_at_privileges(node)
     }
 
-    /// Writes at an offset, or at the end.
-    #[inline]
-    fn write_at(
-        &self,
-        desc: Desc,
-        opened: &Opened,
-        offset: u64,
-        data: &[UserIn<'_>],
-    ) -> Result<usize> {
+    /// Reads at the position. (Apart from what reads at an offset: each is shorter so.)
+    #[inline(never)]
+    fn read_here(&self, desc: Desc, out: &mut [UserOut<'_>]) -> Result<usize> {
+        if let [only] = out
+            && let Some(read) = self.read_on(desc, only)
+        {
+            return Ok(read);
+        }
+        let opened = self.call()?.opened_data(desc, false)?;
+        loop {
+            // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
+            let position = self.position(desc)?;
+            let read = self.read_opened(desc, &opened, position, out)?;
+            if self.advance(desc, position, position + read as u64)? {
+                return Ok(read);
+            }
+        }
+    }
+
+    /// Writes at an offset, or at the end if that is where all goes.
+    #[inline(never)]
+    fn write_at(&self, desc: Desc, data: &[UserIn<'_>], offset: u64) -> Result<usize> {
+        let opened = self.call()?.opened_data(desc, true)?;
+        let offset = offset_of(offset)?;
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(offset) };
         let _alone = self.alone();
@@ -178,7 +193,7 @@ impl Volume {
             self.write_through(opened.node, opened.flags)?;
             return Ok(only.len());
         }
-        let (written, _) = self.write_waiting(opened, place, data)?;
+        let (written, _) = self.write_waiting(&opened, place, data)?;
         self.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
@@ -401,35 +416,24 @@ impl FileSystem for Volume {
         self.call()?.change_flags(desc, flags)
     }
 
-    fn read(&self, desc: Desc, at: Where, out: &mut [UserOut<'_>]) -> Result<usize> {
-        if let [only] = out {
-            let read = match at {
-                Where::Position => self.read_on(desc, only),
-                Where::Offset(offset) => self.read_again(desc, offset, only),
-            };
-            if let Some(read) = read {
-                return Ok(read);
-            }
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
+        let Where::Offset(offset) = at else {
+            return self.read_here(desc, out);
+        };
+        if let [only] = out
+            && let Some(read) = self.read_again(desc, offset, only)
+        {
+            return Ok(read);
         }
         let opened = self.call()?.opened_data(desc, false)?;
-        if let Where::Offset(offset) = at {
-            return self.read_opened(desc, &opened, offset_of(offset)?, out);
-        }
-        loop {
-            // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
-            let position = self.position(desc)?;
-            let read = self.read_opened(desc, &opened, position, out)?;
-            if self.advance(desc, position, position + read as u64)? {
-                return Ok(read);
-            }
-        }
+        self.read_opened(desc, &opened, offset_of(offset)?, out)
     }
 
-    fn write(&self, desc: Desc, at: Where, data: &[UserIn<'_>]) -> Result<usize> {
-        let opened = self.call()?.opened_data(desc, true)?;
+    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
         if let Where::Offset(offset) = at {
-            return self.write_at(desc, &opened, offset_of(offset)?, data);
+            return self.write_at(desc, data, offset);
         }
+        let opened = self.call()?.opened_data(desc, true)?;
         let _alone = self.alone();
         let mut moving = self.moving(desc)?;
         let appends = opened.flags.appends();

@@ -211,13 +211,13 @@ struct VolumeFile<'v> {
 
 impl Open for VolumeFile<'_> {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, Errno> {
-        self.volume.read(self.desc, Where::Offset(offset), &mut [UserOut::new(out)])
+        self.volume.read(self.desc, &mut [UserOut::new(out)], Where::Offset(offset))
     }
 
     fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<(), Errno> {
         while !data.is_empty() {
             let written =
-                self.volume.write(self.desc, Where::Offset(offset), &[UserIn::new(data)])?;
+                self.volume.write(self.desc, &[UserIn::new(data)], Where::Offset(offset))?;
             data = &data[written..];
             offset += written as u64;
         }

@@ -67,7 +67,7 @@ pub fn to_pipe(
         None => process.fs.seek(file, 0, Whence::Current)?,
     };
     let mut bytes = vec![0_u8; len.min(room)];
-    let got = process.fs.read(file, Where::Offset(start), &mut [UserOut::new(&mut bytes)]);
+    let got = process.fs.read(file, &mut [UserOut::new(&mut bytes)], Where::Offset(start));
     let got = match got {
         Err(Errno::ISDIR) => return Err(Stop::Errno(Errno::INVAL)),
         got => got?,
@@ -123,7 +123,7 @@ pub fn from_pipe(
     let mut bytes = vec![0_u8; room];
     let got = waiting::read(from, &mut bytes, None)?;
     let source = [UserIn::new(&bytes[..got])];
-    let written = process.fs.write(file, start.into(), &source)?;
+    let written = process.fs.write(file, &source, start.into())?;
     if let Some(start) = start {
         at.put((start + written as u64) as i64)?;
     }

@@ -287,7 +287,7 @@ impl FileSystem for Model {
         self.lock().open(desc)?.flags = flags;
         Ok(())
     }
-    fn read(&self, desc: Desc, at: Where, out: &mut [UserOut<'_>]) -> Result<usize> {
+    fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
         let mut state = self.lock();
         let open = state.open(desc)?;
         let (ino, position) = (open.ino, open.position);
@@ -298,7 +298,7 @@ impl FileSystem for Model {
         state.open(desc)?.position += count as u64;
         Ok(count)
     }
-    fn write(&self, desc: Desc, at: Where, data: &[UserIn<'_>]) -> Result<usize> {
+    fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
         let mut state = self.lock();
         let open = state.open(desc)?;
         let (ino, flags, mut position) = (open.ino, open.flags, open.position);

@@ -26,8 +26,8 @@ fn start() -> (Arc<Volume>, Node, Desc, Opened) {
         volume
             .write(
                 desc,
-                Where::Position,
                 &[UserIn::new(&[1; 48].repeat(length / 48 + 1)[..length])],
+                Where::Position,
             )
             .unwrap();
     }
@@ -109,7 +109,7 @@ fn a_plan_from_before_damage_was_found_is_refused() {
         Ok(None)
     );
     assert_eq!(at_rest(&volume, a, &plan), before);
-    assert_eq!(volume.write(desc, Where::Position, &[from]), Err(Errno::ROFS));
+    assert_eq!(volume.write(desc, &[from], Where::Position), Err(Errno::ROFS));
 }
 
 #[test]
