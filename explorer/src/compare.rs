@@ -165,7 +165,7 @@ pub fn read_file(
     let desc = fs.open(node, OpenFlags(libc::O_RDONLY | libc::O_NOATIME))?;
     let mut read = |offset: u64, length: u64| -> Result<(), Errno> {
         let bytes = &mut buffer[..length as usize];
-        let done = fs.read(desc, &mut [UserOut::new(bytes)], Where::Offset(offset))?;
+        let done = fs.read(desc, &mut [UserOut::new(bytes)], Where::offset(offset))?;
         if done as u64 != length {
             return Err(Errno::NODATA);
         }

@@ -111,11 +111,11 @@ impl Session {
         let out = &mut [UserOut::new(answer.space(size)?)];
         let length = if Adopted::is(fh) && read_flags & READ_LOCKOWNER != 0 {
             let desc = self.adopted.seek(&*self.fs, fh, offset)?;
-            let length = self.fs.read(desc, out, Where::Position)?;
+            let length = self.fs.read(desc, out, Where::POSITION)?;
             self.adopted.moved(fh, offset + length as u64);
             length
         } else {
-            self.fs.read(self.desc(fh)?, out, Where::Offset(offset))?
+            self.fs.read(self.desc(fh)?, out, Where::offset(offset))?
         };
         answer.grow(length);
         Ok(())
@@ -139,7 +139,7 @@ impl Session {
         let data = &[UserIn::new(data)];
         if Adopted::is(asked.fh) {
             let desc = self.adopted.seek(&*self.fs, asked.fh, asked.offset)?;
-            let written = self.with_room(|| self.fs.write(desc, data, Where::Position))?;
+            let written = self.with_room(|| self.fs.write(desc, data, Where::POSITION))?;
             self.adopted.moved(asked.fh, asked.offset + written as u64);
             return Ok(written);
         }
@@ -150,7 +150,7 @@ impl Session {
         if (flags.0 ^ asked.flags as i32) & libc::O_APPEND != 0 {
             self.fs.set_flags(desc, open_flags(asked.flags))?;
         }
-        self.with_room(|| self.fs.write(desc, data, Where::Offset(asked.offset)))
+        self.with_room(|| self.fs.write(desc, data, Where::offset(asked.offset)))
     }
 
     /// Writes back what was stored through a mapping: never beyond the file's end, and always to
@@ -171,7 +171,7 @@ impl Session {
         let mut done = 0;
         while done < data.len() {
             let rest = &[UserIn::new(&data[done..])];
-            done += self.fs.write(desc, rest, Where::Offset(offset + done as u64))?;
+            done += self.fs.write(desc, rest, Where::offset(offset + done as u64))?;
         }
         Ok(())
     }

@@ -218,20 +218,34 @@ pub struct DirEntry<'a> {
     pub cookie: i64,
 }
 
-/// Where a read or a write begins.
+/// Where a read or a write begins: at an offset, or at the description's position, which moves
+/// then. One word, so that it costs no call anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Where {
-    /// At the description's position, which moves.
-    Position,
-    /// At this offset, 0 to `i64::MAX` (`EINVAL`); the position stays.
-    Offset(u64),
+pub struct Where(u64);
+
+impl Where {
+    /// The description's position.
+    pub const POSITION: Self = Self(u64::MAX);
+
+    /// An offset, 0 to `i64::MAX` (else `EINVAL`); the position stays.
+    #[inline]
+    #[must_use]
+    pub const fn offset(offset: u64) -> Self {
+        Self(if offset == u64::MAX { u64::MAX - 1 } else { offset })
+    }
+
+    /// The offset; `None`: the position.
+    #[inline]
+    pub const fn given(self) -> Option<u64> {
+        if self.0 == u64::MAX { None } else { Some(self.0) }
+    }
 }
 
 impl From<Option<u64>> for Where {
     /// At the position unless there is an offset.
     #[inline]
     fn from(offset: Option<u64>) -> Self {
-        offset.map_or(Self::Position, Self::Offset)
+        offset.map_or(Self::POSITION, Self::offset)
     }
 }
 

@@ -159,7 +159,10 @@ impl Volume {
         self.look_at_privileges(node)
     }
 
-    /// Reads at the position. (Apart from what reads at an offset: each is shorter so.)
+    // Reads and writes at a position and at an offset share nothing but their names, and each is
+    // shorter apart from the other.
+
+    /// Reads at the position.
     #[inline(never)]
     fn read_here(&self, desc: Desc, out: &mut [UserOut<'_>]) -> Result<usize> {
         if let [only] = out
@@ -178,7 +181,56 @@ impl Volume {
         }
     }
 
-    /// Writes at an offset, or at the end if that is where all goes.
+    /// Reads at an offset.
+    #[inline(never)]
+    fn read_at(&self, desc: Desc, out: &mut [UserOut<'_>], offset: u64) -> Result<usize> {
+        if let [only] = out
+            && let Some(read) = self.read_again(desc, offset, only)
+        {
+            return Ok(read);
+        }
+        let opened = self.call()?.opened_data(desc, false)?;
+        self.read_opened(desc, &opened, offset_of(offset)?, out)
+    }
+
+    /// Writes at the position, or at the end.
+    #[inline(never)]
+    fn write_here(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
+        let opened = self.call()?.opened_data(desc, true)?;
+        let _alone = self.alone();
+        let mut moving = self.moving(desc)?;
+        let appends = opened.flags.appends();
+        let place = |position| if appends { Position::End } else { Position::At(position) };
+        let (guess, mut plan) = (moving.glance()?, Plan::default());
+        if let ([only], Some(guess)) = (data, guess) {
+            self.plan(opened.node, place(guess), only, &mut plan)?;
+        }
+        let position = moving.begin()?;
+        if let [only] = data {
+            if guess != Some(position) {
+                // Somebody else wrote meanwhile, maybe for long.
+                plan = self.plan_anew(opened.node, place(position), only)?;
+            }
+            let place = place(position);
+            let anchor = Anchor::Open(desc, opened.state);
+            let written = self.write_planned(opened.node, anchor, place, only, &plan);
+            if let Some(end) = written.map_err(not_open)? {
+                moving.set(end);
+                drop(moving);
+                self.write_through(opened.node, opened.flags)?;
+                return Ok(only.len());
+            }
+        }
+        let (written, end) = self.write_waiting(&opened, place(position), data)?;
+        if written > 0 {
+            moving.set(end);
+        }
+        drop(moving);
+        self.write_through(opened.node, opened.flags)?;
+        Ok(written)
+    }
+
+    /// Writes at an offset, or at the end.
     #[inline(never)]
     fn write_at(&self, desc: Desc, data: &[UserIn<'_>], offset: u64) -> Result<usize> {
         let opened = self.call()?.opened_data(desc, true)?;
@@ -417,54 +469,17 @@ impl FileSystem for Volume {
     }
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
-        let Where::Offset(offset) = at else {
-            return self.read_here(desc, out);
-        };
-        if let [only] = out
-            && let Some(read) = self.read_again(desc, offset, only)
-        {
-            return Ok(read);
+        match at.given() {
+            None => self.read_here(desc, out),
+            Some(offset) => self.read_at(desc, out, offset),
         }
-        let opened = self.call()?.opened_data(desc, false)?;
-        self.read_opened(desc, &opened, offset_of(offset)?, out)
     }
 
     fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
-        if let Where::Offset(offset) = at {
-            return self.write_at(desc, data, offset);
+        match at.given() {
+            None => self.write_here(desc, data),
+            Some(offset) => self.write_at(desc, data, offset),
         }
-        let opened = self.call()?.opened_data(desc, true)?;
-        let _alone = self.alone();
-        let mut moving = self.moving(desc)?;
-        let appends = opened.flags.appends();
-        let place = |position| if appends { Position::End } else { Position::At(position) };
-        let (guess, mut plan) = (moving.glance()?, Plan::default());
-        if let ([only], Some(guess)) = (data, guess) {
-            self.plan(opened.node, place(guess), only, &mut plan)?;
-        }
-        let position = moving.begin()?;
-        if let [only] = data {
-            if guess != Some(position) {
-                // Somebody else wrote meanwhile, maybe for long.
-                plan = self.plan_anew(opened.node, place(position), only)?;
-            }
-            let place = place(position);
-            let anchor = Anchor::Open(desc, opened.state);
-            let written = self.write_planned(opened.node, anchor, place, only, &plan);
-            if let Some(end) = written.map_err(not_open)? {
-                moving.set(end);
-                drop(moving);
-                self.write_through(opened.node, opened.flags)?;
-                return Ok(only.len());
-            }
-        }
-        let (written, end) = self.write_waiting(&opened, place(position), data)?;
-        if written > 0 {
-            moving.set(end);
-        }
-        drop(moving);
-        self.write_through(opened.node, opened.flags)?;
-        Ok(written)
     }
 
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64> {

@@ -135,7 +135,7 @@ impl<'v> Life<'v> {
         let block = self.below(blocks);
         let desc = self.volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
         let data = [UserIn::new(&[1; BLOCK as usize])];
-        self.volume.write(desc, &data, Where::Offset(block * BLOCK)).expect("written");
+        self.volume.write(desc, &data, Where::offset(block * BLOCK)).expect("written");
         self.volume.close(desc).expect("closed");
     }
 

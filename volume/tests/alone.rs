@@ -61,11 +61,11 @@ fn work(volume: &Volume) {
     put(volume, "a", &[1; 9000]);
     let desc = open(volume, "a", libc::O_RDWR);
     for length in [64, 128, 4096, 5000] {
-        volume.write(desc, &[UserIn::new(&vec![2; length])], Where::Offset(9000)).expect("written");
+        volume.write(desc, &[UserIn::new(&vec![2; length])], Where::offset(9000)).expect("written");
         volume
-            .write(desc, &[UserIn::new(&vec![3; length])], Where::Offset(10))
+            .write(desc, &[UserIn::new(&vec![3; length])], Where::offset(10))
             .expect("written over");
-        volume.write(desc, &[UserIn::new(&vec![4; length])], Where::Position).expect("written on");
+        volume.write(desc, &[UserIn::new(&vec![4; length])], Where::POSITION).expect("written on");
     }
     volume.sync(Synced::File(desc)).expect("synced");
     let lock = RecordLock { start: 0, end: 99, kind: LockKind::Write, pid: 1 };
@@ -235,7 +235,7 @@ fn a_call_that_dies_alone_is_recovered_by_a_newcomer_as_any_other() {
         },
         |volume| {
             let desc = open(volume, "before", libc::O_WRONLY | libc::O_APPEND);
-            volume.write(desc, &[UserIn::new(b" two")], Where::Position).expect("written");
+            volume.write(desc, &[UserIn::new(b" two")], Where::POSITION).expect("written");
         },
     ];
     let started = Instant::now();
@@ -313,7 +313,7 @@ fn append_for(volume: &Volume, name: u64, told: &std::fs::File, mut goes_on: imp
     let mut count = 0_u64;
     while goes_on() {
         let record = [name.to_le_bytes(), count.to_le_bytes()].concat();
-        assert_eq!(volume.write(desc, &[UserIn::new(&record)], Where::Position), Ok(16));
+        assert_eq!(volume.write(desc, &[UserIn::new(&record)], Where::POSITION), Ok(16));
         count += 1;
         if count.is_multiple_of(8) {
             // The volume is small, and the test may take long beside others.

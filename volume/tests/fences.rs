@@ -51,11 +51,11 @@ const NEW: NewNode<'_> =
     NewNode { kind: Kind::File, mode: 0o644, uid: 0, gid: 0, rdev: 0, target: b"" };
 
 fn append(desc: Desc, length: usize) -> impl FnOnce(&Volume) -> Result<usize, Errno> {
-    move |volume| volume.write(desc, &[UserIn::new(&vec![7; length])], Where::Position)
+    move |volume| volume.write(desc, &[UserIn::new(&vec![7; length])], Where::POSITION)
 }
 
 fn overwrite(desc: Desc, at: u64, length: usize) -> impl FnOnce(&Volume) -> Result<usize, Errno> {
-    move |volume| volume.write(desc, &[UserIn::new(&vec![8; length])], Where::Offset(at))
+    move |volume| volume.write(desc, &[UserIn::new(&vec![8; length])], Where::offset(at))
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_changes_nothing_durable_takes_none() {
         counted.cost(|volume| volume.open(node, OpenFlags(0)).and_then(|desc| volume.close(desc))),
         counted.cost(|volume| {
             let mut bytes = [0; 64];
-            volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::Offset(0))
+            volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(0))
         }),
         counted.cost(|volume| {
             volume.record_lock(desc, LockOwner::Process, &lock(LockKind::Write), false)?;

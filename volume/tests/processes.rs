@@ -24,13 +24,13 @@ fn open(volume: &Volume, name: &str, flags: i32) -> Desc {
 
 fn read(volume: &Volume, desc: Desc, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::Position).expect("read");
+    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::POSITION).expect("read");
     bytes.truncate(read);
     bytes
 }
 
 fn write(volume: &Volume, desc: Desc, bytes: &[u8]) {
-    assert_eq!(volume.write(desc, &[UserIn::new(bytes)], Where::Position), Ok(bytes.len()));
+    assert_eq!(volume.write(desc, &[UserIn::new(bytes)], Where::POSITION), Ok(bytes.len()));
 }
 
 /// Forks as a face does; the child runs `body` and ends without destructors.
@@ -266,7 +266,7 @@ fn work(volume: &Volume, draw: &mut impl FnMut(u64) -> u64) {
                 return;
             };
             let bytes = vec![draw(256) as u8; draw(30_000) as usize + 1];
-            tolerate(volume.write(desc, &[UserIn::new(&bytes)], Where::Offset(draw(100_000))));
+            tolerate(volume.write(desc, &[UserIn::new(&bytes)], Where::offset(draw(100_000))));
             let kind = LockKind::Write;
             let lock = RecordLock { kind, start: draw(10), end: 20, pid: 0 };
             tolerate(volume.record_lock(desc, LockOwner::Description, &lock, draw(2) == 0));

@@ -73,9 +73,9 @@ fn write_for_ever(volume: &Volume, name: &str) {
             .rename(&At::new(root, draft), &At::new(root, kept), RenameFlags(0))
             .expect("renamed");
         let bytes = [number as u8; WHOLE];
-        assert_eq!(volume.write(whole, &[UserIn::new(&bytes)], Where::Offset(0)), Ok(WHOLE));
+        assert_eq!(volume.write(whole, &[UserIn::new(&bytes)], Where::offset(0)), Ok(WHOLE));
         let line = number.to_le_bytes();
-        assert_eq!(volume.write(log, &[UserIn::new(&line)], Where::Position), Ok(8));
+        assert_eq!(volume.write(log, &[UserIn::new(&line)], Where::POSITION), Ok(8));
     }
 }
 
@@ -197,7 +197,7 @@ fn mapped_files_and_reserved_blocks_are_copied() {
     let file = volume.create(volume.root(), b"mapped", &new_file()).expect("made");
     let desc = volume.open(file, OpenFlags(libc::O_RDWR)).expect("opened");
     let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 4096) as u8).collect();
-    volume.write(desc, &[UserIn::new(&bytes)], Where::Offset(0)).expect("written");
+    volume.write(desc, &[UserIn::new(&bytes)], Where::offset(0)).expect("written");
     volume.map(desc, 0, 4096, Mapped::Write).expect("mapped");
     put(&volume, "still", &vec![7; 100_000]);
     let reserved = volume.lookup(volume.root(), b"still").expect("there");

@@ -42,7 +42,7 @@ fn whole(volume: &Volume, node: Node) -> u64 {
 
 fn write(volume: &Volume, desc: Desc, offset: u64, bytes: &[u8]) {
     let written =
-        volume.write(desc, &[UserIn::new(bytes)], Where::Offset(offset)).expect("written");
+        volume.write(desc, &[UserIn::new(bytes)], Where::offset(offset)).expect("written");
     assert_eq!(written, bytes.len());
 }
 
@@ -65,7 +65,7 @@ fn overwrite(volume: &Volume, desc: Desc, model: &mut [u8], count: u64) -> f64 {
 
 fn check(volume: &Volume, desc: Desc, model: &[u8]) {
     let mut bytes = vec![0; model.len()];
-    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::Offset(0)).expect("read");
+    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(0)).expect("read");
     assert_eq!(read, model.len());
     assert!(bytes == model, "other bytes than were written");
 }

@@ -173,7 +173,7 @@ impl<'v> Bench<'v> {
             bench.with(large, |desc| {
                 let piece = vec![0x5A; 1 << 20];
                 (0..READ >> 20).try_for_each(|_| {
-                    volume.write(desc, &[UserIn::new(&piece)], Where::Position).map(drop)
+                    volume.write(desc, &[UserIn::new(&piece)], Where::POSITION).map(drop)
                 })
             })?;
         }
@@ -229,7 +229,7 @@ impl<'v> Bench<'v> {
                 self.with(going, |desc| volume.allocate(desc, 0, 0, GOING * BLOCK))?;
                 let staying = volume.create(root, name("staying", number).as_bytes(), &new())?;
                 self.with(staying, |desc| {
-                    volume.write(desc, &[UserIn::new(&bytes)], Where::Position).map(drop)
+                    volume.write(desc, &[UserIn::new(&bytes)], Where::POSITION).map(drop)
                 })?;
             }
             for number in 0..CHUNKS {
@@ -270,7 +270,7 @@ impl<'v> Bench<'v> {
         }
         self.with(node, |desc| {
             let write =
-                |at| self.volume.write(desc, &[UserIn::new(&[7; 4096])], Where::Offset(at * BLOCK));
+                |at| self.volume.write(desc, &[UserIn::new(&[7; 4096])], Where::offset(at * BLOCK));
             order.into_iter().try_for_each(|at| write(at).map(drop))
         })
     }
@@ -292,7 +292,7 @@ fn read(
         let drawn = random.next_u64();
         let (desc, at) = (descs[drawn as usize % descs.len()], (drawn >> 32) % blocks);
         let since = Instant::now();
-        let done = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::Offset(at * BLOCK))?;
+        let done = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(at * BLOCK))?;
         if done == bytes.len() && active.load(Ordering::Relaxed) {
             times.push(since);
         }

@@ -143,7 +143,7 @@ impl Ground {
         let large = volume.open(file, OpenFlags(libc::O_RDWR))?;
         let piece = vec![0x5A; 1 << 20];
         for start in (0..FILE_BYTES).step_by(piece.len()) {
-            volume.write(large, &[UserIn::new(&piece)], Where::Offset(start))?;
+            volume.write(large, &[UserIn::new(&piece)], Where::offset(start))?;
         }
         let node = volume.create(volume.root(), b"appended", &new_file())?;
         let appended = volume.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
@@ -152,7 +152,7 @@ impl Ground {
         volume.truncate(file_of_pieces, SCATTERED_BYTES)?;
         let scattered = volume.open(file_of_pieces, OpenFlags(libc::O_RDWR))?;
         for at in (0..SCATTERED_BYTES).step_by(2 * BLOCK_BYTES) {
-            volume.write(scattered, &[UserIn::new(&piece[..BLOCK_BYTES])], Where::Offset(at))?;
+            volume.write(scattered, &[UserIn::new(&piece[..BLOCK_BYTES])], Where::offset(at))?;
         }
         let mut deep = volume.root();
         for name in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
@@ -199,19 +199,19 @@ impl Ground {
         let buffer = &mut self.buffer[..row.bytes()];
         match row {
             Row::ReadSequential | Row::ReadRandom | Row::Read64K | Row::Read2M => volume
-                .read(self.large, &mut [UserOut::new(buffer)], Where::Offset(offset))
+                .read(self.large, &mut [UserOut::new(buffer)], Where::offset(offset))
                 .map(drop),
             Row::OverwriteSequential | Row::OverwriteRandom => {
-                volume.write(self.large, &[UserIn::new(buffer)], Where::Offset(offset)).map(drop)
+                volume.write(self.large, &[UserIn::new(buffer)], Where::offset(offset)).map(drop)
             }
             Row::OverwriteScattered => volume
-                .write(self.scattered, &[UserIn::new(buffer)], Where::Offset(offset))
+                .write(self.scattered, &[UserIn::new(buffer)], Where::offset(offset))
                 .map(drop),
             Row::Append4K | Row::Append128 | Row::Append64 => {
-                volume.write(self.appended, &[UserIn::new(buffer)], Where::Position).map(drop)
+                volume.write(self.appended, &[UserIn::new(buffer)], Where::POSITION).map(drop)
             }
             Row::AppendSync => {
-                volume.write(self.appended, &[UserIn::new(buffer)], Where::Position)?;
+                volume.write(self.appended, &[UserIn::new(buffer)], Where::POSITION)?;
                 volume.sync(Synced::File(self.appended))
             }
             Row::Rename => {

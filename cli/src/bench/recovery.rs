@@ -175,7 +175,7 @@ fn fill_file(volume: &Arc<Volume>, directory: Node, name: &str, bytes: &[u8]) ->
         return Ok(());
     }
     let desc = volume.open(node, OpenFlags(libc::O_RDWR))?;
-    volume.write(desc, &[UserIn::new(bytes)], Where::Position)?;
+    volume.write(desc, &[UserIn::new(bytes)], Where::POSITION)?;
     volume.close(desc)
 }
 

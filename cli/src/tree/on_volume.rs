@@ -211,13 +211,13 @@ struct VolumeFile<'v> {
 
 impl Open for VolumeFile<'_> {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize, Errno> {
-        self.volume.read(self.desc, &mut [UserOut::new(out)], Where::Offset(offset))
+        self.volume.read(self.desc, &mut [UserOut::new(out)], Where::offset(offset))
     }
 
     fn write_all_at(&self, mut offset: u64, mut data: &[u8]) -> Result<(), Errno> {
         while !data.is_empty() {
             let written =
-                self.volume.write(self.desc, &[UserIn::new(data)], Where::Offset(offset))?;
+                self.volume.write(self.desc, &[UserIn::new(data)], Where::offset(offset))?;
             data = &data[written..];
             offset += written as u64;
         }

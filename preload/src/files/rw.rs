@@ -71,14 +71,14 @@ fn sources(
 #[inline]
 pub fn read_one(process: &Process, desc: Desc, to: Bytes, len: usize) -> Served<isize> {
     let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read(desc, &mut sink, Where::Position)? as isize)
+    Ok(process.fs.read(desc, &mut sink, Where::POSITION)? as isize)
 }
 
 #[inline]
 pub fn read_one_at(process: &Process, desc: Desc, to: Bytes, len: usize, at: i64) -> Served<isize> {
     let at = offset_of(at)?;
     let mut sink = [to.check(len)?.sink(len.min(TRANSFER_BYTES_MAX))];
-    Ok(process.fs.read(desc, &mut sink, Where::Offset(at))? as isize)
+    Ok(process.fs.read(desc, &mut sink, Where::offset(at))? as isize)
 }
 
 /// The `RWF_*` flags that change nothing here: everything is high priority and nothing waits.
@@ -96,7 +96,7 @@ pub fn read_vectors(
         return Err(Stop::Errno(Errno::OPNOTSUPP));
     }
     let mut sinks = sinks(list, count)?;
-    let at = if at == -1 { Where::Position } else { Where::Offset(offset_of(at)?) };
+    let at = if at == -1 { Where::POSITION } else { Where::offset(offset_of(at)?) };
     let bytes = process.fs.read(desc, &mut sinks, at)?;
     Ok(bytes as isize)
 }
@@ -134,7 +134,7 @@ fn append(process: &Process, desc: Desc, from: (Out<Vector>, c_int), at: i64) ->
     }
     let own = process.fs.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
     let sources = sources(process, (own, None), from.0, from.1);
-    let written = sources.and_then(|from| Ok(process.fs.write(own, &from, Where::Position)?));
+    let written = sources.and_then(|from| Ok(process.fs.write(own, &from, Where::POSITION)?));
     let end = process.fs.seek(own, 0, Whence::Current);
     process.fs.close(own)?;
     let written = written?;
@@ -225,7 +225,7 @@ fn write_any(process: &Process, fd: c_int, from: &[u8]) -> Result<usize, Errno> 
                 Ok(room) => &from[..room],
                 Err(_) => return Err(Errno::FBIG),
             };
-            let bytes = process.fs.write(desc, &[UserIn::new(from)], Where::Position)?;
+            let bytes = process.fs.write(desc, &[UserIn::new(from)], Where::POSITION)?;
             Ok(bytes)
         }
         None => waiting::write(fdtable::borrow_checked(fd)?, from),
@@ -257,7 +257,7 @@ fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
 /// Reads from a file that need not be open.
 pub fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
     let desc = process.fs.open(attr.node, vfs::OpenFlags(libc::O_RDONLY))?;
-    let result = process.fs.read(desc, &mut [UserOut::new(to)], Where::Offset(offset));
+    let result = process.fs.read(desc, &mut [UserOut::new(to)], Where::offset(offset));
     process.fs.close(desc)?;
     result
 }

@@ -67,7 +67,7 @@ pub fn to_pipe(
         None => process.fs.seek(file, 0, Whence::Current)?,
     };
     let mut bytes = vec![0_u8; len.min(room)];
-    let got = process.fs.read(file, &mut [UserOut::new(&mut bytes)], Where::Offset(start));
+    let got = process.fs.read(file, &mut [UserOut::new(&mut bytes)], Where::offset(start));
     let got = match got {
         Err(Errno::ISDIR) => return Err(Stop::Errno(Errno::INVAL)),
         got => got?,

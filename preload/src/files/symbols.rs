@@ -86,7 +86,7 @@ interpose! {
         let desc = ours_or_ready(fd, from, len)?;
         let from = from.check(len)?;
         let len = limit::room(process, desc, None, len.min(TRANSFER_BYTES_MAX))?;
-        let bytes = process.fs.write(desc, &[from.source(len)], Where::Position)?;
+        let bytes = process.fs.write(desc, &[from.source(len)], Where::POSITION)?;
         Ok(bytes as isize)
     }
     fn [pwrite, pwrite64, __pwrite64, __libc_pwrite](
@@ -96,7 +96,7 @@ interpose! {
         let at = offset_of(at)?;
         let from = from.check(len)?;
         let len = limit::room(process, desc, Some(at), len.min(TRANSFER_BYTES_MAX))?;
-        let bytes = process.fs.write(desc, &[from.source(len)], Where::Offset(at))?;
+        let bytes = process.fs.write(desc, &[from.source(len)], Where::offset(at))?;
         Ok(bytes as isize)
     }
     fn [readv](fd: c_int, list: Out<Vector>, count: c_int) -> isize = |process, _| {

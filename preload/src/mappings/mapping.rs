@@ -278,7 +278,7 @@ fn read_into(
     while done < len {
         // SAFETY: memory that the caller has just mapped.
         let sink = unsafe { UserOut::from_raw((to + done) as *mut u8, len - done) };
-        match process.fs.read(map.desc, &mut [sink], Where::Offset(map.offset_of(from + done)))? {
+        match process.fs.read(map.desc, &mut [sink], Where::offset(map.offset_of(from + done)))? {
             0 => break,
             read => done += read,
         }

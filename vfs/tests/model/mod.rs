@@ -291,7 +291,7 @@ impl FileSystem for Model {
         let mut state = self.lock();
         let open = state.open(desc)?;
         let (ino, position) = (open.ino, open.position);
-        if let Where::Offset(offset) = at {
+        if let Some(offset) = at.given() {
             return state.read(ino, offset, out);
         }
         let count = state.read(ino, position, out)?;
@@ -302,7 +302,7 @@ impl FileSystem for Model {
         let mut state = self.lock();
         let open = state.open(desc)?;
         let (ino, flags, mut position) = (open.ino, open.flags, open.position);
-        if let Where::Offset(offset) = at {
+        if let Some(offset) = at.given() {
             return state.write(ino, offset, data);
         }
         if !flags.writes() {

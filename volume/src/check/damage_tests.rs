@@ -320,13 +320,13 @@ impl Base {
             }
             let _ = volume.map_pieces(*node, (0, 8 * BLOCK), Mapped::Write, Fill::All);
             let Ok(desc) = volume.open(*node, OpenFlags(libc::O_RDWR)) else { continue };
-            let _ = volume.read(desc, &mut [UserOut::new(&mut vec![0; 70_000])], Where::Position);
+            let _ = volume.read(desc, &mut [UserOut::new(&mut vec![0; 70_000])], Where::POSITION);
             let (offset, length) = (random.below(100_000), 1 + random.below(50_000));
             for mode in [0, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE] {
                 let _ = volume.allocate(desc, mode as u32, offset, length);
             }
             let _ = volume.set_xattr(*node, b"user.more", &bytes[..bytes.len().min(60)], 0);
-            let _ = volume.write(desc, &[UserIn::new(&bytes)], Where::Position);
+            let _ = volume.write(desc, &[UserIn::new(&bytes)], Where::POSITION);
             let _ = volume.truncate(*node, random.below(200_000));
             let _ = volume.sync(Synced::File(desc));
             let _ = volume.close(desc);

@@ -116,7 +116,7 @@ mod tests {
         let node = volume.create(volume.root(), b"f", &new).unwrap();
         let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
         assert_eq!(volume.extents(node).unwrap(), []);
-        volume.write(desc, &[vfs::UserIn::new(&[7; 5000])], Where::Offset(8 << 12)).unwrap();
+        volume.write(desc, &[vfs::UserIn::new(&[7; 5000])], Where::offset(8 << 12)).unwrap();
         volume.allocate(desc, 0, 2 * CHUNK, 2 * CHUNK).unwrap();
         volume.allocate(desc, libc::FALLOC_FL_KEEP_SIZE as u32, 9 << 20, 4096).unwrap();
         let extents = volume.extents(node).unwrap();

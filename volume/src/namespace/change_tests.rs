@@ -45,7 +45,7 @@ fn the_usual_names_come_and_go_at_once() {
     assert_eq!((parent.size, parent.nlink), (before.size + 1, before.nlink));
 
     assert_eq!(volume.unlink_at_once(root, b"a", found), Ok(false), "it is open");
-    volume.write(desc, &[vfs::UserIn::new(&[7; 9000])], Where::Position).unwrap();
+    volume.write(desc, &[vfs::UserIn::new(&[7; 9000])], Where::POSITION).unwrap();
     volume.close(desc).unwrap();
     assert_eq!(volume.unlink_at_once(root, b"a", found), Ok(true));
     assert_eq!(volume.lookup(root, b"a"), Err(Errno::NOENT));

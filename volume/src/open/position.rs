@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(moving.begin(), Err(Errno::BADF));
         drop(moving);
         assert_eq!((holder(&volume, other), volume.position(other)), (None, Ok(5)));
-        assert_eq!(volume.write(desc, &[UserIn::new(b"late")], Where::Position), Err(Errno::BADF));
+        assert_eq!(volume.write(desc, &[UserIn::new(b"late")], Where::POSITION), Err(Errno::BADF));
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..EACH {
                         assert_eq!(
-                            volume.write(desc, &[UserIn::new(&[byte; 3])], Where::Position),
+                            volume.write(desc, &[UserIn::new(&[byte; 3])], Where::POSITION),
                             Ok(3)
                         );
                     }
@@ -270,7 +270,7 @@ mod tests {
         });
         let mut bytes = [0; EACH * 9];
         assert_eq!(
-            volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::Offset(0)),
+            volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(0)),
             Ok(bytes.len())
         );
         assert!(bytes.chunks(3).all(|bytes| bytes[0] != 0 && bytes == [bytes[0]; 3]));

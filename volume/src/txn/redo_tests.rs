@@ -55,19 +55,19 @@ fn overwritten(
     if apart {
         let other = volume.create(root(&volume), b"other", &file()).unwrap();
         for (at, bytes) in (0..).step_by(BLOCK as usize).zip(vec![1; SIZE].chunks(BLOCK as usize)) {
-            volume.write(desc, &[UserIn::new(bytes)], Where::Offset(at)).unwrap();
+            volume.write(desc, &[UserIn::new(bytes)], Where::offset(at)).unwrap();
             volume.write_file(other, Position::At(at), &[UserIn::new(bytes)]).unwrap();
         }
         assert_ne!(place(&volume, node, 4096) + 4096, place(&volume, node, 8192));
         assert_ne!(place(&volume, node, 0) + 4096, place(&volume, node, 4096));
     } else {
-        volume.write(desc, &[UserIn::new(&vec![1; SIZE])], Where::Offset(0)).unwrap();
+        volume.write(desc, &[UserIn::new(&vec![1; SIZE])], Where::offset(0)).unwrap();
     }
     let before = place(&volume, node, at);
     let bytes = vec![2; length];
     let parts: Vec<_> = bytes.chunks(length.div_ceil(buffers)).map(UserIn::new).collect();
     assert_eq!(parts.len(), buffers);
-    volume.write(desc, &parts, Where::Offset(at)).unwrap();
+    volume.write(desc, &parts, Where::offset(at)).unwrap();
     assert_eq!(place(&volume, node, at), before, "in place");
     (volume, node, desc)
 }
@@ -110,14 +110,14 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
     type Change = (&'static str, fn(&Volume, Node, Desc, u64));
     let changes: [Change; 11] = [
         ("the same again", |volume, _, desc, at| {
-            volume.write(desc, &[UserIn::new(&[3; 10])], Where::Offset(at)).unwrap();
+            volume.write(desc, &[UserIn::new(&[3; 10])], Where::offset(at)).unwrap();
         }),
         ("an overwrite that waits for the lock", |volume, node, _, at| {
             volume.write_file(node, Position::At(at), &[UserIn::new(&[3; 6000])]).unwrap();
         }),
         ("an append, then an overwrite", |volume, _, desc, at| {
-            volume.write(desc, &[UserIn::new(&[3; 10])], Where::Offset(SIZE as u64)).unwrap();
-            volume.write(desc, &[UserIn::new(&[4; 10])], Where::Offset(at)).unwrap();
+            volume.write(desc, &[UserIn::new(&[3; 10])], Where::offset(SIZE as u64)).unwrap();
+            volume.write(desc, &[UserIn::new(&[4; 10])], Where::offset(at)).unwrap();
         }),
         ("a shorter and a longer size", |volume, node, _, at| {
             volume.truncate_file(node, at).unwrap();
@@ -125,12 +125,12 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
         }),
         ("an overwrite of two buffers by the same lane", |volume, _, desc, at| {
             let both = [UserIn::new(&[3; 9]), UserIn::new(&[4; 9])];
-            volume.write(desc, &both, Where::Offset(at)).unwrap();
+            volume.write(desc, &both, Where::offset(at)).unwrap();
         }),
         ("one that crosses the end", |volume, _, desc, at| {
             let both = [UserIn::new(&[3; 9]), UserIn::new(&[4; 9])];
-            volume.write(desc, &both, Where::Offset(SIZE as u64 - 5)).unwrap();
-            volume.write(desc, &[UserIn::new(&[5; 3])], Where::Offset(at)).unwrap();
+            volume.write(desc, &both, Where::offset(SIZE as u64 - 5)).unwrap();
+            volume.write(desc, &[UserIn::new(&[5; 3])], Where::offset(at)).unwrap();
         }),
         ("a zeroed range", |volume, node, _, at| {
             let mode = libc::FALLOC_FL_ZERO_RANGE as u32;

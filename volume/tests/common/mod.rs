@@ -107,7 +107,7 @@ pub fn new_file() -> NewNode<'static> {
 pub fn put(volume: &Volume, name: &str, bytes: &[u8]) -> Node {
     let node = volume.create(volume.root(), name.as_bytes(), &new_file()).expect("created");
     let desc = volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
-    assert_eq!(volume.write(desc, &[UserIn::new(bytes)], Where::Position), Ok(bytes.len()));
+    assert_eq!(volume.write(desc, &[UserIn::new(bytes)], Where::POSITION), Ok(bytes.len()));
     volume.close(desc).expect("closed");
     node
 }
@@ -117,7 +117,7 @@ pub fn get(volume: &Volume, name: &str) -> Result<Vec<u8>, Errno> {
     let node = volume.lookup(volume.root(), name.as_bytes())?;
     let desc = volume.open(node, OpenFlags(libc::O_RDONLY))?;
     let mut bytes = vec![0; volume.attr(node)?.size as usize];
-    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::Position)?;
+    let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::POSITION)?;
     volume.close(desc)?;
     assert_eq!(read, bytes.len());
     Ok(bytes)

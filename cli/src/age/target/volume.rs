@@ -94,7 +94,7 @@ impl Target for OnVolume {
             None => self.volume.attr(node)?.size,
         };
         self.with(node, |volume, desc| {
-            volume.write(desc, &[UserIn::new(data)], Where::Offset(offset)).map(drop)
+            volume.write(desc, &[UserIn::new(data)], Where::offset(offset)).map(drop)
         })
     }
 

@@ -35,7 +35,7 @@ fn read(volume: &Volume, node: Node) -> Vec<u8> {
 
 fn put(volume: &Volume, desc: Desc, logical: u64, tag: u8) {
     let bytes = vec![tag; BLOCK as usize];
-    volume.write(desc, &[UserIn::new(&bytes)], Where::Offset(logical * BLOCK)).unwrap();
+    volume.write(desc, &[UserIn::new(&bytes)], Where::offset(logical * BLOCK)).unwrap();
 }
 
 /// Two files that have grown side by side: no two blocks of one lie together.
@@ -116,7 +116,7 @@ fn other_overwrites_stay_where_they_are() {
     let before = blocks_of(&volume, f);
     let bytes = vec![2; BLOCK as usize + 1];
     for (at, length) in [(1, 4096), (4096, 4095), (4097, 4095), (8192, 4097), (0, 1)] {
-        volume.write(desc, &[UserIn::new(&bytes[..length])], Where::Offset(at)).unwrap();
+        volume.write(desc, &[UserIn::new(&bytes[..length])], Where::offset(at)).unwrap();
         assert_eq!(blocks_of(&volume, f), before, "{length} at {at}");
     }
     // Blocks that lie together stay together.
@@ -138,15 +138,15 @@ fn other_overwrites_stay_where_they_are() {
 fn what_a_lane_or_a_sum_tells_of_the_old_block_counts_no_more() {
     let (volume, [(f, desc), (g, other)]) = apart();
     // A record of bytes of block 3, which is then another file's.
-    volume.write(desc, &[UserIn::new(&[7; 500])], Where::Offset(3 * BLOCK + 5)).unwrap();
+    volume.write(desc, &[UserIn::new(&[7; 500])], Where::offset(3 * BLOCK + 5)).unwrap();
     put(&volume, desc, 3, 2);
     put(&volume, other, 4, 3);
     // A short append, whose sum is of bytes in block 8, which is then whole and replaced.
     for length in [100, BLOCK as usize - 100, 1] {
         let end = volume.attr(f).unwrap().size;
-        volume.write(desc, &[UserIn::new(&vec![8; length])], Where::Offset(end)).unwrap();
+        volume.write(desc, &[UserIn::new(&vec![8; length])], Where::offset(end)).unwrap();
     }
-    volume.write(desc, &[UserIn::new(&[8; 90])], Where::Offset(BLOCKS * BLOCK + BLOCK)).unwrap();
+    volume.write(desc, &[UserIn::new(&[8; 90])], Where::offset(BLOCKS * BLOCK + BLOCK)).unwrap();
     put(&volume, desc, BLOCKS, 9);
     let wanted = [f, g].map(|node| read(&volume, node));
     let after = crashed(&volume);
@@ -159,7 +159,7 @@ fn what_a_lane_or_a_sum_tells_of_the_old_block_counts_no_more() {
 fn a_record_of_bytes_does_not_outlive_their_block() {
     let (volume, [(f, desc), _]) = apart();
     let old = block_of(&volume, f, 3);
-    volume.write(desc, &[UserIn::new(&[7; 500])], Where::Offset(3 * BLOCK + 5)).unwrap();
+    volume.write(desc, &[UserIn::new(&[7; 500])], Where::offset(3 * BLOCK + 5)).unwrap();
     put(&volume, desc, 3, 2);
     assert_eq!(volume.kept_singles().unwrap(), [old]);
     assert!(volume.return_kept().unwrap());
