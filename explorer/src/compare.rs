@@ -5,7 +5,7 @@ use crate::engine::{Engine, reduce};
 use crate::model::{Body, Model, Object, ObjectId, ROOT};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
-use vfs::{FileSystem, Kind, Node, OpenFlags, UserOut, Whence, Where};
+use vfs::{FileSystem, Kind, Node, OpenFlags, Simply, UserOut, Whence, Where};
 
 /// Files up to this size are read whole; of longer ones the parts that hold data are.
 const WHOLE: u64 = 8 << 20;
@@ -98,7 +98,7 @@ fn check_node(
 ) -> Result<(), String> {
     let object = model.object(id);
     let fs = engine.file_system();
-    let attr = fs.attr(node).map_err(|errno| format!("stat gives {errno:?}"))?;
+    let attr = fs.attributes(node).map_err(|errno| format!("stat gives {errno:?}"))?;
     let mut expected = model.stat(id);
     let found = reduce(&attr);
     if object.kind == Kind::File {
@@ -161,7 +161,7 @@ pub fn read_file(
 ) -> Result<Result<Content, String>, Errno> {
     let mut content = Content::default();
     let mut buffer = vec![0; READ as usize];
-    let size = fs.attr(node)?.size;
+    let size = fs.attributes(node)?.size;
     let desc = fs.open(node, OpenFlags(libc::O_RDONLY | libc::O_NOATIME))?;
     let mut read = |offset: u64, length: u64| -> Result<(), Errno> {
         let bytes = &mut buffer[..length as usize];

@@ -11,7 +11,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use vfs::{
     At, Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, Piece, Removes,
-    RenameFlags, SetAttr, Synced, UserIn, UserOut, Whence,
+    RenameFlags, SetAttr, Simply, Synced, UserIn, UserOut, Whence,
 };
 use volume::Volume;
 
@@ -81,7 +81,7 @@ impl Engine {
     fn place<'p>(&self, path: &'p str) -> vfs::Result<(Node, &'p [u8])> {
         let (dir, name) = split_path(path).ok_or(Errno::BUSY)?;
         let dir = self.resolve(dir)?;
-        if self.fs.attr(dir)?.kind == Kind::Directory {
+        if self.fs.attributes(dir)?.kind == Kind::Directory {
             Ok((dir, name.as_bytes()))
         } else {
             Err(Errno::NOTDIR)
@@ -119,7 +119,7 @@ impl Engine {
 
     fn unlink(&self, path: &str) -> Outcome {
         let (dir, name) = self.place(path)?;
-        let found = self.fs.lookup(dir, name).and_then(|node| self.fs.attr(node));
+        let found = self.fs.lookup(dir, name).and_then(|node| self.fs.attributes(node));
         let found = found.ok().filter(|_| as_programs_do(path)).map(|attr| (attr.node, attr.kind));
         self.fs.remove(&At { dir, name, found }, Removes::Name).map(|()| Value::Done)
     }
@@ -183,7 +183,7 @@ impl Engine {
     }
 
     fn stat(&self, node: Node) -> Outcome {
-        self.fs.attr(node).map(|attr| Value::Stat(reduce(&attr)))
+        self.fs.attributes(node).map(|attr| Value::Stat(reduce(&attr)))
     }
 
     fn open(&mut self, path: &str, slot: usize, flags: i32) -> Outcome {
@@ -225,7 +225,7 @@ impl Engine {
         // Where data lies is the engine's own choice: only whether the offset is inside is
         // compared.
         let (node, _) = self.fs.describe(desc)?;
-        let size = self.fs.attr(node)?.size;
+        let size = self.fs.attributes(node)?.size;
         match self.fs.seek(desc, offset, whence) {
             Err(Errno::NXIO) if offset < 0 || offset as u64 >= size => return Err(Errno::NXIO),
             Ok(_) | Err(Errno::NXIO) => self.fs.seek(desc, offset, Whence::Set)?,
@@ -238,7 +238,7 @@ impl Engine {
         let poke = self.poke.as_ref().ok_or(Errno::NOSYS)?;
         let desc = self.desc(slot)?;
         let (node, flags) = self.fs.describe(desc)?;
-        let attr = self.fs.attr(node)?;
+        let attr = self.fs.attributes(node)?;
         if attr.kind != Kind::File {
             return Err(Errno::NODEV);
         }

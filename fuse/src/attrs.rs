@@ -1,6 +1,6 @@
 //! Requests about attributes: of nodes, extended ones, and of the file system.
 
-use vfs::{Attr, Errno, Kind, Nanos, Node, Result, SetAttr, mounts};
+use vfs::{Attr, Errno, Kind, Nanos, Node, Result, SetAttr, Simply, mounts};
 
 use crate::abi::{
     self, AttrOut, GETATTR_HANDLE, GetAttrIn, GetXattrIn, SetAttrIn, SetXattrIn, StatfsOut, Statx,
@@ -93,13 +93,13 @@ impl Session {
 
     pub fn get_attr(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
         let GetAttrIn { flags, fh, .. } = request.take()?;
-        let attr = self.fs.attr(self.handled(request, flags, fh)?)?;
+        let attr = self.fs.attributes(self.handled(request, flags, fh)?)?;
         answer.put(&AttrOut { attr: to_kernel(&attr), ..AttrOut::default() })
     }
 
     pub fn statx(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
         let StatxIn { getattr_flags, fh, .. } = request.take()?;
-        let attr = self.fs.attr(self.handled(request, getattr_flags, fh)?)?;
+        let attr = self.fs.attributes(self.handled(request, getattr_flags, fh)?)?;
         answer.put(&StatxOut { stat: statx_of(&attr), ..StatxOut::default() })
     }
 
@@ -112,7 +112,7 @@ impl Session {
             if given(now_bit) { Some(now()) } else { stated }
         };
         let owned = given(set::UID | set::GID);
-        if given(set::KILL_SUIDGID) || owned && self.fs.attr(node)?.kind != Kind::Directory {
+        if given(set::KILL_SUIDGID) || owned && self.fs.attributes(node)?.kind != Kind::Directory {
             self.drop_privileges(node)?;
         }
         if given(set::SIZE) {
@@ -133,7 +133,7 @@ impl Session {
         if change != SetAttr::default() {
             self.fs.set_attr(node, &change)?;
         }
-        let attr = to_kernel(&self.fs.attr(node)?);
+        let attr = to_kernel(&self.fs.attributes(node)?);
         answer.put(&AttrOut { attr, ..AttrOut::default() })
     }
 

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use vfs::{Attr, FileSystem, Node};
+use vfs::{Attr, FileSystem, Node, Simply};
 
 use crate::nodes::lock;
 
@@ -74,7 +74,7 @@ impl Cached {
         let now = Instant::now();
         let mut stale = Vec::new();
         for (number, file) in all {
-            let same = fs.attr(file.node).is_ok_and(|attr| version(&attr) == file.seen);
+            let same = fs.attributes(file.node).is_ok_and(|attr| version(&attr) == file.seen);
             match file.unsure {
                 _ if !same => stale.push(number),
                 // Dropped once more after the tick, even if it looks unchanged.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use vfs::{Desc, Errno, Node, OpenFlags, Result, SetAttr, Synced, UserIn, UserOut, Whence, Where};
+use vfs::{
+    Desc, Errno, Node, OpenFlags, Result, SetAttr, Simply, Synced, UserIn, UserOut, Whence, Where,
+};
 
 use crate::abi::{
     CopyFileRangeIn, FSYNC_DATA, FallocateIn, FlushIn, FsyncIn, LOCK_FLOCK, LockIn, LseekIn,
@@ -65,7 +67,7 @@ impl Session {
 
     /// The set-id bits of a file go, and its capabilities, as with any write by another than root.
     pub fn drop_privileges(&self, node: Node) -> Result<()> {
-        let attr = self.fs.attr(node)?;
+        let attr = self.fs.attributes(node)?;
         let group_runs = attr.mode & libc::S_IXGRP != 0;
         let lost = if group_runs { libc::S_ISUID | libc::S_ISGID } else { libc::S_ISUID };
         if attr.mode & lost != 0 {
@@ -102,7 +104,7 @@ impl Session {
     pub fn read(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<()> {
         let ReadIn { fh, offset, size, read_flags, .. } = request.take()?;
         if read_flags & READ_LOCKOWNER == 0 {
-            let attr = self.fs.attr(self.node(request)?)?;
+            let attr = self.fs.attributes(self.node(request)?)?;
             if self.cached.watch(request.header.nodeid, &attr) {
                 self.wake_watcher();
             }
@@ -156,7 +158,7 @@ impl Session {
     /// Writes back what was stored through a mapping: never beyond the file's end, and always to
     /// its place, also if the handle that the kernel chose appends.
     fn write_back(&self, node: Node, asked: &WriteIn, data: &[u8]) -> Result<usize> {
-        let room = self.fs.attr(node)?.size.saturating_sub(asked.offset);
+        let room = self.fs.attributes(node)?.size.saturating_sub(asked.offset);
         let inside = &data[..data.len().min(room as usize)];
         if !inside.is_empty() {
             let desc = self.fs.open(node, OpenFlags(libc::O_WRONLY))?;

@@ -4,7 +4,9 @@
 //! just before. The server sets the owner: a new node belongs to the caller, or to its directory's
 //! group where that has the set-group bit.
 
-use vfs::{At, Errno, Kind, NewNode, Node, OpenFlags, RACES_MAX, Removes, RenameFlags, Result};
+use vfs::{
+    At, Errno, Kind, NewNode, Node, OpenFlags, RACES_MAX, Removes, RenameFlags, Result, Simply,
+};
 use zerocopy::IntoBytes;
 
 use crate::abi::{
@@ -33,7 +35,7 @@ impl Session {
 
     /// Tells the kernel of a node.
     fn entry(&self, node: Node) -> Result<EntryOut> {
-        let attr = to_kernel(&self.fs.attr(node)?);
+        let attr = to_kernel(&self.fs.attributes(node)?);
         let nodeid = self.nodes.tell(node);
         Ok(EntryOut { nodeid, generation: node.generation.into(), attr, ..EntryOut::default() })
     }
@@ -85,7 +87,7 @@ impl Session {
 
     /// Owner, group and mode of what is to be made in a directory.
     fn new_node(&self, request: &Request<'_>, kind: Kind, mode: u32) -> Result<NewNode<'static>> {
-        let parent = self.fs.attr(self.node(request)?)?;
+        let parent = self.fs.attributes(self.node(request)?)?;
         let (uid, mut gid, mut mode) = (request.header.uid, request.header.gid, mode & 0o7777);
         if parent.mode & libc::S_ISGID != 0 {
             gid = parent.gid;
@@ -197,7 +199,7 @@ impl Session {
         let opened = victim.and_then(|node| Some((node, self.fs.open(node, path_only).ok()?)));
         let result = remove();
         if let Some((node, desc)) = opened {
-            let gone = result.is_ok() && self.fs.attr(node).is_ok_and(|attr| attr.nlink == 0);
+            let gone = result.is_ok() && self.fs.attributes(node).is_ok_and(|attr| attr.nlink == 0);
             if let Some(desc) = if gone { self.nodes.hold(node, desc) } else { Some(desc) } {
                 // What cannot be closed is dropped when this process ends.
                 let _ = self.fs.close(desc);

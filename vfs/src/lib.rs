@@ -79,14 +79,9 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
-    /// Attributes of a node. Size and times are the current ones, not the last durable ones.
-    fn attr(&self, node: Node) -> Result<Attr>;
-
-    /// Writes to `attr` the attributes of what a description is open for.
-    fn attr_of(&self, desc: Desc, attr: &mut Attr) -> Result<()> {
-        *attr = self.attr(self.describe(desc)?.0)?;
-        Ok(())
-    }
+    /// Writes to `attr` the attributes of a node, or of what a description is open for. Size and
+    /// times are the current ones, not the last durable ones.
+    fn attr(&self, of: Of, attr: &mut Attr) -> Result<()>;
 
     /// Changes mode, owner, group and times in one atomic step (`ctime` moves with them).
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()>;
@@ -318,15 +313,9 @@ pub trait FileSystem: Send + Sync {
         lock: &RecordLock,
     ) -> Result<Option<RecordLock>>;
 
-    /// Drops all record locks that this process (as [`LockOwner::Process`]) holds on the node:
-    /// POSIX semantics of any `close`.
-    fn release_locks(&self, node: Node) -> Result<()>;
-
-    /// The same of what a description is open for, unless it is a mere path.
-    fn release_locks_of(&self, desc: Desc) -> Result<()> {
-        let (node, flags) = self.describe(desc)?;
-        if flags.path_only() { Ok(()) } else { self.release_locks(node) }
-    }
+    /// Drops all record locks that this process (as [`LockOwner::Process`]) holds on the node, or
+    /// on what a description is open for unless it is a mere path: POSIX semantics of any `close`.
+    fn release_locks(&self, of: Of) -> Result<()>;
 
     /// `flock`: bound to the description. `EWOULDBLOCK` without `wait`.
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()>;
@@ -365,3 +354,14 @@ pub trait FileSystem: Send + Sync {
     /// Detaches, orderly: every hold of this process is dropped. Further calls give `EBADF`.
     fn detach(&self) -> Result<()>;
 }
+
+/// The same calls for a caller that has them give back what they find.
+pub trait Simply: FileSystem {
+    /// As [`FileSystem::attr`], of a node.
+    fn attributes(&self, node: Node) -> Result<Attr> {
+        let mut attr = Attr::NONE;
+        self.attr(node.into(), &mut attr).map(|()| attr)
+    }
+}
+
+impl<F: FileSystem + ?Sized> Simply for F {}

@@ -19,6 +19,52 @@ pub struct Desc {
     pub generation: u32,
 }
 
+/// What a call is about: a node, or what a description is open for. Two words, so that it costs no
+/// call anything; [`Of::which`] tells them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Of {
+    number: u64,
+    generation: u64,
+}
+
+/// The two that [`Of`] can be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Which {
+    Node(Node),
+    Desc(Desc),
+}
+
+impl Of {
+    /// In place of a generation, which has 32 bits.
+    const DESC: u64 = u64::MAX;
+
+    /// Which of the two it is.
+    #[inline]
+    pub const fn which(self) -> Which {
+        if self.generation == Self::DESC {
+            let (index, generation) = (self.number as u32, (self.number >> 32) as u32);
+            return Which::Desc(Desc { index, generation });
+        }
+        Which::Node(Node { ino: self.number, generation: self.generation as u32 })
+    }
+}
+
+impl From<Node> for Of {
+    #[inline]
+    fn from(node: Node) -> Self {
+        Self { number: node.ino, generation: node.generation.into() }
+    }
+}
+
+impl From<Desc> for Of {
+    #[inline]
+    fn from(desc: Desc) -> Self {
+        let number = u64::from(desc.generation) << 32 | u64::from(desc.index);
+        Self { number, generation: Self::DESC }
+    }
+}
+
 /// What an inode is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]

@@ -9,7 +9,7 @@ use crate::cred::{Capability, Cred, EXECUTE, READ, WRITE};
 use crate::walk::{Found, Last, Name, Place, Walk};
 use crate::{
     At, Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, RenameFlags,
-    Result, SetAttr,
+    Result, SetAttr, Simply,
 };
 
 /// How often a name is tried that other processes make and remove at the same time.
@@ -231,7 +231,7 @@ impl<'a> User<'a> {
         if found.attr.is_some() {
             return Err(Errno::EXIST);
         }
-        if self.fs().attr(node)?.kind == Kind::Directory {
+        if self.fs().attributes(node)?.kind == Kind::Directory {
             return Err(Errno::PERM);
         }
         if found.slash {
@@ -306,7 +306,7 @@ impl<'a> User<'a> {
 
     /// `chmod`: only the owner; the set-group bit goes unless the owner is in the group.
     pub fn change_mode(&self, node: Node, mode: u32) -> Result<()> {
-        let attr = self.fs().attr(node)?;
+        let attr = self.fs().attributes(node)?;
         if !self.cred().owns(&attr) {
             return Err(self.denied(Errno::PERM));
         }
@@ -321,7 +321,7 @@ impl<'a> User<'a> {
     /// choose among own groups. The set-id bits of a file go, which is a change of the mode, and
     /// its capabilities. Where nothing is to change, any user may, and the change time moves.
     pub fn change_owner(&self, node: Node, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        let (attr, cred) = (self.fs().attr(node)?, self.cred());
+        let (attr, cred) = (self.fs().attributes(node)?, self.cred());
         let (own, gives) = (cred.uid() == attr.uid, cred.can(Capability::ChangeOwner));
         let keeps = own && uid.is_none_or(|uid| uid == attr.uid);
         let group = own && gid.is_none_or(|gid| gid == attr.gid || cred.in_group(gid));
@@ -346,7 +346,7 @@ impl<'a> User<'a> {
     /// Before the user changes the contents of a file: the set-id bits go, unless it may keep them,
     /// and the file's capabilities.
     pub fn before_write(&self, node: Node) -> Result<()> {
-        let attr = self.fs().attr(node)?;
+        let attr = self.fs().attributes(node)?;
         let keeps = self.cred().can(Capability::FileSetId);
         let lost = if keeps { 0 } else { self.cred().set_id_bits(&attr) };
         if lost != 0 {
@@ -359,7 +359,7 @@ impl<'a> User<'a> {
     /// `utimensat`: `now` says that both times become the present, which every user that may write
     /// may do.
     pub fn change_times(&self, node: Node, change: &SetAttr, now: bool) -> Result<()> {
-        let attr = self.fs().attr(node)?;
+        let attr = self.fs().attributes(node)?;
         if !self.cred().owns(&attr) {
             if !now {
                 return Err(self.denied(Errno::PERM));
@@ -413,7 +413,7 @@ impl<'a> User<'a> {
         if self.cred().privileged() {
             return Ok(());
         }
-        self.check(&self.fs().attr(dir)?, WRITE | EXECUTE)
+        self.check(&self.fs().attributes(dir)?, WRITE | EXECUTE)
     }
 
     /// Whether a name of `victim` may be taken from a directory; as above.
@@ -422,13 +422,13 @@ impl<'a> User<'a> {
             return Ok(());
         }
         let denied = |errno| self.denied(errno);
-        self.cred().check_delete(&self.fs().attr(dir)?, victim).map_err(denied)
+        self.cred().check_delete(&self.fs().attributes(dir)?, victim).map_err(denied)
     }
 
     /// Owner, group and mode of a new node: a set-group directory passes its group on, and a new
     /// directory in it the bit as well.
     fn new_node(&self, dir: Node, kind: Kind, asked: u32) -> Result<NewNode<'static>> {
-        let (parent, cred) = (self.fs().attr(dir)?, self.cred());
+        let (parent, cred) = (self.fs().attributes(dir)?, self.cred());
         let (mut mode, mut gid) = (asked & 0o7777 & !self.umask, cred.gid());
         if parent.mode & libc::S_ISGID != 0 {
             const RUNS: u32 = libc::S_ISGID | libc::S_IXGRP;

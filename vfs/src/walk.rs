@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 
 use crate::cred::{Cred, EXECUTE};
-use crate::{Attr, Desc, Errno, FileSystem, Kind, Node, Result};
+use crate::{Attr, Desc, Errno, FileSystem, Kind, Node, Result, Simply};
 
 /// Longest path, without the terminating NUL.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -197,7 +197,7 @@ impl Walk<'_> {
             if matches!(name, b"" | b"." | b"..") || length > NAME_BYTES_MAX {
                 return None;
             }
-            let attr = self.fs.attr(node).ok()?;
+            let attr = self.fs.attributes(node).ok()?;
             self.cred.check(&attr, EXECUTE).ok()?;
             // A node in the middle that is no directory has no entries.
             node = self.fs.lookup(node, name).ok()?;
@@ -206,7 +206,7 @@ impl Walk<'_> {
                 None => break,
             }
         }
-        self.fs.attr(node).ok().filter(|attr| attr.kind != Kind::Symlink)
+        self.fs.attributes(node).ok().filter(|attr| attr.kind != Kind::Symlink)
     }
 
     /// Where `path` leads, if the engine knows and everything on the way is plain.
@@ -263,7 +263,7 @@ impl Walk<'_> {
                 return Err(Errno::NAMETOOLONG);
             }
             if dots || !self.cred.privileged() {
-                let attr = self.fs.attr(dir).map_err(removed)?;
+                let attr = self.fs.attributes(dir).map_err(removed)?;
                 match (attr.kind, came) {
                     (Kind::Directory, _) => self.cred.check(&attr, EXECUTE)?,
                     (Kind::Symlink, Some((from, after))) => {
@@ -283,7 +283,7 @@ impl Walk<'_> {
                 if more {
                     continue;
                 }
-                let attr = Some(self.fs.attr(dir).map_err(removed)?);
+                let attr = Some(self.fs.attributes(dir).map_err(removed)?);
                 let last = Last::Directory { parent };
                 return Ok(Run::Done(Place::Inside(Found { dir, last, attr, slash: false })));
             }
@@ -291,7 +291,7 @@ impl Walk<'_> {
                 Ok(node) => Some(node),
                 Err(Errno::NOENT | Errno::STALE) if !more => None,
                 Err(Errno::NOTDIR) => {
-                    let link = self.fs.attr(dir).map_err(removed)?.kind == Kind::Symlink;
+                    let link = self.fs.attributes(dir).map_err(removed)?.kind == Kind::Symlink;
                     return match came.filter(|_| link) {
                         Some((from, after)) => self.follow(from, dir, &text[after..]),
                         None => Err(Errno::NOTDIR),
@@ -315,7 +315,7 @@ impl Walk<'_> {
         node: Option<Node>,
         follow: bool,
     ) -> Result<Run<'t>> {
-        let attr = match node.map(|node| self.fs.attr(node)) {
+        let attr = match node.map(|node| self.fs.attributes(node)) {
             // Removed since it was found.
             None | Some(Err(Errno::STALE)) => None,
             Some(attr) => Some(attr?),

@@ -25,8 +25,8 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
     At, Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
-    NewNode, Node, OpenFlags, Piece, RecordLock, Removes, RenameFlags, SetAttr, Synced, UserIn,
-    UserOut, Whence, Where,
+    NewNode, Node, Of, OpenFlags, Piece, RecordLock, Removes, RenameFlags, SetAttr, Synced, UserIn,
+    UserOut, Whence, Where, Which,
 };
 
 /// An offset that a file may have.
@@ -347,13 +347,13 @@ impl FileSystem for Volume {
         self.call().ok()?.walk_path(start, names)
     }
 
-    fn attr(&self, node: Node) -> Result<Attr> {
-        self.call()?.attributes(node)
-    }
-
-    fn attr_of(&self, desc: Desc, attr: &mut Attr) -> Result<()> {
-        let opened = self.call()?.opened(desc)?;
-        self.attributes_to(opened.node, attr)
+    fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
+        self.call()?;
+        let node = match of.which() {
+            Which::Desc(desc) => self.opened(desc)?.node,
+            Which::Node(node) => node,
+        };
+        self.attributes_to(node, attr)
     }
 
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
@@ -683,13 +683,14 @@ impl FileSystem for Volume {
         self.change(|volume| volume.test_record_lock(desc, owner, lock))
     }
 
-    fn release_locks(&self, node: Node) -> Result<()> {
-        self.change(|volume| volume.release_process_locks(node))
-    }
-
-    fn release_locks_of(&self, desc: Desc) -> Result<()> {
-        let opened = self.call()?.opened(desc)?;
-        if opened.flags.path_only() { Ok(()) } else { self.release_process_locks(opened.node) }
+    fn release_locks(&self, of: Of) -> Result<()> {
+        self.change(|volume| match of.which() {
+            Which::Node(node) => volume.release_process_locks(node),
+            Which::Desc(desc) => match volume.opened(desc)? {
+                opened if opened.flags.path_only() => Ok(()),
+                opened => volume.release_process_locks(opened.node),
+            },
+        })
     }
 
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use vfs::{At, FileSystem, OpenFlags, Removes};
+use vfs::{At, FileSystem, OpenFlags, Removes, Simply};
 use volume::{AttachOptions, ErrorKind, FormatOptions, attach, detach_dead, format};
 
 /// Offset of the runtime's offset in the superblock (`docs/format.md`).
@@ -38,7 +38,7 @@ fn what_was_written_is_there_after_an_orderly_detach() {
     put(&volume, "a", b"hello");
     let free = free_blocks(&volume);
     volume.detach().expect("detached");
-    assert_eq!(volume.attr(volume.root()), Err(Errno::BADF));
+    assert_eq!(volume.attributes(volume.root()), Err(Errno::BADF));
     let volume = place.attach();
     assert_eq!(get(&volume, "a").expect("read"), b"hello");
     assert_eq!(free_blocks(&volume), free);
@@ -329,7 +329,7 @@ fn a_build_with_another_runtime_is_refused_and_told_who_holds_it() {
     assert!(child(name, "other-build", &place).wait().expect("waited").success());
     volume.detach().expect("detached");
     // Drained: the next one makes the runtime its own.
-    assert!(place.attach().attr(volume.root()).is_ok());
+    assert!(place.attach().attributes(volume.root()).is_ok());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::{
     At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
-    RenameFlags, Synced, Where,
+    RenameFlags, Simply, Synced, Where,
 };
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
 
@@ -113,7 +113,7 @@ fn what_changes_nothing_durable_takes_none() {
     let lock = |kind| RecordLock { kind, start: 0, end: 9, pid: 0 };
     let nothing = [
         counted.cost(|volume| volume.lookup(root, b"f")),
-        counted.cost(|volume| volume.attr(node)),
+        counted.cost(|volume| volume.attributes(node)),
         counted.cost(|volume| volume.open(node, OpenFlags(0)).and_then(|desc| volume.close(desc))),
         counted.cost(|volume| {
             let mut bytes = [0; 64];

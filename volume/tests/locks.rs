@@ -83,7 +83,7 @@ fn readers_share_and_writers_exclude() {
     assert_eq!(a.set(&write(0, u64::MAX)), Ok(()));
     assert_eq!(a.test(&write(0, u64::MAX)), None, "one's own lock refuses nothing");
     // Any close drops the process's locks; the face says so.
-    a.volume.release_locks(node).expect("released");
+    a.volume.release_locks(node.into()).expect("released");
     assert_eq!(b.set(&write(0, u64::MAX)), Ok(()));
 }
 
@@ -157,7 +157,7 @@ fn description_locks_exclude_process_locks_and_end_with_the_description() {
     assert_eq!(a.set(&write(0, 9)), Err(Errno::AGAIN), "even of the same process");
     assert_eq!(b.set(&read(9, 12)), Err(Errno::AGAIN));
     assert_eq!(b.test(&read(9, 12)).map(|found| found.pid), Some(-1));
-    a.volume.release_locks(node).expect("released");
+    a.volume.release_locks(node.into()).expect("released");
     assert_eq!(b.set(&read(9, 12)), Err(Errno::AGAIN), "a close does not drop it");
     a.volume.close(a.desc).expect("closed");
     assert_eq!(b.set(&read(9, 12)), Ok(()));

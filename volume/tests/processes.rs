@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
     At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
-    RenameFlags, UserIn, UserOut, Whence, Where,
+    RenameFlags, Simply, UserIn, UserOut, Whence, Where,
 };
 use volume::{AttachOptions, FsckOptions, Mode, Volume, attach, detach_dead, fsck, info, resume};
 
@@ -123,7 +123,7 @@ fn a_failed_or_killed_child_leaves_nothing() {
         assert!(volume.describe(desc).is_ok());
         detach_dead(Place::of_parent().path()).expect("recovered");
         assert_eq!(volume.describe(desc), Err(Errno::BADF));
-        assert_eq!(volume.attr(node), Err(Errno::STALE));
+        assert_eq!(volume.attributes(node), Err(Errno::STALE));
         return;
     }
     let place = Place::formatted("fork-killed");

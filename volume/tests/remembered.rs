@@ -8,7 +8,7 @@ mod common;
 use common::Place;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use vfs::{At, Attr, FileSystem, Kind, NewNode, Node, Removes, RenameFlags, SetAttr};
+use vfs::{At, Attr, FileSystem, Kind, NewNode, Node, Removes, RenameFlags, SetAttr, Simply};
 use volume::Volume;
 
 const NAMES: [&[u8]; 4] = [b"a", b"bb", b"ccc", b"dddd"];
@@ -69,12 +69,12 @@ fn check(volumes: [&Volume; 2], ways: &[Vec<u8>]) {
             assert_eq!(found[0].map(|node| node.ino), expected);
             assert_eq!(found[0], found[1]);
             if let Ok(node) = found[0] {
-                let attrs = volumes.map(|volume| volume.attr(node).map(told));
+                let attrs = volumes.map(|volume| volume.attributes(node).map(told));
                 assert_eq!(attrs[0], attrs[1]);
                 assert_eq!(attrs[0].map(|attr| attr.node), Ok(node));
             }
         }
-        let attrs = volumes.map(|volume| volume.attr(*dir).map(told));
+        let attrs = volumes.map(|volume| volume.attributes(*dir).map(told));
         assert_eq!(attrs[0], attrs[1]);
         // The names, and the length that the directory tells.
         assert_eq!(attrs[0].map(|attr| attr.size), Ok(there.len() as u64 - 2));
@@ -98,7 +98,7 @@ fn check_path(volume: &Volume, all: &[(Vec<u8>, Node)], way: &[u8]) {
     let dir = all.iter().find(|(path, _)| path == parent).map(|(_, node)| *node);
     let expected = dir.map(|dir| {
         let node = volume.lookup(dir, name).ok();
-        (dir, node.map(|node| told(volume.attr(node).expect("attributes"))))
+        (dir, node.map(|node| told(volume.attributes(node).expect("attributes"))))
     });
     let found = volume.find_to_change(volume.root(), way);
     assert_eq!(found.map(|(dir, attr)| (dir, attr.map(told))), expected, "{way:?}");

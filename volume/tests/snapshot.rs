@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use vfs::{At, FileSystem, Mapped, OpenFlags, RenameFlags, UserIn, Where};
+use vfs::{At, FileSystem, Mapped, OpenFlags, RenameFlags, Simply, UserIn, Where};
 use volume::{
     AttachOptions, ErrorKind, FsckOptions, Mode, SnapshotOptions, Volume, attach, fsck, snapshot,
 };
@@ -119,7 +119,7 @@ fn copies_made_while_processes_write_are_whole() {
     let writers: Vec<_> = modes.iter().map(|(name, _)| Writer(child(test, name, &place))).collect();
     let logged = |name: &str| {
         let log = volume.lookup(volume.root(), format!("{name}-log").as_bytes())?;
-        Ok::<_, Errno>(volume.attr(log)?.size / 8)
+        Ok::<_, Errno>(volume.attributes(log)?.size / 8)
     };
     while !modes.iter().all(|(name, _)| logged(name).is_ok_and(|count| count > 10)) {
         std::thread::sleep(Duration::from_millis(2));

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Place, child, get, new_file, put, role};
 use rustix::io::Errno;
-use vfs::{At, FileSystem, Node, OpenFlags, Removes, UserIn, Where};
+use vfs::{At, FileSystem, Node, OpenFlags, Removes, Simply, UserIn, Where};
 use volume::{FsckOptions, FsckReport, Info, Volume, fsck, info};
 
 const MIB: u64 = 1 << 20;
@@ -121,7 +121,7 @@ fn a_full_volume_still_overwrites_truncates_and_unlinks() {
                 Err(errno) => {
                     assert_eq!(errno, Errno::NOSPC);
                     assert_eq!(look(&place).free_bytes, full.free_bytes, "a failure took space");
-                    assert_eq!(volume.attr(filler).expect("attributes").size, end);
+                    assert_eq!(volume.attributes(filler).expect("attributes").size, end);
                     break;
                 }
             }

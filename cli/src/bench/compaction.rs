@@ -8,7 +8,9 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use vfs::{At, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn, UserOut, Where};
+use vfs::{
+    At, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, Simply, UserIn, UserOut, Where,
+};
 use volume::{AttachOptions, BLOCK, FormatOptions, Volume};
 
 use crate::args::CompactionBenchArgs;
@@ -169,7 +171,7 @@ impl<'v> Bench<'v> {
         let scattered: Result<_, _> =
             names.map(|name| found_or_made(volume, root, &name)).collect();
         let bench = Self { volume, random, large, scattered: scattered? };
-        if volume.attr(large)?.size == 0 {
+        if volume.attributes(large)?.size == 0 {
             bench.with(large, |desc| {
                 let piece = vec![0x5A; 1 << 20];
                 (0..READ >> 20).try_for_each(|_| {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use vfs::{
     At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
-    RenameFlags, Synced, UserIn, UserOut, Where,
+    RenameFlags, Simply, Synced, UserIn, UserOut, Where,
 };
 use volume::{AttachOptions, FormatOptions, Volume};
 
@@ -225,7 +225,7 @@ impl Ground {
                 for name in [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"] {
                     node = volume.lookup(node, name)?;
                 }
-                volume.attr(volume.lookup(node, b"small")?).map(drop)
+                volume.attributes(volume.lookup(node, b"small")?).map(drop)
             }
             Row::OpenClose => volume.close(volume.open(self.file, OpenFlags(libc::O_RDWR))?),
             Row::CreateCloseUnlink => {
@@ -233,7 +233,7 @@ impl Ground {
                 volume.close(volume.open(node, OpenFlags(libc::O_RDWR))?)?;
                 volume.remove(&At::new(volume.root(), b"new"), Removes::Name)
             }
-            Row::Stat => volume.attr(volume.lookup(volume.root(), b"large")?).map(drop),
+            Row::Stat => volume.attributes(volume.lookup(volume.root(), b"large")?).map(drop),
             Row::RecordLock => {
                 let end = offset + BLOCK_BYTES as u64 - 1;
                 let set = |kind| {

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use vfs::cred::Cred;
 use vfs::walk::{Found, Last, Place, Walk};
 use vfs::{
-    Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, Synced, UserIn, UserOut,
-    Whence, Where,
+    Attr, Desc, FileSystem, Kind, NewNode, Node, OpenFlags, SetAttr, Simply, Synced, UserIn,
+    UserOut, Whence, Where,
 };
 use volume::{AttachOptions, Extent, Volume, VolumeError};
 
@@ -77,7 +77,7 @@ impl VolumeTree {
     /// Where the bytes of a file lie, and its size.
     pub fn extents(&self, path: &[u8]) -> Result<(Vec<Extent>, u64), Errno> {
         let node = self.find(path, true)?;
-        Ok((self.volume.extents(node)?, self.volume.attr(node)?.size))
+        Ok((self.volume.extents(node)?, self.volume.attributes(node)?.size))
     }
 
     /// Makes a scattered file whole; `each` is told how many parts of it are done. Gives the bytes
@@ -152,7 +152,7 @@ impl Tree for VolumeTree {
     }
 
     fn meta(&self, path: &[u8], follow: bool) -> Result<Meta, Errno> {
-        Ok(meta_of(self.home, &self.volume.attr(self.find(path, follow)?)?))
+        Ok(meta_of(self.home, &self.volume.attributes(self.find(path, follow)?)?))
     }
 
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, Errno> {
@@ -236,7 +236,7 @@ impl Open for VolumeFile<'_> {
 
     fn close_at(&self, size: u64) -> Result<(), Errno> {
         let (node, _) = self.volume.describe(self.desc)?;
-        if self.volume.attr(node)?.size != size {
+        if self.volume.attributes(node)?.size != size {
             self.volume.truncate(node, size)?;
         }
         self.volume.sync(Synced::File(self.desc))

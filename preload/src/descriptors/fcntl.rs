@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::Ordering;
 
 use rustix::io::{DupFlags, FdFlags};
-use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Whence};
+use vfs::{Desc, Errno, Kind, LockKind, LockOwner, OpenFlags, RecordLock, Simply, Whence};
 
 use crate::descriptors::owners;
 use crate::entry::cached;
@@ -112,7 +112,7 @@ pub fn device_control(
     if flags.path_only() {
         return Err(Stop::Errno(Errno::BADF));
     }
-    let attr = process.fs.attr(node)?;
+    let attr = process.fs.attributes(node)?;
     match (request, attr.kind) {
         (FIONBIO, _) => {
             let bit = libc::O_NONBLOCK;
@@ -195,7 +195,7 @@ pub fn control(
         libc::F_SETFL => {
             let (node, flags) = process.fs.describe(desc)?;
             let added = argument as c_int & !flags.0;
-            if added & libc::O_NOATIME != 0 && !process.cred().owns(&process.fs.attr(node)?) {
+            if added & libc::O_NOATIME != 0 && !process.cred().owns(&process.fs.attributes(node)?) {
                 return Err(Stop::Errno(Errno::PERM));
             }
             let flags = flags.0 & !CHANGEABLE | argument as c_int & CHANGEABLE;
@@ -234,7 +234,7 @@ pub fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<Record
         libc::SEEK_CUR => process.fs.seek(desc, 0, Whence::Current)?,
         libc::SEEK_END => {
             let (node, _) = process.fs.describe(desc)?;
-            process.fs.attr(node)?.size
+            process.fs.attributes(node)?.size
         }
         _ => return Err(Errno::INVAL),
     };

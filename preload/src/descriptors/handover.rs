@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::{DupFlags, FdFlags};
 use rustix::process::{Resource, Rlimit};
-use vfs::{Desc, Errno, Node};
+use vfs::{Desc, Errno, Node, Simply};
 
 use crate::entry::fdtable;
 use crate::entry::hooks;
@@ -189,7 +189,7 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
                 && let Ok((node, _)) = process.fs.describe(desc)
             {
                 // Nothing was locked, or it is unlocked.
-                let _ = process.fs.release_locks(node);
+                let _ = process.fs.release_locks(node.into());
             }
             if !inherited.contains(&desc) {
                 // It was close-on-exec, or only a mapping held it.
@@ -199,7 +199,7 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
     }
     if let Some((ino, generation)) = cwd.and_then(pair) {
         let node = Node { ino, generation };
-        if process.fs.attr(node).is_ok() {
+        if process.fs.attributes(node).is_ok() {
             process.set_cwd(Cwd { node: Some(node), path: Vec::new() });
         }
     }

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use vfs::{Attr, Errno, Kind, OpenFlags, Opened};
+use vfs::{Attr, Errno, Kind, OpenFlags, Opened, Simply};
 
 use crate::descriptors::special;
 use crate::entry::cached;
@@ -126,7 +126,7 @@ fn open_target(
         Target::Kernel | Target::Elsewhere(_) => return Err(Stop::Kernel),
         Target::Descriptor(fd) => {
             let desc = fdtable::get(*fd).ok_or(Errno::BADF)?;
-            let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
+            let attr = process.fs.attributes(process.fs.describe(desc)?.0)?;
             if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 {
                 return Err(Stop::Errno(Errno::EXIST));
             }

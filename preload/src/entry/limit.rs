@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::Resource;
-use vfs::{Desc, Errno, Kind, Node, Whence};
+use vfs::{Desc, Errno, Kind, Node, Simply, Whence};
 
 use crate::entry::process::Process;
 use crate::entry::syscall;
@@ -42,7 +42,7 @@ fn room_below(
     limit: u64,
 ) -> Served<usize> {
     let (node, flags) = process.fs.describe(desc)?;
-    let attr = process.fs.attr(node)?;
+    let attr = process.fs.attributes(node)?;
     if len == 0 || !flags.writes() || attr.kind != Kind::File {
         return Ok(len);
     }
@@ -60,7 +60,7 @@ fn room_below(
 /// Whether a file may get that size.
 pub fn check_size(process: &Process, node: Node, size: u64) -> Served<()> {
     let limit = LIMIT.load(Ordering::Relaxed);
-    if size <= limit || size <= process.fs.attr(node)?.size {
+    if size <= limit || size <= process.fs.attributes(node)?.size {
         return Ok(());
     }
     Err(exceeded())

@@ -299,7 +299,7 @@ impl Process {
     /// (and mapping) the hold on the description.
     pub fn forget(&self, desc: Desc, last: bool) -> Result<(), Errno> {
         if self.record_locks.load(Ordering::Relaxed) {
-            self.fs.release_locks_of(desc)?;
+            self.fs.release_locks(desc.into())?;
         }
         if last { self.fs.close(desc) } else { Ok(()) }
     }

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use vfs::cred::{Capability, READ, WRITE};
-use vfs::{Attr, Errno, Kind, Nanos, SetAttr};
+use vfs::{Attr, Errno, Kind, Nanos, SetAttr, Simply};
 
 use crate::entry::fdtable::ours;
 use crate::entry::limit;
@@ -44,7 +44,7 @@ pub fn at_descriptor<T>(
     if flags.path_only() {
         return Err(Stop::Errno(Errno::BADF));
     }
-    served(&process.fs.attr(node)?)
+    served(&process.fs.attributes(node)?)
 }
 
 pub fn mode(process: &Process, attr: &Attr, mode: c_uint) -> Served<c_int> {
@@ -123,7 +123,7 @@ pub fn allocate(process: &Process, fd: c_int, how: c_int, offset: i64, len: i64)
     }
     let (offset, len) = (offset_of(offset)?, len as u64);
     // As tmpfs, which asks before it looks whether the size is to be kept.
-    if how & !libc::FALLOC_FL_KEEP_SIZE == 0 && process.fs.attr(node)?.kind == Kind::File {
+    if how & !libc::FALLOC_FL_KEEP_SIZE == 0 && process.fs.attributes(node)?.kind == Kind::File {
         limit::check_size(process, node, offset.saturating_add(len))?;
     }
     process.fs.allocate(desc, how as u32, offset, len)?;

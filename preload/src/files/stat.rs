@@ -6,7 +6,7 @@
 use std::ffi::{CString, c_char, c_int, c_long, c_ulong};
 
 use vfs::cred::{Cred, WRITE};
-use vfs::{Attr, Errno, Kind, Nanos};
+use vfs::{Attr, Errno, Kind, Nanos, Simply};
 
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Out, Text};
@@ -143,10 +143,10 @@ fn ask_further(
 pub fn attr_of_descriptor(process: &Process, fd: c_int) -> Served<Attr> {
     if fd == libc::AT_FDCWD {
         let node = process.cwd_node().ok_or(Stop::Kernel)?;
-        return Ok(process.fs.attr(node)?);
+        return Ok(process.fs.attributes(node)?);
     }
     let (node, _) = process.fs.describe(ours(fd)?)?;
-    Ok(process.fs.attr(node)?)
+    Ok(process.fs.attributes(node)?)
 }
 
 /// Answers a `stat` by path; `kernel` asks the kernel for another path.
@@ -167,7 +167,7 @@ pub fn stat_path(
 #[inline]
 pub fn stat_descriptor(process: &Process, fd: c_int, out: Out<libc::stat>) -> Served<c_int> {
     let mut attr = Attr::NONE;
-    process.fs.attr_of(ours(fd)?, &mut attr)?;
+    process.fs.attr(ours(fd)?.into(), &mut attr)?;
     out.put_words(&stat_of(process, &attr))?;
     Ok(0)
 }

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 
 use libc::sigevent;
 use rustix::pipe::SpliceFlags;
-use vfs::{Attr, Desc, Errno, Kind, Synced, Whence, Where};
+use vfs::{Attr, Desc, Errno, Kind, Simply, Synced, Whence, Where};
 
 use crate::entry::cancel::Point;
 use crate::entry::fdtable::{self, ours};
@@ -168,7 +168,7 @@ interpose! {
     fn [readahead](fd: c_int, offset: i64, len: usize) -> isize = |process, _| {
         let _ = (offset, len);
         let (node, flags) = process.fs.describe(ours(fd)?)?;
-        match process.fs.attr(node)?.kind {
+        match process.fs.attributes(node)?.kind {
             _ if !flags.reads() => Err(Stop::Errno(Errno::BADF)),
             Kind::File => Ok(0),
             _ => Err(Stop::Errno(Errno::INVAL)),
@@ -437,7 +437,7 @@ interpose! {
         if flags.path_only() {
             return Err(Stop::Errno(Errno::BADF));
         }
-        if !flags.writes() || process.fs.attr(node)?.kind != Kind::File {
+        if !flags.writes() || process.fs.attributes(node)?.kind != Kind::File {
             return Err(Stop::Errno(Errno::INVAL));
         }
         let size = offset_of(size)?;

@@ -9,6 +9,7 @@ use std::arch::naked_asm;
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use libc::{FILE, termios, wchar_t, winsize};
+use vfs::Simply;
 
 use crate::entry::fdtable::ours;
 use crate::entry::pointers::{Bytes, Out, Text};
@@ -338,7 +339,7 @@ interpose! {
     }
     fn [isfdtype](fd: c_int, kind: c_int) -> c_int = |process, _| {
         let (node, _) = process.fs.describe(ours(fd)?)?;
-        Ok(c_int::from(process.fs.attr(node)?.kind.mode_bits() as c_int == kind))
+        Ok(c_int::from(process.fs.attributes(node)?.kind.mode_bits() as c_int == kind))
     }
     fn [eventfd_read](fd: c_int, value: Bytes) -> c_int = |_, _| {
         ours(fd)?;

@@ -29,7 +29,7 @@ use pmem::UserOut;
 use pmem::interrupt::system_call;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
-use vfs::{Desc, Errno, Kind, Node, Piece, Where};
+use vfs::{Desc, Errno, Kind, Node, Piece, Simply, Where};
 
 use crate::entry::fdtable;
 use crate::entry::maptable::{Mapping, Mappings, PAGE};
@@ -158,7 +158,7 @@ fn comes_later(process: &Process) -> bool {
 /// Where a volume is only read, what lies behind a file's end in its last page cannot be made zeros
 /// there: the page is copied.
 fn copy_tail(process: &Process, map: &mut Mapping, piece: &Piece) -> Result<(), Errno> {
-    let size = process.fs.attr(map.node)?.size;
+    let size = process.fs.attributes(map.node)?.size;
     let tail = size - size % PAGE as u64;
     if tail == size || !(piece.file_offset..piece.file_offset + piece.length).contains(&tail) {
         return Ok(());
@@ -209,7 +209,7 @@ fn move_chunk(process: &Process, prot: c_int, to: usize, place: u64) -> Result<(
 /// Gives `map` its pages between `from` (an address) and its end. `populate`: now, holes too.
 fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Result<(), Errno> {
     let first = map.offset_of(from);
-    let size = round_up(process.fs.attr(map.node)?.size, map.unit);
+    let size = round_up(process.fs.attributes(map.node)?.size, map.unit);
     let last = size.clamp(first, map.offset_of(map.end));
     let inside = from + (last - first) as usize;
     if is_copied(process, map) {
@@ -356,7 +356,7 @@ pub fn map_locked(
     if flags.path_only() {
         return Err(Errno::BADF);
     }
-    let attr = process.fs.attr(node)?;
+    let attr = process.fs.attributes(node)?;
     let shared =
         matches!(wish.flags & libc::MAP_TYPE, libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE);
     if !shared && wish.flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
@@ -467,7 +467,7 @@ pub fn resized(process: &Process, node: Node) -> Result<(), Errno> {
     if maps.of_file(node, 0).next().is_none() {
         return Ok(());
     }
-    let size = process.fs.attr(node)?.size;
+    let size = process.fs.attributes(node)?.size;
     for start in maps.of_file(node, size).collect::<Vec<_>>() {
         let Some(mut map) = maps.find_mut(start) else { continue };
         let size = round_up(size, map.unit);

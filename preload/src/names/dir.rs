@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use vfs::{Desc, DirEntry, Errno, Whence};
+use vfs::{Desc, DirEntry, Errno, Simply, Whence};
 
 use crate::descriptors::open::open_at;
 use crate::entry::cached;
@@ -173,7 +173,7 @@ pub fn read_entries(
     form: Form,
 ) -> Result<isize, Errno> {
     let (node, _) = process.fs.describe(desc)?;
-    paths::require_directory(&process.fs.attr(node)?)?;
+    paths::require_directory(&process.fs.attributes(node)?)?;
     let room = len.min(BUFFER_BYTES);
     match entries(process, desc, to, room, (form, Errno::INVAL)) {
         // As many as fit before the first byte that cannot be written.
@@ -236,7 +236,7 @@ pub fn close(process: &Process, dir: Dir) -> Served<c_int> {
 pub fn adopt(process: &Process, fd: c_int) -> Served<Dir> {
     let desc = ours(fd)?;
     let (node, _) = process.fs.describe(desc)?;
-    paths::require_directory(&process.fs.attr(node)?)?;
+    paths::require_directory(&process.fs.attributes(node)?)?;
     let position = process.fs.seek(desc, 0, Whence::Current)?;
     Ok(stream(fd, position as i64))
 }

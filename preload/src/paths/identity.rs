@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::os::fd::{AsRawFd, IntoRawFd};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
-use vfs::{Desc, Errno};
+use vfs::{Desc, Errno, Simply};
 
 use crate::entry::cached;
 use crate::entry::maptable::Mappings;
@@ -39,7 +39,7 @@ pub fn path_of_descriptor(process: &Process, desc: Desc) -> Result<Vec<u8>, Errn
         return Ok(path);
     }
     // It has moved, or is gone.
-    if process.fs.attr(node)?.nlink > 0
+    if process.fs.attributes(node)?.nlink > 0
         && let Some(path) = walk.path_of_any(node.ino)?
     {
         return Ok(path);

@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::CWD;
 use vfs::walk::{Found, LINKS_MAX, Last, PATH_BYTES_MAX, Place, strip_prefix};
-use vfs::{Attr, Errno, Kind, Node};
+use vfs::{Attr, Errno, Kind, Node, Simply};
 
 use crate::entry::Served;
 use crate::entry::fdtable;
@@ -279,7 +279,7 @@ pub fn existing(process: &Process, target: &Target<'_>) -> Served<Attr> {
         Target::Volume(found) => Ok(found.existing()?),
         Target::Descriptor(fd) => {
             let desc = fdtable::get(*fd).ok_or(Errno::BADF)?;
-            Ok(process.fs.attr(process.fs.describe(desc)?.0)?)
+            Ok(process.fs.attributes(process.fs.describe(desc)?.0)?)
         }
         Target::Kernel | Target::Elsewhere(_) => Err(crate::entry::Stop::Kernel),
     }

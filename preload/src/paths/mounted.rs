@@ -19,7 +19,7 @@ use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
 use rustix::io::DupFlags;
 use vfs::mounts::Identity;
 use vfs::walk::{Place, strip_prefix};
-use vfs::{Desc, Errno, Kind, Node, Whence, mounts};
+use vfs::{Desc, Errno, Kind, Node, Simply, Whence, mounts};
 use volume::Volume;
 
 use crate::entry::process::Process;
@@ -109,7 +109,7 @@ pub fn give(process: &Process, fd: c_int, desc: Desc) -> Result<(), Errno> {
     if (stat.st_dev, stat.st_ino) != (process.device, node.ino) {
         return Err(Errno::STALE);
     }
-    if process.fs.attr(node)?.kind == Kind::File && !flags.path_only() {
+    if process.fs.attributes(node)?.kind == Kind::File && !flags.path_only() {
         let position = process.fs.seek(desc, 0, Whence::Current)?;
         rustix::fs::seek(&own, SeekFrom::Start(position))?;
     }

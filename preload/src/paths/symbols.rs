@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use vfs::Errno;
+use vfs::{Errno, Simply};
 
 use crate::entry::pointers::Text;
 use crate::entry::process::Process;
@@ -80,7 +80,7 @@ interpose! {
     fn [fchdir](fd: c_int) -> c_int = |process, kernel| {
         if let Some(desc) = fdtable::get(fd) {
             let (node, _) = process.fs.describe(desc)?;
-            return cwd::enter(process, &process.fs.attr(node)?);
+            return cwd::enter(process, &process.fs.attributes(node)?);
         }
         let result = kernel(fd);
         if result == 0 {

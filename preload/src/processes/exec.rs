@@ -18,7 +18,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustix::fs::{Mode, OFlags};
 use vfs::cred::EXECUTE;
-use vfs::{Attr, Errno, Kind, Node};
+use vfs::{Attr, Errno, Kind, Node, Simply};
 
 use crate::descriptors::handover;
 use crate::entry::cached;
@@ -418,7 +418,7 @@ fn exec_or_shell(process: &Process, path: &[u8], arguments: List, environment: L
 /// An open file as a program.
 pub fn open_image(process: &Process, fd: c_int) -> Result<Image, Errno> {
     if let Some(desc) = fdtable::get(fd) {
-        let attr = process.fs.attr(process.fs.describe(desc)?.0)?;
+        let attr = process.fs.attributes(process.fs.describe(desc)?.0)?;
         return load(process, &attr, format!("/dev/fd/{fd}").as_bytes(), 0);
     }
     fdtable::borrow_checked(fd)?;

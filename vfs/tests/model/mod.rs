@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfs::{
     At, Attr, Desc, DirEntry, Errno, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner,
-    Mapped, NewNode, Node, OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result, SetAttr,
-    Synced, UserIn, UserOut, Whence, Where,
+    Mapped, NewNode, Node, Of, OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result, SetAttr,
+    Synced, UserIn, UserOut, Whence, Where, Which,
 };
 
 const ROOT: u64 = 1;
@@ -157,8 +157,14 @@ impl FileSystem for Model {
             _ => inode.entries.get(name).map(|&ino| node(ino)).ok_or(Errno::NOENT),
         }
     }
-    fn attr(&self, node: Node) -> Result<Attr> {
-        Ok(self.lock().inode(node.ino)?.attr)
+    fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
+        let mut state = self.lock();
+        let ino = match of.which() {
+            Which::Node(node) => node.ino,
+            Which::Desc(desc) => state.open(desc)?.ino,
+        };
+        *attr = state.inode(ino)?.attr;
+        Ok(())
     }
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
         let mut state = self.lock();
@@ -378,7 +384,7 @@ impl FileSystem for Model {
     fn test_lock(&self, _: Desc, _: LockOwner, _: &RecordLock) -> Result<Option<RecordLock>> {
         Ok(None)
     }
-    fn release_locks(&self, _: Node) -> Result<()> {
+    fn release_locks(&self, _: Of) -> Result<()> {
         Ok(())
     }
     fn flock(&self, _: Desc, _: LockKind, _: bool) -> Result<()> {

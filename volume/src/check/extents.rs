@@ -128,7 +128,7 @@ mod tests {
         let aligned = |e: &&Extent| (e.file_offset | e.region_offset).is_multiple_of(CHUNK);
         let huge: u64 = extents.iter().filter(aligned).map(|e| e.length / CHUNK).sum();
         assert_eq!(huge, 2);
-        let attr = volume.attr(node).unwrap();
+        let attr = volume.attributes(node).unwrap();
         assert_eq!(attr.blocks * 512, extents.iter().map(|e| e.length).sum::<u64>());
         let used: u64 = volume
             .chunk_uses()

@@ -154,6 +154,6 @@ mod tests {
         assert!(!is_whole(&volume, early));
         volume.close(desc).unwrap();
         assert!(is_whole(&volume, early));
-        assert_eq!(volume.attr(early).unwrap().blocks * 512, 1024 * BLOCK);
+        assert_eq!(volume.attributes(early).unwrap().blocks * 512, 1024 * BLOCK);
     }
 }

@@ -43,12 +43,12 @@ fn attributes_are_the_same_by_node_path_and_description() {
     for time in [1, 1, 1, 1, 1, -7, -7, i64::MAX, 5] {
         volume.set_attr(node, &mtime(time)).expect("a change");
         for _ in 0..6 {
-            let told = volume.attr(node).expect("attributes");
+            let told = volume.attributes(node).expect("attributes");
             assert_eq!((told.node, told.mtime), (node, time));
             let mut others = [vfs::Attr::NONE; 3];
             assert!(vfs::FileSystem::find(&*volume, root, b"dir/name", &mut others[0]));
             assert!(volume.find_at(dir, b"name", &mut others[1]));
-            assert_eq!(volume.attr_of(desc, &mut others[2]), Ok(()));
+            assert_eq!(volume.attr(desc.into(), &mut others[2]), Ok(()));
             assert_eq!(others, [told; 3]);
         }
     }
@@ -58,7 +58,7 @@ fn attributes_are_the_same_by_node_path_and_description() {
     assert!(!volume.find_at(desc, b"name", &mut attr), "no directory");
     for desc in [dir, desc] {
         volume.close(desc).expect("close");
-        assert_eq!(volume.attr_of(desc, &mut attr), Err(Errno::BADF));
+        assert_eq!(volume.attr(desc.into(), &mut attr), Err(Errno::BADF));
         assert!(!volume.find_at(desc, b"name", &mut attr), "closed");
     }
 }

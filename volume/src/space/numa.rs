@@ -556,12 +556,12 @@ mod tests {
         append(&volume, node, 30);
         assert_eq!(nodes_of(&volume, node), [0]);
         assert_eq!(volume.bring_home(node, &mut |_, _| true), Ok(0), "it is not pinned");
-        let before = (volume.attr(node).unwrap(), volume.free_space().unwrap());
+        let before = (volume.attributes(node).unwrap(), volume.free_space().unwrap());
         volume.set_node(node, Some(1)).unwrap();
         assert_eq!(volume.bring_home(node, &mut |_, _| false), Ok(0));
         assert_eq!(volume.bring_home(node, &mut |_, _| true), Ok(730 * BLOCK));
         assert_eq!(nodes_of(&volume, node), [1]);
-        let after = (volume.attr(node).unwrap(), volume.free_space().unwrap());
+        let after = (volume.attributes(node).unwrap(), volume.free_space().unwrap());
         assert_eq!((after.0.size, after.0.blocks), (before.0.size, before.0.blocks));
         assert_eq!(after.1.data_blocks, before.1.data_blocks);
         let mut bytes = vec![7; 1230 * BLOCK as usize];

@@ -273,12 +273,12 @@ mod tests {
     fn what_is_left_moves_to_a_fuller_chunk() {
         let (volume, left) = crowded();
         let free = volume.free_space().unwrap().free_chunks;
-        let times = volume.attr(left).unwrap();
+        let times = volume.attributes(left).unwrap();
         volume.unlink(root(&volume), b"large").unwrap();
         assert_eq!(chunks_of(&volume, left).len(), 1);
         assert_eq!(volume.free_space().unwrap().free_chunks, free + 1);
         assert_eq!(volume.moved_bytes(), 12 * BLOCK);
-        assert_eq!(volume.attr(left).unwrap(), times, "no attribute tells");
+        assert_eq!(volume.attributes(left).unwrap(), times, "no attribute tells");
         check(&volume, left, 100, 2);
     }
 

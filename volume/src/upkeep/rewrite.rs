@@ -351,7 +351,7 @@ mod tests {
         for mode in [Mode::Strict, Mode::Posix] {
             let volume = volume(mode, 32);
             let node = shuffled(&volume, "f", 1400);
-            let before = (volume.attr(node).unwrap(), volume.free_space().unwrap());
+            let before = (volume.attributes(node).unwrap(), volume.free_space().unwrap());
             assert!(layout(&volume, node).1 > 1000);
             let mut told = Vec::new();
             let moved = volume.rewrite(node, &mut |done, of| {
@@ -362,7 +362,7 @@ mod tests {
             assert_eq!(told, [(0, 3), (1, 3), (2, 3), (3, 3)]);
             assert_eq!(layout(&volume, node).0, 2);
             assert!(layout(&volume, node).1 <= 4, "{:?}", layout(&volume, node));
-            let after = (volume.attr(node).unwrap(), volume.free_space().unwrap());
+            let after = (volume.attributes(node).unwrap(), volume.free_space().unwrap());
             check(&volume, node, 1400);
             assert_eq!(after.0, before.0, "size, times and blocks are as they were");
             assert_eq!(after.1.data_blocks, before.1.data_blocks);
@@ -397,7 +397,7 @@ mod tests {
                 let expected = if at < 700 && !(100..107).contains(&at) { tag(at) } else { 0 };
                 assert!(block.iter().all(|&byte| byte == expected), "block {at}");
             }
-            assert_eq!(volume.attr(node).unwrap().blocks * 512, 2 * CHUNK);
+            assert_eq!(volume.attributes(node).unwrap().blocks * 512, 2 * CHUNK);
             volume.close(desc).unwrap();
             let report = volume.check(&crate::FsckOptions::default()).unwrap();
             assert!(report.faults.is_empty(), "{:?}", report.faults);
@@ -443,11 +443,11 @@ mod tests {
         }
         write(&volume, node, 1100 * BLOCK, &[8; BLOCK as usize]);
         let before = volume.extents(node).unwrap();
-        let blocks = volume.attr(node).unwrap().blocks;
+        let blocks = volume.attributes(node).unwrap().blocks;
         rewrite(&volume, node).unwrap();
         let after = volume.extents(node).unwrap();
         assert_eq!(layout(&volume, node).0, 3, "{after:?}");
-        assert_eq!(volume.attr(node).unwrap().blocks, blocks);
+        assert_eq!(volume.attributes(node).unwrap().blocks, blocks);
         // (Where its only block lies is `compact.rs`'s affair.)
         let alone = |extent: &&crate::Extent| extent.file_offset == 2 * CHUNK - BLOCK;
         assert_eq!(before.iter().filter(alone).count(), 1);
@@ -470,7 +470,7 @@ mod tests {
         let desc = opened(&volume, filler);
         let mut length = 16 * CHUNK;
         while length > 0 {
-            let size = volume.attr(filler).unwrap().size;
+            let size = volume.attributes(filler).unwrap().size;
             if volume.allocate(desc, 0, size, length).is_err() {
                 length /= 2;
                 length -= length % BLOCK;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, UserIn, UserOut, Where};
+use vfs::{FileSystem, Kind, NewNode, Node, OpenFlags, Simply, UserIn, UserOut, Where};
 use volume::{AttachOptions, FormatOptions, Volume, attach, format};
 
 /// Bytes of a test's volume.
@@ -116,7 +116,7 @@ pub fn put(volume: &Volume, name: &str, bytes: &[u8]) -> Node {
 pub fn get(volume: &Volume, name: &str) -> Result<Vec<u8>, Errno> {
     let node = volume.lookup(volume.root(), name.as_bytes())?;
     let desc = volume.open(node, OpenFlags(libc::O_RDONLY))?;
-    let mut bytes = vec![0; volume.attr(node)?.size as usize];
+    let mut bytes = vec![0; volume.attributes(node)?.size as usize];
     let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::POSITION)?;
     volume.close(desc)?;
     assert_eq!(read, bytes.len());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, UserIn, Where};
+use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, Simply, UserIn, Where};
 use volume::{AttachOptions, Volume};
 
 use super::{PLACE, Target, occupied};
@@ -91,7 +91,7 @@ impl Target for OnVolume {
         let node = self.files.get(&number).ok_or(Errno::NOENT)?.1;
         let offset = match offset {
             Some(offset) => offset,
-            None => self.volume.attr(node)?.size,
+            None => self.volume.attributes(node)?.size,
         };
         self.with(node, |volume, desc| {
             volume.write(desc, &[UserIn::new(data)], Where::offset(offset)).map(drop)

@@ -82,7 +82,7 @@ fn a_block_by_itself_is_replaced_by_the_one_that_is_kept() {
     assert_eq!(volume.free_blocks().unwrap(), bits, "nothing is allocated");
     assert_eq!(volume.free_space().unwrap(), space);
     assert_eq!(volume.stat_fs().unwrap().blocks_free, stat.blocks_free);
-    assert_eq!(volume.attr(f).unwrap().blocks, BLOCKS * BLOCK / 512);
+    assert_eq!(volume.attributes(f).unwrap().blocks, BLOCKS * BLOCK / 512);
     assert_eq!(faults(&volume), 0);
     let wanted = [f, g].map(|node| read(&volume, node));
     assert_eq!(wanted[0][3 * BLOCK as usize..][..BLOCK as usize], vec![2; BLOCK as usize]);
@@ -143,7 +143,7 @@ fn what_a_lane_or_a_sum_tells_of_the_old_block_counts_no_more() {
     put(&volume, other, 4, 3);
     // A short append, whose sum is of bytes in block 8, which is then whole and replaced.
     for length in [100, BLOCK as usize - 100, 1] {
-        let end = volume.attr(f).unwrap().size;
+        let end = volume.attributes(f).unwrap().size;
         volume.write(desc, &[UserIn::new(&vec![8; length])], Where::offset(end)).unwrap();
     }
     volume.write(desc, &[UserIn::new(&[8; 90])], Where::offset(BLOCKS * BLOCK + BLOCK)).unwrap();
