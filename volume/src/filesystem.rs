@@ -159,41 +159,7 @@ impl Volume {
         self.look_at_privileges(node)
     }
 
-    // Reads and writes at a position and at an offset share nothing but their names, and each is
-    // shorter apart from the other.
-
-    /// Reads at the position.
-    #[inline(never)]
-    fn read_here(&self, desc: Desc, out: &mut [UserOut<'_>]) -> Result<usize> {
-        if let [only] = out
-            && let Some(read) = self.read_on(desc, only)
-        {
-            return Ok(read);
-        }
-        let opened = self.call()?.opened_data(desc, false)?;
-        loop {
-            // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
-            let position = self.position(desc)?;
-            let read = self.read_opened(desc, &opened, position, out)?;
-            if self.advance(desc, position, position + read as u64)? {
-                return Ok(read);
-            }
-        }
-    }
-
-    /// Reads at an offset.
-    #[inline(never)]
-    fn read_at(&self, desc: Desc, out: &mut [UserOut<'_>], offset: u64) -> Result<usize> {
-        if let [only] = out
-            && let Some(read) = self.read_again(desc, offset, only)
-        {
-            return Ok(read);
-        }
-        let opened = self.call()?.opened_data(desc, false)?;
-        self.read_opened(desc, &opened, offset_of(offset)?, out)
-    }
-
-    /// Writes at the position, or at the end.
+    /// Writes at the position, or at the end: too much for the frame of a write at an offset.
     #[inline(never)]
     fn write_here(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
         let opened = self.call()?.opened_data(desc, true)?;
@@ -226,26 +192,6 @@ impl Volume {
             moving.set(end);
         }
         drop(moving);
-        self.write_through(opened.node, opened.flags)?;
-        Ok(written)
-    }
-
-    /// Writes at an offset, or at the end.
-    #[inline(never)]
-    fn write_at(&self, desc: Desc, data: &[UserIn<'_>], offset: u64) -> Result<usize> {
-        let opened = self.call()?.opened_data(desc, true)?;
-        let offset = offset_of(offset)?;
-        let appends = opened.flags.appends();
-        let place = if appends { Position::End } else { Position::At(offset) };
-        let _alone = self.alone();
-        let anchor = Anchor::Open(desc, opened.state);
-        if let [only] = data
-            && self.write_at_once(opened.node, anchor, place, only).map_err(not_open)?.is_some()
-        {
-            self.write_through(opened.node, opened.flags)?;
-            return Ok(only.len());
-        }
-        let (written, _) = self.write_waiting(&opened, place, data)?;
         self.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
@@ -469,17 +415,46 @@ impl FileSystem for Volume {
     }
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
-        match at.given() {
-            None => self.read_here(desc, out),
-            Some(offset) => self.read_at(desc, out, offset),
+        if let [only] = out
+            && let Some(from) = at.given().or_else(|| self.resting_position(desc).ok()?)
+            && let Some(read) = self.read_again(desc, from, only)
+            && (at != Where::POSITION || self.advance(desc, from, from + read as u64) == Ok(true))
+        {
+            return Ok(read);
+        }
+        let opened = self.call()?.opened_data(desc, false)?;
+        if let Some(offset) = at.given() {
+            return self.read_opened(desc, &opened, offset_of(offset)?, out);
+        }
+        loop {
+            // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
+            let position = self.position(desc)?;
+            let read = self.read_opened(desc, &opened, position, out)?;
+            if self.advance(desc, position, position + read as u64)? {
+                return Ok(read);
+            }
         }
     }
 
     fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
-        match at.given() {
-            None => self.write_here(desc, data),
-            Some(offset) => self.write_at(desc, data, offset),
+        let Some(offset) = at.given() else {
+            return self.write_here(desc, data);
+        };
+        let opened = self.call()?.opened_data(desc, true)?;
+        let offset = offset_of(offset)?;
+        let appends = opened.flags.appends();
+        let place = if appends { Position::End } else { Position::At(offset) };
+        let _alone = self.alone();
+        let anchor = Anchor::Open(desc, opened.state);
+        if let [only] = data
+            && self.write_at_once(opened.node, anchor, place, only).map_err(not_open)?.is_some()
+        {
+            self.write_through(opened.node, opened.flags)?;
+            return Ok(only.len());
         }
+        let (written, _) = self.write_waiting(&opened, place, data)?;
+        self.write_through(opened.node, opened.flags)?;
+        Ok(written)
     }
 
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64> {
