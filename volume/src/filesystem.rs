@@ -16,11 +16,12 @@ use crate::namespace::new_inode::inherited;
 use crate::namespace::{Names, align};
 use crate::open::Opens;
 use crate::open::description::truncates;
+use crate::process::liveness;
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
+use crate::recovery::Recoveries;
 use crate::txn::acquire::Anchor;
 use crate::upkeep::Upkeep;
 use crate::volume::Volume;
-use crate::{Mode, process::liveness};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
@@ -43,17 +44,24 @@ fn target((node, kind): (Node, Kind)) -> Target {
 impl Volume {
     /// What every call begins with.
     #[inline]
-    fn call(&self) -> Result<&Self> {
-        let calm = self.attached.load(Ordering::Relaxed) && !self.remains.load(Ordering::Relaxed);
-        if calm && self.rt.load(HEADER_SIZE) == Ok(self.size()) {
-            return Ok(self);
+    fn call(&self) -> Result<&Recoveries> {
+        let rooms = self.rooms();
+        let calm = rooms.attached.load(Ordering::Relaxed) && !rooms.remains.load(Ordering::Relaxed);
+        if calm && rooms.rt.load(HEADER_SIZE) == Ok(rooms.size()) {
+            return Ok(rooms);
         }
         self.call_anyway()
     }
 
+    /// The rooms in which calls are served: what is looked at once, not at each step.
+    #[inline]
+    fn rooms(&self) -> &Recoveries {
+        self
+    }
+
     /// The same, where something has to be done first.
     #[cold]
-    fn call_anyway(&self) -> Result<&Self> {
+    fn call_anyway(&self) -> Result<&Recoveries> {
         if !self.attached.load(Ordering::Relaxed) {
             return Err(Errno::BADF);
         }
@@ -63,25 +71,17 @@ impl Volume {
         if self.rt.load(HEADER_SIZE)? != self.size() {
             self.refresh_size()?;
         }
-        Ok(self)
+        Ok(self.rooms())
     }
 
     /// What every call does that changes something: alone, where nobody else can be.
     #[inline]
-    fn change<T>(&self, change: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
-        let volume = self.call()?;
-        let _alone = volume.alone();
-        let done = change(volume)?;
-        volume.keep_up();
+    fn change<T>(&self, change: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
+        let rooms = self.call()?;
+        let _alone = rooms.alone();
+        let done = change(rooms)?;
+        rooms.keep_up();
         Ok(done)
-    }
-
-    /// What every call ends with that may have made upkeep due.
-    #[inline]
-    fn keep_up(&self) {
-        if self.due.is_any() {
-            self.do_what_is_due();
-        }
     }
 
     /// The root directory's node.
@@ -93,12 +93,6 @@ impl Volume {
     fn device(&self) -> u64 {
         let [a, b, c, ..] = self.superblock.uuid;
         libc::makedev(0x500 | u32::from(a), u32::from(b) << 8 | u32::from(c))
-    }
-
-    fn write_through(&self, node: Node, flags: OpenFlags) -> Result<()> {
-        // In the other modes what was written is durable already.
-        let wanted = flags.0 & libc::O_DSYNC != 0;
-        if wanted && self.mode == Mode::Posix { self.sync_file(node) } else { Ok(()) }
     }
 
     /// Writes through an open description, waiting for the lock: gives how much, and the offset
@@ -113,16 +107,18 @@ impl Volume {
         if data.iter().any(|part| !part.is_empty()) {
             self.before_change(opened.node)?;
         }
-        let write = || self.write_file(opened.node, place, data);
-        let done = self.with_orphans_dropped(write).map_err(not_open)?;
-        self.keep_up();
+        let rooms = self.rooms();
+        let write = || rooms.write_file(opened.node, place, data);
+        let done = rooms.with_orphans_dropped(write).map_err(not_open)?;
+        rooms.keep_up();
         Ok(done)
     }
 
     /// Opens a node of this kind, and truncates what is to be truncated.
     #[inline]
     fn open_and_truncate(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
-        let desc = self.with_orphans_dropped(|| self.open_node_as(node, kind, flags))?;
+        let rooms = self.rooms();
+        let desc = rooms.with_orphans_dropped(|| rooms.open_node_as(node, kind, flags))?;
         if truncates(kind, flags) {
             self.truncate_opened(desc, node)?;
         }
@@ -162,28 +158,29 @@ impl Volume {
     /// Writes at the position, or at the end: too much for the frame of a write at an offset.
     #[inline(never)]
     fn write_here(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
-        let opened = self.call()?.opened_data(desc, true)?;
-        let _alone = self.alone();
-        let mut moving = self.moving(desc)?;
+        let rooms = self.call()?;
+        let opened = rooms.opened_data(desc, true)?;
+        let _alone = rooms.alone();
+        let mut moving = rooms.moving(desc)?;
         let appends = opened.flags.appends();
         let place = |position| if appends { Position::End } else { Position::At(position) };
         let (guess, mut plan) = (moving.glance()?, Plan::default());
         if let ([only], Some(guess)) = (data, guess) {
-            self.plan(opened.node, place(guess), only, &mut plan)?;
+            rooms.plan(opened.node, place(guess), only, &mut plan)?;
         }
         let position = moving.begin()?;
         if let [only] = data {
             if guess != Some(position) {
                 // Somebody else wrote meanwhile, maybe for long.
-                plan = self.plan_anew(opened.node, place(position), only)?;
+                plan = rooms.plan_anew(opened.node, place(position), only)?;
             }
             let place = place(position);
             let anchor = Anchor::Open(desc, opened.state);
-            let written = self.write_planned(opened.node, anchor, place, only, &plan);
+            let written = rooms.write_planned(opened.node, anchor, place, only, &plan);
             if let Some(end) = written.map_err(not_open)? {
                 moving.set(end);
                 drop(moving);
-                self.write_through(opened.node, opened.flags)?;
+                rooms.write_through(opened.node, opened.flags)?;
                 return Ok(only.len());
             }
         }
@@ -192,7 +189,7 @@ impl Volume {
             moving.set(end);
         }
         drop(moving);
-        self.write_through(opened.node, opened.flags)?;
+        rooms.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
 
@@ -202,7 +199,7 @@ impl Volume {
     }
 
     fn make_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
-        let parent = self.attributes(dir)?;
+        let parent = Names::attributes(self, dir)?;
         match parent.kind {
             Kind::Directory if parent.nlink == 0 => return Err(Errno::NOENT),
             Kind::Directory if new.kind == Kind::File => {}
@@ -229,7 +226,7 @@ impl Volume {
             Whence::Set => 0,
             Whence::Current => now as i64,
             _ if directory => return Err(Errno::INVAL),
-            Whence::End => self.attributes(opened.node)?.size as i64,
+            Whence::End => Names::attributes(self, opened.node)?.size as i64,
             Whence::Data | Whence::Hole => {
                 let from = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
                 return if whence == Whence::Data {
@@ -279,14 +276,14 @@ impl FileSystem for Volume {
     }
 
     fn find(&self, start: Node, names: &[u8], attr: &mut Attr) -> bool {
-        self.call().is_ok_and(|volume| volume.find_path(start, names, attr))
+        self.call().is_ok_and(|rooms| rooms.find_path(start, names, attr))
     }
 
     fn find_at(&self, dir: Desc, names: &[u8], attr: &mut Attr) -> bool {
         // Not among the whole paths: mostly it is one name of many.
-        self.call()
-            .and_then(|volume| volume.opened(dir))
-            .is_ok_and(|opened| self.walk_path_to(opened.node, names, attr).is_some())
+        let Ok(rooms) = self.call() else { return false };
+        let opened = rooms.opened(dir);
+        opened.is_ok_and(|opened| rooms.walk_path_to(opened.node, names, attr).is_some())
     }
 
     fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
@@ -294,16 +291,16 @@ impl FileSystem for Volume {
     }
 
     fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
-        self.call()?;
+        let rooms = self.call()?;
         let node = match of.which() {
-            Which::Desc(desc) => self.opened(desc)?.node,
+            Which::Desc(desc) => rooms.opened(desc)?.node,
             Which::Node(node) => node,
         };
-        self.attributes_to(node, attr)
+        rooms.attributes_to(node, attr)
     }
 
     fn set_attr(&self, node: Node, change: &SetAttr) -> Result<()> {
-        self.change(|volume| Names::set_attr(volume, node, change))
+        self.change(|rooms| Names::set_attr(rooms, node, change))
     }
 
     fn read_link(&self, node: Node, out: &mut [u8]) -> Result<usize> {
@@ -311,7 +308,7 @@ impl FileSystem for Volume {
     }
 
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node> {
-        self.change(|volume| volume.with_orphans_dropped(|| Names::create(volume, dir, name, new)))
+        self.change(|rooms| rooms.with_orphans_dropped(|| Names::create(rooms, dir, name, new)))
     }
 
     fn create_open(
@@ -321,28 +318,28 @@ impl FileSystem for Volume {
         new: &NewNode<'_>,
         flags: OpenFlags,
     ) -> Result<Desc> {
-        self.change(|volume| volume.create_opened(dir, name, new, flags))
+        self.change(|rooms| rooms.create_opened(dir, name, new, flags))
     }
 
     fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
-        self.change(|volume| volume.with_orphans_dropped(|| volume.make_temporary(dir, new, flags)))
+        self.change(|rooms| rooms.with_orphans_dropped(|| self.make_temporary(dir, new, flags)))
     }
 
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
-        self.change(|volume| Names::link(volume, node, dir, name))
+        self.change(|rooms| Names::link(rooms, node, dir, name))
     }
 
     fn remove(&self, at: &At<'_>, what: Removes) -> Result<()> {
-        self.change(|volume| match what {
-            Removes::Name => volume.unlink_known(at.dir, at.name, at.found.map(target)),
-            Removes::Directory => volume.remove_dir(at.dir, at.name),
+        self.change(|rooms| match what {
+            Removes::Name => rooms.unlink_known(at.dir, at.name, at.found.map(target)),
+            Removes::Directory => rooms.remove_dir(at.dir, at.name),
         })
     }
 
     fn rename(&self, from: &At<'_>, to: &At<'_>, flags: RenameFlags) -> Result<()> {
         let found = from.found.map(|source| (target(source), to.found.map(target)));
-        self.change(|volume| {
-            volume.rename_known((from.dir, from.name), (to.dir, to.name), flags, found)
+        self.change(|rooms| {
+            rooms.rename_known((from.dir, from.name), (to.dir, to.name), flags, found)
         })
     }
 
@@ -360,10 +357,10 @@ impl FileSystem for Volume {
     }
 
     fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        self.change(|volume| {
-            Names::set_xattr(volume, node, name, value, flags)?;
+        self.change(|rooms| {
+            Names::set_xattr(rooms, node, name, value, flags)?;
             if name == align::NAME {
-                volume.rewrite_aligned(node);
+                rooms.rewrite_aligned(node);
             }
             Ok(())
         })
@@ -374,19 +371,19 @@ impl FileSystem for Volume {
     }
 
     fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
-        self.change(|volume| Names::remove_xattr(volume, node, name))
+        self.change(|rooms| Names::remove_xattr(rooms, node, name))
     }
 
     fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
-        self.change(|volume| volume.open_and_truncate(node, volume.kind_of(node)?, flags))
+        self.change(|rooms| self.open_and_truncate(node, rooms.kind_of(node)?, flags))
     }
 
     fn open_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
-        self.change(|volume| volume.open_and_truncate(node, kind, flags))
+        self.change(|_| self.open_and_truncate(node, kind, flags))
     }
 
     fn close(&self, desc: Desc) -> Result<()> {
-        self.change(|volume| volume.close_description(desc))
+        self.change(|rooms| rooms.close_description(desc))
     }
 
     fn hand_over(&self, desc: Desc) -> Result<u64> {
@@ -415,22 +412,23 @@ impl FileSystem for Volume {
     }
 
     fn read(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
+        let rooms = self.rooms();
         if let [only] = out
-            && let Some(from) = at.given().or_else(|| self.resting_position(desc).ok()?)
-            && let Some(read) = self.read_again(desc, from, only)
-            && (at != Where::POSITION || self.advance(desc, from, from + read as u64) == Ok(true))
+            && let Some(from) = at.given().or_else(|| rooms.resting_position(desc).ok()?)
+            && let Some(read) = rooms.read_again(desc, from, only)
+            && (at != Where::POSITION || rooms.advance(desc, from, from + read as u64) == Ok(true))
         {
             return Ok(read);
         }
         let opened = self.call()?.opened_data(desc, false)?;
         if let Some(offset) = at.given() {
-            return self.read_opened(desc, &opened, offset_of(offset)?, out);
+            return rooms.read_opened(desc, &opened, offset_of(offset)?, out);
         }
         loop {
             // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
-            let position = self.position(desc)?;
-            let read = self.read_opened(desc, &opened, position, out)?;
-            if self.advance(desc, position, position + read as u64)? {
+            let position = rooms.position(desc)?;
+            let read = rooms.read_opened(desc, &opened, position, out)?;
+            if rooms.advance(desc, position, position + read as u64)? {
                 return Ok(read);
             }
         }
@@ -440,30 +438,31 @@ impl FileSystem for Volume {
         let Some(offset) = at.given() else {
             return self.write_here(desc, data);
         };
-        let opened = self.call()?.opened_data(desc, true)?;
+        let rooms = self.call()?;
+        let opened = rooms.opened_data(desc, true)?;
         let offset = offset_of(offset)?;
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(offset) };
-        let _alone = self.alone();
+        let _alone = rooms.alone();
         let anchor = Anchor::Open(desc, opened.state);
         if let [only] = data
-            && self.write_at_once(opened.node, anchor, place, only).map_err(not_open)?.is_some()
+            && rooms.write_at_once(opened.node, anchor, place, only).map_err(not_open)?.is_some()
         {
-            self.write_through(opened.node, opened.flags)?;
+            rooms.write_through(opened.node, opened.flags)?;
             return Ok(only.len());
         }
         let (written, _) = self.write_waiting(&opened, place, data)?;
-        self.write_through(opened.node, opened.flags)?;
+        rooms.write_through(opened.node, opened.flags)?;
         Ok(written)
     }
 
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64> {
-        self.call()?;
+        let rooms = self.call()?;
         loop {
-            let opened = self.opened(desc)?;
-            let before = self.position(desc)?;
+            let opened = rooms.opened(desc)?;
+            let before = rooms.position(desc)?;
             let place = self.place_of_seek(&opened, before, offset, whence)?;
-            if self.advance(desc, before, place)? {
+            if rooms.advance(desc, before, place)? {
                 return Ok(place);
             }
         }
@@ -475,46 +474,47 @@ impl FileSystem for Volume {
     }
 
     fn sync(&self, what: Synced) -> Result<()> {
-        self.call()?;
+        let rooms = self.call()?;
         if let Synced::File(desc) | Synced::Data(desc) = what {
-            let opened = self.opened(desc)?;
+            let opened = rooms.opened(desc)?;
             if opened.flags.path_only() {
                 return Err(Errno::BADF);
             }
             let data_only = matches!(what, Synced::Data(_));
             // The size decides which data is reachable, so fdatasync commits it too.
-            if data_only && self.is_data_durable(opened.node) == Ok(true) {
+            if data_only && rooms.is_data_durable(opened.node) == Ok(true) {
                 return Ok(());
             }
-            return self.sync_file(opened.node);
+            return rooms.sync_file(opened.node);
         }
         if let Synced::Range { desc, offset, length } = what {
-            let node = self.opened(desc)?.node;
-            return self.sync_range(node, offset, offset.saturating_add(length));
+            let node = rooms.opened(desc)?.node;
+            return rooms.sync_range(node, offset, offset.saturating_add(length));
         }
         // Metadata is durable at return in every mode; sizes and times of open files may be lazy.
-        self.each_open_file(&mut |node| match self.sync_file(node) {
+        rooms.each_open_file(&mut |node| match rooms.sync_file(node) {
             Err(Errno::STALE) => Ok(()),
             result => result,
         })
     }
 
     fn truncate(&self, node: Node, size: u64) -> Result<()> {
-        self.change(|volume| {
-            volume.before_change(node)?;
-            volume.truncate_file(node, size)
+        self.change(|rooms| {
+            self.before_change(node)?;
+            rooms.truncate_file(node, size)
         })
     }
 
     fn allocate(&self, desc: Desc, mode: u32, offset: u64, length: u64) -> Result<()> {
-        self.call()?.opened(desc)?;
+        let rooms = self.call()?;
+        rooms.opened(desc)?;
         check_request(mode, offset, length)?;
-        let opened = self.opened_data(desc, true)?;
-        let _alone = self.alone();
+        let opened = rooms.opened_data(desc, true)?;
+        let _alone = rooms.alone();
         self.before_change(opened.node)?;
-        self.with_orphans_dropped(|| self.allocate_file(opened.node, mode, offset, length))?;
-        self.keep_up();
-        self.write_through(opened.node, opened.flags)
+        rooms.with_orphans_dropped(|| rooms.allocate_file(opened.node, mode, offset, length))?;
+        rooms.keep_up();
+        rooms.write_through(opened.node, opened.flags)
     }
 
     fn copy_range(
@@ -525,21 +525,22 @@ impl FileSystem for Volume {
         to_offset: u64,
         length: u64,
     ) -> Result<u64> {
+        let rooms = self.call()?;
         // As Linux: what they are counts before how they are open.
-        let kinds = [self.call()?.opened(from)?.kind, self.opened(to)?.kind];
+        let kinds = [rooms.opened(from)?.kind, rooms.opened(to)?.kind];
         if kinds.contains(&Kind::Directory) {
             return Err(Errno::ISDIR);
         }
-        let source = self.opened_data(from, false)?;
-        let target = self.opened_data(to, true)?;
+        let source = rooms.opened_data(from, false)?;
+        let target = rooms.opened_data(to, true)?;
         if target.flags.appends() {
             return Err(Errno::BADF);
         }
-        let _alone = self.alone();
+        let _alone = rooms.alone();
         self.before_change(target.node)?;
-        let done = self.copy_file(source.node, from_offset, target.node, to_offset, length)?;
-        self.keep_up();
-        self.write_through(target.node, target.flags)?;
+        let done = rooms.copy_file(source.node, from_offset, target.node, to_offset, length)?;
+        rooms.keep_up();
+        rooms.write_through(target.node, target.flags)?;
         Ok(done)
     }
 
@@ -551,23 +552,25 @@ impl FileSystem for Volume {
         to_offset: u64,
         length: u64,
     ) -> Result<()> {
-        let source = self.call()?.opened_data(from, true)?;
-        let target = self.opened_data(to, true)?;
-        let _alone = self.alone();
+        let rooms = self.call()?;
+        let source = rooms.opened_data(from, true)?;
+        let target = rooms.opened_data(to, true)?;
+        let _alone = rooms.alone();
         self.before_change(source.node)?;
         self.before_change(target.node)?;
-        self.relink_file(source.node, from_offset, target.node, to_offset, length)?;
-        self.keep_up();
+        rooms.relink_file(source.node, from_offset, target.node, to_offset, length)?;
+        rooms.keep_up();
         Ok(())
     }
 
     fn map(&self, desc: Desc, offset: u64, length: u64, mapped: Mapped) -> Result<Vec<Piece>> {
-        let opened = self.call()?.opened(desc)?;
+        let rooms = self.call()?;
+        let opened = rooms.opened(desc)?;
         if opened.kind != Kind::File || opened.flags.path_only() {
             return Err(Errno::NODEV);
         }
-        let _alone = self.alone();
-        self.map_range(opened.node, (offset, length), mapped, Fill::All)
+        let _alone = rooms.alone();
+        rooms.map_range(opened.node, (offset, length), mapped, Fill::All)
     }
 
     fn map_present(
@@ -577,12 +580,13 @@ impl FileSystem for Volume {
         length: u64,
         mapped: Mapped,
     ) -> Result<Vec<Piece>> {
-        let opened = self.call()?.opened(desc)?;
+        let rooms = self.call()?;
+        let opened = rooms.opened(desc)?;
         if opened.kind != Kind::File || opened.flags.path_only() {
             return Err(Errno::NODEV);
         }
-        let _alone = self.alone();
-        self.map_range(opened.node, (offset, length), mapped, Fill::None)
+        let _alone = rooms.alone();
+        rooms.map_range(opened.node, (offset, length), mapped, Fill::None)
     }
 
     fn map_touched(
@@ -593,15 +597,16 @@ impl FileSystem for Volume {
         least: u64,
         mapped: Mapped,
     ) -> Result<Vec<Piece>> {
-        let opened = self.call()?.opened(desc)?;
+        let rooms = self.call()?;
+        let opened = rooms.opened(desc)?;
         let blocks = |bytes: u64| bytes.div_ceil(BLOCK);
         let touch = Touch {
             page: at / BLOCK,
             within: (blocks(within.0), within.1 / BLOCK),
             least: blocks(least),
         };
-        let _alone = self.alone();
-        Upkeep::map_touched(self, opened.node, &touch, mapped)
+        let _alone = rooms.alone();
+        Upkeep::map_touched(rooms, opened.node, &touch, mapped)
     }
 
     fn region_descriptor(&self) -> (i32, bool) {
@@ -646,7 +651,7 @@ impl FileSystem for Volume {
         lock: &RecordLock,
         wait: bool,
     ) -> Result<()> {
-        self.change(|volume| volume.set_record_lock(desc, owner, lock, wait))
+        self.change(|rooms| rooms.set_record_lock(desc, owner, lock, wait))
     }
 
     fn test_lock(
@@ -655,21 +660,21 @@ impl FileSystem for Volume {
         owner: LockOwner,
         lock: &RecordLock,
     ) -> Result<Option<RecordLock>> {
-        self.change(|volume| volume.test_record_lock(desc, owner, lock))
+        self.change(|rooms| rooms.test_record_lock(desc, owner, lock))
     }
 
     fn release_locks(&self, of: Of) -> Result<()> {
-        self.change(|volume| match of.which() {
-            Which::Node(node) => volume.release_process_locks(node),
-            Which::Desc(desc) => match volume.opened(desc)? {
+        self.change(|rooms| match of.which() {
+            Which::Node(node) => rooms.release_process_locks(node),
+            Which::Desc(desc) => match rooms.opened(desc)? {
                 opened if opened.flags.path_only() => Ok(()),
-                opened => volume.release_process_locks(opened.node),
+                opened => rooms.release_process_locks(opened.node),
             },
         })
     }
 
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
-        self.change(|volume| volume.set_flock(desc, kind, wait))
+        self.change(|rooms| rooms.set_flock(desc, kind, wait))
     }
 
     fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {
@@ -751,7 +756,8 @@ impl FileSystem for Volume {
     }
 
     fn exec_prepare(&self) -> Result<String> {
-        self.call()?.prepare_exec()
+        self.call()?;
+        self.prepare_exec()
     }
 
     fn exec_failed(&self) {

@@ -5,7 +5,6 @@
 //! `fallocate` asked for them. Bytes and words are durable before any of this runs, so committing
 //! is one slot and a fence. Locks: the inode's.
 
-use crate::Result;
 use crate::data::edit::Sizing;
 use crate::data::file::File;
 use crate::ground::layout::{COMMIT, FLAG_KEEP};
@@ -16,8 +15,9 @@ use crate::inode::{
 };
 use crate::open::Opens;
 use crate::txn::op::Op;
+use crate::{Mode, Result};
 use rustix::io::Errno;
-use vfs::{Kind, Node};
+use vfs::{Kind, Node, OpenFlags};
 
 /// What waits for a last close.
 const LAZY: u64 = LIVE_DIRTY | LIVE_BEYOND | LIVE_MAPPED | LIVE_SCATTERED;
@@ -27,6 +27,14 @@ impl Opens {
     /// anyway.
     pub(crate) fn sync_file(&self, node: Node) -> Result<()> {
         self.sync_range(node, 0, u64::MAX)
+    }
+
+    /// What is to be done behind a write through a description with these flags.
+    #[inline]
+    pub(crate) fn write_through(&self, node: Node, flags: OpenFlags) -> Result<()> {
+        // In the other modes what was written is durable already.
+        let wanted = flags.0 & libc::O_DSYNC != 0;
+        if wanted && self.mode == Mode::Posix { self.sync_file(node) } else { Ok(()) }
     }
 
     /// As [`Opens::sync_file`], but of the stores through mappings only those to `[from, to)`.

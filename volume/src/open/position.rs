@@ -18,7 +18,7 @@ use crate::open::description::{LOCK, POSITION, index, is_open};
 use pmem::Span;
 use robust::owner::Owner;
 use rustix::io::Errno;
-use vfs::{Desc, UserOut};
+use vfs::Desc;
 
 /// Position bit: a write holds the description's lock.
 const MOVING: u64 = 1 << 63;
@@ -126,15 +126,6 @@ impl Opens {
     pub(crate) fn advance(&self, desc: Desc, from: u64, to: u64) -> Result<bool> {
         let at = self.rt.description(desc.index) + POSITION;
         Ok(from == to || self.rt.cas(at, from, to)?.is_ok())
-    }
-
-    /// As [`crate::cache::Caches::read_again`], at the position, which moves.
-    #[inline]
-    pub(crate) fn read_on(&self, desc: Desc, out: &UserOut<'_>) -> Option<usize> {
-        let position = self.resting_position(desc).ok()??;
-        let read = self.read_again(desc, position, out)?;
-        let moved = self.advance(desc, position, position + read as u64).ok()?;
-        moved.then_some(read)
     }
 
     /// What moves the position, when it has begun.

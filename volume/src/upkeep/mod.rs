@@ -50,6 +50,14 @@ impl Upkeep {
 }
 
 impl Upkeep {
+    /// What every call ends with that may have made upkeep due.
+    #[inline]
+    pub(crate) fn keep_up(&self) {
+        if self.due.is_any() {
+            self.do_what_is_due();
+        }
+    }
+
     /// Does what calls have noted as due. None of it is about the call that does it: on any error
     /// things stay as they are.
     #[cold]
