@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::sync::Arc;
 use vfs::{
-    At, Attr, Desc, FileSystem, Kind, Mapped, NewNode, Node, OpenFlags, Piece, Removes,
+    At, Attr, Desc, FileSystem, Fill, Kind, Mapped, NewNode, Node, OpenFlags, Piece, Removes,
     RenameFlags, SetAttr, Simply, Synced, UserIn, UserOut, Whence,
 };
 use volume::Volume;
@@ -250,11 +250,12 @@ impl Engine {
         }
         let bytes = fill(tag, length);
         let within = (0, attr.size.next_multiple_of(PAGE));
-        self.fs.map_present(desc, 0, within.1, Mapped::Write)?;
+        self.fs.map(desc, (0, within.1), Mapped::Write, Fill::None)?;
         let mut from = offset;
         while from < offset + length {
             // As a page fault of a program in its mapping.
-            let pieces = self.fs.map_touched(desc, from / PAGE * PAGE, within, 0, Mapped::Write)?;
+            let fill = Fill::Touched { at: from / PAGE * PAGE, least: 0 };
+            let pieces = self.fs.map(desc, within, Mapped::Write, fill)?;
             let holds = |piece: &&Piece| from < piece.file_offset + piece.length;
             let piece = pieces.iter().find(holds).ok_or(Errno::FAULT)?;
             let to = (piece.file_offset + piece.length).min(offset + length);
@@ -422,9 +423,10 @@ impl System for Engine {
                 let (from, to) = (self.desc(from)?, self.desc(to)?);
                 self.fs.relink(from, from_offset, to, to_offset, length).map(|()| Value::Done)
             }
-            Action::Map { slot, offset, length } => {
-                self.fs.map(self.desc(slot)?, offset, length, Mapped::Read).map(|_| Value::Done)
-            }
+            Action::Map { slot, offset, length } => self
+                .fs
+                .map(self.desc(slot)?, (offset, length), Mapped::Read, Fill::All)
+                .map(|_| Value::Done),
             Action::StoreMapped { slot, tag, offset, length } => {
                 self.store_mapped(slot, tag, offset, length)
             }

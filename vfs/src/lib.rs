@@ -245,33 +245,12 @@ pub trait FileSystem: Send + Sync {
         length: u64,
     ) -> Result<()>;
 
-    /// The pieces of the region that hold `[offset, offset + length)` of the file, for `mmap`;
-    /// holes are filled first unless it is private. Offsets and lengths are multiples of 4096. The
-    /// description must be held until every mapping is gone (a face keeps a hold for it).
-    fn map(&self, desc: Desc, offset: u64, length: u64, mapped: Mapped) -> Result<Vec<Piece>>;
-
-    /// As [`FileSystem::map`], but holes stay holes, whatever the mapping is for: their pieces have
-    /// no place, and what is allocated but unwritten counts as a hole.
-    fn map_present(
-        &self,
-        desc: Desc,
-        offset: u64,
-        length: u64,
-        mapped: Mapped,
-    ) -> Result<Vec<Piece>>;
-
-    /// A page fault at file offset `at` of a mapping that has no page there: gives the pieces
-    /// around it to be mapped now, inside of `within` (from, to). The engine first fills holes, as
-    /// many as it thinks fit, `least` bytes if it can. No piece: the page lies beyond the end.
-    /// `ENOSPC`.
-    fn map_touched(
-        &self,
-        desc: Desc,
-        at: u64,
-        within: (u64, u64),
-        least: u64,
-        mapped: Mapped,
-    ) -> Result<Vec<Piece>>;
+    /// The pieces of the region that hold `length` bytes of the file from `offset` on, for `mmap`;
+    /// `range` is (offset, length). What `fill` leaves as a hole is a piece without a place, and
+    /// what is allocated but unwritten counts as a hole. The description must be held until every
+    /// mapping is gone (a face keeps a hold for it). `ENOSPC`; `EINVAL` unless offset and length
+    /// are multiples of 4096.
+    fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>>;
 
     /// The open file whose pages are mapped with [`FileSystem::map`], as a descriptor of this
     /// process (of the region), and whether it may be mapped writable.

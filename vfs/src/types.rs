@@ -339,6 +339,20 @@ pub enum Mapped {
     Write,
 }
 
+/// Which holes are filled before pieces of a file are mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Fill {
+    /// All in the range, unless the mapping is private.
+    All,
+    /// None, whatever the mapping is for.
+    None,
+    /// At a page fault at file offset `at`, where the mapping has no page: as many around it as the
+    /// engine thinks fit, inside of the range, `least` bytes if it can. The pieces are those to be
+    /// mapped now; none: the page lies beyond the end.
+    Touched { at: u64, least: u64 },
+}
+
 /// A piece of the region that holds a piece of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::cache::Target;
 use crate::data::fallocate::check_request;
 use crate::data::file_read::not_open;
-use crate::data::mapping::{Fill, Touch};
+use crate::data::mapping::{self, Touch};
 use crate::data::plan::{Plan, Position};
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
 use crate::inode::opens::Opened;
@@ -20,14 +20,13 @@ use crate::process::liveness;
 use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
 use crate::recovery::Recoveries;
 use crate::txn::acquire::Anchor;
-use crate::upkeep::Upkeep;
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
-    At, Attr, Desc, DirEntry, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner, Mapped,
-    NewNode, Node, Of, OpenFlags, Piece, RecordLock, Removes, RenameFlags, SetAttr, Synced, UserIn,
-    UserOut, Whence, Where, Which,
+    At, Attr, Desc, DirEntry, FileSystem, Fill, ForkTicket, FsStat, Kind, LockKind, LockOwner,
+    Mapped, NewNode, Node, Of, OpenFlags, Piece, RecordLock, Removes, RenameFlags, SetAttr, Synced,
+    UserIn, UserOut, Whence, Where, Which,
 };
 
 /// An offset that a file may have.
@@ -563,50 +562,25 @@ impl FileSystem for Volume {
         Ok(())
     }
 
-    fn map(&self, desc: Desc, offset: u64, length: u64, mapped: Mapped) -> Result<Vec<Piece>> {
+    fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>> {
         let rooms = self.call()?;
         let opened = rooms.opened(desc)?;
-        if opened.kind != Kind::File || opened.flags.path_only() {
-            return Err(Errno::NODEV);
-        }
-        let _alone = rooms.alone();
-        rooms.map_range(opened.node, (offset, length), mapped, Fill::All)
-    }
-
-    fn map_present(
-        &self,
-        desc: Desc,
-        offset: u64,
-        length: u64,
-        mapped: Mapped,
-    ) -> Result<Vec<Piece>> {
-        let rooms = self.call()?;
-        let opened = rooms.opened(desc)?;
-        if opened.kind != Kind::File || opened.flags.path_only() {
-            return Err(Errno::NODEV);
-        }
-        let _alone = rooms.alone();
-        rooms.map_range(opened.node, (offset, length), mapped, Fill::None)
-    }
-
-    fn map_touched(
-        &self,
-        desc: Desc,
-        at: u64,
-        within: (u64, u64),
-        least: u64,
-        mapped: Mapped,
-    ) -> Result<Vec<Piece>> {
-        let rooms = self.call()?;
-        let opened = rooms.opened(desc)?;
-        let blocks = |bytes: u64| bytes.div_ceil(BLOCK);
-        let touch = Touch {
-            page: at / BLOCK,
-            within: (blocks(within.0), within.1 / BLOCK),
-            least: blocks(least),
+        let fill = match fill {
+            Fill::All => mapping::Fill::All,
+            Fill::None => mapping::Fill::None,
+            Fill::Touched { at, least } => {
+                let (offset, end) = (range.0, range.0.saturating_add(range.1));
+                let within = (offset.div_ceil(BLOCK), end / BLOCK);
+                let touch = Touch { page: at / BLOCK, within, least: least.div_ceil(BLOCK) };
+                let _alone = rooms.alone();
+                return rooms.map_touched(opened.node, &touch, mapped);
+            }
         };
+        if opened.kind != Kind::File || opened.flags.path_only() {
+            return Err(Errno::NODEV);
+        }
         let _alone = rooms.alone();
-        Upkeep::map_touched(rooms, opened.node, &touch, mapped)
+        rooms.map_range(opened.node, range, mapped, fill)
     }
 
     fn region_descriptor(&self) -> (i32, bool) {
@@ -664,13 +638,16 @@ impl FileSystem for Volume {
     }
 
     fn release_locks(&self, of: Of) -> Result<()> {
-        self.change(|rooms| match of.which() {
-            Which::Node(node) => rooms.release_process_locks(node),
+        // Not as a change: most files have no lock that would have to go.
+        let rooms = self.call()?;
+        let node = match of.which() {
+            Which::Node(node) => node,
             Which::Desc(desc) => match rooms.opened(desc)? {
-                opened if opened.flags.path_only() => Ok(()),
-                opened => rooms.release_process_locks(opened.node),
+                opened if opened.flags.path_only() => return Ok(()),
+                opened => opened.node,
             },
-        })
+        };
+        rooms.release_process_locks(node)
     }
 
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {

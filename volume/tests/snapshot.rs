@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use vfs::{At, FileSystem, Mapped, OpenFlags, RenameFlags, Simply, UserIn, Where};
+use vfs::{At, FileSystem, Fill, Mapped, OpenFlags, RenameFlags, Simply, UserIn, Where};
 use volume::{
     AttachOptions, ErrorKind, FsckOptions, Mode, SnapshotOptions, Volume, attach, fsck, snapshot,
 };
@@ -198,7 +198,7 @@ fn mapped_files_and_reserved_blocks_are_copied() {
     let desc = volume.open(file, OpenFlags(libc::O_RDWR)).expect("opened");
     let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 4096) as u8).collect();
     volume.write(desc, &[UserIn::new(&bytes)], Where::offset(0)).expect("written");
-    volume.map(desc, 0, 4096, Mapped::Write).expect("mapped");
+    volume.map(desc, (0, 4096), Mapped::Write, Fill::All).expect("mapped");
     put(&volume, "still", &vec![7; 100_000]);
     let reserved = volume.lookup(volume.root(), b"still").expect("there");
     let reserved = volume.open(reserved, OpenFlags(libc::O_RDWR)).expect("opened");

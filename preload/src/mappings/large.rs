@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_void};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-use vfs::{Desc, Errno, Mapped, Piece};
+use vfs::{Desc, Errno, Fill, Mapped, Piece};
 
 use crate::entry::lock::Guard;
 use crate::entry::maptable::{Mapping, Mappings, PAGE};
@@ -201,7 +201,8 @@ pub fn protect(
         maps.split(to);
         for mut map in maps.within_mut(from, to) {
             if prot & libc::PROT_WRITE != 0 && map.usage() == Mapped::Read {
-                process.fs.map_present(map.desc, map.offset, map.unit as u64, Mapped::Write)?;
+                let whole = (map.offset, map.unit as u64);
+                process.fs.map(map.desc, whole, Mapped::Write, Fill::None)?;
             }
             map.prot = prot;
         }

@@ -29,7 +29,7 @@ use pmem::UserOut;
 use pmem::interrupt::system_call;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, ProtFlags};
-use vfs::{Desc, Errno, Kind, Node, Piece, Simply, Where};
+use vfs::{Desc, Errno, Fill, Kind, Node, Piece, Simply, Where};
 
 use crate::entry::fdtable;
 use crate::entry::maptable::{Mapping, Mappings, PAGE};
@@ -220,12 +220,12 @@ fn back(process: &Process, map: &mut Mapping, from: usize, populate: bool) -> Re
     let mut pieces = Vec::new();
     if length > 0 {
         let filled = populate
-            .then(|| process.fs.map(map.desc, first, length, map.usage()))
+            .then(|| process.fs.map(map.desc, (first, length), map.usage(), Fill::All))
             // Populating is only a hint.
             .filter(|filled| *filled != Err(Errno::NOSPC));
         pieces = match filled {
             Some(pieces) => pieces?,
-            None => process.fs.map_present(map.desc, first, length, map.usage())?,
+            None => process.fs.map(map.desc, (first, length), map.usage(), Fill::None)?,
         };
     }
     if pieces.len() > PIECES_MAX {

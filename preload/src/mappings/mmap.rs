@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use vfs::{Desc, Errno, Mapped};
+use vfs::{Desc, Errno, Fill, Mapped};
 
 use crate::entry::maptable::{Mapping, PAGE, any};
 use crate::entry::process::Process;
@@ -86,7 +86,7 @@ pub fn protect(
     for mut map in maps.within_mut(start, end) {
         if writes && map.usage() == Mapped::Read {
             // From here on a sync must make durable what is stored there.
-            process.fs.map_present(map.desc, map.offset, PAGE as u64, Mapped::Write)?;
+            process.fs.map(map.desc, (map.offset, PAGE as u64), Mapped::Write, Fill::None)?;
         }
         if writes && std::mem::take(&mut map.zeros) {
             for (from, to) in map.empty.clone() {

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pmem::interrupt::system_call;
 use rustix::fs::{FileType, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
-use vfs::{Errno, Mapped, UserIn};
+use vfs::{Errno, Fill, Mapped, UserIn};
 
 use crate::entry::attached;
 use crate::entry::fdtable;
@@ -300,7 +300,7 @@ fn give(
         _ => LARGER.max((map.end - map.start) as u64 / PARTS as u64),
     };
     let within = (map.offset_of(from), map.offset_of(to));
-    match process.fs.map_touched(map.desc, at, within, least, map.usage()) {
+    match process.fs.map(map.desc, within, map.usage(), Fill::Touched { at, least }) {
         Ok(pieces) if pieces.is_empty() => Ok(false),
         Ok(pieces) if mapping::is_copied(process, map) => {
             let end = pieces.last().map_or(0, |piece| piece.file_offset + piece.length);

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfs::{
-    At, Attr, Desc, DirEntry, Errno, FileSystem, ForkTicket, FsStat, Kind, LockKind, LockOwner,
-    Mapped, NewNode, Node, Of, OpenFlags, Piece, RecordLock, Removes, RenameFlags, Result, SetAttr,
-    Synced, UserIn, UserOut, Whence, Where, Which,
+    At, Attr, Desc, DirEntry, Errno, FileSystem, Fill, ForkTicket, FsStat, Kind, LockKind,
+    LockOwner, Mapped, NewNode, Node, Of, OpenFlags, Piece, RecordLock, Removes, RenameFlags,
+    Result, SetAttr, Synced, UserIn, UserOut, Whence, Where, Which,
 };
 
 const ROOT: u64 = 1;
@@ -354,15 +354,7 @@ impl FileSystem for Model {
     fn relink(&self, _: Desc, _: u64, _: Desc, _: u64, _: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
-    fn map(&self, _: Desc, _: u64, _: u64, _: Mapped) -> Result<Vec<Piece>> {
-        Err(Errno::NOSYS)
-    }
-
-    fn map_present(&self, _: Desc, _: u64, _: u64, _: Mapped) -> Result<Vec<Piece>> {
-        Err(Errno::NOSYS)
-    }
-
-    fn map_touched(&self, _: Desc, _: u64, _: (u64, u64), _: u64, _: Mapped) -> Result<Vec<Piece>> {
+    fn map(&self, _: Desc, _: (u64, u64), _: Mapped, _: Fill) -> Result<Vec<Piece>> {
         Err(Errno::NOSYS)
     }
     fn vacate(&self, _number: i32, _replace: &mut dyn FnMut() -> Result<()>) -> Result<i32> {

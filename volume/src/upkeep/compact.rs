@@ -234,7 +234,7 @@ mod tests {
     use crate::data::plan::Position;
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
-    use vfs::{FileSystem, Mapped, OpenFlags, UserIn, UserOut};
+    use vfs::{FileSystem, Fill, Mapped, OpenFlags, UserIn, UserOut};
 
     fn made(volume: &Volume, name: &str, blocks: u64, tag: u8) -> Node {
         let node = volume.create(root(volume), name.as_bytes(), &file()).unwrap();
@@ -326,10 +326,10 @@ mod tests {
     fn nothing_of_a_mapped_file_moves() {
         let (volume, left) = crowded();
         let desc = volume.open(left, OpenFlags(libc::O_RDWR)).unwrap();
-        let pieces = volume.map(desc, 0, 100 * BLOCK, Mapped::Write).unwrap();
+        let pieces = volume.map(desc, (0, 100 * BLOCK), Mapped::Write, Fill::All).unwrap();
         volume.unlink(root(&volume), b"large").unwrap();
         assert_eq!(volume.compact().unwrap(), 0);
-        assert_eq!(volume.map(desc, 0, 100 * BLOCK, Mapped::Write).unwrap(), pieces);
+        assert_eq!(volume.map(desc, (0, 100 * BLOCK), Mapped::Write, Fill::All).unwrap(), pieces);
         volume.close(desc).unwrap();
         assert_eq!(volume.compact().unwrap(), 12 * BLOCK);
         check(&volume, left, 100, 2);

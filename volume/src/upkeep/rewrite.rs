@@ -287,7 +287,7 @@ mod tests {
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
-    use vfs::{Desc, FileSystem, Mapped, OpenFlags, UserIn, UserOut};
+    use vfs::{Desc, FileSystem, Fill, Mapped, OpenFlags, UserIn, UserOut};
 
     fn made(volume: &Volume, name: &str) -> Node {
         volume.create(root(volume), name.as_bytes(), &file()).unwrap()
@@ -382,7 +382,7 @@ mod tests {
             let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32;
             volume.allocate(desc, punch, 100 * BLOCK, 7 * BLOCK).unwrap();
             volume.allocate(desc, libc::FALLOC_FL_KEEP_SIZE as u32, 0, 2 * CHUNK).unwrap();
-            volume.map_present(desc, 0, CHUNK, Mapped::Write).unwrap();
+            volume.map(desc, (0, CHUNK), Mapped::Write, Fill::None).unwrap();
             volume.make_whole(node, 0).unwrap();
             volume.make_whole(node, CHUNK_BLOCKS).unwrap();
             let whole = layout(&volume, node);
@@ -409,7 +409,7 @@ mod tests {
         let volume = volume(Mode::Strict, 32);
         let node = shuffled(&volume, "f", 1024);
         let desc = opened(&volume, node);
-        let pieces = volume.map(desc, 0, 2 * CHUNK, Mapped::Read).unwrap();
+        let pieces = volume.map(desc, (0, 2 * CHUNK), Mapped::Read, Fill::All).unwrap();
         assert!(pieces.len() <= 2 && layout(&volume, node).0 == 2, "{pieces:?}");
         // A hole of two blocks in the middle, filled by a mapping that must not wait.
         volume.truncate(node, 3 * CHUNK).unwrap();
@@ -418,7 +418,7 @@ mod tests {
         }
         let scattered = layout(&volume, node);
         assert_eq!(rewrite(&volume, node), Err(Errno::BUSY));
-        volume.map(desc, 0, 3 * CHUNK, Mapped::Write).unwrap();
+        volume.map(desc, (0, 3 * CHUNK), Mapped::Write, Fill::All).unwrap();
         assert_eq!(layout(&volume, node), scattered);
         let second = opened(&volume, node);
         volume.close(desc).unwrap();
