@@ -162,7 +162,7 @@ pub fn read_file(
     let mut content = Content::default();
     let mut buffer = vec![0; READ as usize];
     let size = fs.attributes(node)?.size;
-    let desc = fs.open(node, OpenFlags(libc::O_RDONLY | libc::O_NOATIME))?;
+    let desc = fs.open(node.into(), OpenFlags(libc::O_RDONLY | libc::O_NOATIME), None)?;
     let mut read = |offset: u64, length: u64| -> Result<(), Errno> {
         let bytes = &mut buffer[..length as usize];
         let done = fs.read(desc, &mut [UserOut::new(bytes)], Where::offset(offset))?;

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::panic::Location;
 use std::sync::Arc;
 use vfs::{
-    At, Attr, Desc, FileSystem, Fill, Kind, Mapped, NewNode, Node, OpenFlags, Piece, Removes,
+    At, Attr, Desc, FileSystem, Fill, Kind, Mapped, NewNode, Node, Open, OpenFlags, Piece, Removes,
     RenameFlags, SetAttr, Simply, Synced, UserIn, UserOut, Whence,
 };
 use volume::Volume;
@@ -103,7 +103,8 @@ impl Engine {
         let (dir, name) = self.place(path)?;
         let new = new_node(kind, mode, target.as_bytes());
         if kind == Kind::File && as_programs_do(path) {
-            let desc = self.fs.create_open(dir, name, &new, OpenFlags(libc::O_RDWR))?;
+            let (at, flags) = (At::new(dir, name), OpenFlags(libc::O_RDWR));
+            let desc = self.fs.open(Open::New(&at, &new), flags, None)?;
             return self.fs.close(desc).map(|()| Value::Done);
         }
         self.fs.create(dir, name, &new).map(|_| Value::Done)
@@ -113,7 +114,7 @@ impl Engine {
         let dir = self.resolve(dir)?;
         let flags = libc::O_TMPFILE | libc::O_RDWR | if exclusive { libc::O_EXCL } else { 0 };
         let new = new_node(Kind::File, 0o600, b"");
-        let desc = self.fs.create_temporary(dir, &new, OpenFlags(flags))?;
+        let desc = self.fs.open(Open::Unnamed(dir, &new), OpenFlags(flags), None)?;
         self.fill_slot(slot, desc)
     }
 
@@ -188,7 +189,7 @@ impl Engine {
 
     fn open(&mut self, path: &str, slot: usize, flags: i32) -> Outcome {
         let node = self.resolve(path)?;
-        let desc = self.fs.open(node, OpenFlags(flags))?;
+        let desc = self.fs.open(node.into(), OpenFlags(flags), None)?;
         self.fill_slot(slot, desc)
     }
 

@@ -88,7 +88,7 @@ impl Session {
         if asked & OPEN_KILL_SUIDGID != 0 && flags.has(libc::O_TRUNC) {
             self.drop_privileges(node)?;
         }
-        let desc = self.with_room(|| self.fs.open(node, flags))?;
+        let desc = self.with_room(|| self.fs.open(node.into(), flags, None))?;
         let directory = request.header.opcode == op::OPENDIR;
         if executes
             && !directory
@@ -161,7 +161,7 @@ impl Session {
         let room = self.fs.attributes(node)?.size.saturating_sub(asked.offset);
         let inside = &data[..data.len().min(room as usize)];
         if !inside.is_empty() {
-            let desc = self.fs.open(node, OpenFlags(libc::O_WRONLY))?;
+            let desc = self.fs.open(node.into(), OpenFlags(libc::O_WRONLY), None)?;
             let result = self.write_whole(desc, asked.offset, inside);
             self.fs.close(desc)?;
             result?;
@@ -215,7 +215,7 @@ impl Session {
         }
         // The position of such a description is another program's as well.
         let node = self.fs.describe(desc)?.0;
-        let own = self.fs.open(node, OpenFlags(libc::O_RDONLY))?;
+        let own = self.fs.open(node.into(), OpenFlags(libc::O_RDONLY), None)?;
         let found = self.fs.seek(own, offset as i64, how);
         self.fs.close(own)?;
         answer.put(&LseekOut { offset: found? })

@@ -5,7 +5,8 @@
 //! group where that has the set-group bit.
 
 use vfs::{
-    At, Errno, Kind, NewNode, Node, OpenFlags, RACES_MAX, Removes, RenameFlags, Result, Simply,
+    At, Errno, Kind, NewNode, Node, Open, OpenFlags, RACES_MAX, Removes, RenameFlags, Result,
+    Simply,
 };
 use zerocopy::IntoBytes;
 
@@ -159,8 +160,7 @@ impl Session {
             made => made?,
         };
         let flags = files::open_flags(flags & !(libc::O_TRUNC as u32));
-        let desc = self.with_room(|| self.fs.open(node, flags))?;
-        self.fs.note_place(desc, dir);
+        let desc = self.with_room(|| self.fs.open(node.into(), flags, Some(dir)))?;
         answer.put(&self.entry(node)?)?;
         answer.put(&OpenOut {
             fh: handle_of(desc),
@@ -175,7 +175,7 @@ impl Session {
         let new = self.new_node(request, Kind::File, mode)?;
         let excl = OpenFlags(flags as i32 & libc::O_EXCL);
         let flags = OpenFlags(files::open_flags(flags).0 | excl.0);
-        let desc = self.with_room(|| self.fs.create_temporary(dir, &new, flags))?;
+        let desc = self.with_room(|| self.fs.open(Open::Unnamed(dir, &new), flags, None))?;
         let (node, _) = self.fs.describe(desc)?;
         answer.put(&self.entry(node)?)?;
         answer.put(&OpenOut {
@@ -196,7 +196,8 @@ impl Session {
     fn removing(&self, dir: Node, name: &[u8], remove: impl FnOnce() -> Result<()>) -> Result<()> {
         let path_only = OpenFlags(libc::O_PATH);
         let victim = self.fs.lookup(dir, name).ok();
-        let opened = victim.and_then(|node| Some((node, self.fs.open(node, path_only).ok()?)));
+        let opened =
+            victim.and_then(|node| Some((node, self.fs.open(node.into(), path_only, None).ok()?)));
         let result = remove();
         if let Some((node, desc)) = opened {
             let gone = result.is_ok() && self.fs.attributes(node).is_ok_and(|attr| attr.nlink == 0);

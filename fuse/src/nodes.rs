@@ -172,7 +172,7 @@ impl Nodes {
             return Ok(false);
         }
         drop(recent);
-        let desc = match fs.open(node, OpenFlags(libc::O_PATH)) {
+        let desc = match fs.open(node.into(), OpenFlags(libc::O_PATH), None) {
             Ok(desc) => desc,
             Err(Errno::STALE) => return Err(Errno::STALE),
             Err(_) => return Ok(false),

@@ -94,25 +94,6 @@ pub trait FileSystem: Send + Sync {
     /// `name`. `EEXIST`, `ENOSPC`, `ENOTDIR`, `ENOENT` (dir itself was removed), `EROFS`.
     fn create(&self, dir: Node, name: &[u8], new: &NewNode<'_>) -> Result<Node>;
 
-    /// Makes a regular file under `name` and opens it, as the one step that it is for the caller:
-    /// `EEXIST` and the rest as [`FileSystem::create`]. Its place is noted.
-    fn create_open(
-        &self,
-        dir: Node,
-        name: &[u8],
-        new: &NewNode<'_>,
-        flags: OpenFlags,
-    ) -> Result<Desc> {
-        let node = self.create(dir, name, new)?;
-        let desc = self.open_as(node, new.kind, flags)?;
-        self.note_place(desc, dir);
-        Ok(desc)
-    }
-
-    /// Makes a regular file without a name (`O_TMPFILE`) and opens it. It may be linked later
-    /// unless `flags` holds `O_EXCL`.
-    fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc>;
-
     /// Gives `node` another name. `EEXIST`, `EPERM` (a directory), `EMLINK`, `ENOENT` (its last
     /// name is gone and it was not made by `O_TMPFILE`).
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()>;
@@ -152,26 +133,20 @@ pub trait FileSystem: Send + Sync {
 
     // ---- open file descriptions ----------------------------------------------------------------
 
-    /// Opens a node: a new open file description, shared by the processes that inherit it.
-    /// `O_TRUNC` truncates. Directories too (`EISDIR` if writing is asked for); `ELOOP` for a
-    /// symlink unless `O_PATH`. The face has checked permissions.
-    fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc>;
-
-    /// As [`FileSystem::open`], for a caller that knows what kind of node it is.
-    fn open_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
-        let _ = kind;
-        self.open(node, flags)
-    }
+    /// Opens a node, or makes a regular file and opens it: a new open file description, shared by
+    /// the processes that inherit it. `O_TRUNC` truncates. Directories too (`EISDIR` if writing is
+    /// asked for); `ELOOP` for a symlink unless `O_PATH`. The face has checked permissions.
+    /// `place`: in which directory it was found by name, for [`FileSystem::place`]; a new file's is
+    /// its own.
+    fn open(&self, what: Open<'_>, flags: OpenFlags, place: Option<Node>) -> Result<Desc>;
 
     /// Drops this process's hold on a description. The face counts the descriptors (dup) inside the
     /// process and calls this once, for the last of them. Record locks are dropped by the face
     /// through [`FileSystem::release_locks`], as POSIX binds them to any close.
     fn close(&self, desc: Desc) -> Result<()>;
 
-    /// Notes in which directory an open description was found by name: for [`FileSystem::place`].
-    fn note_place(&self, desc: Desc, dir: Node);
-    /// The directory that was noted: a hint, for the file may have been moved since. `ENOENT` if
-    /// there is none any more.
+    /// The directory that an open description was found in: a hint, for the file may have been
+    /// moved since. `ENOENT` if there is none any more.
     fn place(&self, desc: Desc) -> Result<Node>;
 
     /// Before a description leaves this process by a descriptor that the kernel carries (exec,

@@ -249,6 +249,26 @@ pub enum Removes {
     Directory,
 }
 
+/// What is opened.
+#[derive(Clone, Copy, Debug)]
+pub enum Open<'a> {
+    /// A node, and its kind if the caller knows it.
+    Node(Node, Option<Kind>),
+    /// A regular file that is made under this name, as the one step that it is for the caller:
+    /// `EEXIST` and the rest as [`FileSystem::create`](crate::FileSystem::create).
+    New(&'a At<'a>, &'a NewNode<'a>),
+    /// A regular file without a name, in this directory (`O_TMPFILE`). It may be linked later
+    /// unless it is opened with `O_EXCL`.
+    Unnamed(Node, &'a NewNode<'a>),
+}
+
+impl From<Node> for Open<'_> {
+    #[inline]
+    fn from(node: Node) -> Self {
+        Self::Node(node, None)
+    }
+}
+
 /// The flags of `renameat2`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RenameFlags(pub u32);

@@ -8,7 +8,7 @@
 use crate::cred::{Capability, Cred, EXECUTE, READ, WRITE};
 use crate::walk::{Found, Last, Name, Place, Walk};
 use crate::{
-    At, Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, RenameFlags,
+    At, Attr, Desc, Errno, FileSystem, Kind, NewNode, Node, Open, OpenFlags, Removes, RenameFlags,
     Result, SetAttr, Simply,
 };
 
@@ -129,19 +129,18 @@ impl<'a> User<'a> {
         if found.slash && attr.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
-        let desc = self.open_node(attr, flags)?;
-        self.fs().note_place(desc, found.dir);
-        Ok(desc)
+        self.open_node(attr, flags, Some(found.dir))
     }
 
-    /// Opens a node that exists: the checks of kind and permission, then the engine.
-    pub fn open_node(&self, attr: &Attr, flags: i32) -> Result<Desc> {
+    /// Opens a node that exists, found in the directory `place`: the checks of kind and permission,
+    /// then the engine.
+    pub fn open_node(&self, attr: &Attr, flags: i32, place: Option<Node>) -> Result<Desc> {
         let open_flags = OpenFlags(flags);
         if open_flags.has(libc::O_DIRECTORY) && attr.kind != Kind::Directory {
             return Err(Errno::NOTDIR);
         }
         if open_flags.path_only() {
-            return self.fs().open_as(attr.node, attr.kind, open_flags);
+            return self.fs().open(Open::Node(attr.node, Some(attr.kind)), open_flags, place);
         }
         match attr.kind {
             Kind::Symlink => return Err(Errno::LOOP),
@@ -153,7 +152,7 @@ impl<'a> User<'a> {
             _ => {}
         }
         self.may_open(attr, open_flags)?;
-        self.fs().open_as(attr.node, attr.kind, open_flags)
+        self.fs().open(Open::Node(attr.node, Some(attr.kind)), open_flags, place)
     }
 
     /// Whether the user may open a node that exists.
@@ -172,7 +171,8 @@ impl<'a> User<'a> {
         let new = self.new_node(found.dir, Kind::File, mode)?;
         // A new file may be written by its maker whatever its mode says.
         let flags = OpenFlags(flags & !libc::O_TRUNC);
-        self.fs().create_open(found.dir, name.as_bytes(), &new, flags)
+        let at = At::new(found.dir, name.as_bytes());
+        self.fs().open(Open::New(&at, &new), flags, Some(found.dir))
     }
 
     fn open_temporary(&self, found: &Found<'_>, flags: i32, mode: u32) -> Result<Desc> {
@@ -185,9 +185,7 @@ impl<'a> User<'a> {
         }
         self.check(&dir, WRITE | EXECUTE)?;
         let new = self.new_node(dir.node, Kind::File, mode)?;
-        let desc = self.fs().create_temporary(dir.node, &new, OpenFlags(flags))?;
-        self.fs().note_place(desc, found.dir);
-        Ok(desc)
+        self.fs().open(Open::Unnamed(dir.node, &new), OpenFlags(flags), Some(found.dir))
     }
 
     /// Makes a directory, fifo, socket, device node or empty file.

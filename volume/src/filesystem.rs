@@ -25,8 +25,8 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
     At, Attr, Desc, DirEntry, FileSystem, Fill, ForkTicket, FsStat, Kind, LockKind, LockOwner,
-    Mapped, NewNode, Node, Of, OpenFlags, Piece, RecordLock, Removes, RenameFlags, SetAttr, Synced,
-    UserIn, UserOut, Whence, Where, Which,
+    Mapped, NewNode, Node, Of, Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags, SetAttr,
+    Synced, UserIn, UserOut, Whence, Where, Which,
 };
 
 /// An offset that a file may have.
@@ -310,20 +310,6 @@ impl FileSystem for Volume {
         self.change(|rooms| rooms.with_orphans_dropped(|| Names::create(rooms, dir, name, new)))
     }
 
-    fn create_open(
-        &self,
-        dir: Node,
-        name: &[u8],
-        new: &NewNode<'_>,
-        flags: OpenFlags,
-    ) -> Result<Desc> {
-        self.change(|rooms| rooms.create_opened(dir, name, new, flags))
-    }
-
-    fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
-        self.change(|rooms| rooms.with_orphans_dropped(|| self.make_temporary(dir, new, flags)))
-    }
-
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
         self.change(|rooms| Names::link(rooms, node, dir, name))
     }
@@ -373,12 +359,23 @@ impl FileSystem for Volume {
         self.change(|rooms| Names::remove_xattr(rooms, node, name))
     }
 
-    fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
-        self.change(|rooms| self.open_and_truncate(node, rooms.kind_of(node)?, flags))
-    }
-
-    fn open_as(&self, node: Node, kind: Kind, flags: OpenFlags) -> Result<Desc> {
-        self.change(|_| self.open_and_truncate(node, kind, flags))
+    fn open(&self, what: Open<'_>, flags: OpenFlags, place: Option<Node>) -> Result<Desc> {
+        self.change(|rooms| {
+            let desc = match what {
+                Open::Node(node, Some(kind)) => self.open_and_truncate(node, kind, flags)?,
+                Open::New(at, new) => return rooms.create_opened(at.dir, at.name, new, flags),
+                Open::Node(node, None) => {
+                    self.open_and_truncate(node, rooms.kind_of(node)?, flags)?
+                }
+                Open::Unnamed(dir, new) => {
+                    rooms.with_orphans_dropped(|| self.make_temporary(dir, new, flags))?
+                }
+            };
+            if let Some(dir) = place {
+                rooms.note_directory(desc, dir);
+            }
+            Ok(desc)
+        })
     }
 
     fn close(&self, desc: Desc) -> Result<()> {
@@ -391,10 +388,6 @@ impl FileSystem for Volume {
 
     fn adopt(&self, name: u64) -> Result<Desc> {
         self.call()?.adopt_name(name)
-    }
-
-    fn note_place(&self, desc: Desc, dir: Node) {
-        self.note_directory(desc, dir);
     }
 
     fn place(&self, desc: Desc) -> Result<Node> {

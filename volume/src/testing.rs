@@ -105,7 +105,7 @@ pub(crate) fn stay_on_one_cpu() {
 
 /// Writes without waiting, as planned; `false`: it is no simple write.
 pub(crate) fn simply(volume: &Volume, node: Node, position: Position, bytes: &[u8]) -> bool {
-    let desc = vfs::FileSystem::open(volume, node, OpenFlags(libc::O_RDWR)).unwrap();
+    let desc = vfs::FileSystem::open(volume, node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
     let opened = volume.opened(desc).unwrap();
     // It stays open: a last close does more than a write.
     let anchor = Anchor::Open(desc, opened.state);

@@ -84,7 +84,7 @@ impl<'v> Life<'v> {
     }
 
     fn allocate(&self, node: Node, from: u64, blocks: u64) {
-        let desc = self.volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
+        let desc = self.volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
         self.volume.allocate(desc, 0, from * BLOCK, blocks * BLOCK).expect("allocated");
         self.volume.close(desc).expect("closed");
     }
@@ -133,7 +133,7 @@ impl<'v> Life<'v> {
         let (dir, name, blocks) = self.files[at];
         let node = self.volume.lookup(dir, name.to_string().as_bytes()).expect("found");
         let block = self.below(blocks);
-        let desc = self.volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
+        let desc = self.volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
         let data = [UserIn::new(&[1; BLOCK as usize])];
         self.volume.write(desc, &data, Where::offset(block * BLOCK)).expect("written");
         self.volume.close(desc).expect("closed");

@@ -52,7 +52,7 @@ impl Hook for Told {
 
 fn open(volume: &Volume, name: &str, flags: i32) -> Desc {
     let node = volume.lookup(volume.root(), name.as_bytes()).expect("found");
-    volume.open(node, OpenFlags(flags)).expect("opened")
+    volume.open(node.into(), OpenFlags(flags), None).expect("opened")
 }
 
 /// One of each kind of call.

@@ -90,7 +90,7 @@ fn a_killed_holder_of_an_unlinked_file_gives_its_space_back() {
     if role("holder") {
         let volume = Place::of_parent().attach();
         let node = put(&volume, "doomed", &vec![7; 3 << 20]);
-        volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
+        volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
         volume.remove(&At::new(volume.root(), b"doomed"), Removes::Name).expect("unlinked");
         put(&volume, "ready", b"");
         std::thread::sleep(Duration::from_mins(1));
@@ -121,7 +121,7 @@ fn the_last_one_killed_leaves_a_volume_that_recovers() {
         let volume = Place::of_parent().attach();
         put(&volume, "kept", b"kept");
         let node = put(&volume, "doomed", &vec![7; 3 << 20]);
-        volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
+        volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
         volume.remove(&At::new(volume.root(), b"doomed"), Removes::Name).expect("unlinked");
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
             .expect("killed");
@@ -155,7 +155,7 @@ fn a_read_only_attachment_reads_and_changes_nothing() {
     let node = put(&writer, "a", b"hello");
     let reader = attach(place.path(), &read_only()).expect("beside a writer");
     assert_eq!(get(&reader, "a").expect("read"), b"hello");
-    assert_eq!(reader.open(node, OpenFlags(libc::O_RDWR)), Err(Errno::ROFS));
+    assert_eq!(reader.open(node.into(), OpenFlags(libc::O_RDWR), None), Err(Errno::ROFS));
     assert_eq!(reader.remove(&At::new(reader.root(), b"a"), Removes::Name), Err(Errno::ROFS));
     assert_eq!(reader.truncate(node, 0), Err(Errno::ROFS));
     writer.detach().expect("detached");

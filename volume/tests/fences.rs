@@ -43,7 +43,7 @@ impl Counted {
 
     fn file(&self, name: &[u8]) -> (Node, Desc) {
         let node = self.volume.create(self.volume.root(), name, &NEW).expect("create");
-        (node, self.volume.open(node, OpenFlags(libc::O_RDWR)).expect("open"))
+        (node, self.volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("open"))
     }
 }
 
@@ -114,7 +114,9 @@ fn what_changes_nothing_durable_takes_none() {
     let nothing = [
         counted.cost(|volume| volume.lookup(root, b"f")),
         counted.cost(|volume| volume.attributes(node)),
-        counted.cost(|volume| volume.open(node, OpenFlags(0)).and_then(|desc| volume.close(desc))),
+        counted.cost(|volume| {
+            volume.open(node.into(), OpenFlags(0), None).and_then(|desc| volume.close(desc))
+        }),
         counted.cost(|volume| {
             let mut bytes = [0; 64];
             volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::offset(0))

@@ -40,7 +40,7 @@ struct Party {
 impl Party {
     fn new(place: &Place, node: Node) -> Self {
         let volume = place.attach();
-        let desc = volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
+        let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
         Self { volume, desc }
     }
 
@@ -90,8 +90,8 @@ fn readers_share_and_writers_exclude() {
 #[test]
 fn a_lock_needs_a_description_open_for_it() {
     let (_place, node, a, _b) = two("access");
-    let reader = a.volume.open(node, OpenFlags(libc::O_RDONLY)).expect("opened");
-    let writer = a.volume.open(node, OpenFlags(libc::O_WRONLY)).expect("opened");
+    let reader = a.volume.open(node.into(), OpenFlags(libc::O_RDONLY), None).expect("opened");
+    let writer = a.volume.open(node.into(), OpenFlags(libc::O_WRONLY), None).expect("opened");
     let set = |desc, lock| a.volume.record_lock(desc, PROCESS, &lock, false);
     assert_eq!(set(reader, write(0, 0)), Err(Errno::BADF));
     assert_eq!(set(writer, read(0, 0)), Err(Errno::BADF));
@@ -222,7 +222,7 @@ fn a_killed_holder_lets_go() {
     if role("lock-holder") {
         let volume = Place::of_parent().attach();
         let node = volume.lookup(volume.root(), b"file").expect("found");
-        let desc = volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
+        let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
         volume.record_lock(desc, PROCESS, &write(0, 9), false).expect("locked");
         volume.record_lock(desc, DESCRIPTION, &write(20, 29), false).expect("locked");
         volume.flock(desc, LockKind::Write, false).expect("locked");

@@ -19,7 +19,7 @@ const TOKEN: &str = "SOLERA_TEST_TOKEN";
 
 fn open(volume: &Volume, name: &str, flags: i32) -> Desc {
     let node = volume.lookup(volume.root(), name.as_bytes()).expect("found");
-    volume.open(node, OpenFlags(flags)).expect("opened")
+    volume.open(node.into(), OpenFlags(flags), None).expect("opened")
 }
 
 fn read(volume: &Volume, desc: Desc, length: usize) -> Vec<u8> {
@@ -262,7 +262,9 @@ fn work(volume: &Volume, draw: &mut impl FnMut(u64) -> u64) {
         6 => tolerate(file.and_then(|file| volume.link(file, root, link.as_bytes()))),
         7 => tolerate(volume.remove(&At::new(root, link.as_bytes()), Removes::Name)),
         _ => {
-            let Ok(desc) = file.and_then(|file| volume.open(file, OpenFlags(libc::O_RDWR))) else {
+            let Ok(desc) =
+                file.and_then(|file| volume.open(file.into(), OpenFlags(libc::O_RDWR), None))
+            else {
                 return;
             };
             let bytes = vec![draw(256) as u8; draw(30_000) as usize + 1];

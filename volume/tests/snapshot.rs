@@ -61,9 +61,10 @@ impl Drop for Writer {
 fn write_for_ever(volume: &Volume, name: &str) {
     let root = volume.root();
     let log = volume.create(root, format!("{name}-log").as_bytes(), &new_file()).expect("made");
-    let log = volume.open(log, OpenFlags(libc::O_WRONLY | libc::O_APPEND)).expect("opened");
+    let log =
+        volume.open(log.into(), OpenFlags(libc::O_WRONLY | libc::O_APPEND), None).expect("opened");
     let whole = volume.create(root, format!("{name}-whole").as_bytes(), &new_file()).expect("made");
-    let whole = volume.open(whole, OpenFlags(libc::O_RDWR)).expect("opened");
+    let whole = volume.open(whole.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
     for number in 0_u64.. {
         let draft = format!("{name}-draft");
         put(volume, &draft, &bytes_of(number));
@@ -195,13 +196,13 @@ fn mapped_files_and_reserved_blocks_are_copied() {
     let place = Place::formatted("mapped");
     let volume = place.attach();
     let file = volume.create(volume.root(), b"mapped", &new_file()).expect("made");
-    let desc = volume.open(file, OpenFlags(libc::O_RDWR)).expect("opened");
+    let desc = volume.open(file.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
     let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 4096) as u8).collect();
     volume.write(desc, &[UserIn::new(&bytes)], Where::offset(0)).expect("written");
     volume.map(desc, (0, 4096), Mapped::Write, Fill::All).expect("mapped");
     put(&volume, "still", &vec![7; 100_000]);
     let reserved = volume.lookup(volume.root(), b"still").expect("there");
-    let reserved = volume.open(reserved, OpenFlags(libc::O_RDWR)).expect("opened");
+    let reserved = volume.open(reserved.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
     volume.allocate(reserved, libc::FALLOC_FL_KEEP_SIZE as u32, 0, 8 << 20).expect("reserved");
     let target = Target::new(&place, "copy");
     let report = snapshot(place.path(), &target.0, NO, &mut |_, _| {}).expect("copied");

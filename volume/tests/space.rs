@@ -28,7 +28,7 @@ fn file(volume: &Volume, dir: Node, name: &str) -> Result<Node, Errno> {
 }
 
 fn write(volume: &Volume, node: Node, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
-    let desc = volume.open(node, OpenFlags(libc::O_RDWR))?;
+    let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None)?;
     let written = volume.write(desc, &[UserIn::new(bytes)], Where::offset(offset));
     volume.close(desc)?;
     written

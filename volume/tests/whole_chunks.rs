@@ -30,7 +30,7 @@ fn random(state: &mut u64, below: u64) -> u64 {
 
 fn opened(volume: &Volume, name: &str) -> (Node, Desc) {
     let node = volume.create(volume.root(), name.as_bytes(), &new_file()).expect("made");
-    (node, volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened"))
+    (node, volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened"))
 }
 
 /// Bytes of a file in whole aligned chunks.

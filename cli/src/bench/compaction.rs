@@ -184,7 +184,7 @@ impl<'v> Bench<'v> {
 
     /// Opens a node for the time of `work`.
     fn with(&self, node: Node, work: impl FnOnce(Desc) -> Result<(), Errno>) -> Result<(), Errno> {
-        let desc = self.volume.open(node, OpenFlags(libc::O_RDWR))?;
+        let desc = self.volume.open(node.into(), OpenFlags(libc::O_RDWR), None)?;
         work(desc).and(self.volume.close(desc))
     }
 
@@ -285,7 +285,8 @@ fn read(
     active: &AtomicBool,
     over: &AtomicBool,
 ) -> Result<Times, Errno> {
-    let opened = nodes.iter().map(|&node| volume.open(node, OpenFlags(libc::O_RDONLY)));
+    let opened =
+        nodes.iter().map(|&node| volume.open(node.into(), OpenFlags(libc::O_RDONLY), None));
     let descs = opened.collect::<Result<Vec<Desc>, _>>()?;
     let (mut times, mut random) = (Times::default(), Pcg64::seed_from_u64(2));
     let mut bytes = [0; BLOCK as usize];

@@ -140,17 +140,18 @@ pub fn print(rows: &[Counted], as_json: bool) -> Result<(), Failure> {
 impl Ground {
     fn make(volume: Arc<Volume>) -> Result<Self, Errno> {
         let file = volume.create(volume.root(), b"large", &new_file())?;
-        let large = volume.open(file, OpenFlags(libc::O_RDWR))?;
+        let large = volume.open(file.into(), OpenFlags(libc::O_RDWR), None)?;
         let piece = vec![0x5A; 1 << 20];
         for start in (0..FILE_BYTES).step_by(piece.len()) {
             volume.write(large, &[UserIn::new(&piece)], Where::offset(start))?;
         }
         let node = volume.create(volume.root(), b"appended", &new_file())?;
-        let appended = volume.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
+        let appended =
+            volume.open(node.into(), OpenFlags(libc::O_WRONLY | libc::O_APPEND), None)?;
         // Every other block is a hole.
         let file_of_pieces = volume.create(volume.root(), b"scattered", &new_file())?;
         volume.truncate(file_of_pieces, SCATTERED_BYTES)?;
-        let scattered = volume.open(file_of_pieces, OpenFlags(libc::O_RDWR))?;
+        let scattered = volume.open(file_of_pieces.into(), OpenFlags(libc::O_RDWR), None)?;
         for at in (0..SCATTERED_BYTES).step_by(2 * BLOCK_BYTES) {
             volume.write(scattered, &[UserIn::new(&piece[..BLOCK_BYTES])], Where::offset(at))?;
         }
@@ -227,10 +228,12 @@ impl Ground {
                 }
                 volume.attributes(volume.lookup(node, b"small")?).map(drop)
             }
-            Row::OpenClose => volume.close(volume.open(self.file, OpenFlags(libc::O_RDWR))?),
+            Row::OpenClose => {
+                volume.close(volume.open(self.file.into(), OpenFlags(libc::O_RDWR), None)?)
+            }
             Row::CreateCloseUnlink => {
                 let node = volume.create(volume.root(), b"new", &new_file())?;
-                volume.close(volume.open(node, OpenFlags(libc::O_RDWR))?)?;
+                volume.close(volume.open(node.into(), OpenFlags(libc::O_RDWR), None)?)?;
                 volume.remove(&At::new(volume.root(), b"new"), Removes::Name)
             }
             Row::Stat => volume.attributes(volume.lookup(volume.root(), b"large")?).map(drop),

@@ -174,7 +174,7 @@ fn fill_file(volume: &Arc<Volume>, directory: Node, name: &str, bytes: &[u8]) ->
     if bytes.is_empty() {
         return Ok(());
     }
-    let desc = volume.open(node, OpenFlags(libc::O_RDWR))?;
+    let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None)?;
     volume.write(desc, &[UserIn::new(bytes)], Where::POSITION)?;
     volume.close(desc)
 }

@@ -122,7 +122,7 @@ impl VolumeTree {
 
     fn file(&self, node: Node, flags: i32) -> Result<Box<dyn Open + '_>, Errno> {
         Ok(Box::new(VolumeFile {
-            desc: self.volume.open(node, OpenFlags(flags))?,
+            desc: self.volume.open(node.into(), OpenFlags(flags), None)?,
             volume: &self.volume,
         }))
     }

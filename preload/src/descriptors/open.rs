@@ -40,7 +40,7 @@ pub fn open_at(
         && paths::plain(process, dirfd, text, &mut attr)
         && matches!(attr.kind, Kind::File | Kind::Directory)
     {
-        match process.user().open_node(&attr, flags) {
+        match process.user().open_node(&attr, flags, None) {
             // Removed meanwhile: the name may lead to another by now.
             Err(Errno::STALE) => {}
             opened => return Ok(process.install(opened?, 0, flags & libc::O_CLOEXEC != 0)?),
@@ -130,11 +130,8 @@ fn open_target(
             if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 {
                 return Err(Stop::Errno(Errno::EXIST));
             }
-            let opened = process.user().open_node(&attr, flags)?;
-            if let Ok(dir) = process.fs.place(desc) {
-                process.fs.note_place(opened, dir);
-            }
-            Opened::Here(opened)
+            let place = process.fs.place(desc).ok();
+            Opened::Here(process.user().open_node(&attr, flags, place)?)
         }
         Target::Volume(found) => process.user().open(found, flags, mode)?,
     };

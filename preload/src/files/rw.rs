@@ -132,7 +132,7 @@ fn append(process: &Process, desc: Desc, from: (Out<Vector>, c_int), at: i64) ->
     if !flags.writes() {
         return Err(Stop::Errno(Errno::BADF));
     }
-    let own = process.fs.open(node, OpenFlags(libc::O_WRONLY | libc::O_APPEND))?;
+    let own = process.fs.open(node.into(), OpenFlags(libc::O_WRONLY | libc::O_APPEND), None)?;
     let sources = sources(process, (own, None), from.0, from.1);
     let written = sources.and_then(|from| Ok(process.fs.write(own, &from, Where::POSITION)?));
     let end = process.fs.seek(own, 0, Whence::Current);
@@ -256,7 +256,7 @@ fn step_back(process: &Process, fd: c_int, bytes: usize) -> Result<(), Errno> {
 
 /// Reads from a file that need not be open.
 pub fn read_at(process: &Process, attr: &Attr, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
-    let desc = process.fs.open(attr.node, vfs::OpenFlags(libc::O_RDONLY))?;
+    let desc = process.fs.open(attr.node.into(), vfs::OpenFlags(libc::O_RDONLY), None)?;
     let result = process.fs.read(desc, &mut [UserOut::new(to)], Where::offset(offset));
     process.fs.close(desc)?;
     result

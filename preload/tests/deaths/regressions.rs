@@ -112,7 +112,8 @@ fn a_check_that_meets_a_dead_unlink() {
             }
             let directory = volume.lookup(volume.root(), b"t").map_err(told)?;
             if let Ok(node) = volume.lookup(directory, b"v") {
-                let opened = volume.open(node, OpenFlags(libc::O_RDONLY)).map_err(told)?;
+                let opened =
+                    volume.open(node.into(), OpenFlags(libc::O_RDONLY), None).map_err(told)?;
                 volume.close(opened).map_err(told)?;
             }
             world.order(0..1, Order::Clean)

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfs::{
     At, Attr, Desc, DirEntry, Errno, FileSystem, Fill, ForkTicket, FsStat, Kind, LockKind,
-    LockOwner, Mapped, NewNode, Node, Of, OpenFlags, Piece, RecordLock, Removes, RenameFlags,
+    LockOwner, Mapped, NewNode, Node, Of, Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags,
     Result, SetAttr, Synced, UserIn, UserOut, Whence, Where, Which,
 };
 
@@ -19,7 +19,7 @@ struct Inode {
     parent: u64,
 }
 
-struct Open {
+struct Description {
     ino: u64,
     flags: OpenFlags,
     position: u64,
@@ -28,7 +28,7 @@ struct Open {
 #[derive(Default)]
 struct State {
     inodes: HashMap<u64, Inode>,
-    opens: Vec<Option<Open>>,
+    opens: Vec<Option<Description>>,
     last: u64,
 }
 
@@ -49,7 +49,7 @@ impl State {
         if inode.attr.kind == Kind::Directory { Ok(inode) } else { Err(Errno::NOTDIR) }
     }
 
-    fn open(&mut self, desc: Desc) -> Result<&mut Open> {
+    fn open(&mut self, desc: Desc) -> Result<&mut Description> {
         self.opens.get_mut(desc.index as usize).and_then(Option::as_mut).ok_or(Errno::BADF)
     }
 
@@ -78,7 +78,7 @@ impl State {
     }
 
     fn describe(&mut self, ino: u64, flags: OpenFlags) -> Desc {
-        self.opens.push(Some(Open { ino, flags, position: 0 }));
+        self.opens.push(Some(Description { ino, flags, position: 0 }));
         Desc { index: self.opens.len() as u32 - 1, generation: 7 }
     }
 
@@ -195,11 +195,6 @@ impl FileSystem for Model {
         state.dir(dir.ino)?.entries.insert(name.to_vec(), ino);
         Ok(node(ino))
     }
-    fn create_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
-        let mut state = self.lock();
-        let ino = state.add(dir.ino, new);
-        Ok(state.describe(ino, flags))
-    }
     fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<()> {
         let mut state = self.lock();
         if state.dir(dir.ino)?.entries.contains_key(name) {
@@ -259,7 +254,12 @@ impl FileSystem for Model {
     fn remove_xattr(&self, _: Node, _: &[u8]) -> Result<()> {
         Err(Errno::NODATA)
     }
-    fn open(&self, node: Node, flags: OpenFlags) -> Result<Desc> {
+    fn open(&self, what: Open<'_>, flags: OpenFlags, _: Option<Node>) -> Result<Desc> {
+        let node = match what {
+            Open::Node(node, _) => node,
+            Open::New(at, new) => self.create(at.dir, at.name, new)?,
+            Open::Unnamed(dir, new) => node(self.lock().add(dir.ino, new)),
+        };
         let mut state = self.lock();
         let inode = state.inode(node.ino)?;
         if flags.has(libc::O_TRUNC) {
@@ -268,7 +268,6 @@ impl FileSystem for Model {
         }
         Ok(state.describe(node.ino, flags))
     }
-    fn note_place(&self, _desc: Desc, _dir: Node) {}
     fn place(&self, _desc: Desc) -> Result<Node> {
         Err(Errno::NOENT)
     }

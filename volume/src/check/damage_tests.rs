@@ -319,7 +319,9 @@ impl Base {
                 let _ = write(volume, *node, random.below(300_000), &bytes);
             }
             let _ = volume.map_pieces(*node, (0, 8 * BLOCK), Mapped::Write, Fill::All);
-            let Ok(desc) = volume.open(*node, OpenFlags(libc::O_RDWR)) else { continue };
+            let Ok(desc) = volume.open((*node).into(), OpenFlags(libc::O_RDWR), None) else {
+                continue;
+            };
             let _ = volume.read(desc, &mut [UserOut::new(&mut vec![0; 70_000])], Where::POSITION);
             let (offset, length) = (random.below(100_000), 1 + random.below(50_000));
             for mode in [0, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE] {

@@ -114,7 +114,7 @@ mod tests {
         let volume = volume(Mode::Strict, 16);
         let new = NewNode { kind: Kind::File, mode: 0o600, uid: 0, gid: 0, rdev: 0, target: b"" };
         let node = volume.create(volume.root(), b"f", &new).unwrap();
-        let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
+        let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
         assert_eq!(volume.extents(node).unwrap(), []);
         volume.write(desc, &[vfs::UserIn::new(&[7; 5000])], Where::offset(8 << 12)).unwrap();
         volume.allocate(desc, 0, 2 * CHUNK, 2 * CHUNK).unwrap();

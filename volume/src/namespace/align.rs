@@ -58,7 +58,7 @@ mod tests {
     use crate::data::plan::Position;
     use crate::ground::layout::{BLOCK, CHUNK};
     use crate::testing::{directory, file, fresh, new_node};
-    use vfs::{FileSystem, OpenFlags, UserIn};
+    use vfs::{FileSystem, Open, OpenFlags, UserIn};
 
     fn names(volume: &Volume, node: Node) -> Vec<u8> {
         let mut list = vec![0; 100];
@@ -130,7 +130,7 @@ mod tests {
         let inside = volume.create(dir, b"f", &file()).unwrap();
         let below = volume.create(dir, b"e", &directory()).unwrap();
         let deeper = volume.create(below, b"f", &file()).unwrap();
-        let desc = volume.create_temporary(dir, &file(), OpenFlags(libc::O_RDWR)).unwrap();
+        let desc = volume.open(Open::Unnamed(dir, &file()), OpenFlags(libc::O_RDWR), None).unwrap();
         let (unnamed, _) = volume.describe(desc).unwrap();
         let told = [before, dir, inside, below, deeper, unnamed].map(|at| is_aligned(&volume, at));
         assert_eq!(told, [false, true, true, false, false, true]);
@@ -149,7 +149,7 @@ mod tests {
         assert!(is_whole(&volume, late));
         let early = volume.create(root, b"early", &file()).unwrap();
         volume.set_xattr(early, NAME, b"2M", 0).unwrap();
-        let desc = volume.open(early, OpenFlags(libc::O_RDWR)).unwrap();
+        let desc = volume.open(early.into(), OpenFlags(libc::O_RDWR), None).unwrap();
         fill(&volume, early);
         assert!(!is_whole(&volume, early));
         volume.close(desc).unwrap();

@@ -31,7 +31,7 @@ fn the_usual_names_come_and_go_at_once() {
     volume.create(root, b"first", &file()).unwrap();
     let before = volume.attributes(root).unwrap();
     let space = volume.free_space().unwrap();
-    let open = |node| volume.open(node, WRITES).unwrap();
+    let open = |node: Node| volume.open(node.into(), WRITES, None).unwrap();
     let made = volume.create_at_once(root, b"a", &file(), &open).unwrap();
     let (node, desc) = made.expect("at once");
     let found = target(&volume, root, b"a");

@@ -6,7 +6,7 @@ use crate::testing::{Random, directory, file, fresh};
 use crate::volume::Volume;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
-use vfs::{At, FileSystem as _, Removes};
+use vfs::{At, FileSystem as _, Open, Removes};
 use vfs::{Kind, NewNode, Node, OpenFlags, RenameFlags, SetAttr};
 
 const PLAIN: RenameFlags = RenameFlags(0);
@@ -36,8 +36,8 @@ fn attributes_are_the_same_by_node_path_and_description() {
     let (volume, root) = fresh();
     let dir = volume.create(root, b"dir", &directory()).expect("a directory");
     let node = volume.create(dir, b"name", &file()).expect("a file");
-    let [dir, desc] =
-        [dir, node].map(|node| volume.open(node, OpenFlags(libc::O_RDONLY)).expect("open"));
+    let [dir, desc] = [dir, node]
+        .map(|node| volume.open(node.into(), OpenFlags(libc::O_RDONLY), None).expect("open"));
     let mtime = |time| SetAttr { mtime: Some(time), ..SetAttr::default() };
     // Often enough for the path to be remembered as a whole; and changed in between.
     for time in [1, 1, 1, 1, 1, -7, -7, i64::MAX, 5] {
@@ -150,7 +150,7 @@ fn directories_nest_and_count() {
 fn a_removed_directory_that_is_open_takes_no_names() {
     let (volume, root) = fresh();
     let dir = volume.create(root, b"d", &directory()).expect("d");
-    let desc = volume.open(dir, OpenFlags(0)).expect("open");
+    let desc = volume.open(dir.into(), OpenFlags(0), None).expect("open");
     assert_eq!(volume.remove_dir(root, b"d"), Ok(()));
     assert_eq!(nlink(&volume, dir), 0);
     assert_eq!(volume.create(dir, b"x", &file()), Err(Errno::NOENT));
@@ -175,7 +175,7 @@ fn hard_links_and_open_files_without_a_name() {
         "two names of one file: nothing"
     );
     assert_eq!(volume.unlink(root, b"f"), Ok(()));
-    let desc = volume.open(node, OpenFlags(0)).expect("open");
+    let desc = volume.open(node.into(), OpenFlags(0), None).expect("open");
     assert_eq!(volume.unlink(dir, b"g"), Ok(()));
     assert_eq!(nlink(&volume, node), 0);
     assert_eq!(volume.link(node, dir, b"again"), Err(Errno::NOENT));
@@ -652,19 +652,26 @@ fn no_description_no_file() {
     let flags = OpenFlags(libc::O_RDWR);
     let mut open = Vec::new();
     let full = loop {
-        match volume.open_as(node, Kind::File, flags) {
+        match volume.open(Open::Node(node, Some(Kind::File)), flags, None) {
             Ok(desc) => open.push(desc),
             Err(errno) => break errno,
         }
     };
     assert_eq!(full, Errno::NFILE);
     let before = volume.free_space().expect("space");
-    assert_eq!(volume.create_open(root, b"new", &file(), flags), Err(Errno::NFILE));
+    assert_eq!(
+        volume.open(Open::New(&At::new(root, b"new"), &file()), flags, None),
+        Err(Errno::NFILE)
+    );
     assert_eq!(volume.lookup(root, b"new"), Err(Errno::NOENT));
     assert_eq!(volume.free_space(), Ok(before), "and nothing was taken");
     volume.close(open.pop().expect("one")).expect("closed");
-    assert_eq!(volume.create_open(root, b"many", &file(), flags), Err(Errno::EXIST));
-    let made = volume.create_open(root, b"new", &file(), flags).expect("room for one");
+    assert_eq!(
+        volume.open(Open::New(&At::new(root, b"many"), &file()), flags, None),
+        Err(Errno::EXIST)
+    );
+    let made =
+        volume.open(Open::New(&At::new(root, b"new"), &file()), flags, None).expect("room for one");
     open.push(made);
     for desc in open {
         volume.close(desc).expect("closed");

@@ -160,7 +160,7 @@ mod tests {
     use vfs::{FileSystem, Node, OpenFlags, UserIn, UserOut, Where};
 
     fn opened(volume: &Volume, node: Node) -> Desc {
-        volume.open(node, OpenFlags(libc::O_RDWR)).unwrap()
+        volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap()
     }
 
     fn holder(volume: &Volume, desc: Desc) -> Option<Owner> {

@@ -365,7 +365,8 @@ mod tests {
         let node = volume.create(root(&volume), b"doomed", &new).unwrap();
         let at = crate::data::plan::Position::At(0);
         volume.write_file(node, at, &[UserIn::new(&[7; 9000])]).unwrap();
-        let desc = vfs::FileSystem::open(&*volume, node, vfs::OpenFlags(libc::O_RDWR)).unwrap();
+        let desc = vfs::FileSystem::open(&*volume, node.into(), vfs::OpenFlags(libc::O_RDWR), None)
+            .unwrap();
         volume.unlink(root(&volume), b"doomed").unwrap();
         let with = bitmaps(&volume);
         let mut roots = volume.nameless_roots().unwrap();

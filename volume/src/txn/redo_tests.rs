@@ -51,7 +51,7 @@ fn overwritten(
 ) -> (Arc<Volume>, Node, Desc) {
     let volume = volume(Mode::Strict, 16);
     let node = volume.create(root(&volume), b"f", &file()).unwrap();
-    let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
+    let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
     if apart {
         let other = volume.create(root(&volume), b"other", &file()).unwrap();
         for (at, bytes) in (0..).step_by(BLOCK as usize).zip(vec![1; SIZE].chunks(BLOCK as usize)) {

@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn nothing_of_a_mapped_file_moves() {
         let (volume, left) = crowded();
-        let desc = volume.open(left, OpenFlags(libc::O_RDWR)).unwrap();
+        let desc = volume.open(left.into(), OpenFlags(libc::O_RDWR), None).unwrap();
         let pieces = volume.map(desc, (0, 100 * BLOCK), Mapped::Write, Fill::All).unwrap();
         volume.unlink(root(&volume), b"large").unwrap();
         assert_eq!(volume.compact().unwrap(), 0);

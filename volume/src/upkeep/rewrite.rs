@@ -339,7 +339,7 @@ mod tests {
     }
 
     fn opened(volume: &Volume, node: Node) -> Desc {
-        volume.open(node, OpenFlags(libc::O_RDWR)).unwrap()
+        volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap()
     }
 
     fn rewrite(volume: &Volume, node: Node) -> Result<u64> {

@@ -106,7 +106,7 @@ pub fn new_file() -> NewNode<'static> {
 /// Makes a file in the root directory and writes it.
 pub fn put(volume: &Volume, name: &str, bytes: &[u8]) -> Node {
     let node = volume.create(volume.root(), name.as_bytes(), &new_file()).expect("created");
-    let desc = volume.open(node, OpenFlags(libc::O_RDWR)).expect("opened");
+    let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).expect("opened");
     assert_eq!(volume.write(desc, &[UserIn::new(bytes)], Where::POSITION), Ok(bytes.len()));
     volume.close(desc).expect("closed");
     node
@@ -115,7 +115,7 @@ pub fn put(volume: &Volume, name: &str, bytes: &[u8]) -> Node {
 /// Reads a file of the root directory.
 pub fn get(volume: &Volume, name: &str) -> Result<Vec<u8>, Errno> {
     let node = volume.lookup(volume.root(), name.as_bytes())?;
-    let desc = volume.open(node, OpenFlags(libc::O_RDONLY))?;
+    let desc = volume.open(node.into(), OpenFlags(libc::O_RDONLY), None)?;
     let mut bytes = vec![0; volume.attributes(node)?.size as usize];
     let read = volume.read(desc, &mut [UserOut::new(&mut bytes)], Where::POSITION)?;
     volume.close(desc)?;

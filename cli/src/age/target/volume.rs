@@ -144,7 +144,7 @@ impl OnVolume {
         node: Node,
         work: impl FnOnce(&Volume, vfs::Desc) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let desc = self.volume.open(node, OpenFlags(libc::O_RDWR))?;
+        let desc = self.volume.open(node.into(), OpenFlags(libc::O_RDWR), None)?;
         let worked = work(&self.volume, desc);
         worked.and(self.volume.close(desc))
     }

@@ -20,7 +20,7 @@ const BLOCKS: u64 = 900;
 fn start(size: usize) -> (Arc<Volume>, Node, Desc) {
     let (volume, root) = fresh();
     let node = volume.create(root, b"f", &file()).unwrap();
-    let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
+    let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
     volume.write(desc, &[UserIn::new(&vec![1; size])], Where::offset(0)).unwrap();
     (volume, node, desc)
 }

@@ -21,7 +21,7 @@ const NEW: &[u8] = b"new";
 fn start() -> (Arc<Volume>, Node, Desc, Opened) {
     let (volume, root) = fresh();
     let node = volume.create(root, b"a", &file()).unwrap();
-    let desc = volume.open(node, OpenFlags(libc::O_RDWR)).unwrap();
+    let desc = volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap();
     for length in [4000, 48, 48] {
         volume
             .write(
@@ -86,7 +86,7 @@ fn a_plan_for_a_description_that_is_closed_is_refused() {
     let b = volume.create(root(&volume), b"b", &file()).unwrap();
     let plan = planned(&volume, a);
     volume.close_description(desc).unwrap();
-    let other = volume.open(b, OpenFlags(libc::O_RDWR)).unwrap();
+    let other = volume.open(b.into(), OpenFlags(libc::O_RDWR), None).unwrap();
     assert_eq!(other.index, desc.index);
     let before = at_rest(&volume, a, &plan);
     let (at, from) = (Position::At(0), UserIn::new(NEW));

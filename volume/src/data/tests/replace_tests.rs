@@ -43,7 +43,7 @@ fn apart_on(volume: &Volume) -> [(Node, Desc); 2] {
     stay_on_one_cpu();
     let files = ["f", "g"].map(|name| {
         let node = volume.create(root(volume), name.as_bytes(), &file()).unwrap();
-        (node, volume.open(node, OpenFlags(libc::O_RDWR)).unwrap())
+        (node, volume.open(node.into(), OpenFlags(libc::O_RDWR), None).unwrap())
     });
     for logical in 0..BLOCKS {
         for (_, desc) in &files {
@@ -123,13 +123,15 @@ fn other_overwrites_stay_where_they_are() {
     let whole = volume.create(root(&volume), b"whole", &file()).unwrap();
     let bytes = vec![1; (BLOCKS * BLOCK) as usize];
     volume.write_file(whole, Position::At(0), &[UserIn::new(&bytes)]).unwrap();
-    let (together, desc) =
-        (blocks_of(&volume, whole), volume.open(whole, OpenFlags(libc::O_RDWR)).unwrap());
+    let (together, desc) = (
+        blocks_of(&volume, whole),
+        volume.open(whole.into(), OpenFlags(libc::O_RDWR), None).unwrap(),
+    );
     (0..BLOCKS).for_each(|logical| put(&volume, desc, logical, 3));
     assert_eq!(blocks_of(&volume, whole), together);
     // So do those of a file that somebody has mapped.
     volume.map_pieces(f, (0, BLOCK), Mapped::Read, Fill::All).unwrap();
-    let desc = volume.open(f, OpenFlags(libc::O_RDWR)).unwrap();
+    let desc = volume.open(f.into(), OpenFlags(libc::O_RDWR), None).unwrap();
     put(&volume, desc, 3, 4);
     assert_eq!(blocks_of(&volume, f), before);
 }
