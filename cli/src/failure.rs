@@ -22,9 +22,10 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with all three parts. `advice` may be empty where nothing can be advised.
+    /// A failure with all three parts. `advice` may be empty where nothing can be advised; `found`
+    /// may be an error of the standard library, which appends its number.
     pub fn new(asked: impl fmt::Display, found: impl fmt::Display, advice: &str) -> Self {
-        let mut text = format!("cannot {asked}: {found}");
+        let mut text = format!("cannot {asked}: {}", without_numbers(&found.to_string()));
         if !advice.is_empty() {
             text.push_str("; ");
             text.push_str(advice);
@@ -134,8 +135,17 @@ pub fn lacks_memory(volume: &Volume) -> bool {
     volume.info().is_ok_and(|info| info.missing_bytes > 0 && info.available_bytes < info.free_bytes)
 }
 
+/// The same text without "(os error N)".
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain.push_str(part.split_once(')').map_or(part, |(_, rest)| rest));
+    }
+    plain
+}
+
 /// The text of an errno without Rust's "(os error N)".
 pub fn describe(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    pmem::plain(errno)
 }

@@ -30,6 +30,49 @@ fn a_volume_goes_with_its_anchor() {
     assert_eq!(names(&place), [""; 0]);
 }
 
+/// The anchor directory stays beside the name at which the file was last attached: `mv` knows
+/// nothing of it, and `solera rm` looked beside the new name only.
+#[test]
+fn a_renamed_volume_goes_with_the_anchor_of_its_old_name() {
+    let place = Place::new();
+    let first = place.volume("64M");
+    let (second, copy) = (place.text("second.pm"), place.text("copy.pm"));
+    fs::copy(&first, &copy).unwrap();
+    // What a copy says of an anchor is true of another volume.
+    solera(["rm", &copy]).ok();
+    assert_eq!(names(&place), ["v.pm", "v.pm.solera"]);
+    fs::rename(&first, &second).unwrap();
+    solera(["rm", &second]).ok();
+    assert_eq!(names(&place), [""; 0]);
+}
+
+/// Messages are for people: what the kernel said is in words, without the number that the standard
+/// library appends to them.
+#[test]
+fn no_message_has_the_number_of_an_error() {
+    let place = Place::new();
+    let volume = place.volume("64M");
+    let large = place.text("large.pm");
+    let no_room = solera(["format", "--size", "1T", "--reserve", &large]).ended_with(1);
+    let no_directory = solera(["format", "--size", "64M", "/proc/none.pm"]).ended_with(1);
+    for said in [&no_room.err, &no_directory.err] {
+        assert!(said.starts_with("solera: cannot format") && !said.contains("os error"), "{said}");
+    }
+    assert!(no_room.err.contains("No space left on device"), "{}", no_room.err);
+    if !rustix::process::geteuid().is_root() {
+        println!("setpriv needs root: nothing tested");
+        return;
+    }
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([&place.for_everyone(), "rm", &volume])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("Permission denied") && !said.contains("os error"), "{said}");
+    assert!(fs::exists(&volume).unwrap());
+}
+
 #[test]
 fn what_is_in_use_or_no_volume_stays() {
     let place = Place::new();

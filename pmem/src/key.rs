@@ -45,7 +45,9 @@ impl std::fmt::Display for Unguarded {
             Self::Kernel => out.write_str("the kernel does not use this CPU's protection keys"),
             Self::Taken => out.write_str("all protection keys of the process are taken"),
             Self::Other => out.write_str("another region of the process is guarded"),
-            Self::Refused(errno) => write!(out, "the kernel refused a protection key: {errno}"),
+            Self::Refused(errno) => {
+                write!(out, "the kernel refused a protection key: {}", crate::plain(*errno))
+            }
         }
     }
 }

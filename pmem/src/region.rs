@@ -175,7 +175,8 @@ impl Region {
                 return Err(OpenError::new(path, errno, found, "ask for no more than it has"));
             }
             Err(errno) => {
-                let found = format!("it cannot be made {size} bytes long: {errno}");
+                let found =
+                    format!("it cannot be made {size} bytes long: {}", source::plain(errno));
                 return Err(OpenError::new(path, errno, found, "choose another size or place"));
             }
         }
@@ -186,7 +187,12 @@ impl Region {
     pub fn anonymous(len: u64) -> Result<Region, OpenError> {
         let path = Path::new("(anonymous memory)");
         let fail = |errno: Errno| {
-            OpenError::new(path, errno, format!("{len} bytes: {errno}"), "try a smaller size")
+            OpenError::new(
+                path,
+                errno,
+                format!("{len} bytes: {}", source::plain(errno)),
+                "try a smaller size",
+            )
         };
         let fd = rustix::fs::memfd_create("solera", MemfdFlags::CLOEXEC).map_err(fail)?;
         rustix::fs::ftruncate(&fd, len).map_err(fail)?;
@@ -258,7 +264,7 @@ impl Region {
             return Err(OpenError::new(name, Errno::INVAL, "it is empty", advice));
         }
         let fail = |errno: Errno| {
-            let found = format!("mapping {} bytes gave: {errno}", source.len);
+            let found = format!("mapping {} bytes gave: {}", source.len, source::plain(errno));
             OpenError::new(name, errno, found, "check limits on memory and address space")
         };
         install_fault_handler();
@@ -362,7 +368,7 @@ impl Region {
             let (found, advice) = if errno == Errno::NOMEM {
                 ("it has outgrown the address space kept for it".to_owned(), "attach it anew")
             } else {
-                (format!("mapping its new end gave: {errno}"), "attach it anew")
+                (format!("mapping its new end gave: {}", source::plain(errno)), "attach it anew")
             };
             OpenError::new(name, errno, found, advice)
         };

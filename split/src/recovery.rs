@@ -57,10 +57,7 @@ impl Refusal {
         match self.errno {
             Errno::UCLEAN => "it is damaged".to_owned(),
             Errno::PROTO => "another version of solera wrote it".to_owned(),
-            errno => {
-                let text = std::io::Error::from(errno).to_string();
-                text.split(" (os error").next().unwrap_or_default().to_owned()
-            }
+            errno => pmem::plain(errno),
         }
     }
 

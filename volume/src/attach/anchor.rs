@@ -8,8 +8,9 @@
 //! If it reaches neither, it is refused at once.
 //!
 //! The note is void with the runtime (it is zeroed with it), and is read only while a process holds
-//! the region's writers' byte. A path that is too long is not noted: then an attach by another name
-//! fails after a while, as where the anchor directory was removed.
+//! the region's writers' byte; `remove.rs` reads it under that byte, too, to find what a file that
+//! was renamed has left beside its old name. A path that is too long is not noted: then an attach
+//! by another name fails after a while, as where the anchor directory was removed.
 
 use crate::Result;
 use crate::ground::error::{ErrorKind, VolumeError};
@@ -82,6 +83,19 @@ impl Anchor {
             Some(noted) => Self::Elsewhere(noted.directory),
         }
     }
+}
+
+/// The anchor directory that the region of a volume that nobody uses names, if its liveness file is
+/// still the one noted, and no file has the name that it belongs to: a copy of a volume has the
+/// note of the original.
+pub(crate) fn left_by(region: &Region, superblock: &Superblock) -> Option<PathBuf> {
+    let noted = Noted::read(region, superblock)?;
+    let live = rustix::fs::lstat(noted.directory.join("live")).ok()?;
+    let bytes = noted.directory.as_os_str().as_bytes().strip_suffix(b".solera")?;
+    let owner = rustix::fs::lstat(Path::new(OsStr::from_bytes(bytes)));
+    let is_left = (live.st_dev, live.st_ino) == (noted.device, noted.ino)
+        && owner.err() == Some(Errno::NOENT);
+    is_left.then_some(noted.directory)
 }
 
 /// The volume at `path` is in use with an anchor that is not reached from here.

@@ -1,13 +1,17 @@
-//! Removes a volume: its file, and the anchor directory beside it.
+//! Removes a volume: its file, the anchor directory beside it, and the one that a rename of the
+//! file has left beside its old name.
 //!
 //! Locks: the writers' byte of the region, exclusive, until the file's name is gone: no process
 //! attaches meanwhile.
 
+use crate::attach::anchor;
 use crate::attach::ordinary::{holds_volume, is_anchor};
 use crate::ground::error::{ErrorKind, VolumeError};
+use crate::ground::superblock;
 use crate::process::liveness::{
     REGION_READERS, REGION_WRITERS, any_slot_held, own_region, region_held,
 };
+use pmem::Region;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -39,15 +43,25 @@ pub fn remove(path: &Path) -> Result<Removed, VolumeError> {
         let advice = "end the programs that use it (`solera detach` lists them)";
         return Err(VolumeError::new(ErrorKind::InUse, "remove", path, found, advice));
     }
+    let elsewhere = if names == 1 { elsewhere(&file, path) } else { None };
     rustix::fs::unlink(path).map_err(|errno| system("removing its name", errno))?;
-    let mut anchor = path.as_os_str().to_owned();
-    anchor.push(".solera");
-    let anchor = PathBuf::from(anchor);
-    let anchor_left = match remove_anchor(&anchor) {
-        Err(errno) => Some((anchor, errno.to_string())),
-        Ok(()) => None,
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".solera");
+    let anchors = [Some(PathBuf::from(beside)), elsewhere];
+    let left = |anchor: PathBuf| {
+        let errno = remove_anchor(&anchor).err()?;
+        Some((anchor, pmem::plain(errno)))
     };
+    let anchor_left = anchors.into_iter().flatten().filter_map(left).collect::<Vec<_>>().pop();
     Ok(Removed { names_left: names - 1, anchor_left })
+}
+
+/// The anchor directory beside the name that the file had when it was last attached, if that name
+/// is gone. Of a volume that is damaged, none.
+fn elsewhere(file: &OwnedFd, path: &Path) -> Option<PathBuf> {
+    let region = Region::reading(file.try_clone().ok()?, path).ok()?;
+    let found = superblock::read(&region, path, "remove").ok()?;
+    anchor::left_by(&region, &found.superblock)
 }
 
 /// Gives the number of the file's names.
