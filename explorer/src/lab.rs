@@ -11,6 +11,7 @@ use pmem::trace::Trace;
 use pmem::{Class, Hook, Region};
 use rustix::fs::MemfdFlags;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::panic::Location;
@@ -49,6 +50,8 @@ pub struct Lab {
     file: OwnedFd,
     /// The image's bytes.
     pub base: Vec<u8>,
+    /// Where pages of it are that hold more than zeros: looked for once, not for each copy.
+    written: Vec<Range<usize>>,
     /// What the image holds.
     pub model: Model,
     /// Free bytes of an empty volume.
@@ -198,20 +201,36 @@ fn bytes_of(file: &OwnedFd) -> Told<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Gives back the memory of the pages that hold zeros, as if they had never been stored to: what
-/// looks for the first hole finds one soon, and a view maps less.
-fn punch_zeros(file: &OwnedFd, bytes: &[u8]) -> Told<()> {
-    use rustix::fs::FallocateFlags;
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
-    let pages: Vec<bool> = bytes.chunks(PAGE as usize).map(zero).collect();
+/// The runs of pages that hold more than zeros.
+fn written(bytes: &[u8]) -> Vec<Range<usize>> {
+    const PAGE_BYTES: usize = PAGE as usize;
+    static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+    let pages: Vec<bool> =
+        bytes.chunks(PAGE_BYTES).map(|page| *page != ZEROS[..page.len()]).collect();
+    let mut runs = Vec::new();
     let mut at = 0;
     for run in pages.chunk_by(|one, two| one == two) {
+        let end = bytes.len().min(at + run.len() * PAGE_BYTES);
         if run[0] {
-            let (offset, length) = (at as u64 * PAGE, run.len() as u64 * PAGE);
+            runs.push(at..end);
+        }
+        at = end;
+    }
+    runs
+}
+
+/// Gives back the memory of the pages that hold zeros, as if they had never been stored to: what
+/// looks for the first hole finds one soon, and a view maps less.
+fn punch_zeros(file: &OwnedFd, written: &[Range<usize>], length: usize) -> Told<()> {
+    use rustix::fs::FallocateFlags;
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let mut at = 0;
+    for run in written.iter().cloned().chain([length..length]) {
+        if at < run.start {
+            let (offset, length) = (at as u64, (run.start - at) as u64);
             rustix::fs::fallocate(file, flags, offset, length).map_err(told)?;
         }
-        at += run.len();
+        at = run.end;
     }
     Ok(())
 }
@@ -240,10 +259,8 @@ impl Lab {
         let file = options.read(true).write(true).create_new(true).open(&path).map_err(told)?;
         let placed = Placed { path, file };
         placed.file.set_len(self.base.len() as u64).map_err(told)?;
-        for (page, at) in self.base.chunks(4096).zip((0..).step_by(4096)) {
-            if page.iter().any(|&byte| byte != 0) {
-                placed.file.write_all_at(page, at).map_err(told)?;
-            }
+        for run in &self.written {
+            placed.file.write_all_at(&self.base[run.clone()], run.start as u64).map_err(told)?;
         }
         Ok(placed)
     }
@@ -251,14 +268,15 @@ impl Lab {
     /// The same lab with another image: that of `file`.
     pub fn with_image(&self, file: OwnedFd) -> Told<Self> {
         let (base, model) = (bytes_of(&file)?, self.model.clone());
+        let written = written(&base);
         let Self { free_when_empty, name, full, .. } = *self;
-        Ok(Self { file, base, model, free_when_empty, name, full })
+        Ok(Self { file, base, written, model, free_when_empty, name, full })
     }
 
     /// Makes the image: a volume that held other things, then `start`, orderly detached.
     pub fn new(start: &Start) -> Told<Self> {
         let lab = Self::sized(start, VOLUME_SIZE)?;
-        punch_zeros(&lab.file, &lab.base)?;
+        punch_zeros(&lab.file, &lab.written, lab.base.len())?;
         Ok(lab)
     }
 
@@ -302,7 +320,8 @@ impl Lab {
         drop(volume);
         rustix::fs::ftruncate(&file, VOLUME_SIZE).map_err(told)?;
         let base = bytes_of(&file)?;
-        Ok(Self { file, base, model, free_when_empty, name: start.name, full: start.full })
+        let written = written(&base);
+        Ok(Self { file, base, written, model, free_when_empty, name: start.name, full: start.full })
     }
 
     /// A private region that starts as the image.

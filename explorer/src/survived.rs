@@ -19,7 +19,7 @@ use pmem::{Class, Hook};
 use std::collections::{BTreeSet, HashSet};
 use std::io::{Read, Write};
 use std::panic::Location;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -173,30 +173,6 @@ struct Life {
     points: Option<u64>,
 }
 
-/// Where a volume lies that two processes have attached; removed at its end.
-struct Place(PathBuf);
-
-impl Place {
-    fn with(image: &[u8]) -> Told<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("/dev/shm/solera-survived-{}-{number}.pm", std::process::id());
-        let place = Self(PathBuf::from(name));
-        std::fs::write(&place.0, image).map_err(told)?;
-        Ok(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // What cannot be removed is not there.
-        let _ = std::fs::remove_file(&self.0);
-        let mut anchor = self.0.clone().into_os_string();
-        anchor.push(".solera");
-        let _ = std::fs::remove_dir_all(anchor);
-    }
-}
-
 /// Lets a victim die, and hears what it tells.
 fn let_die(record: &Record, place: &Path, numbers: (usize, usize), point: u64) -> Told<Life> {
     let program = std::env::current_exe().map_err(told)?;
@@ -309,7 +285,7 @@ fn seen(volume: &Arc<Volume>, before: &Model, after: &Model, action: &Action) ->
 }
 
 fn live(lab: &Lab, start: &Start, case: &Case, numbers: (usize, usize), point: u64) -> Told<Story> {
-    let place = Place::with(&lab.base)?;
+    let place = lab.placed()?;
     let record = Arc::new(Record::default());
     let attach = || {
         let options = AttachOptions {
@@ -318,10 +294,10 @@ fn live(lab: &Lab, start: &Start, case: &Case, numbers: (usize, usize), point: u
             hook: Some(record.clone()),
             ..AttachOptions::default()
         };
-        volume::attach(&place.0, &options).map_err(told)
+        volume::attach(&place.path, &options).map_err(told)
     };
     let first_volume = attach()?;
-    let life = let_die(&record, &place.0, numbers, point)?;
+    let life = let_die(&record, &place.path, numbers, point)?;
     let mut model = lab.model.clone();
     model.apply(&Action::SyncAll).map_err(told)?;
     for action in case.before.iter().chain(&case.calls[..life.returned]) {
