@@ -116,8 +116,9 @@ skip() {
 stage format cargo fmt --all --check
 stage style scripts/style.sh
 stage rooms scripts/rooms.py
-# The tests with it: so that one crate's wait for another leaves no processor idle.
-stage build cargo build --release --workspace --all-targets
+# The tests with it: so that one crate's wait for another leaves no processor idle. Not --all-targets,
+# which also builds the test programs that a manifest says there are not: that of the preload library.
+stage build cargo build --release --workspace --lib --bins --tests
 stage lint cargo clippy --release --workspace --all-targets -- -D warnings
 # Licences, bans and sources of the dependencies are checked by its own tool, which is built once: not
 # for speed, since that takes twice as long.
@@ -153,7 +154,8 @@ fi
 # By these names of the whole workspace, so that nothing is built with other features.
 stage explorer cargo test --release --workspace --test crash --test death --test model --test regressions \
     --test survived -- --nocapture
-stage injected-bugs cargo test --release -p solera-explorer --features inject --test bugs
+# Of the workspace, too: what has nothing to inject is there already.
+stage injected-bugs cargo test --release --workspace --features solera-explorer/inject --test bugs
 for name in "${waiting[@]}"; do joined "$name"; done
 # Behind the suites, which build fsx.
 if [ -n "${SOLERA_TEST_LONG:-}" ]; then
