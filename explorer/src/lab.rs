@@ -225,7 +225,7 @@ fn punch_zeros(file: &OwnedFd, written: &[Range<usize>], length: usize) -> Told<
     use rustix::fs::FallocateFlags;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let mut at = 0;
-    for run in written.iter().cloned().chain([length..length]) {
+    for run in written.iter().cloned().chain(std::iter::once(length..length)) {
         if at < run.start {
             let (offset, length) = (at as u64, (run.start - at) as u64);
             rustix::fs::fallocate(file, flags, offset, length).map_err(told)?;
