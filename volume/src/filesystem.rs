@@ -83,6 +83,14 @@ impl Volume {
         Ok(done)
     }
 
+    /// The same of record locks, which make no upkeep due.
+    #[inline]
+    fn lock<T>(&self, lock: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
+        let rooms = self.call()?;
+        let _alone = rooms.alone();
+        lock(rooms)
+    }
+
     /// The root directory's node.
     pub(crate) fn root_node(&self) -> Node {
         Node { ino: self.superblock.root, generation: self.superblock.root_generation }
@@ -618,7 +626,7 @@ impl FileSystem for Volume {
         lock: &RecordLock,
         wait: bool,
     ) -> Result<()> {
-        self.change(|rooms| rooms.set_record_lock(desc, owner, lock, wait))
+        self.lock(|rooms| rooms.set_record_lock(desc, owner, lock, wait))
     }
 
     fn test_lock(
@@ -627,7 +635,7 @@ impl FileSystem for Volume {
         owner: LockOwner,
         lock: &RecordLock,
     ) -> Result<Option<RecordLock>> {
-        self.change(|rooms| rooms.test_record_lock(desc, owner, lock))
+        self.lock(|rooms| rooms.test_record_lock(desc, owner, lock))
     }
 
     fn release_locks(&self, of: Of) -> Result<()> {
@@ -644,7 +652,7 @@ impl FileSystem for Volume {
     }
 
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
-        self.change(|rooms| rooms.set_flock(desc, kind, wait))
+        self.lock(|rooms| rooms.set_flock(desc, kind, wait))
     }
 
     fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {

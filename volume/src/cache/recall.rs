@@ -152,7 +152,7 @@ impl Caches {
     }
 
     /// Serves a read of remembered bytes; `None`: the map tells.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn read_again(&self, desc: Desc, offset: u64, out: &UserOut<'_>) -> Option<usize> {
         let known = entry(desc, offset).get()?;
         let (length, inode) = (out.len(), Inode(known.ino));

@@ -9,6 +9,7 @@ use crate::Result;
 use crate::data::Files;
 use crate::data::bytes::Part;
 use crate::data::edit::Sizing;
+use crate::data::habit::commits_at_once;
 use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
 use crate::ground::now;
@@ -60,10 +61,10 @@ impl File<'_> {
 }
 
 impl Files {
-    /// As [`Files::commits_at_once`].
+    /// As [`commits_at_once`].
     pub(crate) fn commits_file(&self, file: &File<'_>) -> Result<bool> {
         let sequence = self.sequence(file.inode)?;
-        Ok(self.commits_at_once(file.inode, sequence, file.current.flags))
+        Ok(commits_at_once(self.mode, file.inode, sequence, file.current.flags))
     }
 
     /// The size that a power cut would leave.

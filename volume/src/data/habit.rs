@@ -45,15 +45,15 @@ impl Files {
         self.note_synced(inode, self.sequence(inode)?);
         Ok(())
     }
+}
 
-    /// Whether a size that grows is committed at once, by who holds the lock of an inode that had
-    /// this sequence number, even or odd by now, and these flags.
-    #[inline]
-    pub(crate) fn commits_at_once(&self, inode: Inode, sequence: u64, flags: u64) -> bool {
-        self.mode != Mode::Posix
-            || flags & LIVE_DIRTY == 0
-                && SYNCED.with(|synced| synced[place(inode)].get() == sequence & !1)
-    }
+/// Whether a size that grows is committed at once, by who holds the lock of an inode that had this
+/// sequence number, even or odd by now, and these flags.
+#[inline]
+pub(crate) fn commits_at_once(mode: Mode, inode: Inode, sequence: u64, flags: u64) -> bool {
+    mode != Mode::Posix
+        || flags & LIVE_DIRTY == 0
+            && SYNCED.with(|synced| synced[place(inode)].get() == sequence & !1)
 }
 
 #[cfg(test)]

@@ -69,6 +69,11 @@ pub(crate) enum MapItem {
 /// Visitor of [`Files::walk_map`].
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(MapItem) -> Result<()>;
 
+/// The check key of a word of a map at this position.
+pub(crate) fn key_of(inode: Inode, generation: u32, position: u64) -> Key {
+    Key { ino: inode.0, generation, position }
+}
+
 /// The map of one inode.
 #[derive(Clone, Copy)]
 pub(crate) struct Map<'v> {
@@ -83,7 +88,7 @@ impl<'v> Map<'v> {
     }
 
     pub(crate) fn key(&self, position: u64) -> Key {
-        Key { ino: self.inode.0, generation: self.generation, position }
+        key_of(self.inode, self.generation, position)
     }
 
     /// Offset of a direct word.

@@ -11,7 +11,7 @@
 
 use crate::Result;
 use crate::data::bytes::{Bytes, Part};
-use crate::data::map::{KIND_LEAF, Map};
+use crate::data::map::{KIND_LEAF, key_of};
 use crate::data::write::{Request, Writing};
 use crate::ground::layout::BLOCK;
 use crate::ground::word::Word;
@@ -33,8 +33,7 @@ impl Writing<'_> {
         let generation = request.generation;
         // What a sum, or another lane's record, tells of the old block counts beside it no more.
         let slot = self.store_slot_beside(generation)?;
-        let key =
-            Map { files: self.files, inode: seen.inode, generation }.key(request.offset / BLOCK);
+        let key = key_of(seen.inode, generation, request.offset / BLOCK);
         let leads = Word { block: spare, kind: KIND_LEAF, unwritten: false }.sealed(key);
         let new = Replacement { word, leads, block: spare };
         let which = (seen.inode, generation, seen.live);

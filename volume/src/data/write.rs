@@ -23,6 +23,7 @@
 use crate::data::Files;
 use crate::data::bytes::{Bytes, Own, Part, Several};
 use crate::data::file::File;
+use crate::data::habit::commits_at_once;
 use crate::data::plan::{Plan, Position, WORD, note_run};
 use crate::ground::layout::{
     BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, LINE, REDO_BYTES, SUMMED_MAX,
@@ -46,7 +47,6 @@ const FEW: usize = 256;
 /// A file that is being written to: its lock is held.
 #[derive(Clone, Copy)]
 pub(super) struct Writing<'v> {
-    pub(super) files: &'v Files,
     pub(super) locked: Locked<'v, 1>,
     pub(super) current: Current,
     /// The record names the commit line, or is about to.
@@ -105,9 +105,9 @@ impl Files {
             cold_path();
             return Ok(None);
         };
-        let mut writing = Writing { files: self, locked, current, noted: false, replaced: false };
+        let mut writing = Writing { locked, current, noted: false, replaced: false };
         let Some(place) = place.filter(|_| locked.seen[0].sequence == sequence) else {
-            return writing.write_as_found(node, position, bytes);
+            return writing.write_as_found(self, node, position, bytes);
         };
         if sought != 0
             && let Err(error) = note_run(seen.live, offset, place, sought)
@@ -141,7 +141,7 @@ impl Files {
         };
         let locked = Locked { room: self, owner: op.owner, record: op.record, seen: [seen] };
         let current = file.current;
-        let mut writing = Writing { files: self, locked, current, noted: false, replaced: false };
+        let mut writing = Writing { locked, current, noted: false, replaced: false };
         let request = Request { bytes, offset, places, word, generation };
         let written = writing.write(&request);
         op.noted(usize::from(writing.noted));
@@ -156,17 +156,19 @@ impl<'v> Writing<'v> {
     #[cold]
     fn write_as_found<B: Bytes>(
         mut self,
+        files: &Files,
         node: Node,
         position: Position,
         bytes: &B,
     ) -> Result<Option<u64>> {
-        let written = self.find_and_write(node, position, bytes);
+        let written = self.find_and_write(files, node, position, bytes);
         self.end()?;
         written
     }
 
     fn find_and_write<B: Bytes>(
         &mut self,
+        files: &Files,
         node: Node,
         position: Position,
         bytes: &B,
@@ -178,7 +180,7 @@ impl<'v> Writing<'v> {
             Position::End => self.current.size,
         };
         let range = (offset, bytes.count() as u64);
-        let found = self.files.places(seen, &self.current, generation, range, LIVE_PRIVILEGED)?;
+        let found = files.places(seen, &self.current, generation, range, LIVE_PRIVILEGED)?;
         let Some((places, word)) = found else { return Ok(None) };
         let written = self.write(&Request { bytes, offset, places, word, generation })?;
         Ok(written.then_some(offset + range.1))
@@ -191,7 +193,7 @@ impl<'v> Writing<'v> {
         let length = request.bytes.count() as u64;
         let end = request.offset + length;
         let flags = self.current.flags;
-        let commits = end > size && self.files.commits_at_once(seen.inode, seen.sequence, flags);
+        let commits = end > size && commits_at_once(room.mode, seen.inode, seen.sequence, flags);
         if commits && length <= SUMMED_MAX && request.offset == size {
             self.noted = true;
             return self.append_summed(request).map(|()| true);
