@@ -12,8 +12,11 @@ use rustix::io::Errno;
 
 /// The bytes of a write. Generic code is compiled once for each kind of them.
 pub(crate) trait Bytes {
-    /// Nobody else can change them: what was stored once can be stored again.
-    const OWN: bool = false;
+    /// All of them, if nobody else can change them: what was stored once can be stored again.
+    #[inline(always)]
+    fn own(&self) -> Option<&[u8]> {
+        None
+    }
 
     /// How many they are.
     fn count(&self) -> usize;
@@ -76,7 +79,10 @@ impl Bytes for UserIn<'_> {
 pub(crate) struct Own<'a>(pub(crate) &'a [u8]);
 
 impl Bytes for Own<'_> {
-    const OWN: bool = true;
+    #[inline(always)]
+    fn own(&self) -> Option<&[u8]> {
+        Some(self.0)
+    }
 
     #[inline(always)]
     fn count(&self) -> usize {

@@ -43,6 +43,7 @@ use vfs::Node;
 
 /// Bytes of an overwrite up to which a private copy is stored.
 const FEW: usize = 256;
+const _: () = assert!(REDO_BYTES <= FEW);
 
 /// A file that is being written to: its lock is held.
 #[derive(Clone, Copy)]
@@ -332,10 +333,9 @@ impl<'v> Writing<'v> {
         let (Locked { room, record, seen: [seen], .. }, bytes) = (self.locked, request.bytes);
         let (lane, length) = (u64::from(self.locked.owner.op()), bytes.count());
         let which = (seen.inode, request.generation, seen.live);
-        if length <= REDO_BYTES {
-            let mut few = [0; REDO_BYTES];
-            bytes.read(&mut few[..length])?;
-            let new = NewBytes::Here(&few[..length]);
+        // As few as go into the record are a copy already ([`FEW`]).
+        if let Some(few) = bytes.own().filter(|few| few.len() <= REDO_BYTES) {
+            let new = NewBytes::Here(few);
             return room.store_redo(&record, lane, which, &request.places, new);
         }
         let part = Part { from: 0, to: room.annex(lane), length };
@@ -352,7 +352,7 @@ impl<'v> Writing<'v> {
         let (mut again, mut stored) = (0, Gathered::default());
         let all = request.places.each(bytes.count(), |to, from, length| {
             let part = Part { from, to, length };
-            if B::OWN {
+            if bytes.own().is_some() {
                 return bytes.stream(&room.region, part).map(|part| stored.add(part));
             }
             bytes.stream_summed(&room.region, part, again).map(|(part, sum)| {
@@ -360,7 +360,7 @@ impl<'v> Writing<'v> {
                 again = sum;
             })
         });
-        if all.is_err() || !B::OWN && again != sum {
+        if all.is_err() || bytes.own().is_none() && again != sum {
             cold_path();
             // The caller's memory has changed, or has vanished: what the record says counts.
             let _ = room.region.fence();
