@@ -15,7 +15,7 @@ use crate::model::{Model, Object, ObjectId};
 use crate::workload::{Action, System, short};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use vfs::{At, Kind, Node, Removes};
+use vfs::{At, Kind, Node, Removes, Simply};
 use volume::{FsckOptions, Mode, Volume};
 
 /// The call during or after which power failed.

@@ -46,38 +46,20 @@ pub trait FileSystem: Send + Sync {
     /// The device number this file system reports in `st_dev`, and its statistics.
     fn stat_fs(&self) -> Result<FsStat>;
 
-    /// Finds `name` in `dir`. `.` gives `dir`, `..` the parent (the root's is itself).
-    /// `ENOENT`, `ENOTDIR`, `ESTALE` (dir was removed and reused), `EIO`.
-    fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node>;
-
-    /// The directory to which `names`, separated by single slashes, lead from `start`, if the
-    /// engine knows a short way and each is a directory's. `None` says nothing. Permissions are not
-    /// asked.
-    fn find_directory(&self, start: Node, names: &[u8]) -> Option<Node> {
-        let _ = (start, names);
-        None
-    }
-
     /// Writes to `attr` the attributes of what a path of plain names, separated by single slashes,
-    /// leads to from `start`. `false` says nothing, and `attr` is anything then. Permissions are
-    /// not asked, symlinks not followed.
-    fn find(&self, start: Node, names: &[u8], attr: &mut Attr) -> bool {
-        let _ = (start, names, attr);
+    /// leads to from a directory. `false` says nothing, and `attr` is anything then. Permissions
+    /// are not asked, symlinks not followed.
+    fn find(&self, from: Of, names: &[u8], attr: &mut Attr) -> bool {
+        let _ = (from, names, attr);
         false
     }
 
-    /// As [`FileSystem::find`], from the directory behind a description.
-    fn find_at(&self, dir: Desc, names: &[u8], attr: &mut Attr) -> bool {
-        self.describe(dir).is_ok_and(|(node, _)| self.find(node, names, attr))
-    }
-
-    /// The same, for a caller that is about to change what the path leads to, which is not worth
-    /// remembering: the directory of the last name, and the attributes of what has that name;
-    /// `None` inside: nothing has. `None` says nothing.
-    fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
-        let _ = (start, names);
-        None
-    }
+    /// Walks from a directory by such a path, and writes where `want` says what it has found. Gives
+    /// the bytes that were walked: all, or none, which says nothing.
+    ///
+    /// One name alone ([`Want::Name`]) is always walked. `.` gives `dir`, `..` the parent (the
+    /// root's is itself). `ENOENT`, `ENOTDIR`, `ESTALE` (dir was removed and reused), `EIO`.
+    fn walk(&self, dir: Node, names: &[u8], want: Want<'_>) -> Result<usize>;
 
     /// Writes to `attr` the attributes of a node, or of what a description is open for. Size and
     /// times are the current ones, not the last durable ones.
@@ -315,6 +297,12 @@ pub trait Simply: FileSystem {
     fn attributes(&self, node: Node) -> Result<Attr> {
         let mut attr = Attr::NONE;
         self.attr(node.into(), &mut attr).map(|()| attr)
+    }
+
+    /// As [`FileSystem::walk`], by one name.
+    fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
+        let mut node = dir;
+        self.walk(dir, name, Want::Name(&mut node)).map(|_| node)
     }
 }
 

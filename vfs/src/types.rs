@@ -249,6 +249,26 @@ pub enum Removes {
     Directory,
 }
 
+/// What is wanted of a walk, and where it is written.
+#[derive(Debug)]
+pub enum Want<'f> {
+    /// What the one name leads to.
+    Name(&'f mut Node),
+    /// What the path leads to, if all on the way are directories, and that as well.
+    Directory(&'f mut Node),
+    /// What is about to be changed, which is not worth remembering.
+    Change(&'f mut LastName),
+}
+
+/// Where the last name of a path is.
+#[derive(Clone, Copy, Debug)]
+pub struct LastName {
+    /// The directory that has it, or would have it.
+    pub dir: Node,
+    /// The attributes of what it leads to; `None`: there is nothing.
+    pub attr: Option<Attr>,
+}
+
 /// What is opened.
 #[derive(Clone, Copy, Debug)]
 pub enum Open<'a> {

@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 
 use crate::cred::{Cred, EXECUTE};
-use crate::{Attr, Desc, Errno, FileSystem, Kind, Node, Result, Simply};
+use crate::{Attr, Desc, Errno, FileSystem, Kind, LastName, Node, Result, Simply, Want};
 
 /// Longest path, without the terminating NUL.
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -169,7 +169,7 @@ impl Walk<'_> {
             return false;
         }
         if self.cred.privileged() {
-            return self.fs.find(node, rest, attr) && attr.kind != Kind::Symlink;
+            return self.fs.find(node.into(), rest, attr) && attr.kind != Kind::Symlink;
         }
         self.plain_names(node, rest).is_some_and(|found| {
             *attr = found;
@@ -185,7 +185,7 @@ impl Walk<'_> {
             return self.fs.describe(dir).is_ok_and(|(node, _)| self.plain(node, path, attr));
         }
         let fits = path.len() <= PATH_BYTES_MAX;
-        fits && self.fs.find_at(dir, path, attr) && attr.kind != Kind::Symlink
+        fits && self.fs.find(dir.into(), path, attr) && attr.kind != Kind::Symlink
     }
 
     /// As [`Walk::plain`], name by name, with a look at permissions.
@@ -217,7 +217,12 @@ impl Walk<'_> {
         }
         let node = if path.first() == Some(&b'/') { self.fs.root() } else { start };
         let rest = path.strip_prefix(b"/").unwrap_or(path);
-        let (dir, attr) = self.fs.find_to_change(node, rest)?;
+        let mut found = LastName { dir: node, attr: None };
+        let walked = self.fs.walk(node, rest, Want::Change(&mut found)).ok()?;
+        if walked == 0 {
+            return None;
+        }
+        let LastName { dir, attr } = found;
         let cut = rest.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         let last = Last::Name(Name::new(&rest[cut..]).ok()?);
         Some(Found { dir, last, attr, slash: false })
@@ -233,7 +238,9 @@ impl Walk<'_> {
         if cut + 1 == text.len() {
             return None;
         }
-        Some((self.fs.find_directory(start, &text[..cut])?, &text[cut + 1..]))
+        let mut dir = start;
+        let walked = self.fs.walk(start, &text[..cut], Want::Directory(&mut dir)).ok()?;
+        (walked > 0).then_some((dir, &text[cut + 1..]))
     }
 
     /// Walks until the end of `text` or the first symlink to follow. The attributes of what is

@@ -24,9 +24,9 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
-    At, Attr, Desc, DirEntry, FileSystem, Fill, ForkTicket, FsStat, Kind, LockKind, LockOwner,
-    Mapped, NewNode, Node, Of, Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags, SetAttr,
-    Synced, UserIn, UserOut, Whence, Where, Which,
+    At, Attr, Desc, DirEntry, FileSystem, Fill, ForkTicket, FsStat, Kind, LastName, LockKind,
+    LockOwner, Mapped, NewNode, Node, Of, Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags,
+    SetAttr, Synced, UserIn, UserOut, Want, Whence, Where, Which,
 };
 
 /// An offset that a file may have.
@@ -274,27 +274,31 @@ impl FileSystem for Volume {
         })
     }
 
-    fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
-        Names::lookup(self.call()?, dir, name)
-    }
-
-    fn find_directory(&self, start: Node, names: &[u8]) -> Option<Node> {
-        self.call().ok()?.find_prefix(start, names)
-    }
-
-    fn find(&self, start: Node, names: &[u8], attr: &mut Attr) -> bool {
-        self.call().is_ok_and(|rooms| rooms.find_path(start, names, attr))
-    }
-
-    fn find_at(&self, dir: Desc, names: &[u8], attr: &mut Attr) -> bool {
-        // Not among the whole paths: mostly it is one name of many.
+    fn find(&self, from: Of, names: &[u8], attr: &mut Attr) -> bool {
         let Ok(rooms) = self.call() else { return false };
-        let opened = rooms.opened(dir);
-        opened.is_ok_and(|opened| rooms.walk_path_to(opened.node, names, attr).is_some())
+        match from.which() {
+            Which::Node(node) => rooms.find_path(node, names, attr),
+            // Not among the whole paths: mostly it is one name of many.
+            Which::Desc(desc) => rooms
+                .opened(desc)
+                .is_ok_and(|opened| rooms.walk_path_to(opened.node, names, attr).is_some()),
+        }
     }
 
-    fn find_to_change(&self, start: Node, names: &[u8]) -> Option<(Node, Option<Attr>)> {
-        self.call().ok()?.walk_path(start, names)
+    fn walk(&self, dir: Node, names: &[u8], want: Want<'_>) -> Result<usize> {
+        let rooms = self.call()?;
+        match want {
+            Want::Name(node) => *node = Names::lookup(rooms, dir, names)?,
+            Want::Directory(node) => match rooms.find_prefix(dir, names) {
+                Some(found) => *node = found,
+                None => return Ok(0),
+            },
+            Want::Change(last) => match rooms.walk_path(dir, names) {
+                Some((dir, attr)) => *last = LastName { dir, attr },
+                None => return Ok(0),
+            },
+        }
+        Ok(names.len())
     }
 
     fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {

@@ -8,7 +8,10 @@ mod common;
 use common::Place;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use vfs::{At, Attr, FileSystem, Kind, NewNode, Node, Removes, RenameFlags, SetAttr, Simply};
+use vfs::{
+    At, Attr, FileSystem, Kind, LastName, NewNode, Node, Removes, RenameFlags, SetAttr, Simply,
+    Want,
+};
 use volume::Volume;
 
 const NAMES: [&[u8]; 4] = [b"a", b"bb", b"ccc", b"dddd"];
@@ -82,7 +85,9 @@ fn check(volumes: [&Volume; 2], ways: &[Vec<u8>]) {
     for way in ways {
         let there = all.iter().find(|(path, _)| path == way).map(|(_, node)| *node);
         for volume in volumes {
-            assert_eq!(volume.find_directory(volume.root(), way), there, "{way:?}");
+            let mut found = volume.root();
+            let walked = volume.walk(found, way, Want::Directory(&mut found));
+            assert_eq!((walked != Ok(0)).then_some(found), there, "{way:?}");
         }
         // At the fifth time it is known as a whole.
         for volume in [volumes[0]; 5].into_iter().chain([volumes[1]; 5]) {
@@ -100,10 +105,12 @@ fn check_path(volume: &Volume, all: &[(Vec<u8>, Node)], way: &[u8]) {
         let node = volume.lookup(dir, name).ok();
         (dir, node.map(|node| told(volume.attributes(node).expect("attributes"))))
     });
-    let found = volume.find_to_change(volume.root(), way);
-    assert_eq!(found.map(|(dir, attr)| (dir, attr.map(told))), expected, "{way:?}");
+    let mut found = LastName { dir: volume.root(), attr: None };
+    let walked = volume.walk(volume.root(), way, Want::Change(&mut found)).expect("walked");
+    let found = (walked > 0).then_some((found.dir, found.attr.map(told)));
+    assert_eq!(found, expected, "{way:?}");
     let mut attr = Attr::NONE;
-    let there = volume.find(volume.root(), way, &mut attr);
+    let there = volume.find(volume.root().into(), way, &mut attr);
     assert_eq!(there.then(|| told(attr)), expected.and_then(|(_, attr)| attr), "{way:?}");
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vfs::{
     At, Attr, Desc, DirEntry, Errno, FileSystem, Fill, ForkTicket, FsStat, Kind, LockKind,
     LockOwner, Mapped, NewNode, Node, Of, Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags,
-    Result, SetAttr, Synced, UserIn, UserOut, Whence, Where, Which,
+    Result, SetAttr, Synced, UserIn, UserOut, Want, Whence, Where, Which,
 };
 
 const ROOT: u64 = 1;
@@ -148,14 +148,16 @@ impl FileSystem for Model {
             read_only: false,
         })
     }
-    fn lookup(&self, dir: Node, name: &[u8]) -> Result<Node> {
+    fn walk(&self, dir: Node, name: &[u8], want: Want<'_>) -> Result<usize> {
+        let Want::Name(found) = want else { return Ok(0) };
         let mut state = self.lock();
         let inode = state.dir(dir.ino)?;
-        match name {
-            b"." => Ok(dir),
-            b".." => Ok(node(inode.parent)),
-            _ => inode.entries.get(name).map(|&ino| node(ino)).ok_or(Errno::NOENT),
-        }
+        *found = match name {
+            b"." => dir,
+            b".." => node(inode.parent),
+            _ => inode.entries.get(name).map(|&ino| node(ino)).ok_or(Errno::NOENT)?,
+        };
+        Ok(name.len())
     }
     fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
         let mut state = self.lock();

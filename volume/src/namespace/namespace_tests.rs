@@ -46,20 +46,20 @@ fn attributes_are_the_same_by_node_path_and_description() {
             let told = volume.attributes(node).expect("attributes");
             assert_eq!((told.node, told.mtime), (node, time));
             let mut others = [vfs::Attr::NONE; 3];
-            assert!(vfs::FileSystem::find(&*volume, root, b"dir/name", &mut others[0]));
-            assert!(volume.find_at(dir, b"name", &mut others[1]));
+            assert!(volume.find(root.into(), b"dir/name", &mut others[0]));
+            assert!(volume.find(dir.into(), b"name", &mut others[1]));
             assert_eq!(volume.attr(desc.into(), &mut others[2]), Ok(()));
             assert_eq!(others, [told; 3]);
         }
     }
     let mut attr = vfs::Attr::NONE;
-    assert!(!vfs::FileSystem::find(&*volume, root, b"dir/other", &mut attr));
-    assert!(!volume.find_at(dir, b"other", &mut attr));
-    assert!(!volume.find_at(desc, b"name", &mut attr), "no directory");
+    assert!(!volume.find(root.into(), b"dir/other", &mut attr));
+    assert!(!volume.find(dir.into(), b"other", &mut attr));
+    assert!(!volume.find(desc.into(), b"name", &mut attr), "no directory");
     for desc in [dir, desc] {
         volume.close(desc).expect("close");
         assert_eq!(volume.attr(desc.into(), &mut attr), Err(Errno::BADF));
-        assert!(!volume.find_at(desc, b"name", &mut attr), "closed");
+        assert!(!volume.find(desc.into(), b"name", &mut attr), "closed");
     }
 }
 
