@@ -20,7 +20,7 @@ pub type Poke = dyn Fn(u64, &[u8]) + Send + Sync;
 
 /// An engine and the open files of one "process".
 pub struct Engine {
-    fs: Arc<dyn FileSystem>,
+    fs: Arc<dyn vfs::Engine>,
     /// The same, for what is no part of the contract.
     volume: Arc<Volume>,
     slots: [Option<Desc>; SLOTS],

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use vfs::{FileSystem, Kind};
+use vfs::{Attached, Kind};
 use volume::{AttachOptions, Mode, Volume};
 
 const SETTING: Setting = Setting { mode: Mode::Strict, class: Class::CacheLine };

@@ -24,7 +24,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use vfs::FileSystem;
+use vfs::Attached;
 use volume::{AttachOptions, FormatOptions, Mode, Volume};
 
 const VOLUME_SIZE: u64 = 32 << 20;

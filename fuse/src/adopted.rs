@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vfs::{Desc, Errno, FileSystem, Node, Result, Whence};
+use vfs::{Desc, Engine, Errno, Node, Result, Whence};
 
 use crate::abi::InHeader;
 use crate::nodes::lock;
@@ -50,13 +50,13 @@ struct State {
 }
 
 impl State {
-    fn adopt(&mut self, fs: &dyn FileSystem, name: u64) -> Result<Desc> {
+    fn adopt(&mut self, fs: &dyn Engine, name: u64) -> Result<Desc> {
         let desc = fs.adopt(name)?;
         *self.uses.entry(desc).or_default() += 1;
         Ok(desc)
     }
 
-    fn let_go(&mut self, fs: &dyn FileSystem, desc: Desc) -> Result<()> {
+    fn let_go(&mut self, fs: &dyn Engine, desc: Desc) -> Result<()> {
         let Some(uses) = self.uses.get_mut(&desc) else { return Ok(()) };
         *uses -= 1;
         if *uses > 0 {
@@ -78,7 +78,7 @@ pub struct Adopted {
 impl Adopted {
     /// A lookup in the root: the node of the description that the name stands for, if it is such a
     /// name and the caller may use it.
-    pub fn name(&self, fs: &dyn FileSystem, from: &InHeader, name: &[u8]) -> Option<Result<Node>> {
+    pub fn name(&self, fs: &dyn Engine, from: &InHeader, name: &[u8]) -> Option<Result<Node>> {
         let name = vfs::mounts::description_of_name(name)?;
         if from.uid != 0 && from.uid != rustix::process::getuid().as_raw() {
             return None;
@@ -101,7 +101,7 @@ impl Adopted {
     }
 
     /// An open: a handle of the description, if its thread has just named one.
-    pub fn claim(&self, fs: &dyn FileSystem, from: &InHeader, node: Node) -> Result<Option<u64>> {
+    pub fn claim(&self, fs: &dyn Engine, from: &InHeader, node: Node) -> Result<Option<u64>> {
         if self.named.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
@@ -131,7 +131,7 @@ impl Adopted {
 
     /// Before a read or write at `offset`: moves the description's position there if the program
     /// has sought.
-    pub fn seek(&self, fs: &dyn FileSystem, handle: u64, offset: u64) -> Result<Desc> {
+    pub fn seek(&self, fs: &dyn Engine, handle: u64, offset: u64) -> Result<Desc> {
         let file = lock(&self.state).files.get(&handle).copied().ok_or(Errno::BADF)?;
         if file.end != offset {
             fs.seek(file.desc, offset as i64, Whence::Set)?;
@@ -147,7 +147,7 @@ impl Adopted {
     }
 
     /// A handle is closed.
-    pub fn close(&self, fs: &dyn FileSystem, handle: u64) -> Result<()> {
+    pub fn close(&self, fs: &dyn Engine, handle: u64) -> Result<()> {
         let mut state = lock(&self.state);
         let file = state.files.remove(&handle).ok_or(Errno::BADF)?;
         state.let_go(fs, file.desc)

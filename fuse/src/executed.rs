@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vfs::{FileSystem, Node, Result};
+use vfs::{Attached, Node, Result};
 
 use crate::nodes::lock;
 
@@ -31,7 +31,7 @@ pub struct Executed {
 
 impl Executed {
     /// A file is about to be executed by a handle. `ETXTBSY`.
-    pub fn begin(&self, fs: &dyn FileSystem, node: Node, handle: u64) -> Result<()> {
+    pub fn begin(&self, fs: &dyn Attached, node: Node, handle: u64) -> Result<()> {
         let mut files = lock(&self.files);
         if !files.uses.contains_key(&node) {
             fs.host_execution(node, true)?;
@@ -43,7 +43,7 @@ impl Executed {
     }
 
     /// A handle is about to go.
-    pub fn release(&self, fs: &dyn FileSystem, handle: u64) -> Result<()> {
+    pub fn release(&self, fs: &dyn Attached, handle: u64) -> Result<()> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }

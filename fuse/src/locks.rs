@@ -22,7 +22,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use vfs::{Desc, Errno, FileSystem, Guest, LockKind, LockOwner, Node, RecordLock, Result};
+use vfs::{Desc, Errno, Guest, LockKind, LockOwner, Node, RecordLock, Result};
 
 use crate::abi::FileLock;
 use crate::interrupt::{self, Waiter};
@@ -161,7 +161,7 @@ fn told(lock: &RecordLock) -> FileLock {
 
 impl Locks {
     /// Sets or clears a record lock. `wait`: waits for it.
-    pub fn set(&self, fs: &dyn FileSystem, wish: &Wish, wait: bool) -> Result<()> {
+    pub fn set(&self, fs: &dyn vfs::Locks, wish: &Wish, wait: bool) -> Result<()> {
         let record = wish.record()?;
         let locks = record.kind != LockKind::Unlock;
         if !locks && self.count.load(Ordering::Relaxed) == 0 {
@@ -209,7 +209,7 @@ impl Locks {
     }
 
     /// The first lock that would refuse the wish, if there is one.
-    pub fn test(&self, fs: &dyn FileSystem, wish: &Wish) -> Result<FileLock> {
+    pub fn test(&self, fs: &dyn vfs::Locks, wish: &Wish) -> Result<FileLock> {
         let record = wish.record()?;
         let stranger = Guest { pid: 0, number: NO_LOCKS, is_process: false };
         let programs = lock(&self.programs);
@@ -221,21 +221,21 @@ impl Locks {
     }
 
     /// An owner closes a file: all its record locks on it go.
-    pub fn flush(&self, fs: &dyn FileSystem, (ino, desc): (u64, Desc), owner: u64) {
+    pub fn flush(&self, fs: &dyn vfs::Locks, (ino, desc): (u64, Desc), owner: u64) {
         if self.count.load(Ordering::Relaxed) > 0 {
             self.drop_where(fs, desc, |number, of, _| number == owner && of == ino);
         }
     }
 
     /// A handle is about to go: so are the locks of its description.
-    pub fn release(&self, fs: &dyn FileSystem, desc: Desc, handle: u64) {
+    pub fn release(&self, fs: &dyn vfs::Locks, desc: Desc, handle: u64) {
         if self.count.load(Ordering::Relaxed) > 0 {
             self.drop_where(fs, desc, |_, _, by| by == handle);
         }
     }
 
     /// Drops the locks that `of` says (owner, file, handle), all on the file of a description.
-    fn drop_where(&self, fs: &dyn FileSystem, desc: Desc, of: impl Fn(u64, u64, u64) -> bool) {
+    fn drop_where(&self, fs: &dyn vfs::Locks, desc: Desc, of: impl Fn(u64, u64, u64) -> bool) {
         let mut programs = lock(&self.programs);
         let mut dropped = Vec::new();
         for (&owner, program) in &mut programs.by_owner {

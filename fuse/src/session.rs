@@ -14,7 +14,7 @@ use std::thread;
 
 use rustix::fs::{Mode, OFlags};
 use vfs::mounts::Identity;
-use vfs::{Errno, FileSystem, Result};
+use vfs::{Engine, Errno, Result};
 use zerocopy::IntoBytes;
 
 use crate::abi::{
@@ -34,7 +34,7 @@ const CLONE: libc::c_ulong = 0x8004_E500;
 /// What the threads share.
 pub struct Session {
     /// The file system.
-    pub fs: Arc<dyn FileSystem>,
+    pub fs: Arc<dyn Engine>,
     /// What the kernel knows.
     pub nodes: Nodes,
     /// Locks through the mount.
@@ -56,7 +56,7 @@ pub struct Session {
 
 /// Agrees with the kernel on abilities and serves it until the mount is gone. `identity`: which
 /// volume `fs` is.
-pub fn serve(fs: Arc<dyn FileSystem>, identity: &Identity, device: OwnedFd) -> Result<()> {
+pub fn serve(fs: Arc<dyn Engine>, identity: &Identity, device: OwnedFd) -> Result<()> {
     let session = Arc::new(Session {
         nodes: Nodes::new(fs.root()),
         fs,

@@ -1,8 +1,13 @@
 //! The contract between the faces (preload, mount, command line) and the engines.
 //!
 //! A face resolves paths and keeps the process's descriptor table; an engine keeps files. They meet
-//! in [`FileSystem`]. Nothing here depends on where bytes live: no trait speaks of persistent
-//! memory, of one machine or of one tier.
+//! in four traits: [`FileSystem`] (names, attributes, data), [`Maps`], [`Locks`] and [`Attached`],
+//! which together are an [`Engine`]. Nothing here depends on where bytes live: no trait speaks of
+//! persistent memory, of one machine or of one tier.
+//!
+//! Each call stands there once. What it is about, and what the caller knows already, are values
+//! ([`Of`], [`At`], [`Open`]); where a program waits for the call, what it gives is written where
+//! the caller says. [`Simply`] has the same calls for who is in no hurry.
 //!
 //! Errors are the kernel's `errno` values: a face hands them to the program as they are.
 //!
@@ -124,22 +129,12 @@ pub trait FileSystem: Send + Sync {
 
     /// Drops this process's hold on a description. The face counts the descriptors (dup) inside the
     /// process and calls this once, for the last of them. Record locks are dropped by the face
-    /// through [`FileSystem::release_locks`], as POSIX binds them to any close.
+    /// through [`Locks::release_locks`], as POSIX binds them to any close.
     fn close(&self, desc: Desc) -> Result<()>;
 
     /// The directory that an open description was found in: a hint, for the file may have been
     /// moved since. `ENOENT` if there is none any more.
     fn place(&self, desc: Desc) -> Result<Node>;
-
-    /// Before a description leaves this process by a descriptor that the kernel carries (exec,
-    /// `SCM_RIGHTS`): gives its name, for that descriptor's file position. From then on the
-    /// description lives as long as any process holds it *or* some descriptor of the anchor
-    /// directory has a shared OFD lock on byte `name >> 32` of it. (The process that took that lock
-    /// asks [`FileSystem::describe`] whether it was in time.)
-    fn hand_over(&self, desc: Desc) -> Result<u64>;
-
-    /// Takes hold of a description that was handed over; `EBADF` if it no longer exists.
-    fn adopt(&self, name: u64) -> Result<Desc>;
 
     /// The node and the current status flags of a description.
     fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)>;
@@ -201,7 +196,14 @@ pub trait FileSystem: Send + Sync {
         to_offset: u64,
         length: u64,
     ) -> Result<()>;
+    /// Whether some process has a file open for writing.
+    fn is_written(&self, node: Node) -> Result<bool>;
+    /// Whether some process executes a file.
+    fn is_executed(&self, node: Node) -> Result<bool>;
+}
 
+/// Files in the memory of processes: what `mmap` needs of an engine whose files lie in one region.
+pub trait Maps: Send + Sync {
     /// The pieces of the region that hold `length` bytes of the file from `offset` on, for `mmap`;
     /// `range` is (offset, length). What `fill` leaves as a hole is a piece without a place, and
     /// what is allocated but unwritten counts as a hole. The description must be held until every
@@ -209,7 +211,7 @@ pub trait FileSystem: Send + Sync {
     /// are multiples of 4096.
     fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>>;
 
-    /// The open file whose pages are mapped with [`FileSystem::map`], as a descriptor of this
+    /// The open file whose pages are mapped with [`Maps::map`], as a descriptor of this
     /// process (of the region), and whether it may be mapped writable.
     fn region_descriptor(&self) -> (i32, bool);
 
@@ -226,10 +228,10 @@ pub trait FileSystem: Send + Sync {
     /// `replace` put the program's in its place, and gives the engine's new number. `EBADF` if it
     /// is not the engine's.
     fn vacate(&self, number: i32, replace: &mut dyn FnMut() -> Result<()>) -> Result<i32>;
+}
 
-    // ---- locks
-    // -----------------------------------------------------------------------------------
-
+/// Locks that programs take on files.
+pub trait Locks: Send + Sync {
     /// Sets, clears or tests a record lock. `wait`: block until granted (`EDEADLK`); otherwise
     /// `EAGAIN`.
     fn record_lock(
@@ -255,21 +257,27 @@ pub trait FileSystem: Send + Sync {
 
     /// `flock`: bound to the description. `EWOULDBLOCK` without `wait`.
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()>;
+}
+
+/// What a process holds: descriptions that leave it, programs that it executes, children, its end.
+pub trait Attached: Send + Sync {
+    /// Before a description leaves this process by a descriptor that the kernel carries (exec,
+    /// `SCM_RIGHTS`): gives its name, for that descriptor's file position. From then on the
+    /// description lives as long as any process holds it *or* some descriptor of the anchor
+    /// directory has a shared OFD lock on byte `name >> 32` of it. (The process that took that lock
+    /// asks [`FileSystem::describe`] whether it was in time.)
+    fn hand_over(&self, desc: Desc) -> Result<u64>;
+
+    /// Takes hold of a description that was handed over; `EBADF` if it no longer exists.
+    fn adopt(&self, name: u64) -> Result<Desc>;
 
     /// This process executes `now` from here on, and `before` no longer. As long as some process
     /// does, opening the file for writing gives `ETXTBSY`.
     fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()>;
     /// Some program that this process serves executes a file, or (`begins` is false) none of them
-    /// does any more: as [`FileSystem::execute`], but this process itself may still open it for
+    /// does any more: as [`Attached::execute`], but this process itself may still open it for
     /// writing. `ETXTBSY` if another process has it open for writing.
     fn host_execution(&self, node: Node, begins: bool) -> Result<()>;
-    /// Whether some process has a file open for writing.
-    fn is_written(&self, node: Node) -> Result<bool>;
-    /// Whether some process executes a file.
-    fn is_executed(&self, node: Node) -> Result<bool>;
-
-    // ---- this process
-    // ------------------------------------------------------------------------------
 
     /// Before `fork`: prepares a place for the child, which will hold every description in `held`.
     fn fork_prepare(&self, held: &[Desc]) -> Result<ForkTicket>;
@@ -277,7 +285,7 @@ pub trait FileSystem: Send + Sync {
     fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>);
     /// In the child, first thing (async-signal-safe: no allocation).
     fn fork_child(&self, ticket: ForkTicket) -> Result<()>;
-    /// In a child that was forked without [`FileSystem::fork_prepare`]: takes a place, and hold of
+    /// In a child that was forked without [`Attached::fork_prepare`]: takes a place, and hold of
     /// those descriptions of its parent's that are still there; the others leave `held`. `ESTALE`
     /// if no process has the file system attached any more.
     fn fork_unprepared(&self, held: &mut Vec<Desc>) -> Result<()>;
@@ -290,6 +298,11 @@ pub trait FileSystem: Send + Sync {
     /// Detaches, orderly: every hold of this process is dropped. Further calls give `EBADF`.
     fn detach(&self) -> Result<()>;
 }
+
+/// A whole engine: what the faces are given. Here the four come together, whoever keeps them.
+pub trait Engine: FileSystem + Maps + Locks + Attached {}
+
+impl<E: FileSystem + Maps + Locks + Attached> Engine for E {}
 
 /// The same calls for a caller that has them give back what they find.
 pub trait Simply: FileSystem {

@@ -24,9 +24,9 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use vfs::{
-    At, Attr, Desc, DirEntry, FileSystem, Fill, ForkTicket, FsStat, Kind, LastName, LockKind,
-    LockOwner, Mapped, NewNode, Node, Of, Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags,
-    SetAttr, Synced, UserIn, UserOut, Want, Whence, Where, Which,
+    At, Attached, Attr, Desc, DirEntry, FileSystem, Fill, ForkTicket, FsStat, Kind, LastName,
+    LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
+    RecordLock, Removes, RenameFlags, SetAttr, Synced, UserIn, UserOut, Want, Whence, Where, Which,
 };
 
 /// An offset that a file may have.
@@ -394,14 +394,6 @@ impl FileSystem for Volume {
         self.change(|rooms| rooms.close_description(desc))
     }
 
-    fn hand_over(&self, desc: Desc) -> Result<u64> {
-        self.call()?.hand_over_description(desc)
-    }
-
-    fn adopt(&self, name: u64) -> Result<Desc> {
-        self.call()?.adopt_name(name)
-    }
-
     fn place(&self, desc: Desc) -> Result<Node> {
         self.call()?.noted_directory(desc)
     }
@@ -567,6 +559,16 @@ impl FileSystem for Volume {
         Ok(())
     }
 
+    fn is_written(&self, node: Node) -> Result<bool> {
+        Opens::is_written(self.call()?, node)
+    }
+
+    fn is_executed(&self, node: Node) -> Result<bool> {
+        self.call()?.is_executed_by_anyone(node)
+    }
+}
+
+impl Maps for Volume {
     fn map(&self, desc: Desc, range: (u64, u64), mapped: Mapped, fill: Fill) -> Result<Vec<Piece>> {
         let rooms = self.call()?;
         let opened = rooms.opened(desc)?;
@@ -622,7 +624,9 @@ impl FileSystem for Volume {
         self.liveness.vacate(replace)?;
         Ok(self.liveness.descriptor())
     }
+}
 
+impl Locks for Volume {
     fn record_lock(
         &self,
         desc: Desc,
@@ -658,6 +662,16 @@ impl FileSystem for Volume {
     fn flock(&self, desc: Desc, kind: LockKind, wait: bool) -> Result<()> {
         self.lock(|rooms| rooms.set_flock(desc, kind, wait))
     }
+}
+
+impl Attached for Volume {
+    fn hand_over(&self, desc: Desc) -> Result<u64> {
+        self.call()?.hand_over_description(desc)
+    }
+
+    fn adopt(&self, name: u64) -> Result<Desc> {
+        self.call()?.adopt_name(name)
+    }
 
     fn execute(&self, before: Option<Node>, now: Option<Node>) -> Result<()> {
         self.call()?.set_executed(before, now)
@@ -665,14 +679,6 @@ impl FileSystem for Volume {
 
     fn host_execution(&self, node: Node, begins: bool) -> Result<()> {
         self.call()?.host_executed(node, begins)
-    }
-
-    fn is_written(&self, node: Node) -> Result<bool> {
-        Opens::is_written(self.call()?, node)
-    }
-
-    fn is_executed(&self, node: Node) -> Result<bool> {
-        self.call()?.is_executed_by_anyone(node)
     }
 
     fn fork_prepare(&self, held: &[Desc]) -> Result<ForkTicket> {

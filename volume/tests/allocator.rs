@@ -12,7 +12,9 @@ use common::{Place, new_file};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;
-use vfs::{At, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, Simply, UserIn, Where};
+use vfs::{
+    At, Attached, FileSystem, Kind, NewNode, Node, OpenFlags, Removes, Simply, UserIn, Where,
+};
 use volume::{BLOCK, Volume};
 
 /// Bytes of the volume: sparse, for next to nothing is written to the files.

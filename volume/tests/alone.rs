@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use vfs::{
-    At, Desc, FileSystem, LockKind, LockOwner, OpenFlags, RecordLock, Removes, RenameFlags, Simply,
-    Synced, Where,
+    At, Attached, Desc, FileSystem, LockKind, LockOwner, Locks, OpenFlags, RecordLock, Removes,
+    RenameFlags, Simply, Synced, Where,
 };
 use volume::{
     AttachOptions, FormatOptions, FsckOptions, Mode, Volume, attach, attach_region, format_region,

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
-use vfs::{At, FileSystem, OpenFlags, Removes, Simply};
+use vfs::{At, Attached, FileSystem, OpenFlags, Removes, Simply};
 use volume::{AttachOptions, ErrorKind, FormatOptions, attach, detach_dead, format};
 
 /// Offset of the runtime's offset in the superblock (`docs/format.md`).

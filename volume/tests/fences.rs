@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::{
-    At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
-    RenameFlags, Simply, Synced, Where,
+    At, Desc, FileSystem, Kind, LockKind, LockOwner, Locks, NewNode, Node, OpenFlags, RecordLock,
+    Removes, RenameFlags, Simply, Synced, Where,
 };
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
 

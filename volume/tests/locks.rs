@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use vfs::{Desc, FileSystem, LockKind, LockOwner, Node, OpenFlags, RecordLock, Simply};
+use vfs::{Desc, FileSystem, LockKind, LockOwner, Locks, Node, OpenFlags, RecordLock, Simply};
 use volume::Volume;
 
 const PROCESS: LockOwner = LockOwner::Process;

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
-    At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
-    RenameFlags, Simply, UserIn, UserOut, Whence, Where,
+    At, Attached, Desc, FileSystem, Kind, LockKind, LockOwner, Locks, NewNode, Node, OpenFlags,
+    RecordLock, Removes, RenameFlags, Simply, UserIn, UserOut, Whence, Where,
 };
 use volume::{AttachOptions, FsckOptions, Mode, Volume, attach, detach_dead, fsck, info, resume};
 

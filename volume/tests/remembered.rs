@@ -9,8 +9,8 @@ use common::Place;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use vfs::{
-    At, Attr, FileSystem, Kind, LastName, NewNode, Node, Removes, RenameFlags, SetAttr, Simply,
-    Want,
+    At, Attached, Attr, FileSystem, Kind, LastName, NewNode, Node, Removes, RenameFlags, SetAttr,
+    Simply, Want,
 };
 use volume::Volume;
 

@@ -8,7 +8,9 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use vfs::{At, FileSystem, Fill, Mapped, OpenFlags, RenameFlags, Simply, UserIn, Where};
+use vfs::{
+    At, Attached, FileSystem, Fill, Mapped, Maps, OpenFlags, RenameFlags, Simply, UserIn, Where,
+};
 use volume::{
     AttachOptions, ErrorKind, FsckOptions, Mode, SnapshotOptions, Volume, attach, fsck, snapshot,
 };

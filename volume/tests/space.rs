@@ -5,7 +5,7 @@ mod common;
 
 use common::{Place, child, get, new_file, put, role};
 use rustix::io::Errno;
-use vfs::{At, FileSystem, Node, OpenFlags, Removes, Simply, UserIn, Where};
+use vfs::{At, Attached, FileSystem, Node, OpenFlags, Removes, Simply, UserIn, Where};
 use volume::{FsckOptions, FsckReport, Info, Volume, fsck, info};
 
 const MIB: u64 = 1 << 20;

@@ -9,7 +9,7 @@ mod common;
 
 use common::{Place, new_file};
 use std::time::Instant;
-use vfs::{Desc, FileSystem, Node, OpenFlags, UserIn, UserOut, Where};
+use vfs::{Attached, Desc, FileSystem, Node, OpenFlags, UserIn, UserOut, Where};
 use volume::{BLOCK, CHUNK, Volume};
 
 /// Chunks of the file.

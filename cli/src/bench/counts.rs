@@ -12,8 +12,8 @@ use pmem::counts::Counts;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use vfs::{
-    At, Desc, FileSystem, Kind, LockKind, LockOwner, NewNode, Node, OpenFlags, RecordLock, Removes,
-    RenameFlags, Simply, Synced, UserIn, UserOut, Where,
+    At, Desc, FileSystem, Kind, LockKind, LockOwner, Locks, NewNode, Node, OpenFlags, RecordLock,
+    Removes, RenameFlags, Simply, Synced, UserIn, UserOut, Where,
 };
 use volume::{AttachOptions, FormatOptions, Volume};
 

@@ -24,8 +24,8 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use vfs::FileSystem;
 use vfs::mounts::{self, Mount};
+use vfs::{Attached, FileSystem};
 use volume::{AttachOptions, Volume};
 
 use self::options::Given;

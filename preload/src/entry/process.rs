@@ -14,7 +14,7 @@ use pmem::InternalFd;
 use rustix::fs::Mode;
 use vfs::cred::Cred;
 use vfs::walk::Walk;
-use vfs::{Desc, Errno, FileSystem, Node, User};
+use vfs::{Desc, Errno, Node, User};
 
 use crate::entry::fdtable;
 use crate::entry::hooks;
@@ -33,10 +33,10 @@ pub struct Cwd {
 
 /// The engine. A call that reaches for it opens its memory to the calling thread, until that thread
 /// leaves (see [`crate::entry::thread`]).
-pub struct Engine(&'static dyn FileSystem);
+pub struct Engine(&'static dyn vfs::Engine);
 
 impl Deref for Engine {
-    type Target = dyn FileSystem;
+    type Target = dyn vfs::Engine;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -124,7 +124,7 @@ impl Process {
     /// Puts the parts together. `engine`: the engine's own descriptors; `cred`: what user the
     /// process is.
     pub fn new(
-        fs: Arc<dyn FileSystem>,
+        fs: Arc<dyn vfs::Engine>,
         prefix: Vec<u8>,
         anchor: Arc<InternalFd>,
         engine: &[i32],
@@ -147,7 +147,7 @@ impl Process {
         let internal = internal.into_iter().map(AtomicI32::new).collect();
         // SAFETY: what stands behind this count of an `Arc` is never given back: the attachment
         // lasts as long as the process.
-        let fs: &'static dyn FileSystem = unsafe { &*Arc::into_raw(fs) };
+        let fs: &'static dyn vfs::Engine = unsafe { &*Arc::into_raw(fs) };
         Ok(Self {
             fs: Engine(fs),
             root: fs.root(),

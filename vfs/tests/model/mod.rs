@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vfs::{
-    At, Attr, Desc, DirEntry, Errno, FileSystem, Fill, ForkTicket, FsStat, Kind, LockKind,
-    LockOwner, Mapped, NewNode, Node, Of, Open, OpenFlags, Piece, RecordLock, Removes, RenameFlags,
-    Result, SetAttr, Synced, UserIn, UserOut, Want, Whence, Where, Which,
+    At, Attached, Attr, Desc, DirEntry, Errno, FileSystem, Fill, ForkTicket, FsStat, Kind,
+    LockKind, LockOwner, Locks, Mapped, Maps, NewNode, Node, Of, Open, OpenFlags, Piece,
+    RecordLock, Removes, RenameFlags, Result, SetAttr, Synced, UserIn, UserOut, Want, Whence,
+    Where, Which,
 };
 
 const ROOT: u64 = 1;
@@ -279,14 +280,6 @@ impl FileSystem for Model {
         state.opens[desc.index as usize] = None;
         Ok(())
     }
-    fn hand_over(&self, desc: Desc) -> Result<u64> {
-        self.lock().open(desc)?;
-        Ok((u64::from(desc.index) + 1) << 32 | u64::from(desc.generation))
-    }
-    fn adopt(&self, name: u64) -> Result<Desc> {
-        let desc = Desc { index: ((name >> 32) - 1) as u32, generation: name as u32 };
-        self.lock().open(desc).map(|_| desc)
-    }
     fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)> {
         self.lock().open(desc).map(|open| (node(open.ino), open.flags))
     }
@@ -355,6 +348,15 @@ impl FileSystem for Model {
     fn relink(&self, _: Desc, _: u64, _: Desc, _: u64, _: u64) -> Result<()> {
         Err(Errno::NOSYS)
     }
+    fn is_written(&self, _: Node) -> Result<bool> {
+        Ok(false)
+    }
+    fn is_executed(&self, _: Node) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+impl Maps for Model {
     fn map(&self, _: Desc, _: (u64, u64), _: Mapped, _: Fill) -> Result<Vec<Piece>> {
         Err(Errno::NOSYS)
     }
@@ -371,6 +373,9 @@ impl FileSystem for Model {
     fn can_map(&self) -> (usize, bool) {
         (0, false)
     }
+}
+
+impl Locks for Model {
     fn record_lock(&self, _: Desc, _: LockOwner, _: &RecordLock, _: bool) -> Result<()> {
         Ok(())
     }
@@ -383,17 +388,22 @@ impl FileSystem for Model {
     fn flock(&self, _: Desc, _: LockKind, _: bool) -> Result<()> {
         Ok(())
     }
+}
+
+impl Attached for Model {
+    fn hand_over(&self, desc: Desc) -> Result<u64> {
+        self.lock().open(desc)?;
+        Ok((u64::from(desc.index) + 1) << 32 | u64::from(desc.generation))
+    }
+    fn adopt(&self, name: u64) -> Result<Desc> {
+        let desc = Desc { index: ((name >> 32) - 1) as u32, generation: name as u32 };
+        self.lock().open(desc).map(|_| desc)
+    }
     fn execute(&self, _: Option<Node>, _: Option<Node>) -> Result<()> {
         Ok(())
     }
     fn host_execution(&self, _: Node, _: bool) -> Result<()> {
         Ok(())
-    }
-    fn is_written(&self, _: Node) -> Result<bool> {
-        Ok(false)
-    }
-    fn is_executed(&self, _: Node) -> Result<bool> {
-        Ok(false)
     }
     fn fork_prepare(&self, _: &[Desc]) -> Result<ForkTicket> {
         Ok(ForkTicket(0))

@@ -332,7 +332,7 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Arc;
     use std::time::Instant;
-    use vfs::FileSystem;
+    use vfs::Attached;
 
     /// As if glibc said it.
     static ONE: AtomicU8 = AtomicU8::new(1);

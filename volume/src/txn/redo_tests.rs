@@ -12,7 +12,7 @@ use crate::testing::{file, image, root, volume};
 use crate::volume::Volume;
 use pmem::Region;
 use std::sync::Arc;
-use vfs::{Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut, Where};
+use vfs::{Attached, Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut, Where};
 
 const SIZE: usize = 20_000;
 /// Where the overwrite goes: through the end of a block, inside one, over a whole one, over all;

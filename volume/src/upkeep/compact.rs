@@ -234,7 +234,7 @@ mod tests {
     use crate::data::plan::Position;
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
-    use vfs::{FileSystem, Fill, Mapped, OpenFlags, UserIn, UserOut};
+    use vfs::{FileSystem, Fill, Mapped, Maps, OpenFlags, UserIn, UserOut};
 
     fn made(volume: &Volume, name: &str, blocks: u64, tag: u8) -> Node {
         let node = volume.create(root(volume), name.as_bytes(), &file()).unwrap();

@@ -287,7 +287,7 @@ mod tests {
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
-    use vfs::{Desc, FileSystem, Fill, Mapped, OpenFlags, UserIn, UserOut};
+    use vfs::{Desc, FileSystem, Fill, Mapped, Maps, OpenFlags, UserIn, UserOut};
 
     fn made(volume: &Volume, name: &str) -> Node {
         volume.create(root(volume), name.as_bytes(), &file()).unwrap()

@@ -12,7 +12,7 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
-use vfs::{Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut, Where};
+use vfs::{Attached, Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut, Where};
 
 /// Blocks of each file.
 const BLOCKS: u64 = 8;

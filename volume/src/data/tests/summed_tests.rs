@@ -11,7 +11,7 @@ use crate::inode::Inode;
 use crate::testing::{file, image, root, volume};
 use crate::volume::Volume;
 use std::sync::Arc;
-use vfs::{FileSystem, Mapped, Node, UserIn, UserOut};
+use vfs::{Attached, FileSystem, Mapped, Node, UserIn, UserOut};
 
 const FIRST: [u8; 3000] = [1; 3000];
 const TAIL: [u8; 500] = [2; 500];
