@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::{At, FileSystem, Kind, Mapped, Node, OpenFlags, RenameFlags, Synced, Where};
+use vfs::{At, FileSystem, Kind, Mapped, Node, OpenFlags, Removes, RenameFlags, Synced, Where};
 
 /// Bytes of a recipe for one damage.
 const STEP: usize = 6;
@@ -284,8 +284,8 @@ impl Base {
         }
         let _ = volume.check(&crate::FsckOptions::default());
         for (parent, name) in &self.names {
-            let _ = volume.unlink(*parent, name);
-            let _ = volume.remove_dir(*parent, name);
+            let _ = volume.remove(&At::new(*parent, name), Removes::Name);
+            let _ = volume.remove(&At::new(*parent, name), Removes::Directory);
         }
         let _ = volume.leave();
     }
@@ -345,7 +345,7 @@ impl Base {
             }
             if let Ok(node) = volume.lookup(*parent, name) {
                 let _ = volume.link(node, to, b"linked");
-                let _ = volume.unlink(to, b"linked");
+                let _ = volume.remove(&At::new(to, b"linked"), Removes::Name);
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use rustix::mm::MprotectFlags;
 use std::collections::BTreeMap;
-use vfs::{At, FileSystem as _, Kind, NewNode, Node, OpenFlags, RenameFlags, Where};
+use vfs::{At, FileSystem as _, Kind, NewNode, Node, OpenFlags, Removes, RenameFlags, Where};
 
 const WRITES: OpenFlags = OpenFlags(libc::O_RDWR);
 
@@ -153,7 +153,7 @@ fn the_only_name_comes_and_goes_at_once() {
         assert_eq!(volume.attributes(dir).unwrap().blocks, empty.0);
         assert_eq!((faults(&volume), volume.free_space()), (0, Ok(empty.1)));
     }
-    volume.remove_dir(root, b"dir").unwrap();
+    volume.remove(&At::new(root, b"dir"), Removes::Directory).unwrap();
     assert_eq!(faults(&volume), 0);
 }
 
@@ -200,10 +200,10 @@ fn each_kind_is_the_same_made_at_once() {
         for name in [&b"waited"[..], b"at once"] {
             let found = target(&volume, root, name);
             if new.kind == Kind::Directory {
-                volume.remove_dir(root, name).unwrap();
+                volume.remove(&At::new(root, name), Removes::Directory).unwrap();
             } else if !volume.unlink_at_once(root, name, found).unwrap() {
                 assert!(!wanted, "{number}");
-                volume.unlink(root, name).unwrap();
+                volume.remove(&At::new(root, name), Removes::Name).unwrap();
             }
         }
         assert_eq!((faults(&volume), volume.free_space()), (0, Ok(space)), "{number}");

@@ -84,7 +84,7 @@ fn random_names_against_a_map() {
             }
         } else {
             let found = model.remove(&name).map(drop).ok_or(Errno::NOENT);
-            assert_eq!(volume.unlink(root, &name), found);
+            assert_eq!(volume.remove(&At::new(root, &name), Removes::Name), found);
         }
         if step % 500 == 0 {
             let (inode, identity) = volume.identity_of(root).expect("the root");
@@ -100,7 +100,7 @@ fn random_names_against_a_map() {
         }
     }
     for name in model.keys() {
-        assert_eq!(volume.unlink(root, name), Ok(()));
+        assert_eq!(volume.remove(&At::new(root, name), Removes::Name), Ok(()));
     }
     assert_eq!(volume.free_space(), Ok(empty));
 }
@@ -118,7 +118,7 @@ fn names_that_are_none() {
     ];
     for (name, error) in names {
         assert_eq!(volume.create(root, name, &file()), Err(error));
-        assert_eq!(volume.unlink(root, name), Err(error));
+        assert_eq!(volume.remove(&At::new(root, name), Removes::Name), Err(error));
         assert_eq!(volume.rename(&At::new(root, name), &At::new(root, b"x"), PLAIN), Err(error));
     }
     assert!(volume.create(root, &long[..255], &file()).is_ok());
@@ -134,14 +134,14 @@ fn directories_nest_and_count() {
     assert_eq!((nlink(&volume, root), nlink(&volume, a), nlink(&volume, b)), (3, 3, 2));
     assert_eq!(volume.lookup(b, b".."), Ok(a));
     assert_eq!(volume.lookup(root, b".."), Ok(root));
-    assert_eq!(volume.remove_dir(root, b"a"), Err(Errno::NOTEMPTY));
-    assert_eq!(volume.unlink(root, b"a"), Err(Errno::ISDIR));
+    assert_eq!(volume.remove(&At::new(root, b"a"), Removes::Directory), Err(Errno::NOTEMPTY));
+    assert_eq!(volume.remove(&At::new(root, b"a"), Removes::Name), Err(Errno::ISDIR));
     volume.create(root, b"f", &file()).expect("f");
-    assert_eq!(volume.remove_dir(root, b"f"), Err(Errno::NOTDIR));
-    assert_eq!(volume.remove_dir(a, b"b"), Ok(()));
+    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Directory), Err(Errno::NOTDIR));
+    assert_eq!(volume.remove(&At::new(a, b"b"), Removes::Directory), Ok(()));
     assert_eq!(volume.create(b, b"x", &file()), Err(Errno::NOENT), "b is gone");
-    assert_eq!(volume.remove_dir(root, b"a"), Ok(()));
-    assert_eq!(volume.unlink(root, b"f"), Ok(()));
+    assert_eq!(volume.remove(&At::new(root, b"a"), Removes::Directory), Ok(()));
+    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Name), Ok(()));
     assert_eq!(nlink(&volume, root), 2);
     assert_eq!(volume.free_space(), Ok(empty));
 }
@@ -151,7 +151,7 @@ fn a_removed_directory_that_is_open_takes_no_names() {
     let (volume, root) = fresh();
     let dir = volume.create(root, b"d", &directory()).expect("d");
     let desc = volume.open(dir.into(), OpenFlags(0), None).expect("open");
-    assert_eq!(volume.remove_dir(root, b"d"), Ok(()));
+    assert_eq!(volume.remove(&At::new(root, b"d"), Removes::Directory), Ok(()));
     assert_eq!(nlink(&volume, dir), 0);
     assert_eq!(volume.create(dir, b"x", &file()), Err(Errno::NOENT));
     assert_eq!(volume.read_dir(dir, 0, &mut |_| true), Err(Errno::NOENT));
@@ -174,16 +174,16 @@ fn hard_links_and_open_files_without_a_name() {
         Ok(()),
         "two names of one file: nothing"
     );
-    assert_eq!(volume.unlink(root, b"f"), Ok(()));
+    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Name), Ok(()));
     let desc = volume.open(node.into(), OpenFlags(0), None).expect("open");
-    assert_eq!(volume.unlink(dir, b"g"), Ok(()));
+    assert_eq!(volume.remove(&At::new(dir, b"g"), Removes::Name), Ok(()));
     assert_eq!(nlink(&volume, node), 0);
     assert_eq!(volume.link(node, dir, b"again"), Err(Errno::NOENT));
     assert_eq!(volume.drop_if_unlinked(node), Ok(()));
     assert_eq!(nlink(&volume, node), 0, "still open");
     assert_eq!(volume.close_description(desc), Ok(()));
     assert_eq!(volume.attributes(node), Err(Errno::STALE));
-    assert_eq!(volume.remove_dir(root, b"d"), Ok(()));
+    assert_eq!(volume.remove(&At::new(root, b"d"), Removes::Directory), Ok(()));
     assert_eq!(volume.free_space(), Ok(empty));
 }
 
@@ -204,7 +204,7 @@ fn a_file_made_without_a_name_gets_one() {
     assert_eq!(nlink(&volume, node), 0);
     assert_eq!(volume.link(node, root, b"named"), Ok(()));
     assert_eq!((volume.lookup(root, b"named"), nlink(&volume, node)), (Ok(node), 1));
-    assert_eq!(volume.unlink(root, b"named"), Ok(()));
+    assert_eq!(volume.remove(&At::new(root, b"named"), Removes::Name), Ok(()));
     assert_eq!(volume.link(node, root, b"again"), Err(Errno::NOENT));
     assert_eq!(volume.link(unnamed(false), root, b"never"), Err(Errno::NOENT));
 }
@@ -369,10 +369,15 @@ fn renames_against_a_map() {
         check_counts(&volume, *dir, "after renames");
         for ((_, name), node) in of_dir {
             assert_eq!(volume.lookup(*dir, name), Ok(*node));
-            assert_eq!(volume.unlink(*dir, name), Ok(()));
+            assert_eq!(volume.remove(&At::new(*dir, name), Removes::Name), Ok(()));
         }
     }
-    assert_eq!(volume.remove_dir(root, b"p").and(volume.remove_dir(root, b"q")), Ok(()));
+    assert_eq!(
+        volume
+            .remove(&At::new(root, b"p"), Removes::Directory)
+            .and(volume.remove(&At::new(root, b"q"), Removes::Directory)),
+        Ok(())
+    );
     assert_eq!(volume.free_space(), Ok(empty));
 }
 
@@ -406,7 +411,7 @@ fn positions_of_read_dir_are_stable() {
             for _ in 0..60 {
                 let name = format!("come-and-go{}", random.below(2000));
                 if volume.create(root, name.as_bytes(), &file()).is_err() {
-                    volume.unlink(root, name.as_bytes()).expect("there");
+                    volume.remove(&At::new(root, name.as_bytes()), Removes::Name).expect("there");
                 }
             }
         }
@@ -434,7 +439,7 @@ fn removing_while_reading_leaves_nothing() {
             break;
         }
         for name in names {
-            assert_eq!(volume.unlink(root, &name), Ok(()));
+            assert_eq!(volume.remove(&At::new(root, &name), Removes::Name), Ok(()));
         }
     }
     assert!(list(&volume, root).is_empty());
@@ -454,13 +459,13 @@ fn symlinks_short_and_long() {
         assert_eq!(&out[..length], target);
         assert_eq!(volume.attributes(node).map(|attr| attr.size), Ok(length as u64));
         assert_eq!(volume.set_xattr(node, b"user.x", b"1", 0), Err(Errno::PERM));
-        assert_eq!(volume.unlink(root, b"l"), Ok(()));
+        assert_eq!(volume.remove(&At::new(root, b"l"), Removes::Name), Ok(()));
     }
     let none = NewNode { kind: Kind::Symlink, ..file() };
     assert_eq!(volume.create(root, b"l", &none), Err(Errno::NOENT));
     let made = volume.create(root, b"f", &file()).expect("made");
     assert_eq!(volume.read_link(made, &mut []), Err(Errno::INVAL));
-    assert_eq!(volume.unlink(root, b"f"), Ok(()));
+    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Name), Ok(()));
     assert_eq!(volume.free_space(), Ok(empty));
 }
 
@@ -542,12 +547,12 @@ fn a_full_volume_loses_nothing() {
         let refused = volume.create(root, &[b'n'; 255], &long);
         assert!(matches!(refused, Ok(_) | Err(Errno::NOSPC)));
         if refused.is_ok() {
-            assert_eq!(volume.unlink(root, &[b'n'; 255]), Ok(()));
+            assert_eq!(volume.remove(&At::new(root, &[b'n'; 255]), Removes::Name), Ok(()));
         }
     }
     assert_eq!(volume.free_space().map(|space| space.inodes), Ok(full.inodes));
     for name in &names[1..] {
-        assert_eq!(volume.unlink(root, name), Ok(()));
+        assert_eq!(volume.remove(&At::new(root, name), Removes::Name), Ok(()));
     }
     assert_eq!(volume.free_space(), Ok(empty));
 }
@@ -573,8 +578,8 @@ fn threads_in_the_same_directories() {
                     let done = match random.below(6) {
                         0 => volume.create(from_dir, &from, &file()).map(drop),
                         1 => volume.create(from_dir, &from, &directory()).map(drop),
-                        2 => volume.unlink(from_dir, &from),
-                        3 => volume.remove_dir(from_dir, &from),
+                        2 => volume.remove(&At::new(from_dir, &from), Removes::Name),
+                        3 => volume.remove(&At::new(from_dir, &from), Removes::Directory),
                         4 => volume.rename(&At::new(from_dir, &from), &At::new(to_dir, &to), PLAIN),
                         _ => volume.lookup(from_dir, &from).map(drop),
                     };
@@ -591,12 +596,19 @@ fn threads_in_the_same_directories() {
         check_counts(&volume, dir, "after threads");
         for name in list(&volume, dir) {
             assert_eq!(
-                volume.unlink(dir, &name).or_else(|_| volume.remove_dir(dir, &name)),
+                volume
+                    .remove(&At::new(dir, &name), Removes::Name)
+                    .or_else(|_| volume.remove(&At::new(dir, &name), Removes::Directory)),
                 Ok(())
             );
         }
     }
-    assert_eq!(volume.remove_dir(root, b"p").and(volume.remove_dir(root, b"q")), Ok(()));
+    assert_eq!(
+        volume
+            .remove(&At::new(root, b"p"), Removes::Directory)
+            .and(volume.remove(&At::new(root, b"q"), Removes::Directory)),
+        Ok(())
+    );
     assert_eq!(volume.free_space(), Ok(empty));
 }
 
@@ -606,7 +618,7 @@ fn an_entry_that_leads_nowhere_is_damage() {
     let (volume, root) = fresh();
     let node = volume.create(root, b"f", &file()).expect("made");
     assert_eq!(volume.release_inode(node.ino), Ok(()));
-    assert_eq!(volume.unlink(root, b"f"), Err(Errno::IO));
+    assert_eq!(volume.remove(&At::new(root, b"f"), Removes::Name), Err(Errno::IO));
     assert_eq!(volume.rename(&At::new(root, b"f"), &At::new(root, b"g"), PLAIN), Err(Errno::IO));
     assert_eq!(volume.lookup(root, b"f"), Ok(node));
 }

@@ -43,14 +43,8 @@ use vfs::{Kind, Node};
 const LINE_WORDS: usize = (LINE / 8) as usize;
 
 impl Names {
-    /// Takes a name from something that is not a directory.
-    #[cfg(test)]
-    pub(crate) fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
-        self.unlink_known(dir, name, None)
-    }
-
-    /// As [`Names::unlink`]: from what the name was `found` to lead to a moment ago, or what it
-    /// leads to by now.
+    /// Takes a name from something that is not a directory: from what the name was `found` to lead
+    /// to a moment ago, or what it leads to by now.
     pub(crate) fn unlink_known(&self, dir: Node, name: &[u8], found: Option<Target>) -> Result<()> {
         match found {
             Some(target) if self.unlink_at_once(dir, name, target)? => Ok(()),

@@ -274,7 +274,7 @@ mod tests {
     use crate::space::chunk::Bitmap;
     use crate::testing::{Random, image, root, volume};
     use pmem::UserIn;
-    use vfs::{Kind, NewNode, Node};
+    use vfs::{At, FileSystem, Kind, NewNode, Node, Removes};
 
     fn bitmaps(volume: &Volume) -> Vec<Bitmap> {
         (0..volume.chunks()).map(|chunk| volume.bitmap(chunk).unwrap()).collect()
@@ -294,7 +294,8 @@ mod tests {
             files.push(node);
             if random.below(3) == 0 {
                 let victim = random.below(index + 1);
-                let _ = volume.unlink(root(volume), format!("{victim}").as_bytes());
+                let _ = volume
+                    .remove(&At::new(root(volume), format!("{victim}").as_bytes()), Removes::Name);
             }
         }
         files
@@ -367,7 +368,7 @@ mod tests {
         volume.write_file(node, at, &[UserIn::new(&[7; 9000])]).unwrap();
         let desc = vfs::FileSystem::open(&*volume, node.into(), vfs::OpenFlags(libc::O_RDWR), None)
             .unwrap();
-        volume.unlink(root(&volume), b"doomed").unwrap();
+        volume.remove(&At::new(root(&volume), b"doomed"), Removes::Name).unwrap();
         let with = bitmaps(&volume);
         let mut roots = volume.nameless_roots().unwrap();
         // Also one that has a name, as of an operation that waits at the gate.

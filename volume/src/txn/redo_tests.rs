@@ -12,7 +12,9 @@ use crate::testing::{file, image, root, volume};
 use crate::volume::Volume;
 use pmem::Region;
 use std::sync::Arc;
-use vfs::{Attached, Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut, Where};
+use vfs::{
+    At, Attached, Desc, FileSystem, Mapped, Node, OpenFlags, Removes, UserIn, UserOut, Where,
+};
 
 const SIZE: usize = 20_000;
 /// Where the overwrite goes: through the end of a block, inside one, over a whole one, over all;
@@ -150,7 +152,7 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
         }),
         ("other data in its blocks", |volume, node, desc, _| {
             volume.close(desc).unwrap();
-            volume.unlink(root(volume), b"f").unwrap();
+            volume.remove(&At::new(root(volume), b"f"), Removes::Name).unwrap();
             let new = volume.create(root(volume), b"g", &file()).unwrap();
             assert_ne!(new, node);
             let bytes = vec![5; SIZE];

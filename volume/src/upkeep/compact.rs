@@ -234,7 +234,7 @@ mod tests {
     use crate::data::plan::Position;
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
-    use vfs::{FileSystem, Fill, Mapped, Maps, OpenFlags, UserIn, UserOut};
+    use vfs::{At, FileSystem, Fill, Mapped, Maps, OpenFlags, Removes, UserIn, UserOut};
 
     fn made(volume: &Volume, name: &str, blocks: u64, tag: u8) -> Node {
         let node = volume.create(root(volume), name.as_bytes(), &file()).unwrap();
@@ -274,7 +274,7 @@ mod tests {
         let (volume, left) = crowded();
         let free = volume.free_space().unwrap().free_chunks;
         let times = volume.attributes(left).unwrap();
-        volume.unlink(root(&volume), b"large").unwrap();
+        volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
         assert_eq!(chunks_of(&volume, left).len(), 1);
         assert_eq!(volume.free_space().unwrap().free_chunks, free + 1);
         assert_eq!(volume.moved_bytes(), 12 * BLOCK);
@@ -286,7 +286,7 @@ mod tests {
     fn nothing_moves_where_that_is_switched_off() {
         let (volume, left) = crowded();
         volume.set_compaction(0);
-        volume.unlink(root(&volume), b"large").unwrap();
+        volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
         assert_eq!((volume.compaction(), volume.moved_bytes()), (0, 0));
         assert_eq!(chunks_of(&volume, left).len(), 2);
         assert_eq!(volume.compact().unwrap(), 12 * BLOCK, "but who asks for it has it");
@@ -302,7 +302,9 @@ mod tests {
                 made(&volume, &name(n), 400, 1);
                 made(&volume, &format!("left{n}"), 100, 2);
             }
-            (0..20).for_each(|n| volume.unlink(root(&volume), name(n).as_bytes()).unwrap());
+            (0..20).for_each(|n| {
+                volume.remove(&At::new(root(&volume), name(n).as_bytes()), Removes::Name).unwrap();
+            });
             volume.moved_bytes() / BLOCK
         };
         let (little, much) = (moved(10_000), moved(1_000_000));
@@ -327,7 +329,7 @@ mod tests {
         let (volume, left) = crowded();
         let desc = volume.open(left.into(), OpenFlags(libc::O_RDWR), None).unwrap();
         let pieces = volume.map(desc, (0, 100 * BLOCK), Mapped::Write, Fill::All).unwrap();
-        volume.unlink(root(&volume), b"large").unwrap();
+        volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
         assert_eq!(volume.compact().unwrap(), 0);
         assert_eq!(volume.map(desc, (0, 100 * BLOCK), Mapped::Write, Fill::All).unwrap(), pieces);
         volume.close(desc).unwrap();
@@ -341,7 +343,7 @@ mod tests {
         let (chunk, other) = (chunks_of(&volume, left)[0], made(&volume, "other", 3, 3));
         volume.note_owner(other.ino, volume.chunk_start(chunk), 500).unwrap();
         volume.note_owner(u64::MAX, volume.chunk_start(chunk) + 500, 12).unwrap();
-        volume.unlink(root(&volume), b"large").unwrap();
+        volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
         assert_eq!(volume.moved_bytes(), 0);
         check(&volume, left, 100, 2);
         check(&volume, other, 3, 3);
@@ -365,7 +367,7 @@ mod tests {
             while held > keep {
                 let (name, _, blocks, _) =
                     alive.swap_remove(random.below(alive.len() as u64) as usize);
-                volume.unlink(root(&volume), name.as_bytes()).unwrap();
+                volume.remove(&At::new(root(&volume), name.as_bytes()), Removes::Name).unwrap();
                 held -= blocks;
             }
             if round % 50 == 49 {

@@ -12,7 +12,9 @@ use crate::volume::Volume;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
-use vfs::{Attached, Desc, FileSystem, Mapped, Node, OpenFlags, UserIn, UserOut, Where};
+use vfs::{
+    At, Attached, Desc, FileSystem, Mapped, Node, OpenFlags, Removes, UserIn, UserOut, Where,
+};
 
 /// Blocks of each file.
 const BLOCKS: u64 = 8;
@@ -208,7 +210,7 @@ fn what_is_kept_keeps_no_chunk_broken() {
     assert_eq!(volume.kept_singles().unwrap().len(), 1);
     for ((_, desc), name) in files.iter().zip(["f", "g"]) {
         volume.close(*desc).unwrap();
-        volume.unlink(root(&volume), name.as_bytes()).unwrap();
+        volume.remove(&At::new(root(&volume), name.as_bytes()), Removes::Name).unwrap();
     }
     assert!(volume.kept_singles().unwrap().is_empty(), "the last of its chunk");
     assert_eq!(volume.free_space().unwrap(), empty);
@@ -224,7 +226,7 @@ fn what_is_kept_keeps_no_chunk_broken() {
     put(&volume, desc, 3, 2);
     let kept = volume.kept_singles().unwrap();
     assert_eq!(volume.chunk_of(kept[0]).0, chunk);
-    volume.unlink(root(&volume), b"large").unwrap();
+    volume.remove(&At::new(root(&volume), b"large"), Removes::Name).unwrap();
     assert_ne!(volume.chunk_of(block_of(&volume, f, 0)).0, chunk);
     assert!(volume.kept_singles().unwrap().is_empty());
     assert_eq!(volume.chunk_kind(chunk).unwrap(), Kind::Free);
