@@ -162,6 +162,24 @@ impl Volume {
         self.look_at_privileges(node)
     }
 
+    /// Reads what was not read there before: apart, so that the other way needs few registers.
+    #[inline(never)]
+    fn read_further(&self, desc: Desc, out: &mut [UserOut<'_>], at: Where) -> Result<usize> {
+        let rooms = self.call()?;
+        let opened = rooms.opened_data(desc, false)?;
+        if let Some(offset) = at.given() {
+            return rooms.read_opened(desc, &opened, offset_of(offset)?, out);
+        }
+        loop {
+            // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
+            let position = rooms.position(desc)?;
+            let read = rooms.read_opened(desc, &opened, position, out)?;
+            if rooms.advance(desc, position, position + read as u64)? {
+                return Ok(read);
+            }
+        }
+    }
+
     /// Writes at the position, or at the end: too much for the frame of a write at an offset.
     #[inline(never)]
     fn write_here(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
@@ -416,18 +434,7 @@ impl FileSystem for Volume {
         {
             return Ok(read);
         }
-        let opened = self.call()?.opened_data(desc, false)?;
-        if let Some(offset) = at.given() {
-            return rooms.read_opened(desc, &opened, offset_of(offset)?, out);
-        }
-        loop {
-            // Optimistic: if somebody else moved the position meanwhile, these bytes are his.
-            let position = rooms.position(desc)?;
-            let read = rooms.read_opened(desc, &opened, position, out)?;
-            if rooms.advance(desc, position, position + read as u64)? {
-                return Ok(read);
-            }
-        }
+        self.read_further(desc, out, at)
     }
 
     fn write(&self, desc: Desc, data: &[UserIn<'_>], at: Where) -> Result<usize> {
