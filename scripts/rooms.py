@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Checks the rooms of `volume` and `preload` (CONTRIBUTING.md, "Rooms"): a file names only its own room
 and those below it; the methods of `Volume` stand at the top, those of a room's type in that room (else
-a room could call upwards by a method), those of `Process` at the bottom; every module is used; no folder has more than 20 entries, no room more than 4,500 lines, tests apart. What
+a room could call upwards by a method), those of `Process` at the bottom; every module is used; no
+folder has more than 20 entries, no room more than 4,500 lines, tests apart; what takes inode locks,
+passes the gate, turns sequence numbers, replays a lane or releases stands in one file each. What
 breaks a rule today is a debt, listed in scripts/rooms-debts.txt. A new one fails, and so does one
 that is paid and still listed: the list only shrinks.
 
@@ -47,6 +49,22 @@ METHODS = {
 # The crate whose exported functions stand in symbols; the one other file that may have the words: the
 # macro around them.
 EXPORTS, MACRO = "preload", "interposed.rs"
+# What stands in one file, so that whoever changes how it is done changes it once: the calls that may
+# be made there alone (where they are declared apart).
+ONE = {
+    "volume": {
+        "inode locks are taken": (r"\.swap_lock\(|\blockword::acquire\(", "txn/acquire.rs", "inode/mod.rs"),
+        "the gate is passed": (r"\bgate::(?:pass|wait)\(", "txn/acquire.rs", "txn/gate.rs"),
+        "numbers become odd": (r"\.turn_sequences\(1\)|sequence \+ 1\)\?", "txn/acquire.rs", ""),
+        "numbers become even": (
+            r"\.turn_sequences\(0\)|\.set_sequence\(one\.sequence(?: \+ [24])?\)|\.skip_numbers\(",
+            "txn/release.rs",
+            "",
+        ),
+        "lanes are replayed": (r"\bfn (?:replay|undo|redo)_(?:lane|of_dead|if)\b", "txn/replay.rs", ""),
+        "operations release": (r"\bfn release\(self|\bfn release_locks\(&mut self", "txn/release.rs", ""),
+    },
+}
 # What every room may name: the mistakes that tests put in.
 COMMON = {"inject"}
 ENTRIES, LINES = 20, 4500
@@ -107,6 +125,13 @@ def debts_of(crate, rooms):
                 yield f"{crate}/src/{place} has an impl {kind}"
         if place.name not in ("lib.rs", "mod.rs") and not is_test(path):
             yield from unused(crate, path, place, files)
+    for what, (pattern, home, declared) in ONE.get(crate, {}).items():
+        for path, text in files.items():
+            place = str(path.relative_to(src))
+            if place not in (home, declared) and not is_test(path) and re.search(pattern, text):
+                yield f"{crate}/src/{place}: {what} in {home} alone"
+        if not re.search(pattern, files.get(src / home, "")):
+            yield f"{crate}/src/{home}: it is not here that {what}"
     for folder in {path.parent for path in files}:
         entries = len(list(folder.iterdir()))
         if entries > ENTRIES:

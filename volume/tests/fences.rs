@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::{
     At, Desc, FileSystem, Kind, LockKind, LockOwner, Locks, NewNode, Node, OpenFlags, RecordLock,
-    Removes, RenameFlags, Simply, Synced, Where,
+    Removes, RenameFlags, SetAttr, Simply, Synced, Where,
 };
 use volume::{AttachOptions, FormatOptions, Mode, Volume, attach_region, format_region};
 
@@ -128,4 +128,36 @@ fn what_changes_nothing_durable_takes_none() {
         counted.cost(|volume| volume.sync(Synced::File(desc))),
     ];
     assert_eq!(nothing, [(0, 0); 6]);
+}
+
+#[test]
+fn attributes_of_a_file_take_two_and_what_comes_then_no_more_than_before() {
+    for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
+        let counted = Counted::new(mode);
+        let root = counted.volume.root();
+        counted.file(b"other");
+        let (node, desc) = counted.file(b"f");
+        counted.cost(append(desc, 1000));
+        let changed = |node, mode| {
+            let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            counted.cost(|volume| volume.set_attr(node, &change)).0
+        };
+        assert_eq!(changed(node, 0o600), 2, "{mode}");
+        assert_eq!(changed(node, 0o640), 2, "{mode}: by the same lane");
+        let (from, to) = (At::new(root, b"f"), At::new(root, b"g"));
+        let moved = counted.cost(|volume| volume.rename(&from, &to, RenameFlags(0)));
+        // Of a file whose size is lazy it waits for locks, and for its record to be void.
+        assert_eq!(moved.0, if mode == Mode::Posix { 3 } else { 2 }, "{mode}: a rename");
+        assert_eq!(counted.cost(append(desc, 100)).0, 1, "{mode}: an append to its last block");
+        assert_eq!(changed(node, 0o600), 2, "{mode}");
+        if mode == Mode::Strict {
+            assert_eq!(counted.cost(overwrite(desc, 0, 600)).0, 2, "an overwrite");
+            assert_eq!(changed(node, 0o644), 2, "behind an overwrite");
+        }
+        assert_eq!(changed(root, 0o700), 3, "{mode}: of a directory");
+        assert_eq!(changed(node, 0o400), 2, "{mode}");
+        counted.cost(|volume| volume.close(desc));
+        let removed = counted.cost(|volume| volume.remove(&to, Removes::Name)).0;
+        assert!(removed <= 2, "{mode}: its record is void before it is free: {removed}");
+    }
 }

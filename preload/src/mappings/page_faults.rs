@@ -300,7 +300,8 @@ fn give(
         _ => LARGER.max((map.end - map.start) as u64 / PARTS as u64),
     };
     let within = (map.offset_of(from), map.offset_of(to));
-    match process.fs.map(map.desc, within, map.usage(), Fill::Touched { at, least }) {
+    let range = (within.0, within.1 - within.0);
+    match process.fs.map(map.desc, range, map.usage(), Fill::Touched { at, least }) {
         Ok(pieces) if pieces.is_empty() => Ok(false),
         Ok(pieces) if mapping::is_copied(process, map) => {
             let end = pieces.last().map_or(0, |piece| piece.file_offset + piece.length);

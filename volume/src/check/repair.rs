@@ -113,7 +113,7 @@ impl<'v> Repair<'v> {
         let volume = self.volume;
         let mut all = true;
         for lane in 0..u64::from(volume.superblock.lanes) {
-            match volume.settle_lane(lane) {
+            match volume.replay_lane(lane) {
                 Err(Errno::IO) => {}
                 undone => {
                     undone?;

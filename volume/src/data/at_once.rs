@@ -16,11 +16,11 @@ use crate::data::Files;
 use crate::data::bytes::Part;
 use crate::data::edit::{Sizing, Words};
 use crate::data::file::{File, Source};
-use crate::ground::layout::{BLOCK, COMMIT, LINE, LISTED_MAX, LISTED_WORD, LISTED_ZEROS, Listed};
+use crate::ground::layout::{BLOCK, COMMIT, LINE, LISTED_MAX, LISTED_ZEROS, Listed};
 use crate::inject::{Bug, injected};
 use crate::inode::Current;
+use crate::txn::listed::word_entry;
 use crate::txn::op::Op;
-use crate::txn::redo::recorded;
 use pmem::{Durable, Gathered};
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -63,7 +63,6 @@ impl Files {
         file: &File<'v>,
         change: AtOnce<'_, '_>,
     ) -> Result<u64> {
-        let lane = u64::from(op.index());
         for &(at, _) in &change.words.stores {
             self.region.load64(at)?;
         }
@@ -80,15 +79,8 @@ impl Files {
             let _ = op.fence_unless(Bug::WordsBeforeBytes);
         }
         let which = (file.inode, file.identity.generation);
-        op.store_list_record(which, &list, annex, change.size.is_some())?;
-        // PERSIST: the record, its list and the new bytes before the first change in place.
-        let durable = op.fence_unless(Bug::ChangeBeforeRedo);
-        // From here on the record counts, whatever becomes of the stores.
-        op.keep_allocated();
-        op.record.forget_word()?;
-        let mut current = self.current(file.inode)?;
-        current.flags = recorded(current.flags, lane);
-        self.set_current(file.inode, &current)?;
+        let moves = change.size.is_some();
+        let (durable, current) = op.record_list(which, &list, annex, moves)?;
         let stored = self.store_all(&change, &saved, &durable)?;
         op.pend(stored);
         if !injected(Bug::DataNotFenced) {
@@ -202,8 +194,4 @@ impl Files {
         }
         Ok(flight)
     }
-}
-
-fn word_entry(target: u64, word: u64) -> Listed {
-    Listed { target, source: word, length: LISTED_WORD, sum: 0 }
 }

@@ -386,6 +386,16 @@ impl Inodes {
         }
     }
 
+    /// What an inode is by now: `ESTALE` if it is free, `EIO` if it is damaged.
+    pub(crate) fn node_in(&self, inode: Inode) -> Result<Node> {
+        let words = self.identity_words(inode)?;
+        if words[0] == 0 {
+            return Err(Errno::STALE);
+        }
+        let generation = Self::checked_identity(inode, words)?.generation;
+        Ok(Node { ino: inode.0, generation })
+    }
+
     #[inline]
     fn identity_words(&self, inode: Inode) -> Result<[u64; 8]> {
         Ok(self.region.span(inode.at(IDENTITY))?.words()?)

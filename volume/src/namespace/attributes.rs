@@ -115,7 +115,11 @@ impl Names {
         let mut op = self.begin()?;
         op.lock(&[self.inode_of(node)?])?;
         let mut held = self.held(node)?;
-        op.work()?;
+        if op.work_beside_records()? {
+            // Its own record is void by the next one, if there is to be one.
+            op.settle_redos(held.is_file() && change.atime.is_none())?;
+            held = self.held(node)?;
+        }
         held.touch();
         let identity = &mut held.identity;
         if let Some(mode) = change.mode {

@@ -17,7 +17,7 @@ use crate::cache::Target;
 use crate::ground::layout::{MOVED, SLOT_NAME};
 use crate::ground::now;
 use crate::inject::{Bug, injected};
-use crate::inode::{CTIME, Inode, LIVE_DIRTY, LIVE_REDO, index};
+use crate::inode::{CTIME, Inode, LIVE_DIRTY, index};
 use crate::namespace::Names;
 use crate::namespace::bucket::{Dir, occupancy_at, slot_at, slot_words, slots_of};
 use crate::namespace::change::{LINES, Named, Step, fence_unless, gone};
@@ -146,7 +146,7 @@ impl Names {
         let Some((parent, directory)) = self.see_kind(dir) else { return Ok(false) };
         let Some((child, (kind, _))) = self.see_kind(source.node) else { return Ok(false) };
         let is_parent = matches!(directory, (Kind::Directory, 1..));
-        let busy = parent.flags & LIVE_DIRTY | child.flags & (LIVE_DIRTY | LIVE_REDO);
+        let busy = parent.flags & LIVE_DIRTY | child.flags & LIVE_DIRTY;
         if !is_parent || kind != source.kind || busy != 0 || child.seen.inode == parent.seen.inode {
             return Ok(false);
         }
@@ -364,7 +364,8 @@ impl<'v, const N: usize> Named<'v, N> {
     /// nothing has been done.
     ///
     /// Nothing else of the moved inode changes but its change time, which has a word of its own for
-    /// this: a crash may forget or foresee it, as it may a directory's times.
+    /// this: a crash may forget or foresee it, as it may a directory's times. So a redo record of
+    /// it stays right.
     #[inline]
     fn rename(
         &self,

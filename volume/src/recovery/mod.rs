@@ -107,7 +107,7 @@ impl Recoveries {
             lanes = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         }
         for lane in 0..lanes {
-            done.undone += u64::from(self.settle_lane(lane)?);
+            done.undone += u64::from(self.replay_lane(lane)?);
         }
         done.undo = begun.elapsed();
         let rebuilt = self.rebuild_with(&[], all_threads())?;

@@ -25,7 +25,7 @@ use crate::txn::Operations;
 use crate::txn::op::Op;
 use pmem::{Durable, Gathered, InFlight, Region, UserOut};
 use rustix::io::Errno;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// Bytes that a checksum of a long range copies at a time: few to clear, enough to go fast.
 const CRC_PIECE: usize = 1536;
@@ -54,7 +54,7 @@ impl Entry {
         self
     }
 
-    fn valid(self, lane: u64, number: u64) -> bool {
+    pub(super) fn valid(self, lane: u64, number: u64) -> bool {
         self.transaction == number as u32 && self.sealed(lane).crc == self.crc
     }
 }
@@ -206,68 +206,6 @@ impl Operations {
     /// Where a lane's annex begins.
     pub(crate) fn annex(&self, lane: u64) -> u64 {
         self.pool() - (u64::from(self.superblock.lanes) - lane) * self.annex
-    }
-
-    /// Puts a lane right after a crash: its overwrite is done again, its transaction undone. Gives
-    /// whether there was anything to do. `EIO` as [`Operations::undo_lane`].
-    pub(crate) fn settle_lane(&self, lane: u64) -> Result<bool> {
-        let redone = self.redo_lane(lane)?;
-        Ok(self.undo_lane(lane)? > 0 || redone)
-    }
-
-    /// Undoes the lane's open transaction, if any: recovery after a crash or a death, and
-    /// roll-back. Idempotent; a second crash in the middle of it is undone by the next call. Gives
-    /// the number of entries applied. `EIO` if the lane's header is damaged.
-    pub(crate) fn undo_lane(&self, lane: u64) -> Result<u64> {
-        let head = lane_offset(lane);
-        let number = header_number(lane, self.region.load64(head)?).ok_or(Errno::IO)?;
-        let mut applied = 0;
-        let mut pending = Gathered::default();
-        for index in (1..=LANE_ENTRIES).rev() {
-            let mut bytes = [0; LINE as usize];
-            self.region.read(head + index * LINE, &mut bytes)?;
-            let Ok(entry) = Entry::read_from_bytes(&bytes) else { continue };
-            if !entry.valid(lane, number) {
-                continue;
-            }
-            pending.add(self.put_back(&entry)?);
-            applied += 1;
-        }
-        if applied > 0 {
-            // PERSIST: the old bytes are durable before the entries become void.
-            let durable = if injected(Bug::VoidBeforeUndone) {
-                inject::forged()
-            } else {
-                pending.fence().unwrap_or_else(|| self.region.fence())
-            };
-            let word = header_word(lane, number + 1);
-            let _ = self.region.commit64(head, word, &durable)?.flush().fence();
-        } else {
-            // The dead one's commit may not have been flushed: survivors build on it now.
-            let _ = self.region.flush(head, LINE).fence();
-        }
-        Ok(applied)
-    }
-
-    /// Whether no entry of any transaction stands in the lane: whatever its number, nothing is
-    /// open.
-    pub(crate) fn lane_is_empty(&self, lane: u64) -> Result<bool> {
-        for index in 1..=LANE_ENTRIES {
-            let mut bytes = [0; LINE as usize];
-            self.region.read(lane_offset(lane) + index * LINE, &mut bytes)?;
-            let entry = Entry::read_from_bytes(&bytes).map_err(|_| Errno::IO)?;
-            if entry.valid(lane, u64::from(entry.transaction)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn put_back(&self, entry: &Entry) -> Result<InFlight<'_>> {
-        let target = entry.target & 0xFFFF_FFFF_FFFF;
-        let length = (entry.target >> 48) as u16;
-        let bytes = entry.image.get(..usize::from(length)).ok_or(Errno::IO)?;
-        Ok(self.region.write(target, bytes)?.flush())
     }
 
     /// crc32c of a range of the region.

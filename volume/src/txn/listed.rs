@@ -17,11 +17,13 @@ use crate::ground::layout::{
     BLOCK, LINE, LISTED_MORE, LISTED_WORD, LISTED_ZEROS, Listed, REDO_BYTES, REDO_LENGTH,
     REDO_LISTED, REDO_MOVES, Redo,
 };
-use crate::inode::Inode;
+use crate::inject::Bug;
+use crate::inode::{Current, Inode};
 use crate::space::alloc::{Extents, Want};
 use crate::txn::journal::crc_of;
 use crate::txn::op::Op;
-use pmem::{Gathered, Region};
+use crate::txn::redo::recorded;
+use pmem::{Durable, Gathered, Region};
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -36,7 +38,7 @@ pub(super) struct List {
     entries: Vec<Listed>,
 }
 
-impl Op<'_> {
+impl<'v> Op<'v> {
     /// Blocks that are free again when the operation ends.
     pub(crate) fn allocate_aside(&mut self, blocks: u64) -> Result<Extents> {
         let room = self.room;
@@ -54,7 +56,7 @@ impl Op<'_> {
 
     /// Stores a list, in the part of the annex that is free (offset and bytes) or in blocks, and
     /// the lane's record that names it; pended. `moves`: the inode's next commit slot is listed.
-    pub(crate) fn store_list_record(
+    fn store_list_record(
         &mut self,
         (inode, generation): (Inode, u32),
         list: &[Listed],
@@ -87,6 +89,26 @@ impl Op<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Stores a list and its record, durably: from here on it counts, whatever becomes of the
+    /// stores in place, which need the witness. The inode's live flags name the lane.
+    pub(crate) fn record_list(
+        &mut self,
+        which: (Inode, u32),
+        list: &[Listed],
+        annex: (u64, u64),
+        moves: bool,
+    ) -> Result<(Durable<'v>, Current)> {
+        self.store_list_record(which, list, annex, moves)?;
+        // PERSIST: the record, its list and the new bytes before the first change in place.
+        let durable = self.fence_unless(Bug::ChangeBeforeRedo);
+        self.keep_allocated();
+        self.record.forget_word()?;
+        let mut current = self.room.current(which.0)?;
+        current.flags = recorded(current.flags, u64::from(self.index()));
+        self.room.set_current(which.0, &current)?;
+        Ok((durable, current))
     }
 
     /// Stores the list; pended. Gives where its first part lies, how long that is, and its sum.
@@ -155,6 +177,11 @@ impl List {
         whole.then_some(list)
     }
 
+    /// Whether the word there is among its changes.
+    pub(super) fn changes(&self, word: u64) -> bool {
+        self.entries.iter().any(|entry| entry.target == word)
+    }
+
     /// Makes all its changes: in flight.
     pub(super) fn store<'r>(&self, region: &'r Region) -> Result<Gathered<'r>> {
         let mut flight = Gathered::default();
@@ -181,6 +208,11 @@ impl List {
         }
         flight
     }
+}
+
+/// The entry of a word.
+pub(crate) fn word_entry(target: u64, word: u64) -> Listed {
+    Listed { target, source: word, length: LISTED_WORD, sum: 0 }
 }
 
 /// Whether what an entry changes may change, and its new bytes are there.

@@ -5,7 +5,7 @@ mod allocate;
 pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod journal;
-mod listed;
+pub(crate) mod listed;
 mod look;
 pub(crate) mod op;
 pub(crate) mod record;
@@ -13,6 +13,7 @@ pub(crate) mod redo;
 #[cfg(test)]
 mod redo_tests;
 pub(crate) mod release;
+mod replay;
 
 use crate::inode::Inodes;
 use std::ops::Deref;

@@ -37,12 +37,11 @@
 
 use crate::Result;
 use crate::ground::layout::{
-    ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, Identity, LANE_REDO, LINE, REDO_BLOCKS,
-    REDO_BYTES, REDO_LENGTH, REDO_LISTED, REDO_MOVES, REDO_REPLACES, REDO_SLOTS, Redo,
+    ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, LANE_REDO, LINE, REDO_BLOCKS, REDO_BYTES,
+    REDO_LENGTH, REDO_LISTED, REDO_REPLACES, REDO_SLOTS, Redo,
 };
 use crate::ground::record::{RECORD_REDO, RECORD_WORD, Record, index as word_of};
 use crate::inject::{Bug, injected};
-use crate::inode::commit::next_sequence;
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DIRTY, LIVE_LANE, LIVE_MASK, LIVE_REDO,
     LIVE_SUMMED, LIVE_WRITTEN, Live, index,
@@ -55,14 +54,13 @@ use crate::txn::record::inode_of_lock;
 use pmem::{Gathered, InFlight, checksum_after, checksum_words};
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfs::Kind;
 use zerocopy::FromBytes;
 
 /// The bits of the live flags that tell of a record.
 pub(crate) const LIVE_RECORD: u64 = LIVE_REDO | 0xFFFF << LIVE_LANE;
 
 /// Offset in the region of a lane's record of this number.
-fn record_offset(lane: u64, number: u32) -> u64 {
+pub(super) fn record_offset(lane: u64, number: u32) -> u64 {
     lane_offset(lane) + LANE_REDO + u64::from(number) % REDO_SLOTS * LINE
 }
 
@@ -155,7 +153,7 @@ impl Record<'_> {
 }
 
 impl Redo {
-    fn is_replacement(&self) -> bool {
+    pub(super) fn is_replacement(&self) -> bool {
         self.length & REDO_REPLACES != 0
     }
 
@@ -164,7 +162,7 @@ impl Redo {
     }
 
     /// Of a replacement.
-    fn replacement(&self) -> Replacement {
+    pub(super) fn replacement(&self) -> Replacement {
         let [block, leads, _]: [u64; 3] = zerocopy::transmute!(self.bytes);
         Replacement { word: self.target, leads, block }
     }
@@ -345,7 +343,7 @@ impl Operations {
     }
 
     /// Stores what a record tells of where it belongs: in flight.
-    fn store_recorded(&self, lane: u64, record: &Redo) -> Result<Gathered<'_>> {
+    pub(super) fn store_recorded(&self, lane: u64, record: &Redo) -> Result<Gathered<'_>> {
         let length = record.length as usize;
         if record.is_replacement() {
             let Replacement { word, leads, .. } = record.replacement();
@@ -381,7 +379,7 @@ impl Operations {
         Ok((fits && record.sealed(lane).crc == record.crc).then_some(record))
     }
 
-    fn has_its_bytes(&self, lane: u64, record: &Redo) -> Result<bool> {
+    pub(super) fn has_its_bytes(&self, lane: u64, record: &Redo) -> Result<bool> {
         if record.is_listed() {
             return Ok(self.list_of(record).is_some());
         }
@@ -402,12 +400,12 @@ impl Operations {
         Ok(sum == record.sum)
     }
 
-    fn list_of(&self, record: &Redo) -> Option<List> {
+    pub(super) fn list_of(&self, record: &Redo) -> Option<List> {
         List::of(record, &self.region, self.pool())
     }
 
     /// The lines of a lane's records, the earlier one first.
-    fn record_lines(&self, lane: u64) -> Result<SmallVec<[Redo; REDO_SLOTS as usize]>> {
+    pub(super) fn record_lines(&self, lane: u64) -> Result<SmallVec<[Redo; REDO_SLOTS as usize]>> {
         let mut found = SmallVec::<[Redo; REDO_SLOTS as usize]>::new();
         for number in 0..REDO_SLOTS as u32 {
             found.extend(self.record_line(lane, number)?);
@@ -418,97 +416,6 @@ impl Operations {
             found.swap(0, 1);
         }
         Ok(found)
-    }
-
-    /// What recovery goes by, the earlier one first.
-    fn redo_records(&self, lane: u64) -> Result<SmallVec<[Redo; REDO_SLOTS as usize]>> {
-        let mut found = self.record_lines(lane)?;
-        // Bytes are in place, durably, when their call returns: before there is a later record. And
-        // what that one has changed since must not become again what it was, whatever is left of
-        // its own bytes.
-        if found.len() > 1 && !found[0].is_replacement() {
-            found.remove(0);
-        }
-        let mut whole = SmallVec::new();
-        for record in found {
-            if self.has_its_bytes(lane, &record)? {
-                whole.push(record);
-            }
-        }
-        Ok(whole)
-    }
-
-    /// The inode beside whose newest slot a record counts, if it does.
-    fn inode_of_record(&self, record: &Redo) -> Option<Inode> {
-        let inode = self.inode(record.ino).ok()?;
-        let identity: Identity = self.identity(inode).ok()?;
-        let same = identity.generation == record.generation && identity.kind() == Some(Kind::File);
-        let (commit, _) = self.commit_line(inode, identity.generation).ok()?;
-        let moved =
-            record.length & REDO_MOVES != 0 && commit.sequence == next_sequence(record.sequence);
-        (same && (commit.sequence == record.sequence || moved)).then_some(inode)
-    }
-
-    /// After a crash: what a lane's record says is done once more, and the record is void.
-    pub(crate) fn redo_lane(&self, lane: u64) -> Result<bool> {
-        self.redo_if(lane, |_| true)
-    }
-
-    /// After a death: as [`Operations::redo_lane`], if it is of one of these inodes, whose locks
-    /// the dead one holds. All others are as their records say, and may be changing.
-    pub(crate) fn redo_of_dead(&self, lane: u64, inodes: &[Inode]) -> Result<bool> {
-        self.redo_if(lane, |inode| inodes.contains(&inode))
-    }
-
-    fn redo_if(&self, lane: u64, is_wanted: impl Fn(Inode) -> bool) -> Result<bool> {
-        if !self.has_redo(lane)? {
-            return Ok(false);
-        }
-        let mut done = false;
-        for record in self.redo_records(lane)? {
-            let Some(inode) = self.inode_of_record(&record).filter(|inode| is_wanted(*inode))
-            else {
-                continue;
-            };
-            if injected(Bug::RedoForgotten) {
-                continue;
-            }
-            // PERSIST: a dead process may not have come to its fence: the record, its bytes and the
-            // slot that it names are durable before the first change in place.
-            let mut kept = self.region.flush(record_offset(lane, record.number), LINE);
-            kept = kept.and(self.region.flush(inode.at(COMMIT), LINE));
-            if record.is_replacement() {
-                kept = kept.and(self.region.flush(record.replacement().block * BLOCK, BLOCK));
-            } else if let Some(list) = self.list_of(&record) {
-                kept = kept.and_any(list.flush(&self.region));
-            } else if record.length as usize > REDO_BYTES {
-                kept = kept.and(self.region.flush(self.annex(lane), u64::from(record.length)));
-            }
-            let _ = kept.fence();
-            // PERSIST: what it tells of is there before the record is void. CRASH: it is done
-            // again.
-            let _ = self.store_recorded(lane, &record)?.fence();
-            done = true;
-        }
-        self.void_redo(lane)?;
-        Ok(done)
-    }
-
-    /// Whether a lane has a record, of whatever worth.
-    pub(crate) fn has_redo(&self, lane: u64) -> Result<bool> {
-        let mut lines = [0; (REDO_SLOTS * LINE) as usize];
-        self.region.read(record_offset(lane, 0), &mut lines)?;
-        Ok(lines.iter().any(|byte| *byte != 0))
-    }
-
-    /// Makes all records void, while nobody works; durable on return.
-    pub(crate) fn void_redos(&self) -> Result<()> {
-        for lane in 0..u64::from(self.superblock.lanes) {
-            if self.has_redo(lane)? {
-                self.void_redo(lane)?;
-            }
-        }
-        Ok(())
     }
 
     /// Makes a lane's records void; durable on return.

@@ -7,13 +7,16 @@ use crate::attach::{AttachOptions, attach_region};
 use crate::data::map::Map;
 use crate::data::mapping::Fill;
 use crate::data::plan::Position;
-use crate::ground::layout::BLOCK;
+use crate::ground::layout::{BLOCK, IDENTITY, LINE};
+use crate::inode::Inode;
 use crate::testing::{file, image, root, volume};
 use crate::volume::Volume;
 use pmem::Region;
+use rustix::io::Errno;
 use std::sync::Arc;
 use vfs::{
-    At, Attached, Desc, FileSystem, Mapped, Node, OpenFlags, Removes, UserIn, UserOut, Where,
+    At, Attached, Desc, FileSystem, Mapped, Node, OpenFlags, Removes, RenameFlags, SetAttr, UserIn,
+    UserOut, Where,
 };
 
 const SIZE: usize = 20_000;
@@ -110,7 +113,7 @@ fn an_orderly_end_leaves_no_record() {
 #[test]
 fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
     type Change = (&'static str, fn(&Volume, Node, Desc, u64));
-    let changes: [Change; 11] = [
+    let changes: [Change; 12] = [
         ("the same again", |volume, _, desc, at| {
             volume.write(desc, &[UserIn::new(&[3; 10])], Where::offset(at)).unwrap();
         }),
@@ -150,6 +153,10 @@ fn whatever_changes_the_bytes_a_crash_leaves_the_change() {
             volume.map_pieces(node, (0, 4 * BLOCK), Mapped::Write, Fill::All).unwrap();
             let _ = volume.region.write(place(volume, node, at) / 8 * 8, &[3; 8]).unwrap();
         }),
+        ("a name", |volume, _, _, _| {
+            let (from, to) = (At::new(root(volume), b"f"), At::new(root(volume), b"g"));
+            volume.rename(&from, &to, RenameFlags(0)).unwrap();
+        }),
         ("other data in its blocks", |volume, node, desc, _| {
             volume.close(desc).unwrap();
             volume.remove(&At::new(root(volume), b"f"), Removes::Name).unwrap();
@@ -185,5 +192,95 @@ fn a_sweep_leaves_no_record() {
         let _ = changed.write(place(&volume, node, at + 4) / 8 * 8, &[9; 8]).unwrap();
         let after = attached(changed);
         assert_eq!(read(&after, node)[at as usize + 4], 9, "{length} at {at}");
+    }
+}
+
+/// A volume with a file whose mode a record tells of, and the file's identity line before.
+fn changed_mode() -> (Arc<Volume>, Node, [u8; LINE as usize]) {
+    let volume = volume(Mode::Strict, 16);
+    volume.create(root(&volume), b"beside", &file()).unwrap();
+    let node = volume.create(root(&volume), b"f", &file()).unwrap();
+    let mut before = [0; LINE as usize];
+    volume.region.read(Inode(node.ino).at(IDENTITY), &mut before).unwrap();
+    change_mode(&volume, node, 0o4711);
+    (volume, node, before)
+}
+
+fn change_mode(volume: &Volume, node: Node, mode: u32) {
+    let change = SetAttr { mode: Some(mode), uid: Some(7), ..SetAttr::default() };
+    FileSystem::set_attr(volume, node, &change).unwrap();
+}
+
+#[test]
+fn an_identity_line_that_a_power_cut_tore_is_made_whole() {
+    let (volume, node, before) = changed_mode();
+    let wanted = volume.identity(Inode(node.ino)).unwrap();
+    let words = before.as_chunks::<8>().0;
+    // Any of the words may have come, and any not.
+    for kept in 0..1_u32 << words.len() {
+        let torn = image(&volume);
+        for (at, word) in (0..).step_by(8).zip(words).filter(|(at, _)| kept >> (at / 8) & 1 == 0) {
+            let _ = torn.write(Inode(node.ino).at(IDENTITY) + at, word).unwrap();
+        }
+        let after = attached(torn);
+        assert_eq!(after.identity(Inode(node.ino)), Ok(wanted), "{kept:x}");
+        assert_eq!(after.attributes(node).unwrap().mode & 0o7777, 0o4711, "{kept:x}");
+    }
+}
+
+#[test]
+fn an_identity_line_without_a_record_that_tells_of_it_stays_damaged() {
+    let (volume, node, _) = changed_mode();
+    // By a slot, beside which the record counts no more.
+    volume.truncate(node, 5).unwrap();
+    let damaged = image(&volume);
+    let at = Inode(node.ino).at(IDENTITY) + 8;
+    let word = damaged.load64(at).unwrap();
+    let _ = damaged.store64(at, word ^ 1 << 32).unwrap();
+    let after = attached(damaged);
+    assert_eq!(after.attributes(node).map(|_| ()), Err(Errno::IO));
+}
+
+#[test]
+fn what_changes_an_inode_after_its_mode_stands() {
+    type Change = (&'static str, fn(&Volume, Node));
+    let changes: [Change; 9] = [
+        ("another mode", |volume, node| change_mode(volume, node, 0o600)),
+        ("another mode by another lane", |volume, node| {
+            let lane = volume.begin().unwrap();
+            change_mode(volume, node, 0o600);
+            lane.end().unwrap();
+        }),
+        ("access time", |volume, node| {
+            let change = SetAttr { atime: Some(5), ..SetAttr::default() };
+            FileSystem::set_attr(volume, node, &change).unwrap();
+        }),
+        ("link", |volume, node| {
+            FileSystem::link(volume, node, root(volume), b"g").unwrap();
+        }),
+        ("name", |volume, _| {
+            let (from, to) = (At::new(root(volume), b"f"), At::new(root(volume), b"other"));
+            volume.rename(&from, &to, RenameFlags(0)).unwrap();
+        }),
+        ("bytes", |volume, node| {
+            volume.write_file(node, Position::At(0), &[UserIn::new(&[3; 9000])]).unwrap();
+        }),
+        ("size", |volume, node| volume.truncate(node, 77).unwrap()),
+        ("attribute", |volume, node| {
+            FileSystem::set_xattr(volume, node, b"user.x", b"y", 0).unwrap();
+        }),
+        ("no name", |volume, _| {
+            volume.remove(&At::new(root(volume), b"f"), Removes::Name).unwrap();
+            volume.create(root(volume), b"new", &file()).unwrap();
+        }),
+    ];
+    for (name, change) in changes {
+        let (volume, node, _) = changed_mode();
+        change(&volume, node);
+        let wanted = volume.attributes(node);
+        let after = attached(image(&volume));
+        assert_eq!(after.attributes(node), wanted, "{name}");
+        assert_eq!(attached(image(&after)).attributes(node), wanted, "{name}, twice");
+        assert!(after.check(&crate::FsckOptions::default()).unwrap().faults.is_empty(), "{name}");
     }
 }

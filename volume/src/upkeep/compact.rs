@@ -31,7 +31,6 @@ use crate::upkeep::Upkeep;
 use robust::owner::Owner;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
-use vfs::Node;
 
 /// Of a million freed blocks so many may be moved: one for 16.
 const MAY_MOVE: u64 = MILLION / 16;
@@ -140,8 +139,9 @@ impl Upkeep {
         }
         let mut op = self.begin()?;
         op.lock(&[inode])?;
-        let generation = self.identity(inode)?.generation;
-        let file = self.file(Node { ino: inode.0, generation })?;
+        // Its last name may have gone meanwhile, and the inode be set aside for the next file.
+        let node = self.node_in(inode)?;
+        let file = self.file(node)?;
         if file.is_mapped() {
             return Ok(0);
         }
@@ -151,7 +151,7 @@ impl Upkeep {
             return Ok(0);
         }
         op.work()?;
-        let file = self.file(Node { ino: inode.0, generation })?;
+        let file = self.file(node)?;
         self.settle_tail(&mut op, &file)?;
         self.move_parts(&mut op, &file, chunk, &parts, blocks)?;
         op.end()?;
@@ -234,7 +234,7 @@ mod tests {
     use crate::data::plan::Position;
     use crate::testing::{Random, file, root, volume};
     use std::sync::Arc;
-    use vfs::{At, FileSystem, Fill, Mapped, Maps, OpenFlags, Removes, UserIn, UserOut};
+    use vfs::{At, FileSystem, Fill, Mapped, Maps, Node, OpenFlags, Removes, UserIn, UserOut};
 
     fn made(volume: &Volume, name: &str, blocks: u64, tag: u8) -> Node {
         let node = volume.create(root(volume), name.as_bytes(), &file()).unwrap();

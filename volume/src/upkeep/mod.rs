@@ -63,22 +63,18 @@ impl Upkeep {
     #[cold]
     pub(crate) fn do_what_is_due(&self) {
         if let Some((ino, chunk)) = self.due.take_filled()
-            && let Some(node) = self.node_in(ino)
+            && let Ok(node) = self.node_in(Inode(ino))
         {
             self.gather_chunk(node, chunk);
         }
-        if let Some(node) = self.due.take_closed().and_then(|ino| self.node_in(ino)) {
+        if let Some(ino) = self.due.take_closed()
+            && let Ok(node) = self.node_in(Inode(ino))
+        {
             self.rewrite_by_the_way(node);
         }
         if let Some(chunk) = self.due.take_sparse() {
             self.empty_sparse_chunk(chunk);
         }
-    }
-
-    /// What an inode is by now.
-    fn node_in(&self, ino: u64) -> Option<Node> {
-        let identity = self.identity(Inode(ino)).ok()?;
-        Some(Node { ino, generation: identity.generation })
     }
 
     /// Rewrites a regular file that wishes to be aligned. Where there is no chunk for it now, or a
