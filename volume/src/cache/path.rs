@@ -5,7 +5,7 @@
 //! sequence numbers under which all of it was read: of the directories on the way, of the last one,
 //! of the node. It is right as long as the names of directories stand on the way
 //! ([`Caches::subdirectories_stand`]) and the other two numbers have not moved; so nothing is ever
-//! invalidated, and a hit writes no memory. `prefix.rs` and `cache/mod.rs` know the parts;
+//! invalidated, and a hit writes no memory. `prefix.rs` and `cache/names.rs` know the parts;
 //! `namespace/walk.rs` walks what this table does not have.
 //!
 //! A path is entered when it is asked for four times in a row at its place in the table, with
@@ -32,7 +32,7 @@ const NODE: usize = 6;
 const ATTRIBUTES: usize = 9;
 const NAMES: usize = ATTRIBUTES + PACKED;
 const WAY: usize = NAMES + TEXT;
-/// Few pages, as in `cache/mod.rs`.
+/// Few pages, as in `cache/names.rs`.
 const ENTRIES: usize = 64;
 
 static PATHS: Table<ENTRIES, WORDS> = Table([const { Entry::new() }; ENTRIES]);

@@ -22,7 +22,7 @@ const HEAD: usize = 5;
 pub(crate) const TEXT: usize = 18;
 /// Directories on the way, at most: two words each.
 pub(crate) const DIRS: usize = (WORDS - HEAD - TEXT) / 2;
-/// Entries: few pages, as in `cache/mod.rs`.
+/// Entries: few pages, as in `cache/names.rs`.
 const ENTRIES: usize = 128;
 
 static PREFIXES: Table<ENTRIES, WORDS> = Table([const { Entry::new() }; ENTRIES]);

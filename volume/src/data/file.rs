@@ -99,7 +99,7 @@ impl Files {
         if committed {
             current.flags &= !(LIVE_DIRTY | LIVE_SUMMED);
         } else if file.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
-            // Of a summed file there may be a newer slot than it is marked with (`summed.rs`).
+            // Of a summed file there may be a newer slot than it is marked with (`torn_append.rs`).
             let generation = file.identity.generation;
             current.flags = self.dirty_flags(file.inode, generation, current.flags)?;
         }

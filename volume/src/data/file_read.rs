@@ -8,7 +8,7 @@
 //! Persistence: only the access time is stored, lazily; it is never flushed by itself.
 
 use crate::Result;
-use crate::cache::recall::Seen;
+use crate::cache::extents::Seen;
 use crate::data::Files;
 use crate::data::file::{CALL_MAX, expect_file};
 use crate::data::map::Map;

@@ -13,7 +13,7 @@ pub(crate) mod mapping;
 pub(crate) mod plan;
 mod relink;
 mod replace;
-mod summed;
+mod torn_append;
 mod truncate;
 pub(crate) mod write;
 

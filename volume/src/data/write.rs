@@ -3,7 +3,7 @@
 //!
 //! | bytes | way | fences |
 //! |---|---|---|
-//! | up to 4 KiB from the end on, not lazy | with a slot that has their sum (`summed.rs`) | 1 |
+//! | up to 4 KiB from the end on, not lazy | slot with their sum (`torn_append.rs`) | 1 |
 //! | from the end on | bytes; fence; the slot, if not lazy; fence | 2, 1 |
 //! | below the end, sync or posix | in place; fence | 1 |
 //! | below the end, strict | to the lane; fence; in place; fence (`redo.rs`) | 2 |

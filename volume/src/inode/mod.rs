@@ -81,7 +81,7 @@ pub(crate) const LIVE_BEYOND: u64 = 4;
 pub(crate) const LIVE_WRITTEN: u64 = 8;
 /// Volatile flag: some process may have stored to the file through a mapping since its first open.
 pub(crate) const LIVE_STORED: u64 = 32;
-/// Volatile flag: the newest commit slot may be a summed one (see `summed.rs`).
+/// Volatile flag: the newest commit slot may be a summed one (see `torn_append.rs`).
 pub(crate) const LIVE_SUMMED: u64 = 64;
 /// Volatile flag: the lane whose number stands from [`LIVE_LANE`] on may hold a record that
 /// recovery would act on (see `redo.rs`).

@@ -146,7 +146,7 @@ impl Names {
         let Some((parent, directory)) = self.see_kind(dir) else { return Ok(false) };
         let Some((child, (kind, _))) = self.see_kind(source.node) else { return Ok(false) };
         let is_parent = matches!(directory, (Kind::Directory, 1..));
-        let busy = parent.flags & LIVE_DIRTY | child.flags & LIVE_DIRTY;
+        let busy = (parent.flags | child.flags) & LIVE_DIRTY;
         if !is_parent || kind != source.kind || busy != 0 || child.seen.inode == parent.seen.inode {
             return Ok(false);
         }

@@ -4,4 +4,4 @@ mod at_once_tests;
 mod file_tests;
 mod plan_tests;
 mod replace_tests;
-mod summed_tests;
+mod torn_append_tests;
