@@ -7,7 +7,7 @@
 //!
 //! Each call stands there once. What it is about, and what the caller knows already, are values
 //! ([`Of`], [`At`], [`Open`]); where a program waits for the call, what it gives is written where
-//! the caller says. [`Simply`] has the same calls for who is in no hurry.
+//! the caller says. [`Simply`] has the same calls for a caller in no hurry.
 //!
 //! Errors are the kernel's `errno` values: a face hands them to the program as they are.
 //!
@@ -196,8 +196,10 @@ pub trait FileSystem: Send + Sync {
         to_offset: u64,
         length: u64,
     ) -> Result<()>;
+
     /// Whether some process has a file open for writing.
     fn is_written(&self, node: Node) -> Result<bool>;
+
     /// Whether some process executes a file.
     fn is_executed(&self, node: Node) -> Result<bool>;
 }
@@ -299,7 +301,7 @@ pub trait Attached: Send + Sync {
     fn detach(&self) -> Result<()>;
 }
 
-/// A whole engine: what the faces are given. Here the four come together, whoever keeps them.
+/// A whole engine, which the faces are given: all four traits, whichever engine has them.
 pub trait Engine: FileSystem + Maps + Locks + Attached {}
 
 impl<E: FileSystem + Maps + Locks + Attached> Engine for E {}

@@ -1,9 +1,10 @@
 //! A volume as one process sees it: the rooms, one upon the other.
 //!
-//! Each room has a type. It owns the type of the room below and derefs to it, down to
-//! [`Ground`], so a room calls its own methods and those of all rooms below
-//! as its own. It has no way to a room above: the compiler refuses what goes upwards. What must go
-//! up all the same goes as a value that is returned, or by [`Recover`](crate::ground::Recover).
+//! Each room has a type. It owns the type of the room below and derefs to it, down to [`Ground`],
+//! so a room calls its own methods and those of all rooms below as its own. It has no way to a room
+//! above: the compiler refuses what goes upwards. What must go up all the same goes as a value that
+//! is returned, as a hint that upkeep is due (`space/due.rs`), or by
+//! [`Recover`](crate::ground::Recover).
 
 use crate::Result;
 use crate::cache::Caches;

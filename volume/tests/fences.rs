@@ -131,7 +131,7 @@ fn what_changes_nothing_durable_takes_none() {
 }
 
 #[test]
-fn attributes_of_a_file_take_two_and_what_comes_then_no_more_than_before() {
+fn attributes_of_a_file_take_two_and_what_comes_then_one_more_at_most() {
     for mode in [Mode::Strict, Mode::Sync, Mode::Posix] {
         let counted = Counted::new(mode);
         let root = counted.volume.root();

@@ -63,8 +63,8 @@ fn is_text(found: Looked<'_, WORDS>, text: &[u8]) -> bool {
 /// A path that is asked for.
 #[derive(Clone, Copy)]
 pub(crate) struct Path<'a> {
-    start: Node,
-    text: &'a [u8],
+    pub(crate) start: Node,
+    pub(crate) text: &'a [u8],
     tail: u64,
     hash: u64,
 }

@@ -63,6 +63,16 @@ pub(crate) struct Touch {
     pub(crate) least: u64,
 }
 
+/// The first block of a range of bytes (offset and length), and the one behind: `EINVAL` unless
+/// both are multiples of a block, `EOVERFLOW`.
+pub(crate) fn whole_blocks((offset, length): (u64, u64)) -> Result<(u64, u64)> {
+    let end = offset.checked_add(length).ok_or(Errno::OVERFLOW)?;
+    if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) || length == 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok((offset / BLOCK, end / BLOCK))
+}
+
 /// Pieces of one mapping at most: each becomes a mapping of the process, of which the kernel allows
 /// 65,530.
 const PIECES_MAX: usize = 4096;
@@ -75,20 +85,16 @@ impl Files {
     pub(crate) fn map_pieces(
         &self,
         node: Node,
-        (offset, length): (u64, u64),
+        range: (u64, u64),
         mapped: Mapped,
         fill: Fill,
     ) -> Result<Vec<Piece>> {
-        let end = offset.checked_add(length).ok_or(Errno::OVERFLOW)?;
-        if !offset.is_multiple_of(BLOCK) || !length.is_multiple_of(BLOCK) || length == 0 {
-            return Err(Errno::INVAL);
-        }
+        let (first, last) = whole_blocks(range)?;
         let Some(mut op) = self.begin_mapping()? else {
-            return self.map_still(node, (offset / BLOCK, end / BLOCK), None);
+            return self.map_still(node, (first, last), None);
         };
         let file = self.work_on(&mut op, node)?;
         self.settle_tail(&mut op, &file)?;
-        let (first, last) = (offset / BLOCK, end / BLOCK);
         let inside = last.min(self.shown_end(&file)).max(first);
         if fill == Fill::All && !self.maps_chunks() {
             self.fill_for_mapping(&mut op, &file, first, inside)?;

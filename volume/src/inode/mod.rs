@@ -531,8 +531,8 @@ impl Inodes {
         Ok(self.hint(inode, HINT_BLOCKS)?.checked_sub(1))
     }
 
-    /// Moves the number of blocks that is left for whoever asks next; `count` counts them as they
-    /// are, if there is none. Lock holder only, after the change.
+    /// Moves the number of blocks that is left for the next call that asks; `count` counts them as
+    /// they are, if none is left. Lock holder only, after the change.
     pub(crate) fn move_count(
         &self,
         inode: Inode,

@@ -56,8 +56,8 @@ impl Names {
         self.move_count(inode, delta, || self.directory_blocks(inode, identity))
     }
 
-    /// Leaves the count of blocks for whoever asks next; under the lock, since the inode may be
-    /// going.
+    /// Leaves the count of blocks for the next call that asks; under the lock, since the inode may
+    /// be going.
     fn remember_blocks(&self, node: Node) -> Result<()> {
         let mut op = self.begin_any()?;
         op.lock(&[self.inode_of(node)?])?;

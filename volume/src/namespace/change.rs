@@ -281,8 +281,8 @@ impl Names {
         if held.identity.nlink == 0 { Err(Errno::NOENT) } else { Ok((held, dir)) }
     }
 
-    /// Commits all changes of the locked inodes, words and slots in one transaction; then what this
-    /// process remembers of them is what they are now.
+    /// As [`Op::commit_held`]; then what this process remembers of these inodes is what they are
+    /// now.
     pub(crate) fn commit_held(
         &self,
         op: &mut Op<'_>,

@@ -27,14 +27,13 @@ mod xattr;
 
 use crate::Result;
 use crate::cache::{Asked, Target};
+use crate::data::Files;
 use crate::ground::layout::{IDENTITY, LINE, NAME_MAX, VOLATILE, WORDS};
 use crate::namespace::bucket::Dir;
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfs::{DirEntry, Kind, Node};
-
-use crate::data::Files;
 use std::ops::Deref;
+use vfs::{DirEntry, Kind, Node};
 
 /// The contents of files, and names.
 pub struct Names {

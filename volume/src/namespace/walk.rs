@@ -20,16 +20,16 @@ impl Names {
     #[inline]
     pub(crate) fn find_path(&self, start: Node, text: &[u8], attr: &mut Attr) -> bool {
         let path = Path::new(start, text);
-        self.recall_path(&path, attr) || self.find_unknown(start, text, &path, attr)
+        self.recall_path(&path, attr) || self.find_unknown(&path, attr)
     }
 
     /// As [`Names::find_path`], of a path that is not remembered.
     #[inline(never)]
-    fn find_unknown(&self, start: Node, text: &[u8], path: &Path<'_>, attr: &mut Attr) -> bool {
-        let Some(dir) = self.walk_path_to(start, text, attr) else { return false };
+    fn find_unknown(&self, path: &Path<'_>, attr: &mut Attr) -> bool {
+        let Some(dir) = self.walk_path_to(path.start, path.text, attr) else { return false };
         let numbers = [dir.ino, attr.node.ino].map(|ino| self.sequence(Inode(ino)).unwrap_or(0));
         if path.is_asked_often(numbers)
-            && let Some(walked) = self.walk_whole(start, text)
+            && let Some(walked) = self.walk_whole(path.start, path.text)
         {
             self.remember_path(path, &walked);
         }

@@ -28,11 +28,10 @@ use crate::space::chunk::{self, Mask, count_free};
 use crate::space::free_map::bits_of;
 use crate::space::fullness::Draft;
 use crate::txn::journal::{header_number, header_word, lane_offset};
-use rustix::io::Errno;
-use std::time::{Duration, Instant};
-
 use crate::upkeep::Upkeep;
+use rustix::io::Errno;
 use std::ops::Deref;
+use std::time::{Duration, Instant};
 
 /// Upkeep, and the recovery of what died.
 pub struct Recoveries {

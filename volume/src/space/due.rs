@@ -1,7 +1,7 @@
 //! Upkeep that a call has found to be due, as hints: the end of the call looks at them
 //! (`upkeep/`), since no room below knows how it is done.
 //!
-//! A hint may be lost to another thread's, or be old: who takes one looks again.
+//! A hint may be lost to another thread's, or be old: a thread that takes one looks again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,8 +1,8 @@
 //! Inodes whose locks an operation holds, with what is to change about them.
 //!
 //! An operation reads them under their locks ([`Operations::held`]), changes the values, and
-//! commits everything in one transaction ([`Op::commit_held`]). Where one word is the commit:
-//! `namespace/change.rs`.
+//! commits everything at once ([`Op::commit_held`]): in one transaction, or, of one file alone, by
+//! a redo record, which takes a fence less. Where one word is the commit: `namespace/change.rs`.
 //!
 //! What is current (the volatile lines) moves last, when the change is durable.
 
@@ -101,7 +101,7 @@ impl Operations {
 }
 
 impl Op<'_> {
-    /// Commits all changes of the locked inodes, words and slots in one transaction.
+    /// Commits all changes of the locked inodes, words and slots at once.
     pub(crate) fn commit_held(
         &mut self,
         held: &[&Held],

@@ -6,8 +6,8 @@
 //! 2. fence ([`Op::seal`]): the entries, and all new structures they make way for, are durable;
 //! 3. the changes in place, flushed; fence; 4. the lane's transaction number + 1; flushed; fence.
 //!
-//! It is for metadata. Data changes by redo: the new bytes are stored aside, not the old ones
-//! (`redo.rs`, `listed.rs`).
+//! It is for metadata of several words. Data, and what `chmod` and `chown` change of a file, change
+//! by redo: the new bytes are stored aside, not the old ones (`redo.rs`, `listed.rs`).
 //!
 //! A crash before 4 is durable leaves the number as it was: recovery restores the old bytes. After
 //! it the entries are void, because they carry the former number. Locks are held until 4 is

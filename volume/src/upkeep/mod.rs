@@ -9,11 +9,10 @@ mod whole;
 
 use crate::ground::layout::FLAG_ALIGNED;
 use crate::inode::Inode;
-use vfs::{Kind, Node};
-
 use crate::open::Opens;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use vfs::{Kind, Node};
 
 /// What is open, and upkeep.
 pub struct Upkeep {
@@ -47,9 +46,7 @@ impl Upkeep {
             moving: AtomicBool::default(),
         }
     }
-}
 
-impl Upkeep {
     /// What every call ends with that may have made upkeep due.
     #[inline]
     pub(crate) fn keep_up(&self) {
@@ -61,7 +58,7 @@ impl Upkeep {
     /// Does what calls have noted as due. None of it is about the call that does it: on any error
     /// things stay as they are.
     #[cold]
-    pub(crate) fn do_what_is_due(&self) {
+    fn do_what_is_due(&self) {
         if let Some((ino, chunk)) = self.due.take_filled()
             && let Ok(node) = self.node_in(Inode(ino))
         {

@@ -34,7 +34,7 @@ use crate::space::alloc::Want;
 use crate::space::numa::pinned;
 use crate::txn::op::Op;
 use crate::upkeep::Upkeep;
-use crate::upkeep::whole::{Runs, is_aligned};
+use crate::upkeep::whole::{Runs, add_run, is_aligned};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -221,15 +221,7 @@ fn runs_of(map: &Map<'_>, first: u64, last: u64) -> Result<Option<Runs>> {
             return Ok(None);
         }
         at += run.blocks;
-        match runs.last_mut() {
-            Some(before)
-                if before.block + before.blocks == run.block
-                    && before.unwritten == run.unwritten =>
-            {
-                before.blocks += run.blocks;
-            }
-            _ => runs.push(run),
-        }
+        add_run(&mut runs, run);
     }
     Ok(Some(runs))
 }
@@ -295,9 +287,7 @@ mod tests {
 
     fn write(volume: &Volume, node: Node, offset: u64, bytes: &[u8]) {
         volume.write_file(node, Position::At(offset), &[UserIn::new(bytes)]).unwrap();
-        if volume.due.is_any() {
-            volume.do_what_is_due();
-        }
+        volume.keep_up();
     }
 
     /// What block `at` of a file holds.

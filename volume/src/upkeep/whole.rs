@@ -12,7 +12,7 @@ use crate::Result;
 use crate::data::edit::{Change, Target};
 use crate::data::file::expect_file;
 use crate::data::map::Map;
-use crate::data::mapping::{Fill, Touch};
+use crate::data::mapping::{Fill, Touch, whole_blocks};
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::inode::{LIVE_DIRTY, Run};
 use crate::space::numa::pinned;
@@ -34,9 +34,10 @@ impl Upkeep {
         mapped: Mapped,
         fill: Fill,
     ) -> Result<Vec<Piece>> {
+        let (first, last) = whole_blocks(range)?;
         self.rewrite_by_the_way(node);
         if fill == Fill::All && self.maps_chunks() && self.check_writable().is_ok() {
-            self.make_all_whole(node, range.0 / BLOCK, range.0.saturating_add(range.1) / BLOCK)?;
+            self.make_all_whole(node, first, last)?;
         }
         self.map_pieces(node, range, mapped, fill)
     }
@@ -49,7 +50,7 @@ impl Upkeep {
         touch: &Touch,
         mapped: Mapped,
     ) -> Result<Vec<Piece>> {
-        // Who may only read, or has a private mapping, has copies.
+        // A process that may only read, or maps privately, has copies.
         if self.maps_chunks() && mapped != Mapped::Private && self.check_writable().is_ok() {
             let first = touch.page - touch.page % CHUNK_BLOCKS;
             return self.with_orphans_dropped(|| {
@@ -80,7 +81,7 @@ impl Upkeep {
     /// Puts the chunk's worth of blocks from `first` on into one whole chunk of written bytes:
     /// zeros where there are holes, and behind the end. Also of a mapped file: where memory has
     /// pages of 2 MiB only, processes have mapped whole chunks only. `ENOSPC`.
-    pub(crate) fn make_whole(&self, node: Node, first: u64) -> Result<()> {
+    pub(super) fn make_whole(&self, node: Node, first: u64) -> Result<()> {
         let mut op = self.begin()?;
         let file = self.work_on(&mut op, node)?;
         self.settle_tail(&mut op, &file)?;
@@ -139,17 +140,21 @@ fn all_runs(map: &Map<'_>, first: u64, last: u64) -> Result<Runs> {
         let mut run = map.run(at, last - at)?;
         at += run.blocks;
         run.unwritten |= run.is_hole();
-        match runs.last_mut() {
-            Some(before)
-                if before.block + before.blocks == run.block
-                    && before.unwritten == run.unwritten =>
-            {
-                before.blocks += run.blocks;
-            }
-            _ => runs.push(run),
-        }
+        add_run(&mut runs, run);
     }
     Ok(runs)
+}
+
+/// Adds the run that stands behind others in the file: as part of the last one, if it is that.
+pub(crate) fn add_run(runs: &mut Runs, run: Run) {
+    match runs.last_mut() {
+        Some(before)
+            if before.block + before.blocks == run.block && before.unwritten == run.unwritten =>
+        {
+            before.blocks += run.blocks;
+        }
+        _ => runs.push(run),
+    }
 }
 
 /// Whether runs are one chunk.
