@@ -33,8 +33,8 @@ enum Where {
 
 fn place_of(bug: Bug) -> Where {
     match bug {
-        Bug::SumNotAsked | Bug::TailNotSettled | Bug::RedoNotSettled => Where::Tails,
-        Bug::WordNotSettled => Where::Apart,
+        Bug::SumNotAsked | Bug::TailSumNotCleared | Bug::RedoNotVoided => Where::Tails,
+        Bug::WordNotDurable => Where::Apart,
         Bug::DeadNotFlushed | Bug::DeadTailNotFlushed => Where::Deaths,
         _ => Where::Anywhere,
     }
@@ -131,8 +131,8 @@ fn replaced_blocks_are_judged() {
         // (The first witness that is forged is one.)
         (Bug::ChangeBeforeRedo, "replace-twice"),
         (Bug::RedoForgotten, "replace"),
-        (Bug::WordNotSettled, "replace-and-append"),
-        (Bug::WordNotSettled, "replace-three"),
+        (Bug::WordNotDurable, "replace-and-append"),
+        (Bug::WordNotDurable, "replace-three"),
     ];
     seen_in("apart", "replace.rs:", &faults);
 }
@@ -149,7 +149,7 @@ fn listed_changes_are_judged() {
     ];
     seen_in("direct", "file.rs:", &faults);
     // Nothing is lost then, but recovery stores again what the mapping was stored over.
-    let stands = [(Bug::RedoNotSettled, "write-and-store-mapped")];
+    let stands = [(Bug::RedoNotVoided, "write-and-store-mapped")];
     seen_in("direct", "after the call returned", &stands);
 }
 

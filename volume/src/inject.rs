@@ -68,13 +68,13 @@ pub enum Bug {
     /// Blocks that `fallocate` attaches count as written.
     JunkShown,
     /// Bytes that a slot sums change before a slot without a sum stands.
-    TailNotSettled,
+    TailSumNotCleared,
     /// A sync does not flush what was stored through mappings.
     StoresNotFlushed,
-    /// Recovery gives the files that it settles its own time.
+    /// Recovery gives the files whose ends it recovers its own time.
     RecoveryTouchesTimes,
     /// Recovery cuts files off before the free map is there, and loses what that freed.
-    SettledBeforeMap,
+    EndsBeforeMap,
     /// Who recovers a dead process does not flush what that one had committed.
     DeadNotFlushed,
     /// Who recovers a dead process does not flush the bytes that its slot sums.
@@ -82,11 +82,11 @@ pub enum Bug {
     /// Bytes change in place before the record of the overwrite is durable.
     ChangeBeforeRedo,
     /// What an overwrite's record tells of changes while the record counts.
-    RedoNotSettled,
+    RedoNotVoided,
     /// Recovery does not look at the records of overwrites.
     RedoForgotten,
     /// A record becomes void before the word that it tells of is durable.
-    WordNotSettled,
+    WordNotDurable,
 }
 
 impl Bug {
@@ -121,16 +121,16 @@ impl Bug {
         Self::NumberNotFenced,
         Self::DataNotFenced,
         Self::JunkShown,
-        Self::TailNotSettled,
+        Self::TailSumNotCleared,
         Self::StoresNotFlushed,
         Self::RecoveryTouchesTimes,
-        Self::SettledBeforeMap,
+        Self::EndsBeforeMap,
         Self::DeadNotFlushed,
         Self::DeadTailNotFlushed,
         Self::ChangeBeforeRedo,
-        Self::RedoNotSettled,
+        Self::RedoNotVoided,
         Self::RedoForgotten,
-        Self::WordNotSettled,
+        Self::WordNotDurable,
     ];
 }
 

@@ -18,11 +18,11 @@ pub fn run(args: &DetachArgs) -> Outcome {
         return Ok(u8::from(!pids.is_empty()));
     }
     let recovered = recovery.as_ref().map_or_else(String::new, |done| {
-        let Recovery { inodes, undone, settled, undo, mark, publish, settle, .. } = done;
+        let Recovery { inodes, undone, ends, undo, mark, publish, recover_ends, .. } = done;
         format!(
             "{path}: recovered in {:.1?}: {undone} transactions undone ({undo:.1?}), {inodes} \
-             inodes found ({mark:.1?}), free map written ({publish:.1?}), {settled} ends of files \
-             put right ({settle:.1?})\n",
+             inodes found ({mark:.1?}), free map written ({publish:.1?}), {ends} ends of files \
+             put right ({recover_ends:.1?})\n",
             done.elapsed()
         )
     });
@@ -41,10 +41,10 @@ fn to_json(done: &Recovery) -> Value {
         "inodes": done.inodes,
         "metadata_bytes": done.metadata_bytes,
         "undone": done.undone,
-        "settled": done.settled,
+        "settled": done.ends,
         "undo_seconds": done.undo.as_secs_f64(),
         "mark_seconds": done.mark.as_secs_f64(),
         "publish_seconds": done.publish.as_secs_f64(),
-        "settle_seconds": done.settle.as_secs_f64(),
+        "settle_seconds": done.recover_ends.as_secs_f64(),
     })
 }

@@ -134,7 +134,7 @@ pub(crate) fn check_view(
         if view.is_clean() {
             let meaning =
                 "its transaction number is damaged; the next attach for writing repairs it";
-            faults.push(FsckFault::settled_by_attach("lane-header", place, meaning));
+            faults.push(FsckFault::repaired_by_attach("lane-header", place, meaning));
             continue;
         }
         let (remedy, meaning) = if volume.lane_is_empty(lane)? {
@@ -153,7 +153,7 @@ pub(crate) fn check_view(
         if !saved {
             let meaning = "it fails its checksum; the next attach rebuilds it";
             let place = "the saved free map".into();
-            faults.push(FsckFault::settled_by_attach("free-map", place, meaning));
+            faults.push(FsckFault::repaired_by_attach("free-map", place, meaning));
         }
     }
     let mut mark = Mark::new(volume, depth, all_threads());
@@ -184,13 +184,13 @@ fn check_fixed(view: &View) -> Result<Vec<FsckFault>> {
     let mut faults: Vec<_> =
         stale_copy(&view.found).into_iter().chain(short_region(&view.volume)).collect();
     if view.state.is_err() {
-        faults.push(FsckFault::settled_by_attach(
+        faults.push(FsckFault::repaired_by_attach(
             "state",
             "the state block".into(),
             "both slots are damaged; the next attach recovers the volume",
         ));
     } else if view.state.is_ok_and(|state| state.clean == STATE_REPAIR) {
-        faults.push(FsckFault::settled_by_attach(
+        faults.push(FsckFault::repaired_by_attach(
             "repair-unfinished",
             "the state block".into(),
             "a repair was interrupted; until one has been finished, the volume can only be read",
@@ -203,7 +203,7 @@ fn check_fixed(view: &View) -> Result<Vec<FsckFault>> {
             if damaged_slot(&bytes[slot * 32..slot * 32 + 32]) {
                 let place = format!("slot {slot} of the state block");
                 let meaning = "it is damaged; the other one counts";
-                faults.push(FsckFault::settled_by_attach("state-slot", place, meaning));
+                faults.push(FsckFault::repaired_by_attach("state-slot", place, meaning));
             }
         }
     }

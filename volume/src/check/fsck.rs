@@ -180,7 +180,7 @@ impl Checks {
 pub(crate) fn stale_copy(found: &Found) -> Option<FsckFault> {
     let place = if found.stale? == SUPERBLOCK_A { "superblock A" } else { "superblock B" };
     let meaning = "this copy is damaged or behind; the next attach for writing repairs it";
-    Some(FsckFault::settled_by_attach("superblock-copy", place.into(), meaning))
+    Some(FsckFault::repaired_by_attach("superblock-copy", place.into(), meaning))
 }
 
 /// The fault of a region that ends before the volume does.
@@ -246,7 +246,7 @@ pub(crate) fn compare(volume: &Checks, mark: &mut Mark<'_>) -> Result<()> {
     if volume.free_blocks()? != free {
         let meaning = format!("{} blocks are counted as free, {free} are", volume.free_blocks()?);
         let place = "the free map".into();
-        faults.push(FsckFault::settled_by_attach("free-count", place, meaning));
+        faults.push(FsckFault::repaired_by_attach("free-count", place, meaning));
     }
     mark.found.faults.append(&mut faults);
     Ok(())
@@ -309,7 +309,7 @@ fn tell(
             1 => format!("block {block}"),
             _ => format!("blocks {block} to {}", block + count - 1),
         };
-        faults.push(FsckFault::settled_by_attach(code, place, meaning));
+        faults.push(FsckFault::repaired_by_attach(code, place, meaning));
     }
 }
 
@@ -333,7 +333,7 @@ fn compare_inodes(
         let place = |slot| format!("inode {}", first + slot);
         for slot in bits_of(reached & !allocated) {
             let meaning = "in use, but free in the free map";
-            let fault = FsckFault::settled_by_attach("inode-not-allocated", place(slot), meaning);
+            let fault = FsckFault::repaired_by_attach("inode-not-allocated", place(slot), meaning);
             faults.push(fault);
         }
         for slot in bits_of(allocated & !reached & !1).take_while(|_| complete) {
@@ -341,7 +341,7 @@ fn compare_inodes(
                 continue;
             }
             let meaning = "allocated, but not reachable from anywhere";
-            faults.push(FsckFault::settled_by_attach("inode-leaked", place(slot), meaning));
+            faults.push(FsckFault::repaired_by_attach("inode-leaked", place(slot), meaning));
         }
     }
     Ok(())

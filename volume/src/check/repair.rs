@@ -104,7 +104,7 @@ impl<'v> Repair<'v> {
             }
             rebuilt => rebuilt?,
         };
-        volume.settle_ends(&rebuilt)?;
+        volume.recover_ends(&rebuilt)?;
         Ok(true)
     }
 

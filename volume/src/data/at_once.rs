@@ -98,7 +98,7 @@ impl Files {
         file: &File<'v>,
         next: &mut Current,
     ) -> Result<()> {
-        if injected(Bug::RedoNotSettled) {
+        if injected(Bug::RedoNotVoided) {
             return Ok(());
         }
         op.note(file.inode.at(COMMIT))?;

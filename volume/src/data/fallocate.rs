@@ -74,7 +74,7 @@ impl Files {
     ) -> Result<()> {
         let mut op = self.begin()?;
         let file = self.work_on(&mut op, node)?;
-        self.settle_tail(&mut op, &file)?;
+        self.clear_tail_sum(&mut op, &file)?;
         if mode == COLLAPSE || mode == INSERT {
             self.shift(&mut op, file, offset, end, mode == INSERT)?;
             return op.end();
@@ -228,7 +228,7 @@ impl Files {
         op.keep_allocated();
         self.store_loose(op, &cut)?;
         let _ = op.fence();
-        op.settle();
+        op.finish_step();
         self.adjust_blocks(file.inode, &file.identity, cut.delta)?;
         let (offset, length, last) = (offset / BLOCK, length / BLOCK, file.end_block());
         let mut changes = Vec::new();

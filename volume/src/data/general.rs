@@ -165,7 +165,7 @@ impl Files {
         let size = file.current.size;
         if file.current.flags & (LIVE_REDO | LIVE_SUMMED) != 0 {
             // A simple write that found memory lost may have stored a slot.
-            op.settle_redos(offset < size && self.mode == Mode::Strict)?;
+            op.void_locked_redos(offset < size && self.mode == Mode::Strict)?;
             file.current = self.current(file.inode)?;
         }
         let mut writer = Writer::new(self, &mut op, file, care);
@@ -208,11 +208,11 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         }
     }
 
-    /// Before bytes are put from `offset` on: what recovery would take for torn is settled, what
-    /// lies between the end and them is zeroed.
+    /// Before bytes are put from `offset` on: a slot without a sum is stored, since recovery would
+    /// take the tail for torn, and what lies between the end and them is zeroed.
     fn begin(&mut self, offset: u64) -> Result<()> {
         if offset < self.file.current.size {
-            let pended = self.files.pend_settled_tail(self.op, &self.file)?;
+            let pended = self.files.pend_clear_tail_sum(self.op, &self.file)?;
             // A strict call changes nothing visible before a fence.
             if pended && !self.is_strict() {
                 let _ = self.op.fence();
@@ -470,7 +470,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
     pub(crate) fn finish(mut self, end: u64) -> Result<()> {
         let files = self.files;
         if self.in_place.is_empty() {
-            self.file.current = self.op.settle_kept(self.file.inode, self.file.current)?;
+            self.file.current = self.op.void_kept_redo(self.file.inode, self.file.current)?;
         }
         let mut next = self.file.written(end.max(self.file.current.size));
         next.flags = next.flags & !self.loses | self.gains;

@@ -94,7 +94,7 @@ impl Files {
             return self.map_still(node, (first, last), None);
         };
         let file = self.work_on(&mut op, node)?;
-        self.settle_tail(&mut op, &file)?;
+        self.clear_tail_sum(&mut op, &file)?;
         let inside = last.min(self.shown_end(&file)).max(first);
         if fill == Fill::All && !self.maps_chunks() {
             self.fill_for_mapping(&mut op, &file, first, inside)?;
@@ -118,7 +118,7 @@ impl Files {
             return self.map_still(node, around, Some(mapped));
         };
         let file = self.work_on(&mut op, node)?;
-        self.settle_tail(&mut op, &file)?;
+        self.clear_tail_sum(&mut op, &file)?;
         let end = touch.within.1.min(file.end_block());
         if touch.page < touch.within.0 || touch.page >= end {
             op.end()?;

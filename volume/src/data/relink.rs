@@ -82,8 +82,8 @@ impl Files {
         }
         op.work()?;
         let (from, to) = (self.file(nodes.0)?, self.file(nodes.1)?);
-        self.settle_tail(&mut op, &from)?;
-        self.settle_tail(&mut op, &to)?;
+        self.clear_tail_sum(&mut op, &from)?;
+        self.clear_tail_sum(&mut op, &to)?;
         let keeps_rest = !length.is_multiple_of(BLOCK) && to.current.size > to_end;
         let (source, target) = (from_offset / BLOCK, to_offset / BLOCK);
         let blocks = if keeps_rest { length / BLOCK } else { length.div_ceil(BLOCK) };

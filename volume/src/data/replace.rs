@@ -63,7 +63,7 @@ impl Writing<'_> {
         self.current.flags = recorded(self.current.flags, lane);
         self.replaced = true;
         self.move_on(0);
-        self.settle(generation)?;
+        self.mark_dirty(generation)?;
         let _ = region.commit64(word, leads, &durable)?;
         record.tell_word(word)?;
         record.keep_block(request.places.at / BLOCK)

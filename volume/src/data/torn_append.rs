@@ -8,8 +8,8 @@
 //! Only the newest slot can be in doubt, and only until its call's fence. So the sum is asked for
 //! after an unclean end, by [`Files::void_torn_tail`], and from then on the bytes may be what
 //! anybody writes. A call that changes bytes below the end must therefore first store a slot
-//! without a sum ([`Files::pend_settled_tail`]), or a later recovery would take its bytes for torn
-//! ones. A mapped file gets no summed slots, since stores to a mapping settle nothing.
+//! without a sum ([`Files::pend_clear_tail_sum`]), or a later recovery would take its bytes for
+//! torn ones. A mapped file gets no summed slots, since stores to a mapping clear no sum.
 //!
 //! Locks: the inode's; `void_torn_tail`: the caller is alone (recovery).
 
@@ -32,7 +32,7 @@ const _: () = assert!(SEQUENCE_WORD.is_multiple_of(8) && SUMMED_MAX < 1 << SUMME
 
 impl Commit {
     /// As it is, without a sum.
-    pub(crate) fn settled(mut self) -> Self {
+    pub(crate) fn without_sum(mut self) -> Self {
         if self.flags & COMMIT_SUMMED != 0 {
             self.flags &= ((1 << SUMMED_SHIFT) - 1) & !COMMIT_SUMMED;
             self.aux = 0;
@@ -51,22 +51,22 @@ impl Commit {
 impl Files {
     /// Makes the newest commit slot one without a sum: bytes below the end are about to change.
     /// Durable on return.
-    pub(crate) fn settle_tail<'v>(&'v self, op: &mut Op<'v>, file: &File<'_>) -> Result<()> {
-        if self.pend_settled_tail(op, file)? {
+    pub(crate) fn clear_tail_sum<'v>(&'v self, op: &mut Op<'v>, file: &File<'_>) -> Result<()> {
+        if self.pend_clear_tail_sum(op, file)? {
             let _ = op.fence();
         }
         Ok(())
     }
 
-    /// As [`Files::settle_tail`], for a call that fences once more before the first of those bytes
-    /// changes.
+    /// As [`Files::clear_tail_sum`], for a call that fences once more before the first of those
+    /// bytes changes.
     /// Tells whether there is anything to fence.
-    pub(crate) fn pend_settled_tail<'v>(
+    pub(crate) fn pend_clear_tail_sum<'v>(
         &'v self,
         op: &mut Op<'v>,
         file: &File<'_>,
     ) -> Result<bool> {
-        if file.current.flags & LIVE_SUMMED == 0 || injected(Bug::TailNotSettled) {
+        if file.current.flags & LIVE_SUMMED == 0 || injected(Bug::TailSumNotCleared) {
             return Ok(false);
         }
         let generation = file.identity.generation;
@@ -78,7 +78,7 @@ impl Files {
         // CRASH: a lazy size is void beside another slot than it was marked with (`held.rs`): this
         // one carries it.
         let is_lazy = file.current.flags & LIVE_DIRTY != 0;
-        let next = if is_lazy { file.sizing(&file.current).commit } else { commit.settled() };
+        let next = if is_lazy { file.sizing(&file.current).commit } else { commit.without_sum() };
         // PERSIST: the bytes are durable since their call returned; this slot must be before any of
         // them changes. CRASH: with either slot the bytes are what they were.
         let stored = self.store_slot(file.inode, generation, next)?;

@@ -230,7 +230,7 @@ impl<'v> Writing<'v> {
             self.current.flags &= !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
             seen.live.set_current(&self.current)?;
         } else {
-            self.settle(request.generation)?;
+            self.mark_dirty(request.generation)?;
         }
         Ok(true)
     }
@@ -256,9 +256,9 @@ impl<'v> Writing<'v> {
         current.flags |= LIVE_WRITTEN;
     }
 
-    /// Makes current what the commit line does not say.
+    /// Makes current what the commit line does not say: it is dirty.
     #[inline(always)]
-    pub(super) fn settle(&mut self, generation: u32) -> Result<()> {
+    pub(super) fn mark_dirty(&mut self, generation: u32) -> Result<()> {
         let Locked { room, seen: [seen], .. } = self.locked;
         if self.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
             let flags = self.current.flags;
@@ -322,7 +322,7 @@ impl<'v> Writing<'v> {
             // PERSIST: the next change of these bytes needs the record no more.
             let _ = stored.fence();
         }
-        self.settle(generation)?;
+        self.mark_dirty(generation)?;
         Ok(true)
     }
 

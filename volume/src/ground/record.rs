@@ -73,12 +73,12 @@ impl Ground {
     /// Makes durable the word that a lane's last replacement left in flight, if there is one:
     /// before the record that tells of it becomes void.
     #[cold]
-    pub(crate) fn settle_word(&self, lane: u64) -> Result<()> {
+    pub(crate) fn persist_word(&self, lane: u64) -> Result<()> {
         if lane >= self.rt.layout.op_count {
             return Ok(());
         }
         let word = self.rt.load(self.rt.op(lane as u32) + RECORD_WORD)?;
-        if word != 0 && !injected(Bug::WordNotSettled) {
+        if word != 0 && !injected(Bug::WordNotDurable) {
             // PERSIST: whoever stored it, and wherever, it is durable behind this.
             let _ = self.region.flush(word, 8).fence();
         }

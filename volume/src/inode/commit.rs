@@ -155,7 +155,7 @@ impl Inodes {
         };
         let flags = live.flags()?;
         if flags & LIVE_REDO != 0 {
-            self.settle_word(lane_of(flags))?;
+            self.persist_word(lane_of(flags))?;
         }
         let place = |slot: usize| index(COPY) + slot * SLOT_WORDS;
         let kept = live.0.four(place(known))?;

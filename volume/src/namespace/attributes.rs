@@ -117,7 +117,7 @@ impl Names {
         let mut held = self.held(node)?;
         if op.work_beside_records()? {
             // Its own record is void by the next one, if there is to be one.
-            op.settle_redos(held.is_file() && change.atime.is_none())?;
+            op.void_locked_redos(held.is_file() && change.atime.is_none())?;
             held = self.held(node)?;
         }
         held.touch();

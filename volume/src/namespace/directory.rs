@@ -622,7 +622,7 @@ impl Names {
         // old bucket's moved entries are dead by their keys.
         let durable = op.fence_unless(Bug::SplitBeforeBucket);
         op.commit_word(store.at, store.value, &durable)?;
-        op.settle();
+        op.finish_step();
         let new_bucket = i64::from(low.is_some() && high.is_some());
         op.reshaped.push((dir.node(), new_bucket + i64::from(full)));
         self.count_reshaped(op)?;

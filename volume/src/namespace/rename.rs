@@ -347,7 +347,7 @@ fn retarget(volume: &Names, hit: &Hit<'_>, target: Target) -> Result<SlotStore> 
 }
 
 /// Gives a moved inode its new parent, if it is a directory.
-fn settle_in(party: &mut Party, moved: Node, parent: Node) -> Result<()> {
+fn set_parent(party: &mut Party, moved: Node, parent: Node) -> Result<()> {
     let held = party.get(moved)?;
     held.touch();
     if held.is_directory() {
@@ -446,7 +446,7 @@ impl Names {
         let gained = i64::from(target.is_none());
         party.get(request.from_dir)?.change_entries(-1, -directories);
         party.get(request.to_dir)?.change_entries(gained, directories - replaced);
-        settle_in(&mut party, request.source.node, request.to_dir)?;
+        set_parent(&mut party, request.source.node, request.to_dir)?;
         if let Some(target) = target {
             let held = party.get(target.node)?;
             let left = held.identity.nlink.saturating_sub(1);
@@ -530,8 +530,8 @@ impl Names {
         let gained = i32::from(request.source_is_dir()) - i32::from(request.target_is_dir());
         party.get(request.from_dir)?.change_entries(0, -gained);
         party.get(request.to_dir)?.change_entries(0, gained);
-        settle_in(&mut party, request.source.node, request.to_dir)?;
-        settle_in(&mut party, target.node, request.from_dir)?;
+        set_parent(&mut party, request.source.node, request.to_dir)?;
+        set_parent(&mut party, target.node, request.from_dir)?;
         self.commit_held(op, &party.all(), &[], &slots)?;
         self.carry_renamed(request, Some(target))
     }

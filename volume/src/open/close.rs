@@ -141,7 +141,7 @@ impl Opens {
         }
         let keep = file.identity.flags & FLAG_KEEP != 0;
         let cuts = file.current.flags & (LIVE_BEYOND | LIVE_MAPPED) != 0 && !keep;
-        self.settle_lazy(&mut op, &file, cuts)?;
+        self.commit_lazy(&mut op, &file, cuts)?;
         op.end()?;
         if file.current.flags & (LIVE_MAPPED | LIVE_SCATTERED) != 0 {
             self.due.note_closed(node.ino);
@@ -151,7 +151,7 @@ impl Opens {
 
     /// Commits a size that is newer than the durable one and cuts off what lies beyond the end, as
     /// recovery finds them when every process has died.
-    pub(crate) fn settle_leftovers(&self, inode: Inode) -> Result<()> {
+    pub(crate) fn recover_end(&self, inode: Inode) -> Result<()> {
         let identity = self.identity(inode)?;
         // Before the lock: its first holder in this epoch begins with the durable size.
         let lazy = self.left_size(inode, identity.generation)?;
@@ -166,14 +166,14 @@ impl Opens {
             file.current.mtime = crate::ground::now();
             file.current.flags |= LIVE_DIRTY;
         }
-        self.settle_lazy(&mut op, &file, identity.flags & FLAG_KEEP == 0)?;
+        self.commit_lazy(&mut op, &file, identity.flags & FLAG_KEEP == 0)?;
         op.end()
     }
 }
 
 impl Opens {
     /// Commits size and times, and cuts off what lies beyond the end if `cuts`.
-    fn settle_lazy<'v>(&'v self, op: &mut Op<'v>, file: &File<'v>, cuts: bool) -> Result<()> {
+    fn commit_lazy<'v>(&'v self, op: &mut Op<'v>, file: &File<'v>, cuts: bool) -> Result<()> {
         let mut delta = 0;
         let mut current = file.current;
         let cut = if cuts { Some(self.plan_cut(op, file, current.size)?) } else { None };

@@ -472,7 +472,7 @@ impl Opens {
     /// Drops every hold of a slot, and finishes what its process had begun with descriptions. The
     /// slot is dead or this process's own; its process opens and closes nothing meanwhile.
     pub(crate) fn drop_holds_of(&self, slot: u32) -> Result<()> {
-        self.settle_unfinished(slot)?;
+        self.finish_opens_and_closes(slot)?;
         for index in 0..self.descriptions_used()? {
             let state = self.desc_state(index)?;
             if state.phase != Phase::Open {
@@ -509,16 +509,16 @@ impl Opens {
     }
 
     /// Finishes the opens and closes that a dead process (or this one's old image) had begun.
-    pub(crate) fn settle_unfinished(&self, slot: u32) -> Result<()> {
+    pub(crate) fn finish_opens_and_closes(&self, slot: u32) -> Result<()> {
         for index in 0..self.descriptions_used()? {
             let state = self.desc_state(index)?;
             let desc = Desc { index, generation: state.generation };
             match state.phase {
                 Phase::Free | Phase::Open => {}
                 _ if state.slot != slot => {}
-                Phase::Claimed => self.tolerate(self.settle_claim(desc, state))?,
+                Phase::Claimed => self.tolerate(self.finish_claim(desc, state))?,
                 Phase::Dropping | Phase::Dropped => {
-                    self.tolerate(self.settle_drop(desc, state))?;
+                    self.tolerate(self.take_over_drop(desc, state))?;
                 }
             }
         }
@@ -526,7 +526,7 @@ impl Opens {
     }
 
     /// A dead process had claimed the entry: counted or not?
-    fn settle_claim(&self, desc: Desc, state: DescState) -> Result<()> {
+    fn finish_claim(&self, desc: Desc, state: DescState) -> Result<()> {
         let at = self.rt.description(desc.index);
         let (ino, generation) = (self.rt.load(at + INO)?, self.rt.load(at + NODE)? as u32);
         if let Ok(inode) = self.inode(ino)
@@ -550,7 +550,7 @@ impl Opens {
     }
 
     /// A dead process was dropping the entry: it becomes ours to drop.
-    fn settle_drop(&self, desc: Desc, state: DescState) -> Result<()> {
+    fn take_over_drop(&self, desc: Desc, state: DescState) -> Result<()> {
         let ino = self.rt.load(self.rt.description(desc.index) + INO)?;
         if let Ok(inode) = self.inode(ino)
             && self.last_maker(inode) == Ok(Maker::new(desc, true))

@@ -83,7 +83,7 @@ impl Recoveries {
         {
             self.recover_slot(slot, state)?;
         }
-        self.settle_gone(owner)
+        self.release_gone(owner)
     }
 
     /// Recovers a process if it is dead, or waits for its recoverer: until its locks are gone, or
@@ -133,7 +133,7 @@ impl Recoveries {
 
     /// A process that detached while a thread of it was inside a call (which ended there) leaves no
     /// operation, but perhaps a lock outside of operations, or a closed gate.
-    fn settle_gone(&self, owner: Owner) -> Result<()> {
+    fn release_gone(&self, owner: Owner) -> Result<()> {
         if owner.op() != NO_OPERATION || !self.is_gone(owner)? {
             return Ok(());
         }
@@ -277,7 +277,7 @@ impl Recoveries {
         self.recover_operations(true)?;
         self.free_chain_locks(slot, generation)?;
         self.drop_position_locks(slot, generation)?;
-        self.settle_unfinished(slot)?;
+        self.finish_opens_and_closes(slot)?;
         self.resume_recoveries()
     }
 

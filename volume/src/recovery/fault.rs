@@ -91,7 +91,7 @@ pub(crate) enum Action {
 
 impl FsckFault {
     /// A fault that the attach of a repair puts right.
-    pub(crate) fn settled_by_attach(
+    pub(crate) fn repaired_by_attach(
         code: &'static str,
         place: String,
         meaning: impl Into<String>,

@@ -63,7 +63,7 @@ pub struct Recovery {
     /// Calls that were undone, or done to their end.
     pub undone: u64,
     /// Files whose ends were put right.
-    pub settled: u64,
+    pub ends: u64,
     /// Undoing the lanes.
     pub undo: Duration,
     /// Finding everything that is in use.
@@ -71,13 +71,13 @@ pub struct Recovery {
     /// Writing the free map.
     pub publish: Duration,
     /// Cutting off what torn appends left, committing sizes that survived.
-    pub settle: Duration,
+    pub recover_ends: Duration,
 }
 
 impl Recovery {
     /// All of it.
     pub fn elapsed(&self) -> Duration {
-        self.undo + self.mark + self.publish + self.settle
+        self.undo + self.mark + self.publish + self.recover_ends
     }
 }
 
@@ -115,37 +115,36 @@ impl Recoveries {
         done.inodes = files + directories + others;
         done.metadata_bytes = metadata_blocks * BLOCK;
         let begun = Instant::now();
-        let mut stale =
-            injected(Bug::SettledBeforeMap).then(|| Mark::new(self, Depth::Structure, 1));
+        let mut stale = injected(Bug::EndsBeforeMap).then(|| Mark::new(self, Depth::Structure, 1));
         if let Some(mark) = &mut stale {
             mark.run(&[], &mut |_, _| {});
         }
-        done.settled = self.settle_ends(&rebuilt)?;
+        done.ends = self.recover_ends(&rebuilt)?;
         if let Some(mark) = stale {
             self.publish(mark.reached())?;
         }
-        done.settle = begun.elapsed();
+        done.recover_ends = begun.elapsed();
         Ok(done)
     }
 
     /// Puts the ends of files right that a crash left in doubt; gives how many.
-    pub(crate) fn settle_ends(&self, rebuilt: &Rebuilt) -> Result<u64> {
-        let mut settled = rebuilt.leftovers.len() as u64;
+    pub(crate) fn recover_ends(&self, rebuilt: &Rebuilt) -> Result<u64> {
+        let mut recovered = rebuilt.leftovers.len() as u64;
         for &inode in &rebuilt.summed {
             // CRASH: as long as a slot stands whose bytes never came, recovery finds it again.
             let torn = self.void_torn_tail(inode)?;
             let leftover = |inode: &Inode| inode.0;
             if torn && rebuilt.leftovers.binary_search_by_key(&inode.0, leftover).is_err() {
-                self.settle_leftovers(inode)?;
-                settled += 1;
+                self.recover_end(inode)?;
+                recovered += 1;
             }
         }
         for &inode in &rebuilt.leftovers {
             // CRASH: blocks beyond the end are harmless; the next recovery finds those that are
             // left.
-            self.settle_leftovers(inode)?;
+            self.recover_end(inode)?;
         }
-        Ok(settled)
+        Ok(recovered)
     }
 
     /// Makes damaged lanes whole again, and takes back what they say of overwrites. Only after an

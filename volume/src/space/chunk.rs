@@ -89,7 +89,7 @@ impl Record {
 
     /// Whether its hints are what a fresh record of this bitmap, which has so many free blocks,
     /// would say.
-    pub(crate) fn is_settled(&self, free: u64) -> bool {
+    pub(crate) fn has_fresh_hints(&self, free: u64) -> bool {
         self.room == self.extents && self.busy == 0 && self.free == free
     }
 }

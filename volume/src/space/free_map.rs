@@ -131,7 +131,7 @@ impl Space {
                 sums.chunks += u64::from(record.kind == Kind::Free);
                 sums.inodes += inodes;
                 fullness.add(chunk, record.kind, free, record.extents);
-                if !record.is_settled(free) {
+                if !record.has_fresh_hints(free) {
                     stale.push(chunk);
                 }
             }

@@ -124,7 +124,7 @@ impl Space {
                 }
                 let free = self.chunk_free(chunk)?.min(CHUNK_BLOCKS);
                 if class != ROOM && class_of(self.chunk_kind(chunk)?, free) != Some(class) {
-                    self.index_settle(class, chunk)?;
+                    self.index_correct(class, chunk)?;
                 } else if accept(chunk, free)? {
                     return Ok(Some(chunk));
                 }
@@ -139,7 +139,7 @@ impl Space {
     }
 
     /// A chunk was found in a class where it does not belong.
-    fn index_settle(&self, class: u64, chunk: u64) -> Result<()> {
+    fn index_correct(&self, class: u64, chunk: u64) -> Result<()> {
         self.index_leave(class, chunk)?;
         match class_of(self.chunk_kind(chunk)?, self.chunk_free(chunk)?) {
             Some(right) => self.index_enter(right, chunk),

@@ -311,7 +311,7 @@ impl Op<'_> {
     /// Ends the locking phase: passes the gate, and makes the sequence numbers of the locked inodes
     /// odd.
     pub(crate) fn work(&mut self) -> Result<()> {
-        if self.work_beside_records()? { self.settle_redos(false) } else { Ok(()) }
+        if self.work_beside_records()? { self.void_locked_redos(false) } else { Ok(()) }
     }
 
     /// As [`Op::work`], but redo records of the locked inodes may count: gives whether there may be

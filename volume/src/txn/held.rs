@@ -87,7 +87,7 @@ impl Operations {
         let (mut commit, _) = self.commit_line(inode, identity.generation)?;
         if identity.kind() == Some(Kind::File) && commit.flags & COMMIT_SUMMED != 0 {
             // The bytes that it sums are durable since its call returned.
-            commit = commit.settled();
+            commit = commit.without_sum();
         }
         let current = self.current(inode)?;
         let before = (identity, commit);

@@ -42,7 +42,7 @@ pub(crate) struct Op<'v> {
     pub(super) freed: SmallVec<[(u64, u64); 1]>,
     pub(super) freed_inodes: SmallVec<[u64; 1]>,
     /// Unlinked by a step that is already durable: freed whatever comes.
-    pub(super) settled: Vec<(u64, u64)>,
+    pub(super) freed_by_steps: Vec<(u64, u64)>,
     /// Directories whose number of blocks changes with the next commit, and by how much.
     pub(crate) reshaped: Vec<(Node, i64)>,
     /// There were such directories, and their count has moved.
@@ -73,7 +73,7 @@ impl Operations {
             allocated_inodes: SmallVec::new(),
             freed: SmallVec::new(),
             freed_inodes: SmallVec::new(),
-            settled: Vec::new(),
+            freed_by_steps: Vec::new(),
             reshaped: Vec::new(),
             has_reshaped: false,
             ended: false,
@@ -184,8 +184,8 @@ impl<'v> Op<'v> {
 
     /// A step of a longer operation is durable: what was allocated so far is in use, what was
     /// unlinked is free, even if the operation is aborted later.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn finish_step(&mut self) {
         self.keep_allocated();
-        self.settled.extend(self.freed.drain(..));
+        self.freed_by_steps.extend(self.freed.drain(..));
     }
 }

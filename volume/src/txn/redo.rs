@@ -22,9 +22,9 @@
 //!   left in flight is flushed for the next record's fence, whichever CPU has stored it
 //!   ([`Record::flush_word`]);
 //! - anybody else moves the inode's commit slot on. The live flags name the lane ([`LIVE_REDO`]):
-//!   operations ask when they begin to work ([`Op::settle_redos`]), an overwrite by another lane
-//!   stores the slot with its record ([`needs_slot`]). A slot is stored only when the word is
-//!   durable (`settle_word`).
+//!   operations ask when they begin to work ([`Op::void_locked_redos`]), an overwrite by another
+//!   lane stores the slot with its record ([`needs_slot`]). A slot is stored only when the word is
+//!   durable (`persist_word`).
 //!
 //! CRASH: before the first fence the record is void, by its sums or by the slot that it wants, and
 //! nothing has changed. From there on recovery stores the new bytes, or the word (again). At most
@@ -132,7 +132,7 @@ impl Record<'_> {
     #[inline]
     pub(super) fn flush_word<'v>(&self, room: &'v Operations) -> Result<Option<InFlight<'v>>> {
         let word = self.0.load(word_of(RECORD_WORD))?;
-        let is_due = word != 0 && !injected(Bug::WordNotSettled);
+        let is_due = word != 0 && !injected(Bug::WordNotDurable);
         Ok(is_due.then(|| room.region.flush(word, 8)))
     }
 
@@ -194,7 +194,7 @@ pub(crate) fn recorded(flags: u64, lane: u64) -> u64 {
 #[inline]
 pub(crate) fn needs_slot(flags: u64, lane: u64) -> bool {
     let other = flags & LIVE_REDO != 0 && flags & LIVE_RECORD != recorded(0, lane);
-    (flags & LIVE_SUMMED != 0 || other) && !injected(Bug::RedoNotSettled)
+    (flags & LIVE_SUMMED != 0 || other) && !injected(Bug::RedoNotVoided)
 }
 
 /// What is current as a commit slot says it.
@@ -421,7 +421,7 @@ impl Operations {
     /// Makes a lane's records void; durable on return.
     pub(crate) fn void_redo(&self, lane: u64) -> Result<()> {
         // PERSIST: what a record tells of before the record goes.
-        self.settle_word(lane)?;
+        self.persist_word(lane)?;
         let earlier = self.record_lines(lane)?.first().map_or(0, |record| record.number);
         for number in [earlier, earlier.wrapping_add(1)] {
             // PERSIST: the later one last: beside it the earlier one may count for nothing.
@@ -435,13 +435,13 @@ impl Operations {
 impl Op<'_> {
     /// Makes records of the locked inodes void that are other lanes' or, unless it `keeps` them,
     /// this one's, since it is about to store another one, or says that it does not
-    /// ([`Op::settle_kept`]): what they tell of may change from here on.
-    pub(crate) fn settle_redos(&mut self, keeps: bool) -> Result<()> {
+    /// ([`Op::void_kept_redo`]): what they tell of may change from here on.
+    pub(crate) fn void_locked_redos(&mut self, keeps: bool) -> Result<()> {
         for index in 0..self.locks.len() {
             let Some(inode) = inode_of_lock(self.locks[index]) else { continue };
             let flags = self.room.live_lines(inode)?.flags()?;
             if flags & LIVE_REDO != 0 && !(keeps && self.is_own_record(flags)) {
-                self.settle_redo(inode)?;
+                self.void_redo_of(inode)?;
             }
         }
         Ok(())
@@ -452,20 +452,20 @@ impl Op<'_> {
         flags & LIVE_RECORD == recorded(0, u64::from(self.index()))
     }
 
-    /// Makes a record void that was kept ([`Op::settle_redos`]), since no other one comes: gives
-    /// what is current then.
-    pub(crate) fn settle_kept(&mut self, inode: Inode, current: Current) -> Result<Current> {
+    /// Makes a record void that was kept ([`Op::void_locked_redos`]), since no other one comes:
+    /// gives what is current then.
+    pub(crate) fn void_kept_redo(&mut self, inode: Inode, current: Current) -> Result<Current> {
         if current.flags & LIVE_REDO == 0 {
             return Ok(current);
         }
-        self.settle_redo(inode)?;
+        self.void_redo_of(inode)?;
         self.room.current(inode)
     }
 
     #[cold]
-    fn settle_redo(&mut self, inode: Inode) -> Result<()> {
+    fn void_redo_of(&mut self, inode: Inode) -> Result<()> {
         let room = self.room;
-        if injected(Bug::RedoNotSettled) {
+        if injected(Bug::RedoNotVoided) {
             return Ok(());
         }
         // What is damaged is found by who looks at it.

@@ -172,7 +172,7 @@ impl Op<'_> {
             self.keep_lost_blocks();
         }
         let blocks = if committed { &self.freed } else { &self.allocated };
-        for &(block, count) in blocks.iter().chain(&self.settled) {
+        for &(block, count) in blocks.iter().chain(&self.freed_by_steps) {
             room.release_blocks(block, count)?;
         }
         self.release_locks()?;

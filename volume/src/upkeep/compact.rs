@@ -152,7 +152,7 @@ impl Upkeep {
         }
         op.work()?;
         let file = self.file(node)?;
-        self.settle_tail(&mut op, &file)?;
+        self.clear_tail_sum(&mut op, &file)?;
         self.move_parts(&mut op, &file, chunk, &parts, blocks)?;
         op.end()?;
         Ok(blocks)

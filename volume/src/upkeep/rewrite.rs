@@ -129,7 +129,7 @@ impl Upkeep {
         }
         op.work()?;
         let file = self.file(node)?;
-        self.settle_tail(&mut op, &file)?;
+        self.clear_tail_sum(&mut op, &file)?;
         let node_wanted = pinned(file.identity.flags);
         let moved = if aligned {
             self.join(&mut op, &file, first, &runs[0])?
@@ -170,7 +170,7 @@ impl Upkeep {
                 continue;
             }
             op.work()?;
-            self.settle_tail(&mut op, &file)?;
+            self.clear_tail_sum(&mut op, &file)?;
             let want = Want { aligned: true, node: Some(to), ..Want::default() };
             let places = self.allocate_data(&mut op, run.blocks, want)?;
             if !self.lies_on(to, places.iter().copied()) {

@@ -84,7 +84,7 @@ impl Upkeep {
     pub(super) fn make_whole(&self, node: Node, first: u64) -> Result<()> {
         let mut op = self.begin()?;
         let file = self.work_on(&mut op, node)?;
-        self.settle_tail(&mut op, &file)?;
+        self.clear_tail_sum(&mut op, &file)?;
         let runs = all_runs(&file.map, first, first + CHUNK_BLOCKS)?;
         if is_aligned(&runs) && !runs[0].unwritten || first >= file.end_block() {
             return op.end();

@@ -632,9 +632,9 @@ fn what_returned_survives_the_death_of_every_process() {
 }
 
 #[test]
-fn a_lazy_size_survives_who_settles_a_sum() {
-    type Settle = fn(&Volume, Node);
-    let settlers: [Settle; 3] = [
+fn a_lazy_size_survives_who_clears_a_sum() {
+    type Clear = fn(&Volume, Node);
+    let ways: [Clear; 3] = [
         |volume, node| assert_eq!(write(volume, node, 0, &[5; 10]), Ok(10)),
         // It says nothing of what is current.
         |volume, node| {
@@ -645,9 +645,7 @@ fn a_lazy_size_survives_who_settles_a_sum() {
             volume.map_pieces(node, (0, BLOCK), vfs::Mapped::Read, Fill::All).unwrap();
         },
     ];
-    for (settler, simple) in
-        (0..settlers.len()).flat_map(|settler| [(settler, false), (settler, true)])
-    {
+    for (way, simple) in (0..ways.len()).flat_map(|way| [(way, false), (way, true)]) {
         let volume = volume(Mode::Posix, 16);
         let root = crate::testing::root(&volume);
         let node = FileSystem::create(&*volume, root, b"log", &crate::testing::file()).unwrap();
@@ -659,8 +657,8 @@ fn a_lazy_size_survives_who_settles_a_sum() {
         append();
         volume.sync_file(node).unwrap();
         let steps: [&dyn Fn(); 6] =
-            [&append, &append, &|| settlers[settler](&volume, node), &append, &append, &|| {
-                settlers[settler](&volume, node);
+            [&append, &append, &|| ways[way](&volume, node), &append, &append, &|| {
+                ways[way](&volume, node);
             }];
         for (step, size) in steps.into_iter().zip([200, 300, 300, 400, 500, 500]) {
             step();
@@ -668,7 +666,7 @@ fn a_lazy_size_survives_who_settles_a_sum() {
             let image = crate::testing::image(&volume);
             let after = crate::attach_region(image, &crate::AttachOptions::default()).unwrap();
             let kept = read(&after, node, 0, 1000);
-            assert!(kept == vec![5; size], "{settler}, {simple}: {}, not {size}", kept.len());
+            assert!(kept == vec![5; size], "{way}, {simple}: {}, not {size}", kept.len());
         }
     }
 }

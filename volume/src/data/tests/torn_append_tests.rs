@@ -99,7 +99,7 @@ fn whatever_changes_a_summed_tail_a_crash_leaves_the_change() {
 }
 
 #[test]
-fn a_process_in_mode_posix_settles_what_another_has_summed() {
+fn a_process_in_mode_posix_clears_the_sum_of_another() {
     let (volume, node) = appended(Mode::Strict);
     let posix = AttachOptions { mode: Mode::Posix, ..AttachOptions::default() };
     let volume = attach_region(image(&volume), &posix).unwrap();
@@ -109,14 +109,14 @@ fn a_process_in_mode_posix_settles_what_another_has_summed() {
 }
 
 #[test]
-fn an_overwrite_that_has_settled_a_sum_makes_the_next_one_simple() {
+fn an_overwrite_that_has_cleared_a_sum_makes_the_next_one_simple() {
     for mode in [Mode::Sync, Mode::Posix] {
         let (volume, node) = appended(Mode::Strict);
         let options = AttachOptions { mode, ..AttachOptions::default() };
         let volume = attach_region(image(&volume), &options).unwrap();
         let simply = || crate::testing::simply(&volume, node, Position::At(SIZE - 9), b"change");
         // The first finds lines that were not used in this epoch.
-        write(&volume, node, SIZE - 9, b"settle");
+        write(&volume, node, SIZE - 9, b"before");
         assert!(simply(), "{mode}");
         assert!(after_crash(&volume, node) == contents(&volume, node), "{mode}");
     }
