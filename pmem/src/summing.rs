@@ -58,14 +58,18 @@ impl Region {
     /// As [`Region::stream_from`]; gives the crc32c of the bytes besides.
     #[track_caller]
     #[inline]
-    pub fn stream_summed(&self, off: u64, from: &UserIn<'_>) -> Result<(InFlight<'_>, u32), Fault> {
-        self.stream_summed_on(off, from, 0)
+    pub fn stream_checksummed(
+        &self,
+        off: u64,
+        from: &UserIn<'_>,
+    ) -> Result<(InFlight<'_>, u32), Fault> {
+        self.stream_checksummed_on(off, from, 0)
     }
 
-    /// As [`Region::stream_summed`] of bytes that follow others, whose sum is `crc`.
+    /// As [`Region::stream_checksummed`] of bytes that follow others, whose sum is `crc`.
     #[track_caller]
     #[inline]
-    pub fn stream_summed_on(
+    pub fn stream_checksummed_on(
         &self,
         off: u64,
         from: &UserIn<'_>,
@@ -184,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summed_stream_stores_what_it_sums() {
+    fn a_checksummed_stream_stores_what_it_sums() {
         let source: Vec<u8> = (0..20_000_u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
         let file = Region::anonymous(1 << 16).unwrap();
         let traced = Region::in_memory(vec![0; 1 << 16], None);
@@ -194,7 +198,8 @@ mod tests {
                 for off in [0_u64, 8, 24, 61, 64, 4096, 4100] {
                     for skip in [0, 1, 13] {
                         let bytes = &source[skip..skip + length];
-                        let (stored, crc) = region.stream_summed(off, &UserIn::new(bytes)).unwrap();
+                        let (stored, crc) =
+                            region.stream_checksummed(off, &UserIn::new(bytes)).unwrap();
                         let _ = stored.fence();
                         let what = format!("{name}: {length} at {off} from {skip}");
                         assert_eq!(crc, crc32c::crc32c(bytes), "{what}");
@@ -202,8 +207,9 @@ mod tests {
                         region.read(off, &mut found).unwrap();
                         assert_eq!(found, bytes, "{what}");
                         let (first, rest) = bytes.split_at(length / 3);
-                        let (_, crc) = region.stream_summed(off, &UserIn::new(first)).unwrap();
-                        let rest = region.stream_summed_on(off, &UserIn::new(rest), crc).unwrap();
+                        let (_, crc) = region.stream_checksummed(off, &UserIn::new(first)).unwrap();
+                        let rest =
+                            region.stream_checksummed_on(off, &UserIn::new(rest), crc).unwrap();
                         assert_eq!(rest.1, crc32c::crc32c(bytes), "{what}, in two parts");
                     }
                 }
@@ -216,9 +222,9 @@ mod tests {
         let region = Region::anonymous(1 << 16).unwrap();
         // SAFETY: an address that is not mapped.
         let nowhere = unsafe { UserIn::from_raw(std::ptr::without_provenance(64), 4096) };
-        assert_eq!(region.stream_summed(0, &nowhere).unwrap_err(), Fault::Caller);
+        assert_eq!(region.stream_checksummed(0, &nowhere).unwrap_err(), Fault::Caller);
         let bytes = vec![1; 4096];
-        let beyond = region.stream_summed((1 << 16) - 64, &UserIn::new(&bytes));
+        let beyond = region.stream_checksummed((1 << 16) - 64, &UserIn::new(&bytes));
         assert_eq!(beyond.unwrap_err(), Fault::Region);
     }
 
@@ -228,9 +234,9 @@ mod tests {
         // SAFETY: an address that is not mapped.
         let nowhere = unsafe { UserIn::from_raw(std::ptr::without_provenance(64), 40) };
         for off in [0, 8, 56, 64] {
-            assert_eq!(region.stream_summed(off, &nowhere).unwrap_err(), Fault::Caller);
+            assert_eq!(region.stream_checksummed(off, &nowhere).unwrap_err(), Fault::Caller);
         }
-        let beyond = region.stream_summed((1 << 16) - 32, &UserIn::new(&[1; 40]));
+        let beyond = region.stream_checksummed((1 << 16) - 32, &UserIn::new(&[1; 40]));
         assert_eq!(beyond.unwrap_err(), Fault::Region);
     }
 }

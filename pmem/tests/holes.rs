@@ -85,7 +85,7 @@ fn a_fault_in_a_hole_is_a_lack_of_memory() {
             assert_eq!(said(region.write(off, &bytes)), full, "{len}");
             assert_eq!(said(region.stream(off, &bytes)), full, "{len}");
             assert_eq!(said(region.stream_from(off, &UserIn::new(&bytes))), full, "{len}");
-            assert_eq!(said(region.stream_summed(off, &UserIn::new(&bytes))), full, "{len}");
+            assert_eq!(said(region.stream_checksummed(off, &UserIn::new(&bytes))), full, "{len}");
             assert_eq!(said(region.stream_zero(off, len as u64)), full, "{len}");
         }
     }

@@ -59,7 +59,7 @@ pub enum Bug {
     NeverDirty,
     /// Both superblocks are rewritten at once.
     SuperblocksAtOnce,
-    /// Recovery believes a summed slot whose bytes are not there.
+    /// Recovery believes a checksummed slot whose bytes are not there.
     SumNotAsked,
     /// A transaction's call returns before its new number is durable.
     NumberNotFenced,

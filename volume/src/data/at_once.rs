@@ -153,7 +153,7 @@ impl Files {
                 take = take.min(left);
                 let from = part.from + done;
                 let bytes = Part { from: from as usize, to: place, length: take as usize };
-                let (stored, sum) = part.source.stream_summed(&self.region, bytes, 0)?;
+                let (stored, sum) = part.source.stream_checksummed(&self.region, bytes, 0)?;
                 op.pend(stored);
                 let entry = Listed { target, source: place, length: take as u32, sum };
                 saved.push((entry, part.source, from));
@@ -183,7 +183,7 @@ impl Files {
                 continue;
             }
             let bytes = Part { from: from as usize, to: entry.target, length: length as usize };
-            match source.stream_summed(region, bytes, 0) {
+            match source.stream_checksummed(region, bytes, 0) {
                 Ok((stored, sum)) if sum == entry.sum => flight.add(stored),
                 _ => {
                     // The caller's memory has changed, or has vanished: what was saved counts.

@@ -28,7 +28,7 @@ pub(crate) trait Bytes {
     fn stream<'r>(&self, region: &'r Region, part: Part) -> Result<Gathered<'r>>;
 
     /// The same, with the crc32c of these bytes behind others whose sum is `before`.
-    fn stream_summed<'r>(
+    fn stream_checksummed<'r>(
         &self,
         region: &'r Region,
         part: Part,
@@ -63,14 +63,14 @@ impl Bytes for UserIn<'_> {
     }
 
     #[inline(always)]
-    fn stream_summed<'r>(
+    fn stream_checksummed<'r>(
         &self,
         region: &'r Region,
         part: Part,
         before: u32,
     ) -> Result<(Gathered<'r>, u32)> {
         let Part { from, to, length } = part;
-        let (stored, sum) = region.stream_summed_on(to, &self.slice(from, length), before)?;
+        let (stored, sum) = region.stream_checksummed_on(to, &self.slice(from, length), before)?;
         Ok((stored.into(), sum))
     }
 }
@@ -102,7 +102,7 @@ impl Bytes for Own<'_> {
     }
 
     #[inline(always)]
-    fn stream_summed<'r>(
+    fn stream_checksummed<'r>(
         &self,
         region: &'r Region,
         part: Part,
@@ -160,12 +160,12 @@ impl Bytes for Several<'_> {
         Source::Caller(self.buffers).stream(region, part)
     }
 
-    fn stream_summed<'r>(
+    fn stream_checksummed<'r>(
         &self,
         region: &'r Region,
         part: Part,
         before: u32,
     ) -> Result<(Gathered<'r>, u32)> {
-        Source::Caller(self.buffers).stream_summed(region, part, before)
+        Source::Caller(self.buffers).stream_checksummed(region, part, before)
     }
 }

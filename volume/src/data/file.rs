@@ -14,7 +14,7 @@ use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
 use crate::ground::now;
 use crate::inject::{Bug, injected};
-use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_MAPPED, LIVE_SUMMED, LIVE_WRITTEN};
+use crate::inode::{Current, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_MAPPED, LIVE_WRITTEN};
 use crate::txn::op::Op;
 use pmem::{Gathered, Region, UserIn};
 use rustix::io::Errno;
@@ -97,9 +97,9 @@ impl Files {
         committed: bool,
     ) -> Result<()> {
         if committed {
-            current.flags &= !(LIVE_DIRTY | LIVE_SUMMED);
-        } else if file.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
-            // Of a summed file there may be a newer slot than it is marked with (`torn_append.rs`).
+            current.flags &= !(LIVE_DIRTY | LIVE_CHECKSUMMED);
+        } else if file.current.flags & (LIVE_DIRTY | LIVE_CHECKSUMMED) != LIVE_DIRTY {
+            // A checksummed file may have a newer slot than it is marked with (`torn_append.rs`).
             let generation = file.identity.generation;
             current.flags = self.dirty_flags(file.inode, generation, current.flags)?;
         }
@@ -211,7 +211,7 @@ impl Source<'_> {
 
     /// As [`Source::stream`], of the caller's bytes, with their crc32c behind others whose sum is
     /// `before`.
-    pub(crate) fn stream_summed<'r>(
+    pub(crate) fn stream_checksummed<'r>(
         &self,
         region: &'r Region,
         part: Part,
@@ -221,7 +221,7 @@ impl Source<'_> {
         let (mut flight, mut all) = (Gathered::default(), before);
         let Self::Caller(buffers) = self else { return Err(Errno::INVAL) };
         each_part(buffers, from as u64, length as u64, |piece, done| {
-            let (stored, sum) = region.stream_summed_on(to + done, &piece, all)?;
+            let (stored, sum) = region.stream_checksummed_on(to + done, &piece, all)?;
             flight.add(stored);
             all = sum;
             Ok(())

@@ -39,7 +39,7 @@ use crate::data::plan::Position;
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_ALIGNED, SIZE_MAX};
 use crate::inject::Bug;
 use crate::inode::Run;
-use crate::inode::{LIVE_BEYOND, LIVE_REDO, LIVE_SCATTERED, LIVE_SUMMED};
+use crate::inode::{LIVE_BEYOND, LIVE_CHECKSUMMED, LIVE_REDO, LIVE_SCATTERED};
 use crate::space::numa::pinned;
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, Places};
@@ -163,7 +163,7 @@ impl Files {
             length = length.min(STEP - offset % STEP);
         }
         let size = file.current.size;
-        if file.current.flags & (LIVE_REDO | LIVE_SUMMED) != 0 {
+        if file.current.flags & (LIVE_REDO | LIVE_CHECKSUMMED) != 0 {
             // A simple write that found memory lost may have stored a slot.
             op.void_locked_redos(offset < size && self.mode == Mode::Strict)?;
             file.current = self.current(file.inode)?;
@@ -218,7 +218,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
                 let _ = self.op.fence();
             }
             // What comes next may be simple.
-            self.loses = LIVE_SUMMED;
+            self.loses = LIVE_CHECKSUMMED;
             // A slot may be on its way, which publishes nothing.
             self.publishes = false;
         }

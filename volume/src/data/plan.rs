@@ -18,8 +18,8 @@ use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, REDO_BLOCKS, REDO_BYTES, SIZE_MAX};
 use crate::inode::Run;
 use crate::inode::{
-    Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_PRIVILEGED, LIVE_REDO, LIVE_SUMMED,
-    Live,
+    Current, Inode, LIVE_CHECKSUMMED, LIVE_DAMAGED, LIVE_DIRTY, LIVE_MAPPED, LIVE_PRIVILEGED,
+    LIVE_REDO, Live,
 };
 use crate::txn::acquire::Seen;
 use crate::txn::redo::Places;
@@ -180,7 +180,7 @@ impl Files {
             && if below && self.mode == Mode::Strict {
                 self.journals(size, offset, length)
             } else {
-                !below || flags & (LIVE_SUMMED | LIVE_REDO) == 0
+                !below || flags & (LIVE_CHECKSUMMED | LIVE_REDO) == 0
             }
             && !(end > size && self.mode != Mode::Posix && flags & LIVE_DIRTY != 0)
     }

@@ -38,7 +38,7 @@ impl Writing<'_> {
         let new = Replacement { word, leads, block: spare };
         let which = (seen.inode, generation, seen.live);
         let part = Part { from: 0, to: spare * BLOCK, length: BLOCK as usize };
-        let stored = request.bytes.stream_summed(region, part, 0).and_then(|(stored, sum)| {
+        let stored = request.bytes.stream_checksummed(region, part, 0).and_then(|(stored, sum)| {
             let told = room.store_replacement(&record, lane, which, &new, sum)?;
             Ok(told.and_any(stored))
         });

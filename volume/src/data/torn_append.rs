@@ -1,15 +1,15 @@
 //! Short appends with one fence.
 //!
-//! An append of at most [`SUMMED_MAX`] bytes into blocks that the file already has stores its bytes
-//! *and* its commit slot before one fence (`write.rs`). The slot carries the sum of the bytes
-//! ([`COMMIT_SUMMED`]): if a power cut leaves the slot without them, the sum does not fit, and the
-//! slot before it counts, as if the call had never begun.
+//! An append of at most [`CHECKSUMMED_MAX`] bytes into blocks that the file already has stores its
+//! bytes *and* its commit slot before one fence (`write.rs`). The slot carries the sum of the bytes
+//! ([`COMMIT_CHECKSUMMED`]): if a power cut leaves the slot without them, the sum does not fit, and
+//! the slot before it counts, as if the call had never begun.
 //!
 //! Only the newest slot can be in doubt, and only until its call's fence. So the sum is asked for
 //! after an unclean end, by [`Files::void_torn_tail`], and from then on the bytes may be what
 //! anybody writes. A call that changes bytes below the end must therefore first store a slot
 //! without a sum ([`Files::pend_clear_tail_sum`]), or a later recovery would take its bytes for
-//! torn ones. A mapped file gets no summed slots, since stores to a mapping clear no sum.
+//! torn ones. A mapped file gets no checksummed slots, since stores to a mapping clear no sum.
 //!
 //! Locks: the inode's; `void_torn_tail`: the caller is alone (recovery).
 
@@ -18,23 +18,23 @@ use crate::data::Files;
 use crate::data::file::File;
 use crate::data::map::Map;
 use crate::ground::layout::{
-    BLOCK, COMMIT, COMMIT_SUMMED, Commit, Identity, SUMMED_MAX, SUMMED_SHIFT,
+    BLOCK, CHECKSUMMED_MAX, CHECKSUMMED_SHIFT, COMMIT, COMMIT_CHECKSUMMED, Commit, Identity,
 };
 use crate::inject::{Bug, injected};
-use crate::inode::{Inode, LIVE_DIRTY, LIVE_SUMMED};
+use crate::inode::{Inode, LIVE_CHECKSUMMED, LIVE_DIRTY};
 use crate::txn::op::Op;
 use pmem::Gathered;
 use vfs::Kind;
 
 /// Offset in a commit slot of the word that holds its sequence and its crc.
 const SEQUENCE_WORD: u64 = std::mem::offset_of!(Commit, sequence) as u64;
-const _: () = assert!(SEQUENCE_WORD.is_multiple_of(8) && SUMMED_MAX < 1 << SUMMED_SHIFT);
+const _: () = assert!(SEQUENCE_WORD.is_multiple_of(8) && CHECKSUMMED_MAX < 1 << CHECKSUMMED_SHIFT);
 
 impl Commit {
     /// As it is, without a sum.
     pub(crate) fn without_sum(mut self) -> Self {
-        if self.flags & COMMIT_SUMMED != 0 {
-            self.flags &= ((1 << SUMMED_SHIFT) - 1) & !COMMIT_SUMMED;
+        if self.flags & COMMIT_CHECKSUMMED != 0 {
+            self.flags &= ((1 << CHECKSUMMED_SHIFT) - 1) & !COMMIT_CHECKSUMMED;
             self.aux = 0;
         }
         self
@@ -42,9 +42,10 @@ impl Commit {
 
     /// The bytes that it sums, if it does: first and count.
     fn tail(&self) -> Option<(u64, u64)> {
-        let count = u64::from(self.flags >> SUMMED_SHIFT);
-        let summed = self.flags & COMMIT_SUMMED != 0 && count <= SUMMED_MAX.min(self.size);
-        summed.then(|| (self.size - count, count))
+        let count = u64::from(self.flags >> CHECKSUMMED_SHIFT);
+        let checksummed =
+            self.flags & COMMIT_CHECKSUMMED != 0 && count <= CHECKSUMMED_MAX.min(self.size);
+        checksummed.then(|| (self.size - count, count))
     }
 }
 
@@ -66,12 +67,12 @@ impl Files {
         op: &mut Op<'v>,
         file: &File<'_>,
     ) -> Result<bool> {
-        if file.current.flags & LIVE_SUMMED == 0 || injected(Bug::TailSumNotCleared) {
+        if file.current.flags & LIVE_CHECKSUMMED == 0 || injected(Bug::TailSumNotCleared) {
             return Ok(false);
         }
         let generation = file.identity.generation;
         let (commit, _) = self.commit_line(file.inode, generation)?;
-        if commit.flags & COMMIT_SUMMED == 0 {
+        if commit.flags & COMMIT_CHECKSUMMED == 0 {
             return Ok(false);
         }
         op.note(file.inode.at(COMMIT))?;
@@ -88,8 +89,8 @@ impl Files {
 }
 
 impl Files {
-    /// Takes a summed slot back whose bytes never became durable; tells whether it did. After a
-    /// crash, with the lanes undone.
+    /// Takes a checksummed slot back whose bytes never became durable; tells whether it did. After
+    /// a crash, with the lanes undone.
     pub(crate) fn void_torn_tail(&self, inode: Inode) -> Result<bool> {
         let identity = self.identity(inode)?;
         let (commit, at) = self.commit_line(inode, identity.generation)?;
@@ -105,9 +106,9 @@ impl Files {
         Ok(true)
     }
 
-    /// Whether the bytes are there that a summed slot sums.
+    /// Whether the bytes are there that a checksummed slot sums.
     fn tail_is_whole(&self, inode: Inode, identity: &Identity, commit: &Commit) -> Result<bool> {
-        let mut bytes = [0; SUMMED_MAX as usize];
+        let mut bytes = [0; CHECKSUMMED_MAX as usize];
         let Some(tail) = commit.tail() else { return Ok(true) };
         self.each_tail_piece(inode, identity, tail, &mut |at, done, take| {
             Ok(self.region.read(at, &mut bytes[done..done + take])?)
@@ -115,7 +116,7 @@ impl Files {
         Ok(crc32c::crc32c(&bytes[..tail.1 as usize]) == commit.aux)
     }
 
-    /// Flushes the bytes that a dead process's summed slot sums: survivors build on it.
+    /// Flushes the bytes that a dead process's checksummed slot sums: survivors build on it.
     pub(crate) fn flush_tail(&self, inode: Inode) -> Result<Gathered<'_>> {
         let mut pending = Gathered::default();
         self.forget_commit(inode)?;

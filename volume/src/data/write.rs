@@ -26,12 +26,12 @@ use crate::data::file::File;
 use crate::data::habit::commits_at_once;
 use crate::data::plan::{Plan, Position, WORD, note_run};
 use crate::ground::layout::{
-    BLOCK, COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, LINE, REDO_BYTES, SUMMED_MAX,
-    SUMMED_SHIFT,
+    BLOCK, CHECKSUMMED_MAX, CHECKSUMMED_SHIFT, COMMIT, COMMIT_CHECKSUMMED, COMMIT_WRITTEN, Commit,
+    LINE, REDO_BYTES,
 };
 use crate::ground::now;
 use crate::inject::{Bug, injected};
-use crate::inode::{Current, Inode, LIVE_DIRTY, LIVE_PRIVILEGED, LIVE_SUMMED, LIVE_WRITTEN};
+use crate::inode::{Current, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_PRIVILEGED, LIVE_WRITTEN};
 use crate::txn::acquire::{Anchor, Locked, Seen};
 use crate::txn::op::Op;
 use crate::txn::redo::{LIVE_RECORD, NewBytes, Places, needs_slot, recorded};
@@ -195,9 +195,9 @@ impl<'v> Writing<'v> {
         let end = request.offset + length;
         let flags = self.current.flags;
         let commits = end > size && commits_at_once(room.mode, seen.inode, seen.sequence, flags);
-        if commits && length <= SUMMED_MAX && request.offset == size {
+        if commits && length <= CHECKSUMMED_MAX && request.offset == size {
             self.noted = true;
-            return self.append_summed(request).map(|()| true);
+            return self.append_checksummed(request).map(|()| true);
         }
         if request.offset < size && room.mode == Mode::Strict {
             self.noted = needs_slot(self.current.flags, u64::from(owner.op()));
@@ -227,7 +227,7 @@ impl<'v> Writing<'v> {
         if commits {
             self.noted = true;
             let _ = self.store_slot(request.generation, None)?.fence();
-            self.current.flags &= !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
+            self.current.flags &= !(LIVE_DIRTY | LIVE_CHECKSUMMED | LIVE_RECORD);
             seen.live.set_current(&self.current)?;
         } else {
             self.mark_dirty(request.generation)?;
@@ -260,7 +260,7 @@ impl<'v> Writing<'v> {
     #[inline(always)]
     pub(super) fn mark_dirty(&mut self, generation: u32) -> Result<()> {
         let Locked { room, seen: [seen], .. } = self.locked;
-        if self.current.flags & (LIVE_DIRTY | LIVE_SUMMED) != LIVE_DIRTY {
+        if self.current.flags & (LIVE_DIRTY | LIVE_CHECKSUMMED) != LIVE_DIRTY {
             let flags = self.current.flags;
             self.current.flags = room.dirty_flags(seen.inode, generation, flags)?;
         }
@@ -339,7 +339,7 @@ impl<'v> Writing<'v> {
             return room.store_redo(&record, lane, which, &request.places, new);
         }
         let part = Part { from: 0, to: room.annex(lane), length };
-        let (stored, sum) = bytes.stream_summed(&room.region, part, 0)?;
+        let (stored, sum) = bytes.stream_checksummed(&room.region, part, 0)?;
         let new = NewBytes::Annexed(length, sum);
         let (record, sum) = room.store_redo(&record, lane, which, &request.places, new)?;
         Ok((record.and_any(stored), sum))
@@ -355,7 +355,7 @@ impl<'v> Writing<'v> {
             if bytes.own().is_some() {
                 return bytes.stream(&room.region, part).map(|part| stored.add(part));
             }
-            bytes.stream_summed(&room.region, part, again).map(|(part, sum)| {
+            bytes.stream_checksummed(&room.region, part, again).map(|(part, sum)| {
                 stored.add(part);
                 again = sum;
             })
@@ -384,14 +384,14 @@ impl<'v> Writing<'v> {
     }
 
     /// Stores a short append and a commit slot with the sum of its bytes, by one fence.
-    fn append_summed<B: Bytes>(mut self, request: &Request<'_, B>) -> Result<()> {
+    fn append_checksummed<B: Bytes>(mut self, request: &Request<'_, B>) -> Result<()> {
         let Locked { room, seen: [seen], .. } = self.locked;
         let length = request.bytes.count();
         // PERSIST: bytes and slot in any order, by one fence.
         // CRASH: without the slot the old size stands; a slot whose bytes are not all there is
         // void.
         let part = Part { from: 0, to: request.places.at, length };
-        let stored = request.bytes.stream_summed(&room.region, part, 0);
+        let stored = request.bytes.stream_checksummed(&room.region, part, 0);
         self.move_on(request.offset + length as u64);
         match stored {
             Ok((stored, sum)) => {
@@ -403,7 +403,7 @@ impl<'v> Writing<'v> {
                 return Err(fault);
             }
         }
-        self.current.flags = self.current.flags & !(LIVE_DIRTY | LIVE_RECORD) | LIVE_SUMMED;
+        self.current.flags = self.current.flags & !(LIVE_DIRTY | LIVE_RECORD) | LIVE_CHECKSUMMED;
         seen.live.set_current(&self.current)
     }
 
@@ -421,7 +421,7 @@ impl<'v> Writing<'v> {
         let Current { size, mtime, .. } = self.current;
         let mut commit = Commit { size, mtime, flags: COMMIT_WRITTEN, ..Commit::default() };
         if let Some((length, sum)) = tail {
-            commit.flags |= COMMIT_SUMMED | (length as u32) << SUMMED_SHIFT;
+            commit.flags |= COMMIT_CHECKSUMMED | (length as u32) << CHECKSUMMED_SHIFT;
             commit.aux = sum;
         }
         self.note()?;

@@ -176,7 +176,7 @@ pub struct Commit {
     pub size: u64,
     pub mtime: i64,
     /// Of a directory: number of subdirectories. Of a symlink: crc32c of the target. Of a file
-    /// whose slot is [`COMMIT_SUMMED`]: crc32c of its tail. Else 0.
+    /// whose slot is [`COMMIT_CHECKSUMMED`]: crc32c of its tail. Else 0.
     pub aux: u32,
     /// `COMMIT_*`.
     pub flags: u32,
@@ -190,11 +190,11 @@ pub const COMMIT_WRITTEN: u32 = 1;
 /// Commit flag of a file: the slot was stored together with the bytes that it tells of. They are
 /// the last ones below the size, as many as the flags' upper half says, and their sum is `aux`: if
 /// recovery finds other bytes there, this slot never happened.
-pub const COMMIT_SUMMED: u32 = 2;
-/// Where the flags hold the number of summed bytes.
-pub const SUMMED_SHIFT: u32 = 16;
-/// Most bytes of a tail that is summed.
-pub const SUMMED_MAX: u64 = 4096;
+pub const COMMIT_CHECKSUMMED: u32 = 2;
+/// Where the flags hold the number of checksummed bytes.
+pub const CHECKSUMMED_SHIFT: u32 = 16;
+/// Most bytes of a tail that is checksummed.
+pub const CHECKSUMMED_MAX: u64 = 4096;
 
 /// Offsets inside an inode.
 pub const IDENTITY: u64 = 0;

@@ -27,8 +27,8 @@ pub(crate) mod opens;
 
 use crate::Result;
 use crate::ground::layout::{
-    ATIME, CHUNK_BLOCKS, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY, INODE,
-    INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH, XATTR_WORD,
+    ATIME, CHUNK_BLOCKS, COMMIT_CHECKSUMMED, COMMIT_WRITTEN, Commit, EXTENT_INODES, IDENTITY,
+    INODE, INODE_TAG, Identity, LINE, MOVED, SIZE_MAX, VOLATILE, VOLATILE_LENGTH, XATTR_WORD,
 };
 use crate::ground::lockword;
 use crate::space::Space;
@@ -81,8 +81,8 @@ pub(crate) const LIVE_BEYOND: u64 = 4;
 pub(crate) const LIVE_WRITTEN: u64 = 8;
 /// Volatile flag: some process may have stored to the file through a mapping since its first open.
 pub(crate) const LIVE_STORED: u64 = 32;
-/// Volatile flag: the newest commit slot may be a summed one (see `torn_append.rs`).
-pub(crate) const LIVE_SUMMED: u64 = 64;
+/// Volatile flag: the newest commit slot may be a checksummed one (see `torn_append.rs`).
+pub(crate) const LIVE_CHECKSUMMED: u64 = 64;
 /// Volatile flag: the lane whose number stands from [`LIVE_LANE`] on may hold a record that
 /// recovery would act on (see `redo.rs`).
 pub(crate) const LIVE_REDO: u64 = 256;
@@ -297,9 +297,9 @@ pub(crate) fn lane_of(flags: u64) -> u64 {
     flags >> LIVE_LANE & 0xFFFF
 }
 
-/// The flag that says that a commit slot is summed.
-fn live_summed(commit: &Commit) -> u64 {
-    if commit.flags & COMMIT_SUMMED != 0 { LIVE_SUMMED } else { 0 }
+/// The flag that says that a commit slot is checksummed.
+fn live_checksummed(commit: &Commit) -> u64 {
+    if commit.flags & COMMIT_CHECKSUMMED != 0 { LIVE_CHECKSUMMED } else { 0 }
 }
 
 /// What a commit slot is called in the flags of an inode that is dirty beside it.
@@ -491,7 +491,7 @@ impl Inodes {
                     size: commit.size,
                     mtime: commit.mtime,
                     ctime: told.max(moved),
-                    flags: flags | live_summed(commit) | live_privileged(identity.mode),
+                    flags: flags | live_checksummed(commit) | live_privileged(identity.mode),
                 }
             }
             None => Current { size: 0, mtime: 0, ctime: 0, flags: LIVE_DAMAGED },
@@ -630,7 +630,7 @@ impl Inodes {
         if let Ok(identity) = self.identity(inode)
             && let Ok((commit, _)) = self.commit_line(inode, identity.generation)
         {
-            flags |= live_summed(&commit);
+            flags |= live_checksummed(&commit);
             if self.lazy_size(inode, identity.generation)?.is_none() {
                 self.set_live(inode, SIZE, commit.size)?;
                 self.set_live(inode, MTIME, commit.mtime as u64)?;

@@ -68,7 +68,7 @@ pub(crate) struct Found {
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
     /// Files whose newest commit slot is void if their tail does not match its checksum.
-    pub(crate) summed: Vec<Inode>,
+    pub(crate) checksummed: Vec<Inode>,
     pub(crate) counts: Counts,
     /// Inodes with a name that a process that died was about to free.
     pub(crate) spared: Vec<Inode>,
@@ -81,7 +81,7 @@ impl Found {
     fn add(&mut self, mut other: Self) {
         self.faults.append(&mut other.faults);
         self.leftovers.append(&mut other.leftovers);
-        self.summed.append(&mut other.summed);
+        self.checksummed.append(&mut other.checksummed);
         self.counts.add(&other.counts);
         self.spared.append(&mut other.spared);
         self.directories.append(&mut other.directories);
@@ -275,7 +275,7 @@ impl<'v> Mark<'v> {
         faults.sort_by(|a, b| (&a.place, a.code, &a.meaning).cmp(&(&b.place, b.code, &b.meaning)));
         self.found.faults = faults;
         self.found.leftovers.sort_unstable_by_key(|inode| inode.0);
-        self.found.summed.sort_unstable_by_key(|inode| inode.0);
+        self.found.checksummed.sort_unstable_by_key(|inode| inode.0);
         self.found.spared.sort_unstable_by_key(|inode| inode.0);
     }
 

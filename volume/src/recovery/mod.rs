@@ -87,7 +87,7 @@ pub(crate) struct Rebuilt {
     /// the durable one.
     pub(crate) leftovers: Vec<Inode>,
     /// Files whose newest commit slot is void if their tail does not match its checksum.
-    pub(crate) summed: Vec<Inode>,
+    pub(crate) checksummed: Vec<Inode>,
     /// Of the extra roots, those that no name leads to.
     pub(crate) nameless: Vec<Inode>,
     pub(crate) counts: Counts,
@@ -130,7 +130,7 @@ impl Recoveries {
     /// Puts the ends of files right that a crash left in doubt; gives how many.
     pub(crate) fn recover_ends(&self, rebuilt: &Rebuilt) -> Result<u64> {
         let mut recovered = rebuilt.leftovers.len() as u64;
-        for &inode in &rebuilt.summed {
+        for &inode in &rebuilt.checksummed {
             // CRASH: as long as a slot stands whose bytes never came, recovery finds it again.
             let torn = self.void_torn_tail(inode)?;
             let leftover = |inode: &Inode| inode.0;
@@ -191,7 +191,7 @@ impl Recoveries {
         let found = mark.found;
         Ok(Rebuilt {
             leftovers: found.leftovers,
-            summed: found.summed,
+            checksummed: found.checksummed,
             nameless: mark.nameless,
             counts: found.counts,
             mark: marked,

@@ -7,7 +7,7 @@
 use crate::cache::Target;
 use crate::data::map::MapItem;
 use crate::ground::layout::{
-    BLOCK, COMMIT_SUMMED, Commit, EXTENT_BLOCKS, FLAG_KEEP, IDENTITY, Identity, SIZE_MAX,
+    BLOCK, COMMIT_CHECKSUMMED, Commit, EXTENT_BLOCKS, FLAG_KEEP, IDENTITY, Identity, SIZE_MAX,
     XATTR_WORD,
 };
 use crate::inode::Inode;
@@ -398,8 +398,8 @@ impl<'s, 'v> Visit<'s, 'v> {
                 (remedy, Action::Commit { inode, at: spot.at }),
             );
         }
-        if is_file && commit.is_some_and(|commit| commit.flags & COMMIT_SUMMED != 0) {
-            self.found.summed.push(inode);
+        if is_file && commit.is_some_and(|commit| commit.flags & COMMIT_CHECKSUMMED != 0) {
+            self.found.checksummed.push(inode);
         }
         let size = commit.map_or(SIZE_MAX, |commit| commit.size);
         if is_file && size > SIZE_MAX {

@@ -8,7 +8,7 @@
 
 use crate::Result;
 use crate::ground::layout::{
-    COMMIT, COMMIT_SUMMED, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LINE, Listed, SLOT,
+    COMMIT, COMMIT_CHECKSUMMED, COMMIT_WRITTEN, Commit, IDENTITY, Identity, LINE, Listed, SLOT,
 };
 use crate::ground::now;
 use crate::inject::{Bug, injected};
@@ -85,7 +85,7 @@ impl Operations {
     pub(crate) fn held(&self, node: Node) -> Result<Held> {
         let (inode, identity) = self.identity_of(node)?;
         let (mut commit, _) = self.commit_line(inode, identity.generation)?;
-        if identity.kind() == Some(Kind::File) && commit.flags & COMMIT_SUMMED != 0 {
+        if identity.kind() == Some(Kind::File) && commit.flags & COMMIT_CHECKSUMMED != 0 {
             // The bytes that it sums are durable since its call returned.
             commit = commit.without_sum();
         }

@@ -43,8 +43,8 @@ use crate::ground::layout::{
 use crate::ground::record::{RECORD_REDO, RECORD_WORD, Record, index as word_of};
 use crate::inject::{Bug, injected};
 use crate::inode::{
-    COPY, Current, HINT_COPY, HINTS, Inode, LIVE_DIRTY, LIVE_LANE, LIVE_MASK, LIVE_REDO,
-    LIVE_SUMMED, LIVE_WRITTEN, Live, index,
+    COPY, Current, HINT_COPY, HINTS, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_LANE, LIVE_MASK,
+    LIVE_REDO, LIVE_WRITTEN, Live, index,
 };
 use crate::txn::Operations;
 use crate::txn::journal::lane_offset;
@@ -190,11 +190,11 @@ pub(crate) fn recorded(flags: u64, lane: u64) -> u64 {
 }
 
 /// Whether an overwrite of a file with these live flags by `lane` needs another commit slot beside
-/// it: a record of another lane, or a summed tail, counts beside the newest.
+/// it: a record of another lane, or a checksummed tail, counts beside the newest.
 #[inline]
 pub(crate) fn needs_slot(flags: u64, lane: u64) -> bool {
     let other = flags & LIVE_REDO != 0 && flags & LIVE_RECORD != recorded(0, lane);
-    (flags & LIVE_SUMMED != 0 || other) && !injected(Bug::RedoNotVoided)
+    (flags & LIVE_CHECKSUMMED != 0 || other) && !injected(Bug::RedoNotVoided)
 }
 
 /// What is current as a commit slot says it.
@@ -214,7 +214,7 @@ impl Operations {
     ) -> Result<InFlight<'_>> {
         // PERSIST: all bytes below the current size were fenced by who moved it.
         let flight = self.store_slot(inode, generation, slot_of(current))?;
-        current.flags &= LIVE_MASK & !(LIVE_DIRTY | LIVE_SUMMED | LIVE_RECORD);
+        current.flags &= LIVE_MASK & !(LIVE_DIRTY | LIVE_CHECKSUMMED | LIVE_RECORD);
         Ok(flight)
     }
 

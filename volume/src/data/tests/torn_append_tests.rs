@@ -6,7 +6,7 @@ use crate::attach::{AttachOptions, attach_region};
 use crate::data::map::Map;
 use crate::data::mapping::Fill;
 use crate::data::plan::Position;
-use crate::ground::layout::{BLOCK, COMMIT_SUMMED};
+use crate::ground::layout::{BLOCK, COMMIT_CHECKSUMMED};
 use crate::inode::Inode;
 use crate::testing::{file, image, root, volume};
 use crate::volume::Volume;
@@ -28,18 +28,18 @@ fn contents(volume: &Volume, node: Node) -> Vec<u8> {
     bytes
 }
 
-fn is_summed(volume: &Volume, node: Node) -> bool {
+fn is_checksummed(volume: &Volume, node: Node) -> bool {
     let (commit, _) = volume.commit_line(Inode(node.ino), node.generation).unwrap();
-    commit.flags & COMMIT_SUMMED != 0
+    commit.flags & COMMIT_CHECKSUMMED != 0
 }
 
-/// A volume with a file that ends in a summed append.
+/// A volume with a file that ends in a checksummed append.
 fn appended(mode: Mode) -> (Arc<Volume>, Node) {
     let volume = volume(mode, 16);
     let node = volume.create(root(&volume), b"f", &file()).unwrap();
     write(&volume, node, 0, &FIRST);
     write(&volume, node, FIRST.len() as u64, &TAIL);
-    assert!(is_summed(&volume, node));
+    assert!(is_checksummed(&volume, node));
     (volume, node)
 }
 
@@ -57,7 +57,7 @@ fn place(volume: &Volume, node: Node, at: u64) -> u64 {
 }
 
 #[test]
-fn whatever_changes_a_summed_tail_a_crash_leaves_the_change() {
+fn whatever_changes_a_checksummed_tail_a_crash_leaves_the_change() {
     type Change = (&'static str, fn(&Volume, Node));
     let changes: [Change; 9] = [
         ("a short overwrite", |volume, node| write(volume, node, SIZE - 9, b"change")),
@@ -103,7 +103,7 @@ fn a_process_in_mode_posix_clears_the_sum_of_another() {
     let (volume, node) = appended(Mode::Strict);
     let posix = AttachOptions { mode: Mode::Posix, ..AttachOptions::default() };
     let volume = attach_region(image(&volume), &posix).unwrap();
-    assert!(is_summed(&volume, node));
+    assert!(is_checksummed(&volume, node));
     write(&volume, node, SIZE - 9, b"change");
     assert!(after_crash(&volume, node) == contents(&volume, node));
 }
