@@ -10,9 +10,9 @@ use crate::attach::ordinary::{Kept, is_in_anchor};
 use crate::attach::{AttachOptions, attach, is_attached};
 use crate::ground::error::{ErrorKind, VolumeError};
 use crate::ground::layout::{
-    ANNEX, BLOCK, CHUNK, COMMIT, Commit, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR, IDENTITY, INODE,
-    INODE_EXTENT, Identity, LANE, LANES, MAGIC, RuntimeLayout, STATE, STATE_DIRTY, SUPERBLOCK_A,
-    SUPERBLOCK_B, Superblock, VERSION, VOLUME_MIN, checksum,
+    BLOCK, CHUNK, COMMIT, Commit, DATA_AREA_MAX, EXTENT_INODES, GROUPS_MAX, GROWTH_FACTOR,
+    IDENTITY, INODE, INODE_EXTENT, Identity, LANE, LANES, MAGIC, RuntimeLayout, STATE, STATE_DIRTY,
+    SUPERBLOCK_A, SUPERBLOCK_B, Superblock, VERSION, VOLUME_MIN, checksum,
 };
 use crate::ground::superblock::{self, random, write_copy, write_state};
 use crate::ground::{Ground, now};
@@ -240,8 +240,8 @@ fn identity_words(seed: Option<u64>) -> Result<[u64; 5], Errno> {
     Ok(words)
 }
 
-/// Bytes of a volume from which on the lanes' annexes are made room for.
-const WORTH_ANNEXES: u64 = 512 << 20;
+/// Bytes of a volume from which on the lanes' data areas are made room for.
+const WORTH_DATA_AREAS: u64 = 512 << 20;
 
 /// Plans the layout of a volume in a region of `size` bytes.
 ///
@@ -263,9 +263,9 @@ fn plan(size: u64, path: &Path, options: &FormatOptions) -> Result<Superblock, V
     let chunks_max = (size / CHUNK).saturating_mul(GROWTH_FACTOR);
     let runtime = LANES + lanes * LANE;
     let layout = RuntimeLayout::new(lanes, tables, chunks_max);
-    // The lanes' annexes share what is left before the pool, and get a chunk where that is little.
-    let annexes = if size >= WORTH_ANNEXES { lanes * ANNEX } else { 0 };
-    let pool = (runtime + layout.length + annexes).next_multiple_of(CHUNK);
+    // The lanes' data areas share what is left before the pool, and get a chunk where it is little.
+    let data_areas = if size >= WORTH_DATA_AREAS { lanes * DATA_AREA_MAX } else { 0 };
+    let pool = (runtime + layout.length + data_areas).next_multiple_of(CHUNK);
     let chunks = size.saturating_sub(pool) / CHUNK;
     if chunks < 2 {
         return invalid(format!("{size} bytes leave no room for data"), "give a larger --size");

@@ -47,7 +47,7 @@ pub(crate) struct AtOnce<'a, 's> {
     pub(crate) publishes: bool,
 }
 
-/// A part of the annex: offset in the region, bytes.
+/// A part of the data area: offset in the region, bytes.
 type Room = (u64, u64);
 /// An entry whose bytes are saved, and where they come from.
 type Saved<'s> = (Listed, Source<'s>, u64);
@@ -66,7 +66,7 @@ impl Files {
         for &(at, _) in &change.words.stores {
             self.region.load64(at)?;
         }
-        let (saved, annex) = self.save_bytes(op, &change)?;
+        let (saved, data_area) = self.save_bytes(op, &change)?;
         let mut list: SmallVec<[Listed; 16]> = saved.iter().map(|(entry, ..)| *entry).collect();
         list.extend(change.words.stores.iter().map(|&(at, word)| word_entry(at, word)));
         if let Some(size) = change.size {
@@ -80,7 +80,7 @@ impl Files {
         }
         let which = (file.inode, file.identity.generation);
         let moves = change.size.is_some();
-        let (durable, current) = op.record_list(which, &list, annex, moves)?;
+        let (durable, current) = op.record_list(which, &list, data_area, moves)?;
         let stored = self.store_all(&change, &saved, &durable)?;
         op.pend(stored);
         if !injected(Bug::DataNotFenced) {
@@ -111,7 +111,7 @@ impl Files {
     }
 
     /// Stores new bytes where the record can name them; pended. Gives also what is left of the
-    /// annex: offset and bytes.
+    /// data area: offset and bytes.
     fn save_bytes<'v, 's>(
         &'v self,
         op: &mut Op<'v>,
@@ -124,13 +124,16 @@ impl Files {
         let total: u64 = change.bytes.iter().map(length).sum();
         let list = size_of::<Listed>() as u64
             * (change.bytes.len() + change.words.stores.len() + 4) as u64;
-        let annex = (self.annex(u64::from(op.index())), self.annex);
-        let (room, annex) = if total + list <= annex.1 {
-            let place: SmallVec<[(u64, u64); 2]> = SmallVec::from_slice(&[(annex.0, total)]);
-            (place, (annex.0 + total, annex.1 - total))
+        let data_area = (self.data_area(u64::from(op.index())), self.data_area_bytes);
+        let (room, data_area) = if total + list <= data_area.1 {
+            let place: SmallVec<[(u64, u64); 2]> = SmallVec::from_slice(&[(data_area.0, total)]);
+            (place, (data_area.0 + total, data_area.1 - total))
         } else {
             let blocks = op.allocate_aside(total.div_ceil(BLOCK))?;
-            (blocks.iter().map(|&(block, count)| (block * BLOCK, count * BLOCK)).collect(), annex)
+            (
+                blocks.iter().map(|&(block, count)| (block * BLOCK, count * BLOCK)).collect(),
+                data_area,
+            )
         };
         let mut room = room.into_iter();
         let (mut place, mut left) = room.next().unwrap_or_default();
@@ -161,7 +164,7 @@ impl Files {
                 (place, left, done) = (place + used, left - used, done + take);
             }
         }
-        Ok((saved, annex))
+        Ok((saved, data_area))
     }
 
     /// Makes the changes in place: in flight.

@@ -249,7 +249,7 @@ impl<'o, 'v, 's> Writer<'o, 'v, 's> {
         // Whole blocks are stored once where they are copied, twice by a record.
         let whole = offset.is_multiple_of(BLOCK) && end.min(size).is_multiple_of(BLOCK);
         let visible = end.min(size).saturating_sub(offset);
-        let small = visible <= SMALL || visible <= self.files.annex && !whole;
+        let small = visible <= SMALL || visible <= self.files.data_area_bytes && !whole;
         let mut at = offset;
         while at < end {
             let logical = at / BLOCK;

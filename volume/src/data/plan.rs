@@ -166,7 +166,8 @@ impl Files {
     /// Whether a lane holds the new bytes of a write below the end.
     #[inline]
     fn journals(&self, size: u64, offset: u64, length: u64) -> bool {
-        length <= self.annex.max(REDO_BYTES as u64) && offset.saturating_add(length) <= size
+        length <= self.data_area_bytes.max(REDO_BYTES as u64)
+            && offset.saturating_add(length) <= size
     }
 
     /// Whether a write is simple, if its blocks are there. `unless`: flags with which it is not.

@@ -338,9 +338,9 @@ impl<'v> Writing<'v> {
             let new = NewBytes::Here(few);
             return room.store_redo(&record, lane, which, &request.places, new);
         }
-        let part = Part { from: 0, to: room.annex(lane), length };
+        let part = Part { from: 0, to: room.data_area(lane), length };
         let (stored, sum) = bytes.stream_checksummed(&room.region, part, 0)?;
-        let new = NewBytes::Annexed(length, sum);
+        let new = NewBytes::InDataArea(length, sum);
         let (record, sum) = room.store_redo(&record, lane, which, &request.places, new)?;
         Ok((record.and_any(stored), sum))
     }

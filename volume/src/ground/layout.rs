@@ -255,8 +255,8 @@ pub struct Redo {
     /// Of the two records of a lane the one that is ahead is the later.
     pub number: u32,
     /// The block, u64, and that word. Or the bytes, if they are that few. Else they lie in the
-    /// lane's annex, and here stand the numbers of the blocks in which they go on behind the end of
-    /// the target's block, u32 each; a first number of 0: all lie right behind.
+    /// lane's data area, and here stand the numbers of the blocks in which they go on behind the
+    /// end of the target's block, u32 each; a first number of 0: all lie right behind.
     pub bytes: [u8; REDO_BYTES],
 }
 const _: () = assert!(size_of::<Redo>() as u64 == LINE);
@@ -309,8 +309,8 @@ pub struct Entry {
     pub image: [u8; ENTRY_BYTES],
 }
 
-/// Bytes of a lane's annex at most, in which it keeps new bytes that are too many for a record.
-pub const ANNEX: u64 = 4 * BLOCK;
+/// Bytes of a lane's data area at most, in which it keeps new bytes that are too many for a record.
+pub const DATA_AREA_MAX: u64 = 4 * BLOCK;
 
 /// Slots of a directory bucket.
 pub const BUCKET_SLOTS: usize = 56;

@@ -13,7 +13,8 @@ pub(crate) mod superblock;
 pub(crate) mod word;
 
 use crate::ground::layout::{
-    ANNEX, BLOCK, CHUNK, HEADER_DAMAGED, HEADER_SIZE, HEADER_SWEEP, RuntimeLayout, Superblock,
+    BLOCK, CHUNK, DATA_AREA_MAX, HEADER_DAMAGED, HEADER_SIZE, HEADER_SWEEP, RuntimeLayout,
+    Superblock,
 };
 use crate::ground::runtime::Runtime;
 use crate::{Mode, Result};
@@ -37,8 +38,8 @@ pub struct Ground {
     read_only: AtomicBool,
     /// Bytes in use; grows.
     size: AtomicU64,
-    /// Bytes of a lane's annex.
-    pub(crate) annex: u64,
+    /// Bytes of a lane's data area.
+    pub(crate) data_area_bytes: u64,
     recover: Weak<dyn Recover>,
 }
 
@@ -85,7 +86,8 @@ impl Ground {
             mode: parts.mode,
             read_only: AtomicBool::new(parts.read_only),
             size: AtomicU64::new(superblock.size),
-            annex: (spare / u64::from(superblock.lanes)).min(ANNEX) / BLOCK * BLOCK,
+            data_area_bytes: (spare / u64::from(superblock.lanes)).min(DATA_AREA_MAX) / BLOCK
+                * BLOCK,
             recover,
         }
     }

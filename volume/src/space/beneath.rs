@@ -47,7 +47,7 @@ pub(crate) fn provide_fixed(region: &Region, superblock: &Superblock) -> Result<
             ranges.push(start..start + bits);
             ranges.push(summary..summary + bits.div_ceil(64));
         }
-        // The annexes stand right before the pool.
+        // The data areas stand right before the pool.
         ranges.push(runtime + superblock.runtime_length..superblock.pool + CHUNK);
     }
     for range in ranges {

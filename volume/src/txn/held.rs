@@ -179,8 +179,8 @@ impl Op<'_> {
             let (at, words) = room.next_slot(inode, generation, held.commit)?;
             list.extend((at..).step_by(8).zip(words).map(|(at, word)| word_entry(at, word)));
         }
-        let annex = (room.annex(u64::from(self.index())), room.annex);
-        let (durable, recorded) = self.record_list((inode, generation), &list, annex, moves)?;
+        let data_area = (room.data_area(u64::from(self.index())), room.data_area_bytes);
+        let (durable, recorded) = self.record_list((inode, generation), &list, data_area, moves)?;
         let mut changes = Gathered::default();
         let at = inode.at(IDENTITY);
         changes.add(room.region.commit_write(at, identity.as_bytes(), &durable)?.flush());

@@ -203,9 +203,9 @@ impl<'v> Op<'v> {
 }
 
 impl Operations {
-    /// Where a lane's annex begins.
-    pub(crate) fn annex(&self, lane: u64) -> u64 {
-        self.pool() - (u64::from(self.superblock.lanes) - lane) * self.annex
+    /// Where a lane's data area begins.
+    pub(crate) fn data_area(&self, lane: u64) -> u64 {
+        self.pool() - (u64::from(self.superblock.lanes) - lane) * self.data_area_bytes
     }
 
     /// crc32c of a range of the region.

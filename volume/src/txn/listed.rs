@@ -1,8 +1,8 @@
 //! Lists of changes that one record names: bytes, words and a commit slot of one inode, which
 //! happen at once.
 //!
-//! The new bytes lie in the lane's annex, with the list behind them; or in blocks, and if the list
-//! is too long for the annex, it lies in blocks, too, in parts of which each names the next. The
+//! The new bytes lie in the lane's data area, with the list behind them; or in blocks. A list that
+//! is too long for the data area lies in blocks, too, in parts of which each names the next. The
 //! record has the list's sum, the list those of the bytes. If the inode's commit slot is among the
 //! changes, the record counts beside the slot before and beside that one.
 //!
@@ -54,17 +54,17 @@ impl<'v> Op<'v> {
         Ok(extents)
     }
 
-    /// Stores a list, in the part of the annex that is free (offset and bytes) or in blocks, and
+    /// Stores a list, in the free part of the data area (offset and bytes) or in blocks, and
     /// the lane's record that names it; pended. `moves`: the inode's next commit slot is listed.
     fn store_list_record(
         &mut self,
         (inode, generation): (Inode, u32),
         list: &[Listed],
-        annex: (u64, u64),
+        data_area: (u64, u64),
         moves: bool,
     ) -> Result<()> {
         let (room, lane) = (self.room, u64::from(self.index()));
-        let (target, length, sum) = self.store_list(list, annex)?;
+        let (target, length, sum) = self.store_list(list, data_area)?;
         let live = room.live_lines(inode)?;
         let record = Redo {
             crc: 0,
@@ -97,10 +97,10 @@ impl<'v> Op<'v> {
         &mut self,
         which: (Inode, u32),
         list: &[Listed],
-        annex: (u64, u64),
+        data_area: (u64, u64),
         moves: bool,
     ) -> Result<(Durable<'v>, Current)> {
-        self.store_list_record(which, list, annex, moves)?;
+        self.store_list_record(which, list, data_area, moves)?;
         // PERSIST: the record, its list and the new bytes before the first change in place.
         let durable = self.fence_unless(Bug::ChangeBeforeRedo);
         self.keep_allocated();
@@ -112,13 +112,13 @@ impl<'v> Op<'v> {
     }
 
     /// Stores the list; pended. Gives where its first part lies, how long that is, and its sum.
-    fn store_list(&mut self, list: &[Listed], annex: (u64, u64)) -> Result<(u64, u64, u32)> {
+    fn store_list(&mut self, list: &[Listed], data_area: (u64, u64)) -> Result<(u64, u64, u32)> {
         let room = self.room;
         let length = list.len() as u64 * ENTRY;
-        if length <= annex.1 {
-            let stored = room.region.stream(annex.0, list.as_bytes())?;
+        if length <= data_area.1 {
+            let stored = room.region.stream(data_area.0, list.as_bytes())?;
             self.pend(stored);
-            return Ok((annex.0, length, crc32c::crc32c(list.as_bytes())));
+            return Ok((data_area.0, length, crc32c::crc32c(list.as_bytes())));
         }
         // Each part may lie by itself, and then names the next one.
         let blocks = self.allocate_aside((list.len() as u64).div_ceil(PER_BLOCK - 1))?;

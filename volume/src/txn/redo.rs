@@ -4,7 +4,7 @@
 //! Each lane has two *records*, its last lines, which it writes in turns. One tells of
 //!
 //! - *bytes*: new bytes and where they go. Up to [`REDO_BYTES`] stand in the record itself, more in
-//!   the lane's annex; then the record names the blocks into which they go, wherever those lie;
+//!   the lane's data area; then the record names the blocks into which they go, wherever those lie;
 //! - *a replacement*: a block with new bytes, and the word of a block map that shall lead to it;
 //! - *a list* of bytes, words and a commit slot that change at once (`listed.rs`);
 //!
@@ -37,7 +37,7 @@
 
 use crate::Result;
 use crate::ground::layout::{
-    ANNEX, BLOCK, COMMIT, COMMIT_WRITTEN, Commit, LANE_REDO, LINE, REDO_BLOCKS, REDO_BYTES,
+    BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DATA_AREA_MAX, LANE_REDO, LINE, REDO_BLOCKS, REDO_BYTES,
     REDO_LENGTH, REDO_LISTED, REDO_REPLACES, REDO_SLOTS, Redo,
 };
 use crate::ground::record::{RECORD_REDO, RECORD_WORD, Record, index as word_of};
@@ -106,8 +106,8 @@ impl Places {
 pub(crate) enum NewBytes<'b> {
     /// At most [`REDO_BYTES`], which stand in the record itself.
     Here(&'b [u8]),
-    /// So many, with this crc32c, which are in flight to the lane's annex.
-    Annexed(usize, u32),
+    /// So many, with this crc32c, which are in flight to the lane's data area.
+    InDataArea(usize, u32),
 }
 
 /// A block that takes another one's place.
@@ -251,7 +251,7 @@ impl Operations {
                 bytes[..few.len()].copy_from_slice(few);
                 (few.len(), checksum_after(0, few))
             }
-            NewBytes::Annexed(length, sum) => (length, sum),
+            NewBytes::InDataArea(length, sum) => (length, sum),
         };
         let record = Redo {
             crc: 0,
@@ -357,7 +357,7 @@ impl Operations {
         }
         let mut stored = Gathered::default();
         record.places().each(length, |place, from, length| {
-            let from = self.annex(lane) + from as u64;
+            let from = self.data_area(lane) + from as u64;
             self.region.copy(from, place, length as u64).map(|part| stored.add(part))
         })?;
         Ok(stored)
@@ -375,7 +375,7 @@ impl Operations {
         self.region.read(record_offset(lane, number), &mut bytes)?;
         let Ok(record) = Redo::read_from_bytes(&bytes) else { return Ok(None) };
         let length = record.length & REDO_LENGTH;
-        let fits = length != 0 && (record.is_listed() || length <= ANNEX as u32);
+        let fits = length != 0 && (record.is_listed() || length <= DATA_AREA_MAX as u32);
         Ok((fits && record.sealed(lane).crc == record.crc).then_some(record))
     }
 
@@ -392,8 +392,8 @@ impl Operations {
             self.region_crc(block * BLOCK, BLOCK)?
         } else if length <= REDO_BYTES {
             checksum_after(0, &record.bytes[..length])
-        } else if length as u64 <= self.annex {
-            self.region_crc(self.annex(lane), length as u64)?
+        } else if length as u64 <= self.data_area_bytes {
+            self.region_crc(self.data_area(lane), length as u64)?
         } else {
             return Ok(false);
         };

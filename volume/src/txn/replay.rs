@@ -165,7 +165,7 @@ impl Operations {
             } else if let Some(list) = self.list_of(&record) {
                 kept = kept.and_any(list.flush(&self.region));
             } else if record.length as usize > REDO_BYTES {
-                kept = kept.and(self.region.flush(self.annex(lane), u64::from(record.length)));
+                kept = kept.and(self.region.flush(self.data_area(lane), u64::from(record.length)));
             }
             let _ = kept.fence();
             // PERSIST: what it tells of is there before the record is void. CRASH: it is done

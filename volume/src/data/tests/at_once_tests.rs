@@ -36,7 +36,7 @@ fn attached(region: Region) -> Arc<Volume> {
     attach_region(region, &AttachOptions::default()).unwrap()
 }
 
-/// 100 bytes of each of many blocks, by one record: its list is longer than an annex.
+/// 100 bytes of each of many blocks, by one record: its list is longer than a data area.
 #[test]
 fn a_list_in_parts_is_found_whole() {
     let (volume, node, _) = start((BLOCKS * BLOCK) as usize);
@@ -123,9 +123,9 @@ fn damaged_records_and_lists_are_no_panic() {
                 assert_eq!(read(&attached(torn), node), whole, "lane {lane}, byte {byte}");
             }
         }
-        for at in (0..volume.annex).step_by(840) {
+        for at in (0..volume.data_area_bytes).step_by(840) {
             let torn = image(&volume);
-            let at = (volume.annex(lane) + at) / 8 * 8;
+            let at = (volume.data_area(lane) + at) / 8 * 8;
             if torn.load64(at).unwrap() != 0 {
                 let _ = torn.store64(at, u64::MAX).unwrap();
                 assert_eq!(read(&attached(torn), node), whole);
