@@ -44,12 +44,12 @@ pub(crate) const fn span(cover: u32) -> u64 {
 
 /// Where one block of a file lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct BlockPlace {
     pub(crate) block: u64,
     /// Part of a 2 MiB leaf.
     pub(crate) huge: bool,
     /// Offset of its word, if neither neighbour in the file is its neighbour in the pool.
-    pub(crate) alone: Option<u64>,
+    pub(crate) lone_word: Option<u64>,
 }
 
 /// What a walk over a map meets.
@@ -151,12 +151,12 @@ impl<'v> Map<'v> {
     }
 
     /// Where block `logical` lies, if it is written.
-    pub(crate) fn spot(&self, logical: u64) -> Result<Option<Spot>> {
+    pub(crate) fn locate(&self, logical: u64) -> Result<Option<BlockPlace>> {
         if logical < DIRECT {
             let at = self.direct_at(logical);
             let stored = self.load(at)?;
             if stored != 0 {
-                return self.leaf_spot(stored, logical, at, logical..DIRECT);
+                return self.locate_by_word(stored, logical, at, logical..DIRECT);
             }
         }
         let (mut stored, mut cover) = self.root()?;
@@ -167,7 +167,11 @@ impl<'v> Map<'v> {
         while let Some(word) = self.open(position, cover, stored)? {
             if word.kind == KIND_HUGE {
                 let block = word.block + (logical - position);
-                return Ok((!word.unwritten).then_some(Spot { block, huge: true, alone: None }));
+                return Ok((!word.unwritten).then_some(BlockPlace {
+                    block,
+                    huge: true,
+                    lone_word: None,
+                }));
             }
             cover -= 1;
             let index = logical / span(cover) % FAN as u64;
@@ -175,7 +179,7 @@ impl<'v> Map<'v> {
             stored = self.load(at)?;
             position = logical / span(cover) * span(cover);
             if cover == 0 {
-                return self.leaf_spot(stored, logical, at, index..FAN as u64);
+                return self.locate_by_word(stored, logical, at, index..FAN as u64);
             }
         }
         Ok(None)
@@ -183,20 +187,20 @@ impl<'v> Map<'v> {
 
     /// The same of the word of one block, which is found at offset `at`, the first of these words
     /// of its node.
-    fn leaf_spot(
+    fn locate_by_word(
         &self,
         stored: u64,
         logical: u64,
         at: u64,
         rest: Range<u64>,
-    ) -> Result<Option<Spot>> {
+    ) -> Result<Option<BlockPlace>> {
         let Some(Word { block, unwritten: false, .. }) = self.open(logical, 0, stored)? else {
             return Ok(None);
         };
         // A neighbour that is damaged is met by whoever wants it.
         let before = rest.start > 0 && Word::block_of(self.load(at - 8)?) + 1 == block;
         let behind = rest.end - rest.start > 1 && Word::block_of(self.load(at + 8)?) == block + 1;
-        Ok(Some(Spot { block, huge: false, alone: (!before && !behind).then_some(at) }))
+        Ok(Some(BlockPlace { block, huge: false, lone_word: (!before && !behind).then_some(at) }))
     }
 
     /// Extends a leaf found at offset `at` over the words behind it, up to `max` blocks.

@@ -152,11 +152,11 @@ impl Files {
     /// the map changes, is looked for under the lock.
     fn seek(&self, node: Node, length: u64, plan: &mut Plan) {
         let map = Map { files: self, inode: Inode(node.ino), generation: node.generation };
-        let Ok(Some(spot)) = map.spot(plan.offset / BLOCK) else { return };
-        let place = spot.block * BLOCK + plan.offset % BLOCK;
-        let word = spot.alone.filter(|_| length == BLOCK && self.mode == Mode::Strict);
+        let Ok(Some(found)) = map.locate(plan.offset / BLOCK) else { return };
+        let place = found.block * BLOCK + plan.offset % BLOCK;
+        let word = found.lone_word.filter(|_| length == BLOCK && self.mode == Mode::Strict);
         plan.place = Some(place);
-        plan.sought = word.unwrap_or(0) | SOUGHT | if spot.huge { IN_LEAF } else { 0 };
+        plan.sought = word.unwrap_or(0) | SOUGHT | if found.huge { IN_LEAF } else { 0 };
         if self.mode == Mode::Strict && word.is_none() {
             self.region.prefetch(place);
             self.region.prefetch(place + (length - 1));
@@ -205,9 +205,9 @@ impl Files {
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let map = Map { files: self, inode: seen.inode, generation };
         if offset < size && length == BLOCK && last - first == 1 && self.mode == Mode::Strict {
-            let Some(spot) = map.spot(first)? else { return Ok(None) };
-            let places = Places::one(spot.block * BLOCK);
-            return Ok(Some((places, spot.alone.unwrap_or(0))));
+            let Some(found) = map.locate(first)? else { return Ok(None) };
+            let places = Places::one(found.block * BLOCK);
+            return Ok(Some((places, found.lone_word.unwrap_or(0))));
         }
         let (logical, run) = known_run(&map, seen, first, last)?;
         if !run.is_written() {

@@ -1,6 +1,6 @@
 //! The right to change names, and the change that is one word.
 //!
-//! A call looks up what its names mean without a lock (`see`, and the `spot` functions of
+//! A call looks up what its names mean without a lock (`see`, and what finds a slot in
 //! `directory.rs`), then takes the locks of its inodes: without waiting ([`Names::try_names`], if
 //! their sequence numbers have not moved since the look), or by an operation that waits, and looks
 //! again ([`Names::named`]). Either way it then has a [`Named`], and what is one word (a name that

@@ -24,7 +24,7 @@ use crate::namespace::Names;
 use crate::namespace::bucket::{Dir, slots_of};
 use crate::namespace::change::{LINES, Named, Next, Step, fence_unless, gone};
 use crate::namespace::check_asked;
-use crate::namespace::directory::Spot;
+use crate::namespace::directory::DirSlot;
 use crate::namespace::new_inode::{NewInode, check_new, inherited, is_inline};
 use crate::namespace::{LINKS_MAX, own_name};
 use crate::txn::acquire::Locked;
@@ -77,17 +77,17 @@ impl Names {
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
         let absent = matches!(self.remembered(&asked), Some(Err(Errno::NOENT)));
         let hash = self.name_hash(asked.name());
-        let Ok(Some(spot)) = self.spot_for(at, hash, absent) else { return Ok(None) };
+        let Ok(Some(dir_slot)) = self.new_slot(at, hash, absent) else { return Ok(None) };
         let index = self.own_record();
         let record = Record::new(self, index)?;
-        if !self.keeps_at_home(&record)? || spot.is_first() && !record.keeps_bucket()? {
+        if !self.keeps_at_home(&record)? || dir_slot.is_first() && !record.keeps_bucket()? {
             return Ok(None);
         }
         let Some(named) = self.try_names(index, [parent.seen], parent.flags)? else {
             return Ok(None);
         };
         let step = Step { dir, asked: Some(&asked), time: now() };
-        match named.create(&step, spot, new, inherited(new.kind, &identity)) {
+        match named.create(&step, dir_slot, new, inherited(new.kind, &identity)) {
             Ok(Some(node)) => {
                 let value = then(node);
                 named.locked.end(LINES, Freed::default())?;
@@ -224,22 +224,22 @@ impl<'v> Named<'v, 1> {
     fn create(
         &self,
         step: &Step<'_>,
-        mut spot: Spot,
+        mut dir_slot: DirSlot,
         new: &NewNode<'_>,
         flags: u16,
     ) -> Result<Option<Node>> {
         let (Locked { owner, record, .. }, names) = (self.locked, self.names);
         let Some(ino) = record.take_kept()? else { return Ok(None) };
         let mut block = None;
-        if spot.is_first() {
+        if dir_slot.is_first() {
             block = record.take_bucket(names)?;
             let Some(block) = block else {
                 return names.give_back_inode(&record, owner.op(), ino).map(|()| None);
             };
-            spot.bucket = block;
+            dir_slot.bucket = block;
         }
         let mut named = false;
-        let made = self.make(step, spot, new, (Inode(ino), flags), &mut named);
+        let made = self.make(step, dir_slot, new, (Inode(ino), flags), &mut named);
         if made.is_err() && !named {
             // Memory that is lost is not tried again: it stays in use until the next sweep.
             if !names.is_lost_block(ino * INODE / BLOCK) {
@@ -257,7 +257,7 @@ impl<'v> Named<'v, 1> {
     fn make(
         &self,
         step: &Step<'_>,
-        spot: Spot,
+        dir_slot: DirSlot,
         new: &NewNode<'_>,
         (inode, flags): (Inode, u16),
         named: &mut bool,
@@ -267,14 +267,14 @@ impl<'v> Named<'v, 1> {
         let like = Identity { nlink: 1, flags, ..Identity::default() };
         let made = NewInode::new(names, &record, inode, new, step.time, like)?;
         let target = made.target();
-        let word = spot.insertion(dir);
-        let next = self.next((1, i64::from(spot.is_first())), step.time)?;
+        let word = dir_slot.insertion(dir);
+        let next = self.next((1, i64::from(dir_slot.is_first())), step.time)?;
         self.bring(step, (word, next), &made, named, |stored| {
             let asked = step.asked.ok_or(Errno::IO)?;
-            let Spot { bucket, slot, key, .. } = spot;
+            let DirSlot { bucket, slot, key, .. } = dir_slot;
             let name = (asked.padded(), asked.name().len());
             let mut stored = stored.and(names.store_entry((bucket, slot, key), name, target)?);
-            if spot.is_first() {
+            if dir_slot.is_first() {
                 stored = stored.and(names.store_header(dir, bucket, 1)?);
             }
             Ok(fence_unless(stored, Bug::NameBeforeInode))

@@ -79,7 +79,7 @@ impl Hit<'_> {
 
 /// Where an entry of one slot lies, or may be put.
 #[derive(Clone, Copy)]
-pub(crate) struct Spot {
+pub(crate) struct DirSlot {
     /// The bucket's block, and its slots in use. Of an entry to come: none are, if it is the
     /// directory's first bucket, whose block is still to be had.
     pub(crate) bucket: u64,
@@ -90,7 +90,7 @@ pub(crate) struct Spot {
     only: bool,
 }
 
-impl Spot {
+impl DirSlot {
     /// Whether an entry that comes brings its directory's first bucket.
     pub(crate) fn is_first(&self) -> bool {
         self.occupancy == 0
@@ -303,11 +303,11 @@ impl Names {
     /// Where the usual new entry of one slot goes: its bucket has room, and no entry has its hash;
     /// or the directory has no bucket. `None`, and any error, says nothing. `absent`: it is known
     /// that the directory has no such name.
-    pub(crate) fn spot_for(&self, dir: Dir, hash: u64, absent: bool) -> Result<Option<Spot>> {
+    pub(crate) fn new_slot(&self, dir: Dir, hash: u64, absent: bool) -> Result<Option<DirSlot>> {
         let key = hash << EXTRA_BITS;
         let Some((bucket, cell)) = self.only_bucket(dir, hash)? else {
             let none = self.region.load64(dir.inode.at(ROOT_WORD))? == 0;
-            let first = Spot { bucket: 0, occupancy: 0, slot: 0, key, only: true };
+            let first = DirSlot { bucket: 0, occupancy: 0, slot: 0, key, only: true };
             return Ok(none.then_some(first));
         };
         let taken = bucket.candidates(hash)? != 0 || !(absent || bucket.is_sound()?);
@@ -315,19 +315,19 @@ impl Names {
             return Ok(None);
         }
         let Bucket { block, occupancy, .. } = bucket;
-        let spot = |slot| Spot { bucket: block, occupancy, slot, key, only: cell == ALL };
-        Ok(bucket.room(1).map(spot))
+        let dir_slot = |slot| DirSlot { bucket: block, occupancy, slot, key, only: cell == ALL };
+        Ok(bucket.room(1).map(dir_slot))
     }
 
     /// Where the entry of `name`, of one slot, lies that leads to `target`, if no other has its
     /// hash and its bucket has more, or is the only one. `None`, and any error, says nothing.
-    pub(crate) fn spot_of(
+    pub(crate) fn entry_slot(
         &self,
         dir: Dir,
         hash: u64,
         name: &[u8],
         target: Target,
-    ) -> Result<Option<Spot>> {
+    ) -> Result<Option<DirSlot>> {
         let Some((bucket, cell)) = self.only_bucket(dir, hash)? else { return Ok(None) };
         let candidates = bucket.candidates(hash)?;
         if candidates.count_ones() != 1 {
@@ -340,17 +340,17 @@ impl Names {
             && bucket.is_sound()?
             && (cell == ALL || bucket.keeps(cell, candidates)?);
         let Bucket { block, occupancy, .. } = bucket;
-        Ok(found.then_some(Spot { bucket: block, occupancy, slot, key, only: cell == ALL }))
+        Ok(found.then_some(DirSlot { bucket: block, occupancy, slot, key, only: cell == ALL }))
     }
 
-    /// As [`Names::spot_of`], and where an entry of another hash goes that has no entry, if both
-    /// lie in one bucket. `entry`: the words of the entry under a key.
-    pub(crate) fn spots_of(
+    /// As [`Names::entry_slot`], and where an entry of another hash goes that has no entry, if
+    /// both lie in one bucket. `entry`: the words of the entry under a key.
+    pub(crate) fn entry_and_new_slot(
         &self,
         dir: Dir,
         [hash, other]: [u64; 2],
         entry: impl FnOnce(u64) -> [u64; 8],
-    ) -> Result<Option<(Spot, Spot)>> {
+    ) -> Result<Option<(DirSlot, DirSlot)>> {
         let Some((bucket, cell)) = self.only_bucket(dir, hash)? else { return Ok(None) };
         let first = other << EXTRA_BITS;
         if !cell.holds(first) || !cell.holds(first + (EXTRAS - 1)) {
@@ -362,8 +362,8 @@ impl Names {
         let key = bucket.key(slot)?;
         let found = cell.holds(key) && bucket.holds(slot, &entry(key))?;
         let Bucket { block, occupancy, .. } = bucket;
-        let old = Spot { bucket: block, occupancy, slot, key, only: cell == ALL };
-        Ok(found.then_some((old, Spot { slot: free, key: first, ..old })))
+        let old = DirSlot { bucket: block, occupancy, slot, key, only: cell == ALL };
+        Ok(found.then_some((old, DirSlot { slot: free, key: first, ..old })))
     }
 
     /// The entries of the cell that holds `key`, and the cell. Those with keys below `key` are left

@@ -153,7 +153,9 @@ impl Names {
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
         let hashes = [self.name_hash(from.name()), self.name_hash(to.name())];
         let entry = |key| slot_words(key, from.padded(), from.name().len(), source);
-        let Ok(Some((old, new))) = self.spots_of(at, hashes, entry) else { return Ok(false) };
+        let Ok(Some((old, new))) = self.entry_and_new_slot(at, hashes, entry) else {
+            return Ok(false);
+        };
         let (own, seen) = (self.own_record(), [parent.seen, child.seen]);
         let Some(named) = self.try_names(own, seen, parent.flags)? else { return Ok(false) };
         let step = Step { dir, asked: Some(&to), time: now() };

@@ -73,20 +73,20 @@ impl Names {
         };
         let at = Dir { inode: parent.seen.inode, generation: dir.generation };
         let hash = self.name_hash(asked.name());
-        let Ok(Some(spot)) = self.spot_of(at, hash, asked.name(), target) else {
+        let Ok(Some(dir_slot)) = self.entry_slot(at, hash, asked.name(), target) else {
             return Ok(false);
         };
         let seen = [parent.seen, child.seen];
         let index = self.own_record();
         let Some(named) = self.try_names(index, seen, parent.flags)? else { return Ok(false) };
         let step = Step { dir, asked: Some(&asked), time: now() };
-        let word = (spot.removal(at), -i64::from(spot.is_last()));
+        let word = (dir_slot.removal(at), -i64::from(dir_slot.is_last()));
         match named.take(&step, word, None) {
             Ok(true) => {
                 let mut freed =
                     Freed { blocks: &blocks[..count], bucket: 0, inode: Some(target.node.ino) };
-                if spot.is_last() {
-                    freed.bucket = spot.bucket;
+                if dir_slot.is_last() {
+                    freed.bucket = dir_slot.bucket;
                 }
                 named.locked.end(LINES, freed).map(|()| true)
             }

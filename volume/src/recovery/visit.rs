@@ -57,7 +57,7 @@ pub(crate) struct NameSeen {
 
 /// Where in the tree something was found: made into a path when there is a fault.
 #[derive(Clone, Copy)]
-struct Spot<'a> {
+struct Location<'a> {
     parent: Option<&'a Arc<Place>>,
     name: &'a [u8],
     at: Option<EntryAt>,
@@ -122,7 +122,7 @@ impl NameSeen {
     }
 }
 
-impl Spot<'_> {
+impl Location<'_> {
     fn text(&self) -> String {
         match (self.parent, self.nameless) {
             (Some(parent), _) => parent.path(self.name),
@@ -173,20 +173,26 @@ impl<'s, 'v> Visit<'s, 'v> {
     fn fault(
         &mut self,
         code: &'static str,
-        spot: &Spot<'_>,
+        location: &Location<'_>,
         meaning: impl Into<String>,
         (remedy, action): (Remedy, Action),
     ) {
-        let (place, meaning) = (spot.text(), meaning.into());
+        let (place, meaning) = (location.text(), meaning.into());
         self.found.faults.push(FsckFault { code, place, meaning, remedy, action });
     }
 
     /// Marks blocks; `false`, and a fault, if they are not in the pool or have been marked already.
-    fn mark_blocks(&mut self, block: u64, blocks: u64, metadata: bool, spot: &Spot<'_>) -> bool {
+    fn mark_blocks(
+        &mut self,
+        block: u64,
+        blocks: u64,
+        metadata: bool,
+        location: &Location<'_>,
+    ) -> bool {
         let nothing = (Remedy::None, Action::None);
         if !self.shared.volume.in_pool(block, blocks) {
             let meaning = format!("block {block} lies outside the pool");
-            self.fault("block-out-of-range", spot, meaning, nothing);
+            self.fault("block-out-of-range", location, meaning, nothing);
             return false;
         }
         let fresh = self.shared.reached.mark_blocks(self.shared.volume, block, blocks, metadata);
@@ -199,15 +205,15 @@ impl<'s, 'v> Visit<'s, 'v> {
                     format!("some of {blocks} blocks from {block} on belong to something else too")
                 }
             };
-            self.fault("block-claimed-twice", spot, meaning, nothing);
+            self.fault("block-claimed-twice", location, meaning, nothing);
         }
         fresh
     }
 
     /// Marks an inode and its extent; gives whether this was its first visit.
-    fn mark_inode(&mut self, inode: Inode, spot: &Spot<'_>) -> bool {
+    fn mark_inode(&mut self, inode: Inode, location: &Location<'_>) -> bool {
         if let Some(block) = self.shared.reached.mark_extent(self.shared.volume, inode) {
-            self.mark_blocks(block, EXTENT_BLOCKS, true, spot);
+            self.mark_blocks(block, EXTENT_BLOCKS, true, location);
         }
         self.shared.reached.mark_inode(self.shared.volume, inode)
     }
@@ -218,7 +224,7 @@ impl<'s, 'v> Visit<'s, 'v> {
     /// Visits the root directory's inode.
     pub(crate) fn root(&mut self) {
         let superblock = self.shared.volume.superblock;
-        let spot = Spot { parent: None, name: b"", at: None, nameless: None };
+        let location = Location { parent: None, name: b"", at: None, nameless: None };
         let inode = Inode(superblock.root);
         let identity = self.shared.volume.identity(inode).unwrap_or_else(|_| {
             let identity = Identity {
@@ -233,33 +239,33 @@ impl<'s, 'v> Visit<'s, 'v> {
             };
             let action = (Remedy::Repair, Action::Identity { inode, identity });
             let meaning = "the root directory's inode is damaged: owner and permissions are lost";
-            self.fault("inode-identity", &spot, meaning, action);
+            self.fault("inode-identity", &location, meaning, action);
             identity
         });
-        self.mark_inode(inode, &spot);
+        self.mark_inode(inode, &location);
         let right = identity.kind() == Some(Kind::Directory)
             && identity.generation == superblock.root_generation
             && identity.nlink == 1;
         if right {
-            self.inode(inode, &identity, &spot);
+            self.inode(inode, &identity, &location);
         } else {
             let meaning = "the root directory's inode is that of something else";
-            self.fault("root", &spot, meaning, (Remedy::None, Action::None));
+            self.fault("root", &location, meaning, (Remedy::None, Action::None));
         }
     }
 
     /// Visits an inode without a name; `false` if it has one after all, or is damaged.
     pub(crate) fn nameless(&mut self, inode: Inode) -> bool {
-        let spot = Spot { parent: None, name: b"", at: None, nameless: Some(inode) };
+        let location = Location { parent: None, name: b"", at: None, nameless: Some(inode) };
         let Ok(identity) = self.shared.volume.identity(inode) else {
             let meaning = "the inode is damaged";
-            self.fault("inode-identity", &spot, meaning, (Remedy::None, Action::None));
+            self.fault("inode-identity", &location, meaning, (Remedy::None, Action::None));
             return false;
         };
-        if !self.mark_inode(inode, &spot) {
+        if !self.mark_inode(inode, &location) {
             return false;
         }
-        let commit = self.contents(inode, &identity, &spot);
+        let commit = self.contents(inode, &identity, &location);
         if identity.kind() == Some(Kind::Directory) {
             self.found.counts.directories += 1;
             let name = format!("(inode {}, without a name)", inode.0);
@@ -290,7 +296,12 @@ impl<'s, 'v> Visit<'s, 'v> {
     }
 
     /// The identity line to which a name leads; a damaged one as far as it can be told.
-    fn target(&mut self, inode: Inode, target: Target, spot: &Spot<'_>) -> Option<Identity> {
+    fn target(
+        &mut self,
+        inode: Inode,
+        target: Target,
+        location: &Location<'_>,
+    ) -> Option<Identity> {
         let volume = self.shared.volume;
         let generation = target.node.generation;
         if let Ok(identity) = volume.identity(inode) {
@@ -299,20 +310,25 @@ impl<'s, 'v> Visit<'s, 'v> {
                     "the name leads to an earlier file of inode {}, which is gone",
                     inode.0
                 );
-                self.fault("entry-generation", spot, meaning, spot.removal());
+                self.fault("entry-generation", location, meaning, location.removal());
                 return None;
             }
             if let (true, Some(kind), Some(at)) =
-                (identity.kind() != Some(target.kind), identity.kind(), spot.at)
+                (identity.kind() != Some(target.kind), identity.kind(), location.at)
             {
                 let action = (Remedy::Repair, Action::Kind { at, kind });
-                self.fault("entry-kind", spot, "the entry and its inode differ in kind", action);
+                self.fault(
+                    "entry-kind",
+                    location,
+                    "the entry and its inode differ in kind",
+                    action,
+                );
             }
             return Some(identity);
         }
         // Before anything else: the slot stays in use.
-        self.mark_inode(inode, spot);
-        let Some((identity, parent)) = spot.parent.and_then(|parent| {
+        self.mark_inode(inode, location);
+        let Some((identity, parent)) = location.parent.and_then(|parent| {
             let (commit, _) = volume.commit_line(inode, generation).ok()?;
             Some((rebuilt_identity(target, &commit, parent)?, parent))
         }) else {
@@ -322,7 +338,7 @@ impl<'s, 'v> Visit<'s, 'v> {
                 inode.0,
                 if free { "free" } else { "damaged, and so is what it could be restored from" }
             );
-            self.fault("inode-identity", spot, meaning, spot.removal());
+            self.fault("inode-identity", location, meaning, location.removal());
             return None;
         };
         let meaning = format!(
@@ -331,21 +347,21 @@ impl<'s, 'v> Visit<'s, 'v> {
             inode.0, parent.identity.uid
         );
         let action = (Remedy::Repair, Action::Identity { inode, identity });
-        self.fault("inode-identity", spot, meaning, action);
+        self.fault("inode-identity", location, meaning, action);
         Some(identity)
     }
 
     fn entry(&mut self, parent: &Arc<Place>, name: &[u8], target: Target, at: EntryAt) {
-        let spot = Spot { parent: Some(parent), name, at: Some(at), nameless: None };
+        let location = Location { parent: Some(parent), name, at: Some(at), nameless: None };
         let Ok(inode) = self.shared.volume.inode(target.node.ino) else {
             let meaning = format!("the name leads to {}, which is no inode", target.node.ino);
-            return self.fault("entry-inode", &spot, meaning, spot.removal());
+            return self.fault("entry-inode", &location, meaning, location.removal());
         };
         let damaged = self.found.faults.len();
-        let Some(identity) = self.target(inode, target, &spot) else { return };
+        let Some(identity) = self.target(inode, target, &location) else { return };
         let rebuilt = self.found.faults[damaged..].iter().any(|f| f.code == "inode-identity");
         // A damaged one was marked before it was known what it is.
-        let first = self.mark_inode(inode, &spot) || rebuilt;
+        let first = self.mark_inode(inode, &location) || rebuilt;
         if (!first || identity.nlink != 1) && !rebuilt {
             let (parent, name) = (Arc::clone(parent), name.into());
             self.found.names.push(NameSeen { inode, identity, first, parent, name, at });
@@ -354,26 +370,26 @@ impl<'s, 'v> Visit<'s, 'v> {
             if self.shared.volume.is_closed_for_good(inode) {
                 self.found.spared.push(inode);
             }
-            self.inode(inode, &identity, &spot);
+            self.inode(inode, &identity, &location);
         }
     }
 
     /// Visits an inode for the first time.
-    fn inode(&mut self, inode: Inode, identity: &Identity, spot: &Spot<'_>) {
-        let commit = self.contents(inode, identity, spot);
+    fn inode(&mut self, inode: Inode, identity: &Identity, location: &Location<'_>) {
+        let commit = self.contents(inode, identity, location);
         match identity.kind() {
             Some(Kind::Directory) => {
-                let found = spot.parent.map_or((inode, identity.generation), |parent| {
+                let found = location.parent.map_or((inode, identity.generation), |parent| {
                     (parent.inode, parent.identity.generation)
                 });
                 if (identity.parent, identity.parent_generation) != (found.0.0, found.1) {
                     let meaning = format!("its \"..\" leads to inode {}", identity.parent);
                     let parent = Node { ino: found.0.0, generation: found.1 };
                     let action = (Remedy::Repair, Action::Parent { inode, parent });
-                    self.fault("directory-parent", spot, meaning, action);
+                    self.fault("directory-parent", location, meaning, action);
                 }
                 self.found.counts.directories += 1;
-                self.keep_directory(inode, *identity, commit, spot.parent, spot.name);
+                self.keep_directory(inode, *identity, commit, location.parent, location.name);
             }
             Some(Kind::File) => self.found.counts.files += 1,
             _ => self.found.counts.others += 1,
@@ -381,7 +397,12 @@ impl<'s, 'v> Visit<'s, 'v> {
     }
 
     /// The commit line, the map and the attributes of an inode; gives the commit slot that counts.
-    fn contents(&mut self, inode: Inode, identity: &Identity, spot: &Spot<'_>) -> Option<Commit> {
+    fn contents(
+        &mut self,
+        inode: Inode,
+        identity: &Identity,
+        location: &Location<'_>,
+    ) -> Option<Commit> {
         let volume = self.shared.volume;
         let commit = volume.commit_line(inode, identity.generation).ok().map(|found| found.0);
         let is_file = identity.kind() == Some(Kind::File);
@@ -393,9 +414,9 @@ impl<'s, 'v> Visit<'s, 'v> {
             };
             self.fault(
                 "inode-commit",
-                spot,
+                location,
                 meaning,
-                (remedy, Action::Commit { inode, at: spot.at }),
+                (remedy, Action::Commit { inode, at: location.at }),
             );
         }
         if is_file && commit.is_some_and(|commit| commit.flags & COMMIT_CHECKSUMMED != 0) {
@@ -404,35 +425,41 @@ impl<'s, 'v> Visit<'s, 'v> {
         let size = commit.map_or(SIZE_MAX, |commit| commit.size);
         if is_file && size > SIZE_MAX {
             let meaning = format!("its size is {size} bytes");
-            self.fault("file-size", spot, meaning, (Remedy::None, Action::None));
+            self.fault("file-size", location, meaning, (Remedy::None, Action::None));
         }
-        let beyond = self.map(inode, identity, size.div_ceil(BLOCK), spot);
+        let beyond = self.map(inode, identity, size.div_ceil(BLOCK), location);
         let lazy = volume.left_size(inode, identity.generation);
         let leftover = beyond && is_file && identity.flags & FLAG_KEEP == 0;
         if leftover || lazy.is_ok_and(|lazy| lazy.is_some()) {
             self.found.leftovers.push(inode);
         }
         if self.shared.depth >= Depth::Thorough && commit.is_some() {
-            self.check_contents(inode, identity, spot);
+            self.check_contents(inode, identity, location);
         }
         commit
     }
 
     /// Marks what a map holds; gives whether some of it lies behind block `end` of the file.
-    fn map(&mut self, inode: Inode, identity: &Identity, end: u64, spot: &Spot<'_>) -> bool {
+    fn map(
+        &mut self,
+        inode: Inode,
+        identity: &Identity,
+        end: u64,
+        location: &Location<'_>,
+    ) -> bool {
         let before = self.found.faults.len();
         let mut beyond = false;
         let volume = self.shared.volume;
         let walked = volume.walk_map(inode, identity, &mut |item| {
             let marked = match item {
                 MapItem::Node { block } | MapItem::Xattr { block } => {
-                    self.mark_blocks(block, 1, true, spot)
+                    self.mark_blocks(block, 1, true, location)
                 }
                 MapItem::Data { block, blocks, logical, unwritten } => {
                     beyond |= logical + blocks > end;
-                    let marked = self.mark_blocks(block, blocks, false, spot);
+                    let marked = self.mark_blocks(block, blocks, false, location);
                     if marked && !unwritten {
-                        self.probe(block, blocks, logical, spot);
+                        self.probe(block, blocks, logical, location);
                     }
                     marked
                 }
@@ -440,7 +467,12 @@ impl<'s, 'v> Visit<'s, 'v> {
                     let meaning = format!(
                         "the map word at offset {at} (from block {logical} of the file) is damaged"
                     );
-                    self.fault("map-word", spot, meaning, (Remedy::Salvage, Action::Clear { at }));
+                    self.fault(
+                        "map-word",
+                        location,
+                        meaning,
+                        (Remedy::Salvage, Action::Clear { at }),
+                    );
                     true
                 }
             };
@@ -449,14 +481,14 @@ impl<'s, 'v> Visit<'s, 'v> {
         });
         if walked.is_err() && self.found.faults.len() == before {
             let meaning = "its map cannot be read";
-            self.fault("unreadable", spot, meaning, (Remedy::None, Action::None));
+            self.fault("unreadable", location, meaning, (Remedy::None, Action::None));
         }
         beyond
     }
 
     /// Whether the memory of a file's blocks is there: what lies beyond the region's end is not;
     /// the rest is read only if asked for.
-    fn probe(&mut self, block: u64, blocks: u64, logical: u64, spot: &Spot<'_>) {
+    fn probe(&mut self, block: u64, blocks: u64, logical: u64, location: &Location<'_>) {
         let region = &self.shared.volume.region;
         let length = region.len();
         if self.shared.depth < Depth::Data && (block + blocks) * BLOCK <= length {
@@ -485,17 +517,17 @@ impl<'s, 'v> Visit<'s, 'v> {
                 "the memory of {lost} of its blocks cannot be read, the first is block {first} of \
                  the file; restore the file from a copy, or overwrite it"
             );
-            self.fault("media", spot, meaning, (Remedy::None, Action::None));
+            self.fault("media", location, meaning, (Remedy::None, Action::None));
         }
     }
 
     /// Contents that only readers would notice: a symlink's target, the attributes' block.
-    fn check_contents(&mut self, inode: Inode, identity: &Identity, spot: &Spot<'_>) {
+    fn check_contents(&mut self, inode: Inode, identity: &Identity, location: &Location<'_>) {
         let volume = self.shared.volume;
         let symlink = identity.kind() == Some(Kind::Symlink);
         if symlink && volume.read_target(inode, identity, &mut []).is_err() {
             let meaning = "the target fails its checksum";
-            self.fault("symlink-target", spot, meaning, spot.removal());
+            self.fault("symlink-target", location, meaning, location.removal());
         }
         let named = volume.xattr_block(inode, identity);
         if named.is_ok_and(|block| block.is_some())
@@ -503,7 +535,7 @@ impl<'s, 'v> Visit<'s, 'v> {
         {
             let action = (Remedy::Salvage, Action::Clear { at: inode.at(XATTR_WORD) });
             let meaning = "the extended attributes fail their checksum";
-            self.fault("xattr-block", spot, meaning, action);
+            self.fault("xattr-block", location, meaning, action);
         }
     }
 
@@ -512,13 +544,13 @@ impl<'s, 'v> Visit<'s, 'v> {
 
     fn directory(&mut self, place: &Arc<Place>) {
         let dir = Dir { inode: place.inode, generation: place.identity.generation };
-        let spot = Spot { parent: Some(place), name: b"", at: None, nameless: None };
+        let location = Location { parent: Some(place), name: b"", at: None, nameless: None };
         let before = self.found.faults.len();
         let mut buckets = Vec::new();
         let walked = self.shared.volume.walk_words(dir, &mut |word| {
             match word {
                 Ok(word) => {
-                    if !self.mark_blocks(word.block, 1, true, &spot) {
+                    if !self.mark_blocks(word.block, 1, true, &location) {
                         return Err(Errno::IO);
                     }
                     if word.kind != NODE {
@@ -529,7 +561,7 @@ impl<'s, 'v> Visit<'s, 'v> {
                     place.broken.store(true, Ordering::Relaxed);
                     let meaning = format!("a word of a directory at offset {} is damaged", bad.at);
                     let action = Action::DirWord { dir, at: bad.at, lo: bad.lo, level: bad.level };
-                    self.fault("directory", &spot, meaning, (Remedy::Repair, action));
+                    self.fault("directory", &location, meaning, (Remedy::Repair, action));
                 }
             }
             Ok(())
@@ -538,7 +570,7 @@ impl<'s, 'v> Visit<'s, 'v> {
             place.broken.store(true, Ordering::Relaxed);
             if self.found.faults.len() == before {
                 let meaning = "the directory cannot be read";
-                self.fault("unreadable", &spot, meaning, (Remedy::None, Action::None));
+                self.fault("unreadable", &location, meaning, (Remedy::None, Action::None));
             }
         }
         while buckets.len() > BATCH {
@@ -561,11 +593,11 @@ impl<'s, 'v> Visit<'s, 'v> {
                     }
                     DirItem::Damaged { at, what } => {
                         place.broken.store(true, Ordering::Relaxed);
-                        let spot =
-                            Spot { parent: Some(place), name: b"", at: None, nameless: None };
+                        let location =
+                            Location { parent: Some(place), name: b"", at: None, nameless: None };
                         let meaning = format!("{what} at offset {at} is damaged");
                         let action = Action::Bucket { dir, block, cell };
-                        self.fault("directory", &spot, meaning, (Remedy::Repair, action));
+                        self.fault("directory", &location, meaning, (Remedy::Repair, action));
                     }
                 }
                 Ok(())
