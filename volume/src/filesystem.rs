@@ -17,7 +17,7 @@ use crate::namespace::{Names, align};
 use crate::open::Opens;
 use crate::open::description::truncates;
 use crate::process::liveness;
-use crate::process::{SLOT_EMBRYO, SLOT_LIVE, SlotState};
+use crate::process::{SLOT_FORK, SLOT_LIVE, SlotState};
 use crate::recovery::Recoveries;
 use crate::txn::acquire::Anchor;
 use crate::volume::Volume;
@@ -220,7 +220,7 @@ impl Volume {
 
     fn slot_of_ticket(ticket: ForkTicket) -> (u32, SlotState) {
         let generation = (ticket.0 >> 32) as u32;
-        (ticket.0 as u32, SlotState { state: SLOT_EMBRYO, generation })
+        (ticket.0 as u32, SlotState { state: SLOT_FORK, generation })
     }
 
     fn make_temporary(&self, dir: Node, new: &NewNode<'_>, flags: OpenFlags) -> Result<Desc> {
@@ -693,17 +693,17 @@ impl Attached for Volume {
         if self.anchor().is_none() {
             return Err(Errno::OPNOTSUPP);
         }
-        let (slot, generation) = match self.take_embryo() {
+        let (slot, generation) = match self.take_fork_slot() {
             // A shell whose commands get killed never attaches anew: none has recovered them.
             Err(Errno::USERS) => {
                 self.recover_the_dead()?;
-                self.take_embryo()?
+                self.take_fork_slot()?
             }
             taken => taken?,
         };
         for &desc in held {
             if let Err(errno) = self.share_description(desc, slot) {
-                self.drop_embryo(slot, SlotState { state: SLOT_EMBRYO, generation })?;
+                self.drop_fork_slot(slot, SlotState { state: SLOT_FORK, generation })?;
                 return Err(errno);
             }
         }
@@ -711,18 +711,18 @@ impl Attached for Volume {
     }
 
     fn fork_parent(&self, ticket: ForkTicket, child: Option<u32>) {
-        let (slot, embryo) = Self::slot_of_ticket(ticket);
+        let (slot, prepared) = Self::slot_of_ticket(ticket);
         // If the runtime has vanished, every other call fails too.
         let _ = match child {
             Some(pid) => {
-                self.set_slot_pid(slot, pid).and_then(|()| self.wait_for_child(slot, embryo, pid))
+                self.set_slot_pid(slot, pid).and_then(|()| self.wait_for_child(slot, prepared, pid))
             }
-            None => self.drop_embryo(slot, embryo),
+            None => self.drop_fork_slot(slot, prepared),
         };
     }
 
     fn fork_child(&self, ticket: ForkTicket) -> Result<()> {
-        let (slot, embryo) = Self::slot_of_ticket(ticket);
+        let (slot, prepared) = Self::slot_of_ticket(ticket);
         self.forget_parent();
         while !self.liveness.hold(slot)? {
             // A recoverer looks at it; it will find that the slot is not dead.
@@ -730,13 +730,13 @@ impl Attached for Volume {
         }
         self.set_slot_pid(slot, liveness::own_pid())?;
         self.separate_region();
-        let live = SlotState { state: SLOT_LIVE, ..embryo };
-        if !self.turn_slot(slot, embryo, live)? {
+        let live = SlotState { state: SLOT_LIVE, ..prepared };
+        if !self.turn_slot(slot, prepared, live)? {
             self.liveness.release(slot)?;
             return Err(Errno::STALE);
         }
         self.wake_slot(slot);
-        self.set_slot(slot, embryo.generation);
+        self.set_slot(slot, prepared.generation);
         self.begin_idle()?;
         self.note_home()?;
         self.set_attached();

@@ -5,13 +5,13 @@
 //! | state | epoch, generation, `SLOT_*` | see below, by compare-and-swap |
 //! | pid, since, mode | of the process, for people | the process, or its parent |
 //! | home | its memory node (`numa.rs`) | the process |
-//! | parent | slot owner that prepared an embryo | the parent |
+//! | parent | slot owner that prepared a fork slot | the parent |
 //! | recoverer | slot owner that recovers it | the recoverer |
 //! | alone | whether it is in a call that works alone (`alone.rs`) | the process |
 //!
 //! free -> live (its process, holding the byte) -> free, generation + 1 (its process, or the
-//! recoverer that holds the byte). free -> embryo (the parent, before fork) -> live (the child) or
-//! dying. live -> dying (its recoverer) -> free.
+//! recoverer that holds the byte). free -> fork slot (the parent, before fork) -> live (the child)
+//! or dying. live -> dying (its recoverer) -> free.
 
 pub(crate) mod alone;
 pub(crate) mod liveness;
@@ -45,7 +45,7 @@ pub(crate) const HOME: u64 = 48;
 pub(crate) const ALONE: u64 = 64;
 
 /// Prepared by a parent for a child that has not come yet: it has no byte.
-pub(crate) const SLOT_EMBRYO: u64 = 2;
+pub(crate) const SLOT_FORK: u64 = 2;
 
 /// The ground, and this process's place among those that have the volume attached.
 pub struct Processes {
@@ -241,12 +241,12 @@ impl Processes {
     }
 
     /// Takes a free slot for a child to come. `EUSERS`.
-    pub(crate) fn take_embryo(&self) -> Result<(u32, u32)> {
+    pub(crate) fn take_fork_slot(&self) -> Result<(u32, u32)> {
         self.share_epoch()?;
         let _guard = lock_slots();
         let describe = |slot| self.describe_slot(slot, 0, Some(self.own()));
         let slots = 0..PROCESS_SLOTS as u32;
-        let taken = slot::prepare(self, slots, SLOT_EMBRYO, describe)?.ok_or(Errno::USERS)?;
+        let taken = slot::prepare(self, slots, SLOT_FORK, describe)?.ok_or(Errno::USERS)?;
         self.have_company()?;
         Ok(taken)
     }
@@ -289,7 +289,7 @@ impl Processes {
         Ok(self.rt.load(self.rt.process(slot) + PID)? as u32)
     }
 
-    /// The parent of an embryo.
+    /// The parent of a fork slot.
     pub(crate) fn slot_parent(&self, slot: u32) -> Result<Option<Owner>> {
         Ok(Owner::of_word(self.rt.load(self.rt.process(slot) + PARENT)?, self.epoch))
     }
@@ -299,7 +299,7 @@ impl Processes {
         Ok(self.rt.load(self.rt.process(slot) + SINCE)?)
     }
 
-    /// Frees a slot whose byte this process holds, or an embryo's.
+    /// Frees a slot whose byte this process holds, or a fork slot.
     pub(crate) fn free_slot(&self, slot: u32, from: SlotState) -> Result<bool> {
         self.turn_slot(slot, from, SlotState { state: SLOT_FREE, ..from })
     }

@@ -28,7 +28,7 @@ use crate::ground::{Recover, now};
 use crate::inject::{Bug, injected};
 use crate::inode::Inode;
 use crate::process::liveness::lock_slots;
-use crate::process::{SLOT_DYING, SLOT_EMBRYO, SLOT_FREE, SLOT_LIVE, SlotState};
+use crate::process::{SLOT_DYING, SLOT_FORK, SLOT_FREE, SLOT_LIVE, SlotState};
 use crate::recovery::Recoveries;
 use crate::txn::gate;
 use crate::txn::record::inode_of_lock;
@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 /// How long a fork slot outlives the parent before it counts as dead: a child that was just forked
 /// needs microseconds to take it.
-const EMBRYO_NS: i64 = 1_000_000_000;
+const FORK_SLOT_NS: i64 = 1_000_000_000;
 /// How long to sleep while other processes end their calls.
 const NAP: Duration = Duration::from_micros(50);
 /// How long a parent waits for its child between two looks at whether it has ended.
@@ -164,21 +164,21 @@ impl Recoveries {
 
     fn is_dead(&self, slot: u32, state: SlotState) -> Result<bool> {
         match state.state {
-            SLOT_EMBRYO => self.is_dead_embryo(slot),
+            SLOT_FORK => self.is_dead_fork_slot(slot),
             _ => slot::is_dead(self.process_slots(), slot, state),
         }
     }
 
     /// Whether this is a fork slot whose child never came. The parent waits for it in `fork`, so
     /// only a parent that died can leave one behind.
-    fn is_dead_embryo(&self, slot: u32) -> Result<bool> {
+    fn is_dead_fork_slot(&self, slot: u32) -> Result<bool> {
         let Some(parent) = self.slot_parent(slot)? else { return Ok(false) };
         let state = self.slot_state(parent.slot())?;
         let same = state.generation & 0xFFF == parent.generation() && state.state == SLOT_LIVE;
         if same && self.liveness.alive(parent.slot())? {
             return Ok(false);
         }
-        Ok(now() - self.slot_since(slot)? as i64 > EMBRYO_NS && !self.liveness.alive(slot)?)
+        Ok(now() - self.slot_since(slot)? as i64 > FORK_SLOT_NS && !self.liveness.alive(slot)?)
     }
 
     /// Whether an operation's owner is dead. A slot that has a recoverer is dead though its byte is
@@ -443,13 +443,13 @@ impl Recoveries {
 
     /// Waits until the child has taken its slot, or has ended without. Otherwise a parent that
     /// detaches at once would be the last one, though its child is about to come.
-    pub(crate) fn wait_for_child(&self, slot: u32, embryo: SlotState, child: u32) -> Result<()> {
+    pub(crate) fn wait_for_child(&self, slot: u32, prepared: SlotState, child: u32) -> Result<()> {
         let options = rustix::process::WaitIdOptions::EXITED
             | rustix::process::WaitIdOptions::NOHANG
             | rustix::process::WaitIdOptions::NOWAIT;
         let pid = rustix::process::Pid::from_raw(child as i32).ok_or(Errno::INVAL)?;
         for _ in 0..CHILD_WAITS {
-            if !self.wait_for_slot(slot, embryo, CHILD_PATIENCE)? {
+            if !self.wait_for_slot(slot, prepared, CHILD_PATIENCE)? {
                 return Ok(());
             }
             let child = rustix::process::WaitId::Pid(pid);
@@ -459,7 +459,7 @@ impl Recoveries {
                 Err(_) => rustix::process::test_kill_process(pid) == Err(Errno::SRCH),
             };
             if ended {
-                return self.drop_embryo(slot, embryo);
+                return self.drop_fork_slot(slot, prepared);
             }
         }
         // Stopped by a debugger, perhaps. It will come, or be found when this process ends.
@@ -467,8 +467,8 @@ impl Recoveries {
     }
 
     /// The child will not come: takes its holds back.
-    pub(crate) fn drop_embryo(&self, slot: u32, embryo: SlotState) -> Result<()> {
-        self.recover_slot(slot, embryo)?;
+    pub(crate) fn drop_fork_slot(&self, slot: u32, prepared: SlotState) -> Result<()> {
+        self.recover_slot(slot, prepared)?;
         self.finish_recoveries()
     }
 }
