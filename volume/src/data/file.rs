@@ -9,7 +9,7 @@ use crate::Result;
 use crate::data::Files;
 use crate::data::bytes::Part;
 use crate::data::edit::Sizing;
-use crate::data::habit::commits_at_once;
+use crate::data::fsync_predictor::commits_at_once;
 use crate::data::map::Map;
 use crate::ground::layout::{BLOCK, COMMIT_WRITTEN, Commit, Identity};
 use crate::ground::now;
