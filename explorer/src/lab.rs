@@ -355,7 +355,7 @@ impl Lab {
         let options = AttachOptions { mode: setting.mode, ..AttachOptions::default() };
         let volume = attach_region(region, &options).map_err(told)?;
         if alone {
-            volume.may_work_alone(&ONE_THREAD);
+            volume.may_run_exclusively(&ONE_THREAD);
         }
         match volume.stat_fs() {
             Ok(stat) if stat.read_only => {

@@ -77,7 +77,7 @@ impl Volume {
     #[inline]
     fn change<T>(&self, change: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
         let rooms = self.call()?;
-        let _alone = rooms.alone();
+        let _exclusive = rooms.exclusive();
         let done = change(rooms)?;
         rooms.keep_up();
         Ok(done)
@@ -87,7 +87,7 @@ impl Volume {
     #[inline]
     fn lock<T>(&self, lock: impl FnOnce(&Recoveries) -> Result<T>) -> Result<T> {
         let rooms = self.call()?;
-        let _alone = rooms.alone();
+        let _exclusive = rooms.exclusive();
         lock(rooms)
     }
 
@@ -185,7 +185,7 @@ impl Volume {
     fn write_here(&self, desc: Desc, data: &[UserIn<'_>]) -> Result<usize> {
         let rooms = self.call()?;
         let opened = rooms.opened_data(desc, true)?;
-        let _alone = rooms.alone();
+        let _exclusive = rooms.exclusive();
         let mut moving = rooms.moving(desc)?;
         let appends = opened.flags.appends();
         let place = |position| if appends { Position::End } else { Position::At(position) };
@@ -446,7 +446,7 @@ impl FileSystem for Volume {
         let offset = offset_of(offset)?;
         let appends = opened.flags.appends();
         let place = if appends { Position::End } else { Position::At(offset) };
-        let _alone = rooms.alone();
+        let _exclusive = rooms.exclusive();
         let anchor = Anchor::Open(desc, opened.state);
         if let [only] = data
             && rooms.write_at_once(opened.node, anchor, place, only).map_err(not_open)?.is_some()
@@ -513,7 +513,7 @@ impl FileSystem for Volume {
         rooms.opened(desc)?;
         check_request(mode, offset, length)?;
         let opened = rooms.opened_data(desc, true)?;
-        let _alone = rooms.alone();
+        let _exclusive = rooms.exclusive();
         self.before_change(opened.node)?;
         rooms.with_orphans_dropped(|| rooms.allocate_file(opened.node, mode, offset, length))?;
         rooms.keep_up();
@@ -539,7 +539,7 @@ impl FileSystem for Volume {
         if target.flags.appends() {
             return Err(Errno::BADF);
         }
-        let _alone = rooms.alone();
+        let _exclusive = rooms.exclusive();
         self.before_change(target.node)?;
         let done = rooms.copy_file(source.node, from_offset, target.node, to_offset, length)?;
         rooms.keep_up();
@@ -558,7 +558,7 @@ impl FileSystem for Volume {
         let rooms = self.call()?;
         let source = rooms.opened_data(from, true)?;
         let target = rooms.opened_data(to, true)?;
-        let _alone = rooms.alone();
+        let _exclusive = rooms.exclusive();
         self.before_change(source.node)?;
         self.before_change(target.node)?;
         rooms.relink_file(source.node, from_offset, target.node, to_offset, length)?;
@@ -586,14 +586,14 @@ impl Maps for Volume {
                 let (offset, end) = (range.0, range.0.saturating_add(range.1));
                 let within = (offset.div_ceil(BLOCK), end / BLOCK);
                 let touch = Touch { page: at / BLOCK, within, least: least.div_ceil(BLOCK) };
-                let _alone = rooms.alone();
+                let _exclusive = rooms.exclusive();
                 return rooms.map_touched(opened.node, &touch, mapped);
             }
         };
         if opened.kind != Kind::File || opened.flags.path_only() {
             return Err(Errno::NODEV);
         }
-        let _alone = rooms.alone();
+        let _exclusive = rooms.exclusive();
         rooms.map_range(opened.node, range, mapped, fill)
     }
 

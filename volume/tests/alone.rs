@@ -1,5 +1,6 @@
-//! A process with one thread, alone on its volume, works by plain instructions (`src/alone.rs`):
-//! the same stores in the same order, and nobody comes in the middle of a call.
+//! A process with one thread, alone on its volume, works by plain instructions
+//! (`src/process/exclusive.rs`): the same stores in the same order, and nobody comes in the middle
+//! of a call.
 
 mod common;
 
@@ -99,7 +100,7 @@ fn told(image: &[u8], mode: Mode, alone: bool) -> Vec<(char, u64)> {
     let options = AttachOptions { mode, ..AttachOptions::default() };
     let volume = attach_region(region, &options).expect("attached");
     if alone {
-        volume.may_work_alone(&ONE);
+        volume.may_run_exclusively(&ONE);
     }
     told.0.lock().expect("told").clear();
     work(&volume);
@@ -181,7 +182,7 @@ fn stopped(place: &Place, at: u64, call: fn(&Volume)) -> (Arc<Volume>, Option<Ar
     let stop = Arc::new(Stop::default());
     let options = AttachOptions { hook: Some(stop.clone()), ..AttachOptions::default() };
     let volume = attach(place.path(), &options).expect("attached");
-    volume.may_work_alone(&ONE);
+    volume.may_run_exclusively(&ONE);
     put(&volume, "before", b"one");
     stop.at.store(at, Ordering::SeqCst);
     let (its, ended) = (Arc::clone(&volume), Arc::new(AtomicBool::new(false)));
@@ -206,7 +207,7 @@ fn a_newcomer_waits_for_the_call_under_way() {
     let place = Place::formatted("alone-newcomer");
     let (volume, stop) = stopped(&place, 9, |volume| _ = put(volume, "during", b"two"));
     let stop = stop.expect("a call of more than nine steps");
-    assert!(volume.works_alone());
+    assert!(volume.runs_exclusively());
     std::thread::scope(|scope| {
         let newcomer = scope.spawn(|| place.attach());
         std::thread::sleep(Duration::from_millis(300));
@@ -288,7 +289,7 @@ fn a_call_that_dies_alone_is_recovered_by_a_newcomer_as_any_other() {
 fn who_waits_for_a_lock_lets_others_in() {
     let place = Place::formatted("alone-waits");
     let volume = place.attach();
-    volume.may_work_alone(&ONE);
+    volume.may_run_exclusively(&ONE);
     put(&volume, "f", b"x");
     let [first, second] = [(); 2].map(|()| open(&volume, "f", libc::O_RDWR));
     volume.flock(first, LockKind::Write, false).expect("locked");
@@ -342,7 +343,7 @@ fn play(place: &Place, alone: bool, goes_on: impl FnMut() -> bool) {
     let told = std::fs::File::create(told_file(place, name)).expect("a file");
     let volume = place.attach();
     if alone {
-        volume.may_work_alone(&ONE);
+        volume.may_run_exclusively(&ONE);
     }
     append_for(&volume, name, &told, goes_on);
     volume.detach().expect("detached");

@@ -1,4 +1,4 @@
-//! Working alone (`process/alone.rs`) as a model with store buffers, in all its states.
+//! Exclusive running (`process/exclusive.rs`) as a model with store buffers, in all its states.
 //!
 //! The barrier between a call and a newcomer is the kernel's (`membarrier`), which a checker of the
 //! code cannot make. So the protocol stands here once more, an access a step. The first process may
@@ -34,8 +34,8 @@ enum Mistake {
 /// The first process's word.
 const IDLE: u8 = 1;
 const WORKING: u8 = 2;
-/// The header's word: whether there is company, and how often that began.
-const COMPANY: u8 = 1;
+/// The header's word: whether it is shared, and how often that began.
+const SHARED: u8 = 1;
 const BEGUN: u8 = 2;
 /// Calls of the first process.
 const CALLS: u8 = 4;
@@ -60,7 +60,7 @@ enum At {
     Loaded(u8),
     /// It has stored it (or, by mistake, said that it is through).
     Stored(u8),
-    /// It has company.
+    /// It is shared.
     Among,
     /// It looks around: what it found in the header's word, and which slot comes next.
     Looks(u8, u8),
@@ -93,7 +93,7 @@ struct State {
     calls: u8,
     others: [Comes; 2],
     alone: u8,
-    company: u8,
+    shared: u8,
     data: u8,
     /// Additions that are made.
     added: u8,
@@ -158,7 +158,7 @@ impl Protocol {
                 state.buffer.push((Word::Alone, WORKING));
                 At::Said
             }
-            At::Said if state.company & COMPANY == 0 => At::Alone,
+            At::Said if state.shared & SHARED == 0 => At::Alone,
             At::Said => {
                 state.buffer.push((Word::Alone, IDLE));
                 At::Among
@@ -195,8 +195,8 @@ impl Protocol {
             At::Looks(found, _) => {
                 if state.found == found {
                     state.drain();
-                    if state.company == found {
-                        state.company &= !COMPANY;
+                    if state.shared == found {
+                        state.shared &= !SHARED;
                     }
                 }
                 state.found = found;
@@ -240,15 +240,15 @@ impl Protocol {
                 Comes::Through
             }
             Comes::Through => Comes::Freed,
-            Comes::Freed if state.company & COMPANY == 0 => Comes::Gone,
-            Comes::Freed => Comes::Counts(state.company, 0, 0),
+            Comes::Freed if state.shared & SHARED == 0 => Comes::Gone,
+            Comes::Freed => Comes::Counts(state.shared, 0, 0),
             Comes::Counts(found, slot @ 0..=2, used) => {
                 let counts = state.is_used(slot) && self.0 != Mistake::NobodyCounted;
                 Comes::Counts(found, slot + 1, used + u8::from(counts))
             }
             Comes::Counts(found, _, used) => {
-                if used <= 1 && state.company == found {
-                    state.company &= !COMPANY;
+                if used <= 1 && state.shared == found {
+                    state.shared &= !SHARED;
                 }
                 Comes::Gone
             }
@@ -260,7 +260,7 @@ impl Protocol {
 
     fn say(&self, state: &mut State) {
         let begun = if self.0 == Mistake::NoCount { 0 } else { BEGUN };
-        state.company = state.company.wrapping_add(begun) | COMPANY;
+        state.shared = state.shared.wrapping_add(begun) | SHARED;
     }
 }
 
@@ -276,7 +276,7 @@ impl Model for Protocol {
             calls: 0,
             others: [Comes::Outside; 2],
             alone: IDLE,
-            company: 0,
+            shared: 0,
             data: 0,
             added: 0,
         }]
@@ -295,8 +295,8 @@ impl Model for Protocol {
         let mut state = before.clone();
         match step {
             Step::First => self.first(&mut state)?,
-            Step::LooksAround if state.company & COMPANY == 0 => return None,
-            Step::LooksAround => state.first = At::Looks(state.company, 1),
+            Step::LooksAround if state.shared & SHARED == 0 => return None,
+            Step::LooksAround => state.first = At::Looks(state.shared, 1),
             Step::Dies => {
                 // What it was adding counts if it is stored.
                 state.drain();

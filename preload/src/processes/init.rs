@@ -143,7 +143,7 @@ fn attach(path: &[u8]) -> Result<Process, String> {
     let path = PathBuf::from(OsStr::from_bytes(path));
     let (volume, is_lost) = take_over_or_attach(&path, mode)?;
     volume.set_numa(numa);
-    volume.may_work_alone(thread::single());
+    volume.may_run_exclusively(thread::single());
     let lost = is_lost.then_some(&*volume);
     let mount = mounted::device(path.as_os_str().as_bytes(), &prefix, lost);
     let anchor = volume.anchor().ok_or("the volume has no anchor directory")?;

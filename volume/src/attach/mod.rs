@@ -665,7 +665,7 @@ impl Volume {
         let slots = liveness::lock_slots();
         self.free_slot(self.slot(), mine)?;
         if quiet {
-            self.leave_company()?;
+            self.stop_sharing()?;
         }
         self.liveness.release(self.slot())?;
         drop(slots);

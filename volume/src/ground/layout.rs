@@ -414,8 +414,8 @@ pub const HEADER_ORPHANS: u64 = 40;
 /// The epoch, if more than the process that began it was, or is about to be, attached in it.
 pub const HEADER_SHARED: u64 = 48;
 /// Header word: bit 0: more than one process slot may be in use; above it, how often that began
-/// (`alone.rs`).
-pub const HEADER_COMPANY: u64 = 56;
+/// (`exclusive.rs`).
+pub const HEADER_SHARED_RUNNING: u64 = 56;
 /// Header word: the gate (an owner word; see `txn/acquire.rs`).
 pub const HEADER_GATE: u64 = 64;
 /// Header word: the lock for renames of directories across directories (a lock word).

@@ -49,7 +49,7 @@ impl Opens {
         let (inode, kind) = self.read_steadily(node, |inode, id| Ok((inode, id.kind())))?;
         let file = kind == Some(Kind::File) && !self.is_read_only();
         if file && self.current(inode)?.flags & (LIVE_DIRTY | LIVE_STORED) != 0 {
-            let _alone = self.alone();
+            let _exclusive = self.exclusive();
             let mut op = self.begin()?;
             let file = self.work_on(&mut op, node)?;
             if file.current.flags & LIVE_STORED != 0 {

@@ -7,19 +7,19 @@
 //! | home | its memory node (`numa.rs`) | the process |
 //! | parent | slot owner that prepared a fork slot | the parent |
 //! | recoverer | slot owner that recovers it | the recoverer |
-//! | alone | whether it is in a call that works alone (`alone.rs`) | the process |
+//! | exclusive | whether it is in a call that runs exclusively (`exclusive.rs`) | the process |
 //!
 //! free -> live (its process, holding the byte) -> free, generation + 1 (its process, or the
 //! recoverer that holds the byte). free -> fork slot (the parent, before fork) -> live (the child)
 //! or dying. live -> dying (its recoverer) -> free.
 
-pub(crate) mod alone;
+pub(crate) mod exclusive;
 pub(crate) mod liveness;
 
 use crate::Result;
 use crate::ground::layout::{HEADER_SHARED, PROCESS_SLOTS};
 use crate::ground::{Ground, now};
-use crate::process::alone::Words;
+use crate::process::exclusive::Words;
 use crate::process::liveness::{Liveness, lock_slots, own_pid};
 use robust::owner::Owner;
 use robust::slot::{self, Slots};
@@ -41,8 +41,8 @@ const PARENT: u64 = 32;
 const RECOVERER: u64 = 40;
 /// Slot word: the process's home + 1 (`numa.rs`).
 pub(crate) const HOME: u64 = 48;
-/// Slot word, in a line of its own: `alone.rs`.
-pub(crate) const ALONE: u64 = 64;
+/// Slot word, in a line of its own: `exclusive.rs`.
+pub(crate) const EXCLUSIVE: u64 = 64;
 
 /// Prepared by a parent for a child that has not come yet: it has no byte.
 pub(crate) const SLOT_FORK: u64 = 2;
@@ -51,7 +51,7 @@ pub(crate) const SLOT_FORK: u64 = 2;
 pub struct Processes {
     ground: Ground,
     pub(crate) liveness: Liveness,
-    /// What `alone.rs` looks at.
+    /// What `exclusive.rs` looks at.
     words: Option<Words>,
     /// This process's slot; changes in a forked child.
     slot: AtomicU32,
@@ -247,7 +247,7 @@ impl Processes {
         let describe = |slot| self.describe_slot(slot, 0, Some(self.own()));
         let slots = 0..PROCESS_SLOTS as u32;
         let taken = slot::prepare(self, slots, SLOT_FORK, describe)?.ok_or(Errno::USERS)?;
-        self.have_company()?;
+        self.become_shared()?;
         Ok(taken)
     }
 

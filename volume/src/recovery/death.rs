@@ -268,7 +268,7 @@ impl Recoveries {
         self.drop_holds_of(slot)?;
         let _guard = lock_slots();
         slot::finish_recovery(self.process_slots(), slot, state, SLOT_FREE)?;
-        self.leave_company()
+        self.stop_sharing()
     }
 
     /// After an exec: undoes or finishes what threads of the old image were doing.

@@ -1,4 +1,4 @@
-//! Working alone: calls of a process with one thread, while no other process has a slot.
+//! Exclusive running: calls of a process with one thread, while no other process has a slot.
 //!
 //! Locks, records, counts and bitmaps are words that change by locked instructions, each of which
 //! waits until the stores before it have reached the memory: some 100 ns behind a streamed block.
@@ -7,21 +7,22 @@
 //! leaves otherwise, and whoever recovers it needs to know nothing.
 //!
 //! *Between a call and a newcomer* (asymmetric Dekker). A call stores [`WORKING`] in its process's
-//! slot, then loads [`HEADER_COMPANY`]; if that is set it takes its word back and works as ever. A
-//! newcomer takes a slot, sets that word, has the kernel put a barrier between the instructions of
-//! every process that works alone (`membarrier`; each of these has registered for it), then waits
-//! until no slot says [`WORKING`], or its process is dead. So either the newcomer sees the call, or
-//! the call the newcomer. A call that ends stores [`IDLE`] behind all it has stored: what it
-//! streamed it has fenced. Until then a newcomer changes words of process slots and of the header
-//! only: slots' states and [`HEADER_COMPANY`] by
+//! slot, then loads [`HEADER_SHARED_RUNNING`]; if that is set it takes its word back and works as
+//! ever. A newcomer takes a slot, sets that word, has the kernel put a barrier between the
+//! instructions of every process that works alone (`membarrier`; each has registered for it), then
+//! waits until no slot says [`WORKING`], or its process is dead. So either the newcomer sees the
+//! call, or the call the newcomer. A call that ends stores [`IDLE`] behind all it has stored: what
+//! it streamed it has fenced. Until then a newcomer changes words of process slots and of the
+//! header only: slots' states and [`HEADER_SHARED_RUNNING`] by
 //! [`crate::ground::runtime::Runtime::contended_cas`], the rest of its own slot and that the epoch
 //! is shared by plain stores, which is harmless, as no call that works alone changes those words.
 //!
-//! *Who may.* A process that has said how many threads it has ([`Processes::may_work_alone`]) and
-//! has registered. Its slot says so ([`IDLE`]), by a locked instruction behind the registration: a
-//! newcomer that does not read it there has set the header word before, which that process's calls
-//! then see. A newcomer to whom the kernel refuses the barrier (it is in a sandbox) sleeps a second
-//! instead, if any slot says so: no store stays in a CPU that long.
+//! *Who may.* A process that has said how many threads it has
+//! ([`Processes::may_run_exclusively`]) and has registered. Its slot says so ([`IDLE`]), by a
+//! locked instruction behind the registration: a newcomer that does not read it there has set the
+//! header word before, which that process's calls then see. A newcomer to whom the kernel refuses
+//! the barrier (it is in a sandbox) sleeps a second instead, if any slot says so: no store stays in
+//! a CPU that long.
 //!
 //! *Fork.* The parent makes the slot in use the second one, between its calls; nobody else works
 //! alone meanwhile, so it sets the word and waits for nobody.
@@ -39,10 +40,10 @@
 //! slot says [`IDLE`].
 
 use crate::Result;
-use crate::ground::layout::{HEADER_COMPANY, PROCESS_SLOT, PROCESS_SLOTS};
+use crate::ground::layout::{HEADER_SHARED_RUNNING, PROCESS_SLOT, PROCESS_SLOTS};
 use crate::ground::runtime::Runtime;
 use crate::process::Processes;
-use crate::process::{ALONE, SLOT_FREE, SLOT_LIVE};
+use crate::process::{EXCLUSIVE, SLOT_FREE, SLOT_LIVE};
 use pmem::Kept;
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -54,7 +55,7 @@ const IDLE: u64 = 1;
 const WORKING: u64 = 2;
 
 /// Header bit: more than one slot may be in use.
-const COMPANY: u64 = 1;
+const SHARED: u64 = 1;
 /// Header unit: how often that began.
 const BEGUN: u64 = 2;
 
@@ -62,7 +63,7 @@ const BEGUN: u64 = 2;
 const NAP: Duration = Duration::from_micros(20);
 /// Instead of a barrier.
 const LONG: Duration = Duration::from_secs(1);
-/// Between two looks at whether there is company still, at least.
+/// Between two looks at whether others are there still, at least.
 const LOOK: Duration = Duration::from_secs(1);
 /// So many calls among others ask for the time once.
 const CALLS: u32 = 1024;
@@ -74,7 +75,7 @@ const SLOTS: usize = (PROCESS_SLOTS * PROCESS_SLOT / 8) as usize;
 pub(crate) struct Words {
     header: Kept<8>,
     slots: Kept<SLOTS>,
-    /// Calls that had company.
+    /// Calls that ran shared.
     calls: AtomicU32,
     /// When this process looked last, ns of the monotonic clock.
     looked: AtomicU64,
@@ -98,11 +99,11 @@ impl Words {
 
     /// Whether the slot says [`WORKING`].
     fn says_working(&self, slot: u32) -> bool {
-        let at = (u64::from(slot) * PROCESS_SLOT + ALONE) / 8;
+        let at = (u64::from(slot) * PROCESS_SLOT + EXCLUSIVE) / 8;
         u64::from(slot) < PROCESS_SLOTS && self.slots.span().load(at as usize) == Ok(WORKING)
     }
 
-    /// Counts a call that had company; now and then it is time for a look.
+    /// Counts a call that ran shared; now and then it is time for a look.
     #[inline]
     fn is_time_to_look(&self) -> bool {
         // Only calls of a process with one thread come here.
@@ -113,22 +114,22 @@ impl Words {
 
     #[inline]
     fn say(&self, slot: u32, word: u64) -> bool {
-        let at = (u64::from(slot) * PROCESS_SLOT + ALONE) / 8;
+        let at = (u64::from(slot) * PROCESS_SLOT + EXCLUSIVE) / 8;
         self.slots.span().store(at as usize, word).is_ok()
     }
 
     #[inline]
-    fn has_company(&self) -> bool {
-        let company = self.header.span().load(HEADER_COMPANY as usize / 8);
-        company.map_or(true, |company| company & COMPANY != 0)
+    fn is_shared(&self) -> bool {
+        let shared = self.header.span().load(HEADER_SHARED_RUNNING as usize / 8);
+        shared.map_or(true, |shared| shared & SHARED != 0)
     }
 }
 
 /// While it lives, this process works alone, if it may.
 #[must_use]
-pub(crate) struct Alone<'v>(Option<(&'v Words, u32)>);
+pub(crate) struct Exclusive<'v>(Option<(&'v Words, u32)>);
 
-impl Drop for Alone<'_> {
+impl Drop for Exclusive<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some((words, slot)) = self.0 {
@@ -147,7 +148,7 @@ impl Drop for Idle<'_> {
     fn drop(&mut self) {
         if let Some(processes) = self.0 {
             // Ends with what it goes on with.
-            std::mem::forget(processes.alone());
+            std::mem::forget(processes.exclusive());
         }
     }
 }
@@ -156,7 +157,7 @@ impl Processes {
     /// From now on this process works alone while nobody else is attached. `single` is not 0 only
     /// while the process has one thread; it changes between calls only. Where the kernel has no
     /// barrier this changes nothing.
-    pub fn may_work_alone(&self, single: &'static AtomicU8) {
+    pub fn may_run_exclusively(&self, single: &'static AtomicU8) {
         self.single.store(std::ptr::from_ref(single).cast_mut(), Ordering::Relaxed);
         if self.begin_idle().is_err() {
             self.single.store(std::ptr::null_mut(), Ordering::Relaxed);
@@ -165,7 +166,7 @@ impl Processes {
 
     /// Says in this process's new slot whether it may work alone.
     pub(crate) fn begin_idle(&self) -> Result<()> {
-        let at = self.alone_word();
+        let at = self.exclusive_word();
         self.rt.store(at, 0)?;
         // With more threads registering takes long, and would be in vain.
         if self.is_single() && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok() {
@@ -180,34 +181,34 @@ impl Processes {
     #[inline]
     pub(crate) fn is_single(&self) -> bool {
         let single = self.single.load(Ordering::Relaxed);
-        // SAFETY: what `may_work_alone` was given lives for ever.
+        // SAFETY: what `may_run_exclusively` was given lives for ever.
         unsafe { single.as_ref() }.is_some_and(|single| single.load(Ordering::Relaxed) != 0)
     }
 
-    fn alone_word(&self) -> u64 {
-        self.rt.process(self.slot()) + ALONE
+    fn exclusive_word(&self) -> u64 {
+        self.rt.process(self.slot()) + EXCLUSIVE
     }
 
     /// Begins to work alone, until what it gives is dropped; or not, where others may be.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "the shortest calls begin with it")]
-    pub(crate) fn alone(&self) -> Alone<'_> {
+    pub(crate) fn exclusive(&self) -> Exclusive<'_> {
         if !self.is_single() {
-            return Alone(None);
+            return Exclusive(None);
         }
-        let Some(words) = &self.words else { return Alone(None) };
+        let Some(words) = &self.words else { return Exclusive(None) };
         let (map, slot) = (words.slots.region(), self.slot());
         // Or inside a call that does, or detached.
         if map.is_alone() || u64::from(slot) >= PROCESS_SLOTS || !words.say(slot, WORKING) {
-            return Alone(None);
+            return Exclusive(None);
         }
         // Between that store and this load stands a newcomer's barrier.
-        if words.has_company() {
+        if words.is_shared() {
             self.work_among_others(words);
-            return Alone(None);
+            return Exclusive(None);
         }
         map.set_alone(true);
-        Alone(Some((words, slot)))
+        Exclusive(Some((words, slot)))
     }
 
     /// This call does not work alone.
@@ -229,19 +230,19 @@ impl Processes {
             return Ok(());
         }
         words.looked.store(now, Ordering::Relaxed);
-        let found = self.rt.load(HEADER_COMPANY)?;
-        if found & COMPANY == 0 || !self.is_alone()? {
+        let found = self.rt.load(HEADER_SHARED_RUNNING)?;
+        if found & SHARED == 0 || !self.is_alone()? {
             words.found.store(0, Ordering::Relaxed);
         } else if words.found.swap(found, Ordering::Relaxed) == found {
             // Nobody came in between, who would have made the word another one.
-            return self.end_company(found);
+            return self.stop_sharing_if(found);
         }
         Ok(())
     }
 
     /// Whether the call under way works alone: for tests.
     #[doc(hidden)]
-    pub fn works_alone(&self) -> bool {
+    pub fn runs_exclusively(&self) -> bool {
         self.volatile_map().is_alone()
     }
 
@@ -250,7 +251,7 @@ impl Processes {
         match &self.words {
             // Also where it has brought helpers and works alone no longer.
             Some(words) if words.says_working(self.slot()) => {
-                drop(Alone(Some((words, self.slot()))));
+                drop(Exclusive(Some((words, self.slot()))));
                 Idle(Some(self))
             }
             _ => Idle(None),
@@ -264,11 +265,13 @@ impl Processes {
     }
 
     /// A slot is taken besides this process's: nobody begins to work alone from here on.
-    pub(crate) fn have_company(&self) -> Result<()> {
-        let mut found = self.rt.load(HEADER_COMPANY)?;
-        while let Err(other) =
-            self.rt.contended_cas(HEADER_COMPANY, found, found.wrapping_add(BEGUN) | COMPANY)?
-        {
+    pub(crate) fn become_shared(&self) -> Result<()> {
+        let mut found = self.rt.load(HEADER_SHARED_RUNNING)?;
+        while let Err(other) = self.rt.contended_cas(
+            HEADER_SHARED_RUNNING,
+            found,
+            found.wrapping_add(BEGUN) | SHARED,
+        )? {
             found = other;
         }
         Ok(())
@@ -277,14 +280,14 @@ impl Processes {
     /// This process has taken a slot, beside whoever is there: waits until nobody works alone.
     pub(crate) fn join_others(&self) -> Result<()> {
         if self.is_alone()? {
-            return self.leave_company();
+            return self.stop_sharing();
         }
-        self.have_company()?;
+        self.become_shared()?;
         let barrier = membarrier(MembarrierCommand::GlobalExpedited).is_ok();
         let mut slept = false;
         for slot in 0..PROCESS_SLOTS as u32 {
             while slot != self.slot() && self.slot_state(slot)?.state == SLOT_LIVE {
-                let word = self.rt.load(self.rt.process(slot) + ALONE)?;
+                let word = self.rt.load(self.rt.process(slot) + EXCLUSIVE)?;
                 if word != 0 && !barrier && !slept {
                     std::thread::sleep(LONG);
                     slept = true;
@@ -300,23 +303,23 @@ impl Processes {
     }
 
     /// Slots have become free: if one is in use at most, its process works alone from here on.
-    pub(crate) fn leave_company(&self) -> Result<()> {
-        let found = self.rt.load(HEADER_COMPANY)?;
-        if found & COMPANY == 0 {
+    pub(crate) fn stop_sharing(&self) -> Result<()> {
+        let found = self.rt.load(HEADER_SHARED_RUNNING)?;
+        if found & SHARED == 0 {
             return Ok(());
         }
-        self.end_company(found)
+        self.stop_sharing_if(found)
     }
 
     /// The same, if the header's word still is what was found in it.
-    fn end_company(&self, found: u64) -> Result<()> {
+    fn stop_sharing_if(&self, found: u64) -> Result<()> {
         let mut used = 0;
         for slot in 0..PROCESS_SLOTS as u32 {
             used += u32::from(self.slot_state(slot)?.state != SLOT_FREE);
         }
         if used <= 1 {
             // If it is another one by now, somebody has come.
-            let _ = self.rt.contended_cas(HEADER_COMPANY, found, found & !COMPANY)?;
+            let _ = self.rt.contended_cas(HEADER_SHARED_RUNNING, found, found & !SHARED)?;
         }
         Ok(())
     }
@@ -364,22 +367,22 @@ mod tests {
         }
     }
 
-    fn has_company(volume: &Volume) -> bool {
-        volume.rt.load(HEADER_COMPANY).unwrap() & COMPANY != 0
+    fn is_shared(volume: &Volume) -> bool {
+        volume.rt.load(HEADER_SHARED_RUNNING).unwrap() & SHARED != 0
     }
 
-    fn calls_alone(volume: &Volume) -> bool {
-        let _alone = volume.alone();
-        volume.works_alone()
+    fn runs_exclusively(volume: &Volume) -> bool {
+        let _exclusive = volume.exclusive();
+        volume.runs_exclusively()
     }
 
     /// One that may work alone, and one that has come beside it.
     fn two(place: &Place) -> (Arc<Volume>, Arc<Volume>) {
         let stays = place.attach();
-        stays.may_work_alone(&ONE);
-        assert!(calls_alone(&stays));
+        stays.may_run_exclusively(&ONE);
+        assert!(runs_exclusively(&stays));
         let comes = place.attach();
-        assert!(has_company(&stays) && !calls_alone(&stays));
+        assert!(is_shared(&stays) && !runs_exclusively(&stays));
         (stays, comes)
     }
 
@@ -388,7 +391,7 @@ mod tests {
         let place = Place::new("quietly");
         let (stays, comes) = two(&place);
         comes.leave().unwrap();
-        assert!(!has_company(&stays) && calls_alone(&stays));
+        assert!(!is_shared(&stays) && runs_exclusively(&stays));
     }
 
     #[test]
@@ -398,20 +401,20 @@ mod tests {
         let left = Instant::now();
         // It has not said how many threads it has: one may still be inside a call.
         comes.detach().unwrap();
-        assert!(has_company(&stays));
-        while !calls_alone(&stays) {
+        assert!(is_shared(&stays));
+        while !runs_exclusively(&stays) {
             assert!(left.elapsed() < Duration::from_mins(1));
             std::thread::sleep(Duration::from_micros(10));
         }
-        assert!(!has_company(&stays) && left.elapsed() >= LOOK);
-        // Who comes then is company as ever.
+        assert!(!is_shared(&stays) && left.elapsed() >= LOOK);
+        // Who comes then is seen as ever.
         let comes = place.attach();
-        assert!(has_company(&stays) && !calls_alone(&stays));
+        assert!(is_shared(&stays) && !runs_exclusively(&stays));
         drop(comes);
     }
 
     #[test]
-    fn who_stays_does_not_end_the_company_of_those_who_are_there() {
+    fn who_stays_does_not_run_exclusively_beside_those_who_are_there() {
         let place = Place::new("still-there");
         let (stays, comes) = two(&place);
         let looks = stays.words.as_ref().unwrap();
@@ -426,19 +429,19 @@ mod tests {
         place.attach().detach().unwrap();
         looks.looked.store(0, Ordering::Relaxed);
         stays.look_around(looks).unwrap();
-        assert!(has_company(&stays));
+        assert!(is_shared(&stays));
         looks.looked.store(0, Ordering::Relaxed);
         stays.look_around(looks).unwrap();
-        assert!(!has_company(&stays));
+        assert!(!is_shared(&stays));
     }
 
     #[test]
     fn a_wait_lets_others_in_also_where_helpers_were_brought() {
         let place = Place::new("helpers");
         let volume = place.attach();
-        volume.may_work_alone(&ONE);
-        let word = || volume.rt.load(volume.alone_word()).unwrap();
-        let call = volume.alone();
+        volume.may_run_exclusively(&ONE);
+        let word = || volume.rt.load(volume.exclusive_word()).unwrap();
+        let call = volume.exclusive();
         volume.bring_helpers();
         assert_eq!(word(), WORKING);
         let waits = volume.stay_idle();
