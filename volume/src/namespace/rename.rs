@@ -48,10 +48,10 @@ struct Request<'a> {
 
 /// The locked inodes, each once.
 #[derive(Default)]
-struct Party(SmallVec<[Held; 4]>);
+struct LockedInodes(SmallVec<[Held; 4]>);
 
-impl Party {
-    fn join(&mut self, held: Held) {
+impl LockedInodes {
+    fn add(&mut self, held: Held) {
         if self.0.iter().all(|one| one.inode != held.inode) {
             self.0.push(held);
         }
@@ -68,7 +68,7 @@ impl Party {
 
 /// What was found under the locks.
 struct Found<'v> {
-    party: Party,
+    locked: LockedInodes,
     from_at: Dir,
     to_at: Dir,
     source_hit: Hit<'v>,
@@ -322,23 +322,23 @@ impl Names {
         let Some(source_hit) = source_hit.filter(|_| meant == request.target) else {
             return Ok(None);
         };
-        let mut party = Party::default();
-        party.join(from_held);
-        party.join(to_held);
-        party.join(self.held_target(request.source)?);
+        let mut locked = LockedInodes::default();
+        locked.add(from_held);
+        locked.add(to_held);
+        locked.add(self.held_target(request.source)?);
         if let Some(target) = request.target {
             let held = self.held_target(target)?;
             let replaced = held.is_directory() && !request.exchange;
             if replaced && !self.is_empty_directory(Dir::of(held.inode, &held.identity)?)? {
                 return Err(Errno::NOTEMPTY);
             }
-            party.join(held);
+            locked.add(held);
         }
         let arrives = request.moves_directory() && request.source_is_dir();
         if arrives && !request.target_is_dir() && to_held.commit.aux >= LINKS_MAX {
             return Err(Errno::MLINK);
         }
-        Ok(Some(Found { party, from_at, to_at, source_hit, target_search }))
+        Ok(Some(Found { locked, from_at, to_at, source_hit, target_search }))
     }
 }
 
@@ -349,8 +349,8 @@ fn retarget(volume: &Names, hit: &Hit<'_>, target: Target) -> Result<SlotStore> 
 }
 
 /// Gives a moved inode its new parent, if it is a directory.
-fn set_parent(party: &mut Party, moved: Node, parent: Node) -> Result<()> {
-    let held = party.get(moved)?;
+fn set_parent(locked: &mut LockedInodes, moved: Node, parent: Node) -> Result<()> {
+    let held = locked.get(moved)?;
     held.touch();
     if held.is_directory() {
         held.identity.parent = parent.ino;
@@ -418,7 +418,7 @@ impl Names {
         if self.move_in_bucket(op, request, target, &mut found)? {
             return Ok(());
         }
-        let Found { mut party, from_at, to_at, mut source_hit, target_search } = found;
+        let Found { mut locked, from_at, to_at, mut source_hit, target_search } = found;
         let mut words: SmallVec<[Store; 2]> = SmallVec::new();
         let mut slots: SmallVec<[SlotStore; 1]> = SmallVec::new();
         if let Some(hit) = &target_search.hit {
@@ -446,19 +446,19 @@ impl Names {
         let directories = i32::from(request.source_is_dir());
         let replaced = i32::from(request.target_is_dir());
         let gained = i64::from(target.is_none());
-        party.get(request.from_dir)?.change_entries(-1, -directories);
-        party.get(request.to_dir)?.change_entries(gained, directories - replaced);
-        set_parent(&mut party, request.source.node, request.to_dir)?;
+        locked.get(request.from_dir)?.change_entries(-1, -directories);
+        locked.get(request.to_dir)?.change_entries(gained, directories - replaced);
+        set_parent(&mut locked, request.source.node, request.to_dir)?;
         if let Some(target) = target {
-            let held = party.get(target.node)?;
+            let held = locked.get(target.node)?;
             let left = held.identity.nlink.saturating_sub(1);
             held.identity.nlink = if held.is_directory() { 0 } else { left };
             held.touch();
         }
-        self.commit_held(op, &party.all(), &words, &slots)?;
+        self.commit_held(op, &locked.all(), &words, &slots)?;
         self.carry_renamed(request, None)?;
         if let Some(target) = target {
-            self.drop_if_closed(op, party.get(target.node)?)?;
+            self.drop_if_closed(op, locked.get(target.node)?)?;
         }
         self.prune_after(op, from_at, &source_hit, removal.value)
     }
@@ -472,7 +472,7 @@ impl Names {
         target: Option<Target>,
         found: &mut Found<'v>,
     ) -> Result<bool> {
-        let Found { party, from_at, to_at, source_hit, target_search } = found;
+        let Found { locked, from_at, to_at, source_hit, target_search } = found;
         let bucket = source_hit.bucket;
         let (there, key, replaced) = match &target_search.hit {
             Some(hit) => (Some(hit.bucket), Some(hit.key), hit.mask()),
@@ -481,7 +481,7 @@ impl Names {
         let one = from_at == to_at && there == Some(bucket);
         let (Some(key), true) = (key, one && !request.target_is_dir()) else { return Ok(false) };
         let Some(slot) = bucket.room(slots_of(request.to.len())) else { return Ok(false) };
-        let gone = target.map(|target| party.get(target.node).copied()).transpose()?;
+        let gone = target.map(|target| locked.get(target.node).copied()).transpose()?;
         if injected(Bug::RenameDropsFirst) || gone.is_some_and(|gone| gone.identity.nlink > 1) {
             return Ok(false);
         }
@@ -492,7 +492,7 @@ impl Names {
         let names = [request.from, request.to].map(|name| self.ask_for(dir, name));
         let step = Step { dir, asked: names[1].as_ref(), time: now() };
         let from = (names[0].as_ref(), request.source);
-        let moved = party.get(request.source.node)?;
+        let moved = locked.get(request.source.node)?;
         op.noted(LINES);
         op.pend_size(moved)?;
         let (parent, child) = (from_at.inode, moved.inode);
@@ -525,16 +525,16 @@ impl Names {
         target: Target,
         found: Found<'_>,
     ) -> Result<()> {
-        let Found { mut party, source_hit, target_search, .. } = found;
+        let Found { mut locked, source_hit, target_search, .. } = found;
         let target_hit = target_search.hit.ok_or(Errno::IO)?;
         let slots =
             [retarget(self, &source_hit, target)?, retarget(self, &target_hit, request.source)?];
         let gained = i32::from(request.source_is_dir()) - i32::from(request.target_is_dir());
-        party.get(request.from_dir)?.change_entries(0, -gained);
-        party.get(request.to_dir)?.change_entries(0, gained);
-        set_parent(&mut party, request.source.node, request.to_dir)?;
-        set_parent(&mut party, target.node, request.from_dir)?;
-        self.commit_held(op, &party.all(), &[], &slots)?;
+        locked.get(request.from_dir)?.change_entries(0, -gained);
+        locked.get(request.to_dir)?.change_entries(0, gained);
+        set_parent(&mut locked, request.source.node, request.to_dir)?;
+        set_parent(&mut locked, target.node, request.from_dir)?;
+        self.commit_held(op, &locked.all(), &[], &slots)?;
         self.carry_renamed(request, Some(target))
     }
 
