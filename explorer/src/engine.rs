@@ -255,7 +255,7 @@ impl Engine {
         let mut from = offset;
         while from < offset + length {
             // As a page fault of a program in its mapping.
-            let fill = Fill::Touched { at: from / PAGE * PAGE, least: 0 };
+            let fill = Fill::Faulted { at: from / PAGE * PAGE, least: 0 };
             let pieces = self.fs.map(desc, within, Mapped::Write, fill)?;
             let holds = |piece: &&Piece| from < piece.file_offset + piece.length;
             let piece = pieces.iter().find(holds).ok_or(Errno::FAULT)?;

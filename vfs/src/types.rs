@@ -390,7 +390,7 @@ pub enum Fill {
     /// At a page fault at file offset `at`, where the mapping has no page: as many around it as the
     /// engine thinks fit, inside of the range, `least` bytes if it can. The pieces are those to be
     /// mapped now; none: the page lies beyond the end.
-    Touched { at: u64, least: u64 },
+    Faulted { at: u64, least: u64 },
 }
 
 /// A piece of the region that holds a piece of a file.

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::cache::Target;
 use crate::data::fallocate::check_request;
 use crate::data::file_read::not_open;
-use crate::data::mapping::{self, Touch};
+use crate::data::mapping::{self, PageFault};
 use crate::data::plan::{Plan, Position};
 use crate::ground::layout::{BLOCK, CHUNK, CHUNK_BLOCKS, FLAG_LINKABLE, HEADER_SIZE};
 use crate::inode::opens::Opened;
@@ -582,12 +582,12 @@ impl Maps for Volume {
         let fill = match fill {
             Fill::All => mapping::Fill::All,
             Fill::None => mapping::Fill::None,
-            Fill::Touched { at, least } => {
+            Fill::Faulted { at, least } => {
                 let (offset, end) = (range.0, range.0.saturating_add(range.1));
                 let within = (offset.div_ceil(BLOCK), end / BLOCK);
-                let touch = Touch { page: at / BLOCK, within, least: least.div_ceil(BLOCK) };
+                let fault = PageFault { page: at / BLOCK, within, least: least.div_ceil(BLOCK) };
                 let _exclusive = rooms.exclusive();
-                return rooms.map_touched(opened.node, &touch, mapped);
+                return rooms.map_faulted(opened.node, &fault, mapped);
             }
         };
         if opened.kind != Kind::File || opened.flags.path_only() {

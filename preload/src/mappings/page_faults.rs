@@ -301,7 +301,7 @@ fn give(
     };
     let within = (map.offset_of(from), map.offset_of(to));
     let range = (within.0, within.1 - within.0);
-    match process.fs.map(map.desc, range, map.usage(), Fill::Touched { at, least }) {
+    match process.fs.map(map.desc, range, map.usage(), Fill::Faulted { at, least }) {
         Ok(pieces) if pieces.is_empty() => Ok(false),
         Ok(pieces) if mapping::is_copied(process, map) => {
             let end = pieces.last().map_or(0, |piece| piece.file_offset + piece.length);

@@ -1,7 +1,7 @@
 //! `mmap`: where the bytes of a file lie in the region.
 //!
-//! A mapping is made without filling holes ([`Files::map_pieces`] with [`Fill::None`]); the first
-//! touch of a page in one fills it and what is worth it around it ([`Files::map_touched_page`]):
+//! A mapping is made without filling holes ([`Files::map_pieces`] with [`Fill::None`]); a page
+//! fault in one fills the page and what is worth it around it ([`Files::map_faulted_page`]):
 //!
 //! - blocks that are there but unwritten: the rest of their 2 MiB;
 //! - a hole of a whole 2 MiB of the file: a whole chunk, while more than an eighth of the volume is
@@ -13,7 +13,7 @@
 //!   more, since each piece costs the process a mapping.
 //!
 //! Where memory can be mapped by 2 MiB only (hugetlbfs, device-dax), that is whole chunks of
-//! written bytes: a touch makes the chunk so first (`upkeep/whole.rs`), and what lies behind
+//! written bytes: a page fault makes the chunk so first (`upkeep/whole.rs`), and what lies behind
 //! the end in the last one can be seen, as zeros.
 //!
 //! A process that maps the pieces stores into the blocks without a call, so from the first mapping
@@ -42,7 +42,7 @@ use vfs::{Mapped, Node, Piece};
 
 /// Blocks that are much on any volume: 128 MiB.
 const MUCH: u64 = 64 * CHUNK_BLOCKS;
-/// Blocks that a touch fills where a whole chunk is too much.
+/// Blocks that a page fault fills where a whole chunk is too much.
 const AROUND: u64 = 16;
 
 /// What becomes of the holes in a range that is mapped.
@@ -52,9 +52,9 @@ pub(crate) enum Fill {
     All,
 }
 
-/// A page of a mapping that was touched.
+/// A page fault in a mapping.
 #[derive(Clone, Copy)]
-pub(crate) struct Touch {
+pub(crate) struct PageFault {
     /// The block of the file.
     pub(crate) page: u64,
     /// The blocks of the file that may be mapped around it.
@@ -76,8 +76,8 @@ pub(crate) fn whole_blocks((offset, length): (u64, u64)) -> Result<(u64, u64)> {
 /// Pieces of one mapping at most: each becomes a mapping of the process, of which the kernel allows
 /// 65,530.
 const PIECES_MAX: usize = 4096;
-/// Pieces that are mapped for one touch at most.
-const PIECES_TOUCHED: usize = 64;
+/// Pieces that are mapped for one page fault at most.
+const PIECES_FAULTED: usize = 64;
 
 impl Files {
     /// The pieces of `[offset, offset + length)` (multiples of 4096) as the contract says. Blocks
@@ -104,41 +104,41 @@ impl Files {
         if pieces.len() > PIECES_MAX { Err(Errno::NOMEM) } else { Ok(pieces) }
     }
 
-    /// The pieces around a page that was touched, in the order of the file, filled as this module's
+    /// The pieces around a page that faulted, in the order of the file, filled as this module's
     /// head says, `frugal`ly the page alone; none if it lies beyond the end. `ENOSPC`.
-    pub(crate) fn map_touched_page(
+    pub(crate) fn map_faulted_page(
         &self,
         node: Node,
-        touch: &Touch,
+        fault: &PageFault,
         mapped: Mapped,
         frugal: bool,
     ) -> Result<Vec<Piece>> {
         let Some(mut op) = self.begin_mapping()? else {
-            let around = (touch.page, touch.page + AROUND.min(touch.within.1 - touch.page));
+            let around = (fault.page, fault.page + AROUND.min(fault.within.1 - fault.page));
             return self.map_still(node, around, Some(mapped));
         };
         let file = self.work_on(&mut op, node)?;
         self.clear_tail_sum(&mut op, &file)?;
-        let end = touch.within.1.min(file.end_block());
-        if touch.page < touch.within.0 || touch.page >= end {
+        let end = fault.within.1.min(file.end_block());
+        if fault.page < fault.within.0 || fault.page >= end {
             op.end()?;
             return Ok(Vec::new());
         }
         let (first, last) = if frugal {
-            (touch.page, touch.page + 1)
+            (fault.page, fault.page + 1)
         } else {
-            self.worth_filling(&file, touch, end)?
+            self.worth_filling(&file, fault, end)?
         };
         self.fill_for_mapping(&mut op, &file, first, last)?;
         // What is there already goes along as far as it is together.
         let behind = file.map.run(last - 1, end - (last - 1))?;
         let last = if behind.is_written() { last - 1 + behind.blocks } else { last };
         let mut pieces =
-            self.map_blocks(&mut op, &file, (first, last, last), mapped, PIECES_TOUCHED)?;
-        if pieces.len() > PIECES_TOUCHED {
-            // Too many to tell all: those from the touched page on.
-            pieces = pieces_of(file.map, (touch.page, last, last), PIECES_TOUCHED)?;
-            pieces.truncate(PIECES_TOUCHED);
+            self.map_blocks(&mut op, &file, (first, last, last), mapped, PIECES_FAULTED)?;
+        if pieces.len() > PIECES_FAULTED {
+            // Too many to tell all: those from the faulted page on.
+            pieces = pieces_of(file.map, (fault.page, last, last), PIECES_FAULTED)?;
+            pieces.truncate(PIECES_FAULTED);
         }
         op.end()?;
         Ok(pieces)
@@ -180,37 +180,37 @@ impl Files {
     }
 
     /// The pieces of blocks `first..last` of a file that nobody changes. Unlike other mappings' its
-    /// last block may show what lies behind the end. `touched`: the first block was, through such a
+    /// last block may show what lies behind the end. `faulted`: the first block did, through such a
     /// mapping; then nothing behind the end, and `ENOSPC` if a shared one that is only read has a
     /// hole there.
     fn map_still(
         &self,
         node: Node,
         (first, last): (u64, u64),
-        touched: Option<Mapped>,
+        faulted: Option<Mapped>,
     ) -> Result<Vec<Piece>> {
         self.read_steadily(node, |inode, identity| {
             expect_file(identity)?;
             let map = Map::new(self, inode, identity);
             let end = self.current(inode)?.size.div_ceil(BLOCK);
             let inside = last.min(end).max(first);
-            if touched == Some(Mapped::Read) && first < inside {
+            if faulted == Some(Mapped::Read) && first < inside {
                 let run = map.run(first, inside - first)?;
                 if !run.is_written() {
                     return Err(Errno::NOSPC);
                 }
-                return pieces_of(map, (first, first + run.blocks, first), PIECES_TOUCHED);
+                return pieces_of(map, (first, first + run.blocks, first), PIECES_FAULTED);
             }
-            let last = if touched.is_some() { inside } else { last };
+            let last = if faulted.is_some() { inside } else { last };
             let pieces = pieces_of(map, (first, inside, last), PIECES_MAX)?;
             if pieces.len() > PIECES_MAX { Err(Errno::NOMEM) } else { Ok(pieces) }
         })
     }
 
-    /// The blocks that the touch of one is to fill, as this module's head says.
-    fn worth_filling(&self, file: &File<'_>, touch: &Touch, end: u64) -> Result<(u64, u64)> {
-        let page = touch.page;
-        let cut = |first: u64, last: u64| (first.max(touch.within.0), last.min(end));
+    /// The blocks that a page fault in one is to fill, as this module's head says.
+    fn worth_filling(&self, file: &File<'_>, fault: &PageFault, end: u64) -> Result<(u64, u64)> {
+        let page = fault.page;
+        let cut = |first: u64, last: u64| (first.max(fault.within.0), last.min(end));
         let chunk = page - page % CHUNK_BLOCKS;
         if !file.map.run(page, 1)?.is_hole() {
             return there(file, page, cut(chunk, chunk + CHUNK_BLOCKS));
@@ -227,7 +227,7 @@ impl Files {
             }
         }
         let around = if free > all / 64 { AROUND } else { 1 };
-        let around = around.max(touch.least).next_power_of_two();
+        let around = around.max(fault.least).next_power_of_two();
         let first = page - page % around;
         Ok(cut(first, first + around))
     }

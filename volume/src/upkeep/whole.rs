@@ -12,7 +12,7 @@ use crate::Result;
 use crate::data::edit::{Change, Target};
 use crate::data::file::expect_file;
 use crate::data::map::Map;
-use crate::data::mapping::{Fill, Touch, whole_blocks};
+use crate::data::mapping::{Fill, PageFault, whole_blocks};
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS};
 use crate::inode::{LIVE_DIRTY, Run};
 use crate::space::numa::pinned;
@@ -42,23 +42,23 @@ impl Upkeep {
         self.map_pieces(node, range, mapped, fill)
     }
 
-    /// The pieces around a page that was touched, in the order of the file; none if it lies beyond
+    /// The pieces around a page that faulted, in the order of the file; none if it lies beyond
     /// the end. `ENOSPC` if not even the page can have a block.
-    pub(crate) fn map_touched(
+    pub(crate) fn map_faulted(
         &self,
         node: Node,
-        touch: &Touch,
+        fault: &PageFault,
         mapped: Mapped,
     ) -> Result<Vec<Piece>> {
         // A process that may only read, or maps privately, has copies.
         if self.maps_chunks() && mapped != Mapped::Private && self.check_writable().is_ok() {
-            let first = touch.page - touch.page % CHUNK_BLOCKS;
+            let first = fault.page - fault.page % CHUNK_BLOCKS;
             return self.with_orphans_dropped(|| {
                 self.make_whole(node, first)?;
                 self.map_chunk(node, first, mapped)
             });
         }
-        let map = |frugal| self.map_touched_page(node, touch, mapped, frugal);
+        let map = |frugal| self.map_faulted_page(node, fault, mapped, frugal);
         match self.with_orphans_dropped(|| map(false)) {
             Err(Errno::NOSPC) => self.with_orphans_dropped(|| map(true)),
             done => done,
