@@ -85,16 +85,16 @@ impl Passes {
         self.files.resize_with(chunks as usize, ChunkFiles::default);
         let (same, told) = (Reached::new(chunks), AtomicU64::new(0));
         let mut tell = || progress(told.load(Ordering::Relaxed));
-        let (known, touched) = (&self.files, volume.touched());
+        let (known, backed) = (&self.files, volume.backed());
         let files = share(chunks, &mut tell, |chunk| {
-            if !touched.has(chunk) {
+            if !backed.has(chunk) {
                 return Ok(ChunkFiles::default());
             }
             let files = FilesPass { volume, copy, how, same: &same, told: &told };
             files.chunk(chunk, &known[chunk as usize])
         })?;
         let rest = share(chunks, &mut tell, |chunk| {
-            if !touched.has(chunk) {
+            if !backed.has(chunk) {
                 return Ok(Done::default());
             }
             let done = copy_rest(volume, copy, how, chunk, &same)?;

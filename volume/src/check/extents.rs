@@ -85,9 +85,9 @@ impl Checks {
 
     /// What each chunk of the pool is used for, in the order of the region.
     pub fn chunk_uses(&self) -> Result<Vec<ChunkUse>> {
-        let touched = self.touched();
+        let backed = self.backed();
         let one = |chunk| {
-            if !touched.has(chunk) {
+            if !backed.has(chunk) {
                 return Ok(ChunkUse::Free);
             }
             let used = CHUNK_BLOCKS - count_free(&self.bitmap(chunk)?);

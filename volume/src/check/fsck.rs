@@ -225,9 +225,9 @@ pub(crate) fn compare(volume: &Checks, mark: &mut Mark<'_>) -> Result<()> {
     let complete = mark.found.faults.iter().all(leaves_nothing_out);
     mark_kept(volume, mark)?;
     let mut faults = Vec::new();
-    let (mut free, touched) = (0, volume.touched());
+    let (mut free, backed) = (0, volume.backed());
     for chunk in 0..volume.chunks() {
-        let there = touched.has(chunk);
+        let there = backed.has(chunk);
         let bits = if there { volume.bitmap(chunk)? } else { Bitmap::default() };
         free += count_free(&bits);
         let marked = mark.reached().bits(chunk);

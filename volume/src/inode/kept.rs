@@ -238,9 +238,9 @@ impl Inodes {
     pub(crate) fn free_space(&self) -> Result<Usage> {
         let mut space = Usage { inodes: self.inodes_used()?, ..Usage::default() };
         let (kept, singles) = (self.kept_extents()?, self.kept_singles()?);
-        let touched = self.touched();
+        let backed = self.backed();
         for chunk in 0..self.chunks() {
-            if !touched.has(chunk) {
+            if !backed.has(chunk) {
                 space.free_chunks += 1;
                 continue;
             }

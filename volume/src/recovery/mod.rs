@@ -222,13 +222,13 @@ impl Recoveries {
         if !besides {
             self.forget_kept()?;
         }
-        let touched = self.touched();
+        let backed = self.backed();
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let (mut blocks, mut chunks, mut inodes) = (0, 0, 0);
             for chunk in self.group_chunks(group) {
                 let (mut bits, mut extents) = (reached.bits(chunk), reached.extents(chunk));
-                let besides = besides && touched.has(chunk);
+                let besides = besides && backed.has(chunk);
                 let before = if besides { self.mask(chunk, Mask::Extents)? } else { 0 };
                 if besides {
                     let old = self.bitmap(chunk)?;
@@ -249,7 +249,7 @@ impl Recoveries {
                     _ if reached.holds_metadata(chunk) => chunk::Kind::Metadata,
                     _ => chunk::Kind::Data,
                 };
-                if kind != chunk::Kind::Free || touched.has(chunk) {
+                if kind != chunk::Kind::Free || backed.has(chunk) {
                     self.write_record(chunk, &bits, kind, extents)?;
                 }
                 fullness.add(chunk, kind, free, extents);

@@ -557,9 +557,9 @@ impl Space {
     /// the caller keeps all others from growing meanwhile.
     pub(crate) fn add_chunks(&self, chunks: std::ops::Range<u64>) -> Result<()> {
         self.index_extend(chunks.start)?;
-        let touched = self.touched();
+        let backed = self.backed();
         for chunk in chunks {
-            if touched.has(chunk) {
+            if backed.has(chunk) {
                 self.write_record(chunk, &[0; 8], Kind::Free, 0)?;
             }
             self.index_enter(FREE, chunk)?;

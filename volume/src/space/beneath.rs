@@ -10,9 +10,9 @@
 //!   block of a broken chunk has its memory, and calls that free or overwrite need none;
 //! - a chunk's record and owners at the first store to them, which breaking the chunk begins with.
 //!
-//! The record of a free chunk is all zeros, as a page is that was never touched. So a large
+//! The record of a free chunk is all zeros, as a page without memory is. So a large
 //! volume's records get memory by what is in use, and whoever goes through all of them leaves out
-//! those that have none ([`Space::touched`]): to look at them would give it to them.
+//! those that have none ([`Space::backed`]): to look at them would give it to them.
 //!
 //! Locks: one around what a private view has written, for a moment.
 
@@ -60,9 +60,9 @@ pub(crate) fn provide_fixed(region: &Region, superblock: &Superblock) -> Result<
 }
 
 /// Ranges of chunks, ascending.
-pub(crate) struct Touched(Vec<Range<u64>>);
+pub(crate) struct Backed(Vec<Range<u64>>);
 
-impl Touched {
+impl Backed {
     /// Whether a chunk's record may be other than that of a free chunk.
     pub(crate) fn has(&self, chunk: u64) -> bool {
         let at = self.0.partition_point(|range| range.end <= chunk);
@@ -71,14 +71,14 @@ impl Touched {
 }
 
 impl Space {
-    /// The chunks whose records were ever touched. All others are free.
-    pub(crate) fn touched(&self) -> Touched {
+    /// The chunks whose records have memory. All others are free.
+    pub(crate) fn backed(&self) -> Backed {
         let (map, base) = self.rt.place();
         let chunks = self.chunks();
         let looks_only = self.looks_only.load(Ordering::Relaxed);
         if self.pool() <= SMALL || map.is_private() && !looks_only {
             // They have their memory from the start; or the file does not know what was stored.
-            return Touched(std::iter::once(0..chunks).collect());
+            return Backed(std::iter::once(0..chunks).collect());
         }
         let start = base + self.rt.layout.chunks;
         let end = start + chunks * CHUNK_RECORD;
@@ -96,7 +96,7 @@ impl Space {
             // Those that lie inside the one before them.
             ranges.dedup_by(|next, last| next.end <= last.end);
         }
-        Touched(ranges)
+        Backed(ranges)
     }
 
     /// A private view has written a chunk's record.

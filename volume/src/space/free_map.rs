@@ -11,7 +11,7 @@ use crate::Result;
 use crate::ground::layout::{BLOCK, CHUNK_BLOCKS, CHUNK_RECORD, EXTENT_BLOCKS, LINE, VOLATILE};
 use crate::inject::{Bug, injected};
 use crate::space::Space;
-use crate::space::beneath::Touched;
+use crate::space::beneath::Backed;
 use crate::space::chunk::{Bitmap, Group, Kind, Mask, Record, count_free};
 use crate::space::fullness::Draft;
 use pmem::Gathered;
@@ -60,10 +60,10 @@ impl Space {
     fn sum_chunk(
         &self,
         chunk: u64,
-        touched: &Touched,
+        backed: &Backed,
         checksum: &mut Checksum,
     ) -> Result<(Record, u64)> {
-        let record = if touched.has(chunk) { self.record(chunk)? } else { Record::free() };
+        let record = if backed.has(chunk) { self.record(chunk)? } else { Record::free() };
         record.bits.iter().for_each(|&word| checksum.add(word));
         checksum.add(record.kind as u64);
         checksum.add(record.extents);
@@ -90,9 +90,9 @@ impl Space {
 
     /// The checksum of the free map as it is.
     fn free_map_crc(&self) -> Result<u32> {
-        let (mut checksum, touched) = (Checksum::new(), self.touched());
+        let (mut checksum, backed) = (Checksum::new(), self.backed());
         for chunk in 0..self.chunks() {
-            self.sum_chunk(chunk, &touched, &mut checksum)?;
+            self.sum_chunk(chunk, &backed, &mut checksum)?;
         }
         Ok(checksum.end())
     }
@@ -102,8 +102,8 @@ impl Space {
     pub(crate) fn save_free_map(&self) -> Result<u32> {
         let (map, base) = self.rt.place();
         let records = self.rt.layout.chunks;
-        let (mut pending, touched) = (Gathered::default(), self.touched());
-        for chunk in (0..self.chunks()).filter(|&chunk| touched.has(chunk)) {
+        let (mut pending, backed) = (Gathered::default(), self.backed());
+        for chunk in (0..self.chunks()).filter(|&chunk| backed.has(chunk)) {
             let record = base + records + chunk * CHUNK_RECORD;
             pending.add(map.flush(record, CHUNK_RECORD));
             for index in bits_of(self.mask(chunk, Mask::Extents)?) {
@@ -119,13 +119,13 @@ impl Space {
     /// cannot be trusted: the caller rebuilds it. Records whose hints are right already are not
     /// written: every page written would be a page fault.
     pub(crate) fn load_free_map(&self, crc: u32) -> Result<bool> {
-        let (mut checksum, touched) = (Checksum::new(), self.touched());
+        let (mut checksum, backed) = (Checksum::new(), self.backed());
         let (mut groups, mut stale) = (Vec::new(), Vec::new());
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let mut sums = Sums::default();
             for chunk in self.group_chunks(group) {
-                let (record, inodes) = self.sum_chunk(chunk, &touched, &mut checksum)?;
+                let (record, inodes) = self.sum_chunk(chunk, &backed, &mut checksum)?;
                 let free = count_free(&record.bits);
                 sums.blocks += free;
                 sums.chunks += u64::from(record.kind == Kind::Free);
@@ -153,13 +153,13 @@ impl Space {
 
     /// Makes the free map say that nothing is in use. The caller forgets what records keep.
     pub(crate) fn forget_free_map(&self) -> Result<()> {
-        let touched = self.touched();
+        let backed = self.backed();
         let mut fullness = Draft::new(self.chunks());
         for group in 0..self.groups() {
             let chunks = self.group_chunks(group);
             let count = chunks.end - chunks.start;
             for chunk in chunks {
-                if touched.has(chunk) {
+                if backed.has(chunk) {
                     self.write_record(chunk, &Bitmap::default(), Kind::Free, 0)?;
                 }
                 fullness.add(chunk, Kind::Free, CHUNK_BLOCKS, 0);

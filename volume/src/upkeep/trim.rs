@@ -20,9 +20,9 @@ impl Upkeep {
         }
         let held = || self.beneath().map_or(0, |beneath| beneath.allocated);
         let before = held();
-        let touched = self.touched();
+        let backed = self.backed();
         let mut broken = 0;
-        for chunk in (0..self.chunks()).filter(|&chunk| touched.has(chunk)) {
+        for chunk in (0..self.chunks()).filter(|&chunk| backed.has(chunk)) {
             match self.chunk_kind(chunk)? {
                 Kind::Free => self.trim_chunk(chunk)?,
                 _ => broken += 1,
@@ -30,7 +30,7 @@ impl Upkeep {
         }
         // Reserved memory lies in chunks that are not counted elsewhere.
         if held() > self.pool() + broken * CHUNK {
-            for chunk in (0..self.chunks()).filter(|&chunk| !touched.has(chunk)) {
+            for chunk in (0..self.chunks()).filter(|&chunk| !backed.has(chunk)) {
                 self.trim_chunk(chunk)?;
             }
         }
