@@ -7,7 +7,7 @@
 pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod lockword;
-pub(crate) mod record;
+pub(crate) mod record_words;
 pub(crate) mod runtime;
 pub(crate) mod superblock;
 pub(crate) mod word;

@@ -13,7 +13,7 @@
 
 use crate::Result;
 use crate::ground::layout::{BLOCK, EXTENT_BLOCKS, EXTENT_INODES};
-use crate::ground::record::Record;
+use crate::ground::record_words::Record;
 use crate::inode::Inode;
 use crate::inode::Inodes;
 use crate::inode::kept::{KEPT, SLOTS};

@@ -25,7 +25,7 @@
 
 use crate::Result;
 use crate::ground::layout::{CHUNK_BLOCKS, EXTENT_BLOCKS, HEADER_GENERATION, HEADER_SEQUENCE};
-use crate::ground::record::{
+use crate::ground::record_words::{
     RECORD_FREED, RECORD_GENERATIONS, RECORD_INODES, RECORD_SEQUENCES, Record, index,
 };
 use crate::inode::Inodes;

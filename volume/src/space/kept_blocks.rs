@@ -14,7 +14,7 @@
 //! Locks: none. Persistence: none, all of this is volatile.
 
 use crate::Result;
-use crate::ground::record::{RECORD_BLOCK, RECORD_BUCKET, Record, index};
+use crate::ground::record_words::{RECORD_BLOCK, RECORD_BUCKET, Record, index};
 use crate::space::Space;
 use crate::space::alloc::{Extents, Want};
 use rustix::io::Errno;

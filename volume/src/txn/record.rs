@@ -10,8 +10,8 @@
 
 use crate::Result;
 use crate::ground::layout::{INODE, VOLATILE};
-pub(crate) use crate::ground::record::Record;
-pub(super) use crate::ground::record::{
+pub(crate) use crate::ground::record_words::Record;
+pub(super) use crate::ground::record_words::{
     IN_RUNTIME, LOCKS_MAX, NOTES_MAX, RECORD_LOCKS, RECORD_NOTES, RECORD_OWNER, RECORD_PHASE, index,
 };
 use crate::inode::Inode;

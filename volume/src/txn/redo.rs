@@ -40,7 +40,7 @@ use crate::ground::layout::{
     BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DATA_AREA_MAX, LANE_REDO, LINE, REDO_BLOCKS, REDO_BYTES,
     REDO_LENGTH, REDO_LISTED, REDO_REPLACES, REDO_SLOTS, Redo,
 };
-use crate::ground::record::{RECORD_REDO, RECORD_WORD, Record, index as word_of};
+use crate::ground::record_words::{RECORD_REDO, RECORD_WORD, Record, index as word_of};
 use crate::inject::{Bug, injected};
 use crate::inode::{
     COPY, Current, HINT_COPY, HINTS, Inode, LIVE_CHECKSUMMED, LIVE_DIRTY, LIVE_LANE, LIVE_MASK,
