@@ -101,7 +101,7 @@ impl Files {
         if injected(Bug::RedoNotVoided) {
             return Ok(());
         }
-        op.note(file.inode.at(COMMIT))?;
+        op.announce_line(file.inode.at(COMMIT))?;
         let stored = self.store_current(file.inode, file.identity.generation, next)?;
         op.pend(stored);
         // PERSIST: the slot before the call returns: another process may then store to the mapping,

@@ -176,7 +176,7 @@ impl Files {
             let _ = op.fence_unless(Bug::WordBeforeNode);
         }
         for line in words.stores.chunk_by(|one, two| one.0 / LINE == two.0 / LINE) {
-            op.note(line[0].0)?;
+            op.announce_line(line[0].0)?;
             let pending = store_line(&self.region, line)?;
             op.pend(pending);
         }
@@ -251,7 +251,7 @@ impl Files {
         // before the size. CRASH: before the slot is durable the old size stands and the rest lies
         // beyond the end.
         let durable = op.fence_unless(Bug::SizeBeforeData);
-        op.note(size.inode.at(COMMIT))?;
+        op.announce_line(size.inode.at(COMMIT))?;
         let pending = self.store_size(size, &durable)?;
         let _ = pending.fence();
         Ok(())

@@ -75,7 +75,7 @@ impl Files {
         if commit.flags & COMMIT_CHECKSUMMED == 0 {
             return Ok(false);
         }
-        op.note(file.inode.at(COMMIT))?;
+        op.announce_line(file.inode.at(COMMIT))?;
         // CRASH: a lazy size is void beside another slot than it was marked with (`held.rs`): this
         // one carries it.
         let is_lazy = file.current.flags & LIVE_DIRTY != 0;

@@ -51,7 +51,7 @@ pub(super) struct Writing<'v> {
     pub(super) locked: Locked<'v, 1>,
     pub(super) current: Current,
     /// The record names the commit line, or is about to.
-    noted: bool,
+    announces_line: bool,
     /// A block has changed: no run that was known is.
     pub(super) replaced: bool,
 }
@@ -106,7 +106,7 @@ impl Files {
             cold_path();
             return Ok(None);
         };
-        let mut writing = Writing { locked, current, noted: false, replaced: false };
+        let mut writing = Writing { locked, current, announces_line: false, replaced: false };
         let Some(place) = place.filter(|_| locked.seen[0].sequence == sequence) else {
             return writing.write_as_found(self, node, position, bytes);
         };
@@ -142,10 +142,10 @@ impl Files {
         };
         let locked = Locked { room: self, owner: op.owner, record: op.record, seen: [seen] };
         let current = file.current;
-        let mut writing = Writing { locked, current, noted: false, replaced: false };
+        let mut writing = Writing { locked, current, announces_line: false, replaced: false };
         let request = Request { bytes, offset, places, word, generation };
         let written = writing.write(&request);
-        op.noted(usize::from(writing.noted));
+        op.announced_lines(usize::from(writing.announces_line));
         writing.keep_run()?;
         written
     }
@@ -196,11 +196,11 @@ impl<'v> Writing<'v> {
         let flags = self.current.flags;
         let commits = end > size && commits_at_once(room.mode, seen.inode, seen.sequence, flags);
         if commits && length <= CHECKSUMMED_MAX && request.offset == size {
-            self.noted = true;
+            self.announces_line = true;
             return self.append_checksummed(request).map(|()| true);
         }
         if request.offset < size && room.mode == Mode::Strict {
-            self.noted = needs_slot(self.current.flags, u64::from(owner.op()));
+            self.announces_line = needs_slot(self.current.flags, u64::from(owner.op()));
             let word = request.word;
             if word != 0
                 && let Some(spare) = record.take_block(room, request.places.at / BLOCK)?
@@ -225,7 +225,7 @@ impl<'v> Writing<'v> {
             }
         }
         if commits {
-            self.noted = true;
+            self.announces_line = true;
             let _ = self.store_slot(request.generation, None)?.fence();
             self.current.flags &= !(LIVE_DIRTY | LIVE_CHECKSUMMED | LIVE_RECORD);
             seen.live.set_current(&self.current)?;
@@ -372,10 +372,10 @@ impl<'v> Writing<'v> {
     /// Stores the slot that a record needs beside it, if it does: in flight.
     #[inline(always)]
     pub(super) fn store_slot_beside(&mut self, generation: u32) -> Result<Option<InFlight<'v>>> {
-        if !self.noted {
+        if !self.announces_line {
             return Ok(None);
         }
-        self.note()?;
+        self.announce_line()?;
         // CRASH: the slot changes nothing that is told; the record counts beside it only.
         let Locked { room, seen: [seen], .. } = self.locked;
         let stored = room.store_current(seen.inode, generation, &mut self.current)?;
@@ -408,10 +408,10 @@ impl<'v> Writing<'v> {
     }
 
     /// Names the commit line in the operation's record.
-    fn note(self) -> Result<()> {
-        debug_assert!(self.noted);
+    fn announce_line(self) -> Result<()> {
+        debug_assert!(self.announces_line);
         let Locked { record, seen: [seen], .. } = self.locked;
-        record.note(seen.inode.at(COMMIT) / LINE * LINE)
+        record.announce_line(seen.inode.at(COMMIT) / LINE * LINE)
     }
 
     /// Stores the next commit slot, that of a short append with length and sum of its bytes: in
@@ -424,7 +424,7 @@ impl<'v> Writing<'v> {
             commit.flags |= COMMIT_CHECKSUMMED | (length as u32) << CHECKSUMMED_SHIFT;
             commit.aux = sum;
         }
-        self.note()?;
+        self.announce_line()?;
         let Locked { room, seen: [seen], .. } = self.locked;
         room.store_slot(seen.inode, generation, commit)
     }
@@ -440,7 +440,7 @@ impl<'v> Writing<'v> {
     #[inline(always)]
     fn end(self) -> Result<()> {
         self.keep_run()?;
-        self.locked.end(usize::from(self.noted), Freed::default())
+        self.locked.end(usize::from(self.announces_line), Freed::default())
     }
 }
 

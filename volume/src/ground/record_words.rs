@@ -15,12 +15,12 @@ pub(crate) const RECORD_PHASE: u64 = 8;
 pub(crate) const RECORD_LOCKS: u64 = 16;
 /// Locks an operation may hold.
 pub(crate) const LOCKS_MAX: usize = 8;
-/// Record words: lines of lone commit stores.
-pub(crate) const RECORD_NOTES: u64 = RECORD_LOCKS + LOCKS_MAX as u64 * 8;
-/// Notes kept.
-pub(crate) const NOTES_MAX: u64 = 16;
+/// Record words: lines of lone commit stores, which a recoverer flushes.
+pub(crate) const RECORD_LINES_TO_FLUSH: u64 = RECORD_LOCKS + LOCKS_MAX as u64 * 8;
+/// Such lines that are kept.
+pub(crate) const LINES_TO_FLUSH_MAX: u64 = 16;
 /// Record words of `inode/kept.rs`; they outlive the operation.
-pub(crate) const RECORD_INODES: u64 = RECORD_NOTES + NOTES_MAX * 8;
+pub(crate) const RECORD_INODES: u64 = RECORD_LINES_TO_FLUSH + LINES_TO_FLUSH_MAX * 8;
 pub(crate) const RECORD_GENERATIONS: u64 = RECORD_INODES + 8;
 pub(crate) const RECORD_SEQUENCES: u64 = RECORD_GENERATIONS + 8;
 pub(crate) const RECORD_FREED: u64 = RECORD_SEQUENCES + 8;

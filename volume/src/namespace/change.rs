@@ -217,7 +217,7 @@ impl<const N: usize> Named<'_, N> {
         let (Locked { record, seen, .. }, names, mut flags) = (self.locked, self.names, self.flags);
         let &Next { mut line, newest, mut changed, blocks } = next;
         let Seen { inode, live, .. } = seen[0];
-        record.note(inode.at(COMMIT))?;
+        record.announce_line(inode.at(COMMIT))?;
         changed.sequence = next_sequence(changed.sequence);
         let next = if injected(Bug::CommitInPlace) { newest } else { 1 - newest };
         line[next] = changed.sealed(inode, step.dir.generation);
@@ -227,7 +227,7 @@ impl<const N: usize> Named<'_, N> {
             None => names.region.write_line(inode.at(COMMIT), &line)?,
         };
         live.set_copy(&line, next)?;
-        record.note_second(word.at)?;
+        record.announce_second_line(word.at)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
         let word = match after {
@@ -321,7 +321,7 @@ impl Names {
 
     /// A change by one word is durable.
     pub(crate) fn published<'v>(&'v self, op: &mut Op<'v>) -> Result<()> {
-        op.noted(LINES);
+        op.announced_lines(LINES);
         self.count_reshaped(op)
     }
 

@@ -493,7 +493,7 @@ impl Names {
         let step = Step { dir, asked: names[1].as_ref(), time: now() };
         let from = (names[0].as_ref(), request.source);
         let moved = locked.get(request.source.node)?;
-        op.noted(LINES);
+        op.announced_lines(LINES);
         op.pend_size(moved)?;
         let (parent, child) = (from_at.inode, moved.inode);
         let done = match gone {

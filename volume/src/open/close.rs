@@ -57,7 +57,7 @@ impl Opens {
             }
             if file.current.flags & LIVE_DIRTY != 0 {
                 let Sizing { inode, generation, commit } = file.sizing(&file.current);
-                op.note(inode.at(COMMIT))?;
+                op.announce_line(inode.at(COMMIT))?;
                 // PERSIST: the call that moved the size fenced bytes and words below it; so the
                 // slot, and what was stored through mappings, go in any order. The fence is the
                 // end's.

@@ -383,7 +383,7 @@ impl Recoveries {
         self.redo_of_dead(u64::from(index), &held)?;
         self.undo_lane(u64::from(index))?;
         let mut pending = Gathered::default();
-        for &line in remains.notes.iter().filter(|_| !injected(Bug::DeadNotFlushed)) {
+        for &line in remains.lines_to_flush.iter().filter(|_| !injected(Bug::DeadNotFlushed)) {
             pending.add(self.region.flush(line, LINE));
         }
         for inode in inodes {

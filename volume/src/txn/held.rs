@@ -201,7 +201,7 @@ impl Op<'_> {
     /// beside it is not newer than its bytes, then.
     pub(crate) fn pend_size(&mut self, held: &Held) -> Result<()> {
         if held.commit != held.before.1 {
-            self.note(held.inode.at(COMMIT))?;
+            self.announce_line(held.inode.at(COMMIT))?;
             let generation = held.identity.generation;
             let stored = self.room.store_slot(held.inode, generation, held.commit)?;
             self.pend(stored);

@@ -19,7 +19,7 @@ use crate::ground::layout::LINE;
 use crate::inject::{self, Bug, injected};
 use crate::txn::Operations;
 use crate::txn::journal::Transaction;
-use crate::txn::record::{NOTES_MAX, RECORD_NOTES, Record, index};
+use crate::txn::record::{LINES_TO_FLUSH_MAX, RECORD_LINES_TO_FLUSH, Record, index};
 use pmem::{Durable, Gathered, InFlight};
 use robust::owner::Owner;
 use smallvec::SmallVec;
@@ -34,7 +34,7 @@ pub(crate) struct Op<'v> {
     pub(crate) locks: SmallVec<[u64; 3]>,
     /// Past the gate: the sequence numbers of the locked inodes are odd.
     pub(super) working: bool,
-    pub(super) notes: u64,
+    pub(super) lines_to_flush: u64,
     pending: Gathered<'v>,
     // Most operations need none of these, and an operation is passed on by value: kept small.
     pub(super) allocated: SmallVec<[(u64, u64); 1]>,
@@ -67,7 +67,7 @@ impl Operations {
             transaction: Transaction::default(),
             locks: SmallVec::new(),
             working: false,
-            notes: 0,
+            lines_to_flush: 0,
             pending: Gathered::default(),
             allocated: SmallVec::new(),
             allocated_inodes: SmallVec::new(),
@@ -123,15 +123,16 @@ impl<'v> Op<'v> {
 
     /// Names a line that will be changed by a lone commit store (outside a transaction), so that a
     /// recoverer flushes it if this process dies before it has.
-    pub(crate) fn note(&mut self, offset: u64) -> Result<()> {
-        let word = index(RECORD_NOTES) + (self.notes % NOTES_MAX) as usize;
-        self.notes += 1;
+    pub(crate) fn announce_line(&mut self, offset: u64) -> Result<()> {
+        let word =
+            index(RECORD_LINES_TO_FLUSH) + (self.lines_to_flush % LINES_TO_FLUSH_MAX) as usize;
+        self.lines_to_flush += 1;
         Ok(self.record.0.store(word, offset / LINE * LINE)?)
     }
 
     /// So many lines are named in the record already.
-    pub(crate) fn noted(&mut self, lines: usize) {
-        self.notes = self.notes.max(lines as u64);
+    pub(crate) fn announced_lines(&mut self, lines: usize) {
+        self.lines_to_flush = self.lines_to_flush.max(lines as u64);
     }
 
     /// Stores a lone commit word and makes it durable: the point at which the operation has
@@ -142,7 +143,7 @@ impl<'v> Op<'v> {
         value: u64,
         after: &Durable<'_>,
     ) -> Result<Durable<'v>> {
-        self.note(offset)?;
+        self.announce_line(offset)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
         let stored = self.room.region.commit64(offset, value, after)?;

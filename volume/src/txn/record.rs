@@ -12,7 +12,8 @@ use crate::Result;
 use crate::ground::layout::{INODE, VOLATILE};
 pub(crate) use crate::ground::record_words::Record;
 pub(super) use crate::ground::record_words::{
-    IN_RUNTIME, LOCKS_MAX, NOTES_MAX, RECORD_LOCKS, RECORD_NOTES, RECORD_OWNER, RECORD_PHASE, index,
+    IN_RUNTIME, LINES_TO_FLUSH_MAX, LOCKS_MAX, RECORD_LINES_TO_FLUSH, RECORD_LOCKS, RECORD_OWNER,
+    RECORD_PHASE, index,
 };
 use crate::inode::Inode;
 use crate::txn::Operations;
@@ -37,14 +38,14 @@ impl Record<'_> {
 
     /// Names the line of a lone commit store.
     #[inline]
-    pub(crate) fn note(&self, line: u64) -> Result<()> {
-        Ok(self.0.store(index(RECORD_NOTES), line)?)
+    pub(crate) fn announce_line(&self, line: u64) -> Result<()> {
+        Ok(self.0.store(index(RECORD_LINES_TO_FLUSH), line)?)
     }
 
     /// Names the second such line.
     #[inline]
-    pub(crate) fn note_second(&self, line: u64) -> Result<()> {
-        Ok(self.0.store(index(RECORD_NOTES) + 1, line)?)
+    pub(crate) fn announce_second_line(&self, line: u64) -> Result<()> {
+        Ok(self.0.store(index(RECORD_LINES_TO_FLUSH) + 1, line)?)
     }
 
     /// Takes the names of so many locks back that are not held; orders that before the loads that
@@ -67,7 +68,7 @@ impl Record<'_> {
     #[inline(always)]
     pub(crate) fn give_back(&self, lines: usize) -> Result<()> {
         for at in 0..lines {
-            self.0.store(index(RECORD_NOTES) + at, 0)?;
+            self.0.store(index(RECORD_LINES_TO_FLUSH) + at, 0)?;
         }
         Ok(self.0.store_each([(index(RECORD_PHASE), 0), (index(RECORD_OWNER), 0)])?)
     }
@@ -83,7 +84,7 @@ impl Record<'_> {
 pub(crate) struct Remains {
     pub(crate) working: bool,
     pub(crate) locks: Vec<u64>,
-    pub(crate) notes: Vec<u64>,
+    pub(crate) lines_to_flush: Vec<u64>,
 }
 
 impl Operations {
@@ -116,7 +117,7 @@ impl Operations {
         Ok(Remains {
             working: self.operation_works(index)?,
             locks: words(RECORD_LOCKS, LOCKS_MAX as u64)?,
-            notes: words(RECORD_NOTES, NOTES_MAX)?,
+            lines_to_flush: words(RECORD_LINES_TO_FLUSH, LINES_TO_FLUSH_MAX)?,
         })
     }
 
@@ -142,7 +143,7 @@ impl Operations {
 
     pub(super) fn clear_record(&self, owner: Owner) -> Result<()> {
         let record = self.rt.op(owner.op());
-        for at in (RECORD_PHASE..RECORD_NOTES + NOTES_MAX * 8).step_by(8) {
+        for at in (RECORD_PHASE..RECORD_LINES_TO_FLUSH + LINES_TO_FLUSH_MAX * 8).step_by(8) {
             self.rt.store(record + at, 0)?;
         }
         self.rt.swap(record + RECORD_OWNER, 0)?;

@@ -471,7 +471,7 @@ impl Op<'_> {
         // What is damaged is found by who looks at it.
         let Ok(identity) = room.identity(inode) else { return Ok(()) };
         let Ok(mut current) = room.current(inode) else { return Ok(()) };
-        self.note(inode.at(COMMIT))?;
+        self.announce_line(inode.at(COMMIT))?;
         let stored = room.store_current(inode, identity.generation, &mut current)?;
         self.pend(stored);
         // PERSIST: the slot before anything changes that the record tells of.

@@ -13,7 +13,9 @@ use crate::ground::lockword;
 use crate::txn::Operations;
 use crate::txn::acquire::Locked;
 use crate::txn::op::Op;
-use crate::txn::record::{NOTES_MAX, RECORD_LOCKS, RECORD_NOTES, Remains, index, inode_of_lock};
+use crate::txn::record::{
+    LINES_TO_FLUSH_MAX, RECORD_LINES_TO_FLUSH, RECORD_LOCKS, Remains, index, inode_of_lock,
+};
 use robust::owner::Owner;
 
 /// What a call has given up: free behind its end.
@@ -181,8 +183,8 @@ impl Op<'_> {
         for &ino in inodes {
             room.give_back_inode(&self.record, self.index(), ino)?;
         }
-        for note in 0..self.notes.min(NOTES_MAX) as usize {
-            self.record.0.store(index(RECORD_NOTES) + note, 0)?;
+        for line in 0..self.lines_to_flush.min(LINES_TO_FLUSH_MAX) as usize {
+            self.record.0.store(index(RECORD_LINES_TO_FLUSH) + line, 0)?;
         }
         self.record.set_working(false)?;
         self.record.free()
