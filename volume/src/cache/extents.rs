@@ -147,7 +147,7 @@ pub(crate) struct Seen {
 }
 
 impl Caches {
-    fn recalled(&self, desc: Desc) -> u64 {
+    fn entry_head(&self, desc: Desc) -> u64 {
         u64::from(self.instance.number()) << 32 | u64::from(desc.index)
     }
 
@@ -156,7 +156,7 @@ impl Caches {
     pub(crate) fn read_again(&self, desc: Desc, offset: u64, out: &UserOut<'_>) -> Option<usize> {
         let known = entry(desc, offset).get()?;
         let (length, inode) = (out.len(), Inode(known.ino));
-        let holds = known.head == self.recalled(desc)
+        let holds = known.head == self.entry_head(desc)
             && known.from <= offset
             && offset < known.to
             && length as u64 <= known.to - offset
@@ -194,13 +194,13 @@ impl Caches {
     pub(crate) fn blocks_ahead(&self, desc: Desc, offset: u64) -> u64 {
         let before = entry(desc, offset.saturating_sub(1)).get();
         let follows = before.is_some_and(|known| {
-            known.head == self.recalled(desc) && known.to / BLOCK == offset / BLOCK
+            known.head == self.entry_head(desc) && known.to / BLOCK == offset / BLOCK
         });
         if follows { AHEAD } else { 0 }
     }
 
     /// Remembers what a read of an open description found.
-    pub(crate) fn recall(&self, desc: Desc, opened: &Opened, seen: &Seen) {
+    pub(crate) fn remember_extent(&self, desc: Desc, opened: &Opened, seen: &Seen) {
         let Seen { sequence, size, mut logical, mut run } = *seen;
         if run.huge {
             // All of it.
@@ -216,7 +216,7 @@ impl Caches {
             return;
         }
         entry(desc, from).put(&Memory {
-            head: self.recalled(desc),
+            head: self.entry_head(desc),
             state: opened.state,
             ino: opened.node.ino,
             sequence,

@@ -447,12 +447,12 @@ impl Caches {
     #[inline]
     pub(crate) fn remembered_attributes(&self, node: Node) -> Option<Attr> {
         let mut attr = Attr::NONE;
-        self.recall_attributes(node, &mut attr).then_some(attr)
+        self.cached_attributes(node, &mut attr).then_some(attr)
     }
 
     /// The same, written to `attr`, which is anything if the answer is `false`.
     #[inline]
-    pub(crate) fn recall_attributes(&self, node: Node, attr: &mut Attr) -> bool {
+    pub(crate) fn cached_attributes(&self, node: Node, attr: &mut Attr) -> bool {
         let known = ATTRIBUTES.entry(mix(&[node.ino])).look(self.head(node), |words| {
             let stands = self.unmoved(node.ino, words.at(2));
             (stands && unpack(node, |index| words.at(HEAD + index), attr)).then_some(())

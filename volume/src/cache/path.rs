@@ -107,7 +107,7 @@ impl Caches {
     /// Writes to `attr` the attributes of what a path is remembered to lead to. `false` says
     /// nothing.
     #[inline]
-    pub(crate) fn recall_path(&self, path: &Path<'_>, attr: &mut Attr) -> bool {
+    pub(crate) fn cached_path(&self, path: &Path<'_>, attr: &mut Attr) -> bool {
         let &Path { start, text, tail, hash } = path;
         let known = PATHS.entry(hash).look(self.head(start), |found| {
             // The text's last word is its tail.

@@ -56,7 +56,7 @@ impl Files {
         let read = self.read_buffers(opened.node, offset, out, ahead, &mut seen);
         let read = read.map_err(not_open)?;
         if let Some(seen) = seen {
-            self.recall(desc, opened, &seen);
+            self.remember_extent(desc, opened, &seen);
         }
         Ok(read)
     }

@@ -27,7 +27,7 @@ impl Names {
     /// The same, written to `attr`.
     #[inline]
     pub(crate) fn attributes_to(&self, node: Node, attr: &mut Attr) -> Result<()> {
-        if self.recall_attributes(node, attr) {
+        if self.cached_attributes(node, attr) {
             attr.atime = self.access_time(Inode(node.ino))?;
         } else {
             *attr = self.read_attributes(node)?;

@@ -20,7 +20,7 @@ impl Names {
     #[inline]
     pub(crate) fn find_path(&self, start: Node, text: &[u8], attr: &mut Attr) -> bool {
         let path = Path::new(start, text);
-        self.recall_path(&path, attr) || self.find_unknown(&path, attr)
+        self.cached_path(&path, attr) || self.find_unknown(&path, attr)
     }
 
     /// As [`Names::find_path`], of a path that is not remembered.
