@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(nodes.node(ROOT), Ok(node(77, 1)));
         let number = nodes.tell(node(5, 2));
         nodes.tell(node(5, 2));
-        let desc = Desc { index: 1, generation: 1 };
+        let desc = Desc::new(1, 1);
         assert_eq!(nodes.hold(node(5, 1), desc), Some(desc), "another object of that number");
         assert_eq!(nodes.hold(node(5, 2), desc), None);
         assert_eq!(nodes.forget(number, 1), None);

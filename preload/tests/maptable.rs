@@ -16,12 +16,12 @@ const PAGES: u64 = 60;
 const BASE: usize = 1 << 30;
 
 fn desc(index: u32) -> Desc {
-    Desc { index, generation: 7 }
+    Desc::new(index, 7)
 }
 
 /// Two descriptions for each file.
 fn node(desc: Desc) -> Node {
-    Node { ino: u64::from(desc.index / 2), generation: 1 }
+    Node { ino: u64::from(desc.index() / 2), generation: 1 }
 }
 
 fn mapping(start: usize, end: usize, desc: Desc, offset: u64) -> Mapping {

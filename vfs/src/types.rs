@@ -10,13 +10,32 @@ pub struct Node {
     pub generation: u32,
 }
 
-/// A shared open file description: an index in its engine's table, and the entry's generation.
+/// A shared open file description: an index in its engine's table, and the entry's generation. One
+/// word, so that it is stored and loaded as a whole wherever it goes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct Desc {
+pub struct Desc(u64);
+
+impl Desc {
+    /// A stale description, of another generation than the entry, is refused with `EBADF`.
+    #[inline]
+    #[must_use]
+    pub const fn new(index: u32, generation: u32) -> Self {
+        Self((generation as u64) << 32 | index as u64)
+    }
+
     /// Index in the engine's table.
-    pub index: u32,
-    /// A stale description is refused with `EBADF`.
-    pub generation: u32,
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// How often the entry was used.
+    #[inline]
+    #[must_use]
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// What a call is about: a node, or what a description is open for. Two words, so that it costs no
@@ -43,8 +62,7 @@ impl Of {
     #[inline]
     pub const fn which(self) -> Which {
         if self.generation == Self::DESC {
-            let (index, generation) = (self.number as u32, (self.number >> 32) as u32);
-            return Which::Desc(Desc { index, generation });
+            return Which::Desc(Desc(self.number));
         }
         Which::Node(Node { ino: self.number, generation: self.generation as u32 })
     }
@@ -60,8 +78,7 @@ impl From<Node> for Of {
 impl From<Desc> for Of {
     #[inline]
     fn from(desc: Desc) -> Self {
-        let number = u64::from(desc.generation) << 32 | u64::from(desc.index);
-        Self { number, generation: Self::DESC }
+        Self { number: desc.0, generation: Self::DESC }
     }
 }
 

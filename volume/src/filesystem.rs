@@ -298,7 +298,7 @@ impl FileSystem for Volume {
             Which::Node(node) => rooms.find_path(node, names, attr),
             // Not among the whole paths: mostly it is one name of many.
             Which::Desc(desc) => rooms
-                .opened(desc)
+                .opened_here(desc)
                 .is_ok_and(|opened| rooms.walk_path_to(opened.node, names, attr).is_some()),
         }
     }
@@ -322,7 +322,7 @@ impl FileSystem for Volume {
     fn attr(&self, of: Of, attr: &mut Attr) -> Result<()> {
         let rooms = self.call()?;
         let node = match of.which() {
-            Which::Desc(desc) => rooms.opened(desc)?.node,
+            Which::Desc(desc) => rooms.opened_here(desc)?.node,
             Which::Node(node) => node,
         };
         rooms.attributes_to(node, attr)
@@ -462,7 +462,7 @@ impl FileSystem for Volume {
     fn seek(&self, desc: Desc, offset: i64, whence: Whence) -> Result<u64> {
         let rooms = self.call()?;
         loop {
-            let opened = rooms.opened(desc)?;
+            let opened = rooms.opened_here(desc)?;
             let before = rooms.position(desc)?;
             let place = self.place_of_seek(&opened, before, offset, whence)?;
             if rooms.advance(desc, before, place)? {
@@ -479,7 +479,7 @@ impl FileSystem for Volume {
     fn sync(&self, what: Synced) -> Result<()> {
         let rooms = self.call()?;
         if let Synced::File(desc) | Synced::Data(desc) = what {
-            let opened = rooms.opened(desc)?;
+            let opened = rooms.opened_here(desc)?;
             if opened.flags.path_only() {
                 return Err(Errno::BADF);
             }
@@ -491,7 +491,7 @@ impl FileSystem for Volume {
             return rooms.sync_file(opened.node);
         }
         if let Synced::Range { desc, offset, length } = what {
-            let node = rooms.opened(desc)?.node;
+            let node = rooms.opened_here(desc)?.node;
             return rooms.sync_range(node, offset, offset.saturating_add(length));
         }
         // Metadata is durable at return in every mode; sizes and times of open files may be lazy.

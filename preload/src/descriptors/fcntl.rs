@@ -285,7 +285,16 @@ pub fn record_lock(
 }
 
 fn set_lock(process: &Process, desc: Desc, lock: Out<libc::flock>, wait: bool) -> Served<c_int> {
-    record_lock(process, desc, LockOwner::Process, &lock.value()?, wait)
+    // By words, which stay in registers: what is stored and loaded by other sizes waits.
+    let [kinds, start, length, pid] = Out(lock.0.cast::<[u64; 4]>()).value()?;
+    let lock = libc::flock {
+        l_type: kinds as i16,
+        l_whence: (kinds >> 16) as i16,
+        l_start: start as i64,
+        l_len: length as i64,
+        l_pid: pid as i32,
+    };
+    record_lock(process, desc, LockOwner::Process, &lock, wait)
 }
 
 fn test_lock(

@@ -121,7 +121,7 @@ pub fn variables(process: &Process, token: &str, program: Option<Node>) -> Vec<V
         .iter()
         .map(|desc| {
             let mark = if closed.contains(desc) { CLOSED } else { "" };
-            format!("{mark}{}.{}", desc.index, desc.generation)
+            format!("{mark}{}.{}", desc.index(), desc.generation())
         })
         .collect();
     drop(maps);
@@ -184,7 +184,7 @@ pub fn take_over(process: &Process, resumed: bool, held: &str, cwd: Option<&str>
         for held in held.split(',') {
             let named = held.strip_prefix(CLOSED);
             let Some((index, generation)) = pair(named.unwrap_or(held)) else { continue };
-            let desc = Desc { index: index as u32, generation };
+            let desc = Desc::new(index as u32, generation);
             if named.is_some()
                 && let Ok((node, _)) = process.fs.describe(desc)
             {

@@ -47,7 +47,7 @@ fn find(desc: Desc) -> Known {
 
 fn keep(known: Known) -> c_int {
     if let Ok(mut owners) = OWNERS.try_lock() {
-        owners.retain(|other| other.desc.index != known.desc.index);
+        owners.retain(|other| other.desc.index() != known.desc.index());
         if known.owner != Owner::default() || known.signal != 0 {
             owners.push(known);
         }

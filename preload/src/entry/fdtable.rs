@@ -50,14 +50,14 @@ fn slot(fd: c_int) -> Option<&'static AtomicU64> {
 }
 
 const fn pack(desc: Desc) -> u64 {
-    USED | (desc.index as u64 & INDEX) << 32 | desc.generation as u64
+    USED | (desc.index() as u64 & INDEX) << 32 | desc.generation() as u64
 }
 
 const fn unpack(word: u64) -> Option<Desc> {
     if word & USED == 0 {
         return None;
     }
-    Some(Desc { index: (word >> 32 & INDEX) as u32, generation: word as u32 })
+    Some(Desc::new((word >> 32 & INDEX) as u32, word as u32))
 }
 
 /// Sets the descriptor that placeholders duplicate.

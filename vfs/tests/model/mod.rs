@@ -51,7 +51,7 @@ impl State {
     }
 
     fn open(&mut self, desc: Desc) -> Result<&mut Description> {
-        self.opens.get_mut(desc.index as usize).and_then(Option::as_mut).ok_or(Errno::BADF)
+        self.opens.get_mut(desc.index() as usize).and_then(Option::as_mut).ok_or(Errno::BADF)
     }
 
     fn add(&mut self, parent: u64, new: &NewNode<'_>) -> u64 {
@@ -80,7 +80,7 @@ impl State {
 
     fn describe(&mut self, ino: u64, flags: OpenFlags) -> Desc {
         self.opens.push(Some(Description { ino, flags, position: 0 }));
-        Desc { index: self.opens.len() as u32 - 1, generation: 7 }
+        Desc::new(self.opens.len() as u32 - 1, 7)
     }
 
     fn write(&mut self, ino: u64, at: u64, data: &[UserIn<'_>]) -> Result<usize> {
@@ -277,7 +277,7 @@ impl FileSystem for Model {
     fn close(&self, desc: Desc) -> Result<()> {
         let mut state = self.lock();
         state.open(desc)?;
-        state.opens[desc.index as usize] = None;
+        state.opens[desc.index() as usize] = None;
         Ok(())
     }
     fn describe(&self, desc: Desc) -> Result<(Node, OpenFlags)> {
@@ -393,10 +393,10 @@ impl Locks for Model {
 impl Attached for Model {
     fn hand_over(&self, desc: Desc) -> Result<u64> {
         self.lock().open(desc)?;
-        Ok((u64::from(desc.index) + 1) << 32 | u64::from(desc.generation))
+        Ok((u64::from(desc.index()) + 1) << 32 | u64::from(desc.generation()))
     }
     fn adopt(&self, name: u64) -> Result<Desc> {
-        let desc = Desc { index: ((name >> 32) - 1) as u32, generation: name as u32 };
+        let desc = Desc::new(((name >> 32) - 1) as u32, name as u32);
         self.lock().open(desc).map(|_| desc)
     }
     fn execute(&self, _: Option<Node>, _: Option<Node>) -> Result<()> {

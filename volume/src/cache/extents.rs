@@ -116,7 +116,7 @@ thread_local! {
 /// Where the run is remembered in which a byte of a description's file lies.
 #[inline]
 fn entry(desc: Desc, offset: u64) -> &'static Entry {
-    let hash = mix(&[u64::from(desc.index), offset / CHUNK]);
+    let hash = mix(&[u64::from(desc.index()), offset / CHUNK]);
     &TABLE[(hash >> 32) as usize % ENTRIES]
 }
 
@@ -148,7 +148,7 @@ pub(crate) struct Seen {
 
 impl Caches {
     fn entry_head(&self, desc: Desc) -> u64 {
-        u64::from(self.instance.number()) << 32 | u64::from(desc.index)
+        u64::from(self.instance.number()) << 32 | u64::from(desc.index())
     }
 
     /// Serves a read of remembered bytes; `None`: the map tells.

@@ -20,15 +20,23 @@ impl Commit {
     }
 
     fn checksum(&self, inode: Inode, generation: u32) -> u32 {
-        let mut words: [u64; 4] = zerocopy::transmute!(*self);
+        let [size, mtime, rest, last] = self.words();
         // The sequence stays, the crc counts as 0.
-        words[3] &= LOW_HALF;
-        slot_checksum(inode, generation, words)
+        slot_checksum(inode, generation, [size, mtime, rest, last & LOW_HALF])
+    }
+
+    /// The words of the slot, made in registers: a load of a word that was stored in halves waits
+    /// until these stores have left the CPU, behind a fence for all that is under way.
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; SLOT_WORDS] {
+        let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let (rest, last) = (halves(self.aux, self.flags), halves(self.sequence, self.crc));
+        [self.size, self.mtime as u64, rest, last]
     }
 }
 
 /// Words of a commit slot.
-const SLOT_WORDS: usize = size_of::<Commit>() / 8;
+pub(crate) const SLOT_WORDS: usize = size_of::<Commit>() / 8;
 
 /// The crc of a commit slot with these words, of which it is none yet.
 #[inline]
@@ -121,8 +129,8 @@ impl Inodes {
         generation: u32,
         commit: Commit,
     ) -> Result<InFlight<'_>> {
-        let rest = u64::from(commit.aux) | u64::from(commit.flags) << 32;
-        self.store_words(inode, generation, commit.size, commit.mtime as u64, rest)
+        let [size, mtime, rest, _] = commit.words();
+        self.store_words(inode, generation, size, mtime, rest)
     }
 
     /// The slot that [`Inodes::store_slot`] stores next: its offset in the region, and its words.
@@ -136,7 +144,7 @@ impl Inodes {
         let sequence = next_sequence(newest.sequence);
         let next = Commit { sequence, ..commit }.sealed(inode, generation);
         let offset = inode.at(COMMIT) + (1 - at as u64) * size_of::<Commit>() as u64;
-        Ok((offset, zerocopy::transmute!(next)))
+        Ok((offset, next.words()))
     }
 
     /// The same, of a slot's words but the last.

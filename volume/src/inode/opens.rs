@@ -80,8 +80,8 @@ pub(crate) struct Maker(u64);
 
 impl Maker {
     pub(crate) fn new(desc: Desc, drops: bool) -> Self {
-        let index = u64::from(desc.index + 1) & 0xF_FFFF;
-        Self(u64::from(drops) << 40 | u64::from(desc.generation & 0xF_FFFF) << 20 | index)
+        let index = u64::from(desc.index() + 1) & 0xF_FFFF;
+        Self(u64::from(drops) << 40 | u64::from(desc.generation() & 0xF_FFFF) << 20 | index)
     }
 
     /// The one that a word names.
@@ -93,7 +93,7 @@ impl Maker {
     pub(crate) fn desc(self) -> Option<(Desc, bool)> {
         let index = (self.0 & 0xF_FFFF) as u32;
         let generation = (self.0 >> 20 & 0xF_FFFF) as u32;
-        (index != 0).then(|| (Desc { index: index - 1, generation }, self.0 >> 40 & 1 != 0))
+        (index != 0).then(|| (Desc::new(index - 1, generation), self.0 >> 40 & 1 != 0))
     }
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn confirm<W: Word>(
     let (phase, next) =
         if drops { (Phase::Dropping, Phase::Dropped) } else { (Phase::Claimed, Phase::Open) };
     let word = state.load()?;
-    let unsaid = DescState { phase, slot: 0, generation: desc.generation };
+    let unsaid = DescState { phase, slot: 0, generation: desc.generation() };
     if word & !SLOT_BITS != unsaid.word(epoch) {
         return Ok(());
     }
@@ -174,7 +174,7 @@ pub(crate) struct Opened {
 /// Whether a state word, which must be or have been an open one, is of this generation.
 #[inline]
 pub(crate) fn is_generation(state: u64, desc: Desc) -> bool {
-    (state >> 12 & 0xF_FFFF) as u32 == desc.generation
+    (state >> 12 & 0xF_FFFF) as u32 == desc.generation()
 }
 
 impl Inodes {
@@ -201,7 +201,7 @@ impl Inodes {
     /// The state word of a description that was open once.
     #[inline(always)]
     pub(crate) fn state_word(&self, desc: Desc) -> crate::Result<u64> {
-        Ok(self.rt.load(self.rt.description(desc.index) + STATE)?)
+        Ok(self.rt.load(self.rt.description(desc.index()) + STATE)?)
     }
 
     /// Moves the description that an `opens` word names to the phase that this implies; before that
@@ -209,10 +209,10 @@ impl Inodes {
     #[inline]
     pub(crate) fn confirm(&self, maker: Maker) -> crate::Result<()> {
         let Some((desc, drops)) = maker.desc() else { return Ok(()) };
-        if u64::from(desc.index) >= self.rt.layout.description_count {
+        if u64::from(desc.index()) >= self.rt.layout.description_count {
             return Ok(());
         }
-        let state = self.rt.word(self.rt.description(desc.index) + STATE);
+        let state = self.rt.word(self.rt.description(desc.index()) + STATE);
         Ok(confirm(state, self.epoch, desc, drops)?)
     }
 

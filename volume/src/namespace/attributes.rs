@@ -29,10 +29,9 @@ impl Names {
     pub(crate) fn attributes_to(&self, node: Node, attr: &mut Attr) -> Result<()> {
         if self.cached_attributes(node, attr) {
             attr.atime = self.access_time(Inode(node.ino))?;
-        } else {
-            *attr = self.read_attributes(node)?;
+            return Ok(());
         }
-        Ok(())
+        self.read_attributes(node, attr)
     }
 
     /// Blocks that an inode holds (`st_blocks`): of a directory its nodes and buckets.
@@ -67,10 +66,11 @@ impl Names {
     }
 
     /// The same, as they are now.
-    fn read_attributes(&self, node: Node) -> Result<Attr> {
+    fn read_attributes(&self, node: Node, attr: &mut Attr) -> Result<()> {
         let mut counted = false;
         let before = self.sequence_of(node);
-        let attr = self.read_steadily(node, |inode, identity| {
+        // Written where they are wanted: a copy would wait for the stores of their parts.
+        self.read_steadily(node, |inode, identity| {
             let kind = identity.kind().ok_or(Errno::IO)?;
             counted = self.known_blocks(inode)?.is_none();
             let current = self.current(inode)?;
@@ -80,7 +80,7 @@ impl Names {
                 }
                 _ => identity.nlink,
             };
-            Ok(Attr {
+            *attr = Attr {
                 node,
                 kind,
                 mode: identity.mode & 0o7777,
@@ -94,7 +94,8 @@ impl Names {
                 mtime: current.mtime,
                 ctime: current.ctime,
                 btime: identity.btime,
-            })
+            };
+            Ok(())
         })?;
         if counted && attr.blocks > COUNTED_MAX * 8 {
             // What was read stands, even if the inode is gone by now.
@@ -103,8 +104,8 @@ impl Names {
                 other => Err(other),
             })?;
         }
-        self.remember_attributes(&attr, before);
-        Ok(attr)
+        self.remember_attributes(attr, before);
+        Ok(())
     }
 
     /// Changes mode, owner, group and times in one atomic step; the change time moves with them.

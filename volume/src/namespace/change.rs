@@ -25,7 +25,7 @@ use crate::cache::Asked;
 use crate::cache::Target;
 use crate::ground::layout::{COMMIT, COMMIT_WRITTEN, Commit, Identity, LINE};
 use crate::inject::{self, Bug, injected};
-use crate::inode::commit::{newest_slot, next_sequence};
+use crate::inode::commit::{SLOT_WORDS, newest_slot, next_sequence};
 use crate::inode::{Current, Inode, LIVE_DAMAGED, LIVE_DIRTY, LIVE_WRITTEN};
 use crate::namespace::Names;
 use crate::namespace::bucket::Dir;
@@ -66,11 +66,12 @@ pub(crate) struct Step<'a> {
     pub(crate) time: i64,
 }
 
-/// The commit slots of a directory, which of them is the newest, and what it becomes.
+/// What the commit line of a directory becomes.
 pub(crate) struct Next {
-    line: [Commit; 2],
+    line: [[u64; SLOT_WORDS]; 2],
     newest: usize,
-    changed: Commit,
+    /// Its number of entries.
+    size: u64,
     /// Blocks that come or go with it.
     blocks: i64,
 }
@@ -160,9 +161,10 @@ pub(crate) fn gone(error: Errno) -> Errno {
 }
 
 impl<const N: usize> Named<'_, N> {
-    /// What the directory's commit line becomes with so many entries and blocks more.
+    /// What the directory's commit line becomes with so many entries and blocks more. Before the
+    /// first store: nothing of it is made behind a fence, where it would wait for that.
     #[inline]
-    pub(crate) fn next(&self, (entries, blocks): (i64, i64), time: i64) -> Result<Next> {
+    pub(crate) fn next(&self, step: &Step<'_>, (entries, blocks): (i64, i64)) -> Result<Next> {
         let (Locked { seen, .. }, names) = (self.locked, self.names);
         let Seen { inode, live, .. } = seen[0];
         let (line, newest) = match names.slots_beside(inode, live)? {
@@ -175,11 +177,15 @@ impl<const N: usize> Named<'_, N> {
         let last = line[newest];
         let changed = Commit {
             size: last.size.saturating_add_signed(entries),
-            mtime: time,
+            mtime: step.time,
             flags: last.flags | COMMIT_WRITTEN,
+            sequence: next_sequence(last.sequence),
             ..last
         };
-        Ok(Next { line, newest, changed, blocks })
+        let mut line = [line[0].words(), line[1].words()];
+        let newest = if injected(Bug::CommitInPlace) { newest } else { 1 - newest };
+        line[newest] = changed.sealed(inode, step.dir.generation).words();
+        Ok(Next { line, newest, size: changed.size, blocks })
     }
 
     /// Enters what the directory's attributes are, from this operation's end on; `known`: so are
@@ -190,7 +196,7 @@ impl<const N: usize> Named<'_, N> {
         let (Locked { seen, .. }, names) = (self.locked, self.names);
         let numbers = (seen[0].sequence, seen[0].sequence + 2);
         names.carry_own(step.dir, numbers, known, takes);
-        names.carry_directory(step.dir, numbers, (next.changed.size, next.blocks, step.time));
+        names.carry_directory(step.dir, numbers, (next.size, next.blocks, step.time));
     }
 
     /// Enters what a name means from this operation's end on; whether it did, or such names are
@@ -215,18 +221,14 @@ impl<const N: usize> Named<'_, N> {
         after: Option<&Durable<'_>>,
     ) -> Result<()> {
         let (Locked { record, seen, .. }, names, mut flags) = (self.locked, self.names, self.flags);
-        let &Next { mut line, newest, mut changed, blocks } = next;
         let Seen { inode, live, .. } = seen[0];
         record.announce_line(inode.at(COMMIT))?;
-        changed.sequence = next_sequence(changed.sequence);
-        let next = if injected(Bug::CommitInPlace) { newest } else { 1 - newest };
-        line[next] = changed.sealed(inode, step.dir.generation);
-        let line: [u8; LINE as usize] = zerocopy::transmute!(line);
+        let line: &[u8; LINE as usize] = zerocopy::transmute_ref!(&next.line);
         let stored = match after {
-            Some(after) => names.region.commit_line(inode.at(COMMIT), &line, after)?,
-            None => names.region.write_line(inode.at(COMMIT), &line)?,
+            Some(after) => names.region.commit_line(inode.at(COMMIT), line, after)?,
+            None => names.region.write_line(inode.at(COMMIT), line)?,
         };
-        live.set_copy(&line, next)?;
+        live.set_copy(line, next.newest)?;
         record.announce_second_line(word.at)?;
         // PERSIST: what this word publishes is durable (the witness); the word itself must be
         // before the locks go.
@@ -241,12 +243,13 @@ impl<const N: usize> Named<'_, N> {
             // What was newer than the old commit slot is so beside the new one.
             flags = names.dirty_flags(inode, step.dir.generation, flags)?;
         }
-        if blocks != 0 {
+        if next.blocks != 0 {
             let identity = names.identity(inode)?;
-            names.adjust_directory(inode, &identity, blocks)?;
+            names.adjust_directory(inode, &identity, next.blocks)?;
         }
-        let Commit { size, mtime, .. } = changed;
-        live.set_current(&Current { size, mtime, ctime: mtime, flags: flags | LIVE_WRITTEN })
+        let (size, time) = (next.size, step.time);
+        let flags = flags | LIVE_WRITTEN;
+        live.set_current(&Current { size, mtime: time, ctime: time, flags })
     }
 }
 

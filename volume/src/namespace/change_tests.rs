@@ -243,7 +243,7 @@ fn nothing_of_an_operation_that_dies_is_remembered() {
         let index = volume.own_record();
         let named = volume.try_names(index, [looked.seen], looked.flags).unwrap().unwrap();
         let known = named.enter(step.asked, None);
-        named.carry(&step, known, false, &named.next((0, 0), step.time).unwrap());
+        named.carry(&step, known, false, &named.next(&step, (0, 0)).unwrap());
         if dies {
             volume.after_owner_died(looked.seen.inode).unwrap();
             named.locked.release().unwrap();

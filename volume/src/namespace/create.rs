@@ -138,7 +138,7 @@ impl Names {
             let asked = self.ask_for(dir, name);
             let step = Step { dir, asked: asked.as_ref(), time: made.time() };
             let named = self.named(&op, [at.inode])?;
-            let next = named.next((1, 0), step.time)?;
+            let next = named.next(&step, (1, 0))?;
             let mut may_be_named = false;
             let brought = named.bring(&step, (word, next), &made, &mut may_be_named, |stored| {
                 Ok(op.fence_with(stored))
@@ -268,7 +268,7 @@ impl<'v> Named<'v, 1> {
         let made = NewInode::new(names, &record, inode, new, step.time, like)?;
         let target = made.target();
         let word = dir_slot.insertion(dir);
-        let next = self.next((1, i64::from(dir_slot.is_first())), step.time)?;
+        let next = self.next(step, (1, i64::from(dir_slot.is_first())))?;
         self.bring(step, (word, next), &made, named, |stored| {
             let asked = step.asked.ok_or(Errno::IO)?;
             let DirSlot { bucket, slot, key, .. } = dir_slot;

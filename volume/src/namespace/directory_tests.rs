@@ -253,7 +253,7 @@ fn publish<'v>(volume: &'v Volume, op: &mut Op<'v>, dir: Node, word: Store) -> R
     let after = op.prepared();
     let named = volume.named(op, [volume.inode_of(dir)?])?;
     let step = Step { dir, asked: None, time: now() };
-    let next = named.next((0, 0), step.time)?;
+    let next = named.next(&step, (0, 0))?;
     named.publish(&step, word, &next, after.as_ref())?;
     volume.published(op)
 }

@@ -383,7 +383,7 @@ impl<'v, const N: usize> Named<'v, N> {
         {
             return Ok(false);
         }
-        let done = self.next((-i64::from(gone.is_some()), 0), step.time).and_then(|next| {
+        let done = self.next(step, (-i64::from(gone.is_some()), 0)).and_then(|next| {
             let known = self.enter(from, None) & self.enter(step.asked, Some(source));
             self.carry(step, known, source.kind == Kind::Directory, &next);
             names.carry_moved(source.node, (child.sequence, child.sequence + 2), step.time);

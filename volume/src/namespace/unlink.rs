@@ -250,7 +250,7 @@ impl<const N: usize> Named<'_, N> {
         if !names.close_for_good(child)? {
             return Ok(false);
         }
-        let done = self.next((-1, blocks), step.time).and_then(|next| {
+        let done = self.next(step, (-1, blocks)).and_then(|next| {
             let known = self.enter(step.asked, None);
             self.carry(step, known, false, &next);
             self.publish(step, word, &next, after)

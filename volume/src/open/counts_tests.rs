@@ -56,7 +56,7 @@ impl Process {
     fn confirm(&self, maker: Maker) -> Result<(), Dead> {
         match maker.desc() {
             Some((desc, drops)) if self.mistake != Mistake::NothingConfirmed => {
-                confirm(self.state(desc.index), EPOCH, desc, drops)
+                confirm(self.state(desc.index()), EPOCH, desc, drops)
             }
             _ => Ok(()),
         }
@@ -83,18 +83,18 @@ impl Process {
 
     /// Opens and closes the file by its description.
     fn opens_and_closes(&self) -> Result<(), Dead> {
-        let desc = Desc { index: self.slot, generation: 1 };
-        self.says(desc.index, Phase::Claimed)?;
+        let desc = Desc::new(self.slot, 1);
+        self.says(desc.index(), Phase::Claimed)?;
         self.change(desc, false)?;
-        self.says(desc.index, Phase::Open)?;
-        self.says(desc.index, Phase::Dropping)?;
+        self.says(desc.index(), Phase::Open)?;
+        self.says(desc.index(), Phase::Dropping)?;
         self.change(desc, true)?;
-        self.says(desc.index, Phase::Free)
+        self.says(desc.index(), Phase::Free)
     }
 
     /// Finishes what the dead process 0 has begun.
     fn recovers(&self) -> Result<(), Dead> {
-        let desc = Desc { index: 0, generation: 1 };
+        let desc = Desc::new(0, 1);
         let look = || Ok::<_, Dead>(DescState::of_word(self.state(0).load()?, EPOCH));
         let last = |drops| {
             let word = self.see(&self.world.opens).load()?;

@@ -73,9 +73,6 @@ pub(crate) fn truncates(kind: Kind, flags: OpenFlags) -> bool {
     kind == Kind::File && flags.has(libc::O_TRUNC) && !flags.path_only()
 }
 
-/// An entry that this process has claimed, for what it is about to open.
-pub(crate) type Claim<'v> = (Desc, DescState, Lines<'v>);
-
 /// A hint of a CPU's, in a line of its own.
 #[derive(Default)]
 #[repr(align(64))]
@@ -156,7 +153,7 @@ impl Opens {
             match self.create_and(dir, name, new, &open) {
                 Ok((_, opened)) => opened,
                 Err(errno) => {
-                    self.free_description(claim.0, claim.1)?;
+                    self.free_description(claim, self.claimed(claim))?;
                     Err(errno)
                 }
             }
@@ -176,16 +173,23 @@ impl Opens {
         self.open_claimed(claim, node, kind, flags, place)
     }
 
+    /// The state of an entry that this process has claimed, for what it is about to open.
+    #[inline]
+    pub(crate) fn claimed(&self, desc: Desc) -> DescState {
+        DescState { phase: Phase::Claimed, slot: self.slot(), generation: desc.generation() }
+    }
+
     /// As above, with a claimed entry, which is free again if that fails.
     pub(crate) fn open_claimed(
         &self,
-        (desc, claimed, lines): Claim<'_>,
+        desc: Desc,
         node: Node,
         kind: Kind,
         flags: OpenFlags,
         place: Option<Node>,
     ) -> Result<Desc> {
         let inode = self.inode(node.ino)?;
+        let (claimed, lines) = (self.claimed(desc), self.description_lines(desc.index())?);
         let named = u64::from(node.generation) | u64::from(kind.d_type()) << 32;
         let flags = u64::from((flags.0 & !OPEN_ONLY) as u32);
         let place = place.map_or(0, |dir| dir.ino);
@@ -219,7 +223,7 @@ impl Opens {
     }
 
     /// Finds a free entry and makes it this process's, which holds it.
-    pub(crate) fn claim_description(&self) -> Result<Claim<'_>> {
+    pub(crate) fn claim_description(&self) -> Result<Desc> {
         let count = self.rt.layout.description_count as u32;
         let (hint, first) = self.description_hint();
         let start = hint.load(Ordering::Relaxed).wrapping_add(first);
@@ -232,8 +236,8 @@ impl Opens {
             if free.phase != Phase::Free {
                 continue;
             }
-            let generation = free.generation % 0xF_FFFF + 1;
-            let mine = DescState { phase: Phase::Claimed, slot: self.slot(), generation };
+            let desc = Desc::new(index_at, free.generation % 0xF_FFFF + 1);
+            let mine = self.claimed(desc);
             // Before it is claimed, so that a recoverer of this process looks far enough.
             self.rt.raise(HEADER_DESCRIPTIONS, u64::from(index_at) + 1)?;
             if lines.cas(index(STATE), word, mine.word(self.epoch))?.is_err() {
@@ -247,7 +251,7 @@ impl Opens {
             if index_at != start {
                 hint.store(index_at.wrapping_sub(first), Ordering::Relaxed);
             }
-            return Ok((Desc { index: index_at, generation }, mine, lines));
+            return Ok(desc);
         }
         Err(Errno::NFILE)
     }
@@ -261,12 +265,12 @@ impl Opens {
     /// Puts an entry back whose reference is given back (or was never taken): it is in `state` and
     /// this process's to free, so another process moves it only to confirm that.
     pub(crate) fn free_description(&self, desc: Desc, state: DescState) -> Result<()> {
-        let lines = self.description_lines(desc.index)?;
+        let lines = self.description_lines(desc.index())?;
         Self::clear_holders(&lines)?;
         let free = DescState { phase: Phase::Free, ..state };
         lines.store(index(STATE), free.word(self.epoch))?;
         let (hint, first) = self.description_hint();
-        hint.store(desc.index.wrapping_sub(first), Ordering::Relaxed);
+        hint.store(desc.index().wrapping_sub(first), Ordering::Relaxed);
         Ok(())
     }
 
@@ -279,12 +283,12 @@ impl Opens {
 
     /// The same, for calls that are made often.
     #[inline(always)]
-    fn opened_here(&self, desc: Desc) -> Result<Opened> {
-        if u64::from(desc.index) >= self.rt.layout.description_count {
+    pub(crate) fn opened_here(&self, desc: Desc) -> Result<Opened> {
+        if u64::from(desc.index()) >= self.rt.layout.description_count {
             cold_path();
             return Err(Errno::BADF);
         }
-        let lines = self.rt.span::<8>(self.rt.description(desc.index))?;
+        let lines = self.rt.span::<8>(self.rt.description(desc.index()))?;
         let [state, ino, node, flags] = loop {
             let words = lines.four(index(STATE))?;
             // The others are another description's, or in part, if this one was closed meanwhile.
@@ -294,7 +298,7 @@ impl Opens {
             cold_path();
         };
         // All but the slot must be as it is while it is open.
-        let open = DescState { phase: Phase::Open, slot: 0, generation: desc.generation };
+        let open = DescState { phase: Phase::Open, slot: 0, generation: desc.generation() };
         if state & !SLOT_BITS != open.word(self.epoch) {
             cold_path();
             return Err(Errno::BADF);
@@ -323,16 +327,16 @@ impl Opens {
     /// Notes the directory in which this process's description was found.
     #[inline]
     pub(crate) fn note_directory(&self, desc: Desc, dir: Node) {
-        if u64::from(desc.index) < self.rt.layout.description_count {
+        if u64::from(desc.index()) < self.rt.layout.description_count {
             // A hint: if the runtime has vanished, every other call fails too.
-            let _ = self.rt.store(self.rt.description(desc.index) + PLACE, dir.ino);
+            let _ = self.rt.store(self.rt.description(desc.index()) + PLACE, dir.ino);
         }
     }
 
     /// The directory that was noted, whatever it is by now.
     pub(crate) fn noted_directory(&self, desc: Desc) -> Result<Node> {
         self.opened(desc)?;
-        let ino = self.rt.load(self.rt.description(desc.index) + PLACE)?;
+        let ino = self.rt.load(self.rt.description(desc.index()) + PLACE)?;
         if ino == 0 || !self.inode_in_use(ino)? {
             return Err(Errno::NOENT);
         }
@@ -343,7 +347,7 @@ impl Opens {
     /// `F_SETFL`.
     pub(crate) fn change_flags(&self, desc: Desc, flags: OpenFlags) -> Result<()> {
         let opened = self.opened(desc)?;
-        let at = self.rt.description(desc.index) + FLAGS;
+        let at = self.rt.description(desc.index()) + FLAGS;
         let flags = opened.flags.0 & KEPT_FLAGS | flags.0 & !KEPT_FLAGS;
         Ok(self.rt.store(at, u64::from(flags as u32))?)
     }
@@ -358,15 +362,15 @@ impl Opens {
 
     /// Lets a process slot hold a description.
     pub(crate) fn share_description(&self, desc: Desc, slot: u32) -> Result<()> {
-        let held = self.hold(desc.index, slot, true)?;
+        let held = self.hold(desc.index(), slot, true)?;
         // Its last other holder may be dropping it; that one says so, then looks for holders.
         if self.opened(desc).is_ok() {
             return Ok(());
         }
         if !held {
-            self.hold(desc.index, slot, false)?;
+            self.hold(desc.index(), slot, false)?;
             // It may be another description by now, whose last holder saw this one's bit.
-            self.drop_if_unheld(desc.index)?;
+            self.drop_if_unheld(desc.index())?;
         }
         Err(Errno::BADF)
     }
@@ -374,12 +378,12 @@ impl Opens {
     /// Drops this process's hold.
     pub(crate) fn close_description(&self, desc: Desc) -> Result<()> {
         let opened = self.opened(desc)?;
-        let lines = self.description_lines(desc.index)?;
+        let lines = self.description_lines(desc.index())?;
         if self.is_own(desc, &lines)? {
             let dropping = DescState {
                 phase: Phase::Dropping,
                 slot: self.slot(),
-                generation: desc.generation,
+                generation: desc.generation(),
             };
             let word = dropping.word(self.epoch);
             if lines.cas(index(STATE), opened.state, word)?.is_ok() {
@@ -390,31 +394,31 @@ impl Opens {
                 lines.store(index(STATE), opened.state)?;
             }
         }
-        if !self.hold(desc.index, self.slot(), false)? {
+        if !self.hold(desc.index(), self.slot(), false)? {
             return Err(Errno::BADF);
         }
-        if self.is_held(desc.index)? { Ok(()) } else { self.drop_description(desc) }
+        if self.is_held(desc.index())? { Ok(()) } else { self.drop_description(desc) }
     }
 
     /// Drops a description without holders, unless another process is dropping it already.
     fn drop_description(&self, desc: Desc) -> Result<()> {
-        let state = self.desc_state(desc.index)?;
-        if state.phase != Phase::Open || state.generation != desc.generation {
+        let state = self.desc_state(desc.index())?;
+        if state.phase != Phase::Open || state.generation != desc.generation() {
             return Ok(());
         }
         if self.is_in_flight(desc)? {
             return self.note_orphan();
         }
         let dropping = DescState { phase: Phase::Dropping, slot: self.slot(), ..state };
-        if !self.turn_desc(desc.index, state, dropping)? {
+        if !self.turn_desc(desc.index(), state, dropping)? {
             return Ok(());
         }
-        if self.is_held(desc.index)? || self.is_in_flight(desc)? {
+        if self.is_held(desc.index())? || self.is_in_flight(desc)? {
             // Another process took hold, or handed it over, in between.
-            self.turn_desc(desc.index, dropping, state)?;
-            return if self.is_held(desc.index)? { Ok(()) } else { self.drop_description(desc) };
+            self.turn_desc(desc.index(), dropping, state)?;
+            return if self.is_held(desc.index())? { Ok(()) } else { self.drop_description(desc) };
         }
-        self.finish_dropping(desc, dropping, self.node_of_entry(desc.index)?)
+        self.finish_dropping(desc, dropping, self.node_of_entry(desc.index())?)
     }
 
     /// The rest of a drop, from `state` on: phase dropping (or, after a death, dropped).
@@ -499,7 +503,7 @@ impl Opens {
         if state.phase != Phase::Open || self.is_held(index)? {
             return Ok(());
         }
-        self.drop_description(Desc { index, generation: state.generation })
+        self.drop_description(Desc::new(index, state.generation))
     }
 
     /// One file that cannot be finished (it is damaged, or the volume is full) must not keep a
@@ -512,7 +516,7 @@ impl Opens {
     pub(crate) fn finish_opens_and_closes(&self, slot: u32) -> Result<()> {
         for index in 0..self.descriptions_used()? {
             let state = self.desc_state(index)?;
-            let desc = Desc { index, generation: state.generation };
+            let desc = Desc::new(index, state.generation);
             match state.phase {
                 Phase::Free | Phase::Open => {}
                 _ if state.slot != slot => {}
@@ -527,7 +531,7 @@ impl Opens {
 
     /// A dead process had claimed the entry: counted or not?
     fn finish_claim(&self, desc: Desc, state: DescState) -> Result<()> {
-        let at = self.rt.description(desc.index);
+        let at = self.rt.description(desc.index());
         let (ino, generation) = (self.rt.load(at + INO)?, self.rt.load(at + NODE)? as u32);
         if let Ok(inode) = self.inode(ino)
             && self.last_maker(inode) == Ok(Maker::new(desc, false))
@@ -535,12 +539,12 @@ impl Opens {
             self.confirm(Maker::new(desc, false))?;
         }
         // No other process can have known it.
-        Self::clear_holders(&self.description_lines(desc.index)?)?;
-        if self.desc_state(desc.index)?.phase == Phase::Open {
+        Self::clear_holders(&self.description_lines(desc.index())?)?;
+        if self.desc_state(desc.index())?.phase == Phase::Open {
             return self.drop_description(desc);
         }
         let free = DescState { phase: Phase::Free, ..state };
-        self.turn_desc(desc.index, state, free)?;
+        self.turn_desc(desc.index(), state, free)?;
         // The dead process was making a nameless file, which the sweep spared for this entry.
         let node = Node { ino, generation };
         match self.identity_of(node) {
@@ -551,16 +555,16 @@ impl Opens {
 
     /// A dead process was dropping the entry: it becomes ours to drop.
     fn take_over_drop(&self, desc: Desc, state: DescState) -> Result<()> {
-        let ino = self.rt.load(self.rt.description(desc.index) + INO)?;
+        let ino = self.rt.load(self.rt.description(desc.index()) + INO)?;
         if let Ok(inode) = self.inode(ino)
             && self.last_maker(inode) == Ok(Maker::new(desc, true))
         {
             self.confirm(Maker::new(desc, true))?;
         }
-        let state = DescState { phase: self.desc_state(desc.index)?.phase, ..state };
+        let state = DescState { phase: self.desc_state(desc.index())?.phase, ..state };
         let mine = DescState { slot: self.slot(), ..state };
-        if self.turn_desc(desc.index, state, mine)? {
-            self.finish_dropping(desc, mine, self.node_of_entry(desc.index)?)
+        if self.turn_desc(desc.index(), state, mine)? {
+            self.finish_dropping(desc, mine, self.node_of_entry(desc.index())?)
         } else {
             Ok(())
         }
@@ -576,7 +580,7 @@ impl Opens {
     pub(crate) fn each_open_file(&self, each: &mut dyn FnMut(Node) -> Result<()>) -> Result<()> {
         for index in 0..self.descriptions_used()? {
             let generation = self.desc_state(index)?.generation;
-            if let Ok(opened) = self.opened(Desc { index, generation })
+            if let Ok(opened) = self.opened(Desc::new(index, generation))
                 && opened.kind == Kind::File
             {
                 each(opened.node)?;

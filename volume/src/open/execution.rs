@@ -113,7 +113,7 @@ impl Opens {
     fn writes_now(&self, node: Node, others: bool) -> Result<bool> {
         for index in 0..self.descriptions_used()? {
             let generation = self.desc_state(index)?.generation;
-            let Ok(opened) = self.opened(Desc { index, generation }) else { continue };
+            let Ok(opened) = self.opened(Desc::new(index, generation)) else { continue };
             if opened.node != node || opened.kind != Kind::File || !opened.flags.writes() {
                 continue;
             }

@@ -22,6 +22,7 @@ use crate::ground::layout::HEADER_ORPHANS;
 use crate::open::Opens;
 use pmem::Span;
 use rustix::io::Errno;
+use std::hint::cold_path;
 use vfs::Desc;
 
 /// Word of a description's entry: [`Opens::mark`] of what was handed over last.
@@ -37,18 +38,18 @@ fn byte_of(index: u32) -> i64 {
 
 impl Opens {
     fn mark(&self, desc: Desc) -> u64 {
-        u64::from(self.epoch) << 32 | u64::from(desc.generation)
+        u64::from(self.epoch) << 32 | u64::from(desc.generation())
     }
 
     fn name(&self, desc: Desc) -> u64 {
-        let low = desc.generation | self.epoch << GENERATION_BITS;
-        (u64::from(desc.index) + 1) << 32 | u64::from(low)
+        let low = desc.generation() | self.epoch << GENERATION_BITS;
+        (u64::from(desc.index()) + 1) << 32 | u64::from(low)
     }
 
     /// Says that a description may leave; gives its name.
     pub(crate) fn hand_over_description(&self, desc: Desc) -> Result<u64> {
         self.opened(desc)?;
-        self.rt.store(self.rt.description(desc.index) + HANDED, self.mark(desc))?;
+        self.rt.store(self.rt.description(desc.index()) + HANDED, self.mark(desc))?;
         Ok(self.name(desc))
     }
 
@@ -56,7 +57,7 @@ impl Opens {
     pub(crate) fn adopt_name(&self, name: u64) -> Result<Desc> {
         let index = (name >> 32) as u32;
         let generation = name as u32 & ((1 << GENERATION_BITS) - 1);
-        let desc = Desc { index: index.checked_sub(1).ok_or(Errno::BADF)?, generation };
+        let desc = Desc::new(index.checked_sub(1).ok_or(Errno::BADF)?, generation);
         // A name of another epoch: all that was open then is closed.
         if self.name(desc) != name {
             return Err(Errno::BADF);
@@ -77,11 +78,11 @@ impl Opens {
 
     /// Whether a description may be on its way somewhere.
     pub(crate) fn is_in_flight(&self, desc: Desc) -> Result<bool> {
-        let handed = self.rt.load(self.rt.description(desc.index) + HANDED)?;
+        let handed = self.rt.load(self.rt.description(desc.index()) + HANDED)?;
         if handed != self.mark(desc) {
             return Ok(false);
         }
-        Ok(self.liveness.is_anchor_locked(byte_of(desc.index), 1))
+        Ok(self.liveness.is_anchor_locked(byte_of(desc.index()), 1))
     }
 
     /// A description without holders stays because it is in flight.
@@ -106,14 +107,16 @@ impl Opens {
     #[inline]
     pub(crate) fn with_orphans_dropped<T>(&self, call: impl Fn() -> Result<T>) -> Result<T> {
         match call() {
-            Err(errno @ (Errno::NOSPC | Errno::NFILE)) => {
-                if !self.has_orphans()? {
+            Ok(done) => Ok(done),
+            Err(errno) => {
+                cold_path();
+                let lacked = matches!(errno, Errno::NOSPC | Errno::NFILE);
+                if !lacked || !self.has_orphans()? {
                     return Err(errno);
                 }
                 self.drop_orphans()?;
                 call()
             }
-            result => result,
         }
     }
 }

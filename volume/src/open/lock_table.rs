@@ -130,12 +130,12 @@ impl Holder {
 
     /// A description: its own record locks.
     pub(crate) const fn description(desc: Desc) -> Self {
-        Self::new(Self::DESCRIPTION, desc.index, desc.generation)
+        Self::new(Self::DESCRIPTION, desc.index(), desc.generation())
     }
 
     /// A description: its `flock` lock.
     pub(crate) const fn flock(desc: Desc) -> Self {
-        Self::new(Self::FLOCK, desc.index, desc.generation)
+        Self::new(Self::FLOCK, desc.index(), desc.generation())
     }
 
     /// A process: the program that it executes. Nothing that a program asks for, but kept, found
@@ -156,13 +156,13 @@ impl Holder {
             Self::PROCESS | Self::EXECUTION => {
                 Who::Process { slot: low & !Self::HOSTED, generation: high }
             }
-            Self::DESCRIPTION => Who::Description(Desc { index: low, generation: high }),
+            Self::DESCRIPTION => Who::Description(Desc::new(low, high)),
             Self::GUEST => Who::Guest {
                 slot: low & 0x1FF,
                 generation: low >> 9,
                 pid: (self.0 >> (24 + Self::GUEST_BITS)) as u32 & 0x3F_FFFF,
             },
-            _ => Who::Flock(Desc { index: low, generation: high }),
+            _ => Who::Flock(Desc::new(low, high)),
         }
     }
 
@@ -267,12 +267,14 @@ impl Plan {
     }
 }
 
-/// A chain, held.
+/// A chain, held. In this order the error of a `Result` of it lies on `at`, which the usual way
+/// does not look at: what it lies on is stored in pieces, and a load of the whole waits for these.
+#[repr(C)]
 pub(crate) struct Chain<'v> {
     volume: &'v Opens,
-    index: u32,
     /// Offset of the entry that carries the chain.
     pub(crate) at: u64,
+    index: u32,
     line: Span<'v, 8>,
     owner: Owner,
 }

@@ -106,7 +106,7 @@ impl Opens {
     /// The position; waits for a write that moves it.
     #[inline]
     pub(crate) fn position(&self, desc: Desc) -> Result<u64> {
-        let at = self.rt.description(desc.index) + POSITION;
+        let at = self.rt.description(desc.index()) + POSITION;
         let position = self.rt.load(at)?;
         if position & MOVING == 0 {
             return Ok(position);
@@ -117,21 +117,21 @@ impl Opens {
     /// The position, unless a write moves it.
     #[inline]
     pub(crate) fn resting_position(&self, desc: Desc) -> Result<Option<u64>> {
-        let position = self.rt.load(self.rt.description(desc.index) + POSITION)?;
+        let position = self.rt.load(self.rt.description(desc.index()) + POSITION)?;
         Ok((position & MOVING == 0).then_some(position))
     }
 
     /// Moves the position unless another call has moved it from `from`.
     #[inline]
     pub(crate) fn advance(&self, desc: Desc, from: u64, to: u64) -> Result<bool> {
-        let at = self.rt.description(desc.index) + POSITION;
+        let at = self.rt.description(desc.index()) + POSITION;
         Ok(from == to || self.rt.cas(at, from, to)?.is_ok())
     }
 
     /// What moves the position, when it has begun.
     #[inline]
     pub(crate) fn moving(&self, desc: Desc) -> Result<Moving<'_>> {
-        let line = self.rt.span(self.rt.description(desc.index))?;
+        let line = self.rt.span(self.rt.description(desc.index()))?;
         Ok(Moving { opens: self, desc, line, owner: self.own(), position: MOVING })
     }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn holder(volume: &Volume, desc: Desc) -> Option<Owner> {
-        let word = volume.rt.load(volume.rt.description(desc.index) + LOCK).unwrap();
+        let word = volume.rt.load(volume.rt.description(desc.index()) + LOCK).unwrap();
         Owner::of_word(word, volume.epoch)
     }
 
@@ -180,8 +180,8 @@ mod tests {
     fn replace(volume: &Volume, desc: Desc, node: Node) -> Desc {
         volume.close_description(desc).unwrap();
         let other = opened(volume, node);
-        assert_eq!(other.index, desc.index);
-        assert_ne!(other.generation, desc.generation);
+        assert_eq!(other.index(), desc.index());
+        assert_ne!(other.generation(), desc.generation());
         other
     }
 
@@ -235,8 +235,9 @@ mod tests {
         let mut moving = volume.moving(desc).unwrap();
         moving.begin().unwrap();
         volume.close_description(desc).unwrap();
-        let (claimed, state, _) = volume.claim_description().unwrap();
-        assert_eq!(claimed.index, desc.index);
+        let claimed = volume.claim_description().unwrap();
+        let state = volume.claimed(claimed);
+        assert_eq!(claimed.index(), desc.index());
         volume.free_description(claimed, state).unwrap();
         drop(moving);
         assert_eq!(holder(&volume, desc), None);

@@ -198,7 +198,7 @@ impl Opens {
                 Ok(dead)
             }
             Who::Description(desc) | Who::Flock(desc) => {
-                let holders = self.holders(desc.index)?;
+                let holders = self.holders(desc.index())?;
                 let mut any = false;
                 for &slot in &holders {
                     let state = self.slot_state(slot)?;

@@ -87,7 +87,7 @@ fn a_plan_for_a_description_that_is_closed_is_refused() {
     let plan = planned(&volume, a);
     volume.close_description(desc).unwrap();
     let other = volume.open(b.into(), OpenFlags(libc::O_RDWR), None).unwrap();
-    assert_eq!(other.index, desc.index);
+    assert_eq!(other.index(), desc.index());
     let before = at_rest(&volume, a, &plan);
     let (at, from) = (Position::At(0), UserIn::new(NEW));
     assert_eq!(

@@ -17,7 +17,7 @@ fn a_chain_whose_holder_died_keeps_its_order() {
     let (volume, root) = fresh();
     let ino = volume.create(root, b"f", &file()).unwrap().ino;
     let lock = |number, start| {
-        let holder = Holder::description(Desc { index: number, generation: 1 });
+        let holder = Holder::description(Desc::new(number, 1));
         Lock { holder, write: false, start, end: start + 5 }
     };
     let set = |lock: &Lock, unlock| {
