@@ -40,12 +40,12 @@ pub const fn open_flags(flags: u32) -> OpenFlags {
 
 /// A description as a handle.
 pub const fn handle_of(desc: Desc) -> u64 {
-    (desc.generation() as u64) << 32 | desc.index() as u64
+    desc.word()
 }
 
 /// And back.
 const fn desc_of(handle: u64) -> Desc {
-    Desc::new(handle as u32, (handle >> 32) as u32)
+    Desc::of_word(handle)
 }
 
 fn whence(number: u32) -> Result<Whence> {

@@ -16,11 +16,29 @@ pub struct Node {
 pub struct Desc(u64);
 
 impl Desc {
-    /// A stale description, of another generation than the entry, is refused with `EBADF`.
+    /// Bits of its word: a face may keep others of its own above them.
+    pub const BITS: u32 = 56;
+
+    /// A stale description, of another generation than the entry, is refused with `EBADF`. An
+    /// engine's generations have at most 24 bits.
     #[inline]
     #[must_use]
     pub const fn new(index: u32, generation: u32) -> Self {
         Self((generation as u64) << 32 | index as u64)
+    }
+
+    /// The description as a word, of [`Desc::BITS`].
+    #[inline]
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The description in such a word, whatever stands above its bits.
+    #[inline]
+    #[must_use]
+    pub const fn of_word(word: u64) -> Self {
+        Self(word & ((1 << Self::BITS) - 1))
     }
 
     /// Index in the engine's table.

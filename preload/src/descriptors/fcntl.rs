@@ -228,6 +228,7 @@ pub fn control(
 }
 
 /// The absolute byte range of a C lock.
+#[inline]
 pub fn range(process: &Process, desc: Desc, lock: &libc::flock) -> Result<RecordLock, Errno> {
     let base = match c_int::from(lock.l_whence) {
         libc::SEEK_SET => 0,
@@ -269,6 +270,7 @@ fn why_not(process: &Process, desc: Desc, lock: &libc::flock) -> Result<Errno, E
     Ok(if allowed { Errno::INVAL } else { Errno::BADF })
 }
 
+#[inline]
 pub fn record_lock(
     process: &Process,
     desc: Desc,

@@ -36,8 +36,8 @@ const CACHED: u64 = 1 << 59;
 const CLOEXEC: u64 = 1 << 58;
 /// The number was the lowest free one when it was taken, and its flag has not changed since.
 const PLAIN: u64 = 1 << 57;
-/// Bits of a description's index.
-const INDEX: u64 = 0xff_ffff;
+
+const _: () = assert!(PLAIN >= 1 << Desc::BITS);
 
 static SLOTS: [AtomicU64; NUMBERS_MAX] = [const { AtomicU64::new(0) }; NUMBERS_MAX];
 /// No slot beyond this number was ever used.
@@ -50,14 +50,14 @@ fn slot(fd: c_int) -> Option<&'static AtomicU64> {
 }
 
 const fn pack(desc: Desc) -> u64 {
-    USED | (desc.index() as u64 & INDEX) << 32 | desc.generation() as u64
+    USED | Desc::of_word(desc.word()).word()
 }
 
 const fn unpack(word: u64) -> Option<Desc> {
     if word & USED == 0 {
         return None;
     }
-    Some(Desc::new((word >> 32 & INDEX) as u32, word as u32))
+    Some(Desc::of_word(word))
 }
 
 /// Sets the descriptor that placeholders duplicate.

@@ -18,6 +18,7 @@
 
 use crate::Result;
 use crate::cache::Caches;
+use crate::ground::by_words;
 use crate::ground::layout::{BLOCK, Identity};
 use crate::inode::Inode;
 use rustix::io::Errno;
@@ -167,40 +168,9 @@ pub(crate) fn mix(words: &[u64]) -> u64 {
 }
 
 /// A name, padded with zeros; `None` if it is too long to be remembered.
-///
-/// By words, not bytes: a load of words that were stored as bytes waits for all these stores.
 #[inline]
 pub(crate) fn padded(name: &[u8]) -> Option<Padded> {
-    if name.len() > NAME_MAX {
-        return None;
-    }
-    let mut words = [0; NAME_MAX / 8];
-    let (chunks, rest) = name.as_chunks::<8>();
-    for (word, chunk) in words.iter_mut().zip(chunks) {
-        *word = u64::from_le_bytes(*chunk);
-    }
-    if let Some(word) = words.get_mut(chunks.len()) {
-        *word = match name.last_chunk::<8>() {
-            Some(_) if rest.is_empty() => 0,
-            Some(last) => u64::from_le_bytes(*last) >> (64 - rest.len() * 8),
-            None => few(rest),
-        };
-    }
-    Some(words)
-}
-
-/// Less than eight bytes.
-#[inline]
-fn few(bytes: &[u8]) -> u64 {
-    let at = |index: usize| u64::from(bytes[index]) << (index * 8);
-    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        (Some(first), Some(last)) => {
-            let last = u64::from(u32::from_le_bytes(*last));
-            u64::from(u32::from_le_bytes(*first)) | last << ((bytes.len() - 4) * 8)
-        }
-        _ if bytes.is_empty() => 0,
-        _ => at(0) | at(bytes.len() / 2) | at(bytes.len() - 1),
-    }
+    by_words::padded(name)
 }
 
 /// Whether a word has a byte that is 0.
@@ -636,11 +606,5 @@ mod tests {
         };
         let last_bytes: Vec<u64> = (0..256).map(|at| at << 56 | 0x65_6d61_6e66).collect();
         assert!(places(&last_bytes) > 150, "names that differ in the last byte of a word");
-        for length in 0..=NAME_MAX {
-            let name: Vec<u8> = (0..length).map(|at| at as u8 + 1).collect();
-            let mut bytes = [0; NAME_MAX];
-            bytes[..length].copy_from_slice(&name);
-            assert_eq!(padded(&name), Some(zerocopy::transmute!(bytes)), "{length}");
-        }
     }
 }

@@ -11,6 +11,7 @@
 //! Locks: none. Persistence: none.
 
 use crate::cache::{Caches, Entry, Table, mix};
+use crate::ground::by_words;
 use smallvec::SmallVec;
 use vfs::Node;
 
@@ -33,9 +34,7 @@ pub(crate) type Way = SmallVec<[(u64, u64); DIRS]>;
 /// A text, padded with zeros; `None` if it is too long to be remembered.
 #[inline]
 pub(crate) fn padded(text: &[u8]) -> Option<[u64; TEXT]> {
-    let mut bytes = [0; TEXT * 8];
-    bytes.get_mut(..text.len())?.copy_from_slice(text);
-    Some(zerocopy::transmute!(bytes))
+    by_words::padded(text)
 }
 
 /// A prefix that is asked for.

@@ -4,6 +4,7 @@
 //! [`Ground`] is what all rooms have. Each room's type owns the one of the room below and derefs to
 //! it (`volume.rs`).
 
+pub(crate) mod by_words;
 pub(crate) mod error;
 pub(crate) mod layout;
 pub(crate) mod lockword;

@@ -4,6 +4,7 @@
 //! around the cache; what was stored last is read from its volatile copy.
 
 use crate::Result;
+use crate::ground::by_words::halves;
 use crate::ground::layout::{COMMIT, Commit};
 use crate::inject::{Bug, injected};
 use crate::inode::Inodes;
@@ -25,11 +26,9 @@ impl Commit {
         slot_checksum(inode, generation, [size, mtime, rest, last & LOW_HALF])
     }
 
-    /// The words of the slot, made in registers: a load of a word that was stored in halves waits
-    /// until these stores have left the CPU, behind a fence for all that is under way.
+    /// The words of the slot.
     #[inline]
     pub(crate) fn words(&self) -> [u64; SLOT_WORDS] {
-        let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let (rest, last) = (halves(self.aux, self.flags), halves(self.sequence, self.crc));
         [self.size, self.mtime as u64, rest, last]
     }

@@ -112,7 +112,8 @@ impl Words {
         calls.is_multiple_of(CALLS)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "one store, in each call that changes something")]
+    #[inline(always)]
     fn say(&self, slot: u32, word: u64) -> bool {
         let at = (u64::from(slot) * PROCESS_SLOT + EXCLUSIVE) / 8;
         self.slots.span().store(at as usize, word).is_ok()

@@ -36,6 +36,7 @@
 //! Locks: the inode's.
 
 use crate::Result;
+use crate::ground::by_words::{halves, padded};
 use crate::ground::layout::{
     BLOCK, COMMIT, COMMIT_WRITTEN, Commit, DATA_AREA_MAX, LANE_REDO, LINE, REDO_BLOCKS, REDO_BYTES,
     REDO_LENGTH, REDO_LISTED, REDO_REPLACES, REDO_SLOTS, Redo,
@@ -176,11 +177,15 @@ impl Redo {
         Places { at: self.target, blocks }
     }
 
-    fn sealed(mut self, lane: u64) -> Self {
-        self.crc = 0;
-        let words: [u64; 8] = zerocopy::transmute!(self);
-        self.crc = checksum_words(lane, words);
-        self
+    /// The words of the record, with its crc.
+    #[inline]
+    fn sealed(&self, lane: u64) -> [u64; 8] {
+        let [a, b, c]: [u64; 3] = zerocopy::transmute!(self.bytes);
+        let counts = halves(self.generation, self.length);
+        let last = halves(self.sum, self.number);
+        let words = [halves(0, self.sequence), self.ino, counts, self.target, last, a, b, c];
+        let crc = checksum_words(lane, words);
+        [words[0] | u64::from(crc), self.ino, counts, self.target, last, a, b, c]
     }
 }
 
@@ -245,13 +250,14 @@ impl Operations {
         places: &Places,
         new: NewBytes<'_>,
     ) -> Result<(InFlight<'_>, u32)> {
-        let mut bytes: [u8; REDO_BYTES] = zerocopy::transmute!(places.blocks);
-        let (length, sum) = match new {
+        let (bytes, (length, sum)) = match new {
             NewBytes::Here(few) => {
-                bytes[..few.len()].copy_from_slice(few);
-                (few.len(), checksum_after(0, few))
+                let words = padded::<{ REDO_BYTES / 8 }>(few).ok_or(Errno::IO)?;
+                (zerocopy::transmute!(words), (few.len(), checksum_after(0, few)))
             }
-            NewBytes::InDataArea(length, sum) => (length, sum),
+            NewBytes::InDataArea(length, sum) => {
+                (zerocopy::transmute!(places.blocks), (length, sum))
+            }
         };
         let record = Redo {
             crc: 0,
@@ -300,8 +306,8 @@ impl Operations {
     #[inline]
     pub(super) fn write_record_line(&self, lane: u64, record: Redo) -> Result<InFlight<'_>> {
         let at = record_offset(lane, record.number);
-        let line: [u8; LINE as usize] = zerocopy::transmute!(record.sealed(lane));
-        Ok(self.region.write_line(at, &line)?)
+        let line = record.sealed(lane);
+        Ok(self.region.write_line(at, zerocopy::transmute_ref!(&line))?)
     }
 
     /// Asks for what [`Operations::look_at`] looks at. The last overwrite stored it around the
@@ -376,7 +382,7 @@ impl Operations {
         let Ok(record) = Redo::read_from_bytes(&bytes) else { return Ok(None) };
         let length = record.length & REDO_LENGTH;
         let fits = length != 0 && (record.is_listed() || length <= DATA_AREA_MAX as u32);
-        Ok((fits && record.sealed(lane).crc == record.crc).then_some(record))
+        Ok((fits && record.sealed(lane)[0] as u32 == record.crc).then_some(record))
     }
 
     pub(super) fn has_its_bytes(&self, lane: u64, record: &Redo) -> Result<bool> {
