@@ -189,7 +189,8 @@ impl Volume {
         let mut moving = rooms.moving(desc)?;
         let appends = opened.flags.appends();
         let place = |position| if appends { Position::End } else { Position::At(position) };
-        let (guess, mut plan) = (moving.glance()?, Plan::default());
+        let mut plan = Plan::default();
+        let guess = moving.glance()?;
         if let ([only], Some(guess)) = (data, guess) {
             rooms.plan(opened.node, place(guess), only, &mut plan)?;
         }
