@@ -205,7 +205,7 @@ pub fn control(
         libc::F_GETLK => test_lock(process, desc, LockOwner::Process, lock),
         libc::F_OFD_GETLK => test_lock(process, desc, LockOwner::Description, lock),
         libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
-            let lock = lock.value()?;
+            let lock = read_lock(lock)?;
             let wait = command == libc::F_OFD_SETLKW;
             if lock.l_pid != 0 {
                 return Err(Stop::Errno(why_not(process, desc, &lock)?));
@@ -286,17 +286,24 @@ pub fn record_lock(
     DONE
 }
 
-fn set_lock(process: &Process, desc: Desc, lock: Out<libc::flock>, wait: bool) -> Served<c_int> {
-    // By words, which stay in registers: what is stored and loaded by other sizes waits.
+const _: () = assert!(size_of::<libc::flock>() == size_of::<[u64; 4]>());
+
+/// The program's lock: by words, which stay in registers. A copy of what was stored by other sizes
+/// waits for these stores.
+#[inline]
+fn read_lock(lock: Out<libc::flock>) -> Result<libc::flock, Errno> {
     let [kinds, start, length, pid] = Out(lock.0.cast::<[u64; 4]>()).value()?;
-    let lock = libc::flock {
+    Ok(libc::flock {
         l_type: kinds as i16,
         l_whence: (kinds >> 16) as i16,
         l_start: start as i64,
         l_len: length as i64,
         l_pid: pid as i32,
-    };
-    record_lock(process, desc, LockOwner::Process, &lock, wait)
+    })
+}
+
+fn set_lock(process: &Process, desc: Desc, lock: Out<libc::flock>, wait: bool) -> Served<c_int> {
+    record_lock(process, desc, LockOwner::Process, &read_lock(lock)?, wait)
 }
 
 fn test_lock(
@@ -305,7 +312,7 @@ fn test_lock(
     owner: LockOwner,
     out: Out<libc::flock>,
 ) -> Served<c_int> {
-    let mut lock = out.value()?;
+    let mut lock = read_lock(out)?;
     let process_own = owner == LockOwner::Process;
     // Only a description's own locks may be asked for with `F_UNLCK`.
     if process_own && c_int::from(lock.l_type) == libc::F_UNLCK {

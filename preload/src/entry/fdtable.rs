@@ -50,6 +50,7 @@ fn slot(fd: c_int) -> Option<&'static AtomicU64> {
 }
 
 const fn pack(desc: Desc) -> u64 {
+    // A generation that an environment made up may be longer.
     USED | Desc::of_word(desc.word()).word()
 }
 

@@ -10,7 +10,7 @@ use crate::txn::Operations;
 use std::ops::Deref;
 
 pub(crate) use names::{
-    Asked, Entry, Instance, Looked, PACKED, Padded, Table, Target, mix, packed, padded, unpack,
+    Asked, Entry, Instance, Looked, PACKED, Padded, Table, Target, mix, packed, unpack,
 };
 
 /// The operations, and what this process remembers.

@@ -18,7 +18,7 @@
 
 use crate::Result;
 use crate::cache::Caches;
-use crate::ground::by_words;
+use crate::ground::by_words::{halves, padded};
 use crate::ground::layout::{BLOCK, Identity};
 use crate::inode::Inode;
 use rustix::io::Errno;
@@ -165,12 +165,6 @@ pub(crate) fn mix(words: &[u64]) -> u64 {
         let product = u128::from(hash.rotate_left(23) ^ word) * u128::from(ODD);
         product as u64 ^ (product >> 64) as u64
     })
-}
-
-/// A name, padded with zeros; `None` if it is too long to be remembered.
-#[inline]
-pub(crate) fn padded(name: &[u8]) -> Option<Padded> {
-    by_words::padded(name)
 }
 
 /// Whether a word has a byte that is 0.
@@ -336,7 +330,7 @@ impl Caches {
     /// Prepares a search for `name`; `None` if such names are not remembered.
     #[inline]
     pub(crate) fn ask_for(&self, dir: Node, name: &[u8]) -> Option<Asked> {
-        let words = padded(name)?;
+        let words: Padded = padded(name)?;
         let used = &words[..name.len().div_ceil(8)];
         let entry = NAMES.entry(mix(&[dir.ino, mix(used)]));
         let length = name.len() as u64;
@@ -501,7 +495,7 @@ impl Caches {
         let first = u64::from(Kind::File.d_type())
             | u64::from(identity.mode & 0o7777) << 8
             | u64::from(identity.nlink) << 32;
-        let owners = u64::from(identity.uid) | u64::from(identity.gid) << 32;
+        let owners = halves(identity.uid, identity.gid);
         let [head, number] = self.head(node);
         let words = [head, number, sequence, first, owners, 0, 0, 0, time, time, time, 0, 0, 0, 0];
         ATTRIBUTES.entry(mix(&[ino])).put(&words, || true);
@@ -550,7 +544,7 @@ pub(crate) fn packed(attr: &Attr) -> [u64; PACKED] {
     let first = u64::from(attr.kind.d_type())
         | u64::from(attr.mode & 0o7777) << 8
         | u64::from(attr.nlink) << 32;
-    let owners = u64::from(attr.uid) | u64::from(attr.gid) << 32;
+    let owners = halves(attr.uid, attr.gid);
     let times = [attr.mtime, attr.ctime, attr.btime].map(i64::cast_unsigned);
     [first, owners, attr.rdev, attr.size, attr.blocks, times[0], times[1], times[2]]
 }
@@ -595,10 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_padded_and_told_apart_by_their_length() {
-        assert_eq!(padded(b"abc").unwrap()[0], 0x63_6261);
-        assert_eq!(padded(&[b'x'; NAME_MAX]).unwrap()[9], 0x7878_7878_7878_7878);
-        assert_eq!(padded(&[b'x'; NAME_MAX + 1]), None);
+    fn names_have_places_apart() {
         assert_ne!(mix(&[1, 2]) >> 32, mix(&[2, 1]) >> 32);
         let places = |names: &[u64]| {
             let places = names.iter().map(|&name| (mix(&[1, mix(&[name])]) >> 32) % 512);

@@ -15,8 +15,9 @@
 //! Locks: none. Persistence: none.
 
 use crate::cache::Caches;
-use crate::cache::prefix::{DIRS, TEXT, Way, padded};
+use crate::cache::prefix::{DIRS, TEXT, Way};
 use crate::cache::{Entry, Looked, PACKED, Table, mix, packed, unpack};
+use crate::ground::by_words::padded;
 use crate::inode::Inode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vfs::{Attr, Node};
@@ -141,7 +142,8 @@ impl Caches {
     pub(crate) fn remember_path(&self, path: &Path<'_>, walked: &Walked) {
         let Walked { dir: (dir, dir_sequence), node: (node, sequence), attr, way } = walked;
         // The last word is the tail's.
-        let Some(words) = padded(path.text).filter(|words| words[TEXT - 1] == 0) else { return };
+        let words = padded::<TEXT>(path.text).filter(|words| words[TEXT - 1] == 0);
+        let Some(words) = words else { return };
         let mut fresh = [0; WORDS];
         [fresh[0], fresh[1]] = self.head(path.start);
         fresh[LENGTHS] = (path.text.len() as u64) << 32 | way.len() as u64;

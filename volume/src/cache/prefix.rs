@@ -11,7 +11,7 @@
 //! Locks: none. Persistence: none.
 
 use crate::cache::{Caches, Entry, Table, mix};
-use crate::ground::by_words;
+use crate::ground::by_words::padded;
 use smallvec::SmallVec;
 use vfs::Node;
 
@@ -31,12 +31,6 @@ static PREFIXES: Table<ENTRIES, WORDS> = Table([const { Entry::new() }; ENTRIES]
 /// Directories passed: inode and sequence number.
 pub(crate) type Way = SmallVec<[(u64, u64); DIRS]>;
 
-/// A text, padded with zeros; `None` if it is too long to be remembered.
-#[inline]
-pub(crate) fn padded(text: &[u8]) -> Option<[u64; TEXT]> {
-    by_words::padded(text)
-}
-
 /// A prefix that is asked for.
 pub(crate) struct Prefix {
     head: [u64; 2],
@@ -49,7 +43,7 @@ impl Caches {
     /// Prepares to look for what `text` leads to from `start`; `None` if it is too long.
     #[inline]
     pub(crate) fn ask_for_prefix(&self, start: Node, text: &[u8]) -> Option<Prefix> {
-        let words = padded(text)?;
+        let words = padded::<TEXT>(text)?;
         let used = &words[..text.len().div_ceil(8)];
         let entry = PREFIXES.entry(mix(&[start.ino, mix(used)]));
         Some(Prefix { head: self.head(start), length: text.len() as u64, text: words, entry })

@@ -58,5 +58,6 @@ mod tests {
             assert_eq!(padded::<5>(&text), Some(zerocopy::transmute!(bytes)), "{length}");
         }
         assert_eq!(padded::<5>(&[1; 41]), None);
+        assert_eq!(padded(b"abc"), Some([0x63_6261]));
     }
 }

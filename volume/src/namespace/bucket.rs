@@ -18,8 +18,9 @@
 //! Locks: the directory's inode lock for every change; readers run under its sequence number.
 
 use crate::Result;
+use crate::cache::Padded;
 use crate::cache::Target;
-use crate::cache::{Padded, padded};
+use crate::ground::by_words::padded;
 use crate::ground::layout::{
     BLOCK, BUCKET_HASHES, BUCKET_MAGIC, BUCKET_OCCUPANCY, BUCKET_SLOT, BUCKET_SLOTS, BucketHeader,
     Identity, LINE, NAME_MAX, SLOT, SLOT_NAME, Slot, checksum,
