@@ -78,6 +78,30 @@ pub fn compare(engine: &Engine, model: &Model, rule: &FileRule<'_>) -> Result<()
     Ok(())
 }
 
+/// Whether files still have the blocks that calls have asked for beyond their ends.
+pub fn has_reserved(engine: &Engine, model: &Model) -> Result<(), String> {
+    let mut left = vec![(String::new(), ROOT)];
+    while let Some((path, id)) = left.pop() {
+        let object = model.object(id);
+        if let Body::Directory { entries, .. } = &object.body {
+            let below = |(name, &id): (&Vec<u8>, &ObjectId)| {
+                (format!("{path}/{}", String::from_utf8_lossy(name)), id)
+            };
+            left.extend(entries.iter().map(below));
+        }
+        if object.reserved == 0 {
+            continue;
+        }
+        let attr = engine.resolve(&path).and_then(|node| engine.file_system().attributes(node));
+        let blocks = attr.map_err(|errno| format!("\"{path}\": stat gives {errno:?}"))?.blocks;
+        if blocks * 512 < object.reserved {
+            let of = format!("of {} bytes that were asked for", object.reserved);
+            return Err(format!("\"{path}\": {of} {blocks} blocks of 512 are left"));
+        }
+    }
+    Ok(())
+}
+
 fn entries_differ(expected: &[(Vec<u8>, u8)], found: &[(Vec<u8>, u8)]) -> String {
     let missing = expected.iter().find(|entry| !found.contains(entry));
     let surplus = found.iter().find(|entry| !expected.contains(entry));

@@ -8,7 +8,7 @@
 //! written. In no mode does a file ever show bytes that were not written to it: each write has data
 //! of its own.
 
-use crate::compare::{compare, exactly, unexplained};
+use crate::compare::{compare, exactly, has_reserved, unexplained};
 use crate::content::{Content, PAGE, fill};
 use crate::engine::Engine;
 use crate::model::{Model, Object, ObjectId};
@@ -56,6 +56,10 @@ impl Call<'_> {
         }
         let after = compare(engine, self.after, rule);
         if after.is_ok() || returned {
+            let after = after.and_then(|()| {
+                // A call may take them away before it does what it was made for.
+                if returned { has_reserved(engine, self.after) } else { Ok(()) }
+            });
             return after.map_err(|text| format!("after the call returned: {text}"));
         }
         let before = compare(engine, self.before, rule);

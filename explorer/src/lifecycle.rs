@@ -14,7 +14,7 @@ use crate::lab::{
 use crate::model::Model;
 use crate::recover::Recovery;
 use crate::states::{Limits, Overlay, State, Tracker};
-use crate::workload::short::{close, file, open, unlink, write_at};
+use crate::workload::short::{allocate, close, file, open, unlink, write_at};
 use crate::workload::{Action, System};
 use pmem::trace::Event;
 use std::collections::HashSet;
@@ -33,6 +33,7 @@ enum Life {
     Trim,
     Format,
     Recover,
+    Undo,
 }
 
 /// A traced life: its events from the mark `begin` on are explored.
@@ -50,7 +51,15 @@ pub fn run(settings: Vec<Setting>, stop: Stop) -> Report {
     let filter = &Filter::from_environment();
     let starts = || vec![crate::pairs::start()];
     let (labs, small) = (&Labs::sized(starts(), VOLUME_SIZE), &Labs::sized(starts(), SMALL_SIZE));
-    let lives = [Life::Attach, Life::Detach, Life::Grow, Life::Trim, Life::Format, Life::Recover];
+    let lives = [
+        Life::Attach,
+        Life::Detach,
+        Life::Grow,
+        Life::Trim,
+        Life::Format,
+        Life::Recover,
+        Life::Undo,
+    ];
     let jobs = settings.into_iter().flat_map(move |setting| {
         lives.into_iter().filter_map(move |life| {
             let id = format!("{}/{}/life/{life:?}", setting.mode, setting.class).to_lowercase();
@@ -135,10 +144,12 @@ fn one(lab: &Lab, setting: Setting, life: Life, id: &str) -> Told<Report> {
     if life == Life::Recover {
         return recover(lab, setting, id);
     }
+    if life == Life::Undo {
+        return undo(lab, setting, id);
+    }
     let lived = live_through(lab, setting, life)?;
     let mut report = Report { workloads: 1, calls: 1, ..Report::default() };
-    let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
-    let first = lived.events.iter().position(is_begin).ok_or("it never began")?;
+    let first = begin_of(&lived.events)?;
     let mut tracker = Tracker::new(&lab.base, &lived.events, setting.class);
     tracker.skip(first);
     let limits = if life == Life::Format { Limits::THIN } else { Limits::SPARSE };
@@ -268,20 +279,98 @@ fn recover(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
     let after = go(&mut engine, std::slice::from_ref(&last))?;
     recorder.trace.mark("end");
     let events = recorder.trace.take();
-    let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
-    let first = events.iter().position(is_begin).ok_or("it never began")?;
-    let mut report = Report { workloads: 1, calls: 1, ..Report::default() };
+    let first = begin_of(&events)?;
     let mut tracker = Tracker::new(&crashed.base, &events, setting.class);
     tracker.skip(first);
     let (mode, latest) = (setting.mode, vfs::Nanos::MAX);
     let call = Call { before: &before, after: &after, action: &last, mode, latest };
+    Ok(last_call(&crashed, setting, id, (tracker, first), &call))
+}
+
+/// Recovery undoes a transaction; then another thread changes what that covered: it must not be
+/// undone again.
+fn undo(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
+    let pinned = Pinned::to(0);
+    let keep = allocate(0, libc::FALLOC_FL_KEEP_SIZE, 8000, 20_000);
+    let recorder = Arc::new(Recorder::default());
+    let mut region = lab.region(setting)?;
+    region.set_hook(recorder.clone());
+    let mut engine = Engine::new(lab.attach(region, setting)?);
+    engine.apply(&open("a", 0)).map_err(told)?;
+    recorder.trace.mark("begin");
+    engine.apply(&keep).map_err(told)?;
+    let events = recorder.trace.take();
+    let first = begin_of(&events)?;
+    let mut tracker = Tracker::new(&lab.base, &events, setting.class);
+    tracker.skip(first);
+    // The last crash that leaves a transaction, and all that it had changed.
+    let mut left = None;
+    let ends = Limits { pairs: 0, power_set: 0, samples: 0, prefixes: 1, one_in: 1 };
+    tracker.explore(first, &ends, 1, &mut |state, _| {
+        let undone = || -> Told<bool> {
+            let volume = lab.attach(lab.crashed(setting, &state.overlay())?, setting)?;
+            Ok(volume.recovery().is_some_and(|recovery| recovery.undone > 0))
+        };
+        if undone() == Ok(true) {
+            left = Some(state.overlay());
+        }
+        true
+    });
+    let overlay = left.ok_or("no crash leaves a transaction")?;
+    drop(pinned);
+    let _pinned = Pinned::to(1);
+    let mut region = lab.crashed(setting, &overlay)?;
+    region.set_hook(recorder.clone());
+    let mut engine = Engine::new(lab.attach(region, setting)?);
+    // One thread recovers, another one goes on: no fence of it is for what the first has in flight.
+    let mut events = recorder.trace.take();
+    let mut threads = vec![0; events.len()];
+    let mut model = lab.model.clone();
+    let calls = [Action::SetMode { path: "a".into(), mode: 0o640 }, file("new")];
+    let mut models = Vec::new();
+    for call in &calls {
+        recorder.trace.mark("begin");
+        let (expected, found) = (model.apply(call), engine.apply(call));
+        if expected != found {
+            return Err(format!("{call:?} gives {found:?}, not {expected:?}"));
+        }
+        models.push(model.clone());
+    }
+    recorder.trace.mark("end");
+    events.extend(recorder.trace.take());
+    threads.resize(events.len(), 1);
+    let is_last = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
+    let first = events.iter().rposition(is_last).ok_or("it never began")?;
+    let mut tracker = Tracker::new(&lab.base, &events, setting.class);
+    tracker.of_threads(&threads);
+    tracker.start_with(&overlay);
+    tracker.skip(first);
+    let (mode, latest) = (setting.mode, vfs::Nanos::MAX);
+    let call = Call { before: &models[0], after: &models[1], action: &calls[1], mode, latest };
+    Ok(last_call(lab, setting, id, (tracker, first), &call))
+}
+
+fn begin_of(events: &[Event]) -> Told<usize> {
+    let is_begin = |event: &Event| matches!(event, Event::Mark(text) if text == "begin");
+    Ok(events.iter().position(is_begin).ok_or("it never began")?)
+}
+
+/// Judges what a crash leaves in the last call of a life, or behind it.
+fn last_call(
+    lab: &Lab,
+    setting: Setting,
+    id: &str,
+    (mut tracker, first): (Tracker<'_>, usize),
+    call: &Call<'_>,
+) -> Report {
+    let mut report = Report { workloads: 1, calls: 1, ..Report::default() };
     tracker.explore(first, &Limits::SPARSE, 1, &mut |state, marks| {
         report.states += 1;
         report.distinct += 1;
         let judged = || {
             let overlay = state.overlay();
-            let (_, volume) = Recovery::of(&crashed, setting, overlay, report.states)?;
-            check_recovered(lab, &volume, &call, marks > 1, Use::AndEmpty)
+            let (_, volume) = Recovery::of(lab, setting, overlay, report.states)?;
+            check_recovered(lab, &volume, call, marks > 1, Use::AndEmpty)
         };
         if let Err(text) = judged() {
             let (name, lost) = (&state.name, state.lost().join(", "));
@@ -292,7 +381,7 @@ fn recover(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
         }
         report.failures.is_empty()
     });
-    Ok(report)
+    report
 }
 
 /// Trims a volume, crashes, and recovers what its file holds then.

@@ -38,6 +38,8 @@ pub struct Object {
     mapped: bool,
     /// Sizes that may be the durable one if appends wait for `fsync`.
     pub durable_sizes: BTreeSet<u64>,
+    /// Bytes that its blocks have at least, since a call asked for some beyond the end.
+    pub reserved: u64,
     /// Bytes that stores through a mapping have replaced since the last sync, with offsets. A crash
     /// may leave any of it.
     pub unsynced: Vec<(u64, Vec<u8>)>,
@@ -91,6 +93,7 @@ impl Object {
             linkable: false,
             mapped: false,
             durable_sizes: [0].into(),
+            reserved: 0,
             unsynced: Vec::new(),
             torn: Vec::new(),
         }
@@ -564,6 +567,7 @@ impl Model {
         }
         let object = self.object_mut(id);
         object.content_mut()?.truncate(size);
+        object.reserved = 0;
         object.commit_size();
         Ok(Value::Done)
     }
@@ -602,6 +606,11 @@ impl Model {
             COLLAPSE => content.collapse(offset, length),
             INSERT => content.insert(offset, length),
             _ => content.zero(offset, length),
+        }
+        let beyond = end > content.size();
+        object.reserved = 0;
+        if beyond && (mode == KEEP || mode == ZERO | KEEP) {
+            object.reserved = end.next_multiple_of(4096) - offset / 4096 * 4096;
         }
         if matches!(mode, COLLAPSE | INSERT) {
             object.commit_size();
@@ -651,6 +660,7 @@ impl Model {
         }
         let moved = source.bytes(offsets.0, length);
         self.object_mut(from).content_mut()?.zero(offsets.0, length);
+        (self.object_mut(from).reserved, self.object_mut(to).reserved) = (0, 0);
         let target = self.object_mut(to);
         let content = target.content_mut()?;
         let grows = offsets.1 + length > content.size();

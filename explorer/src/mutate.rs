@@ -102,9 +102,10 @@ impl Survey {
     pub fn hunt(&self, site: Site, longest: Duration) -> Option<String> {
         leave_out(Some(site));
         let stop = Stop { at: Some(Instant::now() + longest), at_failure: true, progress: false };
-        let families: [&dyn Fn() -> Report; 5] = [
+        let families: [&dyn Fn() -> Report; 6] = [
             &|| self.singles(site, stop),
             &|| lifecycle::run(settings()[..SETTINGS].to_vec(), stop),
+            &|| deaths::everywhere("write-over"),
             &|| deaths::run(1, stop),
             &|| sequences::run(1..=60, stop),
             &|| concurrent::run(stop),

@@ -87,6 +87,6 @@ impl View {
     /// Undoes, in this view, what a crash left open; gives the lanes that are damaged.
     pub(crate) fn undo_lanes(&self) -> Vec<u64> {
         let lanes = 0..u64::from(self.volume.superblock.lanes);
-        lanes.filter(|lane| self.volume.replay_lane(*lane) == Err(Errno::IO)).collect()
+        lanes.filter(|lane| matches!(self.volume.replay_lane(*lane), Err(Errno::IO))).collect()
     }
 }

@@ -116,7 +116,7 @@ impl<'v> Repair<'v> {
             match volume.replay_lane(lane) {
                 Err(Errno::IO) => {}
                 undone => {
-                    undone?;
+                    let _ = undone?.1.fence();
                     continue;
                 }
             }

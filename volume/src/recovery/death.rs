@@ -381,8 +381,8 @@ impl Recoveries {
         held.retain(|inode| self.owns_lock(owner, *inode));
         held.iter().try_for_each(|&inode| self.forget_commit(inode))?;
         self.redo_of_dead(u64::from(index), &held)?;
-        self.undo_lane(u64::from(index))?;
         let mut pending = Gathered::default();
+        pending.add(self.undo_lane(u64::from(index))?.1);
         for &line in remains.lines_to_flush.iter().filter(|_| !injected(Bug::DeadNotFlushed)) {
             pending.add(self.region.flush(line, LINE));
         }

@@ -29,6 +29,7 @@ use crate::space::free_map::bits_of;
 use crate::space::fullness::Draft;
 use crate::txn::journal::{header_number, header_word, lane_offset};
 use crate::upkeep::Upkeep;
+use pmem::Gathered;
 use rustix::io::Errno;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -105,9 +106,14 @@ impl Recoveries {
         if injected(Bug::LanesByProcessors) {
             lanes = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         }
+        let mut numbers = Gathered::default();
         for lane in 0..lanes {
-            done.undone += u64::from(self.replay_lane(lane)?);
+            let (undone, number) = self.replay_lane(lane)?;
+            done.undone += u64::from(undone);
+            numbers.add(number);
         }
+        // PERSIST: the transactions are void before others may change what they covered.
+        let _ = numbers.fence();
         done.undo = begun.elapsed();
         let rebuilt = self.rebuild_with(&[], all_threads())?;
         (done.mark, done.publish) = (rebuilt.mark, rebuilt.publish);

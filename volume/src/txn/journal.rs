@@ -196,7 +196,10 @@ impl<'v> Op<'v> {
         if !self.transaction.is_open() {
             return Ok(());
         }
-        self.room.undo_lane(u64::from(self.index()))?;
+        let (_, number) = self.room.undo_lane(u64::from(self.index()))?;
+        self.pend(number);
+        // PERSIST: the old bytes and the number before the locks go.
+        let _ = self.fence();
         self.transaction = Transaction::default();
         Ok(())
     }

@@ -6,16 +6,15 @@
 //! lane, and of records only to those of inodes whose locks it holds; a survivor that takes a lane
 //! back (a roll-back) undoes alone.
 //!
-//! Persistence order: record, list, bytes and slot; fence; what they tell of; fence; no record;
-//! fence; the old bytes of the transaction; fence; the lane's number + 1; fence. CRASH: each step
-//! may be repeated.
+//! Persistence order: record, list and bytes; fence; what they tell of; fence; no record;
+//! fence; the old bytes of the transaction; fence; the lane's number + 1; the caller's fence. CRASH:
+//! each step may be repeated.
 //!
 //! Locks: none, nobody else works; or the dead process's, which are still held, behind the gate.
 
 use crate::Result;
 use crate::ground::layout::{
-    BLOCK, COMMIT, Entry, IDENTITY, Identity, LANE_ENTRIES, LINE, REDO_BYTES, REDO_MOVES,
-    REDO_SLOTS, Redo,
+    BLOCK, Entry, IDENTITY, Identity, LANE_ENTRIES, LINE, REDO_BYTES, REDO_MOVES, REDO_SLOTS, Redo,
 };
 use crate::inject::{self, Bug, injected};
 use crate::inode::Inode;
@@ -31,19 +30,22 @@ use zerocopy::FromBytes;
 
 impl Operations {
     /// Puts a lane right after a crash: its overwrite is done again, its transaction undone. Gives
-    /// whether there was anything to do. `EIO` as [`Operations::undo_lane`].
-    pub(crate) fn replay_lane(&self, lane: u64) -> Result<bool> {
+    /// whether there was anything to do, and its number in flight. `EIO` as
+    /// [`Operations::undo_lane`].
+    pub(crate) fn replay_lane(&self, lane: u64) -> Result<(bool, InFlight<'_>)> {
         let redone = self.redo_lane(lane)?;
-        Ok(self.undo_lane(lane)? > 0 || redone)
+        let (undone, number) = self.undo_lane(lane)?;
+        Ok((undone || redone, number))
     }
 
     /// Undoes the lane's open transaction, if any: recovery after a crash or a death, and
     /// roll-back. Idempotent; a second crash in the middle of it is undone by the next call. Gives
-    /// the number of entries applied. `EIO` if the lane's header is damaged.
-    pub(crate) fn undo_lane(&self, lane: u64) -> Result<u64> {
+    /// whether there was one, and the lane's number in flight: the caller's fence comes before
+    /// anybody else may change what it covered. `EIO` if the lane's header is damaged.
+    pub(crate) fn undo_lane(&self, lane: u64) -> Result<(bool, InFlight<'_>)> {
         let head = lane_offset(lane);
         let number = header_number(lane, self.region.load64(head)?).ok_or(Errno::IO)?;
-        let mut applied = 0;
+        let mut undone = false;
         let mut pending = Gathered::default();
         for index in (1..=LANE_ENTRIES).rev() {
             let mut bytes = [0; LINE as usize];
@@ -53,22 +55,19 @@ impl Operations {
                 continue;
             }
             pending.add(self.put_back(&entry)?);
-            applied += 1;
+            undone = true;
         }
-        if applied > 0 {
+        if undone {
             // PERSIST: the old bytes are durable before the entries become void.
             let durable = if injected(Bug::VoidBeforeUndone) {
                 inject::forged()
             } else {
                 pending.fence().unwrap_or_else(|| self.region.fence())
             };
-            let word = header_word(lane, number + 1);
-            let _ = self.region.commit64(head, word, &durable)?.flush().fence();
-        } else {
-            // The dead one's commit may not have been flushed: survivors build on it now.
-            let _ = self.region.flush(head, LINE).fence();
+            let _ = self.region.commit64(head, header_word(lane, number + 1), &durable)?;
         }
-        Ok(applied)
+        // Also what the dead one committed, and may not have flushed: survivors build on it now.
+        Ok((undone, self.region.flush(head, LINE)))
     }
 
     /// Whether no entry of any transaction stands in the lane: whatever its number, nothing is
@@ -149,17 +148,14 @@ impl Operations {
         }
         let mut done = false;
         for record in self.redo_records(lane)? {
-            let Some(inode) = self.inode_of_record(&record).filter(|inode| is_wanted(*inode))
-            else {
-                continue;
-            };
-            if injected(Bug::RedoForgotten) {
+            let is_due = self.inode_of_record(&record).is_some_and(&is_wanted);
+            if !is_due || injected(Bug::RedoForgotten) {
                 continue;
             }
-            // PERSIST: a dead process may not have come to its fence: the record, its bytes and the
-            // slot that it names are durable before the first change in place.
+            // PERSIST: a dead process may not have come to its fence: the record and its bytes are
+            // durable before the first change in place. The slot that it names is so since before
+            // it was stored.
             let mut kept = self.region.flush(record_offset(lane, record.number), LINE);
-            kept = kept.and(self.region.flush(inode.at(COMMIT), LINE));
             if record.is_replacement() {
                 kept = kept.and(self.region.flush(record.replacement().block * BLOCK, BLOCK));
             } else if let Some(list) = self.list_of(&record) {
