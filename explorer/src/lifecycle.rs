@@ -14,7 +14,7 @@ use crate::lab::{
 use crate::model::Model;
 use crate::recover::Recovery;
 use crate::states::{Limits, Overlay, State, Tracker};
-use crate::workload::short::{allocate, close, file, open, unlink, write_at};
+use crate::workload::short::{close, file, open, unlink, write_at};
 use crate::workload::{Action, System};
 use pmem::trace::Event;
 use std::collections::HashSet;
@@ -290,15 +290,15 @@ fn recover(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
 /// Recovery undoes a transaction; then another thread changes what that covered: it must not be
 /// undone again.
 fn undo(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
-    let pinned = Pinned::to(0);
-    let keep = allocate(0, libc::FALLOC_FL_KEEP_SIZE, 8000, 20_000);
+    // Undone once more, it would come behind what the other lane has recorded.
+    let pinned = Pinned::to(1);
+    let set = |mode| Action::SetMode { path: "d".into(), mode };
     let recorder = Arc::new(Recorder::default());
     let mut region = lab.region(setting)?;
     region.set_hook(recorder.clone());
     let mut engine = Engine::new(lab.attach(region, setting)?);
-    engine.apply(&open("a", 0)).map_err(told)?;
     recorder.trace.mark("begin");
-    engine.apply(&keep).map_err(told)?;
+    engine.apply(&set(0o711)).map_err(told)?;
     let events = recorder.trace.take();
     let first = begin_of(&events)?;
     let mut tracker = Tracker::new(&lab.base, &events, setting.class);
@@ -318,7 +318,7 @@ fn undo(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
     });
     let overlay = left.ok_or("no crash leaves a transaction")?;
     drop(pinned);
-    let _pinned = Pinned::to(1);
+    let _pinned = Pinned::to(0);
     let mut region = lab.crashed(setting, &overlay)?;
     region.set_hook(recorder.clone());
     let mut engine = Engine::new(lab.attach(region, setting)?);
@@ -326,7 +326,7 @@ fn undo(lab: &Lab, setting: Setting, id: &str) -> Told<Report> {
     let mut events = recorder.trace.take();
     let mut threads = vec![0; events.len()];
     let mut model = lab.model.clone();
-    let calls = [Action::SetMode { path: "a".into(), mode: 0o640 }, file("new")];
+    let calls = [set(0o700), file("new")];
     let mut models = Vec::new();
     for call in &calls {
         recorder.trace.mark("begin");
