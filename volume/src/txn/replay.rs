@@ -6,9 +6,9 @@
 //! lane, and of records only to those of inodes whose locks it holds; a survivor that takes a lane
 //! back (a roll-back) undoes alone.
 //!
-//! Persistence order: record, list and bytes; fence; what they tell of; fence; no record;
-//! fence; the old bytes of the transaction; fence; the lane's number + 1; the caller's fence. CRASH:
-//! each step may be repeated.
+//! Persistence order: record, list and bytes; fence; what they tell of; fence; no record; fence;
+//! the old bytes of the transaction; fence; the lane's number + 1; the caller's fence. CRASH: each
+//! step may be repeated.
 //!
 //! Locks: none, nobody else works; or the dead process's, which are still held, behind the gate.
 
